@@ -1,0 +1,50 @@
+# Every target sets up what it needs in .venv; nothing has to be run before.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-flink test-browser check format soak bench ui clean-demo
+
+PYTEST := scripts/with-java python -m pytest
+# Budget and seed of the long runs: make soak SECONDS=600 SEED=7
+SECONDS ?= 300
+SEED ?= 0
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/|/' | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+setup: ## make .venv (the other targets do it by themselves)
+	@scripts/setup-venv
+
+demo: setup ## the main job end to end on real flights, through Dagster and Spark
+	@scripts/with-java python -m examples.flights.run
+
+ui: setup ## the Dagster UI on the demo's instance (run make demo first)
+	@scripts/with-java python -m examples.flights.ui
+
+test: setup ## all tests that need neither Flink nor a browser
+	@$(PYTEST) -m "not flink and not browser and not soak"
+
+test-flink: setup ## restore what we write in real Flink (fetches its jars once)
+	@scripts/setup-venv flink
+	@$(PYTEST) -m flink
+
+test-browser: setup ## the Dagster UI in headless Chromium
+	@$(PYTEST) -m browser
+
+check: setup ## format, lint, types, import contracts
+	@.venv/bin/ruff format --check .
+	@.venv/bin/ruff check .
+	@.venv/bin/mypy
+	@.venv/bin/lint-imports --no-logo
+	@.venv/bin/dg --quiet check defs 2>/dev/null || .venv/bin/dg check defs
+
+format: setup ## write the format and the safe fixes
+	@.venv/bin/ruff check --fix .
+	@.venv/bin/ruff format .
+
+soak: setup ## the long runs (SECONDS=300 SEED=0)
+	@DSTL_SOAK_SECONDS=$(SECONDS) DSTL_SOAK_SEED=$(SEED) $(PYTEST) -m soak
+
+bench: setup ## side-by-side benchmarks into benchmarks/results
+	@scripts/with-java python -m benchmarks
+
+clean-demo: ## forget the demo's data and its Dagster instance
+	@rm -rf .demo

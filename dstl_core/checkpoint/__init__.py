@@ -1,0 +1,1 @@
+"""Agreement on checkpoints: coordinator, completed store, metadata files, retention."""

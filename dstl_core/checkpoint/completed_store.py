@@ -1,0 +1,234 @@
+"""The completed checkpoints of one pipeline, on the commit log.
+
+Source of the behaviour: ``DefaultCompletedCheckpointStore``, ``CheckpointSubsumeHelper`` and
+``SharedStateRegistry`` of Flink 2.2.1.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dstl_core.checkpoint.metadata_file import (
+    MetadataFile,
+    load_metadata_file,
+    publish_metadata_file,
+)
+from dstl_core.errors import (
+    CheckpointError,
+    ConfigError,
+    FormatError,
+    StateFileNotFoundError,
+    error_context,
+)
+from dstl_core.model.checkpoint import CheckpointMetadata, OperatorSubtaskState
+from dstl_core.model.handle import (
+    FileStateHandle,
+    RelativeFileStateHandle,
+    SegmentFileStateHandle,
+    StreamStateHandle,
+)
+from dstl_core.storage.commit_log import CommitLog, LogRecord
+from dstl_core.storage.file_io import FileIO
+from dstl_core.storage.location import (
+    METADATA_FILE_NAME,
+    SIDECAR_FILE_NAME,
+    JobLayout,
+    Location,
+    checkpoint_id_of,
+)
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedCheckpoint:
+    """One commit: where its metadata lies, and the facts that were recorded with it."""
+
+    checkpoint_id: int
+    parent: int | None
+    metadata_sha256: str
+    committed_ms: int
+    facts: Mapping[str, Any]
+
+    @property
+    def data_version(self) -> str:
+        """Names the content: the same commit always has the same version."""
+        return f"ck-{self.checkpoint_id}:{self.metadata_sha256}"
+
+    @classmethod
+    def of(cls, record: LogRecord) -> CompletedCheckpoint:
+        payload = record.payload
+        try:
+            parent = payload["parent"]
+            return cls(
+                int(payload["checkpoint_id"]),
+                None if parent is None else int(parent),
+                str(payload["metadata_sha256"]),
+                record.at_ms,
+                dict(payload["facts"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise FormatError(
+                f"Commit record {record.number} is damaged ({error})", number=record.number
+            ) from error
+
+
+class CompletedCheckpointStore:
+    """Commits checkpoints and retires old ones. One owner at a time, by the claim it holds.
+
+    Invariants: (1) ``latest`` is the last commit record; (2) a checkpoint's metadata is published
+    before its commit record; (3) a file is deleted only if no retained metadata names it, and
+    after the metadata that named it.
+    """
+
+    def __init__(
+        self, file_io: FileIO, layout: JobLayout, log: CommitLog, *, num_retained: int = 1
+    ) -> None:
+        if num_retained < 1:
+            raise ConfigError(f"At least one checkpoint must be retained, got {num_retained}.")
+        self._file_io = file_io
+        self.layout = layout
+        self._log = log
+        self._num_retained = num_retained
+        self._owner: str | None = None
+
+    def refresh(self) -> None:
+        """Takes in what others committed."""
+        self._log.refresh()
+
+    def claim(self, owner: str) -> None:
+        """Becomes the owner; whoever was it before can commit no more."""
+        self._log.claim(owner)
+        self._owner = owner
+
+    @property
+    def completed(self) -> list[CompletedCheckpoint]:
+        """All commits, oldest first, retired ones too."""
+        with error_context(location=str(self.layout.commit_log)):
+            return [CompletedCheckpoint.of(record) for record in self._log.commits]
+
+    @property
+    def latest(self) -> CompletedCheckpoint | None:
+        commits = self._log.commits
+        return CompletedCheckpoint.of(commits[-1]) if commits else None
+
+    def next_checkpoint_id(self) -> int:
+        """An id above all that were committed, and above all folders that an aborted or dead
+        owner may have left.
+        """
+        committed = [each.checkpoint_id for each in self.completed]
+        return max([0, *committed, *self._checkpoint_folders()]) + 1
+
+    def load(self, checkpoint: CompletedCheckpoint) -> MetadataFile:
+        """The metadata of a commit.
+
+        Raises:
+            CheckpointError: What lies there is not what was committed.
+        """
+        found = load_metadata_file(self._file_io, self.layout.checkpoint(checkpoint.checkpoint_id))
+        if found.sha256 != checkpoint.metadata_sha256:
+            raise CheckpointError(
+                f"The metadata of checkpoint {checkpoint.checkpoint_id} is not what was "
+                f"committed: expected sha256 {checkpoint.metadata_sha256}, got {found.sha256}.",
+                location=str(found.folder),
+            )
+        return found
+
+    def commit(self, metadata: CheckpointMetadata, facts: Mapping[str, Any]) -> CompletedCheckpoint:
+        """Publishes metadata, then the commit record.
+
+        Raises:
+            FencedError: Another owner has claimed the pipeline.
+        """
+        if self._owner is None:
+            raise CheckpointError("Nothing was claimed; claim the pipeline before committing.")
+        parent = self.latest
+        parent_id = None if parent is None else parent.checkpoint_id
+        folder = self.layout.checkpoint(metadata.checkpoint_id)
+        digest, size = publish_metadata_file(
+            self._file_io, folder, metadata, {"parent": parent_id, **facts}
+        )
+        record = self._log.commit(
+            self._owner,
+            {
+                "checkpoint_id": metadata.checkpoint_id,
+                "parent": parent_id,
+                "metadata_sha256": digest,
+                "facts": {"metadata_bytes": size, **facts},
+            },
+        )
+        return CompletedCheckpoint.of(record)
+
+    # ---------------------------------------------------------------------------- retention
+
+    def subsume(self) -> list[int]:
+        """Retires checkpoints beyond the retained number, oldest first; returns their ids.
+
+        Metadata goes first, so that a checkpoint stops being addressable before its files go.
+        """
+        commits = [each.checkpoint_id for each in self.completed]
+        there = self._checkpoint_folders()
+        retained = commits[-self._num_retained :]
+        old = [each for each in commits if each not in retained and each in there]
+        if not old:
+            return []
+        needed: set[Location] = set()
+        for checkpoint_id in retained:
+            needed.update(self._files(checkpoint_id))
+        for checkpoint_id in old:
+            files = set(self._files(checkpoint_id)) - needed
+            folder = self.layout.checkpoint(checkpoint_id)
+            self._file_io.delete(folder.child(METADATA_FILE_NAME))
+            self._file_io.delete(folder.child(SIDECAR_FILE_NAME))
+            for location in files:
+                self._file_io.delete(location)
+            self._file_io.delete_folder(folder)
+        return old
+
+    def discard(self, states: tuple[OperatorSubtaskState, ...]) -> None:
+        """Deletes the files of state that no commit names. Errors leave orphans for gc."""
+        needed: set[Location] = set()
+        there = self._checkpoint_folders()
+        for checkpoint in self.completed:
+            if checkpoint.checkpoint_id in there:
+                needed.update(self._files(checkpoint.checkpoint_id))
+        for state in states:
+            for stream in state.streams():
+                location = self._own_file(stream, self.layout.root)
+                if location is not None and location not in needed:
+                    try:
+                        self._file_io.delete(location)
+                    except OSError as error:
+                        _LOG.warning("could not discard a file; gc will find it: %s", error)
+
+    def _checkpoint_folders(self) -> set[int]:
+        """The numbers of all ``chk-<n>`` folders, committed or not."""
+        statuses = self._file_io.list_folder(self.layout.root)
+        numbers = (checkpoint_id_of(status.location.name) for status in statuses)
+        return {number for number in numbers if number is not None}
+
+    def _files(self, checkpoint_id: int) -> Iterator[Location]:
+        try:
+            found = load_metadata_file(self._file_io, self.layout.checkpoint(checkpoint_id))
+        except StateFileNotFoundError:
+            return  # retired half-way, when its metadata was already gone
+        for operator in found.metadata.operators:
+            for subtask in operator.subtasks:
+                for stream in subtask.streams():
+                    location = self._own_file(stream, found.folder)
+                    if location is not None:
+                        yield location
+
+    def _own_file(self, stream: StreamStateHandle, folder: Location) -> Location | None:
+        """The file of a stream, if it lies in this pipeline's folder: others are not ours."""
+        match stream:
+            case FileStateHandle() | SegmentFileStateHandle():
+                location = Location.parse(stream.path)
+            case RelativeFileStateHandle():
+                location = folder.child(stream.relative_path)
+            case _:
+                return None
+        return location if self.layout.root.contains(location) else None

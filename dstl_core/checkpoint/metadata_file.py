@@ -1,0 +1,134 @@
+"""``_metadata`` files and the sidecar beside them.
+
+The sidecar ``_dstl.json`` is written first and never changed. Flink ignores it, and a snapshot
+without it loads as well; it adds what older metadata versions cannot hold (uids by hash) and where
+the snapshot comes from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dstl_core.codec.metadata import read_metadata, write_metadata
+from dstl_core.errors import FormatError, StateFileNotFoundError, StorageError, error_context
+from dstl_core.model.checkpoint import CheckpointMetadata
+from dstl_core.model.ids import OperatorID
+from dstl_core.storage.file_io import FileIO
+from dstl_core.storage.location import METADATA_FILE_NAME, SIDECAR_FILE_NAME, Location
+
+SIDECAR_VERSION = 1
+MAX_METADATA_BYTES = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class Sidecar:
+    """What ``_dstl.json`` says. ``uids`` maps operator ids to uids."""
+
+    metadata_sha256: str
+    uids: Mapping[OperatorID, str]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Parent checkpoint, input identity, run key, counts: whatever the writer recorded."""
+
+    def to_bytes(self) -> bytes:
+        body = {
+            "version": SIDECAR_VERSION,
+            "metadata_sha256": self.metadata_sha256,
+            "uids": {operator_id.hex: uid for operator_id, uid in self.uids.items()},
+            "facts": dict(self.facts),
+        }
+        return json.dumps(body, indent=1, sort_keys=True).encode()
+
+    @classmethod
+    def from_bytes(cls, raw: bytes) -> Sidecar:
+        try:
+            body = json.loads(raw)
+            if body["version"] != SIDECAR_VERSION:
+                raise ValueError(f"version {body['version']}")
+            uids = {OperatorID.from_hex(key): str(uid) for key, uid in body["uids"].items()}
+            return cls(str(body["metadata_sha256"]), uids, dict(body["facts"]))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise FormatError(
+                f"A sidecar {SIDECAR_FILE_NAME} is damaged ({error}); delete it to read the "
+                f"snapshot without it"
+            ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataFile:
+    """A ``_metadata`` as it was found. ``sidecar`` is None if there is none that belongs to it."""
+
+    folder: Location
+    metadata: CheckpointMetadata
+    sha256: str
+    size: int
+    sidecar: Sidecar | None
+
+
+def load_metadata_file(file_io: FileIO, path: Location) -> MetadataFile:
+    """Reads a snapshot's metadata; ``path`` is its folder or the ``_metadata`` in it.
+
+    Raises:
+        StateFileNotFoundError: There is no such snapshot.
+        FormatError: The file is damaged or of another kind.
+    """
+    folder = path.parent if path.name == METADATA_FILE_NAME else path
+    location = folder.child(METADATA_FILE_NAME)
+    size = file_io.size(location)
+    if size is None:
+        raise StateFileNotFoundError(
+            f"There is no snapshot: expected a file {METADATA_FILE_NAME} in {folder}; give the "
+            f"folder of a savepoint or checkpoint, or its {METADATA_FILE_NAME}.",
+            path=str(location),
+        )
+    if size > MAX_METADATA_BYTES:
+        raise StorageError(f"The metadata is too large: {size} bytes.", location=str(location))
+    raw = file_io.read_bytes(location)
+    with error_context(location=str(location)):
+        metadata = read_metadata(raw)
+    digest = hashlib.sha256(raw).hexdigest()
+    return MetadataFile(folder, metadata, digest, size, _load_sidecar(file_io, folder, digest))
+
+
+def _load_sidecar(file_io: FileIO, folder: Location, digest: str) -> Sidecar | None:
+    location = folder.child(SIDECAR_FILE_NAME)
+    if file_io.size(location) is None:
+        return None
+    with error_context(location=str(location)):
+        sidecar = Sidecar.from_bytes(file_io.read_bytes(location))
+    # A sidecar of other metadata (a copy, an edit by another tool) says nothing of this one.
+    return sidecar if sidecar.metadata_sha256 == digest else None
+
+
+def publish_metadata_file(
+    file_io: FileIO,
+    folder: Location,
+    metadata: CheckpointMetadata,
+    facts: Mapping[str, Any],
+) -> tuple[str, int]:
+    """Publishes the sidecar, then ``_metadata``: with that, the snapshot exists.
+
+    Returns:
+        The sha256 (hex) and the size of ``_metadata`` in bytes.
+
+    Raises:
+        StorageError: A snapshot is there already.
+    """
+    raw = write_metadata(metadata)
+    digest = hashlib.sha256(raw).hexdigest()
+    uids = {each.operator_id: each.uid for each in metadata.operators if each.uid}
+    sidecar = Sidecar(digest, uids, facts)
+    target = folder.child(METADATA_FILE_NAME)
+    if file_io.size(target) is None:
+        # A sidecar without metadata is what a crash between the two leaves. It belongs to nothing.
+        file_io.delete(folder.child(SIDECAR_FILE_NAME))
+        file_io.publish_once(folder.child(SIDECAR_FILE_NAME), sidecar.to_bytes())
+        if file_io.publish_once(target, raw):
+            return digest, len(raw)
+    raise StorageError(
+        f"A snapshot is already there: {folder}; choose another folder or remove it.",
+        path=str(folder),
+    )

@@ -1,0 +1,1 @@
+"""Bytes to model and back, without I/O: nothing here opens a path."""

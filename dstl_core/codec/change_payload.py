@@ -1,0 +1,131 @@
+"""What the bytes of one change say.
+
+    data     := u8 operation, i16 state id, scope, operands      (scope: key, namespace; none for
+                                                                  a priority queue)
+    metadata := u8 8, i32 7, state description, [bool TTL [Java TTL config], bool default [value]],
+                i16 state id, u8 kind                            (the bracket for key-value states)
+
+Source: ``AbstractStateChangeLogger``, ``KvStateChangeLoggerImpl`` and
+``ChangelogBackendLogApplier`` of Flink 2.2.1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from dstl_core.codec.data_io import DataInput, DataOutput
+from dstl_core.codec.serializers.base import SerializerRegistry
+from dstl_core.codec.state_meta import (
+    BackendStateType,
+    StateMetaInfoSnapshot,
+    read_state_meta,
+    write_state_meta,
+)
+from dstl_core.errors import FormatError, UnsupportedVersionError
+
+META_INFO_VERSION = 7
+
+
+class StateChangeOperation(Enum):
+    """What a change does; the value is its byte on the wire."""
+
+    CLEAR = 0
+    SET = 1
+    SET_INTERNAL = 2
+    ADD = 3
+    MERGE_NS = 4
+    ADD_ELEMENT = 5
+    ADD_OR_UPDATE_ELEMENT = 6
+    REMOVE_ELEMENT = 7
+    METADATA = 8
+
+
+@dataclass(frozen=True)
+class MetadataChange:
+    """Binds a state id to a state, for the rest of one writer's log."""
+
+    state_id: int
+    state: StateMetaInfoSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class DataChange:
+    """An operation on one state. ``body`` starts with the scope of a key-value state."""
+
+    operation: StateChangeOperation
+    state_id: int
+    body: DataInput
+
+
+def metadata_change(state_id: int, state: StateMetaInfoSnapshot) -> bytes:
+    """The record that has to precede the first data record of a state."""
+    out = DataOutput()
+    out.write_u8(StateChangeOperation.METADATA.value)
+    out.write_i32(META_INFO_VERSION)
+    write_state_meta(out, state)
+    if state.backend_state_type is BackendStateType.KEY_VALUE:
+        out.write_bool(False)  # no TTL configuration
+        out.write_bool(False)  # no default value
+    out.write_i16(state_id)
+    out.write_u8(state.backend_state_type.value)
+    return out.to_bytes()
+
+
+def data_change(
+    operation: StateChangeOperation, state_id: int, scope: bytes, operands: bytes = b""
+) -> bytes:
+    """A data record; ``scope`` is the bytes of key and namespace."""
+    return b"".join(
+        (bytes((operation.value,)), state_id.to_bytes(2, "big", signed=True), scope, operands)
+    )
+
+
+def read_change(raw: bytes, registry: SerializerRegistry) -> MetadataChange | DataChange:
+    data = DataInput(raw)
+    code = data.read_u8("operation")
+    try:
+        operation = StateChangeOperation(code)
+    except ValueError:
+        raise FormatError(
+            "A change has an unknown operation", offset=0, expected="0..8", got=code
+        ) from None
+    if operation is StateChangeOperation.METADATA:
+        return _read_metadata_change(data, registry)
+    return DataChange(operation, data.read_i16("state id"), data)
+
+
+def _read_metadata_change(data: DataInput, registry: SerializerRegistry) -> MetadataChange:
+    at = data.position
+    version = data.read_i32("state description version")
+    if version != META_INFO_VERSION:
+        raise UnsupportedVersionError(
+            "A state description in the changelog cannot be read",
+            offset=at,
+            expected=META_INFO_VERSION,
+            got=version,
+        )
+    state = read_state_meta(data, registry)
+    if state.backend_state_type is BackendStateType.KEY_VALUE:
+        at = data.position
+        if data.read_bool("has TTL"):
+            raise UnsupportedVersionError(
+                f"State {state.name!r} carries a TTL configuration in the changelog",
+                offset=at,
+                expected="no TTL configuration",
+                got="a Java object",
+            )
+        if data.read_bool("has default value"):
+            state.value_serializer.deserialize(data)
+    state_id = data.read_i16("state id")
+    at = data.position
+    kind = data.read_u8("state kind")
+    if kind != state.backend_state_type.value:
+        raise FormatError(
+            f"The changelog contradicts itself on the kind of state {state.name!r}",
+            offset=at,
+            expected=state.backend_state_type.value,
+            got=kind,
+        )
+    data.expect_end("a metadata change")
+    return MetadataChange(state_id, state)

@@ -1,0 +1,1 @@
+"""The same decoders over columns: Arrow in, Arrow out, compiled."""

@@ -1,0 +1,282 @@
+"""Java's ``DataInput`` and ``DataOutput`` over bytes: big-endian primitives, modified UTF-8.
+
+Every length and count is checked against what remains before anything is allocated.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+
+from dstl_core.errors import FormatError, InvariantViolation, TruncatedDataError
+
+_I8 = struct.Struct(">b")
+_I16 = struct.Struct(">h")
+_U16 = struct.Struct(">H")
+_I32 = struct.Struct(">i")
+_U32 = struct.Struct(">I")
+_I64 = struct.Struct(">q")
+_F32 = struct.Struct(">f")
+_F64 = struct.Struct(">d")
+
+MAX_UTF_BYTES = 0xFFFF
+
+
+class DataInput:
+    """Reads from ``buffer[start:end]``; positions are positions in ``buffer``."""
+
+    __slots__ = ("_buffer", "_end", "_position")
+
+    def __init__(self, buffer: bytes, start: int = 0, end: int | None = None) -> None:
+        self._buffer = buffer
+        self._position = start
+        self._end = len(buffer) if end is None else end
+
+    @property
+    def position(self) -> int:
+        return self._position
+
+    @property
+    def remaining(self) -> int:
+        return self._end - self._position
+
+    def seek(self, position: int) -> None:
+        """Goes back to a position that this input has already read from."""
+        if not 0 <= position <= self._position:
+            raise InvariantViolation("an input can only be moved back")
+        self._position = position
+
+    def _take(self, size: int, field: str) -> int:
+        start = self._position
+        if size > self._end - start:
+            raise TruncatedDataError(
+                "The data ends too early",
+                offset=start,
+                field=field,
+                expected=f"{size} more bytes",
+                got=self._end - start,
+            )
+        self._position = start + size
+        return start
+
+    def read_i8(self, field: str = "byte") -> int:
+        value: int = _I8.unpack_from(self._buffer, self._take(1, field))[0]
+        return value
+
+    def read_u8(self, field: str = "byte") -> int:
+        return self._buffer[self._take(1, field)]
+
+    def read_i16(self, field: str = "short") -> int:
+        value: int = _I16.unpack_from(self._buffer, self._take(2, field))[0]
+        return value
+
+    def read_u16(self, field: str = "unsigned short") -> int:
+        value: int = _U16.unpack_from(self._buffer, self._take(2, field))[0]
+        return value
+
+    def read_i32(self, field: str = "int") -> int:
+        value: int = _I32.unpack_from(self._buffer, self._take(4, field))[0]
+        return value
+
+    def read_i64(self, field: str = "long") -> int:
+        value: int = _I64.unpack_from(self._buffer, self._take(8, field))[0]
+        return value
+
+    def read_f32(self, field: str = "float") -> float:
+        value: float = _F32.unpack_from(self._buffer, self._take(4, field))[0]
+        return value
+
+    def read_f64(self, field: str = "double") -> float:
+        value: float = _F64.unpack_from(self._buffer, self._take(8, field))[0]
+        return value
+
+    def read_bool(self, field: str = "boolean") -> bool:
+        """0 is false, everything else true, as Java reads it."""
+        return self._buffer[self._take(1, field)] != 0
+
+    def read_bytes(self, size: int, field: str = "bytes") -> bytes:
+        if size < 0:
+            raise FormatError(
+                "A length is negative",
+                offset=self._position,
+                field=field,
+                expected=">= 0",
+                got=size,
+            )
+        start = self._take(size, field)
+        return self._buffer[start : start + size]
+
+    def read_length(self, field: str, *, limit: int | None = None) -> int:
+        """An i32 byte length that fits into what remains."""
+        return self.read_count(field, 1, limit=limit)
+
+    def read_count(self, field: str, item_bytes: int, *, limit: int | None = None) -> int:
+        """An i32 count of items of at least ``item_bytes`` bytes that can still follow."""
+        at = self._position
+        count = self.read_i32(field)
+        most = self.remaining // item_bytes if item_bytes else 2**31
+        if limit is not None:
+            most = min(most, limit)
+        if not 0 <= count <= most:
+            raise FormatError(
+                "A count does not fit into the data",
+                offset=at,
+                field=field,
+                expected=f"0..{most}",
+                got=count,
+            )
+        return count
+
+    def read_expected_i32(self, field: str, expected: int) -> None:
+        at = self._position
+        got = self.read_i32(field)
+        if got != expected:
+            raise FormatError(
+                "A fixed value differs", offset=at, field=field, expected=expected, got=got
+            )
+
+    def read_utf(self, field: str = "text") -> str:
+        """``DataInput.readUTF``: u16 byte length, then modified UTF-8."""
+        size = self.read_u16(field)
+        start = self._take(size, field)
+        return decode_modified_utf8(self._buffer[start : start + size], start, field)
+
+    def sub_input(self, size: int, field: str = "section") -> DataInput:
+        """The next ``size`` bytes as an input of their own, with the same positions."""
+        if size < 0:
+            raise FormatError(
+                "A length is negative",
+                offset=self._position,
+                field=field,
+                expected=">= 0",
+                got=size,
+            )
+        start = self._take(size, field)
+        return DataInput(self._buffer, start, start + size)
+
+    def expect_end(self, what: str) -> None:
+        if self.remaining:
+            raise FormatError(
+                f"Bytes are left after {what}",
+                offset=self._position,
+                expected="the end",
+                got=f"{self.remaining} more bytes",
+            )
+
+
+class DataOutput:
+    """Collects bytes; ``position`` is their number."""
+
+    __slots__ = ("_buffer",)
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    @property
+    def position(self) -> int:
+        return len(self._buffer)
+
+    def to_bytes(self) -> bytes:
+        return bytes(self._buffer)
+
+    def write_i8(self, value: int) -> None:
+        self._buffer += _I8.pack(value)
+
+    def write_u8(self, value: int) -> None:
+        self._buffer.append(value)
+
+    def write_i16(self, value: int) -> None:
+        self._buffer += _I16.pack(value)
+
+    def write_u16(self, value: int) -> None:
+        self._buffer += _U16.pack(value)
+
+    def write_i32(self, value: int) -> None:
+        self._buffer += _I32.pack(value)
+
+    def write_u32(self, value: int) -> None:
+        self._buffer += _U32.pack(value)
+
+    def write_i64(self, value: int) -> None:
+        self._buffer += _I64.pack(value)
+
+    def write_f32(self, value: float) -> None:
+        self._buffer += _F32.pack(value)
+
+    def write_f64(self, value: float) -> None:
+        self._buffer += _F64.pack(value)
+
+    def write_bool(self, value: bool) -> None:
+        self._buffer.append(1 if value else 0)
+
+    def write_bytes(self, value: bytes) -> None:
+        self._buffer += value
+
+    def write_utf(self, value: str) -> None:
+        raw = encode_modified_utf8(value)
+        if len(raw) > MAX_UTF_BYTES:
+            raise FormatError(
+                "A text is too long for this field",
+                expected=f"<= {MAX_UTF_BYTES} bytes of modified UTF-8",
+                got=len(raw),
+            )
+        self.write_u16(len(raw))
+        self._buffer += raw
+
+    def patch_u8(self, position: int, value: int) -> None:
+        """Overwrites one byte that is already written."""
+        self._buffer[position] = value
+
+
+def utf16_units(text: str) -> Iterable[int]:
+    """The UTF-16 code units of a text; lone surrogates stay as they are."""
+    raw = text.encode("utf-16-be", "surrogatepass")
+    return struct.unpack(f">{len(raw) // 2}H", raw)
+
+
+def from_utf16_units(units: list[int]) -> str:
+    """The text of UTF-16 code units; surrogates without a partner stay lone."""
+    return struct.pack(f">{len(units)}H", *units).decode("utf-16-be", "surrogatepass")
+
+
+def encode_modified_utf8(text: str) -> bytes:
+    """Java's modified UTF-8: NUL as two bytes, supplementary characters as two surrogates."""
+    if text.isascii() and "\0" not in text:
+        return text.encode("ascii")
+    out = bytearray()
+    for unit in utf16_units(text):
+        if 0 < unit < 0x80:
+            out.append(unit)
+        elif unit < 0x800:
+            out += bytes((0xC0 | unit >> 6, 0x80 | unit & 0x3F))
+        else:
+            out += bytes((0xE0 | unit >> 12, 0x80 | unit >> 6 & 0x3F, 0x80 | unit & 0x3F))
+    return bytes(out)
+
+
+def decode_modified_utf8(raw: bytes, offset: int = 0, field: str = "text") -> str:
+    """The inverse of ``encode_modified_utf8``; ``offset`` is where ``raw`` starts in its file."""
+    if raw.isascii():
+        return raw.decode("ascii")
+    units: list[int] = []
+    at = 0
+    while at < len(raw):
+        first = raw[at]
+        size = (
+            1 if first < 0x80 else 2 if first & 0xE0 == 0xC0 else 3 if first & 0xF0 == 0xE0 else 0
+        )
+        rest = raw[at + 1 : at + size]
+        if size == 0 or len(rest) != size - 1 or any(byte & 0xC0 != 0x80 for byte in rest):
+            raise FormatError(
+                "A text is not modified UTF-8",
+                offset=offset + at,
+                field=field,
+                expected="a 1-3 byte character",
+                got=f"byte 0x{first:02x}",
+            )
+        unit = first if size == 1 else first & (0x1F if size == 2 else 0x0F)
+        for byte in rest:
+            unit = unit << 6 | byte & 0x3F
+        units.append(unit)
+        at += size
+    return from_utf16_units(units)

@@ -1,0 +1,109 @@
+"""The canonical form of keyed state: what savepoints hold, the same for every backend.
+
+    stream  := header, one section per non-empty key group, ascending
+    section := ( u16 state id, record+ )* u16 FFFF     (a Snappy-framed stream if compressed)
+    record  := i32 length, stored key, i32 length, value
+
+The high bit of the first byte of a stored key marks the last record of a run; the next u16 is a
+state id or the end. The handle holds the offset of each section, 0 for an empty key group.
+Source: ``FullSnapshotAsyncWriter`` and ``FullSnapshotRestoreOperation`` of Flink 2.2.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from dstl_core.codec.data_io import DataInput, DataOutput
+from dstl_core.codec.snappy_frames import compress_frames
+from dstl_core.codec.state_meta import KeyedBackendHeader, write_keyed_header
+from dstl_core.errors import FormatError, InvariantViolation
+from dstl_core.model.handle import KeyGroupRangeOffsets
+from dstl_core.model.key_group import KeyGroupRange
+
+END_OF_KEY_GROUP_MARK = 0xFFFF
+FIRST_BIT_MASK = 0x80
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """One record of a section; the last-record mark is removed from ``key``."""
+
+    state_id: int
+    key: bytes
+    value: bytes
+    offset: int
+    """Where the record starts, for messages."""
+
+
+def read_section(data: DataInput, state_count: int) -> Iterator[StoredRecord]:
+    """Yields the records of one key group's section, up to and including its end mark."""
+    while True:
+        at = data.position
+        state_id = data.read_u16("state id")
+        if state_id == END_OF_KEY_GROUP_MARK:
+            return
+        if state_id >= state_count:
+            raise FormatError(
+                "A state id is not in the header",
+                offset=at,
+                field="state id",
+                expected=f"< {state_count}",
+                got=state_id,
+            )
+        last = False
+        while not last:
+            at = data.position
+            key = data.read_bytes(data.read_length("key length"), "key")
+            if not key:
+                raise FormatError("A stored key is empty", offset=at, field="key length")
+            last = key[0] & FIRST_BIT_MASK != 0
+            if last:
+                key = bytes((key[0] & ~FIRST_BIT_MASK,)) + key[1:]
+            value = data.read_bytes(data.read_length("value length"), "value")
+            yield StoredRecord(state_id, key, value, at)
+
+
+def write_section(runs: Iterable[tuple[int, Iterable[tuple[bytes, bytes]]]]) -> bytes:
+    """The section of one key group; ``runs`` are ``(state id, (stored key, value) pairs)``.
+
+    Returns:
+        The bytes, or nothing if no run has a record.
+    """
+    out = DataOutput()
+    for state_id, records in runs:
+        last_key = -1
+        for key, value in records:
+            if last_key < 0:
+                out.write_u16(state_id)
+            out.write_i32(len(key))
+            last_key = out.position
+            last_byte = key[0]
+            out.write_bytes(key)
+            out.write_i32(len(value))
+            out.write_bytes(value)
+        if last_key >= 0:
+            out.patch_u8(last_key, last_byte | FIRST_BIT_MASK)
+    if out.position == 0:
+        return b""
+    out.write_u16(END_OF_KEY_GROUP_MARK)
+    return out.to_bytes()
+
+
+def write_canonical_stream(
+    header: KeyedBackendHeader,
+    key_groups: KeyGroupRange,
+    sections: Mapping[int, bytes],
+) -> tuple[bytes, KeyGroupRangeOffsets]:
+    """A whole stream and the offsets for its handle; ``sections`` maps key groups to bytes."""
+    out = DataOutput()
+    write_keyed_header(out, header)
+    offsets = []
+    for key_group in key_groups:
+        section = sections.get(key_group, b"")
+        offsets.append(out.position if section else 0)
+        out.write_bytes(compress_frames(section) if header.compressed and section else section)
+    strangers = [key_group for key_group in sections if not key_groups.contains(key_group)]
+    if strangers:
+        raise InvariantViolation(f"key group {strangers[0]} is outside {key_groups}")
+    return out.to_bytes(), KeyGroupRangeOffsets(key_groups, tuple(offsets))

@@ -1,0 +1,167 @@
+"""Fixed-size numbers, booleans and characters.
+
+Bytes are big-endian, as ``DataOutput`` writes them. Hashes are those of ``java.lang``'s boxes.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dstl_core.codec.data_io import DataInput, DataOutput
+from dstl_core.codec.serializers.base import JsonValue, TypeSerializer
+
+_BASE = "org.apache.flink.api.common.typeutils.base."
+_F32 = struct.Struct(">f")
+_F64 = struct.Struct(">d")
+_CANONICAL_NAN_64 = 0x7FF8000000000000
+_CANONICAL_NAN_32 = 0x7FC00000
+
+
+def long_java_hash(value: int) -> int:
+    """``(int) (v ^ (v >>> 32))`` of a signed 64-bit value."""
+    bits = value & 0xFFFFFFFFFFFFFFFF
+    return (bits ^ bits >> 32) & 0xFFFFFFFF
+
+
+def float_text(value: float) -> JsonValue:
+    """JSON has no NaN and no infinity: they are texts."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+@dataclass(frozen=True)
+class BooleanSerializer(TypeSerializer[bool]):
+    snapshot_class: ClassVar[str] = _BASE + "BooleanSerializer$BooleanSerializerSnapshot"
+    type_name: ClassVar[str] = "Boolean"
+    length: ClassVar[int] = 1
+
+    def serialize(self, value: bool, out: DataOutput) -> None:
+        out.write_bool(value)
+
+    def deserialize(self, data: DataInput) -> bool:
+        return data.read_bool("Boolean")
+
+    def java_hash(self, value: bool) -> int:
+        return 1231 if value else 1237
+
+
+@dataclass(frozen=True)
+class ByteSerializer(TypeSerializer[int]):
+    snapshot_class: ClassVar[str] = _BASE + "ByteSerializer$ByteSerializerSnapshot"
+    type_name: ClassVar[str] = "Byte"
+    length: ClassVar[int] = 1
+
+    def serialize(self, value: int, out: DataOutput) -> None:
+        out.write_i8(value)
+
+    def deserialize(self, data: DataInput) -> int:
+        return data.read_i8("Byte")
+
+    def java_hash(self, value: int) -> int:
+        return value
+
+
+@dataclass(frozen=True)
+class ShortSerializer(TypeSerializer[int]):
+    snapshot_class: ClassVar[str] = _BASE + "ShortSerializer$ShortSerializerSnapshot"
+    type_name: ClassVar[str] = "Short"
+    length: ClassVar[int] = 2
+
+    def serialize(self, value: int, out: DataOutput) -> None:
+        out.write_i16(value)
+
+    def deserialize(self, data: DataInput) -> int:
+        return data.read_i16("Short")
+
+    def java_hash(self, value: int) -> int:
+        return value
+
+
+@dataclass(frozen=True)
+class IntSerializer(TypeSerializer[int]):
+    snapshot_class: ClassVar[str] = _BASE + "IntSerializer$IntSerializerSnapshot"
+    type_name: ClassVar[str] = "Integer"
+    length: ClassVar[int] = 4
+
+    def serialize(self, value: int, out: DataOutput) -> None:
+        out.write_i32(value)
+
+    def deserialize(self, data: DataInput) -> int:
+        return data.read_i32("Integer")
+
+    def java_hash(self, value: int) -> int:
+        return value
+
+
+@dataclass(frozen=True)
+class LongSerializer(TypeSerializer[int]):
+    snapshot_class: ClassVar[str] = _BASE + "LongSerializer$LongSerializerSnapshot"
+    type_name: ClassVar[str] = "Long"
+    length: ClassVar[int] = 8
+
+    def serialize(self, value: int, out: DataOutput) -> None:
+        out.write_i64(value)
+
+    def deserialize(self, data: DataInput) -> int:
+        return data.read_i64("Long")
+
+    def java_hash(self, value: int) -> int:
+        return long_java_hash(value)
+
+
+@dataclass(frozen=True)
+class FloatSerializer(TypeSerializer[float]):
+    """Values are Python floats that hold a 32-bit value exactly."""
+
+    snapshot_class: ClassVar[str] = _BASE + "FloatSerializer$FloatSerializerSnapshot"
+    type_name: ClassVar[str] = "Float"
+    length: ClassVar[int] = 4
+
+    def serialize(self, value: float, out: DataOutput) -> None:
+        out.write_f32(value)
+
+    def deserialize(self, data: DataInput) -> float:
+        return data.read_f32("Float")
+
+    def java_hash(self, value: float) -> int:
+        bits: int = struct.unpack(">I", _F32.pack(value))[0]
+        return _CANONICAL_NAN_32 if math.isnan(value) else bits
+
+    def to_text(self, value: float) -> JsonValue:
+        text = float_text(value)
+        return shortest_float32(value) if isinstance(text, float) else text
+
+
+def shortest_float32(value: float) -> float:
+    """The shortest decimal that reads back as the same 32-bit value."""
+    for digits in range(1, 10):
+        short = float(f"{value:.{digits}g}")
+        if _F32.pack(short) == _F32.pack(value):
+            return short
+    return value
+
+
+@dataclass(frozen=True)
+class DoubleSerializer(TypeSerializer[float]):
+    snapshot_class: ClassVar[str] = _BASE + "DoubleSerializer$DoubleSerializerSnapshot"
+    type_name: ClassVar[str] = "Double"
+    length: ClassVar[int] = 8
+
+    def serialize(self, value: float, out: DataOutput) -> None:
+        out.write_f64(value)
+
+    def deserialize(self, data: DataInput) -> float:
+        return data.read_f64("Double")
+
+    def java_hash(self, value: float) -> int:
+        bits: int = struct.unpack(">q", _F64.pack(value))[0]
+        return long_java_hash(_CANONICAL_NAN_64 if math.isnan(value) else bits)
+
+    def to_text(self, value: float) -> JsonValue:
+        return float_text(value)

@@ -1,0 +1,87 @@
+"""Snappy's framing format, as Flink compresses key groups and changelog segments.
+
+Stream identifier ``FF 06 00 00 sNaPpY``, then chunks ``u8 type, u24 little-endian length, data``.
+Chunk lengths are checked before anything is decompressed, and every checksum is verified.
+"""
+
+from __future__ import annotations
+
+import cramjam
+
+from dstl_core.errors import FormatError
+
+STREAM_IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"
+_COMPRESSED = 0x00
+_UNCOMPRESSED = 0x01
+_FIRST_SKIPPABLE = 0x80
+_MAX_CHUNK_DATA = 65536
+
+
+def compress_frames(raw: bytes) -> bytes:
+    """One framed stream of ``raw``."""
+    return bytes(cramjam.snappy.compress(raw))
+
+
+def frames_end(buffer: bytes, start: int, end: int) -> int:
+    """Where the framed stream that starts at ``start`` ends: before the next identifier or at
+    ``end``. Checks each chunk's length, and that no chunk claims more than 64 KiB of data.
+    """
+    position = start
+    if buffer[start : start + 10] != STREAM_IDENTIFIER or start + 10 > end:
+        raise FormatError(
+            "Compressed data does not start as a Snappy stream",
+            offset=start,
+            expected=STREAM_IDENTIFIER.hex(),
+            got=buffer[start : min(start + 10, end)].hex(),
+        )
+    position += 10
+    while position < end:
+        if buffer[position] == 0xFF:
+            break
+        position = _chunk_end(buffer, position, end)
+    return position
+
+
+def _chunk_end(buffer: bytes, position: int, end: int) -> int:
+    kind = buffer[position]
+    size = int.from_bytes(buffer[position + 1 : position + 4], "little")
+    if position + 4 + size > end:
+        raise FormatError(
+            "A Snappy chunk is longer than the data",
+            offset=position,
+            expected=f"<= {end - position - 4}",
+            got=size,
+        )
+    if kind in (_COMPRESSED, _UNCOMPRESSED):
+        _check_data_chunk(buffer, position, size, kind)
+    elif kind < _FIRST_SKIPPABLE:
+        raise FormatError("A Snappy chunk has an unknown type", offset=position, got=kind)
+    return position + 4 + size
+
+
+def _check_data_chunk(buffer: bytes, position: int, size: int, kind: int) -> None:
+    if size < 4:
+        raise FormatError("A Snappy chunk has no checksum", offset=position, got=size)
+    data_size = size - 4
+    if kind == _COMPRESSED:
+        data_size, shift = 0, 0
+        for byte in buffer[position + 8 : min(position + 13, position + 4 + size)]:
+            data_size |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+    if data_size > _MAX_CHUNK_DATA:
+        raise FormatError(
+            "A Snappy chunk is too large", offset=position, expected="<= 65536", got=data_size
+        )
+
+
+def decompress_frames(buffer: bytes, start: int, end: int) -> bytes:
+    """The data of the one framed stream in ``buffer[start:end]``."""
+    stop = frames_end(buffer, start, end)
+    try:
+        return bytes(cramjam.snappy.decompress(buffer[start:stop]))
+    except cramjam.DecompressionError as error:
+        raise FormatError(
+            f"Compressed data is damaged ({error})", offset=start, expected="a Snappy stream"
+        ) from error

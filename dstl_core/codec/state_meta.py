@@ -1,0 +1,208 @@
+"""Descriptions of states, and the header in front of every keyed stream.
+
+    header   := i32 6, bool compressed, snapshot key type, i16 n, n state descriptions
+    snapshot := i32 2, serializer snapshot                   (only here; not for nested ones)
+    state    := utf name, i32 kind, i32 n, n (utf, utf) options, i32 n, n (utf, snapshot)
+
+The place of a state in the list is its id in the body. Source: ``KeyedBackendSerializationProxy``
+and ``StateMetaInfoSnapshotReadersWriters`` of Flink 2.2.1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from dstl_core.codec.data_io import DataInput, DataOutput
+from dstl_core.codec.serializers.base import (
+    AnySerializer,
+    SerializerRegistry,
+    SnapshotContext,
+    write_snapshot,
+)
+from dstl_core.codec.serializers.runtime import VoidNamespaceSerializer
+from dstl_core.errors import FormatError, UnsupportedVersionError
+
+KEYED_BACKEND_VERSION = 6
+SNAPSHOT_PROXY_VERSION = 2
+MAX_STATES = 32767
+
+
+class BackendStateType(Enum):
+    """What a state is; the value is its number on the wire."""
+
+    KEY_VALUE = 0
+    OPERATOR = 1
+    BROADCAST = 2
+    PRIORITY_QUEUE = 3
+    KEY_VALUE_V2 = 4
+
+
+class KeyedStateType(Enum):
+    """The kind of a key-value state; the value is its text on the wire."""
+
+    VALUE = "VALUE"
+    LIST = "LIST"
+    REDUCING = "REDUCING"
+    AGGREGATING = "AGGREGATING"
+    MAP = "MAP"
+    FOLDING = "FOLDING"
+    UNKNOWN = "UNKNOWN"
+
+
+KEYED_STATE_TYPE = "KEYED_STATE_TYPE"
+OPERATOR_STATE_DISTRIBUTION_MODE = "OPERATOR_STATE_DISTRIBUTION_MODE"
+KEY_SERIALIZER = "KEY_SERIALIZER"
+NAMESPACE_SERIALIZER = "NAMESPACE_SERIALIZER"
+VALUE_SERIALIZER = "VALUE_SERIALIZER"
+USER_KEY_SERIALIZER = "USER_KEY_SERIALIZER"
+
+
+@dataclass(frozen=True)
+class StateMetaInfoSnapshot:
+    """One state's name, kind and types. The order of options and serializers is kept, so that
+    writing gives the bytes that were read.
+    """
+
+    name: str
+    backend_state_type: BackendStateType
+    options: tuple[tuple[str, str], ...]
+    serializers: tuple[tuple[str, AnySerializer], ...]
+
+    @classmethod
+    def key_value(
+        cls,
+        name: str,
+        kind: KeyedStateType,
+        value: AnySerializer,
+        namespace: AnySerializer | None = None,
+    ) -> StateMetaInfoSnapshot:
+        """A key-value state; ``value`` is the serializer of the whole value."""
+        return cls(
+            name,
+            BackendStateType.KEY_VALUE,
+            ((KEYED_STATE_TYPE, kind.value),),
+            (
+                (VALUE_SERIALIZER, value),
+                (NAMESPACE_SERIALIZER, namespace or VoidNamespaceSerializer()),
+            ),
+        )
+
+    @classmethod
+    def priority_queue(cls, name: str, element: AnySerializer) -> StateMetaInfoSnapshot:
+        return cls(name, BackendStateType.PRIORITY_QUEUE, (), ((VALUE_SERIALIZER, element),))
+
+    @property
+    def keyed_state_type(self) -> KeyedStateType:
+        text = dict(self.options).get(KEYED_STATE_TYPE, "UNKNOWN")
+        try:
+            return KeyedStateType(text)
+        except ValueError:
+            raise FormatError(
+                f"The kind of state {self.name!r} is unknown",
+                expected=", ".join(kind.value for kind in KeyedStateType),
+                got=text,
+            ) from None
+
+    def serializer(self, key: str) -> AnySerializer:
+        for name, serializer in self.serializers:
+            if name == key:
+                return serializer
+        raise FormatError(
+            f"State {self.name!r} has no {key}",
+            expected=key,
+            got=", ".join(name for name, _ in self.serializers) or "none",
+        )
+
+    @property
+    def value_serializer(self) -> AnySerializer:
+        return self.serializer(VALUE_SERIALIZER)
+
+    @property
+    def namespace_serializer(self) -> AnySerializer:
+        return self.serializer(NAMESPACE_SERIALIZER)
+
+
+@dataclass(frozen=True)
+class KeyedBackendHeader:
+    """What stands in front of keyed state: the key type and the states by id."""
+
+    key_serializer: AnySerializer
+    states: tuple[StateMetaInfoSnapshot, ...]
+    compressed: bool = False
+
+
+def read_keyed_header(data: DataInput, registry: SerializerRegistry) -> KeyedBackendHeader:
+    at = data.position
+    version = data.read_i32("keyed backend version")
+    if version != KEYED_BACKEND_VERSION:
+        raise UnsupportedVersionError(
+            "Keyed state of this version cannot be read",
+            offset=at,
+            expected=KEYED_BACKEND_VERSION,
+            got=version,
+        )
+    compressed = data.read_bool("compressed")
+    key_serializer = read_serializer(data, registry)
+    at = data.position
+    count = data.read_i16("number of states")
+    if count < 0:
+        raise FormatError("The number of states is negative", offset=at, got=count)
+    states = tuple(read_state_meta(data, registry) for _ in range(count))
+    return KeyedBackendHeader(key_serializer, states, compressed)
+
+
+def write_keyed_header(out: DataOutput, header: KeyedBackendHeader) -> None:
+    if len(header.states) > MAX_STATES:
+        raise FormatError(
+            "Too many states in one backend", expected=f"<= {MAX_STATES}", got=len(header.states)
+        )
+    out.write_i32(KEYED_BACKEND_VERSION)
+    out.write_bool(header.compressed)
+    write_serializer(out, header.key_serializer)
+    out.write_i16(len(header.states))
+    for state in header.states:
+        write_state_meta(out, state)
+
+
+def read_serializer(data: DataInput, registry: SerializerRegistry) -> AnySerializer:
+    """A top-level serializer snapshot, which has a version of its own in front."""
+    data.read_expected_i32("serializer snapshot version", SNAPSHOT_PROXY_VERSION)
+    return SnapshotContext(registry).read_snapshot(data)
+
+
+def write_serializer(out: DataOutput, serializer: AnySerializer) -> None:
+    out.write_i32(SNAPSHOT_PROXY_VERSION)
+    write_snapshot(out, serializer)
+
+
+def read_state_meta(data: DataInput, registry: SerializerRegistry) -> StateMetaInfoSnapshot:
+    name = data.read_utf("state name")
+    at = data.position
+    kind = data.read_i32("state kind")
+    if not 0 <= kind <= 4:
+        raise FormatError(
+            f"The kind of state {name!r} is unknown", offset=at, expected="0..4", got=kind
+        )
+    options = tuple(
+        (data.read_utf("option name"), data.read_utf("option value"))
+        for _ in range(data.read_count("options", 4))
+    )
+    serializers = tuple(
+        (data.read_utf("serializer name"), read_serializer(data, registry))
+        for _ in range(data.read_count("serializers", 12))
+    )
+    return StateMetaInfoSnapshot(name, BackendStateType(kind), options, serializers)
+
+
+def write_state_meta(out: DataOutput, state: StateMetaInfoSnapshot) -> None:
+    out.write_utf(state.name)
+    out.write_i32(state.backend_state_type.value)
+    out.write_i32(len(state.options))
+    for key, value in state.options:
+        out.write_utf(key)
+        out.write_utf(value)
+    out.write_i32(len(state.serializers))
+    for key, serializer in state.serializers:
+        out.write_utf(key)
+        write_serializer(out, serializer)

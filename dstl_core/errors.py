@@ -1,0 +1,182 @@
+"""Every error that dstl raises, as one tree.
+
+    DstlError
+    ├─ ConfigError(ValueError)
+    ├─ FormatError(ValueError)
+    │   ├─ TruncatedDataError(EOFError)
+    │   ├─ UnsupportedVersionError
+    │   └─ UnknownSerializerError
+    ├─ StorageError(OSError)
+    │   ├─ StateFileNotFoundError(FileNotFoundError)
+    │   └─ PathNotAllowedError
+    ├─ ChangelogError
+    │   ├─ WriterClosedError
+    │   └─ UploadFailedError
+    ├─ CheckpointError
+    │   └─ FencedError
+    ├─ RestoreError
+    ├─ SavepointError
+    │   ├─ NoSuchOperatorError(KeyError)
+    │   ├─ NoSuchStateError(KeyError)
+    │   └─ DuplicateKeyError
+    ├─ InputChangedError
+    └─ UserFunctionError
+    InvariantViolation(AssertionError)
+
+``InvariantViolation`` is not a ``DstlError``: it reports a bug of dstl itself and must not be
+swallowed by code that handles bad input.
+
+A message is one sentence: what failed, expected and got, where, what to do. ``context`` carries
+the same facts as values; ``location`` (a file) is added once, at the boundary that knows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class DstlError(Exception):
+    """Root of the tree. ``context`` maps names to the values that the message speaks of."""
+
+    def __init__(self, message: str, /, **context: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.context: dict[str, object] = {k: v for k, v in context.items() if v is not None}
+
+    def __str__(self) -> str:
+        location = self.context.get("location")
+        return f"{self.message} [{location}]" if location is not None else self.message
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Errors cross the border of a Spark worker, so the context has to survive pickling.
+        return _rebuild, (type(self), self.message, self.context)
+
+
+def _rebuild(cls: type[DstlError], message: str, context: dict[str, object]) -> DstlError:
+    error = cls.__new__(cls)
+    DstlError.__init__(error, message, **context)
+    return error
+
+
+class ConfigError(DstlError, ValueError):
+    """An option or an argument that cannot work."""
+
+
+class FormatError(DstlError, ValueError):
+    """Bytes that are not what the format says.
+
+    Args:
+        what: What could not be read.
+        offset: Position in bytes from the start of the file or stream.
+        field: Name of the field.
+        expected: What the format asks for.
+        got: What stands there.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        /,
+        *,
+        offset: int | None = None,
+        field: str | None = None,
+        expected: object = None,
+        got: object = None,
+        **context: object,
+    ) -> None:
+        message = what
+        if expected is not None or got is not None:
+            message += f": expected {expected}, got {got}"
+        if field is not None:
+            message += f", field {field}"
+        if offset is not None:
+            message += f", at byte {offset}"
+        super().__init__(message, offset=offset, field=field, expected=expected, got=got, **context)
+
+
+class TruncatedDataError(FormatError, EOFError):
+    """The bytes end before the field does."""
+
+
+class UnsupportedVersionError(FormatError):
+    """A version of a format that this release does not read."""
+
+
+class UnknownSerializerError(FormatError):
+    """A serializer snapshot class that nobody registered. Nothing after it can be parsed."""
+
+
+class StorageError(DstlError, OSError):
+    """A file system said no."""
+
+
+class StateFileNotFoundError(StorageError, FileNotFoundError):
+    """A file or folder that should be there is not."""
+
+
+class PathNotAllowedError(StorageError):
+    """A handle names a place outside the roots that may be read."""
+
+
+class ChangelogError(DstlError):
+    """Misuse of a changelog writer, or changes that are no longer there."""
+
+
+class WriterClosedError(ChangelogError):
+    """The writer, or the scheduler behind it, is closed."""
+
+
+class UploadFailedError(ChangelogError):
+    """An upload failed after all its attempts; the changes are kept for the next persist."""
+
+
+class CheckpointError(DstlError):
+    """A checkpoint could not be taken. ``context['reason']`` holds the failure reason."""
+
+
+class FencedError(CheckpointError):
+    """Another owner has claimed the pipeline; nothing was committed."""
+
+
+class RestoreError(DstlError):
+    """State cannot be restored into this job."""
+
+
+class SavepointError(DstlError):
+    """A savepoint cannot be read or written as asked."""
+
+
+class NoSuchOperatorError(SavepointError, KeyError):
+    """The snapshot has no such operator. The message lists those that it has."""
+
+
+class NoSuchStateError(SavepointError, KeyError):
+    """The operator has no such state. The message lists those that it has."""
+
+
+class DuplicateKeyError(SavepointError):
+    """Two rows for one key where one is allowed."""
+
+
+class InputChangedError(DstlError):
+    """An input id that is committed came again with other rows."""
+
+
+class UserFunctionError(DstlError):
+    """A user's function raised; the cause is kept."""
+
+
+class InvariantViolation(AssertionError):
+    """A bug in dstl: a condition that its own code guarantees does not hold."""
+
+
+@contextmanager
+def error_context(**context: object) -> Iterator[None]:
+    """Adds facts to every ``DstlError`` that leaves the block, without overwriting any."""
+    try:
+        yield
+    except DstlError as error:
+        for name, value in context.items():
+            error.context.setdefault(name, value)
+        raise

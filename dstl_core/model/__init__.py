@@ -1,0 +1,1 @@
+"""Frozen values: ids, key groups, sequence numbers, changes, handles, checkpoints. No I/O."""

@@ -1,0 +1,43 @@
+"""State changes, as a changelog writer takes them.
+
+Source: ``StateChange`` of Flink 2.2.1 and ``StateChangeSet`` of its file-system changelog.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from dstl_core.errors import ConfigError
+from dstl_core.model.sequence import SequenceNumber
+
+META_KEY_GROUP = -1
+
+
+@dataclass(frozen=True, slots=True)
+class StateChange:
+    """One change: its key group (``META_KEY_GROUP`` for metadata) and its bytes."""
+
+    key_group: int
+    change: bytes
+
+    @classmethod
+    def of_metadata_change(cls, change: bytes) -> StateChange:
+        return cls(META_KEY_GROUP, change)
+
+    @classmethod
+    def of_data_change(cls, key_group: int, change: bytes) -> StateChange:
+        if key_group < 0:
+            raise ConfigError(f"A data change needs a key group >= 0, got {key_group}.")
+        return cls(key_group, change)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StateChangeSet:
+    """All that one writer appended between two rollovers. Identity equality."""
+
+    log_id: UUID
+    sequence_number: SequenceNumber
+    changes: tuple[StateChange, ...]
+    size: int
+    """Sum of the payload lengths in bytes, without headers."""

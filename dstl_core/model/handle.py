@@ -1,0 +1,342 @@
+"""State handles: where bytes of state lie. One class per meaning, not per wire tag.
+
+Source: ``org.apache.flink.runtime.state`` of Flink 2.2.1. A handle never opens anything; reading
+goes through ``dstl_core.storage``. Sizes and offsets are bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from dstl_core.model.key_group import KeyGroupRange
+
+# --------------------------------------------------------------------------------- streams
+
+
+@dataclass(frozen=True, slots=True)
+class ByteStreamStateHandle:
+    """State inlined into ``_metadata``. The name is only an identity."""
+
+    handle_name: str
+    data: bytes
+
+    @property
+    def state_size(self) -> int:
+        return len(self.data)
+
+
+@dataclass(frozen=True, slots=True)
+class FileStateHandle:
+    """A whole file, by absolute path or URL."""
+
+    path: str
+    state_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class RelativeFileStateHandle:
+    """A whole file beside the ``_metadata`` that names it."""
+
+    relative_path: str
+    state_size: int
+
+
+class CheckpointedStateScope(Enum):
+    """Ownership of a file; the value is its byte on the wire."""
+
+    EXCLUSIVE = 0
+    SHARED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFileStateHandle:
+    """A part of a merged file."""
+
+    path: str
+    start_position: int
+    state_size: int
+    scope: CheckpointedStateScope
+    logical_file_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class EmptySegmentFileStateHandle:
+    """A merged file without a part for this state."""
+
+    @property
+    def state_size(self) -> int:
+        return 0
+
+
+StreamStateHandle = (
+    ByteStreamStateHandle
+    | FileStateHandle
+    | RelativeFileStateHandle
+    | SegmentFileStateHandle
+    | EmptySegmentFileStateHandle
+)
+
+
+# ----------------------------------------------------------------------------- keyed state
+
+
+@dataclass(frozen=True, slots=True)
+class KeyGroupRangeOffsets:
+    """Offset of each key group's section in a stream; ``len(offsets) == len(range)``."""
+
+    key_group_range: KeyGroupRange
+    offsets: tuple[int, ...]
+
+    def items(self) -> list[tuple[int, int]]:
+        return list(zip(self.key_group_range, self.offsets, strict=True))
+
+    def get_intersection(self, other: KeyGroupRange) -> KeyGroupRangeOffsets:
+        common = self.key_group_range.get_intersection(other)
+        if not len(common):
+            return KeyGroupRangeOffsets(common, ())
+        first = common.start_key_group - self.key_group_range.start_key_group
+        return KeyGroupRangeOffsets(common, self.offsets[first : first + len(common)])
+
+
+@dataclass(frozen=True, slots=True)
+class KeyGroupsSavepointStateHandle:
+    """Keyed state in canonical form. Offset 0 says that a key group has no entries."""
+
+    offsets: KeyGroupRangeOffsets
+    stream: StreamStateHandle
+
+    @property
+    def key_group_range(self) -> KeyGroupRange:
+        return self.offsets.key_group_range
+
+    @property
+    def state_size(self) -> int:
+        return self.stream.state_size
+
+    def get_intersection(self, other: KeyGroupRange) -> KeyGroupsSavepointStateHandle | None:
+        cut = self.offsets.get_intersection(other)
+        return replace(self, offsets=cut) if len(cut.key_group_range) else None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyGroupsStateHandle:
+    """Keyed state as the heap backend writes it.
+
+    ``state_handle_id`` is None for the form that older releases wrote (wire tag 3), whose
+    content may also be canonical.
+    """
+
+    offsets: KeyGroupRangeOffsets
+    stream: StreamStateHandle
+    state_handle_id: str | None
+
+    @property
+    def key_group_range(self) -> KeyGroupRange:
+        return self.offsets.key_group_range
+
+    @property
+    def state_size(self) -> int:
+        return self.stream.state_size
+
+    def get_intersection(self, other: KeyGroupRange) -> KeyGroupsStateHandle | None:
+        cut = self.offsets.get_intersection(other)
+        return replace(self, offsets=cut) if len(cut.key_group_range) else None
+
+
+@dataclass(frozen=True, slots=True)
+class IncrementalRemoteKeyedStateHandle:
+    """Keyed state as RocksDB's files. ``shared`` and ``private`` pair a local file name with
+    the stream that holds it.
+    """
+
+    backend_id: str
+    key_group_range: KeyGroupRange
+    checkpoint_id: int
+    checkpointed_size: int
+    meta_stream: StreamStateHandle
+    shared: tuple[tuple[str, StreamStateHandle], ...]
+    private: tuple[tuple[str, StreamStateHandle], ...]
+    state_handle_id: str
+
+    @property
+    def state_size(self) -> int:
+        files = self.shared + self.private
+        return self.meta_stream.state_size + sum(stream.state_size for _, stream in files)
+
+    def get_intersection(self, other: KeyGroupRange) -> IncrementalRemoteKeyedStateHandle | None:
+        common = self.key_group_range.get_intersection(other)
+        return self if len(common) else None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangelogStateHandleStream:
+    """Change sets in segment files, in ascending order of sequence number.
+
+    ``handles_and_offsets`` pairs a segment with the position of one change set in its
+    uncompressed body. ``state_size`` is the sum of payload bytes of all sets,
+    ``incremental_size`` what this checkpoint added.
+    """
+
+    handles_and_offsets: tuple[tuple[StreamStateHandle, int], ...]
+    key_group_range: KeyGroupRange
+    state_size: int
+    incremental_size: int
+    state_handle_id: str
+    storage_identifier: str = "filesystem"
+
+    def get_intersection(self, other: KeyGroupRange) -> ChangelogStateHandleStream | None:
+        common = self.key_group_range.get_intersection(other)
+        return replace(self, key_group_range=common) if len(common) else None
+
+
+@dataclass(frozen=True, slots=True)
+class InMemoryChangelogStateHandle:
+    """Changes inlined into ``_metadata``: ``(key group, bytes)`` in append order."""
+
+    changes: tuple[tuple[int, bytes], ...]
+    key_group_range: KeyGroupRange
+    from_sequence_number: int
+    to_sequence_number: int
+    state_handle_id: str
+    storage_identifier: str = "memory"
+
+    @property
+    def state_size(self) -> int:
+        return sum(len(change) for _, change in self.changes)
+
+    def get_intersection(self, other: KeyGroupRange) -> InMemoryChangelogStateHandle | None:
+        common = self.key_group_range.get_intersection(other)
+        return replace(self, key_group_range=common) if len(common) else None
+
+
+ChangelogStateHandle = ChangelogStateHandleStream | InMemoryChangelogStateHandle
+
+
+@dataclass(frozen=True, slots=True)
+class ChangelogStateBackendHandle:
+    """A materialized base and the log on top of it, applied in order."""
+
+    materialized: tuple[KeyedStateHandle, ...]
+    non_materialized: tuple[ChangelogStateHandle, ...]
+    key_group_range: KeyGroupRange
+    materialization_id: int
+    checkpoint_id: int
+    checkpointed_size: int
+    state_handle_id: str
+
+    @property
+    def materialized_size(self) -> int:
+        return sum(handle.state_size for handle in self.materialized)
+
+    @property
+    def non_materialized_size(self) -> int:
+        return sum(handle.state_size for handle in self.non_materialized)
+
+    @property
+    def state_size(self) -> int:
+        return self.materialized_size + self.non_materialized_size
+
+    def get_intersection(self, other: KeyGroupRange) -> ChangelogStateBackendHandle | None:
+        common = self.key_group_range.get_intersection(other)
+        if not len(common):
+            return None
+        materialized = (handle.get_intersection(common) for handle in self.materialized)
+        log = (handle.get_intersection(common) for handle in self.non_materialized)
+        return replace(
+            self,
+            materialized=tuple(handle for handle in materialized if handle is not None),
+            non_materialized=tuple(handle for handle in log if handle is not None),
+            key_group_range=common,
+        )
+
+
+KeyedStateHandle = (
+    KeyGroupsSavepointStateHandle
+    | KeyGroupsStateHandle
+    | IncrementalRemoteKeyedStateHandle
+    | ChangelogStateHandleStream
+    | InMemoryChangelogStateHandle
+    | ChangelogStateBackendHandle
+)
+
+# -------------------------------------------------------------------------- operator state
+
+
+class OperatorStateMode(Enum):
+    """How operator state is spread over subtasks; the value is its byte on the wire."""
+
+    SPLIT_DISTRIBUTE = 0
+    UNION = 1
+    BROADCAST = 2
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorStateMetaInfo:
+    """Where the elements of one operator state lie in the stream."""
+
+    name: str
+    mode: OperatorStateMode
+    offsets: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FileMergingInfo:
+    """The folders of a merged operator-state handle."""
+
+    task_owned_dir: str
+    shared_dir: str
+    is_empty: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorStreamStateHandle:
+    """Non-keyed state of one subtask; ``file_merging`` is set for the merged form."""
+
+    states: tuple[OperatorStateMetaInfo, ...]
+    stream: StreamStateHandle
+    file_merging: FileMergingInfo | None = None
+
+    @property
+    def state_size(self) -> int:
+        return self.stream.state_size
+
+
+# --------------------------------------------------------------------------- channel state
+
+
+class ChannelStateKind(Enum):
+    """What a channel-state handle holds; the value is its byte since metadata version 6."""
+
+    INPUT_CHANNEL = 1
+    RESULT_SUBPARTITION = 2
+    MERGED_INPUT_CHANNEL = 3
+    MERGED_RESULT_SUBPARTITION = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelStateHandle:
+    """In-flight buffers of one channel. ``info`` is (gate, channel) or (partition,
+    subpartition).
+    """
+
+    kind: ChannelStateKind
+    subtask_index: int
+    info: tuple[int, int]
+    offsets: tuple[int, ...]
+    state_size: int
+    stream: StreamStateHandle
+
+
+@dataclass(frozen=True, slots=True)
+class MergedChannelStateHandle:
+    """In-flight buffers of all channels of a subtask; ``blob`` lists them, kept as it is."""
+
+    kind: ChannelStateKind
+    subtask_index: int
+    state_size: int
+    stream: StreamStateHandle
+    blob: bytes
+
+
+AnyChannelStateHandle = ChannelStateHandle | MergedChannelStateHandle

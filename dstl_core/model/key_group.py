@@ -1,0 +1,141 @@
+"""Key groups: the unit in which keyed state is assigned to subtasks.
+
+Source: ``KeyGroupRange``, ``KeyGroupRangeAssignment`` and ``MathUtils.murmurHash`` of Flink 2.2.1.
+Key-group ranges are inclusive at both ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dstl_core.errors import ConfigError
+
+DEFAULT_LOWER_BOUND_MAX_PARALLELISM = 128
+UPPER_BOUND_MAX_PARALLELISM = 32768
+_U32 = 0xFFFFFFFF
+
+
+def _rotl(value: int, bits: int) -> int:
+    return ((value << bits) | (value >> (32 - bits))) & _U32
+
+
+def murmur_hash(code: int) -> int:
+    """Flink's ``MathUtils.murmurHash`` of a Java int; the result is never negative."""
+    h = (code & _U32) * 0xCC9E2D51 & _U32
+    h = _rotl(h, 15) * 0x1B873593 & _U32
+    h = (_rotl(h, 13) * 5 + 0xE6546B64) & _U32
+    h ^= 4
+    h = (h ^ h >> 16) * 0x85EBCA6B & _U32
+    h = (h ^ h >> 13) * 0xC2B2AE35 & _U32
+    h ^= h >> 16
+    if h < 0x80000000:
+        return h
+    return 0 if h == 0x80000000 else (1 << 32) - h
+
+
+def assign_to_key_group(java_hash: int, max_parallelism: int) -> int:
+    """The key group of a key whose Java ``hashCode()`` is given."""
+    return murmur_hash(java_hash) % max_parallelism
+
+
+def check_max_parallelism(max_parallelism: int) -> int:
+    """Returns the argument, or raises if it is not 1..32768."""
+    if not 1 <= max_parallelism <= UPPER_BOUND_MAX_PARALLELISM:
+        raise ConfigError(
+            f"Maximum parallelism must be between 1 and {UPPER_BOUND_MAX_PARALLELISM}. "
+            f"Found: {max_parallelism}"
+        )
+    return max_parallelism
+
+
+def check_parallelism(parallelism: int, max_parallelism: int) -> None:
+    """Raises unless 1 <= parallelism <= max_parallelism <= 32768."""
+    check_max_parallelism(max_parallelism)
+    if not 1 <= parallelism <= UPPER_BOUND_MAX_PARALLELISM:
+        raise ConfigError(f"Operator parallelism not within bounds: {parallelism}")
+    if parallelism > max_parallelism:
+        raise ConfigError(
+            f"Maximum parallelism must not be smaller than parallelism: "
+            f"{max_parallelism} < {parallelism}."
+        )
+
+
+def key_group_prefix_bytes(max_parallelism: int) -> int:
+    """Bytes of the key-group prefix of a stored key: 1 up to 128 key groups, else 2."""
+    return 1 if max_parallelism <= 128 else 2
+
+
+def compute_default_max_parallelism(parallelism: int) -> int:
+    """Next power of two of one and a half times the parallelism, within 128..32768."""
+    wanted = parallelism + parallelism // 2
+    power = 1 << max(wanted - 1, 0).bit_length()
+    return min(max(power, DEFAULT_LOWER_BOUND_MAX_PARALLELISM), UPPER_BOUND_MAX_PARALLELISM)
+
+
+def compute_operator_index_for_key_group(
+    max_parallelism: int, parallelism: int, key_group: int
+) -> int:
+    """The subtask that owns a key group."""
+    return key_group * parallelism // max_parallelism
+
+
+def compute_key_group_range_for_operator_index(
+    max_parallelism: int, parallelism: int, operator_index: int
+) -> KeyGroupRange:
+    """The key groups that a subtask owns."""
+    check_parallelism(parallelism, max_parallelism)
+    start = (operator_index * max_parallelism + parallelism - 1) // parallelism
+    end = ((operator_index + 1) * max_parallelism - 1) // parallelism
+    return KeyGroupRange(start, end)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyGroupRange:
+    """``[start_key_group, end_key_group]``, both inside; ``EMPTY`` is 0..-1."""
+
+    start_key_group: int
+    end_key_group: int
+
+    EMPTY: ClassVar[KeyGroupRange]
+
+    def __post_init__(self) -> None:
+        empty = self.start_key_group == 0 and self.end_key_group == -1
+        if not empty and not 0 <= self.start_key_group <= self.end_key_group:
+            raise ConfigError(
+                f"Not a key-group range: expected 0 <= start <= end, "
+                f"got {self.start_key_group}..{self.end_key_group}."
+            )
+
+    @classmethod
+    def of(cls, start_key_group: int, end_key_group: int) -> KeyGroupRange:
+        """The range, or ``EMPTY`` if the start lies behind the end."""
+        if start_key_group > end_key_group:
+            return cls.EMPTY
+        return cls(start_key_group, end_key_group)
+
+    @property
+    def number_of_key_groups(self) -> int:
+        return self.end_key_group - self.start_key_group + 1
+
+    def contains(self, key_group: int) -> bool:
+        return self.start_key_group <= key_group <= self.end_key_group
+
+    def get_intersection(self, other: KeyGroupRange) -> KeyGroupRange:
+        return KeyGroupRange.of(
+            max(self.start_key_group, other.start_key_group),
+            min(self.end_key_group, other.end_key_group),
+        )
+
+    def __len__(self) -> int:
+        return self.number_of_key_groups
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.start_key_group, self.end_key_group + 1))
+
+    def __str__(self) -> str:
+        return f"[{self.start_key_group}, {self.end_key_group}]"
+
+
+KeyGroupRange.EMPTY = KeyGroupRange(0, -1)

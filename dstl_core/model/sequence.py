@@ -1,0 +1,68 @@
+"""Sequence numbers of change sets.
+
+A range is half-open: ``from_`` is inside, ``to`` is not.
+Source: ``org.apache.flink.runtime.state.changelog.SequenceNumber`` of Flink 2.2.1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dstl_core.errors import ConfigError
+
+_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SequenceNumber:
+    """Names one change set of one writer; 0 <= number < 2^63."""
+
+    number: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.number <= _MAX:
+            raise ConfigError(
+                f"A sequence number is out of range: expected 0..2^63-1, got {self.number}."
+            )
+
+    @classmethod
+    def of(cls, number: int) -> SequenceNumber:
+        return cls(number)
+
+    def next(self) -> SequenceNumber:
+        return SequenceNumber(self.number + 1)
+
+    def __str__(self) -> str:
+        return str(self.number)
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceNumberRange:
+    """``[from_, to)``."""
+
+    from_: SequenceNumber
+    to: SequenceNumber
+
+    def __post_init__(self) -> None:
+        if self.to < self.from_:
+            raise ConfigError(
+                f"A sequence number range ends before it starts: from={self.from_}, to={self.to}."
+            )
+
+    @classmethod
+    def generic(cls, from_: SequenceNumber, to: SequenceNumber) -> SequenceNumberRange:
+        return cls(from_, to)
+
+    @property
+    def size(self) -> int:
+        return self.to.number - self.from_.number
+
+    @property
+    def is_empty(self) -> bool:
+        return self.size == 0
+
+    def contains(self, number: SequenceNumber) -> bool:
+        return self.from_ <= number < self.to
+
+    def __str__(self) -> str:
+        return f"from={self.from_}, to={self.to}, size={self.size}"

@@ -1,0 +1,1 @@
+"""Savepoints and changelogs as DataFrames, and stateful jobs, on PySpark."""

@@ -1,0 +1,345 @@
+"""Keyed state in memory: one table per state, entries by key group and scope, values as bytes.
+
+Values stay serialized in the canonical form. Restoring is then a matter of cutting bytes, an
+update hands the same bytes to the changelog, and a snapshot writes them back; only what a function
+reads is decoded.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, Generic, TypeVar
+
+from dstl_core.codec.change_payload import StateChangeOperation
+from dstl_core.codec.composite_key import CompositeKeyCodec
+from dstl_core.codec.data_io import DataInput, DataOutput
+from dstl_core.codec.serializers import (
+    AnySerializer,
+    ListSerializer,
+    MapSerializer,
+    VoidNamespaceSerializer,
+    deserialize_exactly,
+)
+from dstl_core.codec.state_meta import BackendStateType, KeyedStateType, StateMetaInfoSnapshot
+from dstl_core.errors import FormatError
+
+LIST_DELIMITER = 0x2C
+Stored = TypeVar("Stored")
+
+
+class StateTable(ABC, Generic[Stored]):
+    """The entries of one state. ``groups[key group][scope]`` is a stored value, where a scope is
+    the bytes of key and namespace.
+    """
+
+    def __init__(
+        self, meta: StateMetaInfoSnapshot, key_serializer: AnySerializer, prefix_bytes: int
+    ) -> None:
+        self.meta = meta
+        self.groups: dict[int, dict[bytes, Stored]] = {}
+        is_queue = meta.backend_state_type is BackendStateType.PRIORITY_QUEUE
+        self.codec = CompositeKeyCodec(
+            prefix_bytes,
+            key_serializer,
+            VoidNamespaceSerializer() if is_queue else meta.namespace_serializer,
+        )
+
+    def group(self, key_group: int) -> dict[bytes, Stored]:
+        found = self.groups.get(key_group)
+        if found is None:
+            found = self.groups[key_group] = {}
+        return found
+
+    @abstractmethod
+    def load(self, stored_key: bytes, value: bytes) -> None:
+        """Takes in one record of the canonical form."""
+
+    @abstractmethod
+    def records(self, key_group: int) -> Iterator[tuple[bytes, bytes]]:
+        """The records of a key group in canonical form."""
+
+    @abstractmethod
+    def apply(self, operation: StateChangeOperation, key_group: int, body: DataInput) -> None:
+        """Applies one change of the changelog."""
+
+    @abstractmethod
+    def decode(self, scope: bytes, stored: Stored) -> tuple[Any, Any, Any]:
+        """``(key, namespace, value)`` of an entry."""
+
+    def entries(self, key_group: int) -> Iterator[tuple[Any, Any, Any]]:
+        """Every entry of a key group, decoded."""
+        for scope, stored in self.groups.get(key_group, {}).items():
+            yield self.decode(scope, stored)
+
+    def _stored_key(self, key_group: int, scope: bytes, user_key: bytes = b"") -> bytes:
+        if self.codec.is_ambiguous:
+            key, namespace = self.codec.read_scope(DataInput(scope))
+            return self.codec.encode(key_group, key, namespace, user_key)
+        return self.codec.encode(key_group, scope, b"", user_key)
+
+    def _scope(self, body: DataInput) -> bytes:
+        key, namespace = self.codec.read_scope(body)
+        return key + namespace
+
+    def _unknown(self, operation: StateChangeOperation) -> FormatError:
+        return FormatError(
+            f"The changelog holds an operation that state {self.meta.name!r} does not have",
+            expected=f"one of {type(self).__name__}",
+            got=operation.name,
+        )
+
+
+class ValueTable(StateTable[bytes]):
+    """Value, reducing and aggregating state: one value per scope."""
+
+    def load(self, stored_key: bytes, value: bytes) -> None:
+        key_group, key, namespace, rest = self.codec.split(stored_key)
+        _expect_no_rest(rest, self.meta.name)
+        self.group(key_group)[key + namespace] = value
+
+    def records(self, key_group: int) -> Iterator[tuple[bytes, bytes]]:
+        for scope, value in self.groups.get(key_group, {}).items():
+            yield self._stored_key(key_group, scope), value
+
+    def apply(self, operation: StateChangeOperation, key_group: int, body: DataInput) -> None:
+        scope = self._scope(body)
+        match operation:
+            case StateChangeOperation.SET | StateChangeOperation.SET_INTERNAL:
+                self.group(key_group)[scope] = body.read_bytes(body.remaining)
+            case StateChangeOperation.CLEAR:
+                self.group(key_group).pop(scope, None)
+            case _:
+                raise self._unknown(operation)
+
+    def decode(self, scope: bytes, stored: bytes) -> tuple[Any, Any, Any]:
+        return *self.codec.decode_scope(scope), deserialize_exactly(
+            self.meta.value_serializer, stored
+        )
+
+
+class ListTable(StateTable[bytes]):
+    """List state: elements joined by a comma byte, without a count."""
+
+    @property
+    def element(self) -> AnySerializer:
+        serializer = self.meta.value_serializer
+        if not isinstance(serializer, ListSerializer):
+            raise FormatError(
+                f"List state {self.meta.name!r} has another type",
+                expected="List",
+                got=serializer.type_name,
+            )
+        return serializer.element
+
+    def load(self, stored_key: bytes, value: bytes) -> None:
+        key_group, key, namespace, rest = self.codec.split(stored_key)
+        _expect_no_rest(rest, self.meta.name)
+        self.group(key_group)[key + namespace] = value
+
+    def records(self, key_group: int) -> Iterator[tuple[bytes, bytes]]:
+        for scope, value in self.groups.get(key_group, {}).items():
+            yield self._stored_key(key_group, scope), value
+
+    def apply(self, operation: StateChangeOperation, key_group: int, body: DataInput) -> None:
+        scope = self._scope(body)
+        group = self.group(key_group)
+        match operation:
+            case StateChangeOperation.CLEAR:
+                group.pop(scope, None)
+            case StateChangeOperation.ADD_ELEMENT:
+                self.add(key_group, scope, body.read_bytes(body.remaining))
+            case StateChangeOperation.SET | StateChangeOperation.SET_INTERNAL:
+                group.pop(scope, None)
+                self._add_all(key_group, scope, body)
+            case StateChangeOperation.ADD:
+                self._add_all(key_group, scope, body)
+            case _:
+                raise self._unknown(operation)
+
+    def add(self, key_group: int, scope: bytes, element: bytes) -> None:
+        """Appends the bytes of one element."""
+        group = self.group(key_group)
+        old = group.get(scope)
+        group[scope] = element if old is None else b"%b,%b" % (old, element)
+
+    def _add_all(self, key_group: int, scope: bytes, counted: DataInput) -> None:
+        element = self.element
+        for _ in range(counted.read_count("list size", max(1, element.length))):
+            start = counted.position
+            element.deserialize(counted)
+            size = counted.position - start
+            counted.seek(start)
+            self.add(key_group, scope, counted.read_bytes(size))
+        counted.expect_end("a list")
+
+    def decode(self, scope: bytes, stored: bytes) -> tuple[Any, Any, Any]:
+        return *self.codec.decode_scope(scope), self.read_elements(stored)
+
+    def read_elements(self, stored: bytes) -> list[Any]:
+        """The elements of a stored list."""
+        data = DataInput(stored)
+        elements = [self.element.deserialize(data)]
+        while data.remaining:
+            at = data.position
+            got = data.read_u8("list delimiter")
+            if got != LIST_DELIMITER:
+                raise FormatError(
+                    f"A list of state {self.meta.name!r} is damaged",
+                    offset=at,
+                    field="list delimiter",
+                    expected=LIST_DELIMITER,
+                    got=got,
+                )
+            elements.append(self.element.deserialize(data))
+        return elements
+
+
+class MapTable(StateTable[dict[bytes, bytes]]):
+    """Map state: a value (with its null flag) per user key."""
+
+    @property
+    def serializer(self) -> MapSerializer:
+        serializer = self.meta.value_serializer
+        if not isinstance(serializer, MapSerializer):
+            raise FormatError(
+                f"Map state {self.meta.name!r} has another type",
+                expected="Map",
+                got=serializer.type_name,
+            )
+        return serializer
+
+    def load(self, stored_key: bytes, value: bytes) -> None:
+        key_group, key, namespace, user_key = self.codec.split(stored_key)
+        self.group(key_group).setdefault(key + namespace, {})[user_key] = value
+
+    def records(self, key_group: int) -> Iterator[tuple[bytes, bytes]]:
+        for scope, pairs in self.groups.get(key_group, {}).items():
+            for user_key, value in pairs.items():
+                yield self._stored_key(key_group, scope, user_key), value
+
+    def apply(self, operation: StateChangeOperation, key_group: int, body: DataInput) -> None:
+        scope = self._scope(body)
+        group = self.group(key_group)
+        match operation:
+            case StateChangeOperation.CLEAR:
+                group.pop(scope, None)
+            case StateChangeOperation.ADD_OR_UPDATE_ELEMENT:
+                user_key = _cut(body, self.serializer.key)
+                group.setdefault(scope, {})[user_key] = b"\0" + body.read_bytes(body.remaining)
+            case StateChangeOperation.REMOVE_ELEMENT:
+                user_key = _cut(body, self.serializer.key)
+                pairs = group.get(scope, {})
+                pairs.pop(user_key, None)
+                if not pairs:
+                    group.pop(scope, None)
+            case StateChangeOperation.ADD:
+                self._put_all(group.setdefault(scope, {}), body)
+            case _:
+                raise self._unknown(operation)
+
+    def _put_all(self, pairs: dict[bytes, bytes], body: DataInput) -> None:
+        for _ in range(body.read_count("map size", 1)):
+            user_key = _cut(body, self.serializer.key)
+            if body.read_bool("map value is null"):
+                pairs[user_key] = b"\1"
+            else:
+                pairs[user_key] = b"\0" + _cut(body, self.serializer.value)
+        body.expect_end("a map")
+
+    def decode(self, scope: bytes, stored: dict[bytes, bytes]) -> tuple[Any, Any, Any]:
+        serializer = self.serializer
+        pairs = []
+        for user_key, value in stored.items():
+            data = DataInput(value)
+            # A heap backend writes the serializer's null after the flag; the flag alone counts.
+            is_null = data.read_bool("map value is null")
+            item = None
+            if not is_null:
+                item = serializer.value.deserialize(data)
+                data.expect_end("a map value")
+            pairs.append((deserialize_exactly(serializer.key, user_key), item))
+        return *self.codec.decode_scope(scope), pairs
+
+
+class QueueTable(StateTable[None]):
+    """A priority queue (timers): the scope is the element itself."""
+
+    def load(self, stored_key: bytes, value: bytes) -> None:
+        size = self.codec.prefix_bytes
+        if len(stored_key) <= size or value:
+            raise FormatError(f"A record of queue {self.meta.name!r} is damaged")
+        self.group(int.from_bytes(stored_key[:size], "big"))[stored_key[size:]] = None
+
+    def records(self, key_group: int) -> Iterator[tuple[bytes, bytes]]:
+        prefix = key_group.to_bytes(self.codec.prefix_bytes, "big")
+        for element in self.groups.get(key_group, {}):
+            yield prefix + element, b""
+
+    def apply(self, operation: StateChangeOperation, key_group: int, body: DataInput) -> None:
+        group = self.group(key_group)
+        element = self.meta.value_serializer
+        match operation:
+            case StateChangeOperation.ADD_ELEMENT:
+                for _ in range(body.read_count("queue elements", 1)):
+                    group[_cut(body, element)] = None
+            case StateChangeOperation.REMOVE_ELEMENT:
+                group.pop(_cut(body, element), None)
+            case _:
+                raise self._unknown(operation)
+        body.expect_end("a queue change")
+
+    def decode(self, scope: bytes, stored: None) -> tuple[Any, Any, Any]:
+        timer = deserialize_exactly(self.meta.value_serializer, scope)
+        return timer.key, timer.namespace, timer
+
+
+def create_table(
+    meta: StateMetaInfoSnapshot, key_serializer: AnySerializer, prefix_bytes: int
+) -> StateTable[Any]:
+    """The table for a kind of state."""
+    if meta.backend_state_type is BackendStateType.PRIORITY_QUEUE:
+        return QueueTable(meta, key_serializer, prefix_bytes)
+    if meta.backend_state_type is not BackendStateType.KEY_VALUE:
+        raise FormatError(
+            f"State {meta.name!r} is not keyed state",
+            expected="KEY_VALUE or PRIORITY_QUEUE",
+            got=meta.backend_state_type.name,
+        )
+    match meta.keyed_state_type:
+        case KeyedStateType.LIST:
+            return ListTable(meta, key_serializer, prefix_bytes)
+        case KeyedStateType.MAP:
+            return MapTable(meta, key_serializer, prefix_bytes)
+        case _:
+            return ValueTable(meta, key_serializer, prefix_bytes)
+
+
+def _cut(data: DataInput, serializer: AnySerializer) -> bytes:
+    """The bytes of the next value."""
+    start = data.position
+    serializer.deserialize(data)
+    size = data.position - start
+    data.seek(start)
+    return data.read_bytes(size)
+
+
+def join_elements(elements: list[bytes]) -> bytes:
+    """The stored form of a list."""
+    return b",".join(elements)
+
+
+def counted_elements(elements: list[bytes]) -> bytes:
+    """The form of a list in the changelog: i32 count, elements."""
+    out = DataOutput()
+    out.write_i32(len(elements))
+    for element in elements:
+        out.write_bytes(element)
+    return out.to_bytes()
+
+
+def _expect_no_rest(rest: bytes, state: str) -> None:
+    if rest:
+        raise FormatError(
+            f"A stored key of state {state!r} has bytes left", expected=0, got=len(rest)
+        )

@@ -1,0 +1,173 @@
+"""The commit log: one sequence of numbered files in which owners claim and commit.
+
+    <log>/1.json  {"type": "claim", "owner": ..}
+    <log>/2.json  {"type": "commit", "owner": .., "payload": {..}}
+    ...
+
+Every record is published exactly once under its number. A commit is valid only in the slot right
+after what its owner knows, and its owner must hold the latest claim; whoever claims in between
+takes that slot, so the late commit fails. The latest commit is the last commit record, never a
+listing of checkpoints.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from dstl_core.clock import Clock
+from dstl_core.errors import FencedError, FormatError, InvariantViolation, error_context
+from dstl_core.storage.file_io import FileIO
+from dstl_core.storage.location import Location
+
+RECORD_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecord:
+    """One file of the log. ``payload`` is empty for a claim."""
+
+    number: int
+    type: Literal["claim", "commit"]
+    owner: str
+    at_ms: int
+    payload: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_bytes(self) -> bytes:
+        body = {
+            "version": RECORD_VERSION,
+            "number": self.number,
+            "type": self.type,
+            "owner": self.owner,
+            "at_ms": self.at_ms,
+            "payload": dict(self.payload),
+        }
+        return json.dumps(body, indent=1, sort_keys=True).encode()
+
+    @classmethod
+    def from_bytes(cls, raw: bytes, number: int) -> LogRecord:
+        try:
+            body = json.loads(raw)
+            record = cls(
+                int(body["number"]),
+                body["type"],
+                str(body["owner"]),
+                int(body["at_ms"]),
+                dict(body["payload"]),
+            )
+            version = body["version"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise FormatError(f"A record of the commit log is damaged ({error})") from error
+        if version != RECORD_VERSION or record.type not in ("claim", "commit"):
+            raise FormatError(
+                "A record of the commit log is of an unknown kind",
+                expected=f"version {RECORD_VERSION}, claim or commit",
+                got=f"version {version}, {record.type}",
+            )
+        if record.number != number:
+            raise FormatError(
+                "A record of the commit log has another number than its file",
+                expected=number,
+                got=record.number,
+            )
+        return record
+
+
+class CommitLog:
+    """One process's view of a commit log. Not thread-safe.
+
+    Invariants: (1) ``records`` is a prefix of what is published, without gaps; (2) this process
+    writes only into the slot right after ``records``; (3) a record, once seen, never changes.
+    """
+
+    def __init__(self, file_io: FileIO, folder: Location, clock: Clock) -> None:
+        self._file_io = file_io
+        self._folder = folder
+        self._clock = clock
+        self._records: list[LogRecord] = []
+
+    @property
+    def records(self) -> tuple[LogRecord, ...]:
+        return tuple(self._records)
+
+    @property
+    def commits(self) -> list[LogRecord]:
+        return [record for record in self._records if record.type == "commit"]
+
+    @property
+    def latest_claim(self) -> LogRecord | None:
+        claims = (record for record in reversed(self._records) if record.type == "claim")
+        return next(claims, None)
+
+    def refresh(self) -> None:
+        """Reads the records that were published since the last look."""
+        while True:
+            record = self._read(len(self._records) + 1)
+            if record is None:
+                return
+            self._records.append(record)
+
+    def claim(self, owner: str) -> LogRecord:
+        """Makes ``owner`` the only one who may commit, whoever was it before."""
+        while True:
+            self.refresh()
+            record = self._next(owner, "claim", {})
+            if self._publish(record):
+                return record
+
+    def commit(self, owner: str, payload: Mapping[str, Any]) -> LogRecord:
+        """Appends a commit in the next slot.
+
+        Raises:
+            FencedError: The owner does not hold the latest claim; nothing was committed.
+        """
+        claim = self.latest_claim
+        if claim is None or claim.owner != owner:
+            raise self._fenced(owner, claim)
+        record = self._next(owner, "commit", payload)
+        if self._publish(record):
+            return record
+        # The slot is taken. Either the write that failed before was in truth ours, or another
+        # owner claimed: only the record that stands there tells.
+        self.refresh()
+        standing = self._records[record.number - 1]
+        if standing.owner == owner and standing.payload == record.payload:
+            return standing
+        raise self._fenced(owner, self.latest_claim)
+
+    def _next(
+        self, owner: str, type_: Literal["claim", "commit"], payload: Mapping[str, Any]
+    ) -> LogRecord:
+        number = len(self._records) + 1
+        # The payload is read back from JSON so that it compares equal to what a reader sees.
+        plain = json.loads(json.dumps(dict(payload)))
+        return LogRecord(number, type_, owner, self._clock.now_ms(), plain)
+
+    def _publish(self, record: LogRecord) -> bool:
+        if record.number != len(self._records) + 1:
+            raise InvariantViolation("a log record is not in the next slot")
+        if not self._file_io.publish_once(self._slot(record.number), record.to_bytes()):
+            return False
+        self._records.append(record)
+        return True
+
+    def _read(self, number: int) -> LogRecord | None:
+        slot = self._slot(number)
+        if self._file_io.size(slot) is None:
+            return None
+        with error_context(location=str(slot)):
+            return LogRecord.from_bytes(self._file_io.read_bytes(slot), number)
+
+    def _slot(self, number: int) -> Location:
+        return self._folder.child(f"{number}.json")
+
+    def _fenced(self, owner: str, claim: LogRecord | None) -> FencedError:
+        holder = f"{claim.owner!r} claimed it with record {claim.number}" if claim else "nobody did"
+        return FencedError(
+            f"Nothing was committed: {owner!r} does not own this pipeline ({holder}); start again "
+            f"from the latest committed checkpoint.",
+            location=str(self._folder),
+            owner=owner,
+        )

@@ -1,0 +1,265 @@
+"""File IO on any fsspec file system.
+
+A write counts as done when the file is closed and its size is what was written; a failed close is
+a failed write (the caller never sees a handle to a file that is not there). Local files are
+fsynced by default, so that an acknowledged change also survives a power loss.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+from uuid import uuid4
+
+import fsspec
+
+from dstl_core.errors import ConfigError, StateFileNotFoundError, StorageError
+from dstl_core.storage.location import Location
+
+_SCHEME_TO_PROTOCOL = {"s3a": "s3", "s3p": "s3", "gs": "gcs", "abfss": "abfs", "wasbs": "abfs"}
+_MEMORY_LOCK = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class FileStatus:
+    """A file or folder as a listing shows it; ``modified_ms`` is None where the store has none."""
+
+    location: Location
+    size: int
+    is_folder: bool
+    modified_ms: int | None = None
+
+
+class FileIO(Protocol):
+    """What dstl needs of a file system. Paths of one scheme only."""
+
+    def read_bytes(self, location: Location, start: int = 0, end: int | None = None) -> bytes:
+        """The bytes ``[start, end)`` of a file."""
+        ...
+
+    def write_new(self, location: Location, data: bytes) -> None:
+        """Writes a file that must not exist; it is closed, sized and checked on return."""
+        ...
+
+    def publish_once(self, location: Location, data: bytes) -> bool:
+        """Makes a file appear whole, or returns False if it is already there. Atomic against
+        other publishers on every machine.
+        """
+        ...
+
+    def size(self, location: Location) -> int | None:
+        """Bytes of a file, or None if there is none."""
+        ...
+
+    def list_folder(self, location: Location) -> list[FileStatus]:
+        """What lies directly in a folder, by name; empty if there is no such folder."""
+        ...
+
+    def delete(self, location: Location) -> bool:
+        """Deletes one file; False if it was not there."""
+        ...
+
+    def delete_folder(self, location: Location) -> None:
+        """Deletes a folder with all in it; nothing if it is not there."""
+        ...
+
+
+class FsspecFileIO:
+    """``FileIO`` on one fsspec file system. Safe to use from several threads.
+
+    Args:
+        scheme: URL scheme, e.g. ``file``, ``memory``, ``s3``.
+        storage_options: Passed to fsspec (credentials, endpoints).
+        fsync: Whether a written local file is fsynced, with its folder, before it counts.
+    """
+
+    def __init__(
+        self,
+        scheme: str,
+        storage_options: dict[str, Any] | None = None,
+        *,
+        fsync: bool = True,
+    ) -> None:
+        self.scheme = scheme
+        self._protocol = _SCHEME_TO_PROTOCOL.get(scheme, scheme)
+        self._fsync = fsync
+        try:
+            self._fs = fsspec.filesystem(self._protocol, **(storage_options or {}))
+        except (ValueError, ImportError) as error:
+            raise ConfigError(
+                f"No file system for the scheme {scheme!r} ({error}); install the extra that "
+                f"brings it (s3, gcs, azure) or correct the URL."
+            ) from error
+
+    def read_bytes(self, location: Location, start: int = 0, end: int | None = None) -> bytes:
+        with self._mapped("read", location):
+            data: bytes = self._fs.cat_file(self._path(location), start=start, end=end)
+        if end is not None and len(data) != end - start:
+            raise StorageError(
+                f"A file is shorter than its handle says: expected {end - start} bytes from "
+                f"{start}, got {len(data)}.",
+                location=str(location),
+            )
+        return data
+
+    def write_new(self, location: Location, data: bytes) -> None:
+        path = self._path(location)
+        with self._mapped("write", location):
+            self._make_parent(location)
+            stream = self._fs.open(path, "xb")
+            try:
+                with stream:
+                    stream.write(data)
+                    self._sync(stream)
+                written = self._fs.size(path)
+            except BaseException:
+                self._delete_quietly(path)
+                raise
+        if written != len(data):
+            raise StorageError(
+                f"A written file has the wrong size: expected {len(data)} bytes, got {written}.",
+                location=str(location),
+            )
+
+    def publish_once(self, location: Location, data: bytes) -> bool:
+        publish = _PUBLISHERS.get(self._protocol)
+        if publish is None:
+            raise ConfigError(
+                f"Committing to {self.scheme!r} is not supported (no way to publish a file "
+                f"exactly once); use one of: {', '.join(sorted(_PUBLISHERS))}."
+            )
+        with self._mapped("publish", location):
+            self._make_parent(location)
+            return publish(self._fs, self._path(location), data)
+
+    def size(self, location: Location) -> int | None:
+        with self._mapped("look up", location):
+            try:
+                info = self._fs.info(self._path(location))
+            except FileNotFoundError:
+                return None
+        return int(info["size"] or 0) if info["type"] == "file" else None
+
+    def list_folder(self, location: Location) -> list[FileStatus]:
+        with self._mapped("list", location):
+            try:
+                entries = self._fs.ls(self._path(location), detail=True)
+            except FileNotFoundError:
+                return []
+        found = []
+        for entry in entries:
+            name = posixpath.basename(entry["name"].rstrip("/"))
+            modified = entry.get("mtime")
+            found.append(
+                FileStatus(
+                    location.child(name),
+                    int(entry["size"] or 0),
+                    entry["type"] == "directory",
+                    int(modified * 1000) if isinstance(modified, int | float) else None,
+                )
+            )
+        return sorted(found, key=lambda status: status.location.name)
+
+    def delete(self, location: Location) -> bool:
+        with self._mapped("delete", location):
+            try:
+                self._fs.rm_file(self._path(location))
+            except FileNotFoundError:
+                return False
+        return True
+
+    def delete_folder(self, location: Location) -> None:
+        with self._mapped("delete", location):
+            try:
+                self._fs.rm(self._path(location), recursive=True)
+            except FileNotFoundError:
+                return
+
+    def _path(self, location: Location) -> str:
+        if location.scheme != self.scheme:
+            raise ConfigError(
+                f"A path belongs to another file system: expected {self.scheme!r}, got {location}."
+            )
+        return location.path if self._protocol in ("file", "memory") else location.path[1:]
+
+    def _make_parent(self, location: Location) -> None:
+        if self._protocol in ("file", "memory"):
+            self._fs.makedirs(self._path(location.parent), exist_ok=True)
+
+    def _sync(self, stream: Any) -> None:
+        if self._fsync and self._protocol == "file":
+            stream.flush()
+            os.fsync(stream.fileno())
+
+    def _delete_quietly(self, path: str) -> None:
+        try:
+            self._fs.rm_file(path)
+        except OSError:
+            pass  # the file is an orphan now, which gc finds
+
+    @contextmanager
+    def _mapped(self, verb: str, location: Location) -> Iterator[None]:
+        """Turns every error of the file system into one sentence that names the file."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise StateFileNotFoundError(
+                f"Cannot {verb} {location}: there is no such file or folder.", path=str(location)
+            ) from error
+        except (StorageError, ConfigError):
+            raise
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise StorageError(
+                f"Cannot {verb} {location}: {reason}.", path=str(location), errno=error.errno
+            ) from error
+
+
+def _publish_local(fs: Any, path: str, data: bytes) -> bool:
+    """Temporary file, fsync, hard link (fails if the name is taken), fsync of the folder."""
+    folder = posixpath.dirname(path)
+    temporary = posixpath.join(folder, f".{posixpath.basename(path)}.{uuid4().hex}.tmp")
+    try:
+        with open(temporary, "xb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+    finally:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    return True
+
+
+def _publish_memory(fs: Any, path: str, data: bytes) -> bool:
+    with _MEMORY_LOCK:
+        if fs.exists(path):
+            return False
+        fs.pipe_file(path, data)
+        return True
+
+
+_PUBLISHERS: dict[str, Callable[[Any, str, bytes], bool]] = {
+    "file": _publish_local,
+    "memory": _publish_memory,
+}
+
+
+def open_file_io(
+    location: Location, storage_options: dict[str, Any] | None = None, *, fsync: bool = True
+) -> FsspecFileIO:
+    """The file IO for a location's scheme."""
+    return FsspecFileIO(location.scheme, storage_options, fsync=fsync)

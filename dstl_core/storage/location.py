@@ -1,0 +1,136 @@
+"""Paths as Flink writes them, and arithmetic on them. No I/O.
+
+A local path is written ``file:/a/b``, as Flink's ``Path`` prints it; others keep their URL form
+(``s3://bucket/a``, ``memory://a``).
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from dataclasses import dataclass
+
+from dstl_core.errors import ConfigError, PathNotAllowedError
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
+_LOCAL_SCHEMES = ("file", "local")
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A file or folder: the scheme and the absolute path inside it (``/a/b``; for an object store
+    ``/bucket/key``).
+    """
+
+    scheme: str
+    path: str
+
+    @classmethod
+    def parse(cls, text: str | os.PathLike[str]) -> Location:
+        """The location of a path or URL; a plain path is local and made absolute.
+
+        Raises:
+            PathNotAllowedError: For chained URLs (``a::b``) and NUL characters.
+        """
+        raw = os.fspath(text)
+        if "::" in raw or "\0" in raw:
+            raise PathNotAllowedError(
+                f"A path is not allowed: expected one URL without '::', got {raw!r}.", path=raw
+            )
+        if not raw:
+            raise ConfigError("A path is empty; give a folder or a file.")
+        match = _SCHEME.fullmatch(raw)
+        if match is None:
+            return cls("file", os.path.abspath(raw))
+        scheme, rest = match.group(1).lower(), match.group(2)
+        if scheme in _LOCAL_SCHEMES:
+            return cls("file", posixpath.normpath("/" + rest.lstrip("/")))
+        return cls(scheme, posixpath.normpath("/" + rest.lstrip("/")))
+
+    @property
+    def is_local(self) -> bool:
+        return self.scheme == "file"
+
+    @property
+    def name(self) -> str:
+        return posixpath.basename(self.path)
+
+    @property
+    def parent(self) -> Location:
+        return Location(self.scheme, posixpath.dirname(self.path))
+
+    def child(self, *names: str) -> Location:
+        """A place below this one; the names are base names or relative paths without ``..``."""
+        relative = posixpath.join(*names)
+        parts = relative.split("/")
+        if relative.startswith("/") or ".." in parts:
+            raise PathNotAllowedError(
+                f"A relative path leaves its folder: got {relative!r} under {self}.",
+                path=relative,
+            )
+        return Location(self.scheme, posixpath.normpath(posixpath.join(self.path, relative)))
+
+    def contains(self, other: Location) -> bool:
+        """Whether ``other`` is this place or lies below it."""
+        if self.scheme != other.scheme:
+            return False
+        root = self.path.rstrip("/")
+        return other.path == root or other.path.startswith(root + "/")
+
+    def relative_to(self, root: Location) -> str:
+        """The path below ``root``."""
+        return posixpath.relpath(self.path, root.path)
+
+    def __str__(self) -> str:
+        return f"file:{self.path}" if self.is_local else f"{self.scheme}://{self.path[1:]}"
+
+
+METADATA_FILE_NAME = "_metadata"
+SIDECAR_FILE_NAME = "_dstl.json"
+CHECKPOINT_DIR_PREFIX = "chk-"
+SHARED_DIR = "shared"
+TASK_OWNED_DIR = "taskowned"
+CHANGELOG_DIR = "dstl"
+INTERNAL_DIR = "_dstl"
+
+
+@dataclass(frozen=True, slots=True)
+class JobLayout:
+    """The folder of one pipeline: ``<base>/<job id>``.
+
+    Flink's names: ``chk-<n>``, ``shared``, ``taskowned``, ``dstl`` (changelog segments). Ours:
+    ``_dstl`` with the commit log and the output of epochs.
+    """
+
+    root: Location
+
+    @classmethod
+    def of(cls, base: Location, job_id_hex: str) -> JobLayout:
+        return cls(base.child(job_id_hex))
+
+    @property
+    def commit_log(self) -> Location:
+        return self.root.child(INTERNAL_DIR, "log")
+
+    @property
+    def changelog(self) -> Location:
+        return self.root.child(CHANGELOG_DIR)
+
+    @property
+    def task_owned(self) -> Location:
+        return self.root.child(TASK_OWNED_DIR)
+
+    def checkpoint(self, checkpoint_id: int) -> Location:
+        return self.root.child(f"{CHECKPOINT_DIR_PREFIX}{checkpoint_id}")
+
+    def output(self, checkpoint_id: int) -> Location:
+        return self.root.child(INTERNAL_DIR, "output", f"{CHECKPOINT_DIR_PREFIX}{checkpoint_id}")
+
+
+def checkpoint_id_of(folder_name: str) -> int | None:
+    """The number of a ``chk-<n>`` folder, or None for any other name."""
+    digits = folder_name.removeprefix(CHECKPOINT_DIR_PREFIX)
+    if folder_name.startswith(CHECKPOINT_DIR_PREFIX) and digits.isascii() and digits.isdigit():
+        return int(digits)
+    return None

@@ -1,0 +1,1 @@
+"""Shipped fakes and helpers for tests."""
