@@ -32,6 +32,7 @@ from dstl_core.model.handle import (
 )
 from dstl_core.storage.commit_log import CommitLog, LogRecord
 from dstl_core.storage.file_io import FileIO
+from dstl_core.storage.json_document import CONVERSION_ERRORS
 from dstl_core.storage.location import (
     METADATA_FILE_NAME,
     SIDECAR_FILE_NAME,
@@ -70,7 +71,7 @@ class CompletedCheckpoint:
                 record.at_ms,
                 dict(payload["facts"]),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except CONVERSION_ERRORS as error:
             raise FormatError(
                 f"Commit record {record.number} is damaged ({error})", number=record.number
             ) from error
