@@ -104,6 +104,12 @@ class CompletedCheckpointStore:
         self._log.claim(owner)
         self._owner = owner
 
+    def check_claim(self) -> None:
+        """Raises FencedError if another owner has claimed the pipeline since."""
+        self._log.refresh()
+        if self._owner is not None:
+            self._log.check_claim(self._owner)
+
     @property
     def completed(self) -> list[CompletedCheckpoint]:
         """All commits, oldest first, retired ones too."""
@@ -187,6 +193,14 @@ class CompletedCheckpointStore:
                 self._file_io.delete(location)
             self._file_io.delete_folder(folder)
         return old
+
+    def withdraw(self, metadata: CheckpointMetadata) -> None:
+        """Removes a checkpoint that was published and then refused by the log."""
+        folder = self.layout.checkpoint(metadata.checkpoint_id)
+        if self._file_io.delete(folder.child(METADATA_FILE_NAME)):
+            self._file_io.delete(folder.child(SIDECAR_FILE_NAME))
+        for operator in metadata.operators:
+            self.discard(operator.subtasks)
 
     def discard(self, states: tuple[OperatorSubtaskState, ...]) -> None:
         """Deletes the files of state that no commit names. Errors leave orphans for gc."""

@@ -123,9 +123,7 @@ class CommitLog:
         Raises:
             FencedError: The owner does not hold the latest claim; nothing was committed.
         """
-        claim = self.latest_claim
-        if claim is None or claim.owner != owner:
-            raise self._fenced(owner, claim)
+        self.check_claim(owner)
         record = self._next(owner, "commit", payload)
         if self._publish(record):
             return record
@@ -136,6 +134,12 @@ class CommitLog:
         if standing.owner == owner and standing.payload == record.payload:
             return standing
         raise self._fenced(owner, self.latest_claim)
+
+    def check_claim(self, owner: str) -> None:
+        """Raises FencedError unless ``owner`` holds the latest claim that this process knows."""
+        claim = self.latest_claim
+        if claim is None or claim.owner != owner:
+            raise self._fenced(owner, claim)
 
     def _next(
         self, owner: str, type_: Literal["claim", "commit"], payload: Mapping[str, Any]
