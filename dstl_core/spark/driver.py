@@ -161,6 +161,7 @@ class CheckpointDriver:
                 if isinstance(action, DiscardState):
                     self._store.discard(tuple(states.values()))
                     self._delete_output(checkpoint_id)
+                    self._store.abort(checkpoint_id)
                     raise CheckpointError(
                         f"Checkpoint {checkpoint_id} was given up: "
                         f"{CheckpointFailureReason.CHECKPOINT_EXPIRED.message}; raise "
@@ -180,6 +181,10 @@ class CheckpointDriver:
             if isinstance(action, DiscardState):
                 self._store.discard(action.subtask_states)
         self._delete_output(checkpoint_id)
+        try:
+            self._store.abort(checkpoint_id)
+        except FencedError as fenced:
+            _LOG.warning("%s", fenced)
         _LOG.warning(
             "checkpoint %d was aborted and reset: job=%s error=%s",
             checkpoint_id,

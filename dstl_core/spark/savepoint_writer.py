@@ -149,8 +149,9 @@ class SavepointWriter:
             SavepointError: It is there already.
         """
         if identifier in self.operators:
+            known = next(each for each in self.operators if each == identifier)
             raise SavepointError(
-                f"The savepoint already contains {identifier}; all operators must be unique."
+                f"The savepoint already contains {known}; all operators must be unique."
             )
         return SavepointWriter(
             self.spark,

@@ -97,7 +97,7 @@ def print_epochs(job: StatefulJob, ran_now: set[int]) -> None:
     epochs = [commit.facts for commit in job.history() if "input" in commit.facts]
     logged = sum(int(facts["log_bytes"]) for facts in epochs)
     CONSOLE.print(
-        f"{len(epochs)} epochs wrote {logged:,} bytes of log; full snapshots: {full * len(epochs):,}."
+        f"{len(epochs)} epochs logged {logged:,} bytes; full snapshots: {full * len(epochs):,}."
     )
 
 
