@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dstl_core.savepoint import Snapshot, rewrite_savepoint
-from tests.integration.flink.checker import FlinkChecker, FlinkRestoreError, Operator, State
+from tests.integration.flink.checker import Entry, FlinkChecker, FlinkRestoreError, Operator, State
 from tests.integration.flink.model import Model, texts
 from tests.integration.flink.writing import LoggingJob, write_savepoint
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.flink
 
 BACKENDS = ("hashmap", "rocksdb")
 STATES = [State("n", "value", "long"), State("names", "list", "string")]
-UPDATES = [
+UPDATES: list[Entry] = [
     {"key": f"key-{number}", "state": "n", "do": "update", "value": number * number}
     for number in range(300)
 ] + [
@@ -124,3 +124,39 @@ def test_rescaling_finds_the_key_group_of_every_key_type(
     for backend in BACKENDS:
         restored = flink.restore(out, [operator], backend=backend, parallelism=3)
         assert texts(restored.entries, "kg") == texts(model.entries())
+
+
+def test_operator_state_is_kept_and_a_removed_operator_is_gone(
+    flink: FlinkChecker, tmp_path: Path
+) -> None:
+    offsets = State("offsets", "op-list", "tuple<string,long>")
+    rules = State("rules", "op-broadcast", "string", map_key="int")
+    keyed = Operator("keyed", "string", STATES)
+    source = Operator("source", operator_states=[offsets, rules])
+    updates = [
+        *({"op": "keyed", **update} for update in UPDATES),
+        {"op": "source", "state": "offsets", "do": "add", "value": ["first", 1]},
+        {"op": "source", "state": "offsets", "do": "add", "value": ["second", 2], "subtask": 1},
+        {"op": "source", "state": "rules", "do": "put", "map_key": 7, "value": "seven"},
+    ]
+    written = flink.restore(
+        None, [keyed, source], parallelism=2, updates=updates, savepoint_to=tmp_path
+    ).savepoint
+    assert written is not None
+    snapshot = Snapshot.load(written)
+
+    both = rewrite_savepoint(snapshot, tmp_path / "both", rename={"source": "new"})
+    one = rewrite_savepoint(snapshot, tmp_path / "one", remove=["keyed"], max_parallelism=256)
+
+    renamed = Operator("new", operator_states=[offsets, rules])
+    entries: list[Entry] = [
+        {"kind": "op-list", "state": "offsets", "subtask": 0, "value": [["first", 1]]},
+        {"kind": "op-list", "state": "offsets", "subtask": 1, "value": [["second", 2]]},
+        {"kind": "op-broadcast", "state": "rules", "value": [[7, "seven"]]},
+    ]
+    restored = flink.restore(both, [keyed, renamed], parallelism=2).entries
+    assert texts(restored, "kg") == sorted(
+        expected("keyed") + texts({"op": "new", **each} for each in entries)
+    )
+    restored = flink.restore(one, [source], parallelism=2).entries
+    assert texts(restored) == texts({"op": "source", **each} for each in entries)

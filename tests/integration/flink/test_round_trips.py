@@ -132,9 +132,14 @@ def test_dump_shows_what_flink_wrote_after_restoring_ours(
     assert texts(dumped) == texts(reported)
 
 
+@pytest.mark.parametrize("max_parallelism", [None, 100], ids=["renamed", "renamed and rescaled"])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_every_kind_of_keyed_state_survives_a_rewrite(
-    flink: FlinkChecker, tmp_path: Path, savepoint: Path, backend: str
+    flink: FlinkChecker,
+    tmp_path: Path,
+    savepoint: Path,
+    backend: str,
+    max_parallelism: int | None,
 ) -> None:
     theirs = flink.restore(
         savepoint, [OPERATOR], backend=backend, updates=FLINK_UPDATES, savepoint_to=tmp_path
@@ -142,7 +147,10 @@ def test_every_kind_of_keyed_state_survives_a_rewrite(
     assert theirs is not None
 
     out = rewrite_savepoint(
-        Snapshot.load(theirs), tmp_path / "out", rename={UID: "renamed"}, max_parallelism=100
+        Snapshot.load(theirs),
+        tmp_path / "out",
+        rename={UID: "renamed"},
+        max_parallelism=max_parallelism,
     )
 
     renamed = Operator("renamed", "string", EVERY_KIND, TIMERS)
