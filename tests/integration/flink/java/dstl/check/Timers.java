@@ -6,7 +6,6 @@ import org.apache.flink.streaming.api.operators.InternalTimer;
 import org.apache.flink.streaming.api.operators.InternalTimerService;
 import org.apache.flink.streaming.api.operators.Triggerable;
 
-import java.util.function.BiFunction;
 import java.util.function.Consumer;
 import java.util.function.Supplier;
 
@@ -33,10 +32,10 @@ final class Timers implements Triggerable<Object, Object> {
 
     /** Hands out all timers; {@code currentKey} gives the key that the service sets for each. */
     void read(Supplier<Object> currentKey, Consumer<ObjectNode> entries) throws Exception {
-        BiFunction<Object, Long, ObjectNode> event = (ns, time) -> entry("event-timer", currentKey.get(), ns, time);
-        BiFunction<Object, Long, ObjectNode> processing = (ns, time) -> entry("proc-timer", currentKey.get(), ns, time);
-        service.forEachEventTimeTimer((ns, time) -> entries.accept(event.apply(ns, time)));
-        service.forEachProcessingTimeTimer((ns, time) -> entries.accept(processing.apply(ns, time)));
+        service.forEachEventTimeTimer((ns, time) ->
+                entries.accept(entry("event-timer", currentKey.get(), ns, time)));
+        service.forEachProcessingTimeTimer((ns, time) ->
+                entries.accept(entry("proc-timer", currentKey.get(), ns, time)));
     }
 
     private ObjectNode entry(String kind, Object key, Object ns, long time) {
