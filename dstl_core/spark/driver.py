@@ -31,6 +31,7 @@ from dstl_core.model.handle import ChangelogStateBackendHandle
 from dstl_core.model.ids import OperatorID
 from dstl_core.spark.operators import TaskSpec
 from dstl_core.spark.reports import SubtaskReport
+from dstl_core.spark.subtask import carried_state
 from dstl_core.storage.commit_log import CommitLog
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import JobLayout
@@ -201,23 +202,15 @@ class CheckpointDriver:
     def _parent_part(
         self, task: TaskSpec, subtask: int, checkpoint_id: int
     ) -> OperatorSubtaskState:
-        """A subtask's part of the latest checkpoint, unchanged."""
-        key_groups = task.key_groups(subtask)
-        parts = [
-            part
-            for state in self.latest_file().metadata.operators
-            if state.operator_id == task.operator.operator_id
-            for each in state.subtasks
-            if isinstance(each.managed_keyed_state, ChangelogStateBackendHandle)
-            and (part := each.managed_keyed_state.get_intersection(key_groups)) is not None
-        ]
-        merged = ChangelogStateBackendHandle(
-            tuple(base for part in parts for base in part.materialized),
-            tuple(log for part in parts for log in part.non_materialized),
-            key_groups,
-            max((part.materialization_id for part in parts), default=0),
+        """A subtask's part of the parent checkpoint, unchanged."""
+        carried = carried_state(task, subtask)
+        handle = ChangelogStateBackendHandle(
+            carried.base,
+            carried.log,
+            task.key_groups(subtask),
+            carried.materialization_id,
             checkpoint_id,
             0,
             str(uuid4()),
         )
-        return OperatorSubtaskState(subtask, managed_keyed_state=merged)
+        return OperatorSubtaskState(subtask, managed_keyed_state=handle)

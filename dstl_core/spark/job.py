@@ -33,6 +33,7 @@ from dstl_core.spark.subtask import (
     savepoint_subtask,
     split_by_subtask,
 )
+from dstl_core.state.carry_over import carry_over
 from dstl_core.storage.location import JobLayout, Location
 
 _LOG = logging.getLogger(__name__)
@@ -223,7 +224,7 @@ class StatefulJob:
         if before is not None:
             return EpochResult(before, True, self._output(before), time.monotonic() - started)
         self._check_order_of_inputs(input_id)
-        task = self._task(self.latest_path())
+        task = self._task_for_epoch()
         placed = place(
             rows,
             self.operator,
@@ -247,6 +248,19 @@ class StatefulJob:
         result = EpochResult(checkpoint, False, self._output(checkpoint), seconds)
         _LOG.info("%s", result)
         return result
+
+    def _task_for_epoch(self) -> TaskSpec:
+        """The latest checkpoint as parent; materialized first if its log cannot be carried over.
+
+        That is so after scaling up: a log belongs to one subtask as a whole.
+        """
+        task = self._task(self.latest_path())
+        handles = self._logged_handles()
+        ranges = [task.key_groups(subtask) for subtask in range(self.parallelism)]
+        if all(carry_over(handles, key_groups) is not None for key_groups in ranges):
+            return task
+        self.materialize()
+        return self._task(self.latest_path())
 
     def _committed(self, rows: DataFrame, input_id: str | int) -> CompletedCheckpoint | None:
         """The commit of an input id, after a look whether the rows are the same."""

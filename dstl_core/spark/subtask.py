@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 
 from dstl_core.changelog.storage import FsStateChangelogStorage
 from dstl_core.checkpoint.metadata_file import load_metadata_file
+from dstl_core.errors import InvariantViolation
 from dstl_core.model.handle import (
     ChangelogStateBackendHandle,
-    ChangelogStateHandle,
     FileStateHandle,
     KeyedStateHandle,
     KeyGroupsSavepointStateHandle,
@@ -32,6 +32,7 @@ from dstl_core.spark.key_groups import SUBTASK_COLUMN
 from dstl_core.spark.operators import TaskSpec
 from dstl_core.spark.reports import SubtaskReport, encode_handle
 from dstl_core.state.backend import ChangelogKeyedStateBackend, HashMapKeyedStateBackend
+from dstl_core.state.carry_over import CarriedState, carry_over
 from dstl_core.state.functions import KeyedProcessOperator, Row
 from dstl_core.state.keyed_state import KeyedState, restore_keyed_state
 from dstl_core.storage.file_io import FileIO, open_file_io
@@ -41,44 +42,42 @@ from dstl_core.storage.location import Location
 OUTPUT_ROWS_PER_FILE = 1_000_000
 
 
-@dataclass
-class Restored:
-    """The state of one subtask with the handles that it came from."""
-
-    state: KeyedState
-    base: tuple[KeyedStateHandle, ...] = ()
-    log: tuple[ChangelogStateHandle, ...] = ()
-    materialization_id: int = 0
-
-
-def restore_subtask(task: TaskSpec, subtask: int) -> Restored:
-    """Reads the key groups of a subtask from the parent snapshot, whatever its parallelism."""
-    key_groups = task.key_groups(subtask)
+def parent_handles(task: TaskSpec) -> tuple[list[KeyedStateHandle], HandleResolver] | None:
+    """The operator's keyed handles in the parent snapshot, whole, with what resolves them."""
     if task.parent is None:
-        return Restored(KeyedState(key_groups, task.max_parallelism))
+        return None
     folder = Location.parse(task.parent)
     file_io = open_file_io(folder)
     file = load_metadata_file(file_io, folder)
     handles = [
-        part
+        subtask.managed_keyed_state
         for operator in file.metadata.operators
         if operator.operator_id == task.parent_operator
-        for each in operator.subtasks
-        if each.managed_keyed_state is not None
-        and (part := each.managed_keyed_state.get_intersection(key_groups)) is not None
+        for subtask in operator.subtasks
+        if subtask.managed_keyed_state is not None
     ]
-    resolver = HandleResolver(file_io, file.folder, allow_roots=[task.layout.root])
-    restored = Restored(restore_keyed_state(handles, key_groups, task.max_parallelism, resolver))
-    for handle in handles:
-        if isinstance(handle, ChangelogStateBackendHandle):
-            restored.base += handle.materialized
-            restored.log += handle.non_materialized
-            restored.materialization_id = max(
-                restored.materialization_id, handle.materialization_id
-            )
-        else:
-            restored.base += (handle,)
-    return restored
+    return handles, HandleResolver(file_io, file.folder, allow_roots=[task.layout.root])
+
+
+def restore_subtask(task: TaskSpec, subtask: int) -> KeyedState:
+    """Reads the key groups of a subtask from the parent snapshot, whatever its parallelism."""
+    key_groups = task.key_groups(subtask)
+    parent = parent_handles(task)
+    if parent is None:
+        return KeyedState(key_groups, task.max_parallelism)
+    handles, resolver = parent
+    return restore_keyed_state(handles, key_groups, task.max_parallelism, resolver)
+
+
+def carried_state(task: TaskSpec, subtask: int) -> CarriedState:
+    """The handles of the parent that the subtask's next checkpoint builds on."""
+    parent = parent_handles(task)
+    if parent is None:
+        return CarriedState((), (), 0)
+    carried = carry_over(parent[0], task.key_groups(subtask))
+    if carried is None:
+        raise InvariantViolation("the parent had to be materialized before this epoch")
+    return carried
 
 
 # ----------------------------------------------------------------------------------- epoch
@@ -120,17 +119,17 @@ def run_epoch_subtask(
     task: TaskSpec, checkpoint_id: int, subtask: int, batches: Iterable[pa.RecordBatch]
 ) -> SubtaskReport:
     """Restores, applies the rows in order, logs, persists."""
-    restored = restore_subtask(task, subtask)
+    carried = carried_state(task, subtask)
     file_io = open_file_io(task.layout.root)
     storage = FsStateChangelogStorage(task.job_id, task.changelog, file_io)
-    delegate = HashMapKeyedStateBackend(restored.state, task.operator.key_type)
+    delegate = HashMapKeyedStateBackend(restore_subtask(task, subtask), task.operator.key_type)
     writer = storage.create_writer(task.operator.uid, task.key_groups(subtask))
     backend = ChangelogKeyedStateBackend(
         delegate,
         writer,
-        base=restored.base,
-        restored_log=restored.log,
-        materialization_id=restored.materialization_id,
+        base=carried.base,
+        restored_log=carried.log,
+        materialization_id=carried.materialization_id,
         value_logging=task.value_logging,
     )
     output = OutputFiles(
@@ -231,6 +230,6 @@ def _full_state(task: TaskSpec, subtask: int) -> KeyedState:
     """The restored state with every state that the function declares, so that the header names
     them even while they are empty, and types that do not fit are found before a byte is written.
     """
-    state = restore_subtask(task, subtask).state
+    state = restore_subtask(task, subtask)
     _operator(task, HashMapKeyedStateBackend(state, task.operator.key_type), subtask)
     return state
