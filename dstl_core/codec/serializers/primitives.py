@@ -16,7 +16,6 @@ from dstl_core.codec.serializers.base import JsonValue, TypeSerializer
 _BASE = "org.apache.flink.api.common.typeutils.base."
 _F32 = struct.Struct(">f")
 _F64 = struct.Struct(">d")
-_LARGEST_F32_TEXT = 3.4028235e38
 _CANONICAL_NAN_64 = 0x7FF8000000000000
 _CANONICAL_NAN_32 = 0x7FC00000
 
@@ -141,11 +140,14 @@ class FloatSerializer(TypeSerializer[float]):
 
 def shortest_float32(value: float) -> float:
     """The shortest decimal that reads back as the same 32-bit value."""
+    exact = _F32.pack(value)
     for digits in range(1, 10):
         short = float(f"{value:.{digits}g}")
-        # Rounding the largest values up leaves the range of 32 bits.
-        if abs(short) <= _LARGEST_F32_TEXT and _F32.pack(short) == _F32.pack(value):
-            return short
+        try:
+            if _F32.pack(short) == exact:
+                return short
+        except OverflowError:
+            pass  # rounded up beyond the largest value; more digits come back below it
     return value
 
 

@@ -86,7 +86,7 @@ def test_claim_then_commit(files: UncertainFileIO, folder: Location) -> None:
     mine = log(files, folder)
     assert mine.latest_claim is None
     claim = mine.claim("a")
-    record = mine.commit("a", {"checkpoint_id": 1})
+    record = mine.append("a", "commit", {"checkpoint_id": 1})
     assert (claim.number, claim.type, record.number, record.type) == (1, "claim", 2, "commit")
     seen = log(files, folder)
     assert seen.records == ()
@@ -107,23 +107,63 @@ def test_claim_then_commit(files: UncertainFileIO, folder: Location) -> None:
 
 def test_without_a_claim_nothing_is_committed(files: UncertainFileIO, folder: Location) -> None:
     with pytest.raises(FencedError, match="'a' does not own this pipeline"):
-        log(files, folder).commit("a", {})
+        log(files, folder).append("a", "commit", {})
     assert files.list_folder(folder) == []
 
 
 def test_a_take_over_fences_the_earlier_owner(files: UncertainFileIO, folder: Location) -> None:
     old, new = log(files, folder), log(files, folder)
     old.claim("old")
-    old.commit("old", {"n": 1})
+    old.append("old", "commit", {"n": 1})
     new.claim("new")
     # The old owner knows nothing of it yet: the slot tells.
     with pytest.raises(FencedError, match="'new' claimed it with record 3"):
-        old.commit("old", {"n": 2})
+        old.append("old", "commit", {"n": 2})
     with pytest.raises(FencedError):
-        old.commit("old", {"n": 2})
-    assert new.commit("new", {"n": 3}).number == 4
+        old.append("old", "commit", {"n": 2})
+    assert new.append("new", "commit", {"n": 3}).number == 4
     new.refresh()
     assert [record.payload for record in new.commits] == [{"n": 1}, {"n": 3}]
+
+
+def test_an_abort_is_a_record_of_the_owner_alone(files: UncertainFileIO, folder: Location) -> None:
+    old, new = log(files, folder), log(files, folder)
+    old.claim("old")
+    record = old.append("old", "abort", {"checkpoint_id": 1})
+    assert (record.number, record.type) == (2, "abort")
+    assert old.commits == []
+    new.claim("new")
+    with pytest.raises(FencedError):
+        old.append("old", "abort", {"checkpoint_id": 2})
+
+
+def test_a_commit_is_not_taken_for_the_abort_with_the_same_content(
+    files: UncertainFileIO, folder: Location
+) -> None:
+    mine = log(files, folder)
+    mine.claim("a")
+    files.after_publish = lose_the_answer
+    with pytest.raises(StorageError):
+        mine.append("a", "commit", {"checkpoint_id": 1})
+    with pytest.raises(FencedError):
+        mine.append("a", "abort", {"checkpoint_id": 1})
+    assert [record.type for record in mine.records] == ["claim", "commit"]
+
+
+def test_a_claim_sees_all_records_before_it(files: UncertainFileIO, folder: Location) -> None:
+    mine, other = log(files, folder), log(files, folder)
+    mine.claim("mine")
+    seen: list[int] = []
+
+    def payload() -> dict[str, int]:
+        seen.append(len(other.records))
+        return {"records_before": len(other.records)}
+
+    files.before_publish = lambda: mine.append("mine", "commit", {"n": 1}) and None
+    record = other.claim("other", payload)
+    # The slot was taken under its hands, so the payload is made again.
+    assert seen == [1, 2]
+    assert (record.number, record.payload) == (3, {"records_before": 2})
 
 
 def test_an_owner_can_claim_again(files: UncertainFileIO, folder: Location) -> None:
@@ -131,9 +171,9 @@ def test_an_owner_can_claim_again(files: UncertainFileIO, folder: Location) -> N
     old.claim("old")
     new.claim("new")
     old.claim("old")
-    old.commit("old", {"n": 1})
+    old.append("old", "commit", {"n": 1})
     with pytest.raises(FencedError, match="'old' claimed it with record 3"):
-        new.commit("new", {"n": 2})
+        new.append("new", "commit", {"n": 2})
 
 
 def test_a_claim_between_check_and_commit_wins_the_slot(
@@ -143,14 +183,14 @@ def test_a_claim_between_check_and_commit_wins_the_slot(
     mine.claim("mine")
     files.before_publish = lambda: other.claim("other") and None
     with pytest.raises(FencedError, match="'other' claimed it with record 2"):
-        mine.commit("mine", {"n": 1})
+        mine.append("mine", "commit", {"n": 1})
     assert mine.commits == []
 
 
 def test_a_commit_between_check_and_claim_is_kept(files: UncertainFileIO, folder: Location) -> None:
     mine, other = log(files, folder), log(files, folder)
     mine.claim("mine")
-    files.before_publish = lambda: mine.commit("mine", {"n": 1}) and None
+    files.before_publish = lambda: mine.append("mine", "commit", {"n": 1}) and None
     assert other.claim("other").number == 3
     assert [record.payload for record in other.commits] == [{"n": 1}]
 
@@ -165,9 +205,9 @@ def test_a_commit_whose_answer_got_lost_is_found_on_retry(
     mine.claim("a")
     files.after_publish = lose_the_answer
     with pytest.raises(StorageError, match="connection was reset"):
-        mine.commit("a", {"n": 1, "deep": [1, {"x": None}]})
-    assert mine.commit("a", {"n": 1, "deep": [1, {"x": None}]}).number == 2
-    assert mine.commit("a", {"n": 2}).number == 3
+        mine.append("a", "commit", {"n": 1, "deep": [1, {"x": None}]})
+    assert mine.append("a", "commit", {"n": 1, "deep": [1, {"x": None}]}).number == 2
+    assert mine.append("a", "commit", {"n": 2}).number == 3
     assert len(files.list_folder(folder)) == 3
 
 
@@ -177,7 +217,7 @@ def test_a_store_that_retries_by_itself_and_then_says_no(
     mine = log(files, folder)
     mine.claim("a")
     files.after_publish = lambda done: False
-    assert mine.commit("a", {"n": 1}).number == 2
+    assert mine.append("a", "commit", {"n": 1}).number == 2
     assert len(mine.commits) == 1
 
 
@@ -188,12 +228,12 @@ def test_a_lost_commit_of_ours_is_not_taken_for_another_one(
     mine.claim("a")
     files.after_publish = lose_the_answer
     with pytest.raises(StorageError):
-        mine.commit("a", {"n": 1})
+        mine.append("a", "commit", {"n": 1})
     # The caller gave that one up and commits something else: the first is committed all the same.
     with pytest.raises(FencedError):
-        mine.commit("a", {"n": 2})
+        mine.append("a", "commit", {"n": 2})
     assert [record.payload for record in mine.commits] == [{"n": 1}]
-    assert mine.commit("a", {"n": 2}).number == 3
+    assert mine.append("a", "commit", {"n": 2}).number == 3
 
 
 def test_a_lost_commit_before_a_take_over_is_fenced_or_kept_but_never_both(
@@ -203,10 +243,10 @@ def test_a_lost_commit_before_a_take_over_is_fenced_or_kept_but_never_both(
     mine.claim("a")
     files.after_publish = lose_the_answer
     with pytest.raises(StorageError):
-        mine.commit("a", {"n": 1})
+        mine.append("a", "commit", {"n": 1})
     other.claim("b")
     # It was in before the take-over, so the retry says so and does not commit again.
-    assert mine.commit("a", {"n": 1}).number == 2
+    assert mine.append("a", "commit", {"n": 1}).number == 2
     other.refresh()
     assert [record.type for record in other.records] == ["claim", "commit", "claim"]
 
@@ -219,7 +259,7 @@ def test_a_claim_whose_answer_got_lost_is_made_again(
     with pytest.raises(StorageError):
         mine.claim("a")
     mine.claim("a")
-    assert mine.commit("a", {"n": 1}).number == 3
+    assert mine.append("a", "commit", {"n": 1}).number == 3
 
 
 # ------------------------------------------------------------------------------- many owners
@@ -238,7 +278,9 @@ def test_many_threads_claim_and_commit_and_every_commit_is_its_holders(
         for step in range(6):
             mine.claim(f"{owner}")
             try:
-                committed.append(mine.commit(f"{owner}", {"owner": owner, "step": step}).number)
+                committed.append(
+                    mine.append(f"{owner}", "commit", {"owner": owner, "step": step}).number
+                )
             except FencedError:
                 continue
         return committed
@@ -292,7 +334,7 @@ def test_a_record_round_trips() -> None:
             for change in (
                 {"version": 2},
                 {"version": None},
-                {"type": "abort"},
+                {"type": "retire"},
                 {"type": ["claim"]},
                 {"number": 2},
                 {"number": "x"},
@@ -329,6 +371,6 @@ def test_what_is_not_json_is_refused_before_it_is_published(
     mine = log(files, folder)
     mine.claim("a")
     with pytest.raises(ConfigError, match="cannot be written"):
-        mine.commit("a", {"x": value})
+        mine.append("a", "commit", {"x": value})
     assert len(files.list_folder(folder)) == 1
-    assert mine.commit("a", {"x": 1}).number == 2
+    assert mine.append("a", "commit", {"x": 1}).number == 2
