@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from dstl_core.changelog.registry import TaskChangelogRegistry
 from dstl_core.changelog.upload import StateChangeFsUploader, UploadTask
@@ -53,10 +53,10 @@ class ManualScheduler:
 
 
 class Changelog:
-    """Writers over one manual scheduler and one registry, on an in-memory file system."""
+    """Writers over one manual scheduler and one registry, in an in-memory folder of its own."""
 
     def __init__(self, *, threshold: int = 1000) -> None:
-        self.folder = Location.parse("memory://job/dstl")
+        self.folder = Location.parse(f"memory://{uuid4().hex}/dstl")
         self.files = open_file_io(self.folder)
         self.registry = TaskChangelogRegistry(self.files)
         self.scheduler = ManualScheduler(
@@ -78,6 +78,10 @@ class Changelog:
 
     def file_names(self) -> set[str]:
         return {str(status.location) for status in self.files.list_folder(self.folder)}
+
+    def remove(self) -> None:
+        """Frees the memory."""
+        self.files.delete_folder(self.folder.parent)
 
     def read(self, handle: ChangelogStateHandleStream) -> list[tuple[int, bytes]]:
         """The changes behind a handle; fails if one of its files is gone."""
