@@ -12,18 +12,27 @@ Source: ``StateChangeFormat`` of Flink 2.2.1.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from dstl_core.codec.data_io import DataInput, DataOutput
-from dstl_core.codec.snappy_frames import compress_frames, decompress_frames
+from dstl_core.codec.snappy_frames import decompress_frames
 from dstl_core.errors import FormatError
-from dstl_core.model.change import META_KEY_GROUP, StateChange, StateChangeSet
+from dstl_core.model.change import META_KEY_GROUP, StateChange
+
+PLAIN_FLAG = b"\x00"
+COMPRESSED_FLAG = b"\x01"
 
 
 def write_change_set(out: DataOutput, changes: Iterable[StateChange]) -> None:
+    """Writes one set of changes in append order."""
     groups: dict[int, list[bytes]] = {}
     for change in changes:
         groups.setdefault(change.key_group, []).append(change.change)
+    write_groups(out, groups)
+
+
+def write_groups(out: DataOutput, groups: Mapping[int, Sequence[bytes]]) -> None:
+    """Writes one set whose groups come in the order in which they were first seen."""
     out.write_i32(len(groups))
     for key_group in java_hash_map_order(list(groups)):
         payloads = groups[key_group]
@@ -51,26 +60,16 @@ def java_hash_map_order(key_groups: list[int]) -> list[int]:
     return [META_KEY_GROUP, *ordered] if META_KEY_GROUP in key_groups else ordered
 
 
-def write_segment(
-    change_sets: Iterable[StateChangeSet], *, compressed: bool
-) -> tuple[bytes, list[int]]:
-    """The bytes of a segment and the offset of each change set, in the order given."""
-    body = DataOutput()
-    offsets = []
-    for change_set in change_sets:
-        offsets.append(body.position)
-        write_change_set(body, change_set.changes)
-    raw = body.to_bytes()
-    return (b"\x01" + compress_frames(raw) if compressed else b"\x00" + raw), offsets
-
-
-def segment_body(segment: bytes) -> bytes:
-    """The uncompressed body. Every flag but 1 means plain, as Flink reads it."""
-    if not segment:
+def segment_body(segment: bytes | memoryview) -> memoryview:
+    """The uncompressed body, not copied if it is plain. Every flag but 1 means plain, as Flink
+    reads it.
+    """
+    if not len(segment):
         raise FormatError("A changelog segment is empty", offset=0, expected="a flag byte")
-    if segment[0] == 1:
-        return decompress_frames(segment, 1, len(segment))
-    return segment[1:]
+    view = memoryview(segment)
+    if view[0] == COMPRESSED_FLAG[0]:
+        return memoryview(decompress_frames(view, 1, len(view)))
+    return view[1:]
 
 
 def read_change_set(body: bytes, offset: int) -> Iterator[StateChange]:

@@ -17,12 +17,12 @@ _FIRST_SKIPPABLE = 0x80
 _MAX_CHUNK_DATA = 65536
 
 
-def compress_frames(raw: bytes) -> bytes:
+def compress_frames(raw: bytes | memoryview) -> bytes:
     """One framed stream of ``raw``."""
     return bytes(cramjam.snappy.compress(raw))
 
 
-def frames_end(buffer: bytes, start: int, end: int) -> int:
+def frames_end(buffer: bytes | memoryview, start: int, end: int) -> int:
     """Where the framed stream that starts at ``start`` ends: before the next identifier or at
     ``end``. Checks each chunk's length, and that no chunk claims more than 64 KiB of data.
     """
@@ -42,7 +42,7 @@ def frames_end(buffer: bytes, start: int, end: int) -> int:
     return position
 
 
-def _chunk_end(buffer: bytes, position: int, end: int) -> int:
+def _chunk_end(buffer: bytes | memoryview, position: int, end: int) -> int:
     kind = buffer[position]
     size = int.from_bytes(buffer[position + 1 : position + 4], "little")
     if position + 4 + size > end:
@@ -59,7 +59,7 @@ def _chunk_end(buffer: bytes, position: int, end: int) -> int:
     return position + 4 + size
 
 
-def _check_data_chunk(buffer: bytes, position: int, size: int, kind: int) -> None:
+def _check_data_chunk(buffer: bytes | memoryview, position: int, size: int, kind: int) -> None:
     if size < 4:
         raise FormatError("A Snappy chunk has no checksum", offset=position, got=size)
     data_size = size - 4
@@ -76,7 +76,7 @@ def _check_data_chunk(buffer: bytes, position: int, size: int, kind: int) -> Non
         )
 
 
-def decompress_frames(buffer: bytes, start: int, end: int) -> bytes:
+def decompress_frames(buffer: bytes | memoryview, start: int, end: int) -> bytes:
     """The data of the one framed stream in ``buffer[start:end]``."""
     stop = frames_end(buffer, start, end)
     try:

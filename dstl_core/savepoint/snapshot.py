@@ -229,11 +229,7 @@ class OperatorSnapshot:
         """All key groups in at most ``count`` ranges."""
         total = self.max_parallelism
         bounds = [total * index // count for index in range(count + 1)]
-        return [
-            KeyGroupRange(start, end - 1)
-            for start, end in pairwise(bounds)
-            if start < end
-        ]
+        return [KeyGroupRange(start, end - 1) for start, end in pairwise(bounds) if start < end]
 
     def dump(self, state: str | None = None) -> Iterator[dict[str, Any]]:
         """Every keyed entry as ``dstl dump`` prints it, one key-group range at a time."""

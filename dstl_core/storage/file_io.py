@@ -2,7 +2,7 @@
 
 A write counts as done when the file is closed and its size is what was written; a failed close is
 a failed write (the caller never sees a handle to a file that is not there). Local files are
-fsynced by default, so that an acknowledged change also survives a power loss.
+fsynced by default, with their folder, so that an acknowledged change also survives a power loss.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import posixpath
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -23,6 +23,9 @@ from dstl_core.storage.location import Location
 
 _SCHEME_TO_PROTOCOL = {"s3a": "s3", "s3p": "s3", "gs": "gcs", "abfss": "abfs", "wasbs": "abfs"}
 _MEMORY_LOCK = threading.Lock()
+
+Content = bytes | Sequence[bytes | memoryview]
+"""What to write: one buffer, or several one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +45,12 @@ class FileIO(Protocol):
         """The bytes ``[start, end)`` of a file."""
         ...
 
-    def write_new(self, location: Location, data: bytes) -> None:
-        """Writes a file that must not exist; it is closed, sized and checked on return."""
+    def write_new(self, location: Location, data: Content) -> None:
+        """Writes a file that must not exist; it is closed, sized and checked on return.
+
+        Raises:
+            StorageError: It is not; what there is of it is deleted if possible.
+        """
         ...
 
     def publish_once(self, location: Location, data: bytes) -> bool:
@@ -107,22 +114,30 @@ class FsspecFileIO:
             )
         return data
 
-    def write_new(self, location: Location, data: bytes) -> None:
+    def write_new(self, location: Location, data: Content) -> None:
         path = self._path(location)
+        buffers = [data] if isinstance(data, bytes) else data
+        size = sum(len(buffer) for buffer in buffers)
         with self._mapped("write", location):
             self._make_parent(location)
             stream = self._fs.open(path, "xb")
             try:
                 with stream:
-                    stream.write(data)
+                    for buffer in buffers:
+                        stream.write(buffer)
                     self._sync(stream)
-                written = self._fs.size(path)
+                self._sync_folder(path)
+                self._check_size(location, size)
             except BaseException:
                 self._delete_quietly(path)
                 raise
-        if written != len(data):
+
+    def _check_size(self, location: Location, expected: int) -> None:
+        self._fs.invalidate_cache(self._path(location.parent))
+        written = self.size(location)
+        if written != expected:
             raise StorageError(
-                f"A written file has the wrong size: expected {len(data)} bytes, got {written}.",
+                f"A written file has the wrong size: expected {expected} bytes, got {written}.",
                 location=str(location),
             )
 
@@ -167,6 +182,9 @@ class FsspecFileIO:
 
     def delete(self, location: Location) -> bool:
         with self._mapped("delete", location):
+            # An object store deletes what is not there without a word.
+            if self._protocol not in ("file", "memory") and self.size(location) is None:
+                return False
             try:
                 self._fs.rm_file(self._path(location))
             except FileNotFoundError:
@@ -188,7 +206,9 @@ class FsspecFileIO:
         return location.path if self._protocol in ("file", "memory") else location.path[1:]
 
     def _make_parent(self, location: Location) -> None:
-        if self._protocol in ("file", "memory"):
+        if self._protocol == "file" and self._fsync:
+            _make_durable_folder(self._path(location.parent))
+        elif self._protocol in ("file", "memory"):
             self._fs.makedirs(self._path(location.parent), exist_ok=True)
 
     def _sync(self, stream: Any) -> None:
@@ -196,11 +216,15 @@ class FsspecFileIO:
             stream.flush()
             os.fsync(stream.fileno())
 
+    def _sync_folder(self, path: str) -> None:
+        if self._fsync and self._protocol == "file":
+            _sync_folder(posixpath.dirname(path))
+
     def _delete_quietly(self, path: str) -> None:
         try:
             self._fs.rm_file(path)
-        except OSError:
-            pass  # the file is an orphan now, which gc finds
+        except Exception:
+            pass  # the error that led here counts; the file is an orphan now, which gc finds
 
     @contextmanager
     def _mapped(self, verb: str, location: Location) -> Iterator[None]:
@@ -218,6 +242,11 @@ class FsspecFileIO:
             raise StorageError(
                 f"Cannot {verb} {location}: {reason}.", path=str(location), errno=error.errno
             ) from error
+        except Exception as error:
+            if self._protocol in ("file", "memory"):
+                raise
+            # The client libraries of object stores have error trees of their own.
+            raise StorageError(f"Cannot {verb} {location}: {error}.", path=str(location)) from error
 
 
 def _publish_local(fs: Any, path: str, data: bytes) -> bool:
@@ -236,12 +265,27 @@ def _publish_local(fs: Any, path: str, data: bytes) -> bool:
     finally:
         if os.path.exists(temporary):
             os.unlink(temporary)
+    _sync_folder(folder)
+    return True
+
+
+def _make_durable_folder(folder: str) -> None:
+    """Makes a folder and those above it; the names of new ones are durable on return."""
+    if os.path.isdir(folder):
+        return
+    parent = posixpath.dirname(folder)
+    _make_durable_folder(parent)
+    os.makedirs(folder, exist_ok=True)
+    _sync_folder(parent)
+
+
+def _sync_folder(folder: str) -> None:
+    """Makes the names in a folder durable."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
-    return True
 
 
 def _publish_memory(fs: Any, path: str, data: bytes) -> bool:
@@ -252,9 +296,19 @@ def _publish_memory(fs: Any, path: str, data: bytes) -> bool:
         return True
 
 
+def _publish_s3(fs: Any, path: str, data: bytes) -> bool:
+    """A PUT that carries ``If-None-Match: *``: the store refuses it if the key exists."""
+    try:
+        fs.pipe_file(path, data, mode="create")
+    except FileExistsError:
+        return False
+    return True
+
+
 _PUBLISHERS: dict[str, Callable[[Any, str, bytes], bool]] = {
     "file": _publish_local,
     "memory": _publish_memory,
+    "s3": _publish_s3,
 }
 
 
