@@ -84,9 +84,9 @@ class _Delayed:
 
 
 class ThreadScheduler:
-    """Daemon threads that are made when all others are busy and end when idle.
+    """Daemon threads that are made when all others are busy and end when idle, like the timer.
 
-    Owns its threads and one timer thread; every method is safe on every thread. Who needs a limit
+    Owns its threads; every method is safe on every thread. Who needs a limit
     puts a ``BoundedExecutor`` in front.
     """
 
@@ -187,7 +187,9 @@ class ThreadScheduler:
         with self._lock:
             while not self._closed:
                 if not self._delayed:
-                    self._timer_wake.wait()
+                    if not self._timer_wake.wait(self._idle_s) and not self._delayed:
+                        self._timer = None
+                        return
                     continue
                 wait_ms = self._delayed[0][0] - self.clock.monotonic_ms()
                 if wait_ms > 0:

@@ -20,6 +20,10 @@ from dstl_core.model.key_group import KeyGroupRange
 _KERNEL_FROM_CHANGES = 200
 """Sets below this are encoded in Python, where starting the kernels costs more."""
 
+_FILLS_A_MAP = frozenset(12 * 2**power + 1 for power in range(13))
+_NO_GROUP = -2
+_NEVER = (_NO_GROUP, -1)
+
 Groups = dict[int, list[bytes]]
 
 
@@ -30,12 +34,14 @@ class ChangeBuffer:
     the range check and the append in one.
     """
 
-    __slots__ = ("_groups", "_parts", "appends")
+    __slots__ = ("_before", "_groups", "_opened", "_parts", "appends")
 
     def __init__(self) -> None:
         self.appends: dict[int, Callable[[bytes], None]] = {}
         self._groups: Groups = {}
         self._parts: list[ChangeColumns | Groups] = []
+        self._opened = _NEVER
+        self._before = self._groups, self._opened
 
     def __bool__(self) -> bool:
         return bool(self._groups) or bool(self._parts)
@@ -46,7 +52,17 @@ class ChangeBuffer:
         self._groups[key_group] = values
         append = values.append
         self.appends[key_group] = append
+        # Java's map grows at the start of the call after the one that fills it, so the order of
+        # groups depends on whether the last change of all opened its group. Lists per group do
+        # not tell; where it can matter the changes so far are counted: at the sizes at which a
+        # map grows, or at any if parts of columns may hold further groups.
+        groups = len(self._groups)
+        if self._parts or groups in _FILLS_A_MAP:
+            self._opened = key_group, self._count() + 1
         return append
+
+    def _count(self) -> int:
+        return sum(map(len, self._groups.values()))
 
     def take_back(self, key_group: int) -> None:
         """Undoes the last single append, which was to this key group."""
@@ -54,29 +70,42 @@ class ChangeBuffer:
         values.pop()
         if not values:
             del self._groups[key_group], self.appends[key_group]
+            self._opened = _NEVER
 
     def add_columns(self, columns: ChangeColumns) -> None:
         if self._groups:
             self._parts.append(self._groups)
-            self._groups = {}
-            self.appends.clear()
+        self._before = self._groups, self._opened
+        self._use(({}, _NEVER))
         self._parts.append(columns)
 
     def take_back_columns(self) -> None:
-        """Undoes the last ``add_columns``; the lists before it stay a part of their own."""
+        """Undoes the last ``add_columns``, which nothing followed."""
         self._parts.pop()
+        self._use(self._before)
+        if self._groups:
+            self._parts.pop()
+
+    def _use(self, lists: tuple[Groups, tuple[int, int]]) -> None:
+        self._groups, self._opened = lists
+        self.appends.clear()
+        self.appends.update((group, values.append) for group, values in self._groups.items())
 
     def encode(self, key_group_range: KeyGroupRange) -> memoryview:
         """The bytes of the set."""
         parts = [*self._parts, self._groups] if self._groups else self._parts
-        if len(parts) == 1 and isinstance(parts[0], dict):
-            groups = parts[0]
-            if sum(map(len, groups.values())) < _KERNEL_FROM_CHANGES:
-                out = DataOutput()
-                write_groups(out, groups)
-                return memoryview(out.to_bytes())
+        if not self._parts and self._count() < _KERNEL_FROM_CHANGES:
+            out = DataOutput()
+            write_groups(out, self._groups, last_is_new=self._last_opened() != _NO_GROUP)
+            return memoryview(out.to_bytes())
         columns = [_columns(part) if isinstance(part, dict) else part for part in parts]
-        return encode_change_set(columns, key_group_range)
+        last_opened = self._last_opened() if self._groups else None
+        return encode_change_set(columns, key_group_range, last_opened=last_opened)
+
+    def _last_opened(self) -> int:
+        """The group that the last append opened, where it can matter."""
+        key_group, count = self._opened
+        return key_group if count == self._count() else _NO_GROUP
 
 
 def _columns(groups: Groups) -> ChangeColumns:

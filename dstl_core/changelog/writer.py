@@ -42,8 +42,6 @@ from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.model.sequence import SequenceNumber
 from dstl_core.scheduling import Scheduler, ThreadScheduler
 
-__all__ = ["FsPersistFuture", "FsSnapshotResult", "FsStateChangelogWriter"]
-
 _LOG = logging.getLogger(__name__)
 
 _DRAIN_NOW = -1

@@ -32,6 +32,7 @@ from dstl_core.model.handle import (
 )
 from dstl_core.storage.commit_log import CommitLog, LogRecord
 from dstl_core.storage.file_io import FileIO
+from dstl_core.storage.json_document import CONVERSION_ERRORS
 from dstl_core.storage.location import (
     METADATA_FILE_NAME,
     SIDECAR_FILE_NAME,
@@ -41,6 +42,8 @@ from dstl_core.storage.location import (
 )
 
 _LOG = logging.getLogger(__name__)
+_CHECKPOINT_ID = "checkpoint_id"
+_FIRST_ID = "first_checkpoint_id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +67,13 @@ class CompletedCheckpoint:
         try:
             parent = payload["parent"]
             return cls(
-                int(payload["checkpoint_id"]),
+                int(payload[_CHECKPOINT_ID]),
                 None if parent is None else int(parent),
                 str(payload["metadata_sha256"]),
                 record.at_ms,
                 dict(payload["facts"]),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except CONVERSION_ERRORS as error:
             raise FormatError(
                 f"Commit record {record.number} is damaged ({error})", number=record.number
             ) from error
@@ -100,9 +103,32 @@ class CompletedCheckpointStore:
         self._log.refresh()
 
     def claim(self, owner: str) -> None:
-        """Becomes the owner; whoever was it before can commit no more."""
-        self._log.claim(owner)
+        """Becomes the owner; whoever was it before can commit no more.
+
+        The claim names the first checkpoint id of the new owner. The old one may still have one
+        checkpoint in flight, whose id is skipped: no two owners ever use the same folder.
+        """
+
+        def payload() -> dict[str, int]:
+            in_flight = 1 if self._log.latest_claim is not None else 0
+            return {_FIRST_ID: self.next_checkpoint_id() + in_flight}
+
+        self._log.claim(owner, payload)
         self._owner = owner
+
+    def abort(self, checkpoint_id: int) -> None:
+        """Records that a checkpoint of this owner will never be, so that its id is used up.
+
+        Raises:
+            FencedError: Another owner has claimed the pipeline.
+        """
+        self._log.append(self._require_owner(), "abort", {_CHECKPOINT_ID: checkpoint_id})
+
+    def check_claim(self) -> None:
+        """Raises FencedError if another owner has claimed the pipeline since."""
+        self._log.refresh()
+        if self._owner is not None:
+            self._log.check_claim(self._owner)
 
     @property
     def completed(self) -> list[CompletedCheckpoint]:
@@ -116,11 +142,12 @@ class CompletedCheckpointStore:
         return CompletedCheckpoint.of(commits[-1]) if commits else None
 
     def next_checkpoint_id(self) -> int:
-        """An id above all that were committed, and above all folders that an aborted or dead
-        owner may have left.
-        """
-        committed = [each.checkpoint_id for each in self.completed]
-        return max([0, *committed, *self._checkpoint_folders()]) + 1
+        """The id after all that claims, commits and aborts have used."""
+        next_id = 1
+        for record in self._log.records:
+            with error_context(location=str(self.layout.commit_log)):
+                next_id = max(next_id, _id_after(record))
+        return next_id
 
     def load(self, checkpoint: CompletedCheckpoint) -> MetadataFile:
         """The metadata of a commit.
@@ -143,24 +170,29 @@ class CompletedCheckpointStore:
         Raises:
             FencedError: Another owner has claimed the pipeline.
         """
-        if self._owner is None:
-            raise CheckpointError("Nothing was claimed; claim the pipeline before committing.")
+        owner = self._require_owner()
         parent = self.latest
         parent_id = None if parent is None else parent.checkpoint_id
         folder = self.layout.checkpoint(metadata.checkpoint_id)
         digest, size = publish_metadata_file(
             self._file_io, folder, metadata, {"parent": parent_id, **facts}
         )
-        record = self._log.commit(
-            self._owner,
+        record = self._log.append(
+            owner,
+            "commit",
             {
-                "checkpoint_id": metadata.checkpoint_id,
+                _CHECKPOINT_ID: metadata.checkpoint_id,
                 "parent": parent_id,
                 "metadata_sha256": digest,
                 "facts": {"metadata_bytes": size, **facts},
             },
         )
         return CompletedCheckpoint.of(record)
+
+    def _require_owner(self) -> str:
+        if self._owner is None:
+            raise CheckpointError("Nothing was claimed; claim the pipeline before committing.")
+        return self._owner
 
     # ---------------------------------------------------------------------------- retention
 
@@ -187,6 +219,14 @@ class CompletedCheckpointStore:
                 self._file_io.delete(location)
             self._file_io.delete_folder(folder)
         return old
+
+    def withdraw(self, metadata: CheckpointMetadata) -> None:
+        """Removes a checkpoint that was published and then refused by the log."""
+        folder = self.layout.checkpoint(metadata.checkpoint_id)
+        self._file_io.delete(folder.child(METADATA_FILE_NAME))
+        for operator in metadata.operators:
+            self.discard(operator.subtasks)
+        self._file_io.delete_folder(folder)
 
     def discard(self, states: tuple[OperatorSubtaskState, ...]) -> None:
         """Deletes the files of state that no commit names. Errors leave orphans for gc."""
@@ -232,3 +272,15 @@ class CompletedCheckpointStore:
             case _:
                 return None
         return location if self.layout.root.contains(location) else None
+
+
+def _id_after(record: LogRecord) -> int:
+    """The first id that a record leaves free."""
+    try:
+        if record.type == "claim":
+            return int(record.payload[_FIRST_ID])
+        return int(record.payload[_CHECKPOINT_ID]) + 1
+    except CONVERSION_ERRORS as error:
+        raise FormatError(
+            f"Record {record.number} of the commit log is damaged ({error})"
+        ) from error

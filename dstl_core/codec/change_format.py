@@ -12,29 +12,36 @@ Source: ``StateChangeFormat`` of Flink 2.2.1.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 
 from dstl_core.codec.data_io import DataInput, DataOutput
-from dstl_core.codec.snappy_frames import decompress_frames
+from dstl_core.codec.snappy_frames import decompress_all_frames
 from dstl_core.errors import FormatError
 from dstl_core.model.change import META_KEY_GROUP, StateChange
 
 PLAIN_FLAG = b"\x00"
 COMPRESSED_FLAG = b"\x01"
 
+_CROWDED_BUCKET = 8
+_SMALLEST_TABLE_WITH_TREES = 64
 
-def write_change_set(out: DataOutput, changes: Iterable[StateChange]) -> None:
-    """Writes one set of changes in append order."""
+
+def write_change_set(out: DataOutput, changes: Sequence[StateChange]) -> None:
+    """Writes one set of changes, given in append order."""
     groups: dict[int, list[bytes]] = {}
     for change in changes:
         groups.setdefault(change.key_group, []).append(change.change)
-    write_groups(out, groups)
+    last_is_new = bool(changes) and len(groups[changes[-1].key_group]) == 1
+    write_groups(out, groups, last_is_new=last_is_new)
 
 
-def write_groups(out: DataOutput, groups: Mapping[int, Sequence[bytes]]) -> None:
-    """Writes one set whose groups come in the order in which they were first seen."""
+def write_groups(
+    out: DataOutput, groups: Mapping[int, Sequence[bytes]], *, last_is_new: bool
+) -> None:
+    """Writes one set by groups, in order of first use; ``last_is_new`` as below."""
     out.write_i32(len(groups))
-    for key_group in java_hash_map_order(list(groups)):
+    for key_group in java_hash_map_order(list(groups), last_is_new=last_is_new):
         payloads = groups[key_group]
         out.write_i32(len(payloads))
         out.write_i32(key_group)
@@ -43,21 +50,48 @@ def write_groups(out: DataOutput, groups: Mapping[int, Sequence[bytes]]) -> None
             out.write_bytes(payload)
 
 
-def java_hash_map_order(key_groups: list[int]) -> list[int]:
+def java_hash_map_order(key_groups: Sequence[int], *, last_is_new: bool) -> list[int]:
     """Metadata first, then the order in which a ``HashMap`` that got these keys by
-    ``computeIfAbsent`` in this order iterates: by bucket, later ones first inside a bucket.
+    ``computeIfAbsent`` iterates: by bucket, later ones first inside a bucket.
+
+    Java turns a bucket of eight or more in a table of 64 or more into a tree, and then its order
+    is another one. Readers must not, and do not, rely on any order between groups.
+
+    Args:
+        key_groups: Distinct, in order of first use.
+        last_is_new: Whether the last call of all brought the last of them. Such a map has not
+            grown for it yet: ``computeIfAbsent`` makes room at its start.
     """
-    capacity = 16
-    while len(key_groups) > capacity * 3 // 4:
-        capacity *= 2
+    capacity = _java_hash_map_capacity(key_groups, last_is_new)
     buckets: dict[int, list[int]] = {}
-    for key_group in key_groups:
+    for key_group in reversed(key_groups):
         if key_group != META_KEY_GROUP:
-            buckets.setdefault((key_group ^ key_group >> 16) & (capacity - 1), []).insert(
-                0, key_group
-            )
+            buckets.setdefault(_bucket(key_group, capacity), []).append(key_group)
     ordered = [key_group for bucket in sorted(buckets) for key_group in buckets[bucket]]
     return [META_KEY_GROUP, *ordered] if META_KEY_GROUP in key_groups else ordered
+
+
+def _java_hash_map_capacity(key_groups: Sequence[int], last_is_new: bool) -> int:
+    capacity = 16
+    sizes: Counter[int] = Counter()
+    for size, key_group in enumerate(key_groups):
+        if size > capacity * 3 // 4:
+            capacity *= 2
+            sizes = Counter(_bucket(each, capacity) for each in key_groups[:size])
+        bucket = _bucket(key_group, capacity)
+        sizes[bucket] += 1
+        if sizes[bucket] >= _CROWDED_BUCKET and capacity < _SMALLEST_TABLE_WITH_TREES:
+            capacity *= 2
+            sizes = Counter(_bucket(each, capacity) for each in key_groups[: size + 1])
+    if not last_is_new and len(key_groups) > capacity * 3 // 4:
+        capacity *= 2
+    return capacity
+
+
+def _bucket(key_group: int, capacity: int) -> int:
+    """``(h ^ h >>> 16) & (capacity - 1)`` of an Integer's hash."""
+    code = key_group & 0xFFFFFFFF
+    return (code ^ code >> 16) & (capacity - 1)
 
 
 def segment_body(segment: bytes | memoryview) -> memoryview:
@@ -68,12 +102,15 @@ def segment_body(segment: bytes | memoryview) -> memoryview:
         raise FormatError("A changelog segment is empty", offset=0, expected="a flag byte")
     view = memoryview(segment)
     if view[0] == COMPRESSED_FLAG[0]:
-        return memoryview(decompress_frames(view, 1, len(view)))
+        return memoryview(decompress_all_frames(view, 1))
     return view[1:]
 
 
-def read_change_set(body: bytes, offset: int) -> Iterator[StateChange]:
-    """Yields the changes of the one set at ``offset`` of an uncompressed body."""
+def read_change_set(body: bytes | memoryview, offset: int) -> Iterator[StateChange]:
+    """Yields the changes of the one set at ``offset`` of an uncompressed body.
+
+    The reference: ``columnar.change_sets`` reads the same bytes into columns.
+    """
     if not 0 <= offset < len(body):
         raise FormatError(
             "A change set lies outside its segment",
@@ -81,7 +118,7 @@ def read_change_set(body: bytes, offset: int) -> Iterator[StateChange]:
             expected=f"< {len(body)}",
             got=offset,
         )
-    data = DataInput(body, offset)
+    data = DataInput(bytes(body), offset)
     for _ in range(data.read_count("groups", 8)):
         count_at = data.position
         count = data.read_i32("changes")

@@ -2,13 +2,14 @@
 
 A write counts as done when the file is closed and its size is what was written; a failed close is
 a failed write (the caller never sees a handle to a file that is not there). Local files are
-fsynced by default, with their folder, so that an acknowledged change also survives a power loss.
+fsynced by default, so that an acknowledged change also survives a power loss.
 """
 
 from __future__ import annotations
 
 import os
 import posixpath
+import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from dstl_core.storage.location import Location
 
 _SCHEME_TO_PROTOCOL = {"s3a": "s3", "s3p": "s3", "gs": "gcs", "abfss": "abfs", "wasbs": "abfs"}
 _MEMORY_LOCK = threading.Lock()
+_LOCAL_PROTOCOLS = ("file", "memory")
 
 Content = bytes | Sequence[bytes | memoryview]
 """What to write: one buffer, or several one after the other."""
@@ -64,7 +66,9 @@ class FileIO(Protocol):
         ...
 
     def list_folder(self, location: Location) -> list[FileStatus]:
-        """What lies directly in a folder, by name; empty if there is no such folder."""
+        """What lies directly in a folder, by name; empty if there is no such folder. Links are
+        neither followed nor folders.
+        """
         ...
 
     def delete(self, location: Location) -> bool:
@@ -72,7 +76,7 @@ class FileIO(Protocol):
         ...
 
     def delete_folder(self, location: Location) -> None:
-        """Deletes a folder with all in it; nothing if it is not there."""
+        """Deletes a folder with all in it; nothing if it is not there. Follows no links."""
         ...
 
 
@@ -117,7 +121,6 @@ class FsspecFileIO:
     def write_new(self, location: Location, data: Content) -> None:
         path = self._path(location)
         buffers = [data] if isinstance(data, bytes) else data
-        size = sum(len(buffer) for buffer in buffers)
         with self._mapped("write", location):
             self._make_parent(location)
             stream = self._fs.open(path, "xb")
@@ -126,13 +129,15 @@ class FsspecFileIO:
                     for buffer in buffers:
                         stream.write(buffer)
                     self._sync(stream)
-                self._sync_folder(path)
-                self._check_size(location, size)
+                if self._syncs:
+                    _sync_folder(posixpath.dirname(path))
+                self._check_size(location, sum(len(buffer) for buffer in buffers))
             except BaseException:
                 self._delete_quietly(path)
                 raise
 
     def _check_size(self, location: Location, expected: int) -> None:
+        # Asked of the store, not of a listing that was kept from before.
         self._fs.invalidate_cache(self._path(location.parent))
         written = self.size(location)
         if written != expected:
@@ -162,12 +167,15 @@ class FsspecFileIO:
 
     def list_folder(self, location: Location) -> list[FileStatus]:
         with self._mapped("list", location):
+            path = self._path(location)
             try:
-                entries = self._fs.ls(self._path(location), detail=True)
+                entries = self._fs.ls(path, detail=True)
             except FileNotFoundError:
                 return []
         found = []
         for entry in entries:
+            if entry["name"].rstrip("/") == path.rstrip("/"):
+                continue  # a listing of a file is the file itself; some stores list the folder too
             name = posixpath.basename(entry["name"].rstrip("/"))
             modified = entry.get("mtime")
             found.append(
@@ -183,7 +191,7 @@ class FsspecFileIO:
     def delete(self, location: Location) -> bool:
         with self._mapped("delete", location):
             # An object store deletes what is not there without a word.
-            if self._protocol not in ("file", "memory") and self.size(location) is None:
+            if self._protocol not in _LOCAL_PROTOCOLS and self.size(location) is None:
                 return False
             try:
                 self._fs.rm_file(self._path(location))
@@ -192,33 +200,50 @@ class FsspecFileIO:
         return True
 
     def delete_folder(self, location: Location) -> None:
+        path = self._path(location)
         with self._mapped("delete", location):
-            try:
-                self._fs.rm(self._path(location), recursive=True)
-            except FileNotFoundError:
-                return
+            if self._protocol == "file":
+                _delete_local_tree(path)
+            else:
+                self._delete_tree(path)
 
     def _path(self, location: Location) -> str:
         if location.scheme != self.scheme:
             raise ConfigError(
                 f"A path belongs to another file system: expected {self.scheme!r}, got {location}."
             )
-        return location.path if self._protocol in ("file", "memory") else location.path[1:]
+        return location.path if self._protocol in _LOCAL_PROTOCOLS else location.path[1:]
+
+    def _delete_tree(self, path: str) -> None:
+        """File by file: fsspec's own recursion takes ``*``, ``?`` and ``[`` in a path as a pattern
+        and deletes what matches.
+        """
+        found = self._fs.find(path, withdirs=True, detail=True)
+        folders = {name for name, entry in found.items() if entry["type"] == "directory"}
+        for name in found.keys() - folders:
+            try:
+                self._fs.rm_file(name)
+            except FileNotFoundError:
+                pass  # somebody else deletes too
+        if self._protocol == "memory":  # an object store has no folders
+            for name in sorted(folders, key=len, reverse=True):
+                self._fs.rmdir(name)
+
+    @property
+    def _syncs(self) -> bool:
+        return self._fsync and self._protocol == "file"
 
     def _make_parent(self, location: Location) -> None:
-        if self._protocol == "file" and self._fsync:
-            _make_durable_folder(self._path(location.parent))
-        elif self._protocol in ("file", "memory"):
-            self._fs.makedirs(self._path(location.parent), exist_ok=True)
+        folder = self._path(location.parent)
+        if self._protocol == "memory":
+            self._fs.makedirs(folder, exist_ok=True)
+        elif self._protocol == "file":
+            _make_folders(folder, sync=self._fsync)
 
     def _sync(self, stream: Any) -> None:
-        if self._fsync and self._protocol == "file":
+        if self._syncs:
             stream.flush()
             os.fsync(stream.fileno())
-
-    def _sync_folder(self, path: str) -> None:
-        if self._fsync and self._protocol == "file":
-            _sync_folder(posixpath.dirname(path))
 
     def _delete_quietly(self, path: str) -> None:
         try:
@@ -237,16 +262,50 @@ class FsspecFileIO:
             ) from error
         except (StorageError, ConfigError):
             raise
+        except FileExistsError as error:
+            raise StorageError(
+                f"Cannot {verb} {location}: it is there already, or a file stands where a folder "
+                f"should be.",
+                path=str(location),
+            ) from error
         except OSError as error:
-            reason = error.strerror or str(error)
+            reason = error.strerror or str(error) or type(error).__name__
             raise StorageError(
                 f"Cannot {verb} {location}: {reason}.", path=str(location), errno=error.errno
             ) from error
         except Exception as error:
-            if self._protocol in ("file", "memory"):
+            if self._protocol in _LOCAL_PROTOCOLS:
                 raise
             # The client libraries of object stores have error trees of their own.
             raise StorageError(f"Cannot {verb} {location}: {error}.", path=str(location)) from error
+
+
+def _make_folders(path: str, *, sync: bool) -> None:
+    """Makes a folder with its parents; each new name is synced in the folder that holds it."""
+    missing = []
+    while not os.path.isdir(path):
+        missing.append(path)
+        path = posixpath.dirname(path)
+    for each in reversed(missing):
+        os.makedirs(each, exist_ok=True)
+        if sync:
+            _sync_folder(posixpath.dirname(each))
+
+
+def _delete_local_tree(path: str) -> None:
+    while os.path.lexists(path):
+        try:
+            shutil.rmtree(path)
+        except FileNotFoundError:
+            continue  # somebody else deletes too; what is left goes in the next round
+
+
+def _sync_folder(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _publish_local(fs: Any, path: str, data: bytes) -> bool:
@@ -267,25 +326,6 @@ def _publish_local(fs: Any, path: str, data: bytes) -> bool:
             os.unlink(temporary)
     _sync_folder(folder)
     return True
-
-
-def _make_durable_folder(folder: str) -> None:
-    """Makes a folder and those above it; the names of new ones are durable on return."""
-    if os.path.isdir(folder):
-        return
-    parent = posixpath.dirname(folder)
-    _make_durable_folder(parent)
-    os.makedirs(folder, exist_ok=True)
-    _sync_folder(parent)
-
-
-def _sync_folder(folder: str) -> None:
-    """Makes the names in a folder durable."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _publish_memory(fs: Any, path: str, data: bytes) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dstl_core.codec.columnar.kernel import kernel
+from dstl_core.codec.columnar.jit import kernel
 from dstl_core.codec.columnar.pointers import copy_bytes, load_i32, store_i32
 from dstl_core.errors import FormatError, InvariantViolation, TruncatedDataError
 from dstl_core.model.change import META_KEY_GROUP
@@ -58,6 +58,11 @@ class ChangeColumns:
 # -------------------------------------------------------------------------------- encoding
 
 
+# What counting tells besides the tables: distinct groups, and whether the last change is the first
+# of its group.
+_DISTINCT, _LAST_IS_NEW = range(2)
+
+
 @kernel
 def _count(
     key_groups: Any,
@@ -67,53 +72,87 @@ def _count(
     counts: Any,
     sizes: Any,
     seen: Any,
-    distinct: Any,
+    told: Any,
 ) -> Any:
-    """Adds changes and bytes per group, notes first sights; the new number of distinct groups, or
-    -1 for a key group outside the tables, -2 for offsets that leave the data.
+    """Adds changes and bytes per group and notes first sights; False for a key group outside the
+    tables or offsets that leave the data.
     """
-    end = np.int64(0)
-    if len(offsets) > 0:
-        end = offsets[0]
-    if end < 0 or len(offsets) != len(key_groups) + 1:
-        return np.int64(-2)
+    if len(offsets) != len(key_groups) + 1 or offsets[0] < 0:
+        return False
+    end = offsets[0]
     for i in range(len(key_groups)):
         group = np.int64(key_groups[i])
         slot = np.int64(0) if group == -1 else group - lowest + 1
         if slot < 0 or slot >= len(counts) or (slot == 0 and group != -1):
-            return np.int64(-1)
+            return False
         start, end = end, offsets[i + 1]
         if end < start or end > data_size or end - start > 0x7FFFFFFF:
-            return np.int64(-2)
+            return False
+        told[_LAST_IS_NEW] = counts[slot] == 0
         if counts[slot] == 0:
-            seen[distinct] = group
-            distinct += 1
+            seen[told[_DISTINCT]] = group
+            told[_DISTINCT] += 1
         counts[slot] += 1
         sizes[slot] += end - start
-    return distinct
+    return True
 
 
 @kernel
-def _java_order(seen: Any, distinct: Any, buckets: Any, ordered: Any) -> None:
-    """Metadata first, then the order of a Java ``HashMap`` that got the groups as first seen: by
-    bucket, later ones first inside one. ``buckets`` is zeroed scratch, one longer than the map.
+def _bucket(group: Any, capacity: Any) -> Any:
+    """``(h ^ h >>> 16) & (capacity - 1)`` of an Integer's hash."""
+    code = group & 0xFFFFFFFF
+    return (code ^ (code >> 16)) & (capacity - 1)
+
+
+@kernel
+def _fill_buckets(seen: Any, size: Any, capacity: Any, buckets: Any) -> None:
+    buckets[:capacity] = 0
+    for i in range(size):
+        buckets[_bucket(seen[i], capacity)] += 1
+
+
+@kernel
+def _java_capacity(seen: Any, distinct: Any, last_is_new: Any, buckets: Any) -> Any:
+    """Buckets of the Java ``HashMap``: ``change_format.java_hash_map_order``."""
+    capacity = np.int64(16)
+    buckets[:capacity] = 0
+    for size in range(distinct):
+        if size > capacity * 3 // 4:
+            capacity *= 2
+            _fill_buckets(seen, size, capacity, buckets)
+        bucket = _bucket(seen[size], capacity)
+        buckets[bucket] += 1
+        if buckets[bucket] >= 8 and capacity < 64:
+            capacity *= 2
+            _fill_buckets(seen, size + 1, capacity, buckets)
+    if not last_is_new and distinct > capacity * 3 // 4:
+        capacity *= 2
+    return capacity
+
+
+@kernel
+def _java_order(seen: Any, distinct: Any, last_is_new: Any, buckets: Any, ordered: Any) -> None:
+    """Metadata first, then by bucket, later ones first inside one. ``buckets`` is scratch, one
+    longer than the map can get.
     """
-    mask = np.int64(len(buckets) - 2)
+    capacity = _java_capacity(seen, distinct, last_is_new, buckets)
+    starts = buckets[: capacity + 1]
+    starts[:] = 0
     meta = 0
     for i in range(distinct):
         if seen[i] == -1:
             meta = 1
         else:
-            buckets[((seen[i] ^ (seen[i] >> 16)) & mask) + 1] += 1
-    for bucket in range(1, len(buckets)):
-        buckets[bucket] += buckets[bucket - 1]
+            starts[_bucket(seen[i], capacity) + 1] += 1
+    for bucket in range(1, capacity + 1):
+        starts[bucket] += starts[bucket - 1]
     if meta:
         ordered[0] = -1
     for i in range(distinct):
         if seen[i] != -1:
-            bucket = ((seen[i] ^ (seen[i] >> 16)) & mask) + 1
-            buckets[bucket] -= 1
-            ordered[meta + buckets[bucket]] = seen[i]
+            bucket = _bucket(seen[i], capacity) + 1
+            starts[bucket] -= 1
+            ordered[meta + starts[bucket]] = seen[i]
 
 
 @kernel
@@ -162,34 +201,39 @@ def _scatter(
     return True
 
 
-def encode_change_set(parts: Sequence[ChangeColumns], key_group_range: KeyGroupRange) -> memoryview:
+def encode_change_set(
+    parts: Sequence[ChangeColumns],
+    key_group_range: KeyGroupRange,
+    *,
+    last_opened: int | None = None,
+) -> memoryview:
     """One change set of all parts, in append order, as ``write_change_set`` would write it.
 
-    Every key group is -1 or in the range, which the writer has checked.
+    Every key group is -1 or in the range, which the writer has checked. The rows of the last part
+    may stand in another order than they were appended, but for first uses and the order inside a
+    group; then ``last_opened`` says which key group the last append used for the first time in
+    that part, -1 being metadata and -2 none.
     """
     lowest = np.int64(key_group_range.start_key_group)
     slots = len(key_group_range) + 1
     counts, sizes = np.zeros(slots, np.int64), np.zeros(slots, np.int64)
-    seen = np.empty(slots, np.int64)
-    distinct = 0
+    seen, told = np.empty(slots, np.int64), np.zeros(2, np.int64)
+    first = key_group_range.start_key_group
+    slot = max(0, last_opened - first + 1) if last_opened not in (None, META_KEY_GROUP) else 0
+    before = 0
     for part in parts:
-        distinct = int(
-            _count(
-                part.key_groups,
-                part.offsets,
-                np.int64(len(part.data)),
-                lowest,
-                counts,
-                sizes,
-                seen,
-                np.int64(distinct),
-            )
-        )
-        if distinct < 0:
+        before = int(counts[slot])
+        data_size = np.int64(len(part.data))
+        if not _count(part.key_groups, part.offsets, data_size, lowest, counts, sizes, seen, told):
             raise InvariantViolation("changes reached the encoder unchecked")
+    last_is_new = bool(told[_LAST_IS_NEW])
+    if last_opened is not None:
+        last_is_new = last_opened >= META_KEY_GROUP and before == 0
+    distinct = told[_DISTINCT]
     ordered = np.empty(distinct, np.int64)
-    _java_order(seen, np.int64(distinct), np.zeros(_map_capacity(distinct) + 1, np.int64), ordered)
-    out = np.empty(4 + 8 * distinct + 4 * int(counts.sum()) + int(sizes.sum()), np.uint8)
+    buckets = np.empty(2 * _map_capacity(int(distinct)) + 1, np.int64)
+    _java_order(seen, distinct, last_is_new, buckets, ordered)
+    out = np.empty(4 + 8 * int(distinct) + 4 * int(counts.sum()) + int(sizes.sum()), np.uint8)
     cursors, ends = np.zeros(slots, np.int64), np.zeros(slots, np.int64)
     whole = _write_headers(ordered, lowest, counts, sizes, cursors, ends, out)
     for part in parts:
@@ -202,7 +246,8 @@ def encode_change_set(parts: Sequence[ChangeColumns], key_group_range: KeyGroupR
 
 
 def _map_capacity(distinct: int) -> int:
-    capacity = 16
+    """The buckets of a map that is not crowded; a crowded one gets 64 at most."""
+    capacity = 64
     while distinct > capacity * 3 // 4:
         capacity *= 2
     return capacity

@@ -140,10 +140,14 @@ class FloatSerializer(TypeSerializer[float]):
 
 def shortest_float32(value: float) -> float:
     """The shortest decimal that reads back as the same 32-bit value."""
+    exact = _F32.pack(value)
     for digits in range(1, 10):
         short = float(f"{value:.{digits}g}")
-        if _F32.pack(short) == _F32.pack(value):
-            return short
+        try:
+            if _F32.pack(short) == exact:
+                return short
+        except OverflowError:
+            pass  # rounded up beyond the largest value; more digits come back below it
     return value
 
 
