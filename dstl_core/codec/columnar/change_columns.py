@@ -94,7 +94,9 @@ def _values(
         yield np.arange(rows + 1, dtype=np.int64) * width, np.ascontiguousarray(column).reshape(-1)
     else:
         try:
-            yield _arrow(pa.array(column, pa.large_binary()))
+            # Asked first, because a conversion to binary would encode text.
+            kind = pa.infer_type(column)
+            yield _arrow(pa.array(column, pa.large_binary() if pa.types.is_binary(kind) else kind))
         except (pa.ArrowException, TypeError) as error:
             raise ConfigError(f"The values of a batch are not bytes ({error}).") from error
 
@@ -102,6 +104,8 @@ def _values(
 def _arrow(array: pa.Array[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
     if array.null_count:
         raise ConfigError(f"A batch has {array.null_count} null values; expected none.")
+    if not len(array):
+        return np.zeros(1, np.int64), np.empty(0, np.uint8)
     kind: Any = array.type
     if pa.types.is_fixed_size_binary(kind):
         width = int(kind.byte_width)
@@ -118,8 +122,6 @@ def _arrow(array: pa.Array[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.
     else:
         raise ConfigError(f"The values of a batch have to be binary, got {kind}.")
     _, offset_buffer, data_buffer = array.buffers()
-    if offset_buffer is None or not len(array):
-        return np.zeros(1, np.int64), np.empty(0, np.uint8)
     offsets = np.frombuffer(
         memoryview(offset_buffer), dtype, len(array) + 1, array.offset * dtype.itemsize
     )
