@@ -15,6 +15,7 @@ from dstl_core.codec.change_format import write_groups
 from dstl_core.codec.columnar.change_sets import ChangeColumns, encode_change_set
 from dstl_core.codec.data_io import DataOutput
 from dstl_core.errors import ConfigError
+from dstl_core.model.change import META_KEY_GROUP
 from dstl_core.model.key_group import KeyGroupRange
 
 _KERNEL_FROM_CHANGES = 200
@@ -31,7 +32,7 @@ class ChangeBuffer:
     """Changes in append order: parts of columns, and lists per key group since the last part.
 
     Owned by one writer. ``appends`` maps a key group to its list's bound ``append``: a look-up is
-    the range check and the append in one.
+    the range check and the append in one. Metadata is not in it.
     """
 
     __slots__ = ("_before", "_groups", "_opened", "_parts", "appends")
@@ -51,7 +52,8 @@ class ChangeBuffer:
         values: list[bytes] = []
         self._groups[key_group] = values
         append = values.append
-        self.appends[key_group] = append
+        if key_group != META_KEY_GROUP:
+            self.appends[key_group] = append
         # Java's map grows at the start of the call after the one that fills it, so the order of
         # groups depends on whether the last change of all opened its group. Lists per group do
         # not tell; where it can matter the changes so far are counted: at the sizes at which a
@@ -61,6 +63,13 @@ class ChangeBuffer:
             self._opened = key_group, self._count() + 1
         return append
 
+    def append_meta(self, value: bytes) -> None:
+        values = self._groups.get(META_KEY_GROUP)
+        if values is None:
+            self.open_group(META_KEY_GROUP)(value)
+        else:
+            values.append(value)
+
     def _count(self) -> int:
         return sum(map(len, self._groups.values()))
 
@@ -69,7 +78,8 @@ class ChangeBuffer:
         values = self._groups[key_group]
         values.pop()
         if not values:
-            del self._groups[key_group], self.appends[key_group]
+            del self._groups[key_group]
+            self.appends.pop(key_group, None)
             self._opened = _NEVER
 
     def add_columns(self, columns: ChangeColumns) -> None:
@@ -89,7 +99,9 @@ class ChangeBuffer:
     def _use(self, lists: tuple[Groups, tuple[int, int]]) -> None:
         self._groups, self._opened = lists
         self.appends.clear()
-        self.appends.update((group, values.append) for group, values in self._groups.items())
+        for key_group, values in self._groups.items():
+            if key_group != META_KEY_GROUP:
+                self.appends[key_group] = values.append
 
     def encode(self, key_group_range: KeyGroupRange) -> memoryview:
         """The bytes of the set."""

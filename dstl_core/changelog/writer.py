@@ -63,8 +63,8 @@ class _PersistRequest:
 class FsStateChangelogWriter:
     """Writes the changes of one backend to segment files.
 
-    Owned by the thread that made it; no method is thread-safe. Uploads finish on other threads and
-    only put their outcome into an inbox, which the owner drains.
+    Owned by the thread that made it. Uploads finish on other threads and only put their outcome
+    into an inbox, which the owner drains.
 
     Invariants:
         1. A change is in exactly one of the active buffer and the ledger; or it is truncated.
@@ -145,12 +145,9 @@ class FsStateChangelogWriter:
         """Adds one metadata change; readers see it before the data of its set. Raises as
         ``append`` does.
         """
+        self._check_usable("append to")
         value = check_payload(value)
-        append = self._appends.get(META_KEY_GROUP)
-        if append is None:
-            self._check_usable("append to")
-            append = self._buffer.open_group(META_KEY_GROUP)
-        append(value)
+        self._buffer.append_meta(value)
         self._active_size += len(value)
         if self._active_size >= self._limit:
             self._after_append(META_KEY_GROUP, len(value))
@@ -198,6 +195,7 @@ class FsStateChangelogWriter:
             except BackpressureTimeoutError as error:
                 self._buffer.take_back_columns()
                 self._active_size -= part.size
+                self._run_ended()
                 error.context["appended"] = before + start
                 raise
             start = stop
@@ -219,21 +217,25 @@ class FsStateChangelogWriter:
             except BackpressureTimeoutError:
                 self._buffer.take_back(key_group)
                 self._active_size -= size
+                self._run_ended()
                 raise
         self._drain_if_due()
 
     def _drain_if_due(self) -> None:
-        if self._limit == _DRAIN_NOW:
+        if self._limit == _DRAIN_NOW or self._ended:
             self.drain()
 
     def _flush(self) -> None:
         """Uploads the active changes, and with them older sets that nobody has persisted."""
+        # What has failed meanwhile goes along. Callbacks wait: an append of theirs must not come
+        # between the caller's change and its undoing.
+        self._take_all()
         buffer, size = self._buffer, self._active_size
         self._rollover()
         try:
             self._submit(0)
         except BackpressureTimeoutError:
-            # Nothing was taken: the set is opened again, so that its last append can be undone.
+            # The set is opened again, so that its last append can be undone.
             self._active -= 1
             self._ledger.take_back(self._active)
             self._activate(buffer, size)
@@ -355,10 +357,13 @@ class FsStateChangelogWriter:
         if self._closed:
             return
         self._check_thread()
+        self._take_all()
+        self._run_ended()
+
+    def _take_all(self) -> None:
         self._limit = self._threshold
         while (outcome := self._inbox.take()) is not None:
             self._take(outcome)
-        self._run_ended()
 
     def _run_ended(self) -> None:
         # After all bookkeeping, because callbacks may call any method of this writer.

@@ -96,8 +96,8 @@ class ManualScheduler:
     The driver is the thread of the test. Actions run on threads of their own so that they can
     ``pause``, but never two at once: a run is a function of its seed.
 
-    Supported: execute, schedule, cancel, waiting by the driver (which runs what is due), pausing
-    by an action. Not supported: waiting by an action.
+    Supported: execute, schedule, cancel, waiting by the driver (which runs what is due) and by an
+    action (which lets others run), pausing by an action. Not supported: any other thread.
     """
 
     def __init__(self, clock: ManualClock | None = None, random: Random | None = None) -> None:
@@ -125,13 +125,12 @@ class ManualScheduler:
         predicate: Callable[[], bool],
         timeout_ms: int | None,
     ) -> bool:
-        if self._in_action():
-            raise InvariantViolation("an action of a manual scheduler must not wait")
         deadline = None if timeout_ms is None else self.clock.monotonic_ms() + timeout_ms
+        let_others_run = self._pause_for_others if self._in_action() else self._step
         while not predicate():
             condition.release()
             try:
-                ran = self._step(deadline)
+                ran = let_others_run(deadline)
             finally:
                 condition.acquire()
             if not ran and not predicate():
@@ -139,6 +138,14 @@ class ManualScheduler:
                     raise InvariantViolation("a wait without a time-out would never end")
                 self.clock.advance(max(0, deadline - self.clock.monotonic_ms()))
                 return False
+        return True
+
+    def _pause_for_others(self, deadline_ms: int | None) -> bool:
+        """Pauses the running action until the next other one has run; False if there is none."""
+        others = [entry.due_ms for entry in self._entries if not entry.cancelled]
+        if not others or (deadline_ms is not None and min(others) > deadline_ms):
+            return False
+        self.pause(max(0, min(others) - self.clock.monotonic_ms()))
         return True
 
     def close(self, timeout_ms: int) -> int:

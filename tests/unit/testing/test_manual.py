@@ -133,17 +133,26 @@ def test_closing_ends_paused_actions_where_they_stand() -> None:
         threads.execute(lambda: None)
 
 
-def test_an_action_must_not_wait() -> None:
+def test_an_action_may_wait_for_another_one() -> None:
     threads = ManualScheduler()
     condition = threading.Condition(threading.Lock())
+    there: list[int] = []
+    seen: list[tuple[bool, int]] = []
 
     def wait() -> None:
         with condition:
-            threads.wait_for(condition, lambda: False, 1)
+            for timeout in (9, 9):
+                found = threads.wait_for(condition, lambda: bool(there), timeout)
+                seen.append((found, threads.clock.monotonic_ms()))
+
+    def put() -> None:
+        with condition:
+            there.append(1)
 
     threads.execute(wait)
-    with pytest.raises(InvariantViolation, match="an action failed"):
-        threads.run_ready()
+    threads.schedule(put, 10)
+    threads.run_until_idle()
+    assert seen == [(False, 9), (True, 10)]
 
 
 def test_a_run_that_does_not_end_in_time_says_so() -> None:
