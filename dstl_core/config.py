@@ -218,7 +218,6 @@ class ChangelogOptions(Options):
     )
     retry_policy: str = pydantic.Field(
         default="fixed",
-        pattern="^(fixed|none)$",
         alias="state.changelog.dstl.dfs.upload.retry-policy",
         description="fixed: try again as the next options say; none: one attempt without time-out.",
     )
@@ -270,6 +269,13 @@ class ChangelogOptions(Options):
     @classmethod
     def _lower_case(cls, value: str) -> str:
         return value.lower()
+
+    @pydantic.field_validator("retry_policy")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        if value not in ("fixed", "none"):
+            raise ValueError(f"Unknown retry policy: {value}; expected fixed or none")
+        return value
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> Self:

@@ -102,8 +102,9 @@ class ThreadScheduler:
         self._delayed: list[tuple[int, int, _Delayed]] = []
         self._order = itertools.count()
         self._idle = 0
-        self._running = 0
-        self._timer: threading.Thread | None = None
+        self._alive: set[threading.Thread] = set()
+        self._busy: set[threading.Thread] = set()
+        self._timer_runs = False
         self._closed = False
 
     def execute(self, action: Action) -> None:
@@ -117,8 +118,9 @@ class ThreadScheduler:
             self._check_open()
             due = self.clock.monotonic_ms() + max(delay_ms, 0)
             heapq.heappush(self._delayed, (due, next(self._order), delayed))
-            if self._timer is None:
-                self._timer = self._start(self._run_timer, "timer")
+            if not self._timer_runs:
+                self._timer_runs = True
+                self._start(self._run_timer, "timer")
             self._timer_wake.notify()
         return delayed
 
@@ -137,8 +139,10 @@ class ThreadScheduler:
             self._delayed.clear()
             self._wake.notify_all()
             self._timer_wake.notify_all()
-            self._ended.wait_for(lambda: self._running == 0, timeout_ms / 1000)
-            return self._running
+            # All of them, so that none is left; those that hang are told.
+            others = self._alive - {threading.current_thread()}
+            self._ended.wait_for(lambda: not others & self._alive, timeout_ms / 1000)
+            return len(others & self._busy)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -152,10 +156,21 @@ class ThreadScheduler:
         else:
             self._wake.notify()
 
-    def _start(self, target: Action, role: str) -> threading.Thread:
-        thread = threading.Thread(target=target, name=f"{self._name}-{role}", daemon=True)
+    def _start(self, target: Action, role: str) -> None:
+        """With the lock held."""
+
+        def run() -> None:
+            try:
+                target()
+            finally:
+                with self._lock:
+                    self._alive.discard(thread)
+                    self._busy.discard(thread)
+                    self._ended.notify_all()
+
+        thread = threading.Thread(target=run, name=f"{self._name}-{role}", daemon=True)
+        self._alive.add(thread)
         thread.start()
-        return thread
 
     def _work(self) -> None:
         while (action := self._next_action()) is not None:
@@ -165,13 +180,10 @@ class ThreadScheduler:
                 # An action answers for its own errors; one that slips through must not end the
                 # thread silently.
                 _LOG.exception("an action failed on a thread of scheduler=%s", self._name)
-            finally:
-                with self._lock:
-                    self._running -= 1
-                    self._ended.notify_all()
 
     def _next_action(self) -> Action | None:
         with self._lock:
+            self._busy.discard(threading.current_thread())
             while not self._ready:
                 if self._closed:
                     return None
@@ -180,7 +192,7 @@ class ThreadScheduler:
                 self._idle -= 1
                 if not woken and not self._ready:
                     return None
-            self._running += 1
+            self._busy.add(threading.current_thread())
             return self._ready.popleft()
 
     def _run_timer(self) -> None:
@@ -188,7 +200,7 @@ class ThreadScheduler:
             while not self._closed:
                 if not self._delayed:
                     if not self._timer_wake.wait(self._idle_s) and not self._delayed:
-                        self._timer = None
+                        self._timer_runs = False
                         return
                     continue
                 wait_ms = self._delayed[0][0] - self.clock.monotonic_ms()

@@ -109,7 +109,7 @@ class FsspecFileIO:
 
     def read_bytes(self, location: Location, start: int = 0, end: int | None = None) -> bytes:
         with self._mapped("read", location):
-            data: bytes = self._fs.cat_file(self._path(location), start=start, end=end)
+            data = self._read(location, start, end)
         if end is not None and len(data) != end - start:
             raise StorageError(
                 f"A file is shorter than its handle says: expected {end - start} bytes from "
@@ -118,29 +118,53 @@ class FsspecFileIO:
             )
         return data
 
-    def write_new(self, location: Location, data: Content) -> None:
+    def _read(self, location: Location, start: int, end: int | None) -> bytes:
         path = self._path(location)
+        if start == 0 and end is None:
+            whole: bytes = self._fs.cat_file(path)
+            return whole
+        if start == end:
+            return b""
+        try:
+            part: bytes = self._fs.cat_file(path, start=start, end=end)
+        except OSError:
+            # Object stores refuse a range that starts behind the end; a file gives nothing.
+            size = self.size(location)
+            if size is None or start < size:
+                raise
+            return b""
+        return part
+
+    def write_new(self, location: Location, data: Content) -> None:
         buffers = [data] if isinstance(data, bytes) else data
         with self._mapped("write", location):
             self._make_parent(location)
-            stream = self._fs.open(path, "xb")
-            try:
-                with stream:
-                    for buffer in buffers:
-                        stream.write(buffer)
-                    self._sync(stream)
-                if self._syncs:
-                    _sync_folder(posixpath.dirname(path))
-                self._check_size(location, sum(len(buffer) for buffer in buffers))
-            except BaseException:
-                self._delete_quietly(path)
-                raise
+            create = _create_object if self._protocol == "s3" else self._create_file
+            create(self._fs, self._path(location), buffers)
+            self._check_size(location, sum(len(buffer) for buffer in buffers))
+
+    def _create_file(self, fs: Any, path: str, buffers: Sequence[bytes | memoryview]) -> None:
+        stream = fs.open(path, "xb")
+        # From here on the file is ours, and nobody else's is deleted.
+        try:
+            with stream:
+                for buffer in buffers:
+                    stream.write(buffer)
+                self._sync(stream)
+            if self._syncs:
+                _sync_folder(posixpath.dirname(path))
+        except FileExistsError:
+            raise  # a store that looks only when it closes: the file is somebody else's
+        except BaseException:
+            self._delete_quietly(path)
+            raise
 
     def _check_size(self, location: Location, expected: int) -> None:
         # Asked of the store, not of a listing that was kept from before.
         self._fs.invalidate_cache(self._path(location.parent))
         written = self.size(location)
         if written != expected:
+            self._delete_quietly(self._path(location))
             raise StorageError(
                 f"A written file has the wrong size: expected {expected} bytes, got {written}.",
                 location=str(location),
@@ -337,12 +361,20 @@ def _publish_memory(fs: Any, path: str, data: bytes) -> bool:
 
 
 def _publish_s3(fs: Any, path: str, data: bytes) -> bool:
-    """A PUT that carries ``If-None-Match: *``: the store refuses it if the key exists."""
     try:
-        fs.pipe_file(path, data, mode="create")
+        _create_object(fs, path, [data])
     except FileExistsError:
         return False
     return True
+
+
+def _create_object(fs: Any, path: str, buffers: Sequence[bytes | memoryview]) -> None:
+    """A PUT that carries ``If-None-Match: *``: the store refuses it if the key exists.
+
+    After an error the object may be there or not, and may be somebody else's: it is not deleted.
+    """
+    whole = buffers[0] if len(buffers) == 1 else b"".join(buffers)
+    fs.pipe_file(path, bytes(whole), mode="create")
 
 
 _PUBLISHERS: dict[str, Callable[[Any, str, bytes], bool]] = {
