@@ -45,8 +45,8 @@ class Sidecar:
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> Sidecar:
-        body = parse_json_object(raw, _WHAT)
         try:
+            body = parse_json_object(raw, "its JSON")
             if body["version"] != SIDECAR_VERSION:
                 raise ValueError(f"version {body['version']}")
             uids = {OperatorID.from_hex(key): str(uid) for key, uid in body["uids"].items()}
@@ -115,7 +115,8 @@ def publish_metadata_file(
         The sha256 (hex) and the size of ``_metadata`` in bytes.
 
     Raises:
-        StorageError: A snapshot is there already.
+        StorageError: A snapshot is there already, or an unfinished one: its sidecar may belong to
+            somebody who is about to finish it.
     """
     raw = write_metadata(metadata)
     digest = hashlib.sha256(raw).hexdigest()
@@ -123,9 +124,12 @@ def publish_metadata_file(
     sidecar = Sidecar(digest, uids, facts)
     target = folder.child(METADATA_FILE_NAME)
     if file_io.size(target) is None:
-        # A sidecar without metadata is what a crash between the two leaves. It belongs to nothing.
-        file_io.delete(folder.child(SIDECAR_FILE_NAME))
-        file_io.publish_once(folder.child(SIDECAR_FILE_NAME), sidecar.to_bytes())
+        if not file_io.publish_once(folder.child(SIDECAR_FILE_NAME), sidecar.to_bytes()):
+            raise StorageError(
+                f"An unfinished snapshot is there: {folder}; choose another folder, or remove it "
+                f"if nobody is writing it.",
+                path=str(folder),
+            )
         if file_io.publish_once(target, raw):
             return digest, len(raw)
     raise StorageError(
