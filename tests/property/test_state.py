@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dstl_core.changelog.discarder import FileDiscarder
 from dstl_core.changelog.registry import TaskChangelogRegistry
-from dstl_core.changelog.upload import StateChangeFsUploader, direct_scheduler
+from dstl_core.changelog.upload import StateChangeFsUploader, StateChangeUploadScheduler
 from dstl_core.changelog.writer import FsStateChangelogWriter
 from dstl_core.codec.serializers import Types, serialize_to_bytes
 from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot
@@ -104,7 +105,7 @@ class Subtask:
         self._threshold = threshold
         self.folder = Location.parse(f"memory://{uuid4().hex}/job")
         self.disk = Disk("memory")
-        self._registry = TaskChangelogRegistry(self.disk)
+        self._registry = TaskChangelogRegistry(FileDiscarder(self.disk.delete))
         self._resolver = HandleResolver(open_file_io(self.folder), self.folder)
         self.expected: Contents = {}
         self.checkpoints: list[tuple[ChangelogStateBackendHandle, Contents]] = []
@@ -120,7 +121,7 @@ class Subtask:
         self._writer = FsStateChangelogWriter(
             uuid4(),
             ALL,
-            direct_scheduler(uploader),
+            StateChangeUploadScheduler.direct_scheduler(uploader),
             self._registry,
             preemptive_persist_threshold=self._threshold,
         )

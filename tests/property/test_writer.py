@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dstl_core.changelog.writer import FsStateChangelogWriter, PersistFuture
+from dstl_core.changelog.writer import FsPersistFuture, FsStateChangelogWriter
 from dstl_core.errors import ChangelogError, StorageError, UploadFailedError, WriterClosedError
 from dstl_core.model.sequence import SequenceNumber
 from tests.unit.changelog.manual_upload import Changelog, files_of, handle_of
@@ -42,7 +42,7 @@ class Persisted:
     from_: int
     to: int
     expected: list[list[Change]]
-    future: PersistFuture
+    future: FsPersistFuture
     confirmed: bool = False
 
 
