@@ -15,7 +15,7 @@ from dstl_core.changelog.writer import FsStateChangelogWriter, SnapshotResult
 from dstl_core.codec.change_payload import StateChangeOperation, data_change, metadata_change
 from dstl_core.codec.serializers import AnySerializer, deserialize_exactly, serialize_to_bytes
 from dstl_core.codec.state_meta import StateMetaInfoSnapshot
-from dstl_core.errors import ConfigError, RestoreError
+from dstl_core.errors import ConfigError, InvariantViolation, RestoreError
 from dstl_core.model.handle import (
     ChangelogStateBackendHandle,
     ChangelogStateHandle,
@@ -23,11 +23,7 @@ from dstl_core.model.handle import (
 )
 from dstl_core.model.key_group import assign_to_key_group
 from dstl_core.model.sequence import SequenceNumber
-from dstl_core.state.descriptor import (
-    ListStateDescriptor,
-    StateDescriptor,
-    ValueStateDescriptor,
-)
+from dstl_core.state.descriptor import ListStateDescriptor, ValueStateDescriptor
 from dstl_core.state.keyed_state import KeyedState
 from dstl_core.state.table import ListTable, ValueTable, counted_elements, join_elements
 
@@ -86,14 +82,19 @@ class HashMapKeyedStateBackend:
         self.current_key_group = key_group
         self.current_scope = raw + _VOID_NAMESPACE
 
-    def get_state(self, descriptor: StateDescriptor) -> ValueState | ListState:
-        """The state of a descriptor, made if it is new."""
+    def get_value_state(self, descriptor: ValueStateDescriptor) -> ValueState:
+        """The value state of a descriptor, made if it is new."""
         table = self.state.table(descriptor.meta_info(), self._key_serializer)
-        match descriptor:
-            case ValueStateDescriptor():
-                return ValueState(self, table)  # type: ignore[arg-type]  # a VALUE state's table
-            case ListStateDescriptor():
-                return ListState(self, table)  # type: ignore[arg-type]  # a LIST state's table
+        if not isinstance(table, ValueTable):
+            raise InvariantViolation(f"{descriptor} has a table of another kind")
+        return ValueState(self, table)
+
+    def get_list_state(self, descriptor: ListStateDescriptor) -> ListState:
+        """The list state of a descriptor, made if it is new."""
+        table = self.state.table(descriptor.meta_info(), self._key_serializer)
+        if not isinstance(table, ListTable):
+            raise InvariantViolation(f"{descriptor} has a table of another kind")
+        return ListState(self, table)
 
 
 class ValueState:
@@ -227,6 +228,8 @@ class ChangelogKeyedStateBackend:
         self._last_persist: tuple[SequenceNumber, SequenceNumber] | None = None
         self.changes = 0
         """Data changes written to the log so far."""
+        self.changed_scopes: set[bytes] = set()
+        """The keys (with namespace) whose state changed so far."""
         delegate.logger = self
 
     # ------------------------------------------------------------------------------ logging
@@ -253,6 +256,7 @@ class ChangelogKeyedStateBackend:
             self._described.add(state_id)
         self._writer.append(key_group, data_change(operation, state_id, scope, operands))
         self.changes += 1
+        self.changed_scopes.add(scope)
 
     def _log_value(self, table: ValueTable, key_group: int, scope: bytes) -> None:
         value = table.group(key_group).get(scope)
@@ -262,9 +266,12 @@ class ChangelogKeyedStateBackend:
             self.logged(table.meta, key_group, StateChangeOperation.SET, scope, value)
 
     def _flush_dirty(self) -> None:
-        dirty, self._dirty = self._dirty, {}
-        for (_, key_group, scope), table in dirty.items():
+        # Each is forgotten only when it is logged: the log may refuse half-way, and a checkpoint
+        # later must have the rest.
+        for place, table in list(self._dirty.items()):
+            _, key_group, scope = place
             self._log_value(table, key_group, scope)
+            del self._dirty[place]
 
     # -------------------------------------------------------------------------- checkpoints
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.serializers import SerializerRegistry
@@ -43,7 +44,7 @@ def _sections(
     resolver: HandleResolver,
 ) -> Iterator[tuple[int, DataInput]]:
     size = handle.stream.state_size
-    ends = dict(zip(*_successors(handle.offsets.offsets, size), strict=True))
+    ends = _section_ends(handle.offsets.offsets, size)
     wanted = [
         (key_group, offset)
         for key_group, offset in handle.offsets.items()
@@ -70,7 +71,7 @@ def _sections(
                 yield key_group, DataInput(raw, begin, end)
 
 
-def _successors(offsets: tuple[int, ...], size: int) -> tuple[list[int], list[int]]:
-    """Each offset in use, and where its section ends at the latest."""
-    used = sorted({offset for offset in offsets if offset})
-    return used, [*used[1:], size]
+def _section_ends(offsets: tuple[int, ...], size: int) -> dict[int, int]:
+    """Where the section at each offset in use ends at the latest."""
+    bounds = [*sorted({offset for offset in offsets if offset}), size]
+    return dict(pairwise(bounds))

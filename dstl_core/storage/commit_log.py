@@ -2,35 +2,38 @@
 
     <log>/1.json  {"type": "claim", "owner": ..}
     <log>/2.json  {"type": "commit", "owner": .., "payload": {..}}
+    <log>/3.json  {"type": "abort", "owner": .., "payload": {..}}
     ...
 
-Every record is published exactly once under its number. A commit is valid only in the slot right
-after what its owner knows, and its owner must hold the latest claim; whoever claims in between
-takes that slot, so the late commit fails. The latest commit is the last commit record, never a
-listing of checkpoints.
+Every record is published exactly once under its number. A commit or abort is valid only in the slot
+right after what its owner knows, and its owner must hold the latest claim; whoever claims in
+between takes that slot, so the late record fails. The latest commit is the last commit record,
+never a listing of checkpoints.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from dstl_core.clock import Clock
 from dstl_core.errors import FencedError, FormatError, InvariantViolation, error_context
 from dstl_core.storage.file_io import FileIO
+from dstl_core.storage.json_document import CONVERSION_ERRORS, parse_json_object, write_json_object
 from dstl_core.storage.location import Location
 
 RECORD_VERSION = 1
+RecordType = Literal["claim", "commit", "abort"]
+_WHAT = "A record of the commit log"
 
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """One file of the log. ``payload`` is empty for a claim."""
+    """One file of the log. What ``payload`` says is its owner's matter."""
 
     number: int
-    type: Literal["claim", "commit"]
+    type: RecordType
     owner: str
     at_ms: int
     payload: Mapping[str, Any] = field(default_factory=dict)
@@ -44,12 +47,12 @@ class LogRecord:
             "at_ms": self.at_ms,
             "payload": dict(self.payload),
         }
-        return json.dumps(body, indent=1, sort_keys=True).encode()
+        return write_json_object(body, _WHAT)
 
     @classmethod
     def from_bytes(cls, raw: bytes, number: int) -> LogRecord:
+        body = parse_json_object(raw, _WHAT)
         try:
-            body = json.loads(raw)
             record = cls(
                 int(body["number"]),
                 body["type"],
@@ -58,17 +61,17 @@ class LogRecord:
                 dict(body["payload"]),
             )
             version = body["version"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise FormatError(f"A record of the commit log is damaged ({error})") from error
-        if version != RECORD_VERSION or record.type not in ("claim", "commit"):
+        except CONVERSION_ERRORS as error:
+            raise FormatError(f"{_WHAT} is damaged ({error})") from error
+        if version != RECORD_VERSION or record.type not in get_args(RecordType):
             raise FormatError(
-                "A record of the commit log is of an unknown kind",
-                expected=f"version {RECORD_VERSION}, claim or commit",
+                f"{_WHAT} is of an unknown kind",
+                expected=f"version {RECORD_VERSION}, one of {get_args(RecordType)}",
                 got=f"version {version}, {record.type}",
             )
         if record.number != number:
             raise FormatError(
-                "A record of the commit log has another number than its file",
+                f"{_WHAT} has another number than its file",
                 expected=number,
                 got=record.number,
             )
@@ -109,40 +112,49 @@ class CommitLog:
                 return
             self._records.append(record)
 
-    def claim(self, owner: str) -> LogRecord:
-        """Makes ``owner`` the only one who may commit, whoever was it before."""
+    def claim(self, owner: str, payload: Callable[[], Mapping[str, Any]] = dict) -> LogRecord:
+        """Makes ``owner`` the only one who may commit, whoever was it before.
+
+        Args:
+            owner: Name of the owner; unique to a process.
+            payload: What the record says, given all records before it.
+        """
         while True:
             self.refresh()
-            record = self._next(owner, "claim", {})
+            record = self._next(owner, "claim", payload())
             if self._publish(record):
                 return record
 
-    def commit(self, owner: str, payload: Mapping[str, Any]) -> LogRecord:
-        """Appends a commit in the next slot.
+    def append(
+        self, owner: str, type_: Literal["commit", "abort"], payload: Mapping[str, Any]
+    ) -> LogRecord:
+        """Appends a commit or an abort in the next slot.
 
         Raises:
-            FencedError: The owner does not hold the latest claim; nothing was committed.
+            FencedError: The owner does not hold the latest claim; nothing was recorded.
         """
-        claim = self.latest_claim
-        if claim is None or claim.owner != owner:
-            raise self._fenced(owner, claim)
-        record = self._next(owner, "commit", payload)
+        self.check_claim(owner)
+        record = self._next(owner, type_, payload)
         if self._publish(record):
             return record
         # The slot is taken. Either the write that failed before was in truth ours, or another
         # owner claimed: only the record that stands there tells.
         self.refresh()
         standing = self._records[record.number - 1]
-        if standing.owner == owner and standing.payload == record.payload:
+        if (standing.owner, standing.type, standing.payload) == (owner, type_, record.payload):
             return standing
         raise self._fenced(owner, self.latest_claim)
 
-    def _next(
-        self, owner: str, type_: Literal["claim", "commit"], payload: Mapping[str, Any]
-    ) -> LogRecord:
+    def check_claim(self, owner: str) -> None:
+        """Raises FencedError unless ``owner`` holds the latest claim that this process knows."""
+        claim = self.latest_claim
+        if claim is None or claim.owner != owner:
+            raise self._fenced(owner, claim)
+
+    def _next(self, owner: str, type_: RecordType, payload: Mapping[str, Any]) -> LogRecord:
         number = len(self._records) + 1
         # The payload is read back from JSON so that it compares equal to what a reader sees.
-        plain = json.loads(json.dumps(dict(payload)))
+        plain = parse_json_object(write_json_object(payload, _WHAT), _WHAT)
         return LogRecord(number, type_, owner, self._clock.now_ms(), plain)
 
     def _publish(self, record: LogRecord) -> bool:

@@ -1,0 +1,101 @@
+"""Batches of input: their identity, and their way to the subtasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from dstl_core.errors import ConfigError
+from dstl_core.spark.key_groups import SUBTASK_COLUMN, partition_by_subtask
+from dstl_core.spark.operators import KeyedOperator
+
+FINGERPRINT_COLUMN = "__dstl_row_hash"
+_HASHES = 1 << 64
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """Identity of a batch, whatever the order of its rows: their number and the sum of their
+    64-bit hashes.
+    """
+
+    rows: int
+    hash_sum: int
+
+    @classmethod
+    def of(cls, rows: DataFrame) -> Fingerprint:
+        """Computes it in Spark; reads the whole batch."""
+        hashes = rows.select(_row_hash(rows).cast("decimal(38,0)").alias("hash"))
+        found = hashes.agg(F.count("*").alias("rows"), F.sum("hash").alias("hash")).collect()[0]
+        return cls(found["rows"], int(found["hash"] or 0) % _HASHES)
+
+    @classmethod
+    def of_column(cls, hashes: pa.Array) -> Fingerprint:
+        """From the hashes of a part of the rows; high and low halves cannot overflow."""
+        high = pc.sum(pc.shift_right(hashes, 32)).as_py() or 0
+        low = pc.sum(pc.bit_wise_and(hashes, 0xFFFFFFFF)).as_py() or 0
+        return cls(len(hashes), ((high << 32) + low) % _HASHES)
+
+    def __add__(self, other: Fingerprint) -> Fingerprint:
+        return Fingerprint(self.rows + other.rows, (self.hash_sum + other.hash_sum) % _HASHES)
+
+    def __str__(self) -> str:
+        return f"{self.rows} rows, hash {self.hash_sum:016x}"
+
+
+def check_input(rows: DataFrame, operator: KeyedOperator, order_by: Sequence[str] | None) -> None:
+    """Raises ConfigError if the batch cannot be applied."""
+    if order_by is None and not operator.function.order_insensitive:
+        raise ConfigError(
+            f"The order of rows is not given and {type(operator.function).__name__} depends on it; "
+            f"give order_by, or declare order_insensitive = True on the function."
+        )
+    for column in [operator.key_by, *(order_by or ())]:
+        if column not in rows.columns:
+            raise ConfigError(
+                f"There is no column {column!r} in the input; it has: {', '.join(rows.columns)}."
+            )
+
+
+def place(
+    rows: DataFrame,
+    operator: KeyedOperator,
+    order_by: Sequence[str],
+    *,
+    parallelism: int,
+    max_parallelism: int,
+) -> DataFrame:
+    """The rows at their subtasks, with the hash of each, in the order in which they apply: by
+    ``order_by``, ties by all other columns.
+    """
+    placed = partition_by_subtask(
+        rows.withColumn(FINGERPRINT_COLUMN, _row_hash(rows)),
+        operator.key_by,
+        operator.key_type,
+        max_parallelism=max_parallelism,
+        parallelism=parallelism,
+    )
+    ties = [
+        each.name
+        for each in rows.schema.fields
+        if each.name not in order_by and not isinstance(each.dataType, T.MapType)
+    ]
+    return placed.sortWithinPartitions(SUBTASK_COLUMN, *order_by, *ties)
+
+
+def _row_hash(rows: DataFrame) -> Column:
+    """A hash of all columns; maps are hashed by their sorted entries."""
+    columns: list[Any] = [
+        F.array_sort(F.map_entries(each.name))
+        if isinstance(each.dataType, T.MapType)
+        else F.col(each.name)
+        for each in rows.schema.fields
+    ]
+    return F.xxhash64(*columns)

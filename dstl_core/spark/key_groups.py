@@ -1,0 +1,34 @@
+"""Sends every row to the subtask that owns its key."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from dstl_core.codec.columnar.key_groups import key_groups_of
+from dstl_core.codec.serializers import AnySerializer
+
+SUBTASK_COLUMN = "__dstl_subtask"
+
+
+def partition_by_subtask(
+    rows: DataFrame,
+    key_column: str,
+    key_type: AnySerializer,
+    *,
+    max_parallelism: int,
+    parallelism: int,
+) -> DataFrame:
+    """The rows with the index of the owning subtask in ``SUBTASK_COLUMN``, those of one subtask in
+    one partition.
+    """
+
+    def key_group(keys: pa.Array) -> pa.Array:
+        return pa.array(key_groups_of(keys, key_type, max_parallelism), pa.int32())
+
+    assign = F.arrow_udf(key_group, "int")  # type: ignore[attr-defined]  # public, not in the stub
+    owner = F.floor(assign(F.col(key_column)) * F.lit(parallelism) / F.lit(max_parallelism))
+    return rows.withColumn(SUBTASK_COLUMN, owner.cast("int")).repartitionById(
+        parallelism, F.col(SUBTASK_COLUMN)
+    )

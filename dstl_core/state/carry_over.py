@@ -1,0 +1,62 @@
+"""What a restored subtask may take over into its own checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dstl_core.model.checkpoint import keyed_state_streams
+from dstl_core.model.handle import (
+    ChangelogStateBackendHandle,
+    ChangelogStateHandle,
+    KeyedStateHandle,
+    RelativeFileStateHandle,
+)
+from dstl_core.model.key_group import KeyGroupRange
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedState:
+    """Handles for the next checkpoints: a base, and the logs of earlier runs on top of it."""
+
+    base: tuple[KeyedStateHandle, ...]
+    log: tuple[ChangelogStateHandle, ...]
+    materialization_id: int
+
+
+def carry_over(handles: Iterable[KeyedStateHandle], own: KeyGroupRange) -> CarriedState | None:
+    """Sorts the handles of a checkpoint for a subtask that restored its part of them.
+
+    A base may be cut to key groups; a log may not. Flink replays all of a log for the key groups
+    of the subtask that it restores, and does not look at those of the handle
+    (``ChangelogBackendLogApplier`` of Flink 2.2.1). If two subtasks took over parts of one log, a
+    later restore that brings both together would replay it twice, the second time on top of newer
+    changes.
+
+    Args:
+        handles: As they stand in the checkpoint, not cut.
+        own: The key groups of the subtask.
+
+    Returns:
+        None if the state has to be materialized before the next checkpoint: a log reaches beyond
+        ``own``, or a base is known only relative to the metadata that names it now.
+    """
+    base: list[KeyedStateHandle] = []
+    log: list[ChangelogStateHandle] = []
+    materialization_id = 0
+    for handle in handles:
+        cut = handle.get_intersection(own)
+        if cut is None:
+            continue
+        if not isinstance(cut, ChangelogStateBackendHandle):
+            base.append(cut)
+            continue
+        if cut.non_materialized and cut.key_group_range != handle.key_group_range:
+            return None
+        base += cut.materialized
+        log += cut.non_materialized
+        materialization_id = max(materialization_id, cut.materialization_id)
+    streams = [stream for each in base for stream in keyed_state_streams(each)]
+    if any(isinstance(stream, RelativeFileStateHandle) for stream in streams):
+        return None
+    return CarriedState(tuple(base), tuple(log), materialization_id)

@@ -1,0 +1,1 @@
+"""Where ``dg`` looks for definitions of its own; dstl has none here."""

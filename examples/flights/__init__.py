@@ -1,0 +1,1 @@
+"""The main job: per-aircraft state of the flights that left New York in 2013."""

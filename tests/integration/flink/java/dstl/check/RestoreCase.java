@@ -1,0 +1,117 @@
+package dstl.check;
+
+import org.apache.flink.api.common.typeinfo.Types;
+import org.apache.flink.api.java.functions.KeySelector;
+import org.apache.flink.configuration.Configuration;
+import org.apache.flink.core.execution.SavepointFormatType;
+import org.apache.flink.runtime.jobgraph.JobGraph;
+import org.apache.flink.runtime.jobgraph.SavepointRestoreSettings;
+import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
+import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.ObjectNode;
+import org.apache.flink.streaming.api.datastream.DataStream;
+import org.apache.flink.streaming.api.datastream.SingleOutputStreamOperator;
+import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Locale;
+import java.util.UUID;
+
+/**
+ * One case: a job with the declared operators, restored from a snapshot (or started empty, if there is none). It
+ * reports every entry, applies updates, advances the watermark and takes a savepoint, then is cancelled.
+ */
+final class RestoreCase {
+    private final Cluster cluster;
+    private final JsonNode request;
+    private final JsonNode operators;
+    private final int parallelism;
+    private final String caseId = UUID.randomUUID().toString();
+
+    RestoreCase(Cluster cluster, JsonNode request) {
+        this.cluster = cluster;
+        this.request = request;
+        this.operators = request.get("operators");
+        this.parallelism = request.get("parallelism").asInt();
+    }
+
+    ObjectNode run() throws Exception {
+        int sources = operators.size();
+        try (Report report = new Report(caseId, sources, sources * parallelism);
+                Cluster.Job job = cluster.submit(jobGraph(), request.get("timeout_s").asInt())) {
+            job.await("the restore", report.restored.reached);
+            job.await("the updates", report.emitted.reached);
+            if (request.hasNonNull("watermark")) {
+                job.await("the watermark", report.advanced.reached);
+            }
+            ObjectNode answer = Json.object();
+            if (request.hasNonNull("savepoint_to")) {
+                answer.put("savepoint", job.savepoint(request.get("savepoint_to").asText(), savepointFormat()));
+            }
+            answer.putArray("entries").addAll(report.entries);
+            answer.putArray("fired").addAll(report.fired);
+            return answer;
+        }
+    }
+
+    private SavepointFormatType savepointFormat() {
+        return SavepointFormatType.valueOf(request.get("savepoint_format").asText().toUpperCase(Locale.ROOT));
+    }
+
+    private JobGraph jobGraph() {
+        StreamExecutionEnvironment environment = new StreamExecutionEnvironment(configuration());
+        for (JsonNode operator : operators) {
+            addOperator(environment, operator);
+        }
+        JobGraph graph = environment.getStreamGraph().getJobGraph();
+        if (request.hasNonNull("snapshot")) {
+            boolean allowNonRestored = !request.get("strict").asBoolean();
+            String snapshot = request.get("snapshot").asText();
+            graph.setSavepointRestoreSettings(SavepointRestoreSettings.forPath(snapshot, allowNonRestored));
+        }
+        return graph;
+    }
+
+    private Configuration configuration() {
+        Configuration configuration = new Configuration();
+        configuration.setString("state.backend.type", request.get("backend").asText());
+        configuration.setString("state.changelog.enabled", request.get("changelog").asText());
+        configuration.setString("restart-strategy.type", "none");
+        return configuration;
+    }
+
+    private void addOperator(StreamExecutionEnvironment environment, JsonNode spec) {
+        String name = CheckOperator.nameOf(spec);
+        Long watermark = request.hasNonNull("watermark") ? request.get("watermark").longValue() : null;
+        UpdateSource source = new UpdateSource(caseId, updatesOf(name), watermark);
+        DataStream<String> updates =
+                environment.addSource(source, "updates of " + name, Types.STRING).setParallelism(1);
+        if (spec.hasNonNull("key")) {
+            String type = spec.get("key").asText();
+            KeySelector<String, Object> key = update -> ValueType.parse(type).fromJson(Json.parse(update).get("key"));
+            updates = updates.keyBy(key, ValueType.parse(type).information);
+        } else {
+            updates = updates.broadcast();
+        }
+        SingleOutputStreamOperator<String> operator =
+                updates.transform(name, Types.STRING, new CheckOperator(caseId, spec)).setParallelism(parallelism);
+        if (spec.hasNonNull("max_parallelism")) {
+            operator.setMaxParallelism(spec.get("max_parallelism").asInt());
+        }
+        if (spec.hasNonNull("uid")) {
+            operator.uid(spec.get("uid").asText());
+        } else {
+            operator.setUidHash(spec.get("hash").asText());
+        }
+    }
+
+    private List<String> updatesOf(String operator) {
+        List<String> updates = new ArrayList<>();
+        for (JsonNode update : request.get("updates")) {
+            if (update.get("op").asText().equals(operator)) {
+                updates.add(Json.text(update));
+            }
+        }
+        return updates;
+    }
+}

@@ -1,0 +1,162 @@
+"""Real Flink restores savepoints that rewrite_savepoint made of others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dstl_core.savepoint import Snapshot, rewrite_savepoint
+from tests.integration.flink.checker import Entry, FlinkChecker, FlinkRestoreError, Operator, State
+from tests.integration.flink.model import Model, texts
+from tests.integration.flink.writing import LoggingJob, write_savepoint
+
+pytestmark = pytest.mark.flink
+
+BACKENDS = ("hashmap", "rocksdb")
+STATES = [State("n", "value", "long"), State("names", "list", "string")]
+UPDATES: list[Entry] = [
+    {"key": f"key-{number}", "state": "n", "do": "update", "value": number * number}
+    for number in range(300)
+] + [
+    {"key": f"key-{number}", "state": "names", "do": "add_all", "value": ["a", f"😀{number}"]}
+    for number in range(100, 400)
+]
+
+
+def expected(uid: str) -> list[str]:
+    model = Model(uid, STATES)
+    model.apply(UPDATES)
+    return texts(model.entries())
+
+
+@pytest.fixture(scope="module")
+def renamed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Uid old, 128 key groups -> uid new, 256 key groups."""
+    folder = tmp_path_factory.mktemp("rewrite")
+    source = write_savepoint(folder / "source", "old", "string", STATES, UPDATES, parallelism=2)
+    return rewrite_savepoint(
+        Snapshot.load(source), folder / "out", rename={"old": "new"}, max_parallelism=256
+    )
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_renamed_and_rescaled_restores_under_the_new_uid(
+    flink: FlinkChecker, renamed: str, backend: str, parallelism: int
+) -> None:
+    restored = flink.restore(
+        renamed, [Operator("new", "string", STATES)], backend=backend, parallelism=parallelism
+    )
+
+    assert texts(restored.entries, "kg") == expected("new")
+    assert max(entry["kg"] for entry in restored.entries) > 127
+
+
+def test_the_old_uid_is_refused_when_strict(flink: FlinkChecker, renamed: str) -> None:
+    with pytest.raises(FlinkRestoreError, match="operator is not available in the new program"):
+        flink.restore(renamed, [Operator("old", "string", STATES)])
+
+
+def test_the_old_uid_is_empty_when_not_strict(flink: FlinkChecker, renamed: str) -> None:
+    restored = flink.restore(renamed, [Operator("old", "string", STATES)], strict=False)
+
+    assert restored.entries == []
+
+
+def test_flink_does_not_change_the_number_of_key_groups(flink: FlinkChecker, renamed: str) -> None:
+    operator = Operator("new", "string", STATES, max_parallelism=128)
+
+    with pytest.raises(FlinkRestoreError, match="max parallelism"):
+        flink.restore(renamed, [operator])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_changelog_checkpoint_becomes_a_savepoint(
+    flink: FlinkChecker, tmp_path: Path, backend: str
+) -> None:
+    job = LoggingJob(tmp_path / "job", "old", "string", max_parallelism=128)
+    run = job.run(STATES, parallelism=2)
+    run.apply(UPDATES[:150])
+    run.materialize()
+    run.apply(UPDATES[150:])
+    checkpoint = run.checkpoint()
+    run.close()
+
+    out = rewrite_savepoint(
+        Snapshot.load(checkpoint), tmp_path / "out", rename={"old": "new"}, max_parallelism=512
+    )
+
+    restored = flink.restore(out, [Operator("new", "string", STATES)], backend=backend)
+    assert texts(restored.entries, "kg") == expected("new")
+
+
+@pytest.mark.parametrize(
+    ("key", "keys"),
+    [
+        ("boolean", [True, False]),
+        ("int", [0, 1, -1, 2**31 - 1, -(2**31)]),
+        ("long", [0, -1, 2**63 - 1, -(2**63), 2**32]),
+        ("float", [0.0, -0.0, 0.1, 3.4028235e38, "NaN", "-Infinity"]),
+        ("double", [0.0, -0.0, 0.1, 5e-324, "NaN", "Infinity"]),
+        ("string", ["", "a", "Zürich", "😀", "\0", "lone \ud800"]),
+        ("tuple<string,long>", [["a", 1], ["", -1], ["😀", 2**62]]),
+        ("tuple<double,tuple<boolean,int>>", [[-0.0, [True, 7]], ["NaN", [False, -7]]]),
+        ("list<string>", [[], ["a"], ["a", "b", ""]]),
+    ],
+)
+def test_rescaling_finds_the_key_group_of_every_key_type(
+    flink: FlinkChecker, tmp_path: Path, key: str, keys: list[Any]
+) -> None:
+    updates = [
+        {"op": "op", "key": each, "state": "n", "do": "update", "value": number}
+        for number, each in enumerate(keys)
+    ]
+    model = Model("op", STATES)
+    model.apply(updates)
+    operator = Operator("op", key, STATES)
+    written = flink.restore(None, [operator], updates=updates, savepoint_to=tmp_path).savepoint
+    assert written is not None
+
+    out = rewrite_savepoint(Snapshot.load(written), tmp_path / "out", max_parallelism=1000)
+
+    for backend in BACKENDS:
+        restored = flink.restore(out, [operator], backend=backend, parallelism=3)
+        assert texts(restored.entries, "kg") == texts(model.entries())
+
+
+def test_operator_state_is_kept_and_a_removed_operator_is_gone(
+    flink: FlinkChecker, tmp_path: Path
+) -> None:
+    offsets = State("offsets", "op-list", "tuple<string,long>")
+    rules = State("rules", "op-broadcast", "string", map_key="int")
+    keyed = Operator("keyed", "string", STATES)
+    source = Operator("source", operator_states=[offsets, rules])
+    updates = [
+        *({"op": "keyed", **update} for update in UPDATES),
+        {"op": "source", "state": "offsets", "do": "add", "value": ["first", 1]},
+        {"op": "source", "state": "offsets", "do": "add", "value": ["second", 2], "subtask": 1},
+        {"op": "source", "state": "rules", "do": "put", "map_key": 7, "value": "seven"},
+    ]
+    written = flink.restore(
+        None, [keyed, source], parallelism=2, updates=updates, savepoint_to=tmp_path
+    ).savepoint
+    assert written is not None
+    snapshot = Snapshot.load(written)
+
+    both = rewrite_savepoint(snapshot, tmp_path / "both", rename={"source": "new"})
+    one = rewrite_savepoint(snapshot, tmp_path / "one", remove=["keyed"], max_parallelism=256)
+
+    renamed = Operator("new", operator_states=[offsets, rules])
+    entries: list[Entry] = [
+        {"kind": "op-list", "state": "offsets", "subtask": 0, "value": [["first", 1]]},
+        {"kind": "op-list", "state": "offsets", "subtask": 1, "value": [["second", 2]]},
+        {"kind": "op-broadcast", "state": "rules", "value": [[7, "seven"]]},
+    ]
+    restored = flink.restore(both, [keyed, renamed], parallelism=2).entries
+    assert texts(restored, "kg") == sorted(
+        expected("keyed") + texts({"op": "new", **each} for each in entries)
+    )
+    restored = flink.restore(one, [source], parallelism=2).entries
+    assert texts(restored) == texts({"op": "source", **each} for each in entries)

@@ -1,0 +1,182 @@
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+
+from dstl_core.codec.serializers import Types
+from dstl_core.errors import ConfigError, DuplicateKeyError, SavepointError
+from dstl_core.model.ids import OperatorIdentifier
+from dstl_core.savepoint import Snapshot
+from dstl_core.spark import OperatorTransformation, SavepointWriter
+
+pytestmark = pytest.mark.spark
+
+FIXTURES = Path(__file__).parents[2] / "golden"
+CANONICAL = FIXTURES / "a-hashmap-canonical"
+
+
+def truth(kind, state):
+    entries = json.loads((CANONICAL / "truth.json").read_text())["entries"]
+    return {
+        each["key"]: each["value"]
+        for each in entries
+        if each["kind"] == kind and each.get("state") == state
+    }
+
+
+@pytest.fixture(scope="module")
+def canonical():
+    descriptor = json.loads((CANONICAL / "descriptor.json").read_text())
+    return str(CANONICAL / descriptor["savepoint"])
+
+
+def read(spark, path, **options):
+    reader = spark.read.format("savepoint")
+    for name, value in options.items():
+        reader = reader.option(name.replace("_", "."), value)
+    return reader.load(path)
+
+
+def test_one_row_per_key_of_a_savepoint_by_flink(spark, canonical):
+    rows = {row.state_key: row for row in read(spark, canonical, operator_uid="a-keyed").collect()}
+    values, lists = truth("value", "cnt"), truth("list", "names")
+    assert {key: row.cnt for key, row in rows.items() if row.cnt is not None} == values
+    assert {key: row.names for key, row in rows.items() if row.names is not None} == lists
+    maps = {key: sorted(dict(value).items()) for key, value in truth("map", "m").items()}
+    assert {k: sorted(r.m.items()) for k, r in rows.items() if r.m is not None} == maps
+
+
+def test_one_state_in_flat_form(spark, canonical):
+    rows = read(spark, canonical, state="names").collect()
+    found = {}
+    for row in sorted(rows, key=lambda row: (row.state_key, row.list_index)):
+        found.setdefault(row.state_key, []).append(row.list_value)
+    assert found == truth("list", "names")
+    rows = read(spark, canonical, state="cnt").collect()
+    assert {row.state_key: row.state_value for row in rows} == truth("value", "cnt")
+    rows = read(spark, canonical, state="m").collect()
+    pairs = {(row.state_key, row.map_key): row.map_value for row in rows}
+    expected = {(k, uk): v for k, entry in truth("map", "m").items() for uk, v in entry}
+    assert pairs == expected
+
+
+def test_columns_and_splits(spark, canonical):
+    narrow = read(spark, canonical, columns="cnt", split_bytes="2000")
+    assert narrow.columns == ["cnt"]
+    assert narrow.agg(F.sum("cnt")).collect()[0][0] == sum(truth("value", "cnt").values())
+    parts = narrow.mapInArrow(lambda batches: batches, narrow.schema).rdd.getNumPartitions()
+    assert parts > 2
+
+
+def test_in_sql(spark, canonical):
+    spark.sql(
+        f"CREATE TEMPORARY VIEW counts USING savepoint OPTIONS (path '{canonical}', state 'cnt')"
+    )
+    try:
+        [row] = spark.sql("SELECT count(*) AS n, sum(state_value) AS s FROM counts").collect()
+        assert (row.n, row.s) == (len(truth("value", "cnt")), sum(truth("value", "cnt").values()))
+    finally:
+        spark.catalog.dropTempView("counts")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"operator_uid": "nobody"}, "the snapshot has: 'a-keyed', 'sink', 'src'"),
+        ({"operator_uid": "src"}, "'src' has no keyed state"),
+        ({"state": "nothing"}, "'nothing' is not in operator 'a-keyed'; it has: "),
+        ({"columns": "cnt,zzz"}, "no column 'zzz'; there are: state_key, agg, cnt, m, names, red"),
+        ({"split_bytes": "many"}, "split.bytes is wrong"),
+        ({"backend": "rocksdb"}, "no option 'backend'; it has: "),
+        ({"operator_uid": "a", "operator_name": "b"}, "Give one of"),
+    ],
+)
+def test_bad_options_say_what_is_right(spark, canonical, options, message):
+    with pytest.raises(PySparkException) as raised:
+        read(spark, canonical, **options).collect()
+    assert message in str(raised.value)
+
+
+def test_a_missing_path_is_named(spark, tmp_path):
+    with pytest.raises(PySparkException, match="There is no snapshot: expected a file _metadata"):
+        read(spark, str(tmp_path / "nothing")).collect()
+
+
+# ------------------------------------------------------------------------------- bootstrap
+
+
+def bootstrap(spark, frame, path, key="k", **options):
+    keyed = OperatorTransformation.bootstrap_with(frame).key_by(key)
+    return (
+        SavepointWriter.new_savepoint(
+            spark, max_parallelism=options.pop("max_parallelism", 128), parallelism=3
+        )
+        .with_operator(OperatorIdentifier.for_uid("u"), keyed.transform_columns(**options))
+        .write(str(path))
+    )
+
+
+@pytest.mark.parametrize("max_parallelism", [3, 128, 300])
+def test_what_is_bootstrapped_is_read_back(spark, tmp_path, max_parallelism):
+    rows = [
+        ("a", 1, 1.5, True, ["x", ""], None),
+        ("", -(2**63), float("-inf"), False, None, "ü"),
+        ("😀\0", None, None, None, [], "z" * 1000),
+    ]
+    schema = "k string, n long, d double, b boolean, l array<string>, s string"
+    frame = spark.createDataFrame(rows, schema)
+    path = bootstrap(spark, frame, tmp_path / "sp", max_parallelism=max_parallelism)
+    found = read(spark, path).select("state_key", "n", "d", "b", "l", "s").collect()
+    # An empty array is no list state, as in Flink.
+    normalised = [(*row[:4], row[4] or None, row[5]) for row in rows]
+    assert sorted(map(tuple, found)) == sorted(normalised)
+
+
+@pytest.mark.parametrize(("kind", "keys"), [("long", [0, -1, 2**62]), ("int", [5, -7, 2**31 - 1])])
+def test_number_keys(spark, tmp_path, kind, keys):
+    frame = spark.createDataFrame([(key, str(key)) for key in keys], f"k {kind}, s string")
+    path = bootstrap(spark, frame, tmp_path / "sp")
+    assert {row.state_key: row.s for row in read(spark, path).collect()} == {
+        key: str(key) for key in keys
+    }
+    assert Snapshot.load(path)["u"].max_parallelism == 128
+
+
+def test_types_may_be_given(spark, tmp_path):
+    frame = spark.createDataFrame([("a", 7)], "k string, n long")
+    path = bootstrap(spark, frame, tmp_path / "sp", types={"n": Types.INT})
+    assert Snapshot.load(path)["u"].state_info("n").type == "Integer"
+    with pytest.raises(ConfigError, match="no state column 'x'; the DataFrame has: n"):
+        bootstrap(spark, frame, tmp_path / "other", types={"x": Types.INT})
+
+
+def test_two_rows_of_one_key_are_refused_without_showing_it(spark, tmp_path):
+    frame = spark.createDataFrame([("secret", 1), ("secret", 2), ("b", 3)], "k string, n long")
+    with pytest.raises(DuplicateKeyError, match="expected one row per key, got 1 more") as raised:
+        bootstrap(spark, frame, tmp_path / "sp")
+    assert "secret" not in raised.value.message
+    with pytest.raises(DuplicateKeyError, match="'secret'"):
+        bootstrap(spark, frame, tmp_path / "sp", show_keys=True)
+    assert not (tmp_path / "sp" / "_metadata").exists()
+
+
+def test_a_savepoint_is_not_overwritten(spark, tmp_path):
+    frame = spark.createDataFrame([("a", 7)], "k string, n long")
+    path = bootstrap(spark, frame, tmp_path / "sp")
+    before = Path(path.removeprefix("file:"), "_metadata").read_bytes()
+    with pytest.raises(SavepointError, match="A snapshot is already there"):
+        bootstrap(spark, frame, tmp_path / "sp")
+    assert Path(path.removeprefix("file:"), "_metadata").read_bytes() == before
+
+
+def test_an_operator_is_added_once(spark):
+    frame = spark.createDataFrame([("a", 7)], "k string, n long")
+    transformation = OperatorTransformation.bootstrap_with(frame).key_by("k").transform_columns()
+    identifier = OperatorIdentifier.for_uid("u")
+    writer = SavepointWriter.new_savepoint(spark).with_operator(identifier, transformation)
+    with pytest.raises(SavepointError, match="already contains u"):
+        writer.with_operator(
+            OperatorIdentifier.for_uid_hash(identifier.operator_id.hex), transformation
+        )
