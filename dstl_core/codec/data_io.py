@@ -10,6 +10,7 @@ import struct
 import sys
 from array import array
 from collections.abc import Iterable
+from typing import Protocol
 
 from dstl_core.errors import FormatError, InvariantViolation, TruncatedDataError
 
@@ -23,6 +24,12 @@ _F32 = struct.Struct(">f")
 _F64 = struct.Struct(">d")
 
 MAX_UTF_BYTES = 0xFFFF
+
+
+class _Reader(Protocol):
+    """What can read a value, and so find its end."""
+
+    def deserialize(self, data: DataInput) -> object: ...
 
 
 class DataInput:
@@ -175,6 +182,12 @@ class DataInput:
             )
         start = self._take(size, field)
         return DataInput(self._buffer, start, start + size)
+
+    def read_value(self, serializer: _Reader) -> bytes:
+        """The bytes of the next value of a type."""
+        start = self._position
+        serializer.deserialize(self)
+        return self._buffer[start : self._position]
 
     def expect_end(self, what: str) -> None:
         if self.remaining:

@@ -13,7 +13,7 @@ of Flink 2.2.1.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 from dstl_core.codec.data_io import DataInput, DataOutput
@@ -45,12 +45,14 @@ class Pojo(NamedTuple):
 
 @dataclass(frozen=True)
 class PojoSerializer(TypeSerializer[Pojo | None]):
-    """``registered`` are subclasses with a tag (their place), ``others`` those without one."""
+    """``registered`` are subclasses with a tag (their place), ``others`` those without one: Flink
+    adds them as it meets them, so they are no part of what makes two types the same.
+    """
 
     pojo_class: str
     fields: tuple[OptionalSnapshot, ...]
     registered: tuple[OptionalSnapshot, ...] = ()
-    others: tuple[OptionalSnapshot, ...] = ()
+    others: tuple[OptionalSnapshot, ...] = field(default=(), compare=False)
     snapshot_class: ClassVar[str] = (
         "org.apache.flink.api.java.typeutils.runtime.PojoSerializerSnapshot"
     )

@@ -32,8 +32,17 @@ _JAVA_OBJECT = re.compile(rb"\x01\xac\xed\0\x05")
 _LAST_BYTES = 16
 
 
-def read_with_unknown(data: DataInput, context: SnapshotContext, parse: Parse[R]) -> R:
+def read_with_unknown(
+    data: DataInput, context: SnapshotContext, parse: Parse[R], *, exact: bool = True
+) -> R:
     """Parses all that remains of ``data``; the snapshots of unknown classes in it are kept.
+
+    Args:
+        data: Ends where the section ends.
+        context: Where classes are looked up.
+        parse: Reads the section.
+        exact: False if more may follow the section. It may not if a class is unknown, since then
+            the end is all there is to go by.
 
     Raises:
         UnknownSerializerError: No end of an unknown snapshot makes sense of the rest.
@@ -49,7 +58,8 @@ def read_with_unknown(data: DataInput, context: SnapshotContext, parse: Parse[R]
         known = context.with_unknown(unknown)
         try:
             result = parse(data, known)
-            data.expect_end("a section with serializer snapshots")
+            if exact or unknown:
+                data.expect_end("a section with serializer snapshots")
             return result
         except UnknownSerializerError as error:
             payload = error.context.get("payload_offset")
