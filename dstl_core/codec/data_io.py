@@ -19,7 +19,7 @@ _I16 = struct.Struct(">h")
 _U16 = struct.Struct(">H")
 _I32 = struct.Struct(">i")
 _I64 = struct.Struct(">q")
-_F32 = struct.Struct(">f")
+_U32 = struct.Struct(">I")
 _F64 = struct.Struct(">d")
 
 MAX_UTF_BYTES = 0xFFFF
