@@ -20,6 +20,7 @@ _U16 = struct.Struct(">H")
 _I32 = struct.Struct(">i")
 _I64 = struct.Struct(">q")
 _U32 = struct.Struct(">I")
+_F32 = struct.Struct(">f")
 _F64 = struct.Struct(">d")
 
 MAX_UTF_BYTES = 0xFFFF
