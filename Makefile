@@ -1,6 +1,6 @@
 # Every target sets up what it needs in .venv; nothing has to be run before.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-flink test-browser check format soak bench ui clean-demo
+.PHONY: help setup demo test test-flink test-browser check format soak fuzz bench ui clean-demo
 
 PYTEST := scripts/with-java python -m pytest
 # Budget and seed of the long runs: make soak SECONDS=600 SEED=7
@@ -42,6 +42,10 @@ format: setup ## write the format and the safe fixes
 
 soak: setup ## the long runs (SECONDS=300 SEED=0)
 	@DSTL_SOAK_SECONDS=$(SECONDS) DSTL_SOAK_SEED=$(SEED) $(PYTEST) -m soak
+
+fuzz: setup ## coverage-guided fuzzing of the readers (SECONDS=300 in all)
+	@scripts/setup-venv fuzz
+	@for target in metadata keyed table_file java_stream; do .venv/bin/python -m tests.fuzz $$target $$(($(SECONDS) / 4)) $(SEED) || exit 1; done
 
 bench: setup ## side-by-side benchmarks into benchmarks/results
 	@scripts/with-java python -m benchmarks

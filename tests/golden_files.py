@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +37,21 @@ class Fixture:
     def descriptor(self) -> dict[str, Any]:
         return json.loads((self.folder / "descriptor.json").read_bytes())
 
+    @cached_property
+    def _truth(self) -> dict[str, Any]:
+        packed = self.folder / "truth.json.gz"  # where keys are long
+        if packed.is_file():
+            return json.loads(gzip.decompress(packed.read_bytes()))
+        return json.loads((self.folder / "truth.json").read_bytes())
+
     @property
     def truth(self) -> list[dict[str, Any]]:
-        return json.loads((self.folder / "truth.json").read_bytes())["entries"]
+        return self._truth["entries"]
 
     @property
     def unreadable(self) -> list[dict[str, Any]]:
         """Entries that only Java classes of the job can read."""
-        return json.loads((self.folder / "truth.json").read_bytes()).get("unreadable", [])
+        return self._truth.get("unreadable", [])
 
     def __str__(self) -> str:
         return self.name

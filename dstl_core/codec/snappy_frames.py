@@ -1,7 +1,9 @@
 """Snappy's framing format, as Flink compresses key groups and changelog segments.
 
 Stream identifier ``FF 06 00 00 sNaPpY``, then chunks ``u8 type, u24 little-endian length, data``.
-Chunk lengths are checked before anything is decompressed, and every checksum is verified.
+Chunk lengths are checked before anything is decompressed, and every checksum is verified. Chunks
+that the format lets a reader skip are refused: Flink writes none, and a single damaged bit would
+make one of a chunk of data.
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ from dstl_core.errors import FormatError
 STREAM_IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"
 _COMPRESSED = 0x00
 _UNCOMPRESSED = 0x01
-_FIRST_SKIPPABLE = 0x80
 _MAX_CHUNK_DATA = 65536
 
 
@@ -58,8 +59,13 @@ def _chunk_end(buffer: bytes | memoryview, position: int, end: int) -> int:
         )
     if kind in (_COMPRESSED, _UNCOMPRESSED):
         _check_data_chunk(buffer, position, size, kind)
-    elif kind < _FIRST_SKIPPABLE:
-        raise FormatError("A Snappy chunk has an unknown type", offset=position, got=kind)
+    else:
+        raise FormatError(
+            "A Snappy chunk is of a type that Flink does not write",
+            offset=position,
+            expected="0 or 1",
+            got=kind,
+        )
     return position + 4 + size
 
 

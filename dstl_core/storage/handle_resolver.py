@@ -3,9 +3,10 @@
 Allowed by default: the folder that holds ``_metadata``; its job folder (the parent of ``chk-<n>``);
 and two kinds of files that Flink keeps beside that, recognized by their whole names: segments of a
 changelog (``<job id>/dstl/<name>``, below the folder in which the checkpoint folder stands) and
-shared files of a job whose checkpoint was claimed (``<job id>/shared/<name>``, in the checkpoint
-folder). An absolute handle elsewhere is looked up at its place under the moved folders, under the
-changelog base, and by ``relocate``; otherwise it is refused. Links are resolved before the check.
+files of a job whose checkpoint was claimed (``<job id>/shared/..``, ``<job id>/taskowned/..``, in
+the checkpoint folder; merged files lie one folder deeper). An absolute handle elsewhere is looked
+up at its place under the moved folders, under the changelog base, and by ``relocate``; otherwise it
+is refused. Links are resolved before the check.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dstl_core.errors import FormatError, PathNotAllowedError, StorageError
+from dstl_core.errors import FormatError, PathNotAllowedError, TruncatedDataError
 from dstl_core.model.handle import (
     ByteStreamStateHandle,
     EmptySegmentFileStateHandle,
@@ -28,6 +29,7 @@ from dstl_core.storage.file_io import FileIO
 from dstl_core.storage.location import (
     CHANGELOG_DIR,
     SHARED_DIR,
+    TASK_OWNED_DIR,
     Location,
     checkpoint_id_of,
 )
@@ -105,8 +107,9 @@ class HandleResolver:
         """The bytes ``[start, end)`` of a handle's stream; all of them by default.
 
         Raises:
-            FormatError: The range leaves the stream, so an offset of the snapshot is wrong.
-            StorageError: The file is not there, or shorter than the handle says.
+            FormatError: The range leaves the stream, so an offset of the snapshot is wrong; or the
+                file is shorter than the handle says.
+            StorageError: The file is not there.
         """
         stream = self.resolve(handle)
         stop = stream.end - stream.start if end is None else end
@@ -121,9 +124,10 @@ class HandleResolver:
             return stream.inline[start:stop]
         size = self._file_io.size(stream.location)
         if size is not None and size < stream.end:
-            raise StorageError(
-                f"A state file is shorter than its handle says: expected {stream.end} bytes, "
-                f"got {size}; the file is truncated.",
+            raise TruncatedDataError(
+                "A state file is shorter than its handle says; the file is truncated",
+                expected=f"{stream.end} bytes",
+                got=size,
                 location=str(stream.location),
             )
         return self._file_io.read_bytes(stream.location, stream.start + start, stream.start + stop)
@@ -183,8 +187,8 @@ class HandleResolver:
         parts = location.path.split("/")
         if _is_of_job(parts, CHANGELOG_DIR):
             root, sizes = checkpoints.parent, (4, 3)
-        elif _is_of_job(parts, SHARED_DIR):
-            root, sizes = checkpoints, (3,)
+        elif size := _claimed_parts(parts):
+            root, sizes = checkpoints, (size,)
         else:
             return []
         real_root = _without_links(root)
@@ -214,6 +218,15 @@ class HandleResolver:
 def _is_of_job(parts: list[str], folder: str) -> bool:
     """Whether a path ends in ``<job id>/<folder>/<name>``."""
     return len(parts) >= 3 and parts[-2] == folder and _JOB_ID.fullmatch(parts[-3]) is not None
+
+
+def _claimed_parts(parts: list[str]) -> int:
+    """How many names at the end of a path say that it is a file of a claimed job, 0 if none."""
+    for size in (3, 4):
+        folder = parts[1 - size] if len(parts) >= size else ""
+        if folder in (SHARED_DIR, TASK_OWNED_DIR) and _JOB_ID.fullmatch(parts[-size]):
+            return size
+    return 0
 
 
 def _job_folder_of(folder: Location) -> Location | None:

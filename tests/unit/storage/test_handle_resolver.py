@@ -11,6 +11,7 @@ from dstl_core.errors import (
     PathNotAllowedError,
     StateFileNotFoundError,
     StorageError,
+    TruncatedDataError,
 )
 from dstl_core.model.handle import (
     ByteStreamStateHandle,
@@ -266,9 +267,9 @@ def test_allowed_roots_are_allowed(job: Path, tmp_path: Path) -> None:
 
 
 def test_a_file_shorter_than_its_handle(job: Path) -> None:
-    with pytest.raises(StorageError, match="expected 11 bytes, got 10; the file is truncated"):
+    with pytest.raises(TruncatedDataError, match="truncated: expected 11 bytes, got 10"):
         resolver(job / "chk-7").read(RelativeFileStateHandle("own", 11))
-    with pytest.raises(StorageError, match="expected 12 bytes, got 10; the file is truncated"):
+    with pytest.raises(TruncatedDataError, match="truncated: expected 12 bytes, got 10"):
         resolver(job / "chk-7").read(segment(job / "chk-7" / "own", 7, 5), 0, 1)
 
 
@@ -280,3 +281,19 @@ def test_a_missing_file(job: Path) -> None:
 def test_a_folder_is_no_state_file(job: Path) -> None:
     with pytest.raises(StorageError):
         resolver(job / "chk-7").read(RelativeFileStateHandle(".", 10))
+
+
+@pytest.mark.parametrize("folder", ["shared", "taskowned", "taskowned/job_0_tm_1"])
+def test_files_of_a_claimed_job_are_read_where_they_stay(
+    job: Path, tmp_path: Path, folder: str
+) -> None:
+    """A job that claims the checkpoint of another one goes on using its files."""
+    claimed = tmp_path / "checkpoints" / ("c" * 32) / folder / "file"
+    claimed.parent.mkdir(parents=True)
+    claimed.write_bytes(b"0123456789")
+    files = resolver(job / "chk-7")
+    assert files.read(absolute(claimed)) == b"0123456789"
+    moved = FileStateHandle(f"file:/old/place/{'c' * 32}/{folder}/file", 10)
+    assert files.read(moved) == b"0123456789"
+    with pytest.raises(PathNotAllowedError):
+        files.read(FileStateHandle(f"file:/old/place/{'c' * 32}/other/file", 10))

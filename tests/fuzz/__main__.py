@@ -1,0 +1,45 @@
+"""Coverage-guided fuzzing with atheris: ``python -m tests.fuzz TARGET SECONDS [SEED]``.
+
+Inputs that reach new code go to ``.fuzz/TARGET``. A finding ends the run with an error; its input
+lies in the working directory as ``crash-*``, ``timeout-*`` or ``oom-*``. With ``keep`` in place of
+SECONDS what was found is merged into the corpus.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import atheris
+
+with atheris.instrument_imports(include=["dstl_core"]):
+    from tests.fuzz.targets import CORPUS, TARGETS, check, seeds
+
+WORK = Path(".fuzz")
+TIMEOUT_S = 2
+"""Of one input; instrumented code is several times slower."""
+MEMORY_MB = 1024
+"""Of the process, which takes a third of it by itself."""
+
+
+def main(target: str, seconds: str, seed: str = "1") -> None:
+    if target not in TARGETS:
+        raise SystemExit(f"no such target; there are: {', '.join(TARGETS)}")
+    found, start, kept = WORK / target, WORK / f"{target}-seeds", CORPUS / target
+    for folder in (found, start, kept):
+        folder.mkdir(parents=True, exist_ok=True)
+    for number, raw in enumerate(seeds(target)):
+        (start / f"{number:04}").write_bytes(raw)
+    options = [f"-timeout={TIMEOUT_S}", f"-rss_limit_mb={MEMORY_MB}", f"-seed={seed}"]
+    if seconds == "keep":
+        # Only what adds to the seeds: they are in the repository already.
+        folders = [str(kept), str(found)]
+        options += ["-merge=1", "-max_len=8192"]
+    else:
+        folders = [str(found), str(kept), str(start)]
+        options += [f"-max_total_time={seconds}", "-print_final_stats=1"]
+    atheris.Setup([sys.argv[0], *options, *folders], lambda raw: check(target, raw))
+    atheris.Fuzz()
+
+
+main(*sys.argv[1:])

@@ -1,0 +1,152 @@
+"""What is fuzzed: each target takes any bytes, and may raise nothing but ``FormatError``.
+
+Seeds come from the golden files; ``corpus`` keeps what fuzzing found since.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from dstl_core.checkpoint.metadata_file import MetadataFile
+from dstl_core.codec.checkpoint_properties import checkpoint_kind
+from dstl_core.codec.data_io import DataInput
+from dstl_core.codec.java_stream import read_java_object
+from dstl_core.codec.metadata import read_metadata, write_metadata
+from dstl_core.codec.serializers import BUILT_IN
+from dstl_core.codec.sst_file import SstFile
+from dstl_core.codec.sst_merge import merged_rows
+from dstl_core.errors import FormatError
+from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
+from dstl_core.model.handle import (
+    ByteStreamStateHandle,
+    KeyGroupRangeOffsets,
+    KeyGroupsSavepointStateHandle,
+    KeyGroupsStateHandle,
+)
+from dstl_core.model.ids import OperatorID
+from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.savepoint import Snapshot
+from dstl_core.storage.handle_resolver import HandleResolver
+from dstl_core.storage.location import Location
+from dstl_core.testing import MemoryFileIO
+from tests.golden_files import GOLDEN, SNAPSHOTS, Fixture
+
+CORPUS = Path(__file__).parent / "corpus"
+FOLDER = Location.parse("/nowhere/savepoint")
+MAX_PARALLELISM = 128
+SEED_KEY_GROUPS = 3
+MAX_SEED_BYTES = 16_384
+
+
+def metadata(raw: bytes) -> None:
+    """A ``_metadata`` file; what is read is written back with the same meaning."""
+    found = read_metadata(raw)
+    checkpoint_kind(found.properties)
+    if found.version > 2:
+        assert read_metadata(write_metadata(found)) == found
+
+
+def keyed(raw: bytes) -> None:
+    """A keyed stream in both forms: u8 form, u8 first key group, u8 n, n u32 offsets, stream."""
+    if len(raw) < 3 or len(raw) < 3 + 4 * raw[2] or not raw[2]:
+        return
+    first, count = raw[1] % MAX_PARALLELISM, raw[2]
+    key_groups = KeyGroupRange(first, min(first + count, MAX_PARALLELISM) - 1)
+    offsets = struct.unpack_from(f">{len(key_groups)}I", raw, 3)
+    stream = ByteStreamStateHandle("h", raw[3 + 4 * count :])
+    at = KeyGroupRangeOffsets(key_groups, offsets)
+    handle = (
+        KeyGroupsSavepointStateHandle(at, stream)
+        if raw[0] % 2 == 0
+        else KeyGroupsStateHandle(at, stream, "id")
+    )
+    subtask = OperatorSubtaskState(0, managed_keyed_state=handle)
+    operator = OperatorState(OperatorID(bytes(16)), 1, MAX_PARALLELISM, (subtask,))
+    file = MetadataFile(FOLDER, CheckpointMetadata(3, 1, (operator,)), "", 0, None)
+    files = MemoryFileIO()
+    snapshot = Snapshot(file, files, HandleResolver(files, FOLDER), BUILT_IN)
+    for line in snapshot.operators[0].dump():
+        json.dumps(line)
+
+
+def table_file(raw: bytes) -> None:
+    """A table file of RocksDB; its checksums are switched off, else nothing passes them."""
+    list(merged_rows([SstFile(lambda start, end: raw[start:end], len(raw))], b"", None))
+
+
+def java_stream(raw: bytes) -> None:
+    """An object in Java's serialization format."""
+    read_java_object(DataInput(raw))
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    "metadata": metadata,
+    "keyed": keyed,
+    "table_file": table_file,
+    "java_stream": java_stream,
+}
+
+
+def check(target: str, raw: bytes) -> None:
+    """Runs a target. What it raises is a finding."""
+    try:
+        TARGETS[target](raw)
+    except FormatError:
+        pass
+
+
+# ----------------------------------------------------------------------------------- seeds
+
+
+def seeds(target: str) -> Iterator[bytes]:
+    """Real bytes to start from."""
+    match target:
+        case "metadata":
+            files = (path.read_bytes() for each in SNAPSHOTS for path in each.metadata_files)
+            yield from (raw for raw in files if len(raw) <= MAX_SEED_BYTES)
+        case "keyed":
+            for fixture in SNAPSHOTS:
+                yield from _keyed_seeds(fixture)
+        case "table_file":
+            for path in sorted(GOLDEN.rglob("*")):
+                if path.is_file() and path.stat().st_size <= MAX_SEED_BYTES:
+                    yield from _without_checksums(path.read_bytes())
+        case _:
+            for fixture in SNAPSHOTS:
+                properties = read_metadata(fixture.metadata_files[0].read_bytes()).properties
+                if properties is not None:
+                    yield properties
+
+
+def corpus(target: str) -> list[Path]:
+    return sorted((CORPUS / target).glob("*"))
+
+
+def _keyed_seeds(fixture: Fixture) -> Iterator[bytes]:
+    snapshot = Snapshot.load(fixture.snapshot)
+    for operator in snapshot.operators:
+        for handle in operator.keyed_handles[:1]:
+            if not isinstance(handle, KeyGroupsSavepointStateHandle | KeyGroupsStateHandle):
+                continue
+            stream = snapshot.resolver.read(handle.stream)
+            offsets = handle.offsets.offsets
+            used = [at for at in offsets if at]
+            stop = (used + [len(stream)] * (SEED_KEY_GROUPS + 1))[SEED_KEY_GROUPS]
+            count = next((i for i, at in enumerate(offsets) if at >= stop), len(offsets))
+            first = handle.key_group_range.start_key_group
+            if first < MAX_PARALLELISM and 0 < count < 256:
+                form = 0 if isinstance(handle, KeyGroupsSavepointStateHandle) else 1
+                head = bytes((form, first, count)) + struct.pack(f">{count}I", *offsets[:count])
+                yield head + stream[:stop]
+
+
+def _without_checksums(raw: bytes) -> Iterator[bytes]:
+    try:
+        SstFile(lambda start, end: raw[start:end], len(raw))
+    except FormatError:
+        return
+    footer = len(raw) - 53
+    yield raw[:footer] + b"\0" + raw[footer + 1 :]
