@@ -27,6 +27,8 @@ STREAM_MAGIC = 0xACED
 STREAM_VERSION = 5
 
 MAX_DEPTH = 100
+MAX_PARENTS = 16
+"""Above a class. Every object walks its hierarchy, so a long one would make few bytes much work."""
 MAX_HANDLES = 1_000_000
 
 
@@ -73,6 +75,8 @@ class JavaClass:
     flags: int
     fields: tuple[tuple[str, str], ...]
     parent: JavaClass | None
+    parents: int = 0
+    """How many classes are above this one."""
 
     def hierarchy(self) -> list[JavaClass]:
         """Topmost class first."""
@@ -328,8 +332,14 @@ class _Parser:
                 raise FormatError("A Java field has an unknown type", offset=at, got=repr(code))
             fields.append((code, field_name))
         self._annotation(depth)
+        at = data.position
         parent = self._class(depth + 1)
-        description = JavaClass(name, flags, tuple(fields), parent)
+        parents = 0 if parent is None else parent.parents + 1
+        if parents > MAX_PARENTS:
+            raise FormatError(
+                "A Java class has too many parents", offset=at, expected=f"<= {MAX_PARENTS}"
+            )
+        description = JavaClass(name, flags, tuple(fields), parent, parents)
         self._handles[handle] = description
         return description
 

@@ -172,8 +172,15 @@ def _read_keyed_header(data: DataInput, context: SnapshotContext) -> KeyedBacken
     count = data.read_i16("number of states")
     if count < 0:
         raise FormatError("The number of states is negative", offset=at, got=count)
-    states = tuple(read_state_meta(data, context) for _ in range(count))
-    return KeyedBackendHeader(key_serializer, states, compressed)
+    states: dict[tuple[str, bool], StateMetaInfoSnapshot] = {}
+    for _ in range(count):
+        at = data.position
+        state = read_state_meta(data, context)
+        name = (state.name, state.backend_state_type is BackendStateType.PRIORITY_QUEUE)
+        if name in states:
+            raise FormatError("A state stands twice in a header", offset=at, got=state.name)
+        states[name] = state
+    return KeyedBackendHeader(key_serializer, tuple(states.values()), compressed)
 
 
 def write_keyed_header(out: DataOutput, header: KeyedBackendHeader) -> None:

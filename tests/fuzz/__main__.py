@@ -16,8 +16,8 @@ with atheris.instrument_imports(include=["dstl_core"]):
     from tests.fuzz.targets import CORPUS, TARGETS, check, seeds
 
 WORK = Path(".fuzz")
-TIMEOUT_S = 2
-"""Of one input; instrumented code is several times slower."""
+TIMEOUT_S = 10
+"""Of one input: instrumented code is several times slower than the second that it may take."""
 MEMORY_MB = 1024
 """Of the process, which takes a third of it by itself."""
 

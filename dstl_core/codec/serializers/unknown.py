@@ -15,7 +15,9 @@ from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.serializers.base import SnapshotContext
 from dstl_core.errors import FormatError, UnknownSerializerError
 
-MAX_TRIES = 2000
+MAX_WORK_BYTES = 8 << 20
+"""What all tries may parse, together; about a quarter of a second."""
+MAX_STATE_NAME_BYTES = 1024
 
 R = TypeVar("R")
 Parse = Callable[[DataInput, SnapshotContext], R]
@@ -49,11 +51,10 @@ def read_with_unknown(
         FormatError: The bytes are damaged.
     """
     start = data.position
-    tries = 0
+    work = 0
 
     def attempt(unknown: dict[int, int]) -> R:
-        nonlocal tries
-        tries += 1
+        nonlocal work
         data.rewind(start)
         known = context.with_unknown(unknown)
         try:
@@ -62,16 +63,17 @@ def read_with_unknown(
                 data.expect_end("a section with serializer snapshots")
             return result
         except UnknownSerializerError as error:
+            work += data.position - start
             payload = error.context.get("payload_offset")
             if not isinstance(payload, int) or payload in unknown:
                 raise
             for end in _plausible_ends(data, payload):
-                if tries >= MAX_TRIES:
+                if work >= MAX_WORK_BYTES:
                     break
                 try:
                     return attempt(unknown | {payload: end - payload})
                 except FormatError:
-                    continue
+                    work += data.position - start
             raise error
 
     return attempt(dict(context.unknown))
@@ -87,7 +89,7 @@ def _plausible_ends(data: DataInput, start: int) -> Iterator[int]:
     for match in _CLASS_NAME.finditer(raw):
         ends.update(_text_starts(raw, match.start(), match.end()))
     for match in _STATE_KIND.finditer(raw):
-        for begin in _text_starts(raw, 0, match.start()):
+        for begin in _text_starts(raw, match.start() - MAX_STATE_NAME_BYTES, match.start()):
             ends.update((begin, max(0, begin - 2)))
     return (start + end for end in sorted(ends))
 
@@ -96,6 +98,6 @@ def _text_starts(raw: bytes, lowest: int, end: int) -> list[int]:
     """Where a ``utf`` text that ends at ``end`` may start: its length fits."""
     return [
         at
-        for at in range(max(0, lowest - 2, end - 2 - 0xFFFF), end - 1)
+        for at in range(max(0, lowest - 2), end - 1)
         if int.from_bytes(raw[at : at + 2], "big") == end - at - 2
     ]

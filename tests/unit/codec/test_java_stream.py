@@ -99,16 +99,23 @@ def endless_classes(count: int) -> bytes:
     return b"".join(b"\x72" + utf("A") + struct.pack(">qBH", 1, 2, 0) + END for _ in range(count))
 
 
-def test_a_hierarchy_of_many_classes_needs_no_deep_stack() -> None:
+def hierarchy(count: int) -> bytes:
+    """An array of ``count`` classes, each the parent of the next, and an object of the last."""
     # Handle 0 is the array's class, 1 the array; every class takes two handles.
-    count = 5000
     parents = [NULL, *(reference(2 * number) for number in range(1, count))]
     classes = [b"\x76" + class_description("A", parent=parent) for parent in parents]
     last = b"\x73" + reference(2 * count)
     array = b"\x75" + class_description("[LA;") + struct.pack(">i", count + 1)
-    data = DataInput(MAGIC + array + b"".join(classes) + last)
+    return MAGIC + array + b"".join(classes) + last
+
+
+def test_a_class_has_a_few_parents_at_most() -> None:
+    """Every object walks them: 450 kB of a stream without this limit were 18 seconds of work."""
+    data = DataInput(hierarchy(17))
     assert skip_java_object(data) == "[LA;"
     assert data.remaining == 0
+    with pytest.raises(FormatError, match="too many parents: expected <= 16"):
+        skip_java_object(DataInput(hierarchy(18)))
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,14 @@ def test_a_negative_number_of_states() -> None:
         read_keyed_header(DataInput(i32(6) + b"\0" + LONG + i16(-1)), BUILT_IN)
 
 
+def test_a_state_stands_once_in_a_header() -> None:
+    state = written(StateMetaInfoSnapshot.key_value("v", KeyedStateType.VALUE, Types.LONG))
+    raw = i32(6) + b"\0" + LONG
+    assert len(read_keyed_header(DataInput(raw + i16(1) + state), BUILT_IN).states) == 1
+    with pytest.raises(FormatError, match="twice in a header: got v"):
+        read_keyed_header(DataInput(raw + i16(2) + state + state), BUILT_IN)
+
+
 def test_the_compressed_flag() -> None:
     for flag, expected in ((0, False), (1, True)):
         header = read_keyed_header(DataInput(i32(6) + bytes((flag,)) + LONG + i16(0)), BUILT_IN)
