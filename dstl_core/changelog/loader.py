@@ -47,12 +47,7 @@ class FsStateChangelogStorageFactory:
         local_recovery: LocalRecoveryConfig = LOCAL_RECOVERY_DISABLED,
     ) -> StateChangelogStorage:
         return FsStateChangelogStorage(
-            job_id,
-            options,
-            metrics=metrics,
-            local_recovery=local_recovery
-            if local_recovery is not None
-            else LOCAL_RECOVERY_DISABLED,
+            job_id, options, metrics=metrics, local_recovery=local_recovery
         )
 
     def create_storage_view(self, options: ChangelogOptions) -> StateChangelogStorageView:

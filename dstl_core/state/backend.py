@@ -13,10 +13,12 @@ from uuid import uuid4
 
 from dstl_core.changelog.ledger import FsSnapshotResult
 from dstl_core.changelog.writer import FsStateChangelogWriter
+from dstl_core.clock import Clock
 from dstl_core.codec.change_payload import StateChangeOperation, data_change, metadata_change
 from dstl_core.codec.serializers import AnySerializer, deserialize_exactly, serialize_to_bytes
 from dstl_core.codec.state_meta import StateMetaInfoSnapshot
 from dstl_core.errors import ConfigError, InvariantViolation, RestoreError
+from dstl_core.metrics import MetricGroup
 from dstl_core.model.handle import (
     ChangelogStateBackendHandle,
     ChangelogStateHandle,
@@ -26,6 +28,10 @@ from dstl_core.model.key_group import assign_to_key_group
 from dstl_core.model.sequence import SequenceNumber
 from dstl_core.state.descriptor import ListStateDescriptor, ValueStateDescriptor
 from dstl_core.state.keyed_state import KeyedState
+from dstl_core.state.metrics import (
+    ChangelogMaterializationMetricGroup,
+    ChangelogStateBackendMetricGroup,
+)
 from dstl_core.state.table import ListTable, ValueTable, counted_elements, join_elements
 
 _VOID_NAMESPACE = b"\0"
@@ -204,6 +210,8 @@ class ChangelogKeyedStateBackend:
         writer: The log of this run.
         base: Handles of the materialized part that the state was restored from.
         restored_log: Handles of earlier runs' logs on top of it.
+        metrics: The operator's group, under which the changelog's metrics stand.
+        clock: Measures materializations.
     """
 
     def __init__(
@@ -215,7 +223,11 @@ class ChangelogKeyedStateBackend:
         restored_log: tuple[ChangelogStateHandle, ...] = (),
         materialization_id: int = 0,
         value_logging: ValueLogging = ValueLogging.LAST_PER_CHECKPOINT,
+        metrics: MetricGroup | None = None,
+        clock: Clock | None = None,
     ) -> None:
+        self._materializations = ChangelogMaterializationMetricGroup(metrics, clock)
+        self._sizes = ChangelogStateBackendMetricGroup(metrics)
         self._delegate = delegate
         self._writer = writer
         self._base = base
@@ -286,7 +298,9 @@ class ChangelogKeyedStateBackend:
         upper = self._writer.next_sequence_number()
         future = self._writer.persist(self._materialized_to, checkpoint_id)
         self._last_persist = (self._materialized_to, upper)
-        return self._backend_handle(future.result(), checkpoint_id)
+        handle = self._backend_handle(future.result(), checkpoint_id)
+        self._sizes.snapshot_completed(handle)
+        return handle
 
     def _backend_handle(
         self, result: FsSnapshotResult, checkpoint_id: int
@@ -321,10 +335,16 @@ class ChangelogKeyedStateBackend:
         self._restored_log = ()
         self._materialization_id = materialization_id
         self._materialized_to = up_to
+        self._materializations.completed()
+
+    def materialization_failed(self) -> None:
+        """There is no new base: checkpoints go on logging on the one before."""
+        self._materializations.failed()
 
     def init_materialization(self) -> SequenceNumber:
         """Starts a materialization: the number up to which the state, as it is now, reaches."""
         self._flush_dirty()
+        self._materializations.started()
         up_to = self._writer.next_sequence_number()
         self._described.clear()
         return up_to

@@ -27,7 +27,9 @@ def play(seed: int, script: list[tuple[int, int]]) -> World:
     return world
 
 
-SCRIPTS = st.lists(st.tuples(st.integers(0, 99), st.integers(0, 10_000)), max_size=60)
+INSTRUCTIONS = st.tuples(st.integers(0, 99), st.integers(0, 10_000))
+# Left alone, lists are about five long: nothing fails and is tried again in so few steps.
+SCRIPTS = st.lists(INSTRUCTIONS, max_size=20) | st.lists(INSTRUCTIONS, min_size=25, max_size=80)
 
 
 @settings(max_examples=300)

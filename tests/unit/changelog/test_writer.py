@@ -54,6 +54,17 @@ def test_pre_upload() -> None:
     assert log.scheduler.sizes == [1000]
 
 
+def test_pre_emptively_upload() -> None:
+    changelog = Changelog(threshold=100)
+    writer = changelog.writer()
+    writer.append(0, bytes(10))
+    writer.next_sequence_number()  # a materialization starts: the set waits, nobody persists it
+    writer.append(0, bytes(99))
+    assert changelog.scheduler.sizes == []
+    writer.append(0, bytes(1))
+    assert changelog.scheduler.sizes == [110]
+
+
 def test_one_byte_less_is_not_uploaded() -> None:
     log = Changelog()
     writer = log.writer()

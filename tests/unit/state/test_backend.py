@@ -12,6 +12,7 @@ from dstl_core.changelog.writer import FsStateChangelogWriter
 from dstl_core.codec.serializers import BUILT_IN, AnySerializer, Types
 from dstl_core.config import ChangelogOptions
 from dstl_core.errors import ChangelogError, ConfigError, FormatError, RestoreError
+from dstl_core.metrics import Counter, MetricGroup
 from dstl_core.model.handle import (
     ByteStreamStateHandle,
     ChangelogStateBackendHandle,
@@ -31,6 +32,7 @@ from dstl_core.state import (
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import Location
+from dstl_core.testing import ManualClock
 
 COUNT = ValueStateDescriptor("count", Types.LONG)
 NAMES = ListStateDescriptor("names", Types.STRING)
@@ -303,6 +305,49 @@ def test_a_log_that_refuses_half_way_loses_no_change(
         changelog.snapshot(1)
     handle = changelog.snapshot(2)
     assert contents(job.restore(handle)) == {("count", f"{n}"): n for n in range(10)}
+
+
+def test_metrics_of_snapshots_and_materializations(job: Job) -> None:
+    metrics, clock = MetricGroup(), ManualClock()
+    delegate, changelog, _ = start_with_base(job, metrics=metrics, clock=clock)
+    sizes = metrics.add_group("ChangelogStateBackend").metrics()
+    folding = metrics.add_group("ChangelogMaterialization").metrics()
+
+    def values(group: dict[str, Any]) -> list[float]:
+        return [each.count if isinstance(each, Counter) else each() for each in group.values()]
+
+    assert list(sizes) == [
+        "lastFullSizeOfMaterialization",
+        "lastIncSizeOfMaterialization",
+        "lastFullSizeOfNonMaterialization",
+        "lastIncSizeOfNonMaterialization",
+    ]
+    assert list(folding) == [
+        "startedMaterialization",
+        "completedMaterialization",
+        "failedMaterialization",
+        "lastDurationOfMaterialization",
+    ]
+    assert values(sizes) == [0, 0, 0, 0]
+    assert values(folding) == [0, 0, 0, -1]
+
+    delegate.set_current_key("a")
+    delegate.get_value_state(COUNT).update(1)
+    handle = changelog.snapshot(1)
+    [base], [log] = handle.materialized, handle.non_materialized
+    assert values(sizes) == [base.state_size, base.state_size, log.state_size, log.state_size]
+    changelog.snapshot(2)  # the same log: nothing is new
+    assert values(sizes) == [base.state_size, base.state_size, log.state_size, 0]
+
+    changelog.init_materialization()
+    changelog.materialization_failed()
+    assert values(folding) == [1, 0, 1, -1]
+    up_to = changelog.init_materialization()
+    clock.advance(250)
+    changelog.materialized(base_of(delegate.state), 1, up_to)
+    assert values(folding) == [2, 1, 1, 250]
+    changelog.snapshot(3)
+    assert values(sizes)[2:] == [0, 0]
 
 
 def test_a_log_without_a_base_does_not_know_its_key_type(job: Job) -> None:

@@ -1,0 +1,129 @@
+"""What the documents name is there."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dstl_core.config import ChangelogOptions
+
+ROOT = Path(__file__).parents[2]
+MAP = ROOT / "docs" / "flink-map.md"
+
+_CODE = re.compile(r"`([^`]+)`")
+_OURS = re.compile(r"[a-z_]+(\.\w+)*")
+_TEST = re.compile(r"tests(/[\w.]+)+(::\w+)?")
+
+
+def rows() -> list[list[str]]:
+    """The cells of every table row of the map, without the heads."""
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in MAP.read_text().splitlines()
+        if line.startswith("|") and not line.startswith("|---")
+    ]
+
+
+def named_tests() -> list[str]:
+    return sorted(set(re.findall(r"`(tests/[^`]+)`", MAP.read_text())))
+
+
+@functools.cache
+def functions(path: Path) -> set[str]:
+    return {
+        node.name
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
+    }
+
+
+def test_the_map_names_tests() -> None:
+    assert len(named_tests()) > 150
+
+
+@pytest.mark.parametrize("name", named_tests())
+def test_every_test_that_the_map_names_is_there(name: str) -> None:
+    assert _TEST.fullmatch(name)
+    path, _, function = name.partition("::")
+    assert (ROOT / path).exists()
+    if function:
+        assert function in functions(ROOT / path)
+
+
+def has_member(owner: Any, name: str) -> bool:
+    """Whether a class has a method, a field, or an attribute that its instances set."""
+    return (
+        hasattr(owner, name)
+        or name in getattr(owner, "model_fields", {})
+        or (inspect.isclass(owner) and f"self.{name}" in inspect.getsource(owner))
+    )
+
+
+def resolves(dotted: str) -> bool:
+    """Whether a name below ``dstl_core`` is a module, or a class, function or member in one."""
+    parts = dotted.split(".")
+    for length in range(len(parts), 0, -1):
+        try:
+            found: Any = importlib.import_module(".".join(["dstl_core", *parts[:length]]))
+        except ModuleNotFoundError:
+            continue
+        *path, last = parts[length:] or [""]
+        for part in path:
+            found = getattr(found, part, None)
+        return not last or has_member(found, last)
+    return False
+
+
+OURS = sorted(
+    {
+        name
+        for row in rows()
+        for name in _CODE.findall(row[1])
+        if _OURS.fullmatch(name) and "." in name
+    }
+)
+
+
+def test_the_map_names_code() -> None:
+    assert len(OURS) > 100
+    assert not resolves("changelog.writer.FsStateChangelogWriter.no_such_method")
+    assert not resolves("changelog.no_such_module")
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_everything_of_ours_that_the_map_names_is_there(name: str) -> None:
+    assert resolves(name)
+
+
+def test_the_map_names_every_option_of_the_changelog() -> None:
+    text = MAP.read_text()
+    for name, field in ChangelogOptions.model_fields.items():
+        assert f"`config.ChangelogOptions.{name}`" in text
+        assert str(field.alias) in text
+
+
+def test_the_map_counts_right() -> None:
+    text = MAP.read_text()
+    [counts] = re.findall(r"(\d+) cases: (\d+) have a test here, (\d+) have none", text)
+    cases = [row for row in rows() if re.fullmatch(r"`\w+Test`", row[0])]
+    without = [row for row in cases if row[2] == "none"]
+    assert list(map(int, counts)) == [len(cases), len(cases) - len(without), len(without)]
+    assert all(row[3] for row in without)  # why not
+
+
+def test_every_file_that_a_document_links_to_is_there() -> None:
+    documents = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    missing = [
+        (str(document.relative_to(ROOT)), link)
+        for document in documents
+        for link in re.findall(r"\]\((?!https?:)([^)#]+)", document.read_text())
+        if not (document.parent / link).exists()
+    ]
+    assert missing == []
