@@ -231,7 +231,11 @@ class EntryReader:
     # ------------------------------------------------------------------------ operator state
 
     def operator_state_entries(self) -> Iterator[OperatorStateEntry]:
-        """List state by subtask; union and broadcast state once."""
+        """List state by subtask; union and broadcast state once.
+
+        Raises:
+            FormatError: Damaged; or a state has another type in another subtask.
+        """
         lists: dict[str, dict[int, Any]] = {}
         unions: dict[str, list[tuple[OperatorStreamStateHandle, list[Any]]]] = {}
         broadcasts: dict[str, Any] = {}
@@ -240,7 +244,13 @@ class EntryReader:
             for info in handle.states:
                 if self._only not in (None, info.name):
                     continue
-                types[_kind(info), info.name] = _value_type(reader.header.state(info), info)
+                found = _value_type(reader.header.state(info), info)
+                if found != types.setdefault((_kind(info), info.name), found):
+                    raise FormatError(
+                        f"Operator state {info.name!r} has another type in another subtask",
+                        expected=types[_kind(info), info.name].type_name,
+                        got=found.type_name,
+                    )
                 match info.mode:
                     case OperatorStateMode.SPLIT_DISTRIBUTE:
                         lists.setdefault(info.name, {})[subtask] = reader.elements(info)

@@ -2,11 +2,12 @@
 
 Inputs that reach new code go to ``.fuzz/TARGET``. A finding ends the run with an error; its input
 lies in the working directory as ``crash-*``, ``timeout-*`` or ``oom-*``. With ``keep`` in place of
-SECONDS what was found is merged into the corpus.
+SECONDS the smallest of what was found go into the corpus.
 """
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -16,6 +17,8 @@ with atheris.instrument_imports(include=["dstl_core"]):
     from tests.fuzz.targets import CORPUS, TARGETS, check, seeds
 
 WORK = Path(".fuzz")
+KEPT = 40
+"""Inputs of one target at most."""
 TIMEOUT_S = 10
 """Of one input: instrumented code is several times slower than the second that it may take."""
 MEMORY_MB = 1024
@@ -30,14 +33,13 @@ def main(target: str, seconds: str, seed: str = "1") -> None:
         folder.mkdir(parents=True, exist_ok=True)
     for number, raw in enumerate(seeds(target)):
         (start / f"{number:04}").write_bytes(raw)
-    options = [f"-timeout={TIMEOUT_S}", f"-rss_limit_mb={MEMORY_MB}", f"-seed={seed}"]
     if seconds == "keep":
-        # Only what adds to the seeds: they are in the repository already.
-        folders = [str(kept), str(found)]
-        options += ["-merge=1", "-max_len=8192"]
-    else:
-        folders = [str(found), str(kept), str(start)]
-        options += [f"-max_total_time={seconds}", "-print_final_stats=1"]
+        for path in sorted(found.iterdir(), key=lambda path: path.stat().st_size)[:KEPT]:
+            shutil.copyfile(path, kept / path.name)
+        return
+    options = [f"-timeout={TIMEOUT_S}", f"-rss_limit_mb={MEMORY_MB}", f"-seed={seed}"]
+    options += [f"-max_total_time={seconds}", "-print_final_stats=1"]
+    folders = [str(found), str(kept), str(start)]
     atheris.Setup([sys.argv[0], *options, *folders], lambda raw: check(target, raw))
     atheris.Fuzz()
 
