@@ -19,8 +19,8 @@ with atheris.instrument_imports(include=["dstl_core"]):
 WORK = Path(".fuzz")
 KEPT = 40
 """Inputs of one target at most."""
-TIMEOUT_S = 10
-"""Of one input: instrumented code is several times slower than the second that it may take."""
+TIMEOUT_S = 30
+"""Of one input, which may take a second: instrumented code is slow, and so may the machine be."""
 MEMORY_MB = 1024
 """Of the process, which takes a third of it by itself."""
 

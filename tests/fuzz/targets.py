@@ -39,6 +39,8 @@ FOLDER = Location.parse("/nowhere/savepoint")
 MAX_PARALLELISM = 128
 SEED_KEY_GROUPS = 3
 MAX_SEED_BYTES = 16_384
+MAX_KEYED_SEED_BYTES = 6_144
+"""Less, since all of it is decoded for each input."""
 
 
 def metadata(raw: bytes) -> None:
@@ -137,7 +139,8 @@ def _keyed_seeds(fixture: Fixture) -> Iterator[bytes]:
             stop = (used + [len(stream)] * (SEED_KEY_GROUPS + 1))[SEED_KEY_GROUPS]
             count = next((i for i, at in enumerate(offsets) if at >= stop), len(offsets))
             first = handle.key_group_range.start_key_group
-            if first < MAX_PARALLELISM and 0 < count < 256:
+            fits = 0 < count < 256 and stop <= MAX_KEYED_SEED_BYTES
+            if first < MAX_PARALLELISM and fits:
                 form = 0 if isinstance(handle, KeyGroupsSavepointStateHandle) else 1
                 head = bytes((form, first, count)) + struct.pack(f">{count}I", *offsets[:count])
                 yield head + stream[:stop]

@@ -104,3 +104,17 @@ def test_cuts_at_every_byte(
 def tell(capsys: pytest.CaptureFixture[str], text: str) -> None:
     with capsys.disabled():
         sys.stdout.write(f"\n{text}\n")
+
+
+def test_a_type_that_differs_between_subtasks() -> None:
+    """A flipped bit in the class name of one subtask's state made a dump end in a TypeError."""
+    found = [
+        file
+        for file in FILES
+        if file.fixture.name == "o-source-coordinator-chk"
+        and b"BytePrimitiveArraySerializerSnapshot" in file.raw
+    ]
+    assert found
+    for file in found:
+        at = file.raw.index(b"BytePrimitiveArraySerializer") + 14
+        check(file, file.raw[:at] + bytes((file.raw[at] ^ 1,)) + file.raw[at + 1 :])

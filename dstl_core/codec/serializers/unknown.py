@@ -15,8 +15,8 @@ from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.serializers.base import SnapshotContext
 from dstl_core.errors import FormatError, UnknownSerializerError
 
-MAX_WORK_BYTES = 8 << 20
-"""What all tries may parse, together; about a quarter of a second."""
+MAX_WORK_BYTES = 4 << 20
+"""What all tries may parse, together; about an eighth of a second."""
 MAX_STATE_NAME_BYTES = 1024
 
 R = TypeVar("R")
