@@ -13,7 +13,7 @@ from dstl_core.checkpoint.metadata_file import publish_metadata_file
 from dstl_core.codec.metadata import read_metadata
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import ConfigError, NoSuchOperatorError, SavepointError
-from dstl_core.model.checkpoint import OperatorSubtaskState
+from dstl_core.model.checkpoint import MasterState, OperatorSubtaskState
 from dstl_core.model.handle import (
     ByteStreamStateHandle,
     ChannelStateHandle,
@@ -229,3 +229,43 @@ def test_a_folder_that_is_taken_is_not_touched(out: Path, name: str) -> None:
     with pytest.raises(SavepointError, match=r"snapshot is .*there"):
         rewrite_savepoint(golden(), out)
     assert {path.name: path.read_bytes() for path in out.iterdir()} == {name: b"theirs"}
+
+
+@pytest.mark.parametrize("version", [3, 4, 5, 6])
+def test_an_edit_keeps_the_version_and_what_it_does_not_edit(
+    out: Path, tmp_path: Path, version: int
+) -> None:
+    """Coordinator and master state, finished parts, names and the properties, byte for byte."""
+    real = golden("o-source-coordinator").metadata
+    ended = next(each for each in real.operators if not each.state_size)
+    ending: dict[str, Any] = {"fully_finished": True, "subtasks": ()}
+    names: dict[str, Any] = {} if version >= 5 else {"name": "", "uid": ""}
+    operators = [
+        replace(each, **names, **(ending if each is ended else {})) for each in real.operators
+    ]
+    metadata = replace(
+        real,
+        version=version,
+        operators=tuple(operators),
+        master_states=(MasterState("hook", 7, b"\0\1\2"),),
+        properties=real.properties if version >= 4 else None,
+    )
+    folder = Location.parse(tmp_path / "in")
+    publish_metadata_file(open_file_io(folder), folder, metadata, {})
+    rewrite_savepoint(Snapshot.load(str(folder)), out, rename={"count": "counter"})
+    after = Snapshot.load(out).metadata
+    assert (after.version, after.checkpoint_id) == (version, metadata.checkpoint_id)
+    assert (after.properties, after.master_states) == (metadata.properties, metadata.master_states)
+    coordinators = [each.coordinator_state for each in after.operators]
+    assert any(coordinators)
+    assert coordinators == [each.coordinator_state for each in metadata.operators]
+    assert [each.fully_finished for each in after.operators] == [
+        each.fully_finished for each in metadata.operators
+    ]
+    assert [each.name for each in after.operators] == [each.name for each in metadata.operators]
+    assert [each.operator_id for each in after.operators] == [
+        OperatorID.for_uid("counter")
+        if each.operator_id == OperatorID.for_uid("count")
+        else each.operator_id
+        for each in metadata.operators
+    ]
