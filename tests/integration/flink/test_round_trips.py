@@ -33,8 +33,17 @@ EVERY_KIND = [
 TIMERS = [TimerService(), TimerService("window-timers", "timewindow")]
 OPERATOR = Operator(UID, "string", EVERY_KIND, TIMERS)
 FAR_AWAY_MS = 4_102_444_800_000  # the year 2100: no processing-time timer fires before
-# The shortest decimals of 32-bit values.
-FLOATS = [0.1, -0.0, 16777216.0, 3.4028235e38, 1e-45, 1.1754944e-38, "NaN", "-Infinity"]
+# 32-bit values as the doubles they widen to, written out by hand.
+FLOATS = [
+    0.10000000149011612,
+    -0.0,
+    16777216.0,
+    3.4028234663852886e38,
+    1.401298464324817e-45,
+    1.1754943508222875e-38,
+    "NaN",
+    "-Infinity",
+]
 
 
 def ours(number: int) -> list[Entry]:

@@ -14,8 +14,6 @@ import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.Long
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.NullNode;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.TextNode;
 
-import java.math.BigDecimal;
-import java.math.MathContext;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -34,7 +32,7 @@ abstract class ValueType {
             "boolean", new Scalar<>(Types.BOOLEAN, BooleanNode::valueOf, JsonNode::booleanValue),
             // asDouble also takes the texts NaN, Infinity and -Infinity.
             "double", new Scalar<>(Types.DOUBLE, ValueType::doubleText, JsonNode::asDouble),
-            "float", new Scalar<>(Types.FLOAT, ValueType::floatText, node -> Float.parseFloat(node.asText())));
+            "float", new Scalar<>(Types.FLOAT, value -> doubleText(value), node -> Float.parseFloat(node.asText())));
 
     final TypeInformation<Object> information;
 
@@ -92,22 +90,6 @@ abstract class ValueType {
 
     private static JsonNode doubleText(double value) {
         return Double.isFinite(value) ? DoubleNode.valueOf(value) : TextNode.valueOf(Double.toString(value));
-    }
-
-    /** The shortest decimal that reads back as the same float, which Float.toString is not always. */
-    private static JsonNode floatText(float value) {
-        if (!Float.isFinite(value)) {
-            return TextNode.valueOf(Float.toString(value));
-        }
-        if (value == 0) {
-            return DoubleNode.valueOf(value); // a decimal has no negative zero
-        }
-        BigDecimal exact = new BigDecimal(value);
-        int digits = 1;
-        while (exact.round(new MathContext(digits)).floatValue() != value) {
-            digits++;
-        }
-        return DoubleNode.valueOf(exact.round(new MathContext(digits)).doubleValue());
     }
 
     private static final class Scalar<T> extends ValueType {
