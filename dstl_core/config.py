@@ -279,6 +279,8 @@ class ChangelogOptions(Options):
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> Self:
+        if self.max_in_flight < 1:
+            raise ValueError("upload.max-in-flight leaves no room for any change: 0")
         if self.persist_size_threshold > self.max_in_flight:
             raise ValueError(
                 f"sizeThresholdBytes ({self.persist_size_threshold}) must not exceed "

@@ -6,13 +6,14 @@ are made once, when the set is closed.
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dstl_core.codec.change_format import write_groups
 from dstl_core.codec.data_io import DataOutput
-from dstl_core.errors import ConfigError
+from dstl_core.errors import ChangelogError, ConfigError
 from dstl_core.model.change import META_KEY_GROUP
 from dstl_core.model.key_group import KeyGroupRange
 
@@ -123,6 +124,28 @@ class ChangeBuffer:
         """The group that the last append opened, where it can matter."""
         key_group, count = self._opened
         return key_group if count == self._count() else _NO_GROUP
+
+
+def check_key_group(key_group: object, key_group_range: KeyGroupRange) -> int:
+    """A change's key group as an int.
+
+    Raises:
+        ConfigError: It is no integer.
+        ChangelogError: It is outside the range.
+    """
+    try:
+        number = operator.index(key_group)  # type: ignore[arg-type]  # that is the question
+    except TypeError:
+        raise ConfigError(
+            f"A key group has to be an integer, got {type(key_group).__name__}."
+        ) from None
+    if not key_group_range.contains(number):
+        raise ChangelogError(
+            f"A change is outside its writer's key groups: expected {key_group_range}, got "
+            f"{number}.",
+            key_group=number,
+        )
+    return number
 
 
 def check_payload(value: object) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 
+from dstl_core.errors import ConfigError
 from dstl_core.model.ids import JobID
 from dstl_core.storage.file_io import FileIO, FsspecFileIO
 from dstl_core.storage.location import TASK_OWNED_DIR, Location
@@ -24,6 +25,14 @@ class LocalRecoveryConfig:
     base_dirs: tuple[Location, ...] = ()
     file_io: FileIO = field(default_factory=lambda: FsspecFileIO("file", fsync=False))
     """Writes the copies. They need not survive a power loss: the remote file is the truth."""
+
+    def __post_init__(self) -> None:
+        for each in self.base_dirs:
+            if each.scheme != "file":
+                raise ConfigError(
+                    f"Copies for local recovery lie on this machine: expected a local folder, got "
+                    f"{each}."
+                )
 
     @property
     def is_local_backup_enabled(self) -> bool:

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from dstl_core.changelog.change_buffer import check_payload
+from dstl_core.changelog.change_buffer import check_key_group, check_payload
 from dstl_core.changelog.inbox import Mailbox
 from dstl_core.changelog.persist import PersistFuture, SnapshotResult
 from dstl_core.changelog.reader import StateChangelogHandleReader
@@ -24,7 +24,7 @@ from dstl_core.errors import (
 from dstl_core.model.change import META_KEY_GROUP
 from dstl_core.model.handle import InMemoryChangelogStateHandle, StreamStateHandle
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.model.sequence import SequenceNumber
+from dstl_core.model.sequence import SequenceNumber, number_of
 
 if TYPE_CHECKING:
     from dstl_core.changelog.columns import KeyGroupColumn, ValueColumn
@@ -57,13 +57,8 @@ class InMemoryStateChangelogWriter:
             WriterClosedError: The writer is closed.
         """
         self._check_usable("append to")
-        if not self._key_group_range.contains(key_group):
-            raise ChangelogError(
-                f"A change is outside its writer's key groups: expected "
-                f"{self._key_group_range}, got {key_group}.",
-                key_group=key_group,
-            )
-        self._changes.append((int(key_group), check_payload(value)))
+        number = check_key_group(key_group, self._key_group_range)
+        self._changes.append((number, check_payload(value)))
 
     def append_meta(self, value: bytes) -> None:
         self._check_usable("append to")
@@ -96,24 +91,25 @@ class InMemoryStateChangelogWriter:
             ChangelogError: They are not yet appended.
         """
         self._check_usable("persist")
-        if from_sqn.number < self._lowest:
+        from_ = number_of(from_sqn)
+        if from_ < self._lowest:
             raise ChangesTruncatedError(
                 f"Requested changes were truncated (requested: {from_sqn}, "
                 f"truncated: {self._lowest}).",
                 checkpoint_id=checkpoint_id,
             )
-        if from_sqn.number > self._active:
+        if from_ > self._active:
             raise ChangelogError(
                 f"Requested changes were not yet appended (requested: {from_sqn}, "
                 f"appended: {self._active}).",
                 checkpoint_id=checkpoint_id,
             )
-        changes = tuple(self._changes[from_sqn.number - self._lowest :])
+        changes = tuple(self._changes[from_ - self._lowest :])
         remote, local = (
             InMemoryChangelogStateHandle(
                 changes,
                 self._key_group_range,
-                from_sqn.number,
+                from_,
                 self._active,
                 str(uuid4()),
             )
@@ -126,7 +122,7 @@ class InMemoryStateChangelogWriter:
     def confirm(self, from_sqn: SequenceNumber, to_sqn: SequenceNumber, checkpoint_id: int) -> None:
         """The handle owns its changes already; only the range is checked."""
         self._check_usable("confirm")
-        if not from_sqn <= to_sqn or to_sqn.number > self._active:
+        if not number_of(from_sqn) <= number_of(to_sqn) <= self._active:
             raise ChangelogError(
                 f"Invalid confirm range: [{from_sqn},{to_sqn}), active sqn: {self._active}.",
                 checkpoint_id=checkpoint_id,
@@ -143,14 +139,16 @@ class InMemoryStateChangelogWriter:
             ChangelogError: ``to`` lies above the last change, or below an earlier bound.
         """
         self._check_usable("truncate")
-        if not self._lowest <= to.number <= self._active:
+        number = number_of(to)
+        if not self._lowest <= number <= self._active:
             raise ChangelogError(
                 f"A changelog cannot be truncated to {to}: expected {self._lowest}..{self._active}."
             )
-        del self._changes[: to.number - self._lowest]
-        self._lowest = to.number
+        del self._changes[: number - self._lowest]
+        self._lowest = number
 
     def truncate_and_close(self, from_: SequenceNumber) -> None:
+        number_of(from_)
         self.close()
 
     def drain(self) -> None:

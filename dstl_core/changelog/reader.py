@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from dstl_core.codec.change_format import read_change_set, segment_body
-from dstl_core.errors import FormatError, StorageError, error_context
+from dstl_core.errors import ConfigError, FormatError, StorageError, error_context
 from dstl_core.model.change import META_KEY_GROUP, StateChange
 from dstl_core.model.handle import (
     ChangelogStateHandle,
@@ -103,6 +103,11 @@ class StateChangelogHandleReader:
         """
         from dstl_core.changelog import columns
 
+        if batch_rows < 1 or batch_bytes < 1:
+            raise ConfigError(
+                f"A batch needs room for something: expected at least 1 row and 1 byte, got "
+                f"{batch_rows} and {batch_bytes}."
+            )
         if isinstance(handle, InMemoryChangelogStateHandle):
             yield from columns.read_inlined(handle, batch_rows)
         else:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from dstl_core.changelog.change_buffer import ChangeBuffer, check_payload
+from dstl_core.changelog.change_buffer import ChangeBuffer, check_key_group, check_payload
 from dstl_core.changelog.change_set import StateChangeSet
 from dstl_core.changelog.inbox import Mailbox, UploadInbox
 from dstl_core.changelog.ledger import ChangeSetLedger, FsSnapshotResult, Sets, UploadOutcome
@@ -32,7 +32,7 @@ from dstl_core.errors import (
 from dstl_core.model.change import META_KEY_GROUP
 from dstl_core.model.handle import ChangelogStateHandleStream
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.model.sequence import SequenceNumber
+from dstl_core.model.sequence import SequenceNumber, number_of
 from dstl_core.scheduling import Scheduler, ThreadScheduler
 
 if TYPE_CHECKING:
@@ -198,20 +198,16 @@ class FsStateChangelogWriter:
 
     def _open_group(self, key_group: int) -> Callable[[bytes], None]:
         self._check_usable("append to")
-        if not self._key_group_range.contains(key_group):
-            raise ChangelogError(
-                f"A change is outside its writer's key groups: expected "
-                f"{self._key_group_range}, got {key_group}.",
-                key_group=key_group,
-            )
-        return self._buffer.open_group(int(key_group))
+        number = check_key_group(key_group, self._key_group_range)
+        # An integer of another type may look like none that is open.
+        return self._appends.get(number) or self._buffer.open_group(number)
 
     def _after_append(self, key_group: int, size: int) -> None:
         if self._active_size >= self._threshold:
             try:
                 self._flush()
             except BackpressureTimeoutError:
-                self._buffer.take_back(key_group)
+                self._buffer.take_back(int(key_group))
                 self._active_size -= size
                 self._run_ended()
                 raise
@@ -284,13 +280,14 @@ class FsStateChangelogWriter:
         self._check_usable("persist")
         self.drain()
         self._check_usable("persist")
-        if from_sqn.number < self._ledger.lowest:
+        from_ = number_of(from_sqn)
+        if from_ < self._ledger.lowest:
             raise ChangesTruncatedError(
                 f"Requested changes were truncated (requested: {from_sqn}, "
                 f"truncated: {self._ledger.lowest}).",
                 checkpoint_id=checkpoint_id,
             )
-        if from_sqn.number > self._active:
+        if from_ > self._active:
             raise ChangelogError(
                 f"Requested changes were not yet appended (requested: {from_sqn}, "
                 f"appended: {self._active}).",
@@ -298,7 +295,7 @@ class FsStateChangelogWriter:
             )
         self._rollover()
         future = FsPersistFuture(self)
-        from_, to = from_sqn.number, self._active
+        to = self._active
         missing = self._ledger.missing(from_, to)
         request = _PersistRequest(from_, to, checkpoint_id, future, missing)
         if not missing:
@@ -418,12 +415,13 @@ class FsStateChangelogWriter:
         """
         self._check_usable("confirm")
         self.drain()
-        if not from_sqn <= to_sqn or to_sqn.number > self._active:
+        from_, to = number_of(from_sqn), number_of(to_sqn)
+        if not from_ <= to <= self._active:
             raise ChangelogError(
                 f"Invalid confirm range: [{from_sqn},{to_sqn}), active sqn: {self._active}.",
                 checkpoint_id=checkpoint_id,
             )
-        self._ledger.confirm(from_sqn.number, to_sqn.number, checkpoint_id)
+        self._ledger.confirm(from_, to, checkpoint_id)
 
     def reset(self, from_sqn: SequenceNumber, to_sqn: SequenceNumber, checkpoint_id: int) -> None:
         """The checkpoint was aborted. Nothing is rolled back: its changes stay uploaded and are
@@ -442,13 +440,13 @@ class FsStateChangelogWriter:
         """
         self._check_usable("truncate")
         self.drain()
-        lowest = self._ledger.lowest
-        if not lowest <= to.number <= self._active:
+        lowest, number = self._ledger.lowest, number_of(to)
+        if not lowest <= number <= self._active:
             raise ChangelogError(
                 f"A changelog cannot be truncated to {to}: expected {lowest}..{self._active}."
             )
-        self._ledger.truncate(to.number)
-        for request in [each for each in self._requests if each.from_ < to.number]:
+        self._ledger.truncate(number)
+        for request in [each for each in self._requests if each.from_ < number]:
             failure = ChangesTruncatedError(
                 f"The changes from {request.from_} were truncated to {to} before they were "
                 f"durable.",
@@ -462,8 +460,9 @@ class FsStateChangelogWriter:
         if self._closed:
             return
         self._check_thread()
+        number = number_of(from_)
         self.drain()
-        self._ledger.release_from(from_.number)
+        self._ledger.release_from(number)
         self.close()
 
     def close(self) -> None:

@@ -36,6 +36,19 @@ class SequenceNumber:
         return str(self.number)
 
 
+def number_of(value: object) -> int:
+    """The number in a sequence number, where a caller may have given something else.
+
+    Raises:
+        ConfigError: It is no sequence number.
+    """
+    if not isinstance(value, SequenceNumber):
+        raise ConfigError(
+            f"A sequence number has to be a SequenceNumber, got {type(value).__name__}."
+        )
+    return value.number
+
+
 @dataclass(frozen=True, slots=True)
 class SequenceNumberRange:
     """``[from_, to)``."""

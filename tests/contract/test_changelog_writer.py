@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -166,6 +167,59 @@ def test_key_groups_outside_the_range_are_refused(subject: Subject, key_group: i
     with pytest.raises(ChangelogError, match=rf"expected \[2, 9\], got {key_group} in row 1"):
         subject.writer.append_batch([2, key_group], [b"a", b"x"])
     assert subject.changes() == {}
+
+
+@pytest.mark.parametrize("key_group", [2.5, "2", None])
+def test_only_integers_are_key_groups(subject: Subject, key_group: Any) -> None:
+    with pytest.raises(ConfigError, match="has to be an integer"):
+        subject.writer.append(key_group, b"x")
+    with pytest.raises(ConfigError, match="have to be a column of integers"):
+        subject.writer.append_batch(key_group, [b"x"])
+    assert subject.changes() == {}
+
+
+class Odd:
+    """An integer that no dictionary takes for one."""
+
+    def __index__(self) -> int:
+        return 3
+
+    def __int__(self) -> int:
+        return 3
+
+
+def test_integers_of_any_kind_are_one_key_group(subject: Subject) -> None:
+    for key_group in (Odd(), 3, Odd()):
+        subject.writer.append(key_group, b"x")  # type: ignore[arg-type]
+    assert subject.changes() == {3: [b"x", b"x", b"x"]}
+
+
+@pytest.mark.parametrize("number", [0, None, "0"])
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda writer, number: writer.persist(number, 1),
+        lambda writer, number: writer.confirm(number, ZERO, 1),
+        lambda writer, number: writer.confirm(ZERO, number, 1),
+        lambda writer, number: writer.truncate(number),
+        lambda writer, number: writer.truncate_and_close(number),
+    ],
+)
+def test_only_sequence_numbers_are_bounds(
+    subject: Subject, use: Callable[[StateChangelogWriter, Any], object], number: object
+) -> None:
+    subject.writer.append(2, b"x")
+    with pytest.raises(ConfigError, match="has to be a SequenceNumber"):
+        use(subject.writer, number)
+    assert subject.changes() == {2: [b"x"]}
+
+
+@pytest.mark.parametrize("sizes", [{"batch_rows": 0}, {"batch_rows": -1}, {"batch_bytes": 0}])
+def test_batches_need_room(subject: Subject, sizes: dict[str, int]) -> None:
+    subject.writer.append(2, b"x")
+    handle = subject.writer.persist(ZERO, 1).result(30).job_manager_owned_snapshot
+    with pytest.raises(ConfigError, match="room for something"):
+        next(subject.storage.create_reader().read_batches(handle, **sizes))
 
 
 def test_metadata_has_no_key_group_that_a_change_could_name(subject: Subject) -> None:

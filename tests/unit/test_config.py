@@ -199,6 +199,7 @@ def test_there_is_no_option_beside_flinks_but_fsync() -> None:
         ),
         ({"upload_buffer_size": "2 gb"}, "upload.buffer-size is over 2 GiB: 2147483648"),
         ({"retry_policy": "Fixed"}, "Unknown retry policy: Fixed"),
+        ({"max_in_flight": 0, "persist_size_threshold": 0}, "leaves no room for any change"),
         ({"max_attempts": 0}, "greater than or equal to 1"),
         ({"num_upload_threads": 0}, "greater than or equal to 1"),
         ({"upload_timeout_ms": "soon"}, "Not a duration"),

@@ -91,16 +91,15 @@ class StateChangeUploadScheduler(ABC):
         file_io: FileIO | None = None,
     ) -> StateChangeUploadScheduler:
         """The batching scheduler that the options describe, with threads of its own, on the file
-        system of their ``base-path`` unless another one is given.
+        system of their ``base-path`` unless another one is given. Without a registry, unused
+        files are deleted by the thread that releases them.
         """
         base = base_location(options)
         remote = file_io if file_io is not None else open_file_io(base, fsync=options.fsync)
         threads = ThreadScheduler("dstl-changelog")
         if registry is None:
-            delete = delete_by_scheme({base.scheme: remote})
-            registry = TaskChangelogRegistry(
-                FileDiscarder(delete, threads, options.num_discard_threads)
-            )
+            delete = delete_by_scheme({"file": local_recovery.file_io, base.scheme: remote})
+            registry = TaskChangelogRegistry(FileDiscarder(delete))
         uploader = fs_uploader(job_id, options, remote, registry, metrics, local_recovery)
         return BatchingStateChangeUploadScheduler.of_options(
             uploader, threads, options, metrics, owns_threads=True

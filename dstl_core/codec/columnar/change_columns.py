@@ -56,7 +56,7 @@ def _key_groups(column: KeyGroupColumn, key_group_range: KeyGroupRange) -> Int32
         groups = column.to_numpy()
     else:
         groups = np.asarray(column)
-    if not len(groups):
+    if groups.ndim == 1 and not len(groups):
         return np.empty(0, np.int32)
     if groups.ndim != 1 or groups.dtype.kind not in "iu":
         raise ConfigError(

@@ -335,6 +335,18 @@ def test_scheduler_from_configuration(tmp_path: Path) -> None:
     assert sizes.sum == 3
 
 
+def test_a_scheduler_of_ones_own_deletes_copies_too(tmp_path: Path) -> None:
+    local = LocalRecoveryConfig((Location.parse(str(tmp_path / "local")),))
+    options = ChangelogOptions.of(base_path=str(tmp_path / "remote"))
+    scheduler = StateChangeUploadScheduler.from_config(JOB, options, local_recovery=local)
+    assert isinstance(scheduler, BatchingStateChangeUploadScheduler)
+    result = scheduler._uploader.upload([Outcome().task(change_set(0, b"x"))])
+    assert len(list(tmp_path.rglob("dstl/*"))) == len(list(tmp_path.rglob("taskowned/*"))) == 1
+    result.discard()
+    scheduler.close()
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
 def test_an_uploader_of_ones_own() -> None:
     files: dict[str, list[StateChangeSet]] = {}
 

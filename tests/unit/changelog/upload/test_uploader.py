@@ -235,6 +235,11 @@ def test_no_copy_is_made_of_what_failed() -> None:
     assert f.files.files == {}
 
 
+def test_copies_lie_on_this_machine() -> None:
+    with pytest.raises(ConfigError, match="expected a local folder, got s3://bucket/copies"):
+        LocalRecoveryConfig((Location.parse("/disk"), Location.parse("s3://bucket/copies")))
+
+
 def test_where_copies_go() -> None:
     # JobID.hashCode() of these sixteen bytes, computed by Flink: 3150064.
     job = JobID(bytes((i * 17 + 3) & 0xFF for i in range(16)))
