@@ -223,7 +223,11 @@ def test_dump_prints_what_real_flink_restored(run: Any, fixture: Fixture) -> Non
     assert ran.code == 0
     assert as_lines(ran.lines) == as_lines(fixture.truth)
     reported = {(each["op"], each["state"]) for each in fixture.unreadable}
-    assert len(ran.err.splitlines()) == len(reported)
+    # A log without a base may have to guess the type of its keys, and says so.
+    remarks = [
+        line for line in ran.err.splitlines() if "no file says the type of the key" not in line
+    ]
+    assert len(remarks) == len(reported)
     for operator, state in reported:
         assert f"dstl: not readable: operator {operator!r}" in ran.err
         assert f"state {state!r}" in ran.err
