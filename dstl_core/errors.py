@@ -8,13 +8,17 @@
     │   └─ UnknownSerializerError
     ├─ StorageError(OSError)
     │   ├─ StateFileNotFoundError(FileNotFoundError)
-    │   └─ PathNotAllowedError
+    │   ├─ PathNotAllowedError
+    │   └─ CommitUncertainError
     ├─ ChangelogError
     │   ├─ WriterClosedError
     │   └─ UploadFailedError
     ├─ CheckpointError
     │   └─ FencedError
     ├─ RestoreError
+    │   ├─ MaxParallelismMismatchError
+    │   ├─ NonRestoredStateError
+    │   └─ StateMigrationError
     ├─ SavepointError
     │   ├─ NoSuchOperatorError(KeyError)
     │   ├─ NoSuchStateError(KeyError)
@@ -122,6 +126,12 @@ class PathNotAllowedError(StorageError):
     """A handle names a place outside the roots that may be read."""
 
 
+class CommitUncertainError(StorageError):
+    """Whether a commit happened is unknown: the answer got lost. Nothing was deleted; the commit
+    log tells, once it can be read.
+    """
+
+
 class ChangelogError(DstlError):
     """Misuse of a changelog writer, or changes that are no longer there."""
 
@@ -144,6 +154,18 @@ class FencedError(CheckpointError):
 
 class RestoreError(DstlError):
     """State cannot be restored into this job."""
+
+
+class MaxParallelismMismatchError(RestoreError):
+    """The snapshot and the job divide keys into different numbers of key groups."""
+
+
+class NonRestoredStateError(RestoreError):
+    """The snapshot holds state of an operator that the job does not have."""
+
+
+class StateMigrationError(RestoreError):
+    """The type of a state is not compatible with that of its restored values."""
 
 
 class SavepointError(DstlError):

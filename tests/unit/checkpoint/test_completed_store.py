@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.completed_store import CompletedCheckpointStore
 from dstl_core.checkpoint.metadata_file import publish_metadata_file
 from dstl_core.errors import (
     CheckpointError,
+    CommitUncertainError,
     ConfigError,
     FencedError,
     FormatError,
@@ -89,6 +91,13 @@ def subtask(*streams: StreamStateHandle) -> OperatorSubtaskState:
 def metadata(checkpoint_id: int, *streams: StreamStateHandle) -> CheckpointMetadata:
     operator = OperatorState(OperatorID.for_uid("u"), 1, 1, (subtask(*streams),), uid="u")
     return CheckpointMetadata(3, checkpoint_id, (operator,))
+
+
+def named_by(store: CompletedCheckpointStore, checkpoint: CompletedCheckpoint) -> list[Location]:
+    """The files of absolute handles in a checkpoint."""
+    [operator] = store.load(checkpoint).metadata.operators
+    streams = [stream for each in operator.subtasks for stream in each.streams()]
+    return [Location.parse(each.path) for each in streams if isinstance(each, FileStateHandle)]
 
 
 # ---------------------------------------------------------------------------------- commits
@@ -188,29 +197,64 @@ def test_a_failed_publish_uses_the_id_up_and_the_next_commit_goes_through(
     assert store.commit(metadata(mine + 1, base), {}).parent is None
 
 
-def test_a_commit_record_whose_answer_got_lost_is_seen_after_a_refresh(
-    pipeline: Pipeline,
-) -> None:
+def lose_answers(pipeline: Pipeline, first: int, *, arrived: bool) -> None:
+    """Loses the answers of all publishes from the given one on; 0 is the next one."""
+    left = first
+
+    def publish(done: bool) -> bool:
+        nonlocal left
+        pipeline.files.after_publish = publish
+        left -= 1
+        return done if left >= 0 else lose_the_answer(done)
+
+    def refuse() -> None:
+        pipeline.files.before_publish = refuse
+        if left <= 0 and not arrived:
+            raise StorageError("Cannot publish: the connection was refused.")
+
+    pipeline.files.after_publish = publish
+    pipeline.files.before_publish = refuse
+
+
+def test_a_commit_record_whose_answer_got_lost_stands_once(pipeline: Pipeline) -> None:
     store = pipeline.owner()
     base = pipeline.write("taskowned/base")
-
-    def let_two_pass(done: bool) -> bool:
-        def let_one_pass(done: bool) -> bool:
-            pipeline.files.after_publish = lose_the_answer
-            return done
-
-        pipeline.files.after_publish = let_one_pass
-        return done
-
     # Sidecar and metadata are published, the record is too, but nobody hears of it.
-    pipeline.files.after_publish = let_two_pass
-    with pytest.raises(StorageError, match="connection was reset"):
+    lose_answers(pipeline, 2, arrived=True)
+    committed = store.commit(metadata(1, base), {"n": 1})
+    assert store.completed == [committed]
+    assert len(pipeline.files.list_folder(pipeline.layout.commit_log)) == 2
+
+
+def test_a_commit_whose_outcome_is_unknown_deletes_nothing(pipeline: Pipeline) -> None:
+    store = pipeline.owner()
+    base = pipeline.write("taskowned/base")
+    lose_answers(pipeline, 2, arrived=False)
+    with pytest.raises(CommitUncertainError, match="Whether checkpoint 1 was recorded is unknown"):
         store.commit(metadata(1, base), {"n": 1})
+    assert {"taskowned/base", "chk-1/_metadata", "chk-1/_dstl.json"} == pipeline.there()
+    pipeline.files.before_publish = pipeline.files.after_publish = None
+    assert store.commit(metadata(1, base), {"n": 1}).facts["n"] == 1
+    assert store.next_checkpoint_id() == 2
+
+
+def test_a_commit_that_arrives_after_it_was_given_up_stands(pipeline: Pipeline) -> None:
+    store = pipeline.owner()
+    base = pipeline.write("taskowned/base")
+    lose_answers(pipeline, 2, arrived=False)
+    with pytest.raises(CommitUncertainError):
+        store.commit(metadata(1, base), {"n": 1})
+    pipeline.files.before_publish = pipeline.files.after_publish = None
+    ghost = pipeline.store()
+    ghost.refresh()
+    ghost._owner = "owner"
+    ghost.commit(metadata(1, base), {"n": 1})
     # The driver gives up: what the state names must stay, because the commit stands.
     store.discard((subtask(base),))
     assert "taskowned/base" in pipeline.there()
     store.check_claim()
     assert [each.facts["n"] for each in store.completed] == [1]
+    assert store.commit(metadata(1, base), {"n": 1}) == store.latest
     assert store.next_checkpoint_id() == 2
 
 
@@ -350,7 +394,7 @@ def test_old_metadata_that_cannot_be_read_is_left_for_gc(
     path.write_bytes(path.read_bytes()[:-1])
     with caplog.at_level(logging.WARNING):
         assert store.subsume() == []
-    assert "checkpoint 1 is left for gc" in caplog.text
+    assert "chk-1 is left for gc" in caplog.text
     assert "dstl/own" in pipeline.there()
 
 
@@ -465,14 +509,14 @@ def test_random_histories_never_lose_a_named_file(tmp_path: Path, seed: int) -> 
             case "subsume":
                 store.subsume()
         for checkpoint in store.completed[-retained:]:
-            for file in store._named_files(store.load(checkpoint)):
+            for file in named_by(store, checkpoint):
                 assert pipeline.files.size(file) == 4, (seed, step, file)
     store.subsume()
     completed = store.completed
     expected = {
         str(location.relative_to(pipeline.layout.root))
         for checkpoint in completed[-retained:]
-        for location in store._named_files(store.load(checkpoint))
+        for location in named_by(store, checkpoint)
     }
     # Files of take-overs and aborts in chk folders stay for gc; those of commits are gone.
     assert expected <= pipeline.there()
