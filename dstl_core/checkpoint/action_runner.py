@@ -265,10 +265,12 @@ class ActionRunner:
             )
             return
         folder = None if action.target_location is None else Location.parse(action.target_location)
-        if action.savepoint and folder is not None:
-            self._store.discard_savepoint(folder)
-        else:
-            self._store.discard(action.states, folder=folder, tasks_live_on=self._tasks_live_on)
+        self._store.discard(
+            action.states,
+            folder=folder,
+            folder_goes=action.folder_goes,
+            tasks_live_on=self._tasks_live_on,
+        )
 
 
 def _best_effort(notify: Callable[..., None], *arguments: object) -> None:

@@ -72,6 +72,7 @@ class CompletedCheckpointStore:
         self._next_id = 1
         self._recorded_ids: set[int] = set()
         self._unrecorded_aborts: set[int] = set()
+        self._in_doubt: dict[int, tuple[Location, str, int]] = {}
         self._commits: list[CompletedCheckpoint] = []
         self._held: list[CompletedCheckpoint] = []
         self._in_flight = 1
@@ -138,7 +139,7 @@ class CompletedCheckpointStore:
     def next_checkpoint_id(self) -> int:
         """The id after all that the records have used, or will have used."""
         self._read()
-        return max(self._next_id, max(self._unrecorded_aborts, default=0) + 1)
+        return max(self._next_id, max((*self._unrecorded_aborts, *self._in_doubt), default=0) + 1)
 
     def id_limit(self) -> int:
         """The first id that the next owner would not skip."""
@@ -231,18 +232,10 @@ class CompletedCheckpointStore:
             return standing
         parent = self.latest
         parent_id = None if parent is None else parent.checkpoint_id
-        try:
-            digest, size = publish_metadata_file(
-                self._file_io_of(folder),
-                folder,
-                metadata,
-                {"parent": parent_id, **facts},
-                again=True,
-            )
-        except DstlError:
-            # What lies in the folder now is unknown, so its id must not be used again.
-            self.abort(metadata.checkpoint_id)
-            raise
+        doubt = self._in_doubt.get(metadata.checkpoint_id)
+        digest, size = doubt[1:] if doubt else self._publish(metadata, folder, parent_id, facts)
+        # From here on the record may stand, whatever the answers say.
+        self._in_doubt[metadata.checkpoint_id] = (folder, digest, size)
         payload: dict[str, Any] = {
             CHECKPOINT_ID: metadata.checkpoint_id,
             "parent": parent_id,
@@ -253,7 +246,43 @@ class CompletedCheckpointStore:
             payload["discard_on"] = sorted(status.value for status in properties.discard_on)
         if type_ == "savepoint":
             payload["location"] = str(folder)
-        return self._append(owner, type_, payload)
+        try:
+            record = self._append(owner, type_, payload)
+        except FencedError:
+            del self._in_doubt[metadata.checkpoint_id]
+            raise
+        del self._in_doubt[metadata.checkpoint_id]
+        return record
+
+    def _publish(
+        self,
+        metadata: CheckpointMetadata,
+        folder: Location,
+        parent_id: int | None,
+        facts: Mapping[str, Any],
+    ) -> tuple[str, int]:
+        try:
+            return publish_metadata_file(
+                self._file_io_of(folder), folder, metadata, {"parent": parent_id, **facts}
+            )
+        except DstlError:
+            # What lies in the folder now is unknown, so its id must not be used again.
+            self.abort(metadata.checkpoint_id)
+            raise
+
+    def settle(self) -> None:
+        """Gives up commits whose outcome is unknown, unless they turn out to stand.
+
+        Raises:
+            FencedError: Another owner has claimed the pipeline.
+            StorageError: It is still unknown.
+        """
+        for checkpoint_id, (folder, *_) in list(self._in_doubt.items()):
+            # An abort takes the slot that the commit wanted; if the commit has it, it stands.
+            self.abort(checkpoint_id)
+            if all(each.checkpoint_id != checkpoint_id for each in self._held):
+                self.withdraw_metadata(folder)
+            del self._in_doubt[checkpoint_id]
 
     def _file_io_of(self, folder: Location) -> FileIO:
         same = folder.scheme == self.layout.root.scheme
@@ -399,34 +428,28 @@ class CompletedCheckpointStore:
         The tasks that wrote the state must be gone.
         """
         folder = self.layout.checkpoint(metadata.checkpoint_id)
-        if not self.withdraw_metadata(folder):
-            return
-        for operator in metadata.operators:
-            self.discard(operator.subtasks, folder=folder)
-        self._cleaner.delete_folder(folder)
+        if self.withdraw_metadata(folder):
+            states = tuple(state for each in metadata.operators for state in each.subtasks)
+            self.discard(states, folder=folder, folder_goes=True)
 
     def withdraw_metadata(self, folder: Location) -> bool:
         """Makes a snapshot that was refused unreadable; False if it may still be read."""
-        return self._cleaner.withdraw(folder)
-
-    def discard_savepoint(self, folder: Location) -> None:
-        """Removes a savepoint that will never be; its folder holds nothing else."""
-        cleaner = CheckpointsCleaner(self._file_io_of(folder), self.layout)
-        if cleaner.withdraw(folder):
-            cleaner.delete_folder(folder)
+        return CheckpointsCleaner(self._file_io_of(folder), self.layout).withdraw(folder)
 
     def discard(
         self,
         states: tuple[OperatorSubtaskState, ...],
         *,
         folder: Location | None = None,
+        folder_goes: bool = False,
         tasks_live_on: bool = False,
     ) -> None:
         """Deletes the files of state that no commit names. Errors leave orphans for gc.
 
         Args:
             states: What was reported.
-            folder: Where relative files lie.
+            folder: Where exclusive files lie.
+            folder_goes: Whether the folder belongs to a snapshot that was given up.
             tasks_live_on: Whether the tasks go on that reported it. Then the files of their logs
                 and of their materializations stay theirs: the next checkpoint names them again.
         """
@@ -444,6 +467,14 @@ class CompletedCheckpointStore:
         layout = self.layout
         theirs = (layout.changelog, layout.task_owned) if tasks_live_on else ()
         self._cleaner.discard(states, needed, folder or layout.root, not_below=theirs)
+        if folder is None or not folder_goes:
+            return
+        held = {self.folder_of(each) for each in self._held_checkpoints()}
+        if folder in held or any(folder.contains(each) for each in needed):
+            return
+        cleaner = CheckpointsCleaner(self._file_io_of(folder), layout)
+        if cleaner.withdraw(folder):
+            cleaner.delete_folder(folder)
 
     def _held_checkpoints(self) -> list[CompletedCheckpoint]:
         self._read()

@@ -390,10 +390,9 @@ class CheckpointCoordinator:
         counts: bool,
     ) -> None:
         location = None if checkpoint is None else checkpoint.target_location
-        # A savepoint that is still pending keeps its folder; only the stranger's state goes.
+        # While the checkpoint is pending, only the stranger's state goes.
         gone = checkpoint is not None and checkpoint.discarded
-        savepoint = checkpoint is not None and gone and checkpoint.properties.is_savepoint
-        self._actions.append(DiscardState(checkpoint_id, states, location, savepoint, counts))
+        self._actions.append(DiscardState(checkpoint_id, states, location, gone, counts))
 
     # -------------------------------------------------------------------------------- commit
 

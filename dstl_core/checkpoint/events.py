@@ -290,14 +290,14 @@ class DiscardState:
     """State that was reported for a checkpoint which will never be.
 
     ``target_location`` is where its exclusive files lie, None if that is not known any more;
-    ``savepoint`` that the folder is all its own. ``counts`` says that the action is answered with
-    ``CheckpointCleaned``.
+    ``folder_goes`` that the checkpoint is given up, so that nobody needs that folder. ``counts``
+    says that the action is answered with ``CheckpointCleaned``.
     """
 
     checkpoint_id: int
     states: tuple[OperatorSubtaskState, ...]
     target_location: str | None = None
-    savepoint: bool = False
+    folder_goes: bool = True
     counts: bool = True
 
 

@@ -108,17 +108,8 @@ def publish_metadata_file(
     folder: Location,
     metadata: CheckpointMetadata,
     facts: Mapping[str, Any],
-    *,
-    again: bool = False,
 ) -> tuple[str, int]:
     """Publishes the sidecar, then ``_metadata``: with that, the snapshot exists.
-
-    Args:
-        file_io: Where to.
-        folder: The folder of the snapshot.
-        metadata: What it says.
-        facts: What the sidecar keeps.
-        again: Whether the same files may be there from an earlier attempt, whose answer got lost.
 
     Returns:
         The sha256 (hex) and the size of ``_metadata`` in bytes.
@@ -130,24 +121,18 @@ def publish_metadata_file(
     raw = write_metadata(metadata)
     digest = hashlib.sha256(raw).hexdigest()
     uids = {each.operator_id: each.uid for each in metadata.operators if each.uid}
-    sidecar = Sidecar(digest, uids, facts).to_bytes()
+    sidecar = Sidecar(digest, uids, facts)
     target = folder.child(METADATA_FILE_NAME)
-    if again or file_io.size(target) is None:
-        if not _publish(file_io, folder.child(SIDECAR_FILE_NAME), sidecar, again):
+    if file_io.size(target) is None:
+        if not file_io.publish_once(folder.child(SIDECAR_FILE_NAME), sidecar.to_bytes()):
             raise StorageError(
                 f"An unfinished snapshot is there: {folder}; choose another folder, or remove it "
                 f"if nobody is writing it.",
                 path=str(folder),
             )
-        if _publish(file_io, target, raw, again):
+        if file_io.publish_once(target, raw):
             return digest, len(raw)
     raise StorageError(
         f"A snapshot is already there: {folder}; choose another folder or remove it.",
         path=str(folder),
-    )
-
-
-def _publish(file_io: FileIO, location: Location, content: bytes, again: bool) -> bool:
-    return file_io.publish_once(location, content) or (
-        again and file_io.read_bytes(location) == content
     )

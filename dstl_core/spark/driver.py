@@ -196,6 +196,7 @@ class CheckpointDriver:
             self._store.claim(self._owner)
         else:
             self._store.check_claim()
+            self._store.settle()
 
     def _delete_output(self, checkpoint_id: int) -> None:
         try:

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
-from dstl_core.checkpoint.completed_store import CompletedCheckpointStore
-from dstl_core.checkpoint.metadata_file import publish_metadata_file
+from dstl_core.checkpoint.metadata_file import load_metadata_file, publish_metadata_file
 from dstl_core.errors import (
     CheckpointError,
     CommitUncertainError,
@@ -19,85 +17,21 @@ from dstl_core.errors import (
     FormatError,
     StorageError,
 )
-from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
 from dstl_core.model.handle import (
     ByteStreamStateHandle,
-    ChangelogStateBackendHandle,
-    ChangelogStateHandleStream,
     CheckpointedStateScope,
     FileStateHandle,
-    KeyGroupRangeOffsets,
-    KeyGroupsSavepointStateHandle,
     RelativeFileStateHandle,
     SegmentFileStateHandle,
-    StreamStateHandle,
 )
-from dstl_core.model.ids import OperatorID
-from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.storage.commit_log import CommitLog
-from dstl_core.storage.file_io import FileIO, open_file_io
-from dstl_core.storage.location import JobLayout, Location
-from tests.uncertain_file_io import FixedClock, UncertainFileIO, lose_the_answer
-
-RANGE = KeyGroupRange(0, 0)
-
-
-class Pipeline:
-    """A job folder with real files, and any number of owners."""
-
-    def __init__(self, path: Path) -> None:
-        self.layout = JobLayout.of(Location.parse(path / "base"), "ab" * 16)
-        self.files = UncertainFileIO(open_file_io(self.layout.root, fsync=False))
-
-    def store(
-        self, *, num_retained: int = 1, files: FileIO | None = None
-    ) -> CompletedCheckpointStore:
-        files = files or self.files
-        log = CommitLog(files, self.layout.commit_log, FixedClock())
-        return CompletedCheckpointStore(files, self.layout, log, num_retained=num_retained)
-
-    def owner(self, name: str = "owner", *, num_retained: int = 1) -> CompletedCheckpointStore:
-        store = self.store(num_retained=num_retained)
-        store.claim(name)
-        return store
-
-    def write(self, name: str, size: int = 4) -> FileStateHandle:
-        """A file below the job folder, and its absolute handle."""
-        location = self.layout.root.child(name)
-        self.files.write_new(location, bytes(size))
-        return FileStateHandle(str(location), size)
-
-    def there(self) -> set[str]:
-        """Names of all files below the job folder, but for the commit log."""
-        root = Path(self.layout.root.path)
-        names = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
-        return {name for name in names if not name.startswith("_dstl/")}
+from dstl_core.storage.commit_log import LogRecord
+from tests.uncertain_file_io import lose_the_answer
+from tests.unit.checkpoint.pipeline import Pipeline, metadata, named_by, subtask
 
 
 @pytest.fixture
 def pipeline(tmp_path: Path) -> Pipeline:
     return Pipeline(tmp_path)
-
-
-def subtask(*streams: StreamStateHandle) -> OperatorSubtaskState:
-    """A base in the first stream, segments in the others."""
-    base = KeyGroupsSavepointStateHandle(KeyGroupRangeOffsets(RANGE, (0,)), streams[0])
-    segments = tuple((stream, 0) for stream in streams[1:])
-    log = ChangelogStateHandleStream(segments, RANGE, 0, 0, "log")
-    handle = ChangelogStateBackendHandle((base,), (log,), RANGE, 0, 0, 0, "id")
-    return OperatorSubtaskState(0, managed_keyed_state=handle)
-
-
-def metadata(checkpoint_id: int, *streams: StreamStateHandle) -> CheckpointMetadata:
-    operator = OperatorState(OperatorID.for_uid("u"), 1, 1, (subtask(*streams),), uid="u")
-    return CheckpointMetadata(3, checkpoint_id, (operator,))
-
-
-def named_by(store: CompletedCheckpointStore, checkpoint: CompletedCheckpoint) -> list[Location]:
-    """The files of absolute handles in a checkpoint."""
-    [operator] = store.load(checkpoint).metadata.operators
-    streams = [stream for each in operator.subtasks for stream in each.streams()]
-    return [Location.parse(each.path) for each in streams if isinstance(each, FileStateHandle)]
 
 
 # ---------------------------------------------------------------------------------- commits
@@ -238,24 +172,53 @@ def test_a_commit_whose_outcome_is_unknown_deletes_nothing(pipeline: Pipeline) -
     assert store.next_checkpoint_id() == 2
 
 
-def test_a_commit_that_arrives_after_it_was_given_up_stands(pipeline: Pipeline) -> None:
+def late_record(pipeline: Pipeline) -> None:
+    """The record of checkpoint 1 arrives after all, from a network that was slow."""
+    metadata_file = load_metadata_file(pipeline.files, pipeline.layout.checkpoint(1))
+    facts = {"metadata_bytes": metadata_file.size, "n": 1}
+    payload = {"checkpoint_id": 1, "parent": None, "metadata_sha256": metadata_file.sha256}
+    record = LogRecord(2, "commit", "owner", 5, {**payload, "facts": facts})
+    pipeline.files.publish_once(pipeline.layout.commit_log.child("2.json"), record.to_bytes())
+
+
+@pytest.mark.parametrize("settled", ["by a retry", "by giving it up"])
+def test_a_commit_that_arrives_late_stands(pipeline: Pipeline, settled: str) -> None:
     store = pipeline.owner()
     base = pipeline.write("taskowned/base")
     lose_answers(pipeline, 2, arrived=False)
     with pytest.raises(CommitUncertainError):
         store.commit(metadata(1, base), {"n": 1})
-    pipeline.files.before_publish = pipeline.files.after_publish = None
-    ghost = pipeline.store()
-    ghost.refresh()
-    ghost._owner = "owner"
-    ghost.commit(metadata(1, base), {"n": 1})
-    # The driver gives up: what the state names must stay, because the commit stands.
-    store.discard((subtask(base),))
-    assert "taskowned/base" in pipeline.there()
-    store.check_claim()
-    assert [each.facts["n"] for each in store.completed] == [1]
-    assert store.commit(metadata(1, base), {"n": 1}) == store.latest
     assert store.next_checkpoint_id() == 2
+    pipeline.files.before_publish = pipeline.files.after_publish = None
+    late_record(pipeline)
+    # What the state names must stay, because the commit stands.
+    store.discard((subtask(base),))
+    if settled == "by a retry":
+        assert store.commit(metadata(1, base), {"n": 1}).facts["n"] == 1
+    else:
+        store.settle()
+    assert {"taskowned/base", "chk-1/_metadata"} <= pipeline.there()
+    assert [each.facts["n"] for each in store.completed] == [1]
+    assert store.next_checkpoint_id() == 2
+
+
+def test_a_commit_that_was_given_up_cannot_arrive_any_more(pipeline: Pipeline) -> None:
+    store = pipeline.owner()
+    base = pipeline.write("taskowned/base")
+    lose_answers(pipeline, 2, arrived=False)
+    with pytest.raises(CommitUncertainError):
+        store.commit(metadata(1, base), {"n": 1})
+    with pytest.raises(StorageError):
+        store.settle()
+    pipeline.files.before_publish = pipeline.files.after_publish = None
+    metadata_file = load_metadata_file(pipeline.files, pipeline.layout.checkpoint(1))
+    store.settle()
+    assert pipeline.there() == {"taskowned/base"}
+    publish_metadata_file(pipeline.files, metadata_file.folder, metadata_file.metadata, {})
+    late_record(pipeline)
+    store.refresh()
+    assert store.completed == []
+    assert store.commit(metadata(2, base), {}).parent is None
 
 
 @pytest.mark.parametrize(

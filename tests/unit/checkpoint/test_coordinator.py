@@ -156,14 +156,13 @@ def aborted(
     message: str = "",
     latest: int | None = None,
     token: str | None = "me",
-    savepoint: bool = False,
 ) -> list[Action]:
     where = location(checkpoint_id)
     return [
         FailRequest(token, reason, message, checkpoint_id),
         NotifyCheckpointAborted(checkpoint_id, latest, reason, message, TASKS),
         RecordAbort(checkpoint_id),
-        DiscardState(checkpoint_id, states, where, savepoint),
+        DiscardState(checkpoint_id, states, where),
     ]
 
 
@@ -319,7 +318,7 @@ def test_an_acknowledgement_of_a_stranger_is_discarded(event: AcknowledgeCheckpo
     assert event.state is not None
     assert job.step(event) == [
         Acknowledged(7, event.attempt_id, Result.UNKNOWN),
-        DiscardState(7, tuple(event.state.values()), location(7), counts=False),
+        DiscardState(7, tuple(event.state.values()), location(7), folder_goes=False, counts=False),
     ]
     [commit] = job.acknowledge(7)
     assert isinstance(commit, CommitCheckpoint)
@@ -331,7 +330,7 @@ def test_an_acknowledgement_of_an_unknown_checkpoint_is_discarded(checkpoint_id:
     job = triggered()
     assert job.step(ack(checkpoint_id, A0)) == [
         Acknowledged(checkpoint_id, A0, Result.UNKNOWN),
-        DiscardState(checkpoint_id, (state(0),), None, counts=False),
+        DiscardState(checkpoint_id, (state(0),), None, folder_goes=False, counts=False),
     ]
     assert not job.coordinator.was_associated(checkpoint_id)
 
@@ -560,11 +559,9 @@ def test_the_folder_of_a_savepoint_that_failed_goes() -> None:
     job = Job()
     job.trigger("savepoint", SAVEPOINT)
     decline = DeclineCheckpoint(7, Reason.CHECKPOINT_DECLINED)
-    assert job.step(decline) == aborted(
-        7, Reason.CHECKPOINT_DECLINED, token="savepoint", savepoint=True
-    )
+    assert job.step(decline) == aborted(7, Reason.CHECKPOINT_DECLINED, token="savepoint")
     [_, discard] = job.step(ack(7, A0))
-    assert discard == DiscardState(7, (state(0),), location(7), savepoint=True, counts=False)
+    assert discard == DiscardState(7, (state(0),), location(7), counts=False)
 
 
 def test_a_stranger_does_not_cost_a_savepoint_its_folder() -> None:
@@ -572,7 +569,7 @@ def test_a_stranger_does_not_cost_a_savepoint_its_folder() -> None:
     job.trigger("savepoint", SAVEPOINT)
     stranger = AcknowledgeCheckpoint(7, "nobody", {FIRST: state(0)})
     [_, discard] = job.step(stranger)
-    assert discard == DiscardState(7, (state(0),), location(7), savepoint=False, counts=False)
+    assert discard == DiscardState(7, (state(0),), location(7), folder_goes=False, counts=False)
 
 
 def test_the_first_checkpoint_after_a_snapshot_of_others_is_full() -> None:
