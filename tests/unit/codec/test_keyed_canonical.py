@@ -53,6 +53,7 @@ HEADER = b"".join(
 )
 SECTION = bytes.fromhex("0000 00000004 d1026100 00000008 0000000000000064 ffff")
 STREAM = HEADER + SECTION
+OFFSETS = i64(*(369 if key_group == 81 else 0 for key_group in range(128)))
 MINIMAL_SAVEPOINT = b"".join(
     [
         i32(0x4960672D, 3),
@@ -63,7 +64,7 @@ MINIMAL_SAVEPOINT = b"".join(
         b"\0",
         i32(1, 0, 0, 0),
         b"\7" + i32(0, 128),
-        i64(*(369 if key_group == 81 else 0 for key_group in range(128))),
+        OFFSETS,
         b"\1" + utf("h0") + i32(393) + STREAM,
         b"\0",
         i32(0, 0),
