@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from dstl_core.changelog.registry import TaskChangelogRegistry
-from dstl_core.changelog.upload import StateChangeFsUploader, UploadTask
-from dstl_core.changelog.writer import FsStateChangelogWriter, Mailbox, PersistFuture
+from dstl_core.changelog.discarder import FileDiscarder
+from dstl_core.changelog.inbox import Mailbox
+from dstl_core.changelog.registry import LocalChangelogRegistry, TaskChangelogRegistry
+from dstl_core.changelog.upload import (
+    DuplicatingStateChangeFsUploader,
+    StateChangeFsUploader,
+    StateChangeUploadScheduler,
+    UploadTask,
+)
+from dstl_core.changelog.writer import FsPersistFuture, FsStateChangelogWriter
 from dstl_core.codec.change_format import read_change_set, segment_body
 from dstl_core.model.handle import ChangelogStateHandleStream, FileStateHandle
 from dstl_core.model.key_group import KeyGroupRange
@@ -14,9 +21,10 @@ from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
 
 KEY_GROUPS = KeyGroupRange(0, 5)
+LOCAL_FOLDER = Location.parse("memory://local/taskowned")
 
 
-class ManualScheduler:
+class ManualUploads(StateChangeUploadScheduler):
     """Keeps tasks until it is told to upload them into one file, or to fail them."""
 
     def __init__(self, uploader: StateChangeFsUploader) -> None:
@@ -53,15 +61,25 @@ class ManualScheduler:
 
 
 class Changelog:
-    """Writers over one manual scheduler and one registry, on an in-memory file system."""
+    """Writers over one manual scheduler and one registry, on an in-memory file system.
 
-    def __init__(self, *, threshold: int = 1000) -> None:
+    Args:
+        local: Whether copies are kept, under ``memory://local``.
+    """
+
+    def __init__(self, *, threshold: int = 1000, local: bool = False) -> None:
         self.folder = Location.parse("memory://job/dstl")
         self.files = open_file_io(self.folder)
-        self.registry = TaskChangelogRegistry(self.files)
-        self.scheduler = ManualScheduler(
-            StateChangeFsUploader(self.files, self.folder, self.registry)
-        )
+        discarder = FileDiscarder(self.files.delete)
+        self.registry = TaskChangelogRegistry(discarder)
+        self.local_registry = LocalChangelogRegistry.NO_OP
+        uploader = StateChangeFsUploader(self.files, self.folder, self.registry)
+        if local:
+            self.local_registry = LocalChangelogRegistry(discarder)
+            uploader = DuplicatingStateChangeFsUploader(
+                self.files, self.folder, self.registry, self.files, LOCAL_FOLDER
+            )
+        self.scheduler = ManualUploads(uploader)
         self._threshold = threshold
         self._logs = 0
 
@@ -74,6 +92,7 @@ class Changelog:
             self.registry,
             preemptive_persist_threshold=self._threshold,
             mailbox=mailbox,
+            local_registry=self.local_registry,
         )
 
     def file_names(self) -> set[str]:
@@ -89,7 +108,7 @@ class Changelog:
         return changes
 
 
-def handle_of(future: PersistFuture) -> ChangelogStateHandleStream:
+def handle_of(future: FsPersistFuture) -> ChangelogStateHandleStream:
     """The handle of a persist that is done."""
     assert future.done()
     return future.result(0).job_manager_owned_snapshot
