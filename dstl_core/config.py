@@ -319,8 +319,8 @@ ChangelogOptions.deprecated_keys = {
 
 
 class CheckpointConfig(Options):
-    """Options of checkpointing, recovery and the state backend. Times are milliseconds, sizes bytes;
-    both may be given as Flink's text. Keys of older releases are accepted and warn.
+    """Options of checkpointing, recovery and the state backend. Times are milliseconds, sizes are
+    bytes; both may be given as Flink's text. Keys of older releases are accepted and warn.
 
     Source: ``CheckpointingOptions``, ``StateRecoveryOptions`` and ``StateBackendOptions`` of Flink
     2.2.1.
