@@ -6,20 +6,23 @@ are made once, when the set is closed.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from itertools import chain
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from dstl_core.codec.change_format import write_groups
-from dstl_core.codec.columnar.change_sets import ChangeColumns, encode_change_set
 from dstl_core.codec.data_io import DataOutput
 from dstl_core.errors import ConfigError
 from dstl_core.model.change import META_KEY_GROUP
 from dstl_core.model.key_group import KeyGroupRange
 
-_KERNEL_FROM_CHANGES = 200
-"""Sets below this are encoded in Python, where starting the kernels costs more."""
+if TYPE_CHECKING:
+    from dstl_core.codec.columnar.change_sets import ChangeColumns
+
+_COLUMNS = "dstl_core.changelog.columns"
+# Sets below this are encoded in Python: the kernels cost more to call, and a second to load.
+_KERNELS_FROM_CHANGES = 200
+_LOAD_KERNELS_FROM_CHANGES = 10_000
 
 _FILLS_A_MAP = frozenset(12 * 2**power + 1 for power in range(13))
 _NO_GROUP = -2
@@ -105,34 +108,21 @@ class ChangeBuffer:
 
     def encode(self, key_group_range: KeyGroupRange) -> memoryview:
         """The bytes of the set."""
-        parts = [*self._parts, self._groups] if self._groups else self._parts
-        if not self._parts and self._count() < _KERNEL_FROM_CHANGES:
+        few = _KERNELS_FROM_CHANGES if _COLUMNS in sys.modules else _LOAD_KERNELS_FROM_CHANGES
+        if not self._parts and self._count() < few:
             out = DataOutput()
             write_groups(out, self._groups, last_is_new=self._last_opened() != _NO_GROUP)
             return memoryview(out.to_bytes())
-        columns = [_columns(part) if isinstance(part, dict) else part for part in parts]
+        from dstl_core.changelog import columns
+
+        parts = [*self._parts, self._groups] if self._groups else self._parts
         last_opened = self._last_opened() if self._groups else None
-        return encode_change_set(columns, key_group_range, last_opened=last_opened)
+        return columns.encode(parts, key_group_range, last_opened)
 
     def _last_opened(self) -> int:
         """The group that the last append opened, where it can matter."""
         key_group, count = self._opened
         return key_group if count == self._count() else _NO_GROUP
-
-
-def _columns(groups: Groups) -> ChangeColumns:
-    """The lists as columns. Group after group: only first sights and the order inside a group
-    decide the bytes of a set.
-    """
-    lists = groups.values()
-    counts = np.fromiter(map(len, lists), np.int64, len(groups))
-    total = int(counts.sum())
-    offsets = np.zeros(total + 1, np.int64)
-    np.cumsum(np.fromiter(map(len, chain.from_iterable(lists)), np.int64, total), out=offsets[1:])
-    data = np.frombuffer(b"".join(chain.from_iterable(lists)), np.uint8)
-    return ChangeColumns(
-        np.repeat(np.fromiter(groups, np.int32, len(groups)), counts), offsets, data
-    )
 
 
 def check_payload(value: object) -> bytes:

@@ -6,20 +6,22 @@ Source: ``StateChangelogStorage``, ``StateChangelogStorageView``, ``StateChangel
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from dstl_core.changelog.inbox import Mailbox
 from dstl_core.changelog.local_recovery import LOCAL_RECOVERY_DISABLED, LocalRecoveryConfig
 from dstl_core.changelog.persist import PersistFuture
 from dstl_core.changelog.reader import StateChangelogHandleReader
 from dstl_core.changelog.upload.throttle import AvailabilityProvider
-from dstl_core.codec.columnar.change_columns import KeyGroupColumn, ValueColumn
 from dstl_core.config import ChangelogOptions
 from dstl_core.metrics import MetricGroup
 from dstl_core.model.handle import ChangelogStateHandleStream, InMemoryChangelogStateHandle
 from dstl_core.model.ids import JobID
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.model.sequence import SequenceNumber
+
+if TYPE_CHECKING:
+    from dstl_core.changelog.columns import KeyGroupColumn, ValueColumn
 
 
 class StateChangelogWriter(Protocol):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from itertools import pairwise
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from dstl_core.changelog.change_buffer import check_payload
@@ -14,11 +15,6 @@ from dstl_core.changelog.inbox import Mailbox
 from dstl_core.changelog.persist import PersistFuture, SnapshotResult
 from dstl_core.changelog.reader import StateChangelogHandleReader
 from dstl_core.changelog.upload.throttle import ALWAYS_AVAILABLE, AvailabilityProvider
-from dstl_core.codec.columnar.change_columns import (
-    KeyGroupColumn,
-    ValueColumn,
-    change_columns,
-)
 from dstl_core.errors import (
     ChangelogError,
     ChangesTruncatedError,
@@ -29,6 +25,9 @@ from dstl_core.model.change import META_KEY_GROUP
 from dstl_core.model.handle import InMemoryChangelogStateHandle, StreamStateHandle
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.model.sequence import SequenceNumber
+
+if TYPE_CHECKING:
+    from dstl_core.changelog.columns import KeyGroupColumn, ValueColumn
 
 InMemoryPersistFuture = PersistFuture[InMemoryChangelogStateHandle]
 
@@ -72,6 +71,8 @@ class InMemoryStateChangelogWriter:
 
     def append_batch(self, key_groups: KeyGroupColumn, values: ValueColumn) -> None:
         """Adds the changes of two columns in order."""
+        from dstl_core.changelog.columns import change_columns
+
         self._check_usable("append to")
         for part in change_columns(key_groups, values, self._key_group_range):
             data = part.data.tobytes()

@@ -8,17 +8,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pyarrow as pa
-
-from dstl_core.codec.change_format import segment_body
-from dstl_core.codec.columnar.change_sets import (
-    CHANGE_SCHEMA,
-    ChangeBatches,
-    check_change_set,
-)
+from dstl_core.codec.change_format import read_change_set, segment_body
 from dstl_core.errors import FormatError, StorageError, error_context
 from dstl_core.model.change import META_KEY_GROUP, StateChange
 from dstl_core.model.handle import (
@@ -29,11 +21,16 @@ from dstl_core.model.handle import (
     StreamStateHandle,
 )
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 _LOG = logging.getLogger(__name__)
 
 BATCH_ROWS = 65_536
 BATCH_BYTES = 8 << 20
 _ITERATOR_ROWS = 4_096
+_SMALL_BYTES = 256 << 10
+"""Up to this much payload, decoding in Python is faster than loading the kernels."""
 
 Segment = bytes | memoryview
 """A whole segment file, flag byte included."""
@@ -63,11 +60,33 @@ class StateChangelogHandleReader:
             StorageError: A segment is not there.
             FormatError: A segment is damaged; names the file and the position in its body.
         """
+        if isinstance(handle, InMemoryChangelogStateHandle) or _is_small(handle):
+            yield from self._changes_one_by_one(handle, local)
+            return
         for batch in self.read_batches(handle, local=local, batch_rows=_ITERATOR_ROWS):
             key_groups: list[Any] = batch.column("key_group").to_pylist()
             values: list[Any] = batch.column("value").to_pylist()
             for key_group, value in zip(key_groups, values, strict=True):
                 yield StateChange(key_group, value)
+
+    def _changes_one_by_one(
+        self, handle: ChangelogStateHandle, local: ChangelogStateHandleStream | None
+    ) -> Iterator[StateChange]:
+        changes: Iterator[StateChange]
+        if isinstance(handle, InMemoryChangelogStateHandle):
+            changes = (StateChange(key_group, change) for key_group, change in handle.changes)
+        else:
+            changes = self._decoded_sets(handle, local)
+        for each in changes:
+            if each.key_group == META_KEY_GROUP or handle.key_group_range.contains(each.key_group):
+                yield each
+
+    def _decoded_sets(
+        self, handle: ChangelogStateHandleStream, local: ChangelogStateHandleStream | None
+    ) -> Iterator[StateChange]:
+        for _, body, offset, location in self._sets(handle, local):
+            with error_context(location=location):
+                yield from read_change_set(body, offset)
 
     def read_batches(
         self,
@@ -82,14 +101,14 @@ class StateChangelogHandleReader:
         A batch has at most ``batch_rows`` rows and ``batch_bytes`` bytes of values, or one larger
         value. Raises as ``get_changes`` does.
         """
+        from dstl_core.changelog import columns
+
         if isinstance(handle, InMemoryChangelogStateHandle):
-            yield from _memory_batches(handle, batch_rows)
-            return
-        batches = ChangeBatches(handle.key_group_range, batch_rows, batch_bytes)
-        for index, body, offset, location in self._sets(handle, local):
-            with error_context(location=location):
-                yield from batches.add_set(np.frombuffer(body, np.uint8), offset, index)
-        yield from batches.flush()
+            yield from columns.read_inlined(handle, batch_rows)
+        else:
+            yield from columns.read_sets(
+                self._sets(handle, local), handle.key_group_range, batch_rows, batch_bytes
+            )
 
     def open_segment(self, handle: StreamStateHandle) -> AbstractContextManager[Segment]:
         """A segment for as long as it is needed."""
@@ -157,31 +176,20 @@ class _OpenSegment:
 
 def _body_of_copy(segment: _OpenSegment, copy: StreamStateHandle, offset: int) -> memoryview | None:
     """The body of a local copy whose set is sound; None if the remote file has to do."""
+    from dstl_core.changelog import columns
+
     try:
         body = segment.body(copy)
-        check_change_set(np.frombuffer(body, np.uint8), offset)
+        columns.check_set(body, offset)
     except (StorageError, FormatError) as error:
         _LOG.warning("a local segment is passed over: path=%s error=%s", _location(copy), error)
         return None
     return body
 
 
+def _is_small(handle: ChangelogStateHandleStream) -> bool:
+    return handle.state_size <= _SMALL_BYTES
+
+
 def _location(stream: StreamStateHandle) -> str | None:
     return stream.path if isinstance(stream, FileStateHandle) else None
-
-
-def _memory_batches(
-    handle: InMemoryChangelogStateHandle, batch_rows: int
-) -> Iterator[pa.RecordBatch]:
-    wanted = [
-        (key_group, handle.from_sequence_number + index, change)
-        for index, (key_group, change) in enumerate(handle.changes)
-        if key_group == META_KEY_GROUP or handle.key_group_range.contains(key_group)
-    ]
-    for start in range(0, len(wanted), batch_rows):
-        columns = zip(*wanted[start : start + batch_rows], strict=True)
-        arrays = [
-            pa.array(column, field.type)
-            for column, field in zip(columns, CHANGE_SCHEMA, strict=True)
-        ]
-        yield pa.RecordBatch.from_arrays(arrays, schema=CHANGE_SCHEMA)

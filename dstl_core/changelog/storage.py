@@ -139,6 +139,11 @@ class FsStateChangelogStorage:
         return self._scheduler.get_availability_provider()
 
     @property
+    def bytes_in_flight(self) -> int:
+        """What counts against ``upload.max-in-flight`` now; 0 with direct uploads."""
+        return self._scheduler.bytes_in_flight
+
+    @property
     def orphans(self) -> tuple[str, ...]:
         """Files of this storage that nobody needs and that could not be deleted; gc finds them."""
         return self.registry.orphans

@@ -11,9 +11,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from uuid import UUID
-
-import numpy as np
 
 from dstl_core.changelog.change_buffer import ChangeBuffer, check_payload
 from dstl_core.changelog.change_set import StateChangeSet
@@ -23,12 +22,6 @@ from dstl_core.changelog.persist import PersistFuture
 from dstl_core.changelog.registry import LocalChangelogRegistry, TaskChangelogRegistry
 from dstl_core.changelog.upload.scheduler import StateChangeUploadScheduler
 from dstl_core.changelog.upload.task import UploadTask
-from dstl_core.codec.columnar.change_columns import (
-    KeyGroupColumn,
-    ValueColumn,
-    change_columns,
-)
-from dstl_core.codec.columnar.change_sets import ChangeColumns
 from dstl_core.errors import (
     BackpressureTimeoutError,
     ChangelogError,
@@ -41,6 +34,10 @@ from dstl_core.model.handle import ChangelogStateHandleStream
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.model.sequence import SequenceNumber
 from dstl_core.scheduling import Scheduler, ThreadScheduler
+
+if TYPE_CHECKING:
+    from dstl_core.changelog.columns import KeyGroupColumn, ValueColumn
+    from dstl_core.codec.columnar.change_sets import ChangeColumns
 
 _LOG = logging.getLogger(__name__)
 
@@ -167,6 +164,8 @@ class FsStateChangelogWriter:
                 the batch were appended, the rest was not.
             WriterClosedError: The writer is closed.
         """
+        from dstl_core.changelog.columns import change_columns
+
         self._check_usable("append to")
         appended = 0
         for columns in change_columns(key_groups, values, self._key_group_range):
@@ -175,12 +174,9 @@ class FsStateChangelogWriter:
         self._drain_if_due()
 
     def _append_columns(self, columns: ChangeColumns, before: int) -> None:
-        offsets = columns.offsets
         start, end = 0, len(columns)
         while start < end:
-            # The first change with which the active size reaches the threshold.
-            target = int(offsets[start]) + self._threshold - self._active_size
-            stop = start + int(np.searchsorted(offsets[start + 1 :], target)) + 1
+            stop = columns.stop_at(start, self._threshold - self._active_size)
             if stop > end:
                 # The rest stays in memory: it must not keep the whole batch alive with it.
                 rest = columns.slice(start, end).compact()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import cast
 
 from dstl_core.codec.data_io import DataInput, DataOutput
 from dstl_core.codec.snappy_frames import decompress_all_frames
@@ -118,7 +119,8 @@ def read_change_set(body: bytes | memoryview, offset: int) -> Iterator[StateChan
             expected=f"< {len(body)}",
             got=offset,
         )
-    data = DataInput(bytes(body), offset)
+    # An input slices and unpacks, which works on a view as well: a large segment is not copied.
+    data = DataInput(cast(bytes, body), offset)
     for _ in range(data.read_count("groups", 8)):
         count_at = data.position
         count = data.read_i32("changes")
@@ -135,4 +137,5 @@ def read_change_set(body: bytes | memoryview, offset: int) -> Iterator[StateChan
                 got=count,
             )
         for _ in range(count):
-            yield StateChange(key_group, data.read_bytes(data.read_length("change length")))
+            change = data.read_bytes(data.read_length("change length"))
+            yield StateChange(key_group, bytes(change))

@@ -66,6 +66,11 @@ class StateChangeUploadScheduler(ABC):
     def get_availability_provider(self) -> AvailabilityProvider:
         return ALWAYS_AVAILABLE
 
+    @property
+    def bytes_in_flight(self) -> int:
+        """What counts against a limit now; 0 if there is none."""
+        return 0
+
     def open_account(self) -> InFlightAccount:
         """An account for the failed bytes that one writer keeps."""
         return InFlightAccount()

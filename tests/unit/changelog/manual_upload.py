@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from dstl_core.changelog.discarder import FileDiscarder
 from dstl_core.changelog.inbox import Mailbox
@@ -21,7 +21,6 @@ from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
 
 KEY_GROUPS = KeyGroupRange(0, 5)
-LOCAL_FOLDER = Location.parse("memory://local/taskowned")
 
 
 class ManualUploads(StateChangeUploadScheduler):
@@ -61,14 +60,15 @@ class ManualUploads(StateChangeUploadScheduler):
 
 
 class Changelog:
-    """Writers over one manual scheduler and one registry, on an in-memory file system.
+    """Writers over one manual scheduler and one registry, in an in-memory folder of its own.
 
     Args:
-        local: Whether copies are kept, under ``memory://local``.
+        local: Whether copies are kept, below ``local``.
     """
 
     def __init__(self, *, threshold: int = 1000, local: bool = False) -> None:
-        self.folder = Location.parse("memory://job/dstl")
+        self.folder = Location.parse(f"memory://{uuid4().hex}/dstl")
+        self.local = self.folder.parent.child("local")
         self.files = open_file_io(self.folder)
         discarder = FileDiscarder(self.files.delete)
         self.registry = TaskChangelogRegistry(discarder)
@@ -77,7 +77,7 @@ class Changelog:
         if local:
             self.local_registry = LocalChangelogRegistry(discarder)
             uploader = DuplicatingStateChangeFsUploader(
-                self.files, self.folder, self.registry, self.files, LOCAL_FOLDER
+                self.files, self.folder, self.registry, self.files, self.local
             )
         self.scheduler = ManualUploads(uploader)
         self._threshold = threshold
@@ -97,6 +97,10 @@ class Changelog:
 
     def file_names(self) -> set[str]:
         return {str(status.location) for status in self.files.list_folder(self.folder)}
+
+    def remove(self) -> None:
+        """Frees the memory."""
+        self.files.delete_folder(self.folder.parent)
 
     def read(self, handle: ChangelogStateHandleStream) -> list[tuple[int, bytes]]:
         """The changes behind a handle; fails if one of its files is gone."""

@@ -12,7 +12,7 @@ from dstl_core.changelog.writer import FsStateChangelogWriter
 from dstl_core.model.handle import ChangelogStateHandleStream, FileStateHandle, StreamStateHandle
 from dstl_core.model.sequence import SequenceNumber
 from dstl_core.storage.location import Location
-from tests.unit.changelog.manual_upload import LOCAL_FOLDER, Changelog, files_of
+from tests.unit.changelog.manual_upload import Changelog, files_of
 
 pytestmark = pytest.mark.usefixtures("memory_files")
 
@@ -47,7 +47,7 @@ class Local:
 
     def there(self) -> set[str]:
         """The local files that exist."""
-        return {str(status.location) for status in self.log.files.list_folder(LOCAL_FOLDER)}
+        return {str(status.location) for status in self.log.files.list_folder(self.log.local)}
 
 
 def test_local_file_discard() -> None:
@@ -214,6 +214,6 @@ def test_reading_falls_back_to_the_remote_file(
     reader = Reader(f.log)
     with caplog.at_level(logging.WARNING):
         assert values(reader, result) == [b"one", b"two", b"three"]
-    remotes = [path for path in reader.read if path.startswith("memory://job")]
+    remotes = [path for path in reader.read if Location.parse(path).parent == f.log.folder]
     assert remotes == [result.job_manager_owned_snapshot.handles_and_offsets[1][0].path]  # type: ignore[union-attr]
     assert "a local segment is passed over" in caplog.text

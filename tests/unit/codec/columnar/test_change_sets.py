@@ -10,15 +10,14 @@ import pyarrow as pa
 import pytest
 
 from dstl_core.codec.change_format import read_change_set, write_change_set
-from dstl_core.codec.columnar import change_sets
-from dstl_core.codec.columnar.change_columns import change_columns
-from dstl_core.codec.columnar.change_sets import (
+from dstl_core.codec.columnar import change_batches, change_sets
+from dstl_core.codec.columnar.change_batches import (
     CHANGE_SCHEMA,
     ChangeBatches,
-    ChangeColumns,
     check_change_set,
-    encode_change_set,
 )
+from dstl_core.codec.columnar.change_columns import change_columns
+from dstl_core.codec.columnar.change_sets import ChangeColumns, encode_change_set
 from dstl_core.codec.columnar.pointers import CHECKED, checked_build
 from dstl_core.codec.data_io import DataOutput
 from dstl_core.errors import FormatError, InvariantViolation
@@ -27,20 +26,30 @@ from dstl_core.model.key_group import KeyGroupRange
 from tests.unit.codec.java_bytes import i32
 
 ALL = KeyGroupRange(0, 32767)
-KERNELS = ("_count", "_bucket", "_fill_buckets", "_java_capacity", "_java_order")
-KERNELS += ("_write_headers", "_scatter", "_open_set", "_read_changes")
+KERNELS = {
+    change_sets: (
+        "_count",
+        "_bucket",
+        "_fill_buckets",
+        "_java_capacity",
+        "_java_order",
+        "_write_headers",
+        "_scatter",
+    ),
+    change_batches: ("_open_set", "_open_group", "_read_group", "_read_changes"),
+}
 
 
 @pytest.fixture(params=["compiled", "checked"])
 def build(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The kernels as they ship, and the same as Python with every load and store checked."""
     if request.param == "checked":
-        for name in KERNELS:
-            monkeypatch.setattr(change_sets, name, checked_build(getattr(change_sets, name)))
-        # Kernels that call kernels have to find the checked ones too.
-        for name in KERNELS:
-            function = getattr(change_sets, name)
-            function.__globals__.update({each: getattr(change_sets, each) for each in KERNELS})
+        for module, names in KERNELS.items():
+            checked = {name: checked_build(getattr(module, name)) for name in names}
+            for name, function in checked.items():
+                # Kernels that call kernels have to find the checked ones too.
+                function.__globals__.update(checked)
+                monkeypatch.setattr(module, name, function)
     return str(request.param)
 
 
