@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from dstl_core.errors import UserFunctionError
-from dstl_core.state.backend import HashMapKeyedStateBackend, ListState, ValueState
+from dstl_core.state.backend import HashMapKeyedStateBackend
 from dstl_core.state.descriptor import ListStateDescriptor, ValueStateDescriptor
+from dstl_core.state.keyed_access import ListState, ValueState
 
 Row = Mapping[str, Any]
 
