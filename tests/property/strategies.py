@@ -13,12 +13,8 @@ from dstl_core.codec.serializers import (
     Types,
     VoidNamespaceSerializer,
 )
-from dstl_core.codec.serializers.runtime import (
-    Timer,
-    TimeWindow,
-    TimeWindowSerializer,
-    TtlValue,
-)
+from dstl_core.codec.serializers.runtime import Timer, TtlValue
+from dstl_core.codec.serializers.windows import TimeWindow, TimeWindowSerializer
 
 LONGS = st.integers(-(2**63), 2**63 - 1)
 # Surrogates too: a lone one is a legal Java string. Two that happen to be a pair become one
