@@ -183,6 +183,24 @@ class ChangelogOptions(Options):
         alias="state.changelog.periodic-materialize.interval",
         description="Pause between materializations.",
     )
+    materialize_log_size: MemorySize = pydantic.Field(
+        default=0,
+        alias="dstl.materialize.log-size",
+        description="Bytes of log on top of a base that ask for a new one; 0: any number.",
+    )
+    materialize_log_ratio: float = pydantic.Field(
+        default=0.0,
+        ge=0,
+        alias="dstl.materialize.log-ratio",
+        description="Size of the log against the base that asks for a new one; 0: any. A log below "
+        "the preemptive-persist-threshold never does.",
+    )
+    compaction_min_segments: int = pydantic.Field(
+        default=64,
+        ge=0,
+        alias="dstl.compaction.min-segments",
+        description="Segments of earlier runs that are written together; 0: never.",
+    )
     max_failures_allowed: int = pydantic.Field(
         default=3,
         ge=0,
@@ -414,6 +432,24 @@ class CheckpointConfig(Options):
         default="hashmap",
         alias="state.backend.type",
         description="Identifier of the state backend.",
+    )
+
+    rocksdb_local_dir: str | None = pydantic.Field(
+        default=None,
+        alias="state.backend.rocksdb.localdir",
+        description="Folder of the databases of the backend rocksdb; None: the temporary folder.",
+    )
+    rocksdb_cache_size: MemorySize = pydantic.Field(
+        default=128 * _MEGABYTE,
+        ge=_MEGABYTE,
+        alias="state.backend.rocksdb.block.cache-size",
+        description="Blocks in memory, for each subtask.",
+    )
+    rocksdb_write_buffer_size: MemorySize = pydantic.Field(
+        default=64 * _MEGABYTE,
+        ge=_MEGABYTE,
+        alias="state.backend.rocksdb.writebuffer.size",
+        description="A memtable, of which there are up to three for each subtask.",
     )
 
     deprecated_keys: ClassVar[Mapping[str, str]] = {

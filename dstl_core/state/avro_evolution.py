@@ -146,7 +146,7 @@ def _adapt(
         branch = _branch(old, writer, new, reader, set())
         return AvroBranch(reader.index(branch), _adapt(old, writer, new, branch, value))
     match _kind(writer), _kind(reader):
-        case ("record" | "error"), _:
+        case (("record" | "error"), _):
             return _adapt_record(old, writer, new, reader, value)
         case "array", _:
             return [_adapt(old, writer["items"], new, reader["items"], each) for each in value]

@@ -66,7 +66,7 @@ class RocksDBStore:
         options.set_level_compaction_dynamic_level_bytes(True)
         self.db = Rdict(str(self._folder), options)
         unlogged = WriteOptions()
-        unlogged.disable_wal = True
+        unlogged.disable_wal = True  # type: ignore[method-assign,assignment]  # a property
         self.db.set_write_options(unlogged)
         self._tables = 0
         self._closed = False
