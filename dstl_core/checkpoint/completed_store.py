@@ -133,6 +133,10 @@ class CompletedCheckpointStore:
     def check_claim(self) -> None:
         """Raises FencedError if another owner has claimed the pipeline since."""
         self._log.refresh()
+        self.check_known_claim()
+
+    def check_known_claim(self) -> None:
+        """As ``check_claim``, by what this process knows already."""
         if self._owner is not None:
             self._log.check_claim(self._owner)
 

@@ -187,6 +187,8 @@ class CheckpointCoordinator:
                     raise InvariantViolation("more checkpoints were cleaned than had to be")
                 self._cleaning -= 1
             case TasksChanged(plan):
+                # What the old tasks reported belongs to a past that the new ones do not share.
+                self._abort_pending(CheckpointFailureReason.JOB_FAILOVER_REGION)
                 self._plan = plan
             case BacklogChanged(operator_id, is_processing):
                 self._periodic.backlog_changed(operator_id, is_processing, self._now_ms)
@@ -230,7 +232,7 @@ class CheckpointCoordinator:
     def _abort_all(self, reason: CheckpointFailureReason) -> None:
         for request in self._decider.abort_all():
             self._actions.append(FailRequest(request.token, reason))
-        self._abort_pending(lambda pending: True, reason)
+        self._abort_pending(reason)
 
     # ------------------------------------------------------------------------------- trigger
 
@@ -414,8 +416,8 @@ class CheckpointCoordinator:
         if not properties.is_savepoint or properties.is_synchronous:
             # An intermediate savepoint decides nothing: side effects wait for a checkpoint.
             self._abort_pending(
-                lambda each: each.checkpoint_id < pending.checkpoint_id and each.can_be_subsumed,
                 CheckpointFailureReason.CHECKPOINT_SUBSUMED,
+                lambda each: each.checkpoint_id < pending.checkpoint_id and each.can_be_subsumed,
             )
             self._actions.append(
                 NotifyCheckpointComplete(pending.checkpoint_id, pending.timestamp, tasks)
@@ -447,15 +449,15 @@ class CheckpointCoordinator:
 
     def _task_failed(self, event: TaskFailed) -> None:
         self._abort_pending(
-            lambda pending: not pending.is_acknowledged_by(event.attempt_id),
             CheckpointFailureReason.TASK_FAILURE,
+            lambda pending: not pending.is_acknowledged_by(event.attempt_id),
             event.message,
         )
 
     def _abort_pending(
         self,
-        which: Callable[[PendingCheckpoint], bool],
         reason: CheckpointFailureReason,
+        which: Callable[[PendingCheckpoint], bool] = lambda pending: True,
         message: str = "",
     ) -> None:
         for pending in list(self._pending.values()):
