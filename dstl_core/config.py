@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 import warnings
-from typing import Annotated, Any, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Self
 
 import pydantic
 
@@ -114,6 +115,8 @@ class Options(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(
         frozen=True, extra="forbid", populate_by_name=True, validate_default=True
     )
+    deprecated_keys: ClassVar[Mapping[str, str]] = {}
+    """Keys of older releases, and what they are called now. They are accepted and warn."""
 
     @classmethod
     def of(cls, **values: Any) -> Self:
@@ -131,6 +134,23 @@ class Options(pydantic.BaseModel):
                 for problem in error.errors(include_url=False, include_input=False)
             )
             raise ConfigError(f"An option is wrong: {problems}.") from error
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _accept_deprecated_keys(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        accepted = dict(values)
+        for deprecated, key in cls.deprecated_keys.items():
+            if deprecated in accepted:
+                warnings.warn(
+                    f"The option {deprecated} is deprecated; use {key}.",
+                    DeprecationWarning,
+                    stacklevel=4,
+                )
+                accepted.setdefault(key, accepted.pop(deprecated))
+                accepted.pop(deprecated, None)
+        return accepted
 
 
 _DSTL = "state.changelog.dstl.dfs."
@@ -162,6 +182,24 @@ class ChangelogOptions(Options):
         default=600_000,
         alias="state.changelog.periodic-materialize.interval",
         description="Pause between materializations.",
+    )
+    materialize_log_size: MemorySize = pydantic.Field(
+        default=0,
+        alias="dstl.materialize.log-size",
+        description="Bytes of log on top of a base that ask for a new one; 0: any number.",
+    )
+    materialize_log_ratio: float = pydantic.Field(
+        default=0.0,
+        ge=0,
+        alias="dstl.materialize.log-ratio",
+        description="Size of the log against the base that asks for a new one; 0: any. A log below "
+        "the preemptive-persist-threshold never does.",
+    )
+    compaction_min_segments: int = pydantic.Field(
+        default=64,
+        ge=0,
+        alias="dstl.compaction.min-segments",
+        description="Segments of earlier runs that are written together; 0: never.",
     )
     max_failures_allowed: int = pydantic.Field(
         default=3,
@@ -248,23 +286,6 @@ class ChangelogOptions(Options):
         description="Whether a local segment survives a power loss once it is acknowledged.",
     )
 
-    @pydantic.model_validator(mode="before")
-    @classmethod
-    def _accept_deprecated_keys(cls, values: Any) -> Any:
-        if not isinstance(values, dict):
-            return values
-        accepted = dict(values)
-        for deprecated, key in _DEPRECATED_KEYS.items():
-            if deprecated in accepted:
-                warnings.warn(
-                    f"The option {deprecated} is deprecated; use {key}.",
-                    DeprecationWarning,
-                    stacklevel=4,
-                )
-                accepted.setdefault(key, accepted.pop(deprecated))
-                accepted.pop(deprecated, None)
-        return accepted
-
     @pydantic.field_validator("storage")
     @classmethod
     def _lower_case(cls, value: str) -> str:
@@ -298,7 +319,7 @@ class ChangelogOptions(Options):
         return self.upload_timeout_ms * self.max_attempts or 60_000
 
 
-_DEPRECATED_KEYS = {
+ChangelogOptions.deprecated_keys = {
     **{
         f"state.backend.changelog.{name}": f"state.changelog.{name}"
         for name in (
@@ -315,3 +336,132 @@ _DEPRECATED_KEYS = {
         if field.alias is not None and field.alias.startswith(_DSTL)
     },
 }
+
+
+class CheckpointConfig(Options):
+    """Options of checkpointing, recovery and the state backend. Times are milliseconds, sizes are
+    bytes; both may be given as Flink's text. Keys of older releases are accepted and warn.
+
+    Source: ``CheckpointingOptions``, ``StateRecoveryOptions`` and ``StateBackendOptions`` of Flink
+    2.2.1.
+    """
+
+    mode: str = pydantic.Field(
+        default="EXACTLY_ONCE",
+        pattern="^EXACTLY_ONCE$",
+        alias="execution.checkpointing.mode",
+        description="Only EXACTLY_ONCE: nothing here can give less.",
+    )
+    interval_ms: DurationMs | None = pydantic.Field(
+        default=None,
+        ge=1,
+        alias="execution.checkpointing.interval",
+        description="Period of checkpoints; None takes them on request only.",
+    )
+    interval_during_backlog_ms: DurationMs | None = pydantic.Field(
+        default=None,
+        alias="execution.checkpointing.interval-during-backlog",
+        description="Period while a source works off a backlog; 0 takes none then.",
+    )
+    timeout_ms: DurationMs = pydantic.Field(
+        default=600_000,
+        ge=1,
+        alias="execution.checkpointing.timeout",
+        description="When a pending checkpoint is given up.",
+    )
+    max_concurrent_checkpoints: int = pydantic.Field(
+        default=1,
+        ge=1,
+        alias="execution.checkpointing.max-concurrent-checkpoints",
+        description="Pending checkpoints at a time; savepoints come on top.",
+    )
+    min_pause_ms: DurationMs = pydantic.Field(
+        default=0,
+        alias="execution.checkpointing.min-pause",
+        description="From the end of one checkpoint to the next periodic one.",
+    )
+    tolerable_failed_checkpoints: int | None = pydantic.Field(
+        default=0,
+        ge=0,
+        alias="execution.checkpointing.tolerable-failed-checkpoints",
+        description="Checkpoints in a row that may fail; None tolerates any number.",
+    )
+    num_retained: int = pydantic.Field(
+        default=1,
+        ge=1,
+        alias="execution.checkpointing.num-retained",
+        description="Completed checkpoints that are kept.",
+    )
+    externalized_checkpoint_retention: str = pydantic.Field(
+        default="NO_EXTERNALIZED_CHECKPOINTS",
+        pattern="^(NO_EXTERNALIZED_CHECKPOINTS|RETAIN_ON_CANCELLATION|DELETE_ON_CANCELLATION)$",
+        alias="execution.checkpointing.externalized-checkpoint-retention",
+        description="What becomes of the last checkpoint when the job ends.",
+    )
+    data_inline_threshold: MemorySize = pydantic.Field(
+        default=20 * 1024,
+        le=_MEGABYTE,
+        alias="execution.checkpointing.data-inline-threshold",
+        description="State of at most so many bytes lies in _metadata itself.",
+    )
+    savepoint_dir: str | None = pydantic.Field(
+        default=None,
+        alias="execution.checkpointing.savepoint-dir",
+        description="Where savepoints go that name no folder.",
+    )
+    checkpoint_dir: str | None = pydantic.Field(
+        default=None,
+        alias="execution.checkpointing.dir",
+        description="Folder under which each job keeps its checkpoints.",
+    )
+    recovery_path: str | None = pydantic.Field(
+        default=None,
+        alias="execution.state-recovery.path",
+        description="Snapshot that a new job starts from.",
+    )
+    claim_mode: str = pydantic.Field(
+        default="NO_CLAIM",
+        pattern="^(NO_CLAIM|CLAIM)$",
+        alias="execution.state-recovery.claim-mode",
+        description="CLAIM: the job owns the snapshot and deletes it when it is subsumed.",
+    )
+    ignore_unclaimed_state: bool = pydantic.Field(
+        default=False,
+        alias="execution.state-recovery.ignore-unclaimed-state",
+        description="Whether state of operators that the job does not have is left out.",
+    )
+    state_backend_type: str = pydantic.Field(
+        default="hashmap",
+        alias="state.backend.type",
+        description="Identifier of the state backend.",
+    )
+
+    rocksdb_local_dir: str | None = pydantic.Field(
+        default=None,
+        alias="state.backend.rocksdb.localdir",
+        description="Folder of the databases of the backend rocksdb; None: the temporary folder.",
+    )
+    rocksdb_cache_size: MemorySize = pydantic.Field(
+        default=128 * _MEGABYTE,
+        ge=_MEGABYTE,
+        alias="state.backend.rocksdb.block.cache-size",
+        description="Blocks in memory, for each subtask.",
+    )
+    rocksdb_write_buffer_size: MemorySize = pydantic.Field(
+        default=64 * _MEGABYTE,
+        ge=_MEGABYTE,
+        alias="state.backend.rocksdb.writebuffer.size",
+        description="A memtable, of which there are up to three for each subtask.",
+    )
+
+    deprecated_keys: ClassVar[Mapping[str, str]] = {
+        "execution.savepoint.ignore-unclaimed-state": "execution.state-recovery."
+        "ignore-unclaimed-state",
+        "execution.savepoint.path": "execution.state-recovery.path",
+        "execution.savepoint-restore-mode": "execution.state-recovery.claim-mode",
+        "state.backend": "state.backend.type",
+        "state.checkpoints.dir": "execution.checkpointing.dir",
+        "state.checkpoints.num-retained": "execution.checkpointing.num-retained",
+        "state.savepoints.dir": "execution.checkpointing.savepoint-dir",
+        "state.storage.fs.memory-threshold": "execution.checkpointing.data-inline-threshold",
+    }

@@ -10,6 +10,7 @@
     ├─ StorageError(OSError)
     │   ├─ StateFileNotFoundError(FileNotFoundError)
     │   ├─ PathNotAllowedError
+    │   ├─ CommitUncertainError
     │   └─ UploadTimeoutError(TimeoutError)
     ├─ ChangelogError
     │   ├─ WriterClosedError
@@ -20,6 +21,9 @@
     ├─ CheckpointError
     │   └─ FencedError
     ├─ RestoreError
+    │   ├─ MaxParallelismMismatchError
+    │   ├─ NonRestoredStateError
+    │   └─ StateMigrationError
     ├─ SavepointError
     │   ├─ NoSuchOperatorError(KeyError)
     │   ├─ NoSuchStateError(KeyError)
@@ -131,6 +135,12 @@ class PathNotAllowedError(StorageError):
     """A handle names a place outside the roots that may be read."""
 
 
+class CommitUncertainError(StorageError):
+    """Whether a commit happened is unknown: the answer got lost. Nothing was deleted; the commit
+    log tells, once it can be read.
+    """
+
+
 class UploadTimeoutError(StorageError, TimeoutError):
     """One attempt of an upload took too long. It may still run; what it writes is discarded."""
 
@@ -171,6 +181,18 @@ class FencedError(CheckpointError):
 
 class RestoreError(DstlError):
     """State cannot be restored into this job."""
+
+
+class MaxParallelismMismatchError(RestoreError):
+    """The snapshot and the job divide keys into different numbers of key groups."""
+
+
+class NonRestoredStateError(RestoreError):
+    """The snapshot holds state of an operator that the job does not have."""
+
+
+class StateMigrationError(RestoreError):
+    """The type of a state is not compatible with that of its restored values."""
 
 
 class SavepointError(DstlError):

@@ -5,7 +5,7 @@ from typing import Any
 
 import dagster as dg
 
-from dstl_core.checkpoint.completed_store import CompletedCheckpoint
+from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
 
 MAX_ROWS = 50
 

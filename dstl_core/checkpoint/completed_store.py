@@ -1,91 +1,60 @@
 """The completed checkpoints of one pipeline, on the commit log.
 
-Source of the behaviour: ``DefaultCompletedCheckpointStore``, ``CheckpointSubsumeHelper`` and
-``SharedStateRegistry`` of Flink 2.2.1.
+Source of the behaviour: ``DefaultCompletedCheckpointStore`` of Flink 2.2.1.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from dstl_core.checkpoint.cleaner import CheckpointsCleaner
+from dstl_core.checkpoint.completed_checkpoint import (
+    CHECKPOINT_ID,
+    FIRST_ID,
+    IN_FLIGHT,
+    KEPT,
+    CompletedCheckpoint,
+    first_free_id,
+    in_flight_of,
+)
 from dstl_core.checkpoint.metadata_file import (
     MetadataFile,
     load_metadata_file,
     publish_metadata_file,
 )
+from dstl_core.checkpoint.properties import CheckpointProperties, JobStatus
+from dstl_core.checkpoint.subsume import subsumed
 from dstl_core.errors import (
     CheckpointError,
+    CommitUncertainError,
     ConfigError,
     DstlError,
-    FormatError,
-    StateFileNotFoundError,
+    FencedError,
+    StorageError,
     error_context,
 )
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorSubtaskState
-from dstl_core.model.handle import (
-    FileStateHandle,
-    RelativeFileStateHandle,
-    SegmentFileStateHandle,
-    StreamStateHandle,
-)
-from dstl_core.storage.commit_log import CommitLog, LogRecord
-from dstl_core.storage.file_io import FileIO
-from dstl_core.storage.json_document import CONVERSION_ERRORS
-from dstl_core.storage.location import (
-    METADATA_FILE_NAME,
-    SIDECAR_FILE_NAME,
-    JobLayout,
-    Location,
-    checkpoint_id_of,
-)
+from dstl_core.storage.commit_log import CommitLog, LogRecord, OwnedRecordType
+from dstl_core.storage.file_io import FileIO, open_file_io
+from dstl_core.storage.location import JobLayout, Location
 
 _LOG = logging.getLogger(__name__)
-_CHECKPOINT_ID = "checkpoint_id"
-_FIRST_ID = "first_checkpoint_id"
-
-
-@dataclass(frozen=True, slots=True)
-class CompletedCheckpoint:
-    """One commit: where its metadata lies, and the facts that were recorded with it."""
-
-    checkpoint_id: int
-    parent: int | None
-    metadata_sha256: str
-    committed_ms: int
-    facts: Mapping[str, Any]
-
-    @property
-    def data_version(self) -> str:
-        """Names the content: the same commit always has the same version."""
-        return f"ck-{self.checkpoint_id}:{self.metadata_sha256}"
-
-    @classmethod
-    def of(cls, record: LogRecord) -> CompletedCheckpoint:
-        payload = record.payload
-        try:
-            parent = payload["parent"]
-            return cls(
-                int(payload[_CHECKPOINT_ID]),
-                None if parent is None else int(parent),
-                str(payload["metadata_sha256"]),
-                record.at_ms,
-                dict(payload["facts"]),
-            )
-        except CONVERSION_ERRORS as error:
-            raise FormatError(
-                f"Commit record {record.number} is damaged ({error})", number=record.number
-            ) from error
+COMMIT_ATTEMPTS = 3
 
 
 class CompletedCheckpointStore:
     """Commits checkpoints and retires old ones. One owner at a time, by the claim it holds.
 
-    Invariants: (1) ``latest`` is the last commit record; (2) a checkpoint's metadata is published
-    before its commit record; (3) a file is deleted only if no retained metadata names it, and
-    after the metadata that named it.
+    Invariants:
+        1. ``latest`` is the last record of a commit, or of the snapshot that the pipeline started
+           from, unless a later record discards it.
+        2. A checkpoint's metadata is published before its record.
+        3. A file is deleted only if no retained metadata names it, and after the metadata that
+           named it.
+        4. No two owners use the same checkpoint id: an owner has at most ``in_flight`` ids beyond
+           those that are recorded, and its successor skips them.
     """
 
     def __init__(
@@ -98,57 +67,118 @@ class CompletedCheckpointStore:
         self._log = log
         self._num_retained = num_retained
         self._owner: str | None = None
+        self._cleaner = CheckpointsCleaner(file_io, layout)
+        self._seen = 0
+        self._next_id = 1
+        self._recorded_ids: set[int] = set()
+        self._unrecorded_aborts: set[int] = set()
+        self._in_doubt: dict[int, tuple[Location, str, int]] = {}
+        self._commits: list[CompletedCheckpoint] = []
+        self._held: list[CompletedCheckpoint] = []
+        self._in_flight = 1
 
     def refresh(self) -> None:
         """Takes in what others committed."""
         self._log.refresh()
 
-    def claim(self, owner: str) -> None:
+    def _read(self) -> None:
+        """Takes in the records that the log has got since the last look."""
+        for record in self._log.records_after(self._seen):
+            with error_context(location=str(self.layout.commit_log)):
+                self._take(record)
+            self._seen += 1
+
+    def _take(self, record: LogRecord) -> None:
+        match record.type:
+            case "claim":
+                self._in_flight = in_flight_of(record)
+            case "commit":
+                checkpoint = CompletedCheckpoint.of(record)
+                self._commits.append(checkpoint)
+                self._held.append(checkpoint)
+            case "restore":
+                checkpoint = CompletedCheckpoint.of(record)
+                self._held.append(checkpoint)
+                if not checkpoint.properties.unclaimed:
+                    self._cleaner.own(self.folder_of(checkpoint))
+            case "discard":
+                gone = set(record.payload.get("checkpoint_ids", ()))
+                self._held = [each for each in self._held if each.checkpoint_id not in gone]
+        first_free = first_free_id(record)
+        if record.type in ("commit", "abort", "savepoint"):
+            self._recorded_ids.add(first_free - 1)
+        self._next_id = max(self._next_id, first_free)
+
+    # -------------------------------------------------------------------------------- claims
+
+    def claim(self, owner: str, *, in_flight: int = 1) -> None:
         """Becomes the owner; whoever was it before can commit no more.
 
-        The claim names the first checkpoint id of the new owner. The old one may still have one
-        checkpoint in flight, whose id is skipped: no two owners ever use the same folder.
+        The claim names the first checkpoint id of the new owner, behind all that the old one may
+        have in flight.
+
+        Args:
+            owner: Name of the owner; unique to a process.
+            in_flight: How many checkpoints this owner may have in flight at a time.
         """
 
         def payload() -> dict[str, int]:
-            in_flight = 1 if self._log.latest_claim is not None else 0
-            return {_FIRST_ID: self.next_checkpoint_id() + in_flight}
+            self._read()
+            skipped = self._in_flight if self._log.latest_claim is not None else 0
+            return {FIRST_ID: self._next_id + skipped, IN_FLIGHT: in_flight}
 
         self._log.claim(owner, payload)
         self._owner = owner
 
-    def abort(self, checkpoint_id: int) -> None:
-        """Records that a checkpoint of this owner will never be, so that its id is used up.
-
-        Raises:
-            FencedError: Another owner has claimed the pipeline.
-        """
-        self._log.append(self._require_owner(), "abort", {_CHECKPOINT_ID: checkpoint_id})
-
     def check_claim(self) -> None:
         """Raises FencedError if another owner has claimed the pipeline since."""
         self._log.refresh()
+        self.check_known_claim()
+
+    def check_known_claim(self) -> None:
+        """As ``check_claim``, by what this process knows already."""
         if self._owner is not None:
             self._log.check_claim(self._owner)
+
+    def next_checkpoint_id(self) -> int:
+        """The id after all that the records have used, or will have used."""
+        self._read()
+        return max(self._next_id, max((*self._unrecorded_aborts, *self._in_doubt), default=0) + 1)
+
+    def id_limit(self) -> int:
+        """The first id that the next owner would not skip."""
+        self._read()
+        return self._next_id + self._in_flight
+
+    # --------------------------------------------------------------------------------- views
 
     @property
     def completed(self) -> list[CompletedCheckpoint]:
         """All commits, oldest first, retired ones too."""
-        with error_context(location=str(self.layout.commit_log)):
-            return [CompletedCheckpoint.of(record) for record in self._log.commits]
+        self._read()
+        return list(self._commits)
 
     @property
     def latest(self) -> CompletedCheckpoint | None:
-        commits = self._log.commits
-        return CompletedCheckpoint.of(commits[-1]) if commits else None
+        self._read()
+        return self._held[-1] if self._held else None
 
-    def next_checkpoint_id(self) -> int:
-        """The id after all that claims, commits and aborts have used."""
-        next_id = 1
-        for record in self._log.records:
-            with error_context(location=str(self.layout.commit_log)):
-                next_id = max(next_id, _id_after(record))
-        return next_id
+    @property
+    def retained(self) -> list[CompletedCheckpoint]:
+        """What is kept, oldest first."""
+        self._read()
+        gone = {each.checkpoint_id for each in subsumed(self._held, self._num_retained)}
+        return [each for each in self._held if each.checkpoint_id not in gone]
+
+    def subsumed_ids(self) -> set[int]:
+        """The checkpoints that have left or may leave the store."""
+        self._read()
+        return {each.checkpoint_id for each in subsumed(self._held, self._num_retained)}
+
+    def folder_of(self, checkpoint: CompletedCheckpoint) -> Location:
+        if checkpoint.location is not None:
+            return Location.parse(checkpoint.location)
+        return self.layout.checkpoint(checkpoint.checkpoint_id)
 
     def load(self, checkpoint: CompletedCheckpoint) -> MetadataFile:
         """The metadata of a commit.
@@ -156,7 +186,7 @@ class CompletedCheckpointStore:
         Raises:
             CheckpointError: What lies there is not what was committed.
         """
-        found = load_metadata_file(self._file_io, self.layout.checkpoint(checkpoint.checkpoint_id))
+        found = load_metadata_file(self._file_io, self.folder_of(checkpoint))
         if found.sha256 != checkpoint.metadata_sha256:
             raise CheckpointError(
                 f"The metadata of checkpoint {checkpoint.checkpoint_id} is not what was "
@@ -165,37 +195,186 @@ class CompletedCheckpointStore:
             )
         return found
 
-    def commit(self, metadata: CheckpointMetadata, facts: Mapping[str, Any]) -> CompletedCheckpoint:
-        """Publishes metadata, then the commit record.
+    # ------------------------------------------------------------------------------- records
+
+    def commit(
+        self,
+        metadata: CheckpointMetadata,
+        facts: Mapping[str, Any],
+        properties: CheckpointProperties = KEPT,
+    ) -> CompletedCheckpoint:
+        """Publishes metadata, then the commit record. May be called again after an error.
 
         Raises:
             FencedError: Another owner has claimed the pipeline.
-            StorageError: The metadata could not be published; the id is used up. Or the record
-                could not: whether it stands is seen after the next ``refresh``.
+            StorageError: The metadata could not be published; the id is used up.
+            CommitUncertainError: Whether the record stands is unknown; nothing was deleted.
         """
+        folder = self.layout.checkpoint(metadata.checkpoint_id)
+        record = self._record_snapshot("commit", metadata, folder, facts, properties)
+        return CompletedCheckpoint.of(record)
+
+    def commit_savepoint(
+        self, metadata: CheckpointMetadata, folder: Location, facts: Mapping[str, Any]
+    ) -> CompletedCheckpoint:
+        """As ``commit``, into a folder of the user's; the pipeline does not restore from it."""
+        properties = CheckpointProperties.for_savepoint()
+        record = self._record_snapshot("savepoint", metadata, folder, facts, properties)
+        return CompletedCheckpoint.of(record)
+
+    def _record_snapshot(
+        self,
+        type_: OwnedRecordType,
+        metadata: CheckpointMetadata,
+        folder: Location,
+        facts: Mapping[str, Any],
+        properties: CheckpointProperties,
+    ) -> LogRecord:
         owner = self._require_owner()
+        standing = self._standing(type_, metadata.checkpoint_id)
+        if standing is not None:
+            return standing
         parent = self.latest
         parent_id = None if parent is None else parent.checkpoint_id
-        folder = self.layout.checkpoint(metadata.checkpoint_id)
+        doubt = self._in_doubt.get(metadata.checkpoint_id)
+        digest, size = doubt[1:] if doubt else self._publish(metadata, folder, parent_id, facts)
+        # From here on the record may stand, whatever the answers say.
+        self._in_doubt[metadata.checkpoint_id] = (folder, digest, size)
+        payload: dict[str, Any] = {
+            CHECKPOINT_ID: metadata.checkpoint_id,
+            "parent": parent_id,
+            "metadata_sha256": digest,
+            "facts": {"metadata_bytes": size, **facts},
+        }
+        if properties.discard_on:
+            payload["discard_on"] = sorted(status.value for status in properties.discard_on)
+        if type_ == "savepoint":
+            payload["location"] = str(folder)
         try:
-            digest, size = publish_metadata_file(
-                self._file_io, folder, metadata, {"parent": parent_id, **facts}
+            record = self._append(owner, type_, payload)
+        except FencedError:
+            del self._in_doubt[metadata.checkpoint_id]
+            raise
+        del self._in_doubt[metadata.checkpoint_id]
+        return record
+
+    def _publish(
+        self,
+        metadata: CheckpointMetadata,
+        folder: Location,
+        parent_id: int | None,
+        facts: Mapping[str, Any],
+    ) -> tuple[str, int]:
+        try:
+            return publish_metadata_file(
+                self._file_io_of(folder), folder, metadata, {"parent": parent_id, **facts}
             )
         except DstlError:
             # What lies in the folder now is unknown, so its id must not be used again.
             self.abort(metadata.checkpoint_id)
             raise
-        record = self._log.append(
-            owner,
-            "commit",
-            {
-                _CHECKPOINT_ID: metadata.checkpoint_id,
-                "parent": parent_id,
-                "metadata_sha256": digest,
-                "facts": {"metadata_bytes": size, **facts},
-            },
-        )
-        return CompletedCheckpoint.of(record)
+
+    def settle(self) -> None:
+        """Gives up commits whose outcome is unknown, unless they turn out to stand.
+
+        Raises:
+            FencedError: Another owner has claimed the pipeline.
+            StorageError: It is still unknown.
+        """
+        for checkpoint_id, (folder, *_) in list(self._in_doubt.items()):
+            # An abort takes the slot that the commit wanted; if the commit has it, it stands.
+            self.abort(checkpoint_id)
+            if all(each.checkpoint_id != checkpoint_id for each in self._held):
+                self.withdraw_metadata(folder)
+            del self._in_doubt[checkpoint_id]
+
+    def _file_io_of(self, folder: Location) -> FileIO:
+        same = folder.scheme == self.layout.root.scheme
+        return self._file_io if same else open_file_io(folder)
+
+    def _append(self, owner: str, type_: OwnedRecordType, payload: dict[str, Any]) -> LogRecord:
+        """Appends a record, again if the answer gets lost."""
+        problem: StorageError | None = None
+        before, latest = len(self._log.records), self.latest
+        for _ in range(COMMIT_ATTEMPTS):
+            try:
+                return self._log.append(owner, type_, payload)
+            except StorageError as error:
+                problem = error
+                standing = self._look(before, owner, type_, payload)
+                if standing is not None:
+                    return standing
+            except FencedError:
+                # A record of ours may have come to light; only another commit is in the way.
+                self._log.check_claim(owner)
+                if self.latest != latest:
+                    raise
+        raise CommitUncertainError(
+            f"Whether checkpoint {payload[CHECKPOINT_ID]} was recorded is unknown ({problem}); "
+            f"nothing was deleted, the commit log tells.",
+            location=str(self.layout.commit_log),
+        ) from problem
+
+    def _look(
+        self, before: int, owner: str, type_: OwnedRecordType, payload: dict[str, Any]
+    ) -> LogRecord | None:
+        """The record whose answer got lost, if it stands and can be read."""
+        try:
+            self._log.refresh()
+        except StorageError:
+            return None
+        wanted = (owner, type_, payload)
+        new = self._log.records_after(before)
+        return next((each for each in new if (each.owner, each.type, each.payload) == wanted), None)
+
+    def _standing(self, type_: OwnedRecordType, checkpoint_id: int) -> LogRecord | None:
+        """A record of an earlier attempt, whose answer got lost."""
+        if checkpoint_id in self._recorded_ids:
+            for record in reversed(self._log.records):
+                if record.type == type_ and record.payload.get(CHECKPOINT_ID) == checkpoint_id:
+                    return record
+        return None
+
+    def record_restore(
+        self, checkpoint_id: int, location: Location, metadata_sha256: str, *, claim: bool
+    ) -> CompletedCheckpoint:
+        """Records the snapshot that the pipeline starts from. ``claim`` makes its files the
+        pipeline's own: they go when it is subsumed.
+        """
+        payload = {
+            CHECKPOINT_ID: checkpoint_id,
+            "metadata_sha256": metadata_sha256,
+            "location": str(location),
+            "claim_mode": "CLAIM" if claim else "NO_CLAIM",
+            "facts": {},
+        }
+        return CompletedCheckpoint.of(self._append(self._require_owner(), "restore", payload))
+
+    def abort(self, checkpoint_id: int) -> None:
+        """Records that a checkpoint of this owner will never be, so that its id is used up.
+
+        Raises:
+            FencedError: Another owner has claimed the pipeline.
+            StorageError: It could not be recorded; ``record_aborts`` tries again.
+        """
+        self._require_owner()
+        self._unrecorded_aborts.add(checkpoint_id)
+        self.record_aborts()
+
+    def record_aborts(self) -> None:
+        """Records the aborts that could not be recorded before. Raises as ``abort`` does."""
+        owner = self._require_owner()
+        for checkpoint_id in sorted(self._unrecorded_aborts):
+            self._log.refresh()
+            self._read()
+            while checkpoint_id not in self._recorded_ids:
+                try:
+                    self._log.append(owner, "abort", {CHECKPOINT_ID: checkpoint_id})
+                except FencedError:
+                    # Either another owner is there, or a record of ours came to light.
+                    self._log.check_claim(owner)
+                self._read()
+            self._unrecorded_aborts.discard(checkpoint_id)
 
     def _require_owner(self) -> str:
         if self._owner is None:
@@ -207,116 +386,103 @@ class CompletedCheckpointStore:
     def subsume(self) -> list[int]:
         """Retires checkpoints beyond the retained number, oldest first; returns their ids.
 
-        Metadata goes first, so that a checkpoint stops being addressable before its files go.
         Only the owner retires. It never raises for what lies in the folder: the commit before it
         stands, and what cannot be read or deleted is left for gc.
         """
         try:
             self._require_owner()
             self.check_claim()
-            commits = self.completed
-            there = self._checkpoint_folders()
-            retained = commits[-self._num_retained :]
-            needed = {file for each in retained for file in self._named_files(self.load(each))}
+            leaving = subsumed(self._held_checkpoints(), self._num_retained)
+            there = self._cleaner.checkpoint_folders()
+            needed = self._needed_by(self.retained)
         except DstlError as error:
             # Without every retained checkpoint nobody knows which files are needed.
             _LOG.warning("no checkpoint was retired: %s", error)
             return []
-        ids = [each.checkpoint_id for each in commits[: -self._num_retained]]
-        return [each for each in ids if each in there and self._retire(each, needed)]
+        return [
+            each.checkpoint_id
+            for each in leaving
+            if (each.checkpoint_id in there or each.location is not None)
+            and each.properties.discard_subsumed
+            and self._cleaner.retire(self.folder_of(each), needed)
+        ]
 
-    def _retire(self, checkpoint_id: int, needed: set[Location]) -> bool:
-        folder = self.layout.checkpoint(checkpoint_id)
-        try:
-            files = self._files(checkpoint_id) - needed
-            self._file_io.delete(folder.child(METADATA_FILE_NAME))
-            self._file_io.delete(folder.child(SIDECAR_FILE_NAME))
-            for location in files:
-                self._file_io.delete(location)
-            if not any(folder.contains(location) for location in needed):
-                self._file_io.delete_folder(folder)
-        except DstlError as error:
-            _LOG.warning("checkpoint %d is left for gc: %s", checkpoint_id, error)
-            return False
-        return True
+    def shutdown(self, status: JobStatus) -> list[int]:
+        """Ends the pipeline: the checkpoints that the end of the job discards go.
+
+        They are recorded as discarded before the first file goes, so that nobody restores them.
+
+        Returns:
+            The ids of the discarded checkpoints.
+        """
+        self.check_claim()
+        leaving = [each for each in self.retained if each.properties.discard_on_job(status)]
+        if not leaving:
+            return []
+        ids = [each.checkpoint_id for each in leaving]
+        self._log.append(self._require_owner(), "discard", {"checkpoint_ids": ids})
+        needed = self._needed_by(self.retained)
+        for each in leaving:
+            self._cleaner.retire(self.folder_of(each), needed)
+        return ids
 
     def withdraw(self, metadata: CheckpointMetadata) -> None:
-        """Removes a checkpoint that was published and then refused by the log."""
-        folder = self.layout.checkpoint(metadata.checkpoint_id)
-        self._file_io.delete(folder.child(METADATA_FILE_NAME))
-        for operator in metadata.operators:
-            self.discard(operator.subtasks)
-        self._file_io.delete_folder(folder)
+        """Removes a checkpoint that was published and then refused, with the state it names.
 
-    def discard(self, states: tuple[OperatorSubtaskState, ...]) -> None:
+        The tasks that wrote the state must be gone.
+        """
+        folder = self.layout.checkpoint(metadata.checkpoint_id)
+        if self.withdraw_metadata(folder):
+            states = tuple(state for each in metadata.operators for state in each.subtasks)
+            self.discard(states, folder=folder, folder_goes=True)
+
+    def withdraw_metadata(self, folder: Location) -> bool:
+        """Makes a snapshot that was refused unreadable; False if it may still be read."""
+        return CheckpointsCleaner(self._file_io_of(folder), self.layout).withdraw(folder)
+
+    def discard(
+        self,
+        states: tuple[OperatorSubtaskState, ...],
+        *,
+        folder: Location | None = None,
+        folder_goes: bool = False,
+        tasks_live_on: bool = False,
+    ) -> None:
         """Deletes the files of state that no commit names. Errors leave orphans for gc.
 
-        The tasks that wrote the state must be gone: a changelog writer that lives on would name
-        its files again in the next checkpoint.
+        Args:
+            states: What was reported.
+            folder: Where exclusive files lie.
+            folder_goes: Whether the folder belongs to a snapshot that was given up.
+            tasks_live_on: Whether the tasks go on that reported it. Then the files of their logs
+                and of their materializations stay theirs: the next checkpoint names them again.
         """
         try:
             # A commit whose answer got lost may stand in the log by now.
             self._log.refresh()
-            there = self._checkpoint_folders()
-            ids = [each.checkpoint_id for each in self.completed]
-            needed = {file for each in ids if each in there for file in self._files(each)}
+            there = self._cleaner.checkpoint_folders()
+            needed: set[Location] = set()
+            for each in self._held_checkpoints():
+                if each.checkpoint_id in there or each.location is not None:
+                    needed |= self._cleaner.files_of(self.folder_of(each))
         except DstlError as error:
             _LOG.warning("nothing was discarded; gc will find it: %s", error)
             return
-        for state in states:
-            for stream in state.streams():
-                try:
-                    location = self._own_file(stream, self.layout.root)
-                    if location is not None and location not in needed:
-                        self._file_io.delete(location)
-                except DstlError as error:
-                    _LOG.warning("could not discard a file; gc will find it: %s", error)
+        layout = self.layout
+        theirs = (layout.changelog, layout.task_owned) if tasks_live_on else ()
+        self._cleaner.discard(states, needed, folder or layout.root, not_below=theirs)
+        if folder is None or not folder_goes:
+            return
+        held = {self.folder_of(each) for each in self._held_checkpoints()}
+        if folder in held or any(folder.contains(each) for each in needed):
+            return
+        cleaner = CheckpointsCleaner(self._file_io_of(folder), layout)
+        if cleaner.withdraw(folder):
+            cleaner.delete_folder(folder)
 
-    def _checkpoint_folders(self) -> set[int]:
-        """The numbers of all ``chk-<n>`` folders, committed or not."""
-        statuses = self._file_io.list_folder(self.layout.root)
-        numbers = (checkpoint_id_of(status.location.name) for status in statuses)
-        return {number for number in numbers if number is not None}
+    def _held_checkpoints(self) -> list[CompletedCheckpoint]:
+        self._read()
+        return self._held
 
-    def _files(self, checkpoint_id: int) -> set[Location]:
-        """What a checkpoint names in this pipeline's folder; nothing if it was retired half-way,
-        when its metadata was already gone.
-        """
-        try:
-            found = load_metadata_file(self._file_io, self.layout.checkpoint(checkpoint_id))
-        except StateFileNotFoundError:
-            return set()
-        return self._named_files(found)
-
-    def _named_files(self, file: MetadataFile) -> set[Location]:
-        streams = (
-            stream
-            for operator in file.metadata.operators
-            for subtask in operator.subtasks
-            for stream in subtask.streams()
-        )
-        found = (self._own_file(stream, file.folder) for stream in streams)
-        return {location for location in found if location is not None}
-
-    def _own_file(self, stream: StreamStateHandle, folder: Location) -> Location | None:
-        """The file of a stream, if it lies in this pipeline's folder: others are not ours."""
-        match stream:
-            case FileStateHandle() | SegmentFileStateHandle():
-                location = Location.parse(stream.path)
-            case RelativeFileStateHandle():
-                location = folder.child(stream.relative_path)
-            case _:
-                return None
-        return location if self.layout.root.contains(location) else None
-
-
-def _id_after(record: LogRecord) -> int:
-    """The first id that a record leaves free."""
-    try:
-        if record.type == "claim":
-            return int(record.payload[_FIRST_ID])
-        return int(record.payload[_CHECKPOINT_ID]) + 1
-    except CONVERSION_ERRORS as error:
-        raise FormatError(
-            f"Record {record.number} of the commit log is damaged ({error})"
-        ) from error
+    def _needed_by(self, checkpoints: list[CompletedCheckpoint]) -> set[Location]:
+        return {file for each in checkpoints for file in self._cleaner.named_files(self.load(each))}

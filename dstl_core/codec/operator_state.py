@@ -13,12 +13,14 @@ Flink 2.2.1.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from dstl_core.codec.data_io import DataInput
+from dstl_core.codec.data_io import DataInput, DataOutput
 from dstl_core.codec.serializers import (
+    AnySerializer,
     OpaqueValue,
     SerializerRegistry,
     SnapshotContext,
@@ -28,14 +30,19 @@ from dstl_core.codec.serializers.unknown import read_with_unknown
 from dstl_core.codec.snappy_frames import STREAM_IDENTIFIER, decompress_frames
 from dstl_core.codec.state_meta import (
     KEY_SERIALIZER,
+    OPERATOR_STATE_DISTRIBUTION_MODE,
+    VALUE_SERIALIZER,
     BackendStateType,
     StateMetaInfoSnapshot,
     read_state_meta,
+    write_state_meta,
 )
 from dstl_core.errors import FormatError, UnreadableValueError, UnsupportedVersionError
 from dstl_core.model.handle import OperatorStateMetaInfo, OperatorStateMode
 
 READABLE_VERSIONS = (5, 6)
+WRITTEN_VERSION = 5
+"""Without compression; Flink reads it from 1.20 on."""
 _FIRST_WITH_COMPRESSION = 6
 
 
@@ -81,7 +88,9 @@ def read_operator_header(
     if compressed and raw[end - len(STREAM_IDENTIFIER) : end] == STREAM_IDENTIFIER:
         end -= len(STREAM_IDENTIFIER)
     data = DataInput(raw, 0, end)
-    return read_with_unknown(data, SnapshotContext(registry), _read_header)
+    # A handle of a subtask after a change of parallelism lists a part of the states only, so the
+    # header may end before the first of its elements.
+    return read_with_unknown(data, SnapshotContext(registry), _read_header, exact=False)
 
 
 def _read_header(data: DataInput, context: SnapshotContext) -> OperatorBackendHeader:
@@ -169,3 +178,98 @@ class OperatorStateReader:
             return OpaqueValue(name, raw)
         data.expect_end(f"broadcast state {info.name!r}")
         return pairs
+
+    def raw_elements(self, info: OperatorStateMetaInfo) -> list[bytes]:
+        """The bytes of each element of a list or union state.
+
+        After a change of parallelism the handle may not list the element that stands behind, so
+        where an element ends, its type says. Only one that Java alone can read ends where the next
+        listed one starts.
+        """
+        serializer = self.header.state(info).value_serializer
+        found = []
+        for offset in info.offsets:
+            raw, _ = self._element(offset)
+            try:
+                found.append(DataInput(raw).read_value(serializer))
+            except UnreadableValueError:
+                found.append(raw)
+        return found
+
+    def raw_pairs(self, info: OperatorStateMetaInfo) -> list[tuple[bytes, bytes]]:
+        """The bytes of the entries of a broadcast state.
+
+        Raises:
+            UnreadableValueError: Only a Java class can tell them apart.
+        """
+        meta = self.header.state(info)
+        data = DataInput(self._element(info.offsets[0])[0])
+        key, value = meta.serializer(KEY_SERIALIZER), meta.value_serializer
+        return [
+            (data.read_value(key), data.read_value(value))
+            for _ in range(data.read_count("broadcast entries", 1))
+        ]
+
+
+def list_state_meta(
+    name: str, mode: OperatorStateMode, element: AnySerializer
+) -> StateMetaInfoSnapshot:
+    """The description of a list or union state."""
+    return StateMetaInfoSnapshot(
+        name,
+        BackendStateType.OPERATOR,
+        ((OPERATOR_STATE_DISTRIBUTION_MODE, mode.name),),
+        ((VALUE_SERIALIZER, element),),
+    )
+
+
+def broadcast_state_meta(
+    name: str, key: AnySerializer, value: AnySerializer
+) -> StateMetaInfoSnapshot:
+    """The description of a broadcast state."""
+    return StateMetaInfoSnapshot(
+        name,
+        BackendStateType.BROADCAST,
+        ((OPERATOR_STATE_DISTRIBUTION_MODE, OperatorStateMode.BROADCAST.name),),
+        ((VALUE_SERIALIZER, value), (KEY_SERIALIZER, key)),
+    )
+
+
+def mode_of(meta: StateMetaInfoSnapshot) -> OperatorStateMode:
+    """How a state is spread over subtasks."""
+    text = dict(meta.options).get(OPERATOR_STATE_DISTRIBUTION_MODE, "")
+    try:
+        return OperatorStateMode[text]
+    except KeyError:
+        raise FormatError(
+            f"The distribution mode of operator state {meta.name!r} is unknown",
+            expected=", ".join(mode.name for mode in OperatorStateMode),
+            got=text,
+        ) from None
+
+
+def write_operator_stream(
+    lists: Sequence[tuple[StateMetaInfoSnapshot, Sequence[bytes]]],
+    broadcasts: Sequence[tuple[StateMetaInfoSnapshot, Sequence[tuple[bytes, bytes]]]],
+) -> tuple[bytes, tuple[OperatorStateMetaInfo, ...]]:
+    """The stream of one subtask, and what its handle says of the states."""
+    out = DataOutput()
+    out.write_i32(WRITTEN_VERSION)
+    for metas in ([meta for meta, _ in lists], [meta for meta, _ in broadcasts]):
+        out.write_i16(len(metas))
+        for meta in metas:
+            write_state_meta(out, meta)
+    infos = []
+    for meta, elements in lists:
+        offsets = []
+        for element in elements:
+            offsets.append(out.position)
+            out.write_bytes(element)
+        infos.append(OperatorStateMetaInfo(meta.name, mode_of(meta), tuple(offsets)))
+    for meta, pairs in broadcasts:
+        infos.append(OperatorStateMetaInfo(meta.name, mode_of(meta), (out.position,)))
+        out.write_i32(len(pairs))
+        for key, value in pairs:
+            out.write_bytes(key)
+            out.write_bytes(value)
+    return out.to_bytes(), tuple(infos)

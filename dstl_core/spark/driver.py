@@ -1,7 +1,7 @@
-"""The driver's side of the checkpoint protocol: the thin shell around the coordinator.
+"""The driver's side of the checkpoint protocol: one epoch is one checkpoint.
 
-It claims the pipeline, turns a run's reports into acknowledgements, commits what the coordinator
-says is complete, and resets what failed.
+It claims the pipeline, turns a run's reports into acknowledgements, and removes what a failed epoch
+has written. The tasks of an epoch are gone when they have reported.
 """
 
 from __future__ import annotations
@@ -11,24 +11,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
-from dstl_core.checkpoint.completed_store import CompletedCheckpoint, CompletedCheckpointStore
-from dstl_core.checkpoint.coordinator import CheckpointCoordinator, OperatorPlan
-from dstl_core.checkpoint.events import (
-    AcknowledgeCheckpoint,
-    CheckpointCommitted,
-    CommitCheckpoint,
-    DeclineCheckpoint,
-    DiscardState,
-    TriggerCheckpoint,
-    TriggerTasks,
-)
+from dstl_core.checkpoint.completed_checkpoint import KEPT, CompletedCheckpoint
+from dstl_core.checkpoint.completed_store import CompletedCheckpointStore
+from dstl_core.checkpoint.events import AcknowledgeCheckpoint, DeclineCheckpoint
 from dstl_core.checkpoint.failure import CheckpointFailureReason
+from dstl_core.checkpoint.gateway import CheckpointCoordinatorGateway
 from dstl_core.checkpoint.metadata_file import MetadataFile
+from dstl_core.checkpoint.pending import CheckpointPlan, CheckpointTask, OperatorPlan
+from dstl_core.checkpoint.storage import FileSystemCheckpointStorage
 from dstl_core.clock import Clock
-from dstl_core.errors import CheckpointError, FencedError, InvariantViolation, RestoreError
+from dstl_core.config import CheckpointConfig
+from dstl_core.errors import CheckpointError, RestoreError
 from dstl_core.model.checkpoint import OperatorSubtaskState
 from dstl_core.model.handle import ChangelogStateBackendHandle
-from dstl_core.model.ids import OperatorID
+from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions
 from dstl_core.spark.operators import TaskSpec
 from dstl_core.spark.reports import SubtaskReport
 from dstl_core.spark.subtask import carried_state
@@ -40,6 +36,45 @@ _LOG = logging.getLogger(__name__)
 
 Run = Callable[[int], Sequence[SubtaskReport]]
 """Runs the Spark job of a checkpoint id."""
+
+
+class _Epoch:
+    """The tasks of one epoch: started by the Spark job, not by the trigger."""
+
+    def __init__(self, delete_output: Callable[[int], None]) -> None:
+        self._delete_output = delete_output
+        self.checkpoint_id: int | None = None
+        self.tasks: Sequence[CheckpointTask] = ()
+
+    def trigger_checkpoint(
+        self,
+        tasks: Sequence[CheckpointTask],
+        checkpoint: CheckpointMetaData,
+        options: CheckpointOptions,
+    ) -> None:
+        self.tasks, self.checkpoint_id = tasks, checkpoint.checkpoint_id
+
+    def notify_checkpoint_complete(
+        self, tasks: Sequence[CheckpointTask], checkpoint_id: int, timestamp: int
+    ) -> None:
+        """The tasks are gone."""
+
+    def notify_checkpoint_subsumed(
+        self, tasks: Sequence[CheckpointTask], checkpoint_id: int
+    ) -> None:
+        """The tasks are gone."""
+
+    def notify_checkpoint_aborted(
+        self,
+        tasks: Sequence[CheckpointTask],
+        checkpoint_id: int,
+        latest_completed: int | None,
+        reason: CheckpointFailureReason,
+    ) -> None:
+        self._delete_output(checkpoint_id)
+
+    def fail_job(self, message: str, attempt_id: str | None) -> None:
+        """The epoch fails with its checkpoint."""
 
 
 class CheckpointDriver:
@@ -110,35 +145,50 @@ class CheckpointDriver:
         self._claim()
         operator_id = task.operator.operator_id
         plan = OperatorPlan(operator_id, task.operator.uid, task.parallelism, task.max_parallelism)
-        coordinator = CheckpointCoordinator(
-            [plan],
-            next_checkpoint_id=self._store.next_checkpoint_id(),
-            timeout_ms=self._timeout_ms,
+        epoch = _Epoch(self._delete_output)
+        gateway = CheckpointCoordinatorGateway(
+            task.job_id,
+            CheckpointPlan.of_operators(plan),
+            CheckpointConfig.of(timeout_ms=self._timeout_ms),
+            self._store,
+            FileSystemCheckpointStorage(self._layout, file_io=self._file_io),
+            epoch,
+            self._clock,
+            tasks_live_on=False,
         )
-        [trigger] = coordinator.step(TriggerCheckpoint(), self._clock.monotonic_ms())
-        if not isinstance(trigger, TriggerTasks):
-            raise InvariantViolation(f"a new coordinator did not trigger: {trigger}")
-        checkpoint_id = trigger.checkpoint_id
+        reports: Sequence[SubtaskReport] = ()
+        future = gateway.trigger_checkpoint(KEPT, facts=lambda: facts(reports))
+        checkpoint_id = epoch.checkpoint_id
+        if checkpoint_id is None:
+            return future.result(timeout=0)
         try:
             reports = run(checkpoint_id)
         except BaseException as error:
-            self._abort(coordinator, checkpoint_id, error)
+            reason = CheckpointFailureReason.TASK_FAILURE
+            name = type(error).__name__
+            gateway.receive_decline_message(DeclineCheckpoint(checkpoint_id, reason, name))
             raise
         states = {report.subtask: report.state for report in reports}
-        if carry_over:
-            for index in set(range(task.parallelism)) - set(states):
-                states[index] = self._parent_part(task, index, checkpoint_id)
-        commit = self._acknowledge(coordinator, checkpoint_id, operator_id, states)
+        for each in epoch.tasks:
+            state = states.get(each.subtask_index)
+            if state is None and carry_over:
+                state = self._parent_part(task, each.subtask_index, checkpoint_id)
+            reported = None if state is None else {operator_id: state}
+            gateway.receive_acknowledge_message(
+                AcknowledgeCheckpoint(checkpoint_id, each.attempt_id, reported)
+            )
+        if gateway.uncertain_commit is not None:
+            raise gateway.uncertain_commit
         try:
-            checkpoint = self._store.commit(commit.metadata, facts(reports))
-        except FencedError:
-            # The log says that this checkpoint never was, so what it wrote may go.
-            self._store.withdraw(commit.metadata)
-            self._delete_output(checkpoint_id)
+            return future.result(timeout=0)
+        except CheckpointError as error:
+            if error.context.get("reason") is CheckpointFailureReason.CHECKPOINT_EXPIRED:
+                raise CheckpointError(
+                    f"Checkpoint {checkpoint_id} was given up: {error.message} Raise "
+                    f"checkpoint_timeout_s.",
+                    reason=CheckpointFailureReason.CHECKPOINT_EXPIRED,
+                ) from error
             raise
-        coordinator.step(CheckpointCommitted(checkpoint_id), self._clock.monotonic_ms())
-        self._store.subsume()
-        return checkpoint
 
     def _claim(self) -> None:
         if self._owner is None:
@@ -146,52 +196,7 @@ class CheckpointDriver:
             self._store.claim(self._owner)
         else:
             self._store.check_claim()
-
-    def _acknowledge(
-        self,
-        coordinator: CheckpointCoordinator,
-        checkpoint_id: int,
-        operator_id: OperatorID,
-        states: Mapping[int, OperatorSubtaskState],
-    ) -> CommitCheckpoint:
-        for state in states.values():
-            event = AcknowledgeCheckpoint(checkpoint_id, operator_id, state)
-            for action in coordinator.step(event, self._clock.monotonic_ms()):
-                if isinstance(action, CommitCheckpoint):
-                    return action
-                if isinstance(action, DiscardState):
-                    self._store.discard(tuple(states.values()))
-                    self._delete_output(checkpoint_id)
-                    self._store.abort(checkpoint_id)
-                    raise CheckpointError(
-                        f"Checkpoint {checkpoint_id} was given up: "
-                        f"{CheckpointFailureReason.CHECKPOINT_EXPIRED.message}; raise "
-                        f"checkpoint_timeout_s.",
-                        reason=CheckpointFailureReason.CHECKPOINT_EXPIRED,
-                    )
-        raise InvariantViolation("all subtasks acknowledged and nothing was committed")
-
-    def _abort(
-        self, coordinator: CheckpointCoordinator, checkpoint_id: int, error: BaseException
-    ) -> None:
-        """Resets: nothing of the checkpoint stays that a reader could see."""
-        decline = DeclineCheckpoint(
-            checkpoint_id, CheckpointFailureReason.TASK_FAILURE, type(error).__name__
-        )
-        for action in coordinator.step(decline, self._clock.monotonic_ms()):
-            if isinstance(action, DiscardState):
-                self._store.discard(action.subtask_states)
-        self._delete_output(checkpoint_id)
-        try:
-            self._store.abort(checkpoint_id)
-        except FencedError as fenced:
-            _LOG.warning("%s", fenced)
-        _LOG.warning(
-            "checkpoint %d was aborted and reset: job=%s error=%s",
-            checkpoint_id,
-            self._layout.root,
-            type(error).__name__,
-        )
+            self._store.settle()
 
     def _delete_output(self, checkpoint_id: int) -> None:
         try:

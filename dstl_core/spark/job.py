@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from dstl_core.checkpoint.completed_store import CompletedCheckpoint
+from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
 from dstl_core.clock import Clock, SystemClock
 from dstl_core.config import ChangelogOptions
 from dstl_core.errors import ConfigError, InputChangedError, RestoreError, SavepointError

@@ -10,7 +10,7 @@ from dstl_core.codec.serializers import AnySerializer
 from dstl_core.config import ChangelogOptions
 from dstl_core.model.ids import JobID, OperatorID
 from dstl_core.model.key_group import KeyGroupRange, compute_key_group_range_for_operator_index
-from dstl_core.state.backend import ValueLogging
+from dstl_core.state.changelog_backend import ValueLogging
 from dstl_core.state.functions import KeyedProcessFunction
 from dstl_core.storage.location import JobLayout, Location
 

@@ -31,8 +31,9 @@ from dstl_core.spark.inputs import FINGERPRINT_COLUMN, Fingerprint
 from dstl_core.spark.key_groups import SUBTASK_COLUMN
 from dstl_core.spark.operators import TaskSpec
 from dstl_core.spark.reports import SubtaskReport, encode_handle
-from dstl_core.state.backend import ChangelogKeyedStateBackend, HashMapKeyedStateBackend
+from dstl_core.state.backend import HashMapKeyedStateBackend
 from dstl_core.state.carry_over import CarriedState, carry_over
+from dstl_core.state.changelog_backend import ChangelogKeyedStateBackend
 from dstl_core.state.functions import KeyedProcessOperator, Row
 from dstl_core.state.keyed_state import KeyedState, restore_keyed_state
 from dstl_core.storage.file_io import FileIO, open_file_io

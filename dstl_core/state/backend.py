@@ -1,40 +1,43 @@
-"""Keyed state backends: in memory, and in memory with a changelog.
+"""The keyed state of one subtask: tables under a current key, whatever store they lie in.
 
-Source of the behaviour: ``HeapKeyedStateBackend``, ``ChangelogKeyedStateBackend`` and
-``StateChangeLogger`` of Flink 2.2.1.
+Source of the behaviour: ``AbstractKeyedStateBackend``, ``HeapKeyedStateBackend`` and
+``RocksDBKeyedStateBackend`` of Flink 2.2.1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from enum import Enum
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Protocol
-from uuid import uuid4
 
-from dstl_core.changelog.ledger import FsSnapshotResult
-from dstl_core.changelog.writer import FsStateChangelogWriter
-from dstl_core.clock import Clock
-from dstl_core.codec.change_payload import StateChangeOperation, data_change, metadata_change
-from dstl_core.codec.serializers import AnySerializer, deserialize_exactly, serialize_to_bytes
+from dstl_core.clock import Clock, SystemClock
+from dstl_core.codec.change_payload import StateChangeOperation
+from dstl_core.codec.serializers import (
+    AnySerializer,
+    TimerSerializer,
+    VoidNamespaceSerializer,
+    deserialize_exactly,
+    serialize_to_bytes,
+)
 from dstl_core.codec.state_meta import StateMetaInfoSnapshot
-from dstl_core.errors import ConfigError, InvariantViolation, RestoreError
-from dstl_core.metrics import MetricGroup
-from dstl_core.model.handle import (
-    ChangelogStateBackendHandle,
-    ChangelogStateHandle,
-    KeyedStateHandle,
+from dstl_core.errors import ConfigError, InvariantViolation, NoSuchStateError, RestoreError
+from dstl_core.model.key_group import KeyGroupRange, assign_to_key_group
+from dstl_core.state.descriptor import (
+    ListStateDescriptor,
+    StateDescriptor,
+    ValueStateDescriptor,
 )
-from dstl_core.model.key_group import assign_to_key_group
-from dstl_core.model.sequence import SequenceNumber
-from dstl_core.state.descriptor import ListStateDescriptor, ValueStateDescriptor
-from dstl_core.state.keyed_state import KeyedState
-from dstl_core.state.metrics import (
-    ChangelogMaterializationMetricGroup,
-    ChangelogStateBackendMetricGroup,
-)
-from dstl_core.state.table import ListTable, ValueTable, counted_elements, join_elements
+from dstl_core.state.evolution import register_table
+from dstl_core.state.keyed_access import State, ValueState
+from dstl_core.state.keyed_collections import ListState
+from dstl_core.state.keyed_state import KeyedState, StateKey, state_key
+from dstl_core.state.queue_table import QueueTable
+from dstl_core.state.state_binding import bind_state
+from dstl_core.state.store import HEAP, EntryStore
+from dstl_core.state.table import StateTable, ValueTable
+from dstl_core.state.ttl import TtlPolicy
 
-_VOID_NAMESPACE = b"\0"
+_VOID = VoidNamespaceSerializer()
 
 
 class StateChangeLogger(Protocol):
@@ -51,11 +54,23 @@ class StateChangeLogger(Protocol):
         operands: bytes,
     ) -> None: ...
 
+    def migrated(self, meta: StateMetaInfoSnapshot) -> None:
+        """The values of a state have another type from here on."""
+        ...
 
-class HashMapKeyedStateBackend:
-    """The state of one subtask in memory. One thread; a current key at a time."""
 
-    def __init__(self, state: KeyedState, key_serializer: AnySerializer) -> None:
+class KeyedStateBackend:
+    """The state of one subtask. One thread; a current key at a time.
+
+    Args:
+        state: Restored, or empty.
+        key_serializer: The type of the key.
+        clock: For times to live.
+    """
+
+    def __init__(
+        self, state: KeyedState, key_serializer: AnySerializer, *, clock: Clock | None = None
+    ) -> None:
         if state.key_serializer is None:
             state.key_serializer = key_serializer
         elif state.key_serializer != key_serializer:
@@ -64,10 +79,23 @@ class HashMapKeyedStateBackend:
                 f"restored state), got {key_serializer.type_name}."
             )
         self.state = state
+        self.key_serializer = key_serializer
         self.logger: StateChangeLogger | None = None
         self.current_key_group = -1
-        self.current_scope = b""
-        self._key_serializer = key_serializer
+        self.current_key = b""
+        self._clock = clock if clock is not None else SystemClock()
+        self._ttl: dict[StateKey, TtlPolicy] = {}
+        self._cleaners: dict[int, Iterator[tuple[int, bytes, Any]]] = {}
+
+    # ---------------------------------------------------------------------------------- key
+
+    @property
+    def key_group_range(self) -> KeyGroupRange:
+        return self.state.key_groups
+
+    @property
+    def number_of_key_groups(self) -> int:
+        return self.state.max_parallelism
 
     def set_current_key(self, key: Any) -> None:
         """The key that all state accesses speak of until the next call.
@@ -77,9 +105,9 @@ class HashMapKeyedStateBackend:
         """
         if key is None:
             raise ConfigError("A key is null; keyed state needs a key.")
-        raw = serialize_to_bytes(self._key_serializer, key)
+        raw = serialize_to_bytes(self.key_serializer, key)
         key_group = assign_to_key_group(
-            self._key_serializer.java_hash(key), self.state.max_parallelism
+            self.key_serializer.java_hash(key), self.state.max_parallelism
         )
         if not self.state.key_groups.contains(key_group):
             raise ConfigError(
@@ -87,271 +115,165 @@ class HashMapKeyedStateBackend:
                 f"{self.state.key_groups}."
             )
         self.current_key_group = key_group
-        self.current_scope = raw + _VOID_NAMESPACE
+        self.current_key = raw
 
-    def get_value_state(self, descriptor: ValueStateDescriptor) -> ValueState:
-        """The value state of a descriptor, made if it is new."""
-        table = self.state.table(descriptor.meta_info(), self._key_serializer)
-        if not isinstance(table, ValueTable):
-            raise InvariantViolation(f"{descriptor} has a table of another kind")
-        return ValueState(self, table)
-
-    def get_list_state(self, descriptor: ListStateDescriptor) -> ListState:
-        """The list state of a descriptor, made if it is new."""
-        table = self.state.table(descriptor.meta_info(), self._key_serializer)
-        if not isinstance(table, ListTable):
-            raise InvariantViolation(f"{descriptor} has a table of another kind")
-        return ListState(self, table)
-
-
-class ValueState:
-    """One value for the current key; None is "no value"."""
-
-    def __init__(self, backend: HashMapKeyedStateBackend, table: ValueTable) -> None:
-        self._backend = backend
-        self._table = table
-        self._serializer = table.meta.value_serializer
-
-    def value(self) -> Any:
-        backend = self._backend
-        stored = self._table.group(backend.current_key_group).get(backend.current_scope)
-        return None if stored is None else deserialize_exactly(self._serializer, stored)
-
-    def update(self, value: Any) -> None:
-        if value is None:
-            self.clear()
-            return
-        backend = self._backend
-        raw = serialize_to_bytes(self._serializer, value)
-        self._table.group(backend.current_key_group)[backend.current_scope] = raw
-        self._log(backend)
-
-    def clear(self) -> None:
-        backend = self._backend
-        self._table.group(backend.current_key_group).pop(backend.current_scope, None)
-        self._log(backend)
-
-    def _log(self, backend: HashMapKeyedStateBackend) -> None:
-        if backend.logger is not None:
-            backend.logger.value_updated(
-                self._table, backend.current_key_group, backend.current_scope
-            )
-
-
-class ListState:
-    """A list for the current key; an empty list is "no list"."""
-
-    def __init__(self, backend: HashMapKeyedStateBackend, table: ListTable) -> None:
-        self._backend = backend
-        self._table = table
-        self._element = table.element
-
-    def get(self) -> list[Any]:
-        backend = self._backend
-        stored = self._table.group(backend.current_key_group).get(backend.current_scope)
-        return [] if stored is None else self._table.read_elements(stored)
-
-    def add(self, element: Any) -> None:
-        backend = self._backend
-        raw = serialize_to_bytes(self._element, element)
-        self._table.add(backend.current_key_group, backend.current_scope, raw)
-        self._log(StateChangeOperation.ADD_ELEMENT, raw)
-
-    def add_all(self, elements: Iterable[Any]) -> None:
-        raw = [serialize_to_bytes(self._element, element) for element in elements]
-        if not raw:
-            return
-        backend = self._backend
-        for each in raw:
-            self._table.add(backend.current_key_group, backend.current_scope, each)
-        self._log(StateChangeOperation.ADD, counted_elements(raw))
-
-    def update(self, elements: Iterable[Any]) -> None:
-        raw = [serialize_to_bytes(self._element, element) for element in elements]
-        if not raw:
-            self.clear()
-            return
-        backend = self._backend
-        group = self._table.group(backend.current_key_group)
-        group[backend.current_scope] = join_elements(raw)
-        self._log(StateChangeOperation.SET, counted_elements(raw))
-
-    def clear(self) -> None:
-        backend = self._backend
-        self._table.group(backend.current_key_group).pop(backend.current_scope, None)
-        self._log(StateChangeOperation.CLEAR, b"")
-
-    def _log(self, operation: StateChangeOperation, operands: bytes) -> None:
-        backend = self._backend
-        if backend.logger is not None:
-            backend.logger.logged(
-                self._table.meta,
-                backend.current_key_group,
-                operation,
-                backend.current_scope,
-                operands,
-            )
-
-
-class ValueLogging(Enum):
-    """Which updates of a value state reach the changelog."""
-
-    LAST_PER_CHECKPOINT = "last"
-    """The last one of each key: what a restore needs."""
-    EVERY = "every"
-    """All of them, for readers of the log."""
-
-
-class ChangelogKeyedStateBackend:
-    """A backend whose every mutation goes to a changelog; a checkpoint persists only the log.
-
-    Args:
-        delegate: Holds the state itself.
-        writer: The log of this run.
-        base: Handles of the materialized part that the state was restored from.
-        restored_log: Handles of earlier runs' logs on top of it.
-        metrics: The operator's group, under which the changelog's metrics stand.
-        clock: Measures materializations.
-    """
-
-    def __init__(
-        self,
-        delegate: HashMapKeyedStateBackend,
-        writer: FsStateChangelogWriter,
-        *,
-        base: tuple[KeyedStateHandle, ...] = (),
-        restored_log: tuple[ChangelogStateHandle, ...] = (),
-        materialization_id: int = 0,
-        value_logging: ValueLogging = ValueLogging.LAST_PER_CHECKPOINT,
-        metrics: MetricGroup | None = None,
-        clock: Clock | None = None,
-    ) -> None:
-        self._materializations = ChangelogMaterializationMetricGroup(metrics, clock)
-        self._sizes = ChangelogStateBackendMetricGroup(metrics)
-        self._delegate = delegate
-        self._writer = writer
-        self._base = base
-        self._restored_log = restored_log
-        self._materialization_id = materialization_id
-        self._value_logging = value_logging
-        self._materialized_to = writer.initial_sequence_number()
-        self._state_ids: dict[int, int] = {}
-        self._described: set[int] = set()
-        self._dirty: dict[tuple[int, int, bytes], ValueTable] = {}
-        self._last_persist: tuple[SequenceNumber, SequenceNumber] | None = None
-        self.changes = 0
-        """Data changes written to the log so far."""
-        self.changed_scopes: set[bytes] = set()
-        """The keys (with namespace) whose state changed so far."""
-        delegate.logger = self
-
-    # ------------------------------------------------------------------------------ logging
-
-    def value_updated(self, table: ValueTable, key_group: int, scope: bytes) -> None:
-        if self._value_logging is ValueLogging.EVERY:
-            self._log_value(table, key_group, scope)
-        else:
-            self._dirty[id(table), key_group, scope] = table
-
-    def logged(
-        self,
-        meta: StateMetaInfoSnapshot,
-        key_group: int,
-        operation: StateChangeOperation,
-        scope: bytes,
-        operands: bytes,
-    ) -> None:
-        # A state's id counts in this log only. It is described before its first change, and again
-        # after a materialization, so that the log above it stands alone.
-        state_id = self._state_ids.setdefault(id(meta), len(self._state_ids))
-        if state_id not in self._described:
-            self._writer.append_meta(metadata_change(state_id, meta))
-            self._described.add(state_id)
-        self._writer.append(key_group, data_change(operation, state_id, scope, operands))
-        self.changes += 1
-        self.changed_scopes.add(scope)
-
-    def _log_value(self, table: ValueTable, key_group: int, scope: bytes) -> None:
-        value = table.group(key_group).get(scope)
-        if value is None:
-            self.logged(table.meta, key_group, StateChangeOperation.CLEAR, scope, b"")
-        else:
-            self.logged(table.meta, key_group, StateChangeOperation.SET, scope, value)
-
-    def _flush_dirty(self) -> None:
-        # Each is forgotten only when it is logged: the log may refuse half-way, and a checkpoint
-        # later must have the rest.
-        for place, table in list(self._dirty.items()):
-            _, key_group, scope = place
-            self._log_value(table, key_group, scope)
-            del self._dirty[place]
-
-    # -------------------------------------------------------------------------- checkpoints
-
-    def snapshot(self, checkpoint_id: int) -> ChangelogStateBackendHandle:
-        """Persists the log and waits; the handle is what the subtask acknowledges.
+    def get_current_key(self) -> Any:
+        """The current key.
 
         Raises:
-            UploadFailedError: The log could not be made durable; nothing is lost.
+            ConfigError: None was set.
         """
-        self._flush_dirty()
-        upper = self._writer.next_sequence_number()
-        future = self._writer.persist(self._materialized_to, checkpoint_id)
-        self._last_persist = (self._materialized_to, upper)
-        handle = self._backend_handle(future.result(), checkpoint_id)
-        self._sizes.snapshot_completed(handle)
-        return handle
+        if self.current_key_group < 0:
+            raise ConfigError("State was accessed without a current key; set the key first.")
+        return deserialize_exactly(self.key_serializer, self.current_key)
 
-    def _backend_handle(
-        self, result: FsSnapshotResult, checkpoint_id: int
-    ) -> ChangelogStateBackendHandle:
-        delta = result.job_manager_owned_snapshot
-        log = self._restored_log + ((delta,) if delta.handles_and_offsets else ())
-        return ChangelogStateBackendHandle(
-            self._base,
-            log,
-            self._delegate.state.key_groups,
-            self._materialization_id,
-            checkpoint_id,
-            delta.incremental_size,
-            str(uuid4()),
+    # -------------------------------------------------------------------------------- states
+
+    def get_or_create_keyed_state(
+        self, namespace_serializer: AnySerializer, descriptor: StateDescriptor
+    ) -> State[Any]:
+        """The state of a descriptor, made if it is new, migrated if its type was another.
+
+        Raises:
+            StateMigrationError: The stored values cannot become those of the descriptor.
+        """
+        meta = descriptor.meta_info(namespace_serializer)
+        table, migrated = register_table(self.state, meta, self.key_serializer, self._clock)
+        if migrated and self.logger is not None:
+            self.logger.migrated(table.meta)
+        ttl = None
+        if descriptor.ttl_config is not None:
+            ttl = self._ttl[state_key(meta)] = TtlPolicy(descriptor.ttl_config, self._clock)
+        else:
+            self._ttl.pop(state_key(meta), None)
+        return bind_state(self, descriptor, table, ttl)
+
+    def get_partitioned_state(
+        self, namespace: Any, namespace_serializer: AnySerializer, descriptor: StateDescriptor
+    ) -> State[Any]:
+        """The state of a descriptor, with a current namespace."""
+        state = self.get_or_create_keyed_state(namespace_serializer, descriptor)
+        state.set_current_namespace(namespace)
+        return state
+
+    def get_value_state(self, descriptor: ValueStateDescriptor) -> ValueState:
+        """A value state without namespaces."""
+        state: Any = self.get_or_create_keyed_state(_VOID, descriptor)
+        return state  # type: ignore[no-any-return]  # the descriptor says which kind
+
+    def get_list_state(self, descriptor: ListStateDescriptor) -> ListState:
+        """A list state without namespaces."""
+        state: Any = self.get_or_create_keyed_state(_VOID, descriptor)
+        return state  # type: ignore[no-any-return]
+
+    def create_queue(self, name: str, namespace_serializer: AnySerializer) -> QueueTable:
+        """The queue of a timer service, made if it is new."""
+        element = TimerSerializer(self.key_serializer, namespace_serializer)
+        meta = StateMetaInfoSnapshot.priority_queue(name, element)
+        table = self.state.table(meta, self.key_serializer)
+        if not isinstance(table, QueueTable):
+            raise InvariantViolation(f"queue {name!r} has a table of another kind")
+        return table
+
+    def queue_changed(
+        self, queue: QueueTable, operation: StateChangeOperation, key_group: int, operands: bytes
+    ) -> None:
+        """Tells the logger of a change of a queue, which has no scope."""
+        if self.logger is not None:
+            self.logger.logged(queue.meta, key_group, operation, b"", operands)
+
+    # --------------------------------------------------------------------------------- views
+
+    def get_keys_and_namespaces(self, state: str) -> Iterator[tuple[Any, Any]]:
+        """``(key, namespace)`` of every entry of a state, as it is when the iteration begins.
+
+        Raises:
+            NoSuchStateError: There is no such state.
+        """
+        table = self.state.tables.get((state, False))
+        if table is None:
+            raise NoSuchStateError(f"State {state!r} was not registered.")
+        scopes = [scope for group in table.groups.values() for scope in list(group)]
+        return (table.codec.decode_scope(scope) for scope in scopes)
+
+    def get_keys(self, state: str, namespace: Any = None) -> Iterator[Any]:
+        """The keys that have an entry in a namespace of a state. Raises as above."""
+        return (key for key, found in self.get_keys_and_namespaces(state) if found == namespace)
+
+    def num_key_value_state_entries(self) -> int:
+        """Entries of all states but queues; counts them one by one on disk."""
+        return sum(
+            len(group)
+            for table in self.state.tables.values()
+            if not isinstance(table, QueueTable)
+            for group in table.groups.values()
         )
 
-    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """The checkpoint owns the files of its log now."""
-        if self._last_persist is not None:
-            self._writer.confirm(*self._last_persist, checkpoint_id)
+    # ---------------------------------------------------------------------------------- TTL
 
-    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """The changes stay in the log and are part of the next checkpoint."""
-        if self._last_persist is not None:
-            self._writer.reset(*self._last_persist, checkpoint_id)
+    def clean_up(self, table: StateTable[Any], ttl: TtlPolicy) -> None:
+        """Looks at a few entries of a state with a time to live, round and round.
 
-    def materialized(
-        self, base: KeyedStateHandle, materialization_id: int, up_to: SequenceNumber
-    ) -> None:
-        """The state up to ``up_to`` is in ``base``: later checkpoints log only what follows."""
-        self._base = (base,)
-        self._restored_log = ()
-        self._materialization_id = materialization_id
-        self._materialized_to = up_to
-        self._materializations.completed()
+        What is expired goes without a trace in the log: restored from there, it is expired again.
+        """
+        left = ttl.config.cleanup_incrementally
+        if not left:
+            return
+        cleaner = self._cleaners.get(id(table))
+        for _ in range(left):
+            if cleaner is None:
+                cleaner = self._cleaners[id(table)] = _entries_of(table)
+            found = next(cleaner, None)
+            if found is None:
+                del self._cleaners[id(table)]
+                return
+            key_group, scope, stored = found
+            group = table.groups[key_group]
+            if scope in group and table.is_expired(stored, ttl):
+                group.pop(scope, None)
 
-    def materialization_failed(self) -> None:
-        """There is no new base: checkpoints go on logging on the one before."""
-        self._materializations.failed()
-
-    def init_materialization(self) -> SequenceNumber:
-        """Starts a materialization: the number up to which the state, as it is now, reaches."""
-        self._flush_dirty()
-        self._materializations.started()
-        up_to = self._writer.next_sequence_number()
-        self._described.clear()
-        return up_to
-
-    def truncate(self, up_to: SequenceNumber) -> None:
-        """Releases the log below ``up_to``: materialized, and in no retained checkpoint."""
-        self._writer.truncate(up_to)
+    def expired_filter(self) -> dict[StateKey, TtlPolicy]:
+        """The states whose expired entries do not go into full snapshots."""
+        return {
+            key: policy for key, policy in self._ttl.items() if policy.config.cleanup_full_snapshot
+        }
 
     def close(self) -> None:
-        self._writer.close()
+        """Gives back what the store holds."""
+        self.state.store.close()
+
+
+def _entries_of(table: StateTable[Any]) -> Iterator[tuple[int, bytes, Any]]:
+    for key_group in list(table.groups):
+        for scope in list(table.groups[key_group]):
+            stored = table.groups[key_group].get(scope)
+            if stored is not None:
+                yield key_group, scope, stored
+
+
+class HashMapKeyedStateBackend(KeyedStateBackend):
+    """Keyed state in memory."""
+
+    identifier = "hashmap"
+
+    @staticmethod
+    def create_store() -> EntryStore:
+        """Where the entries of a backend lie."""
+        return HEAP
+
+
+class RocksDBKeyedStateBackend(KeyedStateBackend):
+    """Keyed state on local disk, larger than memory. Its ``KeyedState`` lies in a store of its own.
+
+    The database is a cache of what checkpoints hold: it is never a part of one, and it is deleted
+    on close.
+    """
+
+    identifier = "rocksdb"
+
+    @staticmethod
+    def create_store(folder: Path, *, cache_bytes: int, write_buffer_bytes: int) -> EntryStore:
+        """A new database in a folder of its own under ``folder``."""
+        from dstl_core.state.rocksdb_store import RocksDBStore
+
+        return RocksDBStore(folder, cache_bytes=cache_bytes, write_buffer_bytes=write_buffer_bytes)

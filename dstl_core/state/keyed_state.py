@@ -6,17 +6,20 @@ outside the wanted key groups is left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from dstl_core.changelog.reader import StateChangelogHandleReader
 from dstl_core.codec.change_payload import MetadataChange, read_change
-from dstl_core.codec.keyed_canonical import write_canonical_stream, write_section
+from dstl_core.codec.data_io import DataOutput
+from dstl_core.codec.keyed_canonical import write_section
 from dstl_core.codec.serializers import BUILT_IN, AnySerializer, SerializerRegistry
 from dstl_core.codec.state_meta import (
     BackendStateType,
     KeyedBackendHeader,
     StateMetaInfoSnapshot,
+    write_keyed_header,
 )
 from dstl_core.errors import FormatError, RestoreError
 from dstl_core.model.handle import (
@@ -33,7 +36,10 @@ from dstl_core.state.canonical_reader import load_canonical
 from dstl_core.state.heap_reader import load_heap
 from dstl_core.state.key_type import key_type_of_changes
 from dstl_core.state.rocksdb_reader import load_rocksdb
-from dstl_core.state.table import StateTable, create_table
+from dstl_core.state.store import HEAP, EntryStore
+from dstl_core.state.table import StateTable
+from dstl_core.state.table_factory import create_table
+from dstl_core.state.ttl import TtlPolicy
 from dstl_core.storage.handle_resolver import HandleResolver
 
 StateKey = tuple[str, bool]
@@ -56,15 +62,19 @@ class LostEntries(NamedTuple):
 class KeyedState:
     """Tables of one key-group range.
 
-    ``key_serializer`` is None until state is restored or created.
+    ``key_serializer`` is None until state is restored or created. ``store`` keeps the entries.
     """
 
-    def __init__(self, key_groups: KeyGroupRange, max_parallelism: int) -> None:
+    def __init__(
+        self, key_groups: KeyGroupRange, max_parallelism: int, store: EntryStore = HEAP
+    ) -> None:
+        self.store = store
         self.key_groups = key_groups
         self.max_parallelism = max_parallelism
         self.prefix_bytes = key_group_prefix_bytes(max_parallelism)
         self.key_serializer: AnySerializer | None = None
         self.tables: dict[StateKey, StateTable[Any]] = {}
+        self.expired: dict[StateKey, TtlPolicy] = {}
 
     def table(self, meta: StateMetaInfoSnapshot, key_serializer: AnySerializer) -> StateTable[Any]:
         """The table of a state; made if it is new.
@@ -81,15 +91,15 @@ class KeyedState:
             )
         found = self.tables.get(state_key(meta))
         if found is None:
-            found = create_table(meta, key_serializer, self.prefix_bytes)
+            found = create_table(meta, key_serializer, self.prefix_bytes, self.store)
             self.tables[state_key(meta)] = found
-        elif _types_of(found.meta) == _types_of(meta):
+        elif types_of(found.meta) == types_of(meta):
             if _knowledge(meta) > _knowledge(found.meta):
                 found.meta = meta  # it knows more subclasses
         else:
             raise RestoreError(
-                f"State {meta.name!r} has another type: expected {_describe(found.meta)} (from "
-                f"the restored state), got {_describe(meta)}."
+                f"State {meta.name!r} has another type: expected {describe_type(found.meta)} (from "
+                f"the restored state), got {describe_type(meta)}."
             )
         return found
 
@@ -120,19 +130,47 @@ class KeyedState:
                 f"{each.key_group}): {each.reason}."
             )
 
+    def capture(self, expired: Mapping[StateKey, TtlPolicy] | None = None) -> KeyedState:
+        """The state as it is now, to be read while this one goes on.
+
+        Args:
+            expired: States whose expired entries ``write_canonical`` leaves out.
+        """
+        twin = copy.copy(self)
+        view = self.store.view()
+        twin.tables = {key: table.frozen(view) for key, table in self.tables.items()}
+        twin.expired = dict(expired or {})
+        return twin
+
     def write_canonical(self) -> tuple[bytes, KeyGroupRangeOffsets]:
         """All state as one canonical stream, with the offsets for its handle."""
+        parts: list[bytes] = []
+        offsets = self.write_canonical_to(parts.append)
+        return b"".join(parts), offsets
+
+    def write_canonical_to(self, sink: Callable[[bytes], object]) -> KeyGroupRangeOffsets:
+        """As ``write_canonical``, a key group at a time; nothing if there is no state."""
         if self.key_serializer is None:
-            return b"", KeyGroupRangeOffsets(self.key_groups, (0,) * len(self.key_groups))
+            return KeyGroupRangeOffsets(self.key_groups, (0,) * len(self.key_groups))
         tables = list(self.tables.values())
-        header = KeyedBackendHeader(self.key_serializer, tuple(table.meta for table in tables))
-        sections = {}
+        header = DataOutput()
+        metas = tuple(table.meta for table in tables)
+        write_keyed_header(header, KeyedBackendHeader(self.key_serializer, metas))
+        sink(header.to_bytes())
+        position, offsets = header.position, []
         for key_group in self.key_groups:
-            runs = ((index, table.records(key_group)) for index, table in enumerate(tables))
-            section = write_section(runs)
+            section = write_section(
+                (index, self._records(table, key_group)) for index, table in enumerate(tables)
+            )
+            offsets.append(position if section else 0)
             if section:
-                sections[key_group] = section
-        return write_canonical_stream(header, self.key_groups, sections)
+                sink(section)
+                position += len(section)
+        return KeyGroupRangeOffsets(self.key_groups, tuple(offsets))
+
+    def _records(self, table: StateTable[Any], key_group: int) -> Iterable[tuple[bytes, bytes]]:
+        ttl = self.expired.get(state_key(table.meta))
+        return table.records(key_group) if ttl is None else table.live_records(key_group, ttl)
 
 
 def restore_keyed_state(
@@ -144,6 +182,7 @@ def restore_keyed_state(
     *,
     key_serializer: AnySerializer | None = None,
     keep_going: bool = False,
+    store: EntryStore = HEAP,
 ) -> KeyedState:
     """The state of ``key_groups`` from all handles that hold part of it.
 
@@ -156,12 +195,13 @@ def restore_keyed_state(
         key_serializer: The type of the key, for logs without a base.
         keep_going: Keep what can be read if some entries can only be read by Java classes of the
             job; ``KeyedState.lost`` says which are missing.
+        store: Where the entries go.
 
     Raises:
         RestoreError: A handle cannot be restored, or entries would be missing.
         FormatError: Damaged bytes.
     """
-    state = KeyedState(key_groups, max_parallelism)
+    state = KeyedState(key_groups, max_parallelism, store)
     state.key_serializer = key_serializer
     for handle in handles:
         if not len(handle.key_group_range.get_intersection(key_groups)):
@@ -254,11 +294,11 @@ def _knowledge(meta: StateMetaInfoSnapshot) -> int:
     return count
 
 
-def _types_of(meta: StateMetaInfoSnapshot) -> tuple[object, ...]:
+def types_of(meta: StateMetaInfoSnapshot) -> tuple[object, ...]:
     return meta.backend_state_type, dict(meta.options), dict(meta.serializers)
 
 
-def _describe(meta: StateMetaInfoSnapshot) -> str:
+def describe_type(meta: StateMetaInfoSnapshot) -> str:
     kind = (
         meta.keyed_state_type.value
         if meta.backend_state_type is BackendStateType.KEY_VALUE

@@ -6,7 +6,8 @@ from dstl_core.codec.serializers import TimerSerializer, deserialize_exactly
 from dstl_core.errors import RestoreError
 from dstl_core.model.key_group import KeyGroupRange, assign_to_key_group
 from dstl_core.state.keyed_state import KeyedState
-from dstl_core.state.table import QueueTable, StateTable
+from dstl_core.state.queue_table import QueueTable
+from dstl_core.state.table import StateTable
 
 
 def with_max_parallelism(state: KeyedState, max_parallelism: int) -> KeyedState:

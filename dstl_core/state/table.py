@@ -1,4 +1,4 @@
-"""Keyed state in memory: one table per state, entries by key group and scope, values as bytes.
+"""Keyed state: one table per state, entries by key group and scope, values as bytes.
 
 Values stay serialized in the canonical form. Restoring is then a matter of cutting bytes, an
 update hands the same bytes to the changelog, and a snapshot writes them back; only what a function
@@ -7,9 +7,10 @@ reads is decoded.
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
-from typing import Any, Generic, TypeVar
+from collections.abc import Iterable, Iterator, MutableMapping
+from typing import Any, ClassVar, Generic, TypeVar
 
 from dstl_core.codec.change_payload import StateChangeOperation
 from dstl_core.codec.composite_key import CompositeKeyCodec
@@ -19,13 +20,13 @@ from dstl_core.codec.serializers import (
     ListSerializer,
     MapSerializer,
     OpaqueValue,
-    TimerSerializer,
     VoidNamespaceSerializer,
     deserialize_bounded,
-    deserialize_exactly,
 )
-from dstl_core.codec.state_meta import BackendStateType, KeyedStateType, StateMetaInfoSnapshot
-from dstl_core.errors import ConfigError, FormatError, UnreadableValueError
+from dstl_core.codec.state_meta import BackendStateType, StateMetaInfoSnapshot
+from dstl_core.errors import ConfigError, FormatError, InvariantViolation, UnreadableValueError
+from dstl_core.state.store import HEAP, Groups, Shape
+from dstl_core.state.ttl import TtlPolicy
 
 LIST_DELIMITER = 0x2C
 _REPLACING = (
@@ -38,14 +39,21 @@ Stored = TypeVar("Stored")
 
 class StateTable(ABC, Generic[Stored]):
     """The entries of one state. ``groups[key group][scope]`` is a stored value, where a scope is
-    the bytes of key and namespace.
+    the bytes of key and namespace. Where groups are kept, the store says.
     """
 
+    shape: ClassVar[Shape] = Shape.ROWS
+
     def __init__(
-        self, meta: StateMetaInfoSnapshot, key_serializer: AnySerializer, prefix_bytes: int
+        self,
+        meta: StateMetaInfoSnapshot,
+        key_serializer: AnySerializer,
+        prefix_bytes: int,
+        store_groups: Groups | None = None,
     ) -> None:
         self.meta = meta
-        self.groups: dict[int, dict[bytes, Stored]] = {}
+        self.store_groups = HEAP.open_table(self.shape) if store_groups is None else store_groups
+        self.groups: dict[int, MutableMapping[bytes, Stored]] = {}
         self.lost: dict[tuple[int, bytes | None], str] = {}
         """Why an entry could not be kept, by key group and scope; without a scope, why any number
         of entries of the key group could not. These are not in ``groups``.
@@ -57,13 +65,19 @@ class StateTable(ABC, Generic[Stored]):
             VoidNamespaceSerializer() if is_queue else meta.namespace_serializer,
         )
 
-    def group(self, key_group: int) -> dict[bytes, Stored]:
+    def group(self, key_group: int) -> MutableMapping[bytes, Stored]:
         found = self.groups.get(key_group)
         if found is None:
             if key_group < 0:
                 raise ConfigError("State was accessed without a current key; set the key first.")
-            found = self.groups[key_group] = {}
+            found = self.groups[key_group] = self.store_groups.new_group(key_group)
         return found
+
+    def frozen(self, view: object) -> StateTable[Stored]:
+        """The table as it was when its store gave the view; to be read only."""
+        twin = copy.copy(self)
+        twin.groups = self.store_groups.frozen(self.groups, view)
+        return twin
 
     @abstractmethod
     def load(self, stored_key: bytes, value: bytes) -> None:
@@ -79,6 +93,14 @@ class StateTable(ABC, Generic[Stored]):
     @abstractmethod
     def records(self, key_group: int) -> Iterator[tuple[bytes, bytes]]:
         """The records of a key group in canonical form."""
+
+    def live_records(self, key_group: int, ttl: TtlPolicy) -> Iterator[tuple[bytes, bytes]]:
+        """As ``records``, without what has expired."""
+        raise InvariantViolation(f"{type(self).__name__} has no time to live")
+
+    def is_expired(self, stored: Stored, ttl: TtlPolicy) -> bool:
+        """Whether nothing of an entry is alive any more."""
+        raise InvariantViolation(f"{type(self).__name__} has no time to live")
 
     @abstractmethod
     def load_entry(
@@ -182,6 +204,12 @@ class ValueTable(StateTable[bytes]):
         for scope, value in self.groups.get(key_group, {}).items():
             yield self._stored_key(key_group, scope), value
 
+    def live_records(self, key_group: int, ttl: TtlPolicy) -> Iterator[tuple[bytes, bytes]]:
+        return (each for each in self.records(key_group) if not ttl.is_expired(each[1]))
+
+    def is_expired(self, stored: bytes, ttl: TtlPolicy) -> bool:
+        return ttl.is_expired(stored)
+
     def load_entry(
         self, key_group: int, scope: bytes, value: bytes, pairs: Iterable[tuple[bytes, bytes]]
     ) -> None:
@@ -245,6 +273,15 @@ class ListTable(StateTable[bytes]):
         for scope, value in self.groups.get(key_group, {}).items():
             yield self._stored_key(key_group, scope), value
 
+    def live_records(self, key_group: int, ttl: TtlPolicy) -> Iterator[tuple[bytes, bytes]]:
+        for key, stored in self.records(key_group):
+            alive = [each for each in self.split_elements(stored) if not ttl.is_expired(each)]
+            if alive:
+                yield key, join_elements(alive)
+
+    def is_expired(self, stored: bytes, ttl: TtlPolicy) -> bool:
+        return all(map(ttl.is_expired, self.split_elements(stored)))
+
     def load_entry(
         self, key_group: int, scope: bytes, value: bytes, pairs: Iterable[tuple[bytes, bytes]]
     ) -> None:
@@ -295,8 +332,18 @@ class ListTable(StateTable[bytes]):
 
     def read_elements(self, stored: bytes) -> list[Any]:
         """The elements of a stored list."""
+        element = self.element
+        return [element.deserialize(data) for data in self._walk(stored)]
+
+    def split_elements(self, stored: bytes) -> list[bytes]:
+        """The bytes of each element of a stored list."""
+        element = self.element
+        return [data.read_value(element) for data in self._walk(stored)]
+
+    def _walk(self, stored: bytes) -> Iterator[DataInput]:
+        """Stands before each element; who is given the input has to read the element."""
         data = DataInput(stored)
-        elements = [self.element.deserialize(data)]
+        yield data
         while data.remaining:
             at = data.position
             got = data.read_u8("list delimiter")
@@ -308,12 +355,13 @@ class ListTable(StateTable[bytes]):
                     expected=LIST_DELIMITER,
                     got=got,
                 )
-            elements.append(self.element.deserialize(data))
-        return elements
+            yield data
 
 
-class MapTable(StateTable[dict[bytes, bytes]]):
+class MapTable(StateTable[MutableMapping[bytes, bytes]]):
     """Map state: a value (with its null flag) per user key."""
+
+    shape = Shape.PAIRS
 
     @property
     def serializer(self) -> MapSerializer:
@@ -337,6 +385,12 @@ class MapTable(StateTable[dict[bytes, bytes]]):
             for user_key, value in pairs.items():
                 yield self._stored_key(key_group, scope, user_key), value
 
+    def live_records(self, key_group: int, ttl: TtlPolicy) -> Iterator[tuple[bytes, bytes]]:
+        return (each for each in self.records(key_group) if not _is_expired_pair(each[1], ttl))
+
+    def is_expired(self, stored: MutableMapping[bytes, bytes], ttl: TtlPolicy) -> bool:
+        return all(_is_expired_pair(value, ttl) for value in stored.values())
+
     def load_entry(
         self, key_group: int, scope: bytes, value: bytes, pairs: Iterable[tuple[bytes, bytes]]
     ) -> None:
@@ -356,16 +410,24 @@ class MapTable(StateTable[dict[bytes, bytes]]):
             case StateChangeOperation.REMOVE_ELEMENT:
                 user_key = body.read_value(self.serializer.key)
                 body.expect_end("a change that removes")
-                pairs = group.get(scope, {})
-                pairs.pop(user_key, None)
-                if not pairs:
-                    group.pop(scope, None)
+                self.remove_pair(group, scope, user_key)
             case StateChangeOperation.ADD:
                 added = self._read_pairs(body)
                 if added:  # an empty map is no entry
                     group.setdefault(scope, {}).update(added)
             case _:
                 raise self._unknown(operation)
+
+    def remove_pair(
+        self, group: MutableMapping[bytes, MutableMapping[bytes, bytes]], scope: bytes, key: bytes
+    ) -> None:
+        """Removes a pair; with the last one the entry goes."""
+        pairs = group.get(scope)
+        if pairs is None:
+            return
+        pairs.pop(key, None)
+        if not pairs:
+            group.pop(scope, None)
 
     def _read_pairs(self, body: DataInput) -> dict[bytes, bytes]:
         pairs = {}
@@ -378,7 +440,7 @@ class MapTable(StateTable[dict[bytes, bytes]]):
         body.expect_end("a map")
         return pairs
 
-    def decode(self, scope: bytes, stored: dict[bytes, bytes]) -> tuple[Any, Any, Any]:
+    def decode(self, scope: bytes, stored: MutableMapping[bytes, bytes]) -> tuple[Any, Any, Any]:
         serializer = self.serializer
         pairs = []
         for user_key, value in stored.items():
@@ -390,78 +452,9 @@ class MapTable(StateTable[dict[bytes, bytes]]):
         return *self.codec.decode_scope(scope), pairs
 
 
-class QueueTable(StateTable[None]):
-    """A priority queue (timers): the scope is the element itself."""
-
-    def load(self, stored_key: bytes, value: bytes) -> None:
-        size = self.codec.prefix_bytes
-        if len(stored_key) <= size or value:
-            raise FormatError(
-                f"A record of queue {self.meta.name!r} is damaged",
-                expected=f"a key of more than {size} bytes and no value",
-                got=f"{len(stored_key)} and {len(value)} bytes",
-            )
-        self.group(int.from_bytes(stored_key[:size], "big"))[stored_key[size:]] = None
-
-    def records(self, key_group: int) -> Iterator[tuple[bytes, bytes]]:
-        prefix = key_group.to_bytes(self.codec.prefix_bytes, "big")
-        for element in self.groups.get(key_group, {}):
-            yield prefix + element, b""
-
-    def load_entry(
-        self, key_group: int, scope: bytes, value: bytes, pairs: Iterable[tuple[bytes, bytes]]
-    ) -> None:
-        self.group(key_group)[scope] = None
-
-    def _scope(self, body: DataInput) -> bytes:
-        return b""  # a change of a queue has none
-
-    def _apply(
-        self, operation: StateChangeOperation, key_group: int, scope: bytes, body: DataInput
-    ) -> None:
-        group = self.group(key_group)
-        element = self.meta.value_serializer
-        match operation:
-            case StateChangeOperation.ADD_ELEMENT:
-                for _ in range(body.read_count("queue elements", 1)):
-                    group[body.read_value(element)] = None
-            case StateChangeOperation.REMOVE_ELEMENT:
-                group.pop(body.read_value(element), None)
-            case _:
-                raise self._unknown(operation)
-        body.expect_end("a queue change")
-
-    def decode(self, scope: bytes, stored: None) -> tuple[Any, Any, Any]:
-        serializer = self.meta.value_serializer
-        if not isinstance(serializer, TimerSerializer):
-            raise FormatError(
-                f"Queue {self.meta.name!r} has another type",
-                expected="Timer",
-                got=serializer.type_name,
-            )
-        timer = deserialize_exactly(serializer, scope)
-        return timer.key, timer.namespace, timer
-
-
-def create_table(
-    meta: StateMetaInfoSnapshot, key_serializer: AnySerializer, prefix_bytes: int
-) -> StateTable[Any]:
-    """The table for a kind of state."""
-    if meta.backend_state_type is BackendStateType.PRIORITY_QUEUE:
-        return QueueTable(meta, key_serializer, prefix_bytes)
-    if meta.backend_state_type is not BackendStateType.KEY_VALUE:
-        raise FormatError(
-            f"State {meta.name!r} is not keyed state",
-            expected="KEY_VALUE or PRIORITY_QUEUE",
-            got=meta.backend_state_type.name,
-        )
-    match meta.keyed_state_type:
-        case KeyedStateType.LIST:
-            return ListTable(meta, key_serializer, prefix_bytes)
-        case KeyedStateType.MAP:
-            return MapTable(meta, key_serializer, prefix_bytes)
-        case _:
-            return ValueTable(meta, key_serializer, prefix_bytes)
+def _is_expired_pair(value: bytes, ttl: TtlPolicy) -> bool:
+    """A null has no time: it never expires."""
+    return not value[0] and ttl.is_expired(value[1:])
 
 
 def join_elements(elements: list[bytes]) -> bytes:

@@ -5,8 +5,8 @@
     <log>/3.json  {"type": "abort", "owner": .., "payload": {..}}
     ...
 
-Every record is published exactly once under its number. A commit or abort is valid only in the slot
-right after what its owner knows, and its owner must hold the latest claim; whoever claims in
+Every record is published exactly once under its number. Any record but a claim is valid only in the
+slot right after what its owner knows, and its owner must hold the latest claim; whoever claims in
 between takes that slot, so the late record fails. The latest commit is the last commit record,
 never a listing of checkpoints.
 """
@@ -24,7 +24,12 @@ from dstl_core.storage.json_document import CONVERSION_ERRORS, parse_json_object
 from dstl_core.storage.location import Location
 
 RECORD_VERSION = 1
-RecordType = Literal["claim", "commit", "abort"]
+OwnedRecordType = Literal["commit", "abort", "savepoint", "restore", "discard"]
+"""What an owner records: a checkpoint, an id without one, a savepoint, where it started from,
+checkpoints that it gave up when it ended.
+"""
+RecordType = Literal["claim"] | OwnedRecordType
+RECORD_TYPES = ("claim", *get_args(OwnedRecordType))
 _WHAT = "A record of the commit log"
 
 
@@ -63,10 +68,10 @@ class LogRecord:
             version = body["version"]
         except CONVERSION_ERRORS as error:
             raise FormatError(f"{_WHAT} is damaged ({error})") from error
-        if version != RECORD_VERSION or record.type not in get_args(RecordType):
+        if version != RECORD_VERSION or record.type not in RECORD_TYPES:
             raise FormatError(
                 f"{_WHAT} is of an unknown kind",
-                expected=f"version {RECORD_VERSION}, one of {get_args(RecordType)}",
+                expected=f"version {RECORD_VERSION}, one of {RECORD_TYPES}",
                 got=f"version {version}, {record.type}",
             )
         if record.number != number:
@@ -94,6 +99,10 @@ class CommitLog:
     @property
     def records(self) -> tuple[LogRecord, ...]:
         return tuple(self._records)
+
+    def records_after(self, number: int) -> list[LogRecord]:
+        """The records behind the given number, as far as this process knows."""
+        return self._records[number:]
 
     @property
     def commits(self) -> list[LogRecord]:
@@ -125,13 +134,13 @@ class CommitLog:
             if self._publish(record):
                 return record
 
-    def append(
-        self, owner: str, type_: Literal["commit", "abort"], payload: Mapping[str, Any]
-    ) -> LogRecord:
-        """Appends a commit or an abort in the next slot.
+    def append(self, owner: str, type_: OwnedRecordType, payload: Mapping[str, Any]) -> LogRecord:
+        """Appends a record of the owner in the next slot.
 
         Raises:
-            FencedError: The owner does not hold the latest claim; nothing was recorded.
+            FencedError: The owner does not hold the latest claim, or an earlier record of its own
+                came to light; nothing was recorded.
+            StorageError: Whether the record stands is unknown until the next ``refresh``.
         """
         self.check_claim(owner)
         record = self._next(owner, type_, payload)
@@ -143,7 +152,13 @@ class CommitLog:
         standing = self._records[record.number - 1]
         if (standing.owner, standing.type, standing.payload) == (owner, type_, record.payload):
             return standing
-        raise self._fenced(owner, self.latest_claim)
+        self.check_claim(owner)
+        raise FencedError(
+            f"Nothing was recorded: record {record.number} of {owner!r}, whose answer had got "
+            f"lost, stands in its place; look at the log again.",
+            location=str(self._folder),
+            owner=owner,
+        )
 
     def check_claim(self, owner: str) -> None:
         """Raises FencedError unless ``owner`` holds the latest claim that this process knows."""

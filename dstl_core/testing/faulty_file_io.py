@@ -45,8 +45,8 @@ class FaultyFileIO:
     """Writes and deletes of another ``FileIO``, with faults. Thread-safe if that is, and the
     source of faults.
 
-    Supported: faults of ``write_new`` and of ``delete``. Not supported: faults of reading and of
-    ``publish_once``, which pass through.
+    Supported: faults of ``write_new``, of ``delete``, and of ``publish_once``, which may be refused
+    or do its work and then lose the answer. Not supported: faults of reading, which pass through.
 
     Args:
         inner: Where files really go.
@@ -54,6 +54,7 @@ class FaultyFileIO:
         pause: Called with milliseconds where a write is slow or hangs.
         pause_ms: How long that is.
         delete_fails: Asked once for each deletion.
+        publish_fault: Asked once for each publication: NONE, REFUSED or BAD_CLOSE.
     """
 
     def __init__(
@@ -64,10 +65,12 @@ class FaultyFileIO:
         pause: Callable[[int], None],
         pause_ms: int = 60_000,
         delete_fails: Callable[[], bool] = lambda: False,
+        publish_fault: Callable[[], Fault] = lambda: Fault.NONE,
     ) -> None:
         self.inner = inner
         self.next_fault = next_fault
         self.delete_fails = delete_fails
+        self.publish_fault = publish_fault
         self.seen: Counter[Fault] = Counter()
         """Writes by what happened to them."""
         self._pause = pause
@@ -95,7 +98,13 @@ class FaultyFileIO:
         return self.inner.read_bytes(location, start, end)
 
     def publish_once(self, location: Location, data: bytes) -> bool:
-        return self.inner.publish_once(location, data)
+        fault = self.publish_fault()
+        if fault is Fault.REFUSED:
+            raise StorageError(f"Cannot publish {location}: refused.", path=str(location))
+        done = self.inner.publish_once(location, data)
+        if fault is not Fault.NONE:
+            raise StorageError(f"Cannot publish {location}: no answer.", path=str(location))
+        return done
 
     def size(self, location: Location) -> int | None:
         return self.inner.size(location)

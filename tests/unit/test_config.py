@@ -183,10 +183,15 @@ def test_every_option_of_flink_by_its_key_and_its_deprecated_one(
     assert getattr(both, name) == value
 
 
-def test_there_is_no_option_beside_flinks_but_fsync() -> None:
+def test_options_beside_flinks_do_not_look_like_flinks() -> None:
     known = {key for key, _, _ in OPTIONS}
     ours = {field.alias for field in ChangelogOptions.model_fields.values()}
-    assert ours - known == {"storage.fsync"}
+    assert ours - known == {
+        "dstl.compaction.min-segments",
+        "dstl.materialize.log-ratio",
+        "dstl.materialize.log-size",
+        "storage.fsync",
+    }
     assert known <= ours
 
 

@@ -8,87 +8,30 @@ from pathlib import Path
 
 import pytest
 
-from dstl_core.checkpoint.completed_store import CompletedCheckpointStore
-from dstl_core.checkpoint.metadata_file import publish_metadata_file
+from dstl_core.checkpoint.metadata_file import load_metadata_file, publish_metadata_file
 from dstl_core.errors import (
     CheckpointError,
+    CommitUncertainError,
     ConfigError,
     FencedError,
     FormatError,
     StorageError,
 )
-from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
 from dstl_core.model.handle import (
     ByteStreamStateHandle,
-    ChangelogStateBackendHandle,
-    ChangelogStateHandleStream,
     CheckpointedStateScope,
     FileStateHandle,
-    KeyGroupRangeOffsets,
-    KeyGroupsSavepointStateHandle,
     RelativeFileStateHandle,
     SegmentFileStateHandle,
-    StreamStateHandle,
 )
-from dstl_core.model.ids import OperatorID
-from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.storage.commit_log import CommitLog
-from dstl_core.storage.file_io import FileIO, open_file_io
-from dstl_core.storage.location import JobLayout, Location
-from tests.uncertain_file_io import FixedClock, UncertainFileIO, lose_the_answer
-
-RANGE = KeyGroupRange(0, 0)
-
-
-class Pipeline:
-    """A job folder with real files, and any number of owners."""
-
-    def __init__(self, path: Path) -> None:
-        self.layout = JobLayout.of(Location.parse(path / "base"), "ab" * 16)
-        self.files = UncertainFileIO(open_file_io(self.layout.root, fsync=False))
-
-    def store(
-        self, *, num_retained: int = 1, files: FileIO | None = None
-    ) -> CompletedCheckpointStore:
-        files = files or self.files
-        log = CommitLog(files, self.layout.commit_log, FixedClock())
-        return CompletedCheckpointStore(files, self.layout, log, num_retained=num_retained)
-
-    def owner(self, name: str = "owner", *, num_retained: int = 1) -> CompletedCheckpointStore:
-        store = self.store(num_retained=num_retained)
-        store.claim(name)
-        return store
-
-    def write(self, name: str, size: int = 4) -> FileStateHandle:
-        """A file below the job folder, and its absolute handle."""
-        location = self.layout.root.child(name)
-        self.files.write_new(location, bytes(size))
-        return FileStateHandle(str(location), size)
-
-    def there(self) -> set[str]:
-        """Names of all files below the job folder, but for the commit log."""
-        root = Path(self.layout.root.path)
-        names = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
-        return {name for name in names if not name.startswith("_dstl/")}
+from dstl_core.storage.commit_log import LogRecord
+from tests.uncertain_file_io import lose_the_answer
+from tests.unit.checkpoint.pipeline import Pipeline, metadata, named_by, subtask
 
 
 @pytest.fixture
 def pipeline(tmp_path: Path) -> Pipeline:
     return Pipeline(tmp_path)
-
-
-def subtask(*streams: StreamStateHandle) -> OperatorSubtaskState:
-    """A base in the first stream, segments in the others."""
-    base = KeyGroupsSavepointStateHandle(KeyGroupRangeOffsets(RANGE, (0,)), streams[0])
-    segments = tuple((stream, 0) for stream in streams[1:])
-    log = ChangelogStateHandleStream(segments, RANGE, 0, 0, "log")
-    handle = ChangelogStateBackendHandle((base,), (log,), RANGE, 0, 0, 0, "id")
-    return OperatorSubtaskState(0, managed_keyed_state=handle)
-
-
-def metadata(checkpoint_id: int, *streams: StreamStateHandle) -> CheckpointMetadata:
-    operator = OperatorState(OperatorID.for_uid("u"), 1, 1, (subtask(*streams),), uid="u")
-    return CheckpointMetadata(3, checkpoint_id, (operator,))
 
 
 # ---------------------------------------------------------------------------------- commits
@@ -188,30 +131,94 @@ def test_a_failed_publish_uses_the_id_up_and_the_next_commit_goes_through(
     assert store.commit(metadata(mine + 1, base), {}).parent is None
 
 
-def test_a_commit_record_whose_answer_got_lost_is_seen_after_a_refresh(
-    pipeline: Pipeline,
-) -> None:
+def lose_answers(pipeline: Pipeline, first: int, *, arrived: bool) -> None:
+    """Loses the answers of all publishes from the given one on; 0 is the next one."""
+    left = first
+
+    def publish(done: bool) -> bool:
+        nonlocal left
+        pipeline.files.after_publish = publish
+        left -= 1
+        return done if left >= 0 else lose_the_answer(done)
+
+    def refuse() -> None:
+        pipeline.files.before_publish = refuse
+        if left <= 0 and not arrived:
+            raise StorageError("Cannot publish: the connection was refused.")
+
+    pipeline.files.after_publish = publish
+    pipeline.files.before_publish = refuse
+
+
+def test_a_commit_record_whose_answer_got_lost_stands_once(pipeline: Pipeline) -> None:
     store = pipeline.owner()
     base = pipeline.write("taskowned/base")
-
-    def let_two_pass(done: bool) -> bool:
-        def let_one_pass(done: bool) -> bool:
-            pipeline.files.after_publish = lose_the_answer
-            return done
-
-        pipeline.files.after_publish = let_one_pass
-        return done
-
     # Sidecar and metadata are published, the record is too, but nobody hears of it.
-    pipeline.files.after_publish = let_two_pass
-    with pytest.raises(StorageError, match="connection was reset"):
+    lose_answers(pipeline, 2, arrived=True)
+    committed = store.commit(metadata(1, base), {"n": 1})
+    assert store.completed == [committed]
+    assert len(pipeline.files.list_folder(pipeline.layout.commit_log)) == 2
+
+
+def test_a_commit_whose_outcome_is_unknown_deletes_nothing(pipeline: Pipeline) -> None:
+    store = pipeline.owner()
+    base = pipeline.write("taskowned/base")
+    lose_answers(pipeline, 2, arrived=False)
+    with pytest.raises(CommitUncertainError, match="Whether checkpoint 1 was recorded is unknown"):
         store.commit(metadata(1, base), {"n": 1})
-    # The driver gives up: what the state names must stay, because the commit stands.
+    assert {"taskowned/base", "chk-1/_metadata", "chk-1/_dstl.json"} == pipeline.there()
+    pipeline.files.before_publish = pipeline.files.after_publish = None
+    assert store.commit(metadata(1, base), {"n": 1}).facts["n"] == 1
+    assert store.next_checkpoint_id() == 2
+
+
+def late_record(pipeline: Pipeline) -> None:
+    """The record of checkpoint 1 arrives after all, from a network that was slow."""
+    metadata_file = load_metadata_file(pipeline.files, pipeline.layout.checkpoint(1))
+    facts = {"metadata_bytes": metadata_file.size, "n": 1}
+    payload = {"checkpoint_id": 1, "parent": None, "metadata_sha256": metadata_file.sha256}
+    record = LogRecord(2, "commit", "owner", 5, {**payload, "facts": facts})
+    pipeline.files.publish_once(pipeline.layout.commit_log.child("2.json"), record.to_bytes())
+
+
+@pytest.mark.parametrize("settled", ["by a retry", "by giving it up"])
+def test_a_commit_that_arrives_late_stands(pipeline: Pipeline, settled: str) -> None:
+    store = pipeline.owner()
+    base = pipeline.write("taskowned/base")
+    lose_answers(pipeline, 2, arrived=False)
+    with pytest.raises(CommitUncertainError):
+        store.commit(metadata(1, base), {"n": 1})
+    assert store.next_checkpoint_id() == 2
+    pipeline.files.before_publish = pipeline.files.after_publish = None
+    late_record(pipeline)
+    # What the state names must stay, because the commit stands.
     store.discard((subtask(base),))
-    assert "taskowned/base" in pipeline.there()
-    store.check_claim()
+    if settled == "by a retry":
+        assert store.commit(metadata(1, base), {"n": 1}).facts["n"] == 1
+    else:
+        store.settle()
+    assert {"taskowned/base", "chk-1/_metadata"} <= pipeline.there()
     assert [each.facts["n"] for each in store.completed] == [1]
     assert store.next_checkpoint_id() == 2
+
+
+def test_a_commit_that_was_given_up_cannot_arrive_any_more(pipeline: Pipeline) -> None:
+    store = pipeline.owner()
+    base = pipeline.write("taskowned/base")
+    lose_answers(pipeline, 2, arrived=False)
+    with pytest.raises(CommitUncertainError):
+        store.commit(metadata(1, base), {"n": 1})
+    with pytest.raises(StorageError):
+        store.settle()
+    pipeline.files.before_publish = pipeline.files.after_publish = None
+    metadata_file = load_metadata_file(pipeline.files, pipeline.layout.checkpoint(1))
+    store.settle()
+    assert pipeline.there() == {"taskowned/base"}
+    publish_metadata_file(pipeline.files, metadata_file.folder, metadata_file.metadata, {})
+    late_record(pipeline)
+    store.refresh()
+    assert store.completed == []
+    assert store.commit(metadata(2, base), {}).parent is None
 
 
 @pytest.mark.parametrize(
@@ -350,7 +357,7 @@ def test_old_metadata_that_cannot_be_read_is_left_for_gc(
     path.write_bytes(path.read_bytes()[:-1])
     with caplog.at_level(logging.WARNING):
         assert store.subsume() == []
-    assert "checkpoint 1 is left for gc" in caplog.text
+    assert "chk-1 is left for gc" in caplog.text
     assert "dstl/own" in pipeline.there()
 
 
@@ -465,14 +472,14 @@ def test_random_histories_never_lose_a_named_file(tmp_path: Path, seed: int) -> 
             case "subsume":
                 store.subsume()
         for checkpoint in store.completed[-retained:]:
-            for file in store._named_files(store.load(checkpoint)):
+            for file in named_by(store, checkpoint):
                 assert pipeline.files.size(file) == 4, (seed, step, file)
     store.subsume()
     completed = store.completed
     expected = {
         str(location.relative_to(pipeline.layout.root))
         for checkpoint in completed[-retained:]
-        for location in store._named_files(store.load(checkpoint))
+        for location in named_by(store, checkpoint)
     }
     # Files of take-overs and aborts in chk folders stay for gc; those of commits are gone.
     assert expected <= pipeline.there()

@@ -339,8 +339,9 @@ def test_metrics_of_snapshots_and_materializations(job: Job) -> None:
     changelog.snapshot(2)  # the same log: nothing is new
     assert values(sizes) == [base.state_size, base.state_size, log.state_size, 0]
 
-    changelog.init_materialization()
-    changelog.materialization_failed()
+    materialization = changelog.start_materialization(forced=True)
+    assert materialization is not None
+    changelog.fail_materialization(materialization)
     assert values(folding) == [1, 0, 1, -1]
     up_to = changelog.init_materialization()
     clock.advance(250)

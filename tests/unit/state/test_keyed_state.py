@@ -21,7 +21,7 @@ from dstl_core.codec.state_meta import (
     StateMetaInfoSnapshot,
     write_keyed_header,
 )
-from dstl_core.errors import FormatError, RestoreError, StorageError
+from dstl_core.errors import FormatError, RestoreError
 from dstl_core.model.handle import (
     ByteStreamStateHandle,
     KeyGroupRangeOffsets,
@@ -199,11 +199,11 @@ def test_records_under_a_wrong_key_group_are_found() -> None:
         restore(handle)
 
 
-def test_a_file_that_is_cut_is_a_storage_error_that_names_it() -> None:
+def test_a_file_that_is_cut_is_a_format_error_that_names_it() -> None:
     raw, offsets = state_of(KEYS).write_canonical()
     open_file_io(FOLDER).write_new(FOLDER.child("file"), raw[:-1])
     handle = KeyGroupsSavepointStateHandle(offsets, RelativeFileStateHandle("file", len(raw)))
-    with pytest.raises(StorageError, match=f"expected {len(raw)} bytes, got {len(raw) - 1}"):
+    with pytest.raises(FormatError, match=f"expected {len(raw)} bytes, got {len(raw) - 1}"):
         restore(handle)
 
 

@@ -1,0 +1,294 @@
+"""Does what the coordinator says, and says what came of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.completed_store import CompletedCheckpointStore
+from dstl_core.checkpoint.events import (
+    AcknowledgeCoordinatorState,
+    Acknowledged,
+    AcknowledgeMasterState,
+    Action,
+    CheckpointCleaned,
+    CheckpointCommitted,
+    CheckpointInitialized,
+    ClaimLost,
+    CommitCheckpoint,
+    CommitFailed,
+    DeclineCheckpoint,
+    DiscardState,
+    DiscardSubsumed,
+    Event,
+    FailJob,
+    InitializationFailed,
+    InitializeCheckpoint,
+    NotifyCheckpointAborted,
+    NotifyCheckpointComplete,
+    NotifyCheckpointSubsumed,
+    RecordAbort,
+    TriggerMasterHooks,
+    TriggerOperatorCoordinators,
+    TriggerTasks,
+)
+from dstl_core.checkpoint.failure import CheckpointFailureReason
+from dstl_core.checkpoint.id_counter import CheckpointIDCounter
+from dstl_core.checkpoint.participants import (
+    CheckpointTasks,
+    MasterTriggerRestoreHook,
+    OperatorCoordinator,
+)
+from dstl_core.checkpoint.pending import TaskAcknowledgeResult
+from dstl_core.checkpoint.storage import CheckpointStorage
+from dstl_core.clock import Clock
+from dstl_core.errors import CommitUncertainError, DstlError, FencedError
+from dstl_core.model.checkpoint import MasterState
+from dstl_core.model.handle import ByteStreamStateHandle
+from dstl_core.model.ids import OperatorID
+from dstl_core.storage.location import Location
+
+_LOG = logging.getLogger(__name__)
+
+_TRIGGER_FAILED = CheckpointFailureReason.TRIGGER_CHECKPOINT_FAILURE
+
+
+class ActionRunner:
+    """Runs actions one at a time, on the caller's thread.
+
+    Invariant: while the outcome of a commit is unknown, nothing that it names is deleted.
+
+    Args:
+        store: Claimed.
+        storage: Places for snapshots.
+        ids: Of the store.
+        tasks: The tasks of the job.
+        clock: Time.
+        tasks_live_on: Whether tasks go on after a checkpoint; then files of their logs are theirs.
+    """
+
+    def __init__(
+        self,
+        store: CompletedCheckpointStore,
+        storage: CheckpointStorage,
+        ids: CheckpointIDCounter,
+        tasks: CheckpointTasks,
+        clock: Clock,
+        *,
+        tasks_live_on: bool,
+    ) -> None:
+        self._store = store
+        self._storage = storage
+        self._ids = ids
+        self._tasks = tasks
+        self._clock = clock
+        self._tasks_live_on = tasks_live_on
+        self._in_doubt: tuple[CommitCheckpoint, Mapping[str, Any]] | None = None
+        self._completed: dict[int, CompletedCheckpoint] = {}
+        self._causes: dict[int, DstlError] = {}
+        self._still_readable: set[int] = set()
+        self.hooks: dict[str, MasterTriggerRestoreHook] = {}
+        self.coordinators: dict[OperatorID, OperatorCoordinator] = {}
+        self.uncertainty: CommitUncertainError | None = None
+        """Set while the outcome of a commit is unknown."""
+
+    def run(self, action: Action) -> Sequence[Event]:
+        """Does an action; gives the events that answer it."""
+        match action:
+            case InitializeCheckpoint():
+                return self._initialize(action)
+            case TriggerOperatorCoordinators():
+                return self._trigger_coordinators(action)
+            case TriggerMasterHooks():
+                return self._trigger_hooks(action)
+            case TriggerTasks(checkpoint, options, tasks):
+                _LOG.info("triggering checkpoint %d: %s", checkpoint.checkpoint_id, options)
+                try:
+                    self._tasks.trigger_checkpoint(tasks, checkpoint, options)
+                except DstlError as error:
+                    return [
+                        DeclineCheckpoint(checkpoint.checkpoint_id, _TRIGGER_FAILED, str(error))
+                    ]
+            case Acknowledged():
+                _log_acknowledged(action)
+            case NotifyCheckpointComplete() | NotifyCheckpointSubsumed():
+                self._notify(action)
+            case NotifyCheckpointAborted():
+                self._notify_aborted(action)
+            case RecordAbort(checkpoint_id):
+                self._record_abort(checkpoint_id)
+            case DiscardState():
+                self._discard(action)
+                return [CheckpointCleaned()] if action.counts else []
+            case DiscardSubsumed(checkpoint_ids):
+                self._store.subsume()
+                return [CheckpointCleaned() for _ in checkpoint_ids]
+            case FailJob(message, attempt_id):
+                self._tasks.fail_job(message, attempt_id)
+        return []
+
+    # -------------------------------------------------------------------------------- trigger
+
+    def _initialize(self, action: InitializeCheckpoint) -> list[Event]:
+        reason = CheckpointFailureReason.IO_EXCEPTION
+        try:
+            checkpoint_id = self._ids.get_and_increment()
+        except FencedError as error:
+            return [InitializationFailed(reason, str(error)), ClaimLost(str(error))]
+        except DstlError as error:
+            return [InitializationFailed(reason, str(error))]
+        try:
+            if action.properties.is_savepoint:
+                location = self._storage.initialize_location_for_savepoint(
+                    checkpoint_id, action.target_location
+                )
+            else:
+                location = self._storage.initialize_location_for_checkpoint(checkpoint_id)
+        except DstlError as error:
+            self._record_abort(checkpoint_id)
+            return [InitializationFailed(reason, str(error))]
+        return [CheckpointInitialized(checkpoint_id, self._clock.now_ms(), str(location))]
+
+    def _trigger_coordinators(self, action: TriggerOperatorCoordinators) -> list[Event]:
+        events: list[Event] = []
+        for operator_id in action.operator_ids:
+            try:
+                data = self.coordinators[operator_id].checkpoint_coordinator(action.checkpoint_id)
+            except DstlError as error:
+                return [DeclineCheckpoint(action.checkpoint_id, _TRIGGER_FAILED, str(error))]
+            handle = None if data is None else ByteStreamStateHandle(operator_id.hex, data)
+            events.append(AcknowledgeCoordinatorState(action.checkpoint_id, operator_id, handle))
+        return events
+
+    def _trigger_hooks(self, action: TriggerMasterHooks) -> list[Event]:
+        checkpoint_id, timestamp = action.checkpoint.checkpoint_id, action.checkpoint.timestamp
+        events: list[Event] = []
+        for name in action.hooks:
+            hook = self.hooks[name]
+            try:
+                data = hook.trigger_checkpoint(checkpoint_id, timestamp)
+            except DstlError as error:
+                return [DeclineCheckpoint(checkpoint_id, _TRIGGER_FAILED, str(error))]
+            state = None if data is None else MasterState(name, hook.version, data)
+            events.append(AcknowledgeMasterState(checkpoint_id, name, state))
+        return events
+
+    # --------------------------------------------------------------------------------- commit
+
+    def commit(self, action: CommitCheckpoint, facts: Mapping[str, Any]) -> list[Event]:
+        """Publishes and records; no event if the outcome is unknown."""
+        checkpoint_id = action.metadata.checkpoint_id
+        folder = Location.parse(action.target_location)
+        before = self._store.subsumed_ids()
+        self._in_doubt, self.uncertainty = None, None
+        try:
+            if action.properties.is_savepoint:
+                completed = self._store.commit_savepoint(action.metadata, folder, facts)
+            else:
+                completed = self._store.commit(action.metadata, facts, action.properties)
+        except CommitUncertainError as error:
+            _LOG.warning("%s", error)
+            self._in_doubt, self.uncertainty = (action, facts), error
+            return []
+        except DstlError as error:
+            self._causes[checkpoint_id] = error
+            if not self._store.withdraw_metadata(folder):
+                self._still_readable.add(checkpoint_id)
+            events: list[Event] = [CommitFailed(checkpoint_id, str(error))]
+            if isinstance(error, FencedError):
+                events.append(ClaimLost(str(error)))
+            return events
+        self._completed[checkpoint_id] = completed
+        _LOG.info("completed checkpoint %d: folder=%s", checkpoint_id, folder)
+        newly = self._store.subsumed_ids() - before
+        return [CheckpointCommitted(checkpoint_id, tuple(sorted(newly)))]
+
+    def retry_commit(self) -> list[Event]:
+        """Looks again at a commit whose outcome is unknown."""
+        return [] if self._in_doubt is None else self.commit(*self._in_doubt)
+
+    def take_completed(self, checkpoint_id: int) -> CompletedCheckpoint:
+        return self._completed.pop(checkpoint_id)
+
+    def take_cause(self, checkpoint_id: int | None) -> DstlError | None:
+        """The error behind a failed commit."""
+        return None if checkpoint_id is None else self._causes.pop(checkpoint_id, None)
+
+    # ------------------------------------------------------------------------- notifications
+
+    def _notify(self, action: NotifyCheckpointComplete | NotifyCheckpointSubsumed) -> None:
+        if isinstance(action, NotifyCheckpointSubsumed):
+            _best_effort(self._tasks.notify_checkpoint_subsumed, action.tasks, action.checkpoint_id)
+            return
+        _best_effort(
+            self._tasks.notify_checkpoint_complete,
+            action.tasks,
+            action.checkpoint_id,
+            action.timestamp,
+        )
+        for each in self.coordinators.values():
+            _best_effort(each.notify_checkpoint_complete, action.checkpoint_id)
+
+    def _notify_aborted(self, action: NotifyCheckpointAborted) -> None:
+        _LOG.warning(
+            "checkpoint %d was aborted: reason=%s message=%s",
+            action.checkpoint_id,
+            action.reason.name,
+            action.message,
+        )
+        _best_effort(
+            self._tasks.notify_checkpoint_aborted,
+            action.tasks,
+            action.checkpoint_id,
+            action.latest_completed,
+            action.reason,
+        )
+        for each in self.coordinators.values():
+            _best_effort(each.notify_checkpoint_aborted, action.checkpoint_id)
+
+    # --------------------------------------------------------------------------------- clean
+
+    def _record_abort(self, checkpoint_id: int) -> None:
+        try:
+            self._store.abort(checkpoint_id)
+        except DstlError as error:
+            # The id stays in flight until it can be recorded; the next trigger tries again.
+            _LOG.warning("an abort could not be recorded yet: %s", error)
+
+    def _discard(self, action: DiscardState) -> None:
+        if action.checkpoint_id in self._still_readable:
+            _LOG.warning(
+                "the state of checkpoint %d is left for gc: its metadata may still be read",
+                action.checkpoint_id,
+            )
+            return
+        folder = None if action.target_location is None else Location.parse(action.target_location)
+        self._store.discard(
+            action.states,
+            folder=folder,
+            folder_goes=action.folder_goes,
+            tasks_live_on=self._tasks_live_on,
+        )
+
+
+def _best_effort(notify: Callable[..., None], *arguments: object) -> None:
+    try:
+        notify(*arguments)
+    except Exception:
+        # What is told has happened, whether somebody can hear it or not.
+        _LOG.exception("a notification failed")
+
+
+def _log_acknowledged(action: Acknowledged) -> None:
+    level = logging.DEBUG
+    if action.result in (TaskAcknowledgeResult.UNKNOWN, TaskAcknowledgeResult.DISCARDED):
+        level = logging.WARNING
+    _LOG.log(
+        level,
+        "an acknowledgement was taken: checkpoint=%d task=%s result=%s",
+        action.checkpoint_id,
+        action.attempt_id,
+        action.result.value,
+    )

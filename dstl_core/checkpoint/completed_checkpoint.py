@@ -1,0 +1,99 @@
+"""A completed checkpoint, as its record in the commit log tells of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dstl_core.checkpoint.properties import CheckpointProperties, JobStatus
+from dstl_core.errors import FormatError
+from dstl_core.model.snapshot_type import CheckpointType
+from dstl_core.storage.commit_log import LogRecord
+from dstl_core.storage.json_document import CONVERSION_ERRORS
+
+CHECKPOINT_ID = "checkpoint_id"
+FIRST_ID = "first_checkpoint_id"
+IN_FLIGHT = "in_flight"
+
+KEPT = CheckpointProperties(False, CheckpointType.CHECKPOINT, True)
+"""A checkpoint that goes when it is subsumed, and with no end of the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedCheckpoint:
+    """One commit: where its metadata lies, and the facts that were recorded with it.
+
+    ``location`` is None for the pipeline's own folder of the checkpoint id; savepoints and the
+    snapshot that a pipeline started from have one.
+    """
+
+    checkpoint_id: int
+    parent: int | None
+    metadata_sha256: str
+    committed_ms: int
+    facts: Mapping[str, Any]
+    properties: CheckpointProperties = KEPT
+    location: str | None = None
+
+    @property
+    def data_version(self) -> str:
+        """Names the content: the same commit always has the same version."""
+        return f"ck-{self.checkpoint_id}:{self.metadata_sha256}"
+
+    @classmethod
+    def of(cls, record: LogRecord) -> CompletedCheckpoint:
+        """The checkpoint of a record of the types commit, savepoint or restore."""
+        payload = record.payload
+        try:
+            parent = payload.get("parent")
+            location = payload.get("location")
+            return cls(
+                int(payload[CHECKPOINT_ID]),
+                None if parent is None else int(parent),
+                str(payload["metadata_sha256"]),
+                record.at_ms,
+                dict(payload["facts"]),
+                _properties_of(record),
+                None if location is None else str(location),
+            )
+        except CONVERSION_ERRORS as error:
+            raise FormatError(
+                f"{record.type.capitalize()} record {record.number} is damaged ({error})",
+                number=record.number,
+            ) from error
+
+
+def _properties_of(record: LogRecord) -> CheckpointProperties:
+    if record.type == "savepoint":
+        return CheckpointProperties.for_savepoint()
+    if record.type == "restore" and record.payload["claim_mode"] != "CLAIM":
+        return CheckpointProperties.for_unclaimed_snapshot()
+    statuses = frozenset(JobStatus(name) for name in record.payload.get("discard_on", ()))
+    return CheckpointProperties(False, CheckpointType.CHECKPOINT, True, statuses)
+
+
+def in_flight_of(record: LogRecord) -> int:
+    """How many ids the owner of a claim may use beyond those that are recorded."""
+    try:
+        return int(record.payload.get(IN_FLIGHT, 1))
+    except CONVERSION_ERRORS as error:
+        raise _damaged(record, error) from error
+
+
+def first_free_id(record: LogRecord) -> int:
+    """The first id that a record leaves free."""
+    try:
+        match record.type:
+            case "claim":
+                return int(record.payload[FIRST_ID])
+            case "discard":
+                return 1
+            case _:
+                return int(record.payload[CHECKPOINT_ID]) + 1
+    except CONVERSION_ERRORS as error:
+        raise _damaged(record, error) from error
+
+
+def _damaged(record: LogRecord, error: Exception) -> FormatError:
+    return FormatError(f"Record {record.number} of the commit log is damaged ({error})")

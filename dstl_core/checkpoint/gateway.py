@@ -1,0 +1,486 @@
+"""The thin shell around the coordinator: does what its step function says.
+
+Source of the methods: ``CheckpointCoordinator`` and ``CheckpointCoordinatorGateway`` of Flink
+2.2.1.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Literal, Protocol
+
+from dstl_core.checkpoint.action_runner import ActionRunner
+from dstl_core.checkpoint.assignment import StateAssignment, assign_state
+from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.completed_store import CompletedCheckpointStore
+from dstl_core.checkpoint.coordinator import CheckpointCoordinator
+from dstl_core.checkpoint.events import (
+    AcknowledgeCheckpoint,
+    Action,
+    BacklogChanged,
+    CommitCheckpoint,
+    CompleteRequest,
+    DeclineCheckpoint,
+    Event,
+    FailRequest,
+    Shutdown,
+    StartCheckpointScheduler,
+    StopCheckpointScheduler,
+    TaskFailed,
+    TasksChanged,
+    TriggerCheckpoint,
+)
+from dstl_core.checkpoint.failure import checkpoint_error
+from dstl_core.checkpoint.id_counter import CheckpointIDCounter
+from dstl_core.checkpoint.participants import (
+    CheckpointTasks,
+    MasterTriggerRestoreHook,
+    OperatorCoordinator,
+)
+from dstl_core.checkpoint.pending import CheckpointPlan
+from dstl_core.checkpoint.properties import CheckpointProperties, JobStatus
+from dstl_core.checkpoint.storage import CheckpointStorage
+from dstl_core.clock import Clock
+from dstl_core.config import CheckpointConfig
+from dstl_core.errors import (
+    CheckpointError,
+    CommitUncertainError,
+    ConfigError,
+    FencedError,
+    RestoreError,
+)
+from dstl_core.model.checkpoint import CheckpointMetadata
+from dstl_core.model.ids import JobID, OperatorID
+from dstl_core.model.snapshot_type import SavepointFormatType
+from dstl_core.storage.location import Location
+
+COMMIT_RETRY_MS = 1_000
+MAX_SAVEPOINTS_IN_FLIGHT = 8
+"""Savepoints that may be pending on top of the concurrent checkpoints."""
+
+Facts = Callable[[], Mapping[str, Any]]
+
+
+class Cancellable(Protocol):
+    """A delayed action."""
+
+    def cancel(self) -> None: ...
+
+
+class TimerScheduler(Protocol):
+    """Runs an action later, on a thread of its own."""
+
+    def schedule(self, action: Callable[[], None], delay_ms: int) -> Cancellable: ...
+
+
+@dataclass(frozen=True)
+class RestoredState:
+    """What a job starts from."""
+
+    checkpoint: CompletedCheckpoint
+    metadata: CheckpointMetadata
+    folder: Location
+    assignment: StateAssignment
+
+
+@dataclass
+class _Request:
+    """Somebody who waits for a checkpoint."""
+
+    future: Future[CompletedCheckpoint]
+    facts: Facts
+
+
+class CheckpointCoordinatorGateway:
+    """Takes the checkpoints of one job, for which it has claimed the pipeline.
+
+    Any thread may call it. One thread at a time does the work; an event that comes meanwhile, or
+    out of what is being done, is worked off after it.
+
+    Args:
+        job_id: Of the job.
+        plan: Who takes part; None until all tasks run.
+        config: Intervals and limits.
+        store: Claimed with ``claim``.
+        storage: Places for snapshots.
+        tasks: The tasks of the job.
+        clock: Time.
+        scheduler: Wakes the shell when something is due. Without one, ``poll`` has to be called.
+        random: Draws the delay of the first periodic checkpoint.
+        tasks_live_on: Whether tasks go on after a checkpoint; then files of their logs are theirs.
+    """
+
+    def __init__(
+        self,
+        job_id: JobID,
+        plan: CheckpointPlan | None,
+        config: CheckpointConfig,
+        store: CompletedCheckpointStore,
+        storage: CheckpointStorage,
+        tasks: CheckpointTasks,
+        clock: Clock,
+        *,
+        scheduler: TimerScheduler | None = None,
+        random: Random | None = None,
+        tasks_live_on: bool = True,
+    ) -> None:
+        self._job_id = job_id
+        self._config = config
+        self._store = store
+        self._storage = storage
+        self._clock = clock
+        self._scheduler = scheduler
+        self._random = random if random is not None else Random()
+        self._plan = plan
+        self._coordinator = CheckpointCoordinator(plan, config)
+        self._ids = CheckpointIDCounter(store)
+        self._runner = ActionRunner(
+            store, storage, self._ids, tasks, clock, tasks_live_on=tasks_live_on
+        )
+        self._requests: dict[int, _Request] = {}
+        self._next_token = 0
+        self._lock = threading.Lock()
+        self._inbox: deque[Event | None] = deque()
+        self._draining = False
+        self._timer: Cancellable | None = None
+
+    # --------------------------------------------------------------------------- participants
+
+    def add_master_hook(self, hook: MasterTriggerRestoreHook) -> bool:
+        """Adds a hook that the plan names; False if there is one of that name."""
+        return self._runner.hooks.setdefault(hook.identifier, hook) is hook
+
+    def add_operator_coordinator(
+        self, operator_id: OperatorID, coordinator: OperatorCoordinator
+    ) -> None:
+        self._runner.coordinators[operator_id] = coordinator
+
+    def tasks_changed(self, plan: CheckpointPlan | None) -> None:
+        """Tasks were started anew; None: not all of them run. What is pending is aborted."""
+        self._plan = plan
+        self._post(TasksChanged(plan))
+
+    def set_is_processing_backlog(self, operator_id: OperatorID, is_processing: bool) -> None:
+        self._post(BacklogChanged(operator_id, is_processing))
+
+    # -------------------------------------------------------------------------------- trigger
+
+    @property
+    def checkpoint_properties(self) -> CheckpointProperties:
+        """Those of the job's own checkpoints."""
+        return self._coordinator.checkpoint_properties
+
+    def start_checkpoint_scheduler(self) -> None:
+        """Periodic checkpoints, the first after a random part of the period.
+
+        Raises:
+            CheckpointError: The coordinator is shut down.
+            ConfigError: No period is configured.
+        """
+        if self._coordinator.is_shutdown:
+            raise CheckpointError("The checkpoint coordinator is shut down.")
+        if self._config.interval_ms is None:
+            raise ConfigError(
+                "There is no period for checkpoints; set execution.checkpointing.interval."
+            )
+        pause = self._config.min_pause_ms
+        longest = max(pause, self._config.interval_ms)
+        self._post(StartCheckpointScheduler(self._random.randint(pause, longest)))
+
+    def stop_checkpoint_scheduler(self) -> None:
+        """No periodic checkpoints; those that are pending or queued are aborted."""
+        self._post(StopCheckpointScheduler())
+
+    def trigger_checkpoint(
+        self,
+        properties: CheckpointProperties | None = None,
+        external_savepoint_location: str | None = None,
+        is_periodic: bool = False,
+        *,
+        facts: Facts = dict,
+    ) -> Future[CompletedCheckpoint]:
+        """Asks for a checkpoint or savepoint.
+
+        Args:
+            properties: What kind; None: one of the job's own.
+            external_savepoint_location: Folder under which a savepoint goes.
+            is_periodic: Whether the pause between checkpoints holds for it.
+            facts: Called when it commits: what its record keeps.
+
+        Returns:
+            A future; it fails with a ``CheckpointError`` that names the reason.
+        """
+        request = _Request(Future(), facts)
+        with self._lock:
+            self._next_token += 1
+            token = self._next_token
+            self._requests[token] = request
+        kind = properties if properties is not None else self.checkpoint_properties
+        self._post(TriggerCheckpoint(kind, token, external_savepoint_location, is_periodic))
+        return request.future
+
+    def trigger_savepoint(
+        self,
+        target_location: str | None = None,
+        format_type: SavepointFormatType = SavepointFormatType.CANONICAL,
+    ) -> Future[CompletedCheckpoint]:
+        """A savepoint while the job goes on."""
+        return self.trigger_checkpoint(
+            CheckpointProperties.for_savepoint(format_type), target_location
+        )
+
+    def stop_with_savepoint(
+        self,
+        target_location: str | None = None,
+        *,
+        terminate: bool,
+        format_type: SavepointFormatType = SavepointFormatType.CANONICAL,
+    ) -> Future[CompletedCheckpoint]:
+        """The last savepoint: the tasks end with its completion.
+
+        No other checkpoint is taken meanwhile. If it fails, the job and its periodic checkpoints go
+        on. ``terminate`` ends event time before it, so that every timer fires.
+        """
+        was_started = self._coordinator.is_periodic_checkpointing_started
+        self.stop_checkpoint_scheduler()
+        properties = CheckpointProperties.for_sync_savepoint(
+            terminate=terminate, format_type=format_type
+        )
+        future = self.trigger_checkpoint(properties, target_location)
+
+        def go_on(done: Future[CompletedCheckpoint]) -> None:
+            failed = done.cancelled() or done.exception() is not None
+            if failed and was_started and not self._coordinator.is_shutdown:
+                self.start_checkpoint_scheduler()
+
+        future.add_done_callback(go_on)
+        return future
+
+    # -------------------------------------------------------------------------------- messages
+
+    def receive_acknowledge_message(self, message: AcknowledgeCheckpoint) -> bool:
+        """Takes a task's report.
+
+        Returns:
+            Whether the checkpoint is pending, or was until a short time ago.
+
+        Raises:
+            CheckpointError: The message is for another job.
+        """
+        self._check_job(message.job_id)
+        known = self._coordinator.was_associated(message.checkpoint_id)
+        self._post(message)
+        return known
+
+    def receive_decline_message(self, message: DeclineCheckpoint) -> None:
+        """Takes a task's refusal. Raises as ``receive_acknowledge_message`` does."""
+        self._check_job(message.job_id)
+        self._post(message)
+
+    def task_failed(self, attempt_id: str, message: str = "") -> None:
+        """A task ended with an error: what it has not acknowledged cannot complete."""
+        self._post(TaskFailed(attempt_id, message))
+
+    def poll(self) -> None:
+        """Does what is due: time-outs, periodic checkpoints, a commit whose outcome is unknown."""
+        self._post(None)
+
+    @property
+    def uncertain_commit(self) -> CommitUncertainError | None:
+        """Set while the outcome of a commit is unknown; ``poll`` looks again."""
+        return self._runner.uncertainty
+
+    def _check_job(self, job_id: JobID | None) -> None:
+        if job_id is not None and job_id != self._job_id:
+            raise CheckpointError(
+                f"A message is for another job: expected {self._job_id}, got {job_id}."
+            )
+
+    # --------------------------------------------------------------------------------- restore
+
+    def restore_latest_checkpointed_state(
+        self, *, error_if_no_checkpoint: bool, all_or_nothing_state: bool
+    ) -> RestoredState | None:
+        """What the tasks have to start from.
+
+        Args:
+            error_if_no_checkpoint: Whether there has to be a checkpoint.
+            all_or_nothing_state: Whether every state has to have its operator in the job.
+
+        Raises:
+            RestoreError: There is no checkpoint, or it does not fit the job.
+            CommitUncertainError: Whether the last checkpoint was recorded is still unknown; try
+                again later.
+        """
+        if self.uncertain_commit is not None:
+            self.poll()
+        if self.uncertain_commit is not None:
+            # It may stand any moment: nobody may go on from the one before it.
+            raise self.uncertain_commit
+        self._store.refresh()
+        latest = self._store.latest
+        if latest is None:
+            if error_if_no_checkpoint:
+                raise RestoreError("No completed checkpoint available.")
+            for hook in self._runner.hooks.values():
+                hook.reset()
+            for coordinator in self._runner.coordinators.values():
+                coordinator.reset_to_checkpoint(None, None)
+            return None
+        file = self._store.load(latest)
+        assignment = assign_state(
+            latest.checkpoint_id,
+            () if self._plan is None else self._plan.operators,
+            file.metadata.operators,
+            allow_non_restored_state=not all_or_nothing_state,
+            source=str(file.folder),
+        )
+        self._restore_participants(latest.checkpoint_id, file.metadata, all_or_nothing_state)
+        self._coordinator.restored(
+            latest.checkpoint_id, force_full_snapshot=latest.properties.unclaimed
+        )
+        return RestoredState(latest, file.metadata, file.folder, assignment)
+
+    def restore_savepoint(
+        self,
+        path: str,
+        *,
+        claim_mode: Literal["CLAIM", "NO_CLAIM"] = "NO_CLAIM",
+        allow_non_restored_state: bool = False,
+    ) -> RestoredState:
+        """Starts a pipeline from a savepoint or checkpoint, of dstl or of Flink.
+
+        In the mode NO_CLAIM the first checkpoint is full, and from then on the snapshot is the
+        user's again. In the mode CLAIM it is the pipeline's, which deletes it when it is subsumed.
+
+        Raises:
+            RestoreError: It does not fit the job; nothing was recorded.
+        """
+        file = self._storage.resolve_checkpoint(path)
+        assign_state(
+            file.metadata.checkpoint_id,
+            () if self._plan is None else self._plan.operators,
+            file.metadata.operators,
+            allow_non_restored_state=allow_non_restored_state,
+            source=str(file.folder),
+        )
+        checkpoint_id = file.metadata.checkpoint_id
+        self._store.record_restore(
+            checkpoint_id, file.folder, file.sha256, claim=claim_mode == "CLAIM"
+        )
+        self._ids.set_count(checkpoint_id + 1)
+        restored = self.restore_latest_checkpointed_state(
+            error_if_no_checkpoint=True, all_or_nothing_state=not allow_non_restored_state
+        )
+        if restored is None:
+            raise RestoreError("No completed checkpoint available.")
+        return restored
+
+    def _restore_participants(
+        self, checkpoint_id: int, metadata: CheckpointMetadata, all_or_nothing: bool
+    ) -> None:
+        states = {state.name: state for state in metadata.master_states}
+        strangers = sorted(set(states) - set(self._runner.hooks))
+        if strangers and all_or_nothing:
+            raise RestoreError(
+                f"The snapshot holds state of master hooks that the job does not have: "
+                f"{', '.join(strangers)}."
+            )
+        for name, hook in self._runner.hooks.items():
+            state = states.get(name)
+            version = hook.version if state is None else state.version
+            hook.restore_checkpoint(checkpoint_id, version, None if state is None else state.data)
+        coordinated = {each.operator_id: each.coordinator_state for each in metadata.operators}
+        for operator_id, coordinator in self._runner.coordinators.items():
+            handle = coordinated.get(operator_id)
+            coordinator.reset_to_checkpoint(checkpoint_id, None if handle is None else handle.data)
+
+    def shutdown(self, status: JobStatus) -> None:
+        """Ends the job: nothing is triggered any more, and checkpoints that its end discards go.
+
+        Raises:
+            FencedError: Another owner has claimed the pipeline; its checkpoints stay.
+        """
+        self._post(Shutdown())
+        self._store.shutdown(status)
+
+    # ------------------------------------------------------------------------------- the loop
+
+    def _post(self, event: Event | None) -> None:
+        with self._lock:
+            self._inbox.append(event)
+            if self._draining:
+                return
+            self._draining = True
+        try:
+            while self._work_off_next():
+                pass
+        except BaseException:
+            with self._lock:
+                self._draining = False
+            raise
+        self._arm_timer()
+
+    def _work_off_next(self) -> bool:
+        with self._lock:
+            if not self._inbox:
+                self._draining = False
+                return False
+            event = self._inbox.popleft()
+        if event is None:
+            self._inbox.extend(self._runner.retry_commit())
+        for action in self._coordinator.step(event, self._clock.monotonic_ms()):
+            self._inbox.extend(self._do(action))
+        return True
+
+    def _do(self, action: Action) -> Sequence[Event]:
+        match action:
+            case CommitCheckpoint():
+                request = self._request(action.token)
+                return self._runner.commit(action, {} if request is None else request.facts())
+            case CompleteRequest(token, checkpoint_id):
+                completed = self._runner.take_completed(checkpoint_id)
+                request = self._take_request(token)
+                if request is not None:
+                    request.future.set_result(completed)
+            case FailRequest():
+                self._fail_request(action)
+            case _:
+                return self._runner.run(action)
+        return ()
+
+    def _request(self, token: Hashable) -> _Request | None:
+        return self._requests.get(token) if isinstance(token, int) else None
+
+    def _take_request(self, token: Hashable) -> _Request | None:
+        return self._requests.pop(token, None) if isinstance(token, int) else None
+
+    def _fail_request(self, action: FailRequest) -> None:
+        cause = self._runner.take_cause(action.checkpoint_id)
+        request = self._take_request(action.token)
+        if request is None:
+            return
+        if isinstance(cause, FencedError):
+            request.future.set_exception(cause)
+            return
+        error = checkpoint_error(action.reason, action.message, checkpoint_id=action.checkpoint_id)
+        error.__cause__ = cause
+        request.future.set_exception(error)
+
+    def _arm_timer(self) -> None:
+        if self._scheduler is None:
+            return
+        due = self._coordinator.next_deadline_ms()
+        delay = None if due is None else max(0, due - self._clock.monotonic_ms())
+        if self.uncertain_commit is not None:
+            delay = COMMIT_RETRY_MS if delay is None else min(delay, COMMIT_RETRY_MS)
+        timer = None if delay is None else self._scheduler.schedule(self.poll, delay)
+        with self._lock:
+            timer, self._timer = self._timer, timer
+        if timer is not None:
+            timer.cancel()

@@ -1,0 +1,323 @@
+"""Entries on local disk, in RocksDB: for state larger than memory.
+
+The only module that imports rocksdict. Rows are
+
+    u16 table, u16 key group, scope                         value          (rows)
+    u16 table, u16 key group, u32 length, scope, user key   value          (pairs)
+    u16 table, u16 key group, element                                      (elements)
+
+so that a key group is one range, and so is a scope. Nothing is logged ahead: the database holds a
+copy of what checkpoints and the changelog hold, and is deleted when it is closed.
+"""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import tempfile
+from collections.abc import Callable, Iterator, MutableMapping
+from pathlib import Path
+from typing import Any
+
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    DBCompressionType,
+    Options,
+    Rdict,
+    ReadOptions,
+    Snapshot,
+    WriteOptions,
+)
+
+from dstl_core.errors import InvariantViolation, StorageError
+from dstl_core.state.store import Group, Shape
+
+_PREFIX = struct.Struct(">HH")
+_LENGTH = struct.Struct(">I")
+_KEEP: Any = object()
+MAX_TABLES = 1 << 16
+
+
+class RocksDBStore:
+    """One database, in a new folder that it owns. One thread.
+
+    Args:
+        folder: Where the folder is made.
+        cache_bytes: Of blocks that were read.
+        write_buffer_bytes: Of a memtable; there are up to three.
+    """
+
+    def __init__(self, folder: Path, *, cache_bytes: int, write_buffer_bytes: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = Path(tempfile.mkdtemp(prefix="dstl-rocksdb-", dir=folder))
+        options = Options(raw_mode=True)
+        blocks = BlockBasedOptions()
+        blocks.set_block_cache(Cache(cache_bytes))
+        blocks.set_bloom_filter(10, False)
+        # Else indexes and filters of all files stay in memory, whatever the cache allows.
+        blocks.set_cache_index_and_filter_blocks(True)
+        blocks.set_pin_l0_filter_and_index_blocks_in_cache(True)
+        options.set_block_based_table_factory(blocks)
+        options.set_write_buffer_size(write_buffer_bytes)
+        options.set_max_write_buffer_number(3)
+        options.set_max_background_jobs(2)
+        options.set_compression_type(DBCompressionType.lz4())
+        options.set_level_compaction_dynamic_level_bytes(True)
+        self.db = Rdict(str(self._folder), options)
+        unlogged = WriteOptions()
+        unlogged.disable_wal = True  # type: ignore[method-assign,assignment]  # a property
+        self.db.set_write_options(unlogged)
+        self._tables = 0
+        self._closed = False
+
+    def open_table(self, shape: Shape) -> RocksDBGroups:
+        if self._tables == MAX_TABLES:
+            raise InvariantViolation("a backend has too many tables")
+        self._tables += 1
+        return RocksDBGroups(self.db, self._tables - 1, shape)
+
+    def view(self) -> object:
+        return self.db.snapshot()
+
+    def close(self) -> None:
+        """Closes and deletes the database."""
+        if not self._closed:
+            self._closed = True
+            self.db.close()
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class RocksDBGroups:
+    """The key groups of one table."""
+
+    is_sorted = True
+
+    def __init__(self, db: Rdict, table: int, shape: Shape) -> None:
+        self._db = db
+        self._table = table
+        self._kind = _KINDS[shape]
+
+    def new_group(self, key_group: int) -> Group:
+        return self._kind(self._db, _PREFIX.pack(self._table, key_group))
+
+    def frozen(self, groups: dict[int, Group], view: object) -> dict[int, Group]:
+        if not isinstance(view, Snapshot):
+            raise InvariantViolation("a table is frozen to the view of another store")
+        return {
+            key_group: self._kind(_Frozen(view), _PREFIX.pack(self._table, key_group))
+            for key_group in groups
+        }
+
+
+class _Frozen:
+    """A snapshot with the reading part of a database."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def get(self, key: bytes) -> bytes | None:
+        try:
+            found: bytes = self._snapshot[key]
+        except KeyError:
+            return None
+        return found
+
+    def iter(self, options: ReadOptions) -> Any:
+        return self._snapshot.iter(options)
+
+    def put(self, key: bytes, value: bytes) -> None:
+        raise InvariantViolation("a frozen table was written to")
+
+    delete = put
+
+
+def _after(prefix: bytes) -> bytes | None:
+    """The first key behind all that have a prefix; None if there is none."""
+    number = int.from_bytes(prefix, "big") + 1
+    return None if number >> 8 * len(prefix) else number.to_bytes(len(prefix), "big")
+
+
+def _scan(db: Any, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """The rows with a prefix, the prefix cut off, as they were when the scan began."""
+    options = ReadOptions()
+    end = _after(prefix)
+    if end is not None:
+        options.set_iterate_upper_bound(end)
+    cursor = db.iter(options)
+    cursor.seek(prefix)
+    start = len(prefix)
+    key, value, advance = cursor.key, cursor.value, cursor.next
+    while cursor.valid():
+        found = key()
+        if not found.startswith(prefix):
+            return
+        yield found[start:], value()
+        advance()
+    try:
+        # The end of the rows and a block that cannot be read look the same until one asks.
+        cursor.status()
+    except Exception as error:
+        raise StorageError(
+            f"The local database of a state backend is damaged ({error})."
+        ) from error
+
+
+def _delete_range(db: Rdict, prefix: bytes) -> None:
+    for suffix, _ in _scan(db, prefix):
+        del db[prefix + suffix]
+
+
+class _Rows(MutableMapping[bytes, Any]):
+    """Scopes and values of one key group."""
+
+    __slots__ = ("_db", "_delete", "_get", "_prefix", "_put")
+
+    def __init__(self, db: Any, prefix: bytes) -> None:
+        self._db = db
+        self._prefix = prefix
+        self._get = db.get
+        self._put = db.put
+        self._delete = db.delete
+
+    def get(self, scope: bytes, default: Any = None) -> Any:
+        found = self._get(self._prefix + scope)
+        return default if found is None else found
+
+    def __getitem__(self, scope: bytes) -> Any:
+        found = self._get(self._prefix + scope)
+        if found is None:
+            raise KeyError(scope)
+        return found
+
+    def __contains__(self, scope: object) -> bool:
+        return isinstance(scope, bytes) and self._get(self._prefix + scope) is not None
+
+    def __setitem__(self, scope: bytes, value: Any) -> None:
+        self._put(self._prefix + scope, value)
+
+    def __delitem__(self, scope: bytes) -> None:
+        self._delete(self._prefix + scope)
+
+    def pop(self, scope: bytes, default: Any = _KEEP) -> Any:
+        found = self._get(self._prefix + scope)
+        if found is not None:
+            self._delete(self._prefix + scope)
+            return found
+        if default is _KEEP:
+            raise KeyError(scope)
+        return default
+
+    def __iter__(self) -> Iterator[bytes]:
+        return (scope for scope, _ in _scan(self._db, self._prefix))
+
+    def items(self) -> Any:
+        return _scan(self._db, self._prefix)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in _scan(self._db, self._prefix))
+
+    def __bool__(self) -> bool:
+        return next(_scan(self._db, self._prefix), None) is not None
+
+    def clear(self) -> None:
+        _delete_range(self._db, self._prefix)
+
+
+class _Elements(_Rows):
+    """Elements of one key group, in order; each maps to None."""
+
+    __slots__ = ()
+
+    def __getitem__(self, scope: bytes) -> None:
+        if scope not in self:
+            raise KeyError(scope)
+
+    def get(self, scope: bytes, default: Any = None) -> Any:
+        return None if scope in self else default
+
+    def __setitem__(self, scope: bytes, value: None) -> None:
+        self._put(self._prefix + scope, b"")
+
+    def items(self) -> Any:
+        return ((element, None) for element in self)
+
+
+class _UserMap(_Rows):
+    """The pairs of one scope. An empty one is no entry."""
+
+    __slots__ = ()
+
+
+class _Pairs(MutableMapping[bytes, Any]):
+    """Scopes of one key group; each maps to its pairs, which stay on disk."""
+
+    __slots__ = ("_db", "_prefix")
+
+    def __init__(self, db: Any, prefix: bytes) -> None:
+        self._db = db
+        self._prefix = prefix
+
+    def _of(self, scope: bytes) -> _UserMap:
+        return _UserMap(self._db, b"".join((self._prefix, _LENGTH.pack(len(scope)), scope)))
+
+    def get(self, scope: bytes, default: Any = None) -> Any:
+        # Whether it is empty is not asked: a look-up of a user key answers that by itself.
+        return self._of(scope)
+
+    def __getitem__(self, scope: bytes) -> _UserMap:
+        found = self._of(scope)
+        if not found:
+            raise KeyError(scope)
+        return found
+
+    def __contains__(self, scope: object) -> bool:
+        return isinstance(scope, bytes) and bool(self._of(scope))
+
+    def setdefault(self, scope: bytes, default: Any = None) -> Any:
+        found = self._of(scope)
+        if default:
+            found.update(default)
+        return found
+
+    def __setitem__(self, scope: bytes, pairs: Any) -> None:
+        found = self._of(scope)
+        found.clear()
+        found.update(pairs)
+
+    def __delitem__(self, scope: bytes) -> None:
+        self._of(scope).clear()
+
+    def pop(self, scope: bytes, default: Any = None) -> Any:
+        """Removes a scope. What was there is not given back, since it may be large."""
+        self._of(scope).clear()
+        return default
+
+    def __iter__(self) -> Iterator[bytes]:
+        return (scope for scope, _ in self.items())
+
+    def items(self) -> Any:
+        """Every scope with its pairs, as the scan meets them."""
+        last: bytes | None = None
+        for row, _ in _scan(self._db, self._prefix):
+            (size,) = _LENGTH.unpack_from(row)
+            scope = row[_LENGTH.size : _LENGTH.size + size]
+            if scope != last:
+                last = scope
+                yield scope, self._of(scope)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __bool__(self) -> bool:
+        return next(_scan(self._db, self._prefix), None) is not None
+
+    def clear(self) -> None:
+        _delete_range(self._db, self._prefix)
+
+
+_KINDS: dict[Shape, Callable[[Any, bytes], Group]] = {
+    Shape.ROWS: _Rows,
+    Shape.PAIRS: _Pairs,
+    Shape.ELEMENTS: _Elements,
+}

@@ -1,0 +1,159 @@
+"""Streams into which a subtask writes its part of a snapshot.
+
+Source: ``CheckpointStreamFactory``, ``FsCheckpointStreamFactory`` and
+``FsCheckpointStateOutputStream`` of Flink 2.2.1.
+"""
+
+from __future__ import annotations
+
+import mmap
+import tempfile
+from collections.abc import Callable
+from typing import Protocol
+from uuid import uuid4
+
+from dstl_core.errors import InvariantViolation
+from dstl_core.model.handle import (
+    ByteStreamStateHandle,
+    CheckpointedStateScope,
+    FileStateHandle,
+    RelativeFileStateHandle,
+    StreamStateHandle,
+)
+from dstl_core.storage.file_io import FileIO
+from dstl_core.storage.location import Location
+
+SPOOL_BYTES = 8 << 20
+"""More than this goes through a temporary file on local disk."""
+_CHUNK = 8 << 20
+
+
+class CheckpointStateOutputStream(Protocol):
+    """One stream of a snapshot."""
+
+    @property
+    def position(self) -> int: ...
+
+    def write(self, data: bytes) -> int: ...
+
+    def close_and_get_handle(self) -> StreamStateHandle:
+        """Makes the stream durable."""
+        ...
+
+    def close(self) -> None:
+        """Gives the stream up, unless it has a handle."""
+        ...
+
+
+class CheckpointStreamFactory(Protocol):
+    """Opens streams of one snapshot."""
+
+    def create_checkpoint_state_output_stream(
+        self, scope: CheckpointedStateScope
+    ) -> CheckpointStateOutputStream: ...
+
+
+class FsCheckpointStateOutputStream:
+    """Bytes that become a file, or stand in ``_metadata`` if they are few."""
+
+    def __init__(
+        self,
+        keep: Callable[[list[bytes | memoryview], int], StreamStateHandle],
+    ) -> None:
+        self._keep = keep
+        # It is closed by close() and close_and_get_handle().
+        self._spool = tempfile.SpooledTemporaryFile(max_size=SPOOL_BYTES)  # noqa: SIM115
+        self._closed = False
+        self.position = 0
+
+    def write(self, data: bytes) -> int:
+        if self._closed:
+            raise InvariantViolation("a stream was written to after it was closed")
+        self._spool.write(data)
+        self.position += len(data)
+        return len(data)
+
+    def close_and_get_handle(self) -> StreamStateHandle:
+        """Makes the stream durable.
+
+        Raises:
+            StorageError: It could not be written; nothing of it is left.
+        """
+        if self._closed:
+            raise InvariantViolation("a stream was closed twice")
+        try:
+            self._spool.seek(0)
+            if self.position <= SPOOL_BYTES:
+                return self._keep([self._spool.read()], self.position)
+            return self._keep_mapped()
+        finally:
+            self.close()
+
+    def _keep_mapped(self) -> StreamStateHandle:
+        self._spool.rollover()
+        self._spool.flush()
+        # Mapped, so that the bytes are in memory only as long as the system likes.
+        with mmap.mmap(self._spool.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+            whole = memoryview(mapped)
+            parts = [whole[at : at + _CHUNK] for at in range(0, self.position, _CHUNK)]
+            try:
+                return self._keep([*parts], self.position)
+            finally:
+                for part in [*parts, whole]:
+                    part.release()
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._spool.close()
+
+
+class FsCheckpointStreamFactory:
+    """Streams under the folders of a pipeline.
+
+    Args:
+        file_io: Of both folders.
+        exclusive: Folder of files that belong to one snapshot.
+        shared: Folder of files that several checkpoints name, e.g. materializations.
+        inline_threshold: Streams of at most so many bytes stand in ``_metadata``.
+        relative: Whether exclusive files are named relative to ``_metadata``, as savepoints do.
+    """
+
+    def __init__(
+        self,
+        file_io: FileIO,
+        exclusive: Location,
+        shared: Location,
+        *,
+        inline_threshold: int,
+        relative: bool = False,
+        new_name: Callable[[], str] = lambda: str(uuid4()),
+    ) -> None:
+        self._file_io = file_io
+        self._folders = {
+            CheckpointedStateScope.EXCLUSIVE: exclusive,
+            CheckpointedStateScope.SHARED: shared,
+        }
+        self._inline_threshold = inline_threshold
+        self._relative = relative
+        self._new_name = new_name
+
+    def create_checkpoint_state_output_stream(
+        self, scope: CheckpointedStateScope
+    ) -> FsCheckpointStateOutputStream:
+        def keep(parts: list[bytes | memoryview], size: int) -> StreamStateHandle:
+            return self._keep(scope, parts, size)
+
+        return FsCheckpointStateOutputStream(keep)
+
+    def _keep(
+        self, scope: CheckpointedStateScope, parts: list[bytes | memoryview], size: int
+    ) -> StreamStateHandle:
+        name = self._new_name()
+        if size <= self._inline_threshold:
+            return ByteStreamStateHandle(name, b"".join(parts))
+        location = self._folders[scope].child(name)
+        self._file_io.write_new(location, parts)
+        if self._relative and scope is CheckpointedStateScope.EXCLUSIVE:
+            return RelativeFileStateHandle(name, size)
+        return FileStateHandle(str(location), size)

@@ -1,0 +1,403 @@
+"""One subtask of an operator: its function, its state of every kind, its part of each checkpoint.
+
+Source: ``StreamOperatorStateHandler``, ``StreamTaskStateInitializerImpl`` and
+``AbstractStreamOperator`` of Flink 2.2.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import Any
+
+from dstl_core.changelog.interfaces import StateChangelogStorage
+from dstl_core.changelog.reader import StateChangelogHandleReader
+from dstl_core.clock import Clock
+from dstl_core.codec.serializers import BUILT_IN, AnySerializer, SerializerRegistry
+from dstl_core.config import ChangelogOptions
+from dstl_core.errors import CheckpointError
+from dstl_core.model.checkpoint import OperatorSubtaskState
+from dstl_core.model.handle import (
+    CheckpointedStateScope,
+    KeyedStateHandle,
+    KeyGroupsStateHandle,
+    OperatorStreamStateHandle,
+)
+from dstl_core.model.ids import OperatorID
+from dstl_core.model.key_group import KeyGroupRange, compute_key_group_range_for_operator_index
+from dstl_core.model.restore import PrioritizedOperatorSubtaskState
+from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions, CheckpointType
+from dstl_core.state.backend import KeyedStateBackend
+from dstl_core.state.carry_over import carry_over
+from dstl_core.state.changelog_backend import ChangelogKeyedStateBackend, ValueLogging
+from dstl_core.state.compaction import compact_log, count_segments
+from dstl_core.state.context import (
+    CheckpointedFunction,
+    KeyedStateStore,
+    RawStateOperator,
+    StateInitializationContext,
+    StateSnapshotContext,
+)
+from dstl_core.state.functions import KeyedProcessOperator, KeySelector, RichFunction, user_code
+from dstl_core.state.materialization import PeriodicMaterializationManager, write_state
+from dstl_core.state.raw_streams import raw_keyed_inputs, raw_operator_inputs
+from dstl_core.state.state_backend import KeyedStateBackendParameters, StateBackend
+from dstl_core.state.streams import CheckpointStreamFactory, FsCheckpointStreamFactory
+from dstl_core.state.timers import MAX_WATERMARK, InternalTimerService
+from dstl_core.storage.file_io import FileIO, open_file_io
+from dstl_core.storage.handle_resolver import HandleResolver
+from dstl_core.storage.location import JobLayout, Location
+
+StreamsOf = Callable[[int, CheckpointOptions], CheckpointStreamFactory]
+"""Gives the streams of a checkpoint id."""
+
+
+@dataclass(frozen=True)
+class OperatorSetup:
+    """What an operator is; the same for all its subtasks.
+
+    Args:
+        uid: Stable name; its hash is the operator's id.
+        key_type: Type of the key; None for an operator without keyed state.
+        key_by: Column that holds the key, or what gives the key of an element.
+        parallelism: Number of subtasks.
+        max_parallelism: Number of key groups.
+    """
+
+    uid: str
+    key_type: AnySerializer | None
+    key_by: str | KeySelector
+    parallelism: int
+    max_parallelism: int
+
+    @property
+    def operator_id(self) -> OperatorID:
+        return OperatorID.for_uid(self.uid)
+
+    def key_groups(self, subtask: int) -> KeyGroupRange:
+        """What a subtask owns."""
+        return compute_key_group_range_for_operator_index(
+            self.max_parallelism, self.parallelism, subtask
+        )
+
+
+@dataclass(frozen=True)
+class TaskEnvironment:
+    """Where subtasks live.
+
+    Args:
+        state_backend: Keeps their state.
+        changelog: Where their backends log; None: checkpoints hold all state.
+        resolver: Reads what they restore from.
+        streams: Opens streams of their checkpoints.
+        clock: Processing time.
+        options: Of the changelog.
+        executor: Writes materializations beside the work; None: in between.
+    """
+
+    state_backend: StateBackend
+    changelog: StateChangelogStorage | None
+    resolver: HandleResolver
+    streams: StreamsOf
+    clock: Clock
+    options: ChangelogOptions = field(default_factory=ChangelogOptions)
+    executor: Executor | None = None
+    registry: SerializerRegistry = BUILT_IN
+    value_logging: ValueLogging = ValueLogging.LAST_PER_CHECKPOINT
+
+
+def file_system_streams(
+    layout: JobLayout, file_io: FileIO, *, inline_threshold: int = 20 * 1024
+) -> StreamsOf:
+    """Streams in the folders of a pipeline, and of savepoints wherever they go."""
+
+    def streams(checkpoint_id: int, options: CheckpointOptions) -> CheckpointStreamFactory:
+        folder = layout.checkpoint(checkpoint_id)
+        if options.target_location is not None:
+            folder = Location.parse(options.target_location)
+        same = folder.scheme == layout.root.scheme
+        return FsCheckpointStreamFactory(
+            file_io if same else open_file_io(folder),
+            folder,
+            layout.task_owned,
+            inline_threshold=inline_threshold,
+            relative=options.checkpoint_type.is_savepoint,
+        )
+
+    return streams
+
+
+class OperatorSubtask:
+    """A running subtask. One thread.
+
+    Args:
+        setup: The operator.
+        environment: Where it lives.
+        index: Of the subtask.
+        function: What it runs.
+        restore: What was assigned to it.
+    """
+
+    def __init__(
+        self,
+        setup: OperatorSetup,
+        environment: TaskEnvironment,
+        index: int,
+        function: RichFunction,
+        restore: PrioritizedOperatorSubtaskState | None = None,
+    ) -> None:
+        restored = restore if restore is not None else PrioritizedOperatorSubtaskState()
+        self.setup = setup
+        self.index = index
+        self._environment = environment
+        self._function = function
+        self._last_snapshot = -1
+        self.changelog: ChangelogKeyedStateBackend | None = None
+        self.materialization: PeriodicMaterializationManager | None = None
+        self.operator_state = environment.state_backend.create_operator_state_backend(
+            restored.managed_operator_state, environment.resolver
+        )
+        self.keyed: KeyedStateBackend | None = None
+        timers = None
+        if setup.key_type is not None:
+            self.keyed = self._create_keyed(setup.key_type, restored)
+            self._set_up_changelog(self.keyed, restored.managed_keyed_state)
+            timers = InternalTimerService(self.keyed, environment.clock)
+        self._initialize(restored)
+        self._operator = KeyedProcessOperator(
+            function,
+            self.keyed,
+            setup.key_by,
+            subtask_index=index,
+            parallelism=setup.parallelism,
+            timers=timers,
+        )
+
+    # ------------------------------------------------------------------------------- restore
+
+    @property
+    def key_groups(self) -> KeyGroupRange:
+        return self.setup.key_groups(self.index)
+
+    def _create_keyed(
+        self, key_type: AnySerializer, restored: PrioritizedOperatorSubtaskState
+    ) -> KeyedStateBackend:
+        environment = self._environment
+        return environment.state_backend.create_keyed_state_backend(
+            KeyedStateBackendParameters(
+                key_type,
+                self.setup.max_parallelism,
+                self.key_groups,
+                restored.managed_keyed_state,
+                environment.resolver,
+                environment.clock,
+                environment.registry,
+            )
+        )
+
+    def _set_up_changelog(
+        self, keyed: KeyedStateBackend, handles: tuple[KeyedStateHandle, ...]
+    ) -> None:
+        """Wraps the backend; without a changelog it goes on with what was replayed."""
+        environment = self._environment
+        if environment.changelog is None:
+            return
+        uid, key_groups = self.setup.uid, self.key_groups
+        carried = carry_over(handles, key_groups)
+        self.changelog = ChangelogKeyedStateBackend(
+            keyed,
+            environment.changelog.create_writer(uid, key_groups),
+            base=carried.base if carried else (),
+            restored_log=carried.log if carried else (),
+            materialization_id=max(
+                (getattr(handle, "materialization_id", 0) for handle in handles), default=0
+            ),
+            value_logging=environment.value_logging,
+        )
+        self.changelog.must_materialize = carried is None
+        self.materialization = PeriodicMaterializationManager(
+            self.changelog,
+            environment.streams(0, CheckpointOptions(CheckpointType.CHECKPOINT)),
+            environment.options,
+            environment.clock,
+            operator_identifier=f"{uid}-{self.index}",
+            executor=environment.executor,
+        )
+
+    def _initialize(self, restored: PrioritizedOperatorSubtaskState) -> None:
+        resolver = self._environment.resolver
+        context = StateInitializationContext(
+            KeyedStateStore(self.keyed),
+            self.operator_state,
+            restored.restored_checkpoint_id,
+            raw_keyed_inputs(restored.raw_keyed_state, self.key_groups, resolver),
+            raw_operator_inputs(restored.raw_operator_state, resolver),
+        )
+        function = self._function
+        if isinstance(function, RawStateOperator):
+            with user_code(function, "initialize_raw_state"):
+                function.initialize_raw_state(context)
+        if isinstance(function, CheckpointedFunction):
+            with user_code(function, "initialize_state"):
+                function.initialize_state(context)
+
+    # ---------------------------------------------------------------------------------- work
+
+    def process(self, element: Any, timestamp: int | None = None) -> list[Any]:
+        """Applies one element; gives the output."""
+        return self._operator.process(element, timestamp)
+
+    def advance_watermark(self, watermark_ms: int) -> list[Any]:
+        """Event time is at least this; gives the output of the timers that fire."""
+        return self._operator.advance_watermark(watermark_ms)
+
+    def advance_processing_time(self) -> list[Any]:
+        """Fires the processing-time timers that are due by the clock; gives their output."""
+        return self._operator.advance_processing_time()
+
+    def finish(self) -> list[Any]:
+        """Ends event time: every event-time timer fires."""
+        return self.advance_watermark(MAX_WATERMARK)
+
+    def poll(self) -> None:
+        """Does what is due beside elements: materialization.
+
+        Raises:
+            CheckpointError: Too many materializations failed in a row.
+        """
+        if self.materialization is not None:
+            self.materialization.poll()
+
+    # ------------------------------------------------------------------------------ snapshot
+
+    def snapshot(
+        self, checkpoint: CheckpointMetaData, options: CheckpointOptions
+    ) -> OperatorSubtaskState:
+        """Takes the subtask's part of a snapshot and waits until it is durable.
+
+        Raises:
+            StorageError, UploadFailedError: It is not; nothing is lost.
+        """
+        return self.start_snapshot(checkpoint, options)()
+
+    def start_snapshot(
+        self, checkpoint: CheckpointMetaData, options: CheckpointOptions
+    ) -> Callable[[], OperatorSubtaskState]:
+        """Takes the state as it is now; what is returned makes it durable.
+
+        It has to be called on the thread of the subtask, which may go on in between.
+
+        Raises:
+            CheckpointError: A later snapshot was taken before; what it holds must not be newer.
+        """
+        checkpoint_id = checkpoint.checkpoint_id
+        if checkpoint_id <= self._last_snapshot:
+            raise CheckpointError(
+                f"Checkpoint {checkpoint_id} comes after checkpoint {self._last_snapshot} was "
+                f"taken; it is subsumed.",
+                checkpoint_id=checkpoint_id,
+            )
+        self._last_snapshot = checkpoint_id
+        streams = self._environment.streams(checkpoint_id, options)
+        context = StateSnapshotContext(
+            checkpoint_id,
+            checkpoint.timestamp,
+            streams,
+            None if self.keyed is None else self.key_groups,
+        )
+        function = self._function
+        if isinstance(function, RawStateOperator):
+            with user_code(function, "snapshot_raw_state"):
+                function.snapshot_raw_state(context)
+        if isinstance(function, CheckpointedFunction):
+            with user_code(function, "snapshot_state"):
+                function.snapshot_state(context)
+        keyed = self._start_keyed(checkpoint_id, options, streams)
+        operator = self.operator_state.snapshot()
+
+        def finish() -> OperatorSubtaskState:
+            raw_keyed: KeyGroupsStateHandle | None
+            raw_keyed, raw_operator = context.close_streams()
+            managed = None
+            if operator is not None:
+                stream = streams.create_checkpoint_state_output_stream(
+                    CheckpointedStateScope.EXCLUSIVE
+                )
+                stream.write(operator[0])
+                handle = stream.close_and_get_handle()
+                managed = OperatorStreamStateHandle(operator[1], handle)
+            return OperatorSubtaskState(
+                self.index,
+                managed_operator_state=managed,
+                raw_operator_state=raw_operator,
+                managed_keyed_state=None if keyed is None else keyed(),
+                raw_keyed_state=raw_keyed,
+            )
+
+        return finish
+
+    def _start_keyed(
+        self, checkpoint_id: int, options: CheckpointOptions, streams: CheckpointStreamFactory
+    ) -> Callable[[], KeyedStateHandle] | None:
+        backend = self.keyed
+        if backend is None:
+            return None
+        if self.changelog is None or options.checkpoint_type.is_savepoint:
+            captured = backend.state.capture(backend.expired_filter())
+            return lambda: write_state(captured, streams, CheckpointedStateScope.EXCLUSIVE)
+        is_full = options.checkpoint_type == CheckpointType.FULL_CHECKPOINT
+        if self.materialization is not None and (is_full or self.changelog.must_materialize):
+            # Unlike in Flink, such a checkpoint may be full: its base is written now.
+            self.materialization.materialize_now()
+        self._compact(self.changelog, checkpoint_id)
+        return self.changelog.start_snapshot(checkpoint_id)
+
+    def _compact(self, changelog: ChangelogKeyedStateBackend, checkpoint_id: int) -> None:
+        environment = self._environment
+        least = environment.options.compaction_min_segments
+        log = changelog.restored_log
+        if environment.changelog is None or not least or count_segments(log) < least:
+            return
+        writer = environment.changelog.create_writer(self.setup.uid, self.key_groups)
+        reader = StateChangelogHandleReader(environment.resolver.read_segment)
+        changelog.replace_restored_log(compact_log(log, reader, writer, checkpoint_id))
+
+    # --------------------------------------------------------------------------------- notes
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """The checkpoint will be restored if the job fails."""
+        if self.changelog is not None:
+            self.changelog.notify_checkpoint_complete(checkpoint_id)
+        self._tell("notify_checkpoint_complete", checkpoint_id)
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """The checkpoint will never be."""
+        if self.changelog is not None:
+            self.changelog.notify_checkpoint_aborted(checkpoint_id)
+        self._tell("notify_checkpoint_aborted", checkpoint_id)
+
+    def notify_checkpoint_subsumed(self, checkpoint_id: int) -> None:
+        """Nothing up to this checkpoint is restored any more."""
+        if self.changelog is not None:
+            self.changelog.notify_checkpoint_subsumed(checkpoint_id)
+
+    def _tell(self, method: str, checkpoint_id: int) -> None:
+        listener = getattr(self._function, method, None)
+        if listener is not None:
+            with user_code(self._function, method):
+                listener(checkpoint_id)
+
+    def close(self) -> None:
+        """Ends the subtask. Its changes after the last checkpoint are lost."""
+        self._operator.close()
+        self.cancel()
+
+    def cancel(self) -> None:
+        """As ``close``, without asking the function."""
+        if self.materialization is not None:
+            self.materialization.close()
+        if self.changelog is not None:
+            self.changelog.close()
+        if self.keyed is not None:
+            self.keyed.close()
