@@ -19,6 +19,7 @@
     │   ├─ NoSuchOperatorError(KeyError)
     │   ├─ NoSuchStateError(KeyError)
     │   └─ DuplicateKeyError
+    ├─ ColumnValueError(ValueError)
     ├─ InputChangedError
     └─ UserFunctionError
     InvariantViolation(AssertionError)
@@ -85,6 +86,7 @@ class FormatError(DstlError, ValueError):
         got: object = None,
         **context: object,
     ) -> None:
+        self.what = what
         message = what
         if expected is not None or got is not None:
             message += f": expected {expected}, got {got}"
@@ -93,6 +95,13 @@ class FormatError(DstlError, ValueError):
         if offset is not None:
             message += f", at byte {offset}"
         super().__init__(message, offset=offset, field=field, expected=expected, got=got, **context)
+
+    def moved(self, by: int) -> FormatError:
+        """The same error for a buffer that starts ``by`` bytes into its file."""
+        context = dict(self.context)
+        offset = context.pop("offset", None)
+        moved = None if not isinstance(offset, int) else offset + by
+        return type(self)(self.what, **context, offset=moved)  # type: ignore[arg-type]  # as given
 
 
 class TruncatedDataError(FormatError, EOFError):
@@ -157,6 +166,10 @@ class NoSuchStateError(SavepointError, KeyError):
 
 class DuplicateKeyError(SavepointError):
     """Two rows for one key where one is allowed."""
+
+
+class ColumnValueError(DstlError, ValueError):
+    """A legal value that a column of the chosen form cannot hold. The message names the option."""
 
 
 class InputChangedError(DstlError):

@@ -1,0 +1,44 @@
+"""Settings that every test shares.
+
+Property tests run under a fixed seed (profile ``ci``). The long runs take theirs from the
+environment: ``DSTL_SOAK_SEED`` (default 0) and ``DSTL_SOAK_SECONDS`` (default 60).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import fsspec
+import hypothesis
+import pytest
+
+hypothesis.settings.register_profile(
+    "ci", derandomize=True, deadline=None, database=None, max_examples=200
+)
+hypothesis.settings.register_profile("soak", deadline=None, database=None, max_examples=200)
+hypothesis.settings.load_profile("soak" if "DSTL_SOAK_SECONDS" in os.environ else "ci")
+
+
+@pytest.fixture
+def soak_seed() -> int:
+    return int(os.environ.get("DSTL_SOAK_SEED", "0"))
+
+
+@pytest.fixture
+def soak_seconds() -> float:
+    return float(os.environ.get("DSTL_SOAK_SECONDS", "60"))
+
+
+@pytest.fixture
+def memory_files() -> Iterator[None]:
+    """An empty in-memory file system, before and after: fsspec's is one for the process."""
+    files = fsspec.filesystem("memory")
+    _clear(files)
+    yield
+    _clear(files)
+
+
+def _clear(files: fsspec.AbstractFileSystem) -> None:
+    files.store.clear()
+    files.pseudo_dirs[:] = [""]
