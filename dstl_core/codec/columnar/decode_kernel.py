@@ -35,6 +35,7 @@ from dstl_core.codec.columnar.instructions import (
     NULL_KEY,
     NULL_OFFSETS,
     NULL_STRUCT,
+    POSITION,
     PRESENT_FLAG,
     REQUIRE,
     SKIP_REST,
@@ -422,6 +423,9 @@ def decode_rows(
             at = check_digits(at, end, at - get64(ip + 8), status)
             if at < 0:
                 return row
+            ip += INSTRUCTION_BYTES
+        elif op == POSITION:
+            put64(get64(ip + 8) + 8 * n, at)
             ip += INSTRUCTION_BYTES
         elif op == REQUIRE:
             valid = get64(ip + 16)

@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from dstl_core.codec.columnar import instructions as i
 from dstl_core.codec.columnar import scan_kernel as scan
+from dstl_core.codec.columnar.byte_index import Ranges
 from dstl_core.codec.columnar.decode_kernel import decode_rows
-from dstl_core.codec.columnar.layouts import Fixed, Layout, Nullable, Repeated
+from dstl_core.codec.columnar.layouts import Fixed, Layout, Nullable, Position, Repeated
 from dstl_core.codec.columnar.memory import address_of
 from dstl_core.codec.columnar.output import Allocator, ArrowAllocator, Densities, OutputColumns
 from dstl_core.codec.columnar.program import Code, Label, Program
@@ -24,6 +25,9 @@ from dstl_core.codec.state_meta import KeyedStateType
 from dstl_core.errors import ColumnValueError, FormatError, InvariantViolation
 
 KEY, NAMESPACE, USER_KEY, TIMESTAMP, VALUE = "key", "namespace", "user_key", "timestamp", "value"
+
+TIMESTAMP_BYTES = 8
+_KEY_END = "key_end"
 
 _OPTION_ERRORS = {
     i.LONE_SURROGATE: "holds a surrogate without its partner, which a text column cannot; read it "
@@ -142,6 +146,7 @@ class StateDecoder:
     ) -> None:
         self._format = record_format
         self._prefix_bytes = prefix_bytes
+        self._options = options
         allocator = allocator or ArrowAllocator()
         ambiguous = {KEY, NAMESPACE} if record_format.is_ambiguous else frozenset[str]()
         self._keys = SpanProgram(
@@ -152,6 +157,12 @@ class StateDecoder:
             [] if value is None else [(VALUE, value)], scan.VALUE_START, allocator
         )
         self._programs = (self._keys, self._values)
+        self._scopes = SpanProgram(
+            _with_key_ends(key_roots(record_format, options)),
+            scan.KEY_START,
+            allocator,
+            ambiguous,
+        )
 
     @property
     def columns(self) -> dict[str, pa.DataType]:
@@ -162,6 +173,23 @@ class StateDecoder:
             for name in program.names
             if not pa.types.is_null(program.arrow_type(name))
         }
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether a key and namespace can have several records: map state and timers."""
+        return self._format.is_queue or self._format.kind is KeyedStateType.MAP
+
+    @property
+    def joined_type(self) -> pa.DataType:
+        """The type of the state as one column of a row per key."""
+        columns = self.columns
+        if self._format.is_queue:
+            return pa.list_(pa.int64())
+        if USER_KEY not in columns:
+            return columns[VALUE]
+        if self._options.maps == "map":
+            return pa.map_(columns[USER_KEY], columns[VALUE])
+        return pa.list_(pa.struct([("key", columns[USER_KEY]), ("value", columns[VALUE])]))
 
     def decode(
         self, batch: SpanBatch, wanted: Set[str], *, check_all: bool = False
@@ -191,6 +219,19 @@ class StateDecoder:
             self._explain(batch, failure)
         return columns
 
+    def key_ranges(self, batch: SpanBatch) -> Ranges:
+        """Where the bytes of the key alone lie in each record. The stored keys are checked whole.
+
+        Raises:
+            FormatError: As ``decode``.
+        """
+        columns, failure = self._scopes.run(batch, {_KEY_END}, len(batch))
+        if failure is not None:
+            self._explain(batch, failure)
+        starts = batch.spans[:, scan.KEY_START]
+        ends = columns[_KEY_END].to_numpy(zero_copy_only=False)
+        return Ranges(starts + TIMESTAMP_BYTES if self._format.is_queue else starts, ends)
+
     def _explain(self, batch: SpanBatch, failure: Failure) -> None:
         """Raises what the record-wise decoder says about a record."""
         source = batch.source
@@ -214,6 +255,11 @@ class StateDecoder:
             key_group=section.key_group,
             offset=offset,
         ) from refusal
+
+
+def _with_key_ends(roots: list[tuple[str, Layout]]) -> list[tuple[str, Layout]]:
+    at = next(at for at, (name, _) in enumerate(roots) if name == KEY) + 1
+    return [*roots[:at], (_KEY_END, Position()), *roots[at:]]
 
 
 def key_roots(record_format: RecordFormat, options: ColumnOptions) -> list[tuple[str, Layout]]:

@@ -64,6 +64,8 @@ LENGTH_DIGITS = 23
 """The number of bytes since MARK, as little-endian digits. Word 1: the place."""
 REQUIRE = 24
 """What was just read must not be null (word 2 its validity)."""
+POSITION = 25
+"""Notes the address that is reached; reads nothing."""
 
 TEXT_UTF16 = 1
 TEXT_WITHOUT_NULL = 2

@@ -140,6 +140,28 @@ class Marker(Layout):
         pass
 
 
+class Position(Fixed):
+    """No bytes: the address that is reached. Must be wanted."""
+
+    def __init__(self) -> None:
+        super().__init__(pa.int64(), i.POSITION, 8)
+
+
+class Rest(Layout):
+    """All that is left, ignored, and no column."""
+
+    arrow_type = pa.null()
+
+    def register(self, code: Code) -> None:
+        pass
+
+    def emit(self, code: Code) -> None:
+        code.emit(i.SKIP_REST)
+
+    def emit_null(self, code: Code) -> None:
+        pass
+
+
 class Struct(Layout):
     """Parts back to back. ``order`` gives the order of the columns where it is not that of the
     bytes.

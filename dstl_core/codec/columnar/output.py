@@ -21,6 +21,7 @@ from dstl_core.codec.columnar.layouts import (
     Nullable,
     Repeated,
     Required,
+    Rest,
     Struct,
     Variable,
 )
@@ -115,7 +116,7 @@ class OutputColumns:
 
     def _add(self, layout: Layout, capacity: int) -> None:
         match layout:
-            case Marker():
+            case Marker() | Rest():
                 return
             case Nullable() | Required():
                 self._add(layout.inner, capacity)
@@ -177,7 +178,7 @@ class OutputColumns:
     def _grow_level(self, layout: Layout, capacity: int) -> None:
         """Makes room for more values of a layout; not for more items of the lists in it."""
         match layout:
-            case Marker():
+            case Marker() | Rest():
                 return
             case Nullable() | Required():
                 self._grow_level(layout.inner, capacity)
@@ -202,7 +203,7 @@ class OutputColumns:
 
     def _finish(self, layout: Layout, length: int) -> pa.Array:
         match layout:
-            case Marker():
+            case Marker() | Rest():
                 return pa.nulls(length)
             case Nullable() | Required():
                 return self._finish(layout.inner, length)
