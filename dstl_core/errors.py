@@ -87,9 +87,12 @@ class FormatError(DstlError, ValueError):
         **context: object,
     ) -> None:
         self.what = what
-        message = what
-        if expected is not None or got is not None:
-            message += f": expected {expected}, got {got}"
+        facts = [
+            f"{name} {value}"
+            for name, value in (("expected", expected), ("got", got))
+            if value is not None
+        ]
+        message = f"{what}: {', '.join(facts)}" if facts else what
         if field is not None:
             message += f", field {field}"
         if offset is not None:

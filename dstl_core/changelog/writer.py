@@ -6,8 +6,10 @@ and uploaded again by a later persist, and closing ends every pending future.
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import InvalidStateError
 from dataclasses import dataclass, field
@@ -21,6 +23,8 @@ from dstl_core.model.change import META_KEY_GROUP, StateChange, StateChangeSet
 from dstl_core.model.handle import ChangelogStateHandleStream
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.model.sequence import SequenceNumber
+
+_LOG = logging.getLogger(__name__)
 
 _STORAGE_IDENTIFIER = "filesystem"
 
@@ -79,14 +83,17 @@ class PersistFuture:
             self._callbacks.append(callback)
 
     def finish(self, result: SnapshotResult | None, error: BaseException | None) -> None:
-        """Ends the future; called by its writer."""
+        """Ends the future; called by its writer. A callback that raises stops nobody."""
         self._result, self._error = result, error
         self._done.set()
         for callback in self._callbacks:
-            callback(self)
+            try:
+                callback(self)
+            except Exception:
+                _LOG.exception("a callback of a persist failed")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _PersistRequest:
     """A persist that waits for ``missing`` sequence numbers of its range ``[from_, to)``."""
 
@@ -259,7 +266,11 @@ class FsStateChangelogWriter:
         """Runs on an uploading thread."""
         self._inbox.put(outcome)
         if self._mailbox is not None:
-            self._mailbox(self.drain)
+            try:
+                self._mailbox(self.drain)
+            except Exception:
+                # The outcome is in the inbox; a mailbox that refuses only delays it.
+                _LOG.exception("a mailbox refused to drain its writer")
 
     def drain(self) -> None:
         """Takes over what uploads have finished. Completes futures, runs their callbacks."""
@@ -276,9 +287,11 @@ class FsStateChangelogWriter:
             if not done.wait(timeout_s):
                 raise TimeoutError(f"A persist is not done after {timeout_s} s.")
             return
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while not done.is_set():
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
             try:
-                self._take(self._inbox.get(timeout=timeout_s))
+                self._take(self._inbox.get(timeout=left))
             except queue.Empty:
                 raise TimeoutError(f"A persist is not done after {timeout_s} s.") from None
 
@@ -299,26 +312,31 @@ class FsStateChangelogWriter:
                 continue
             self._uploaded[number] = result
             arrived.add(number)
-        for request in list(self._requests):
+        for request in self._requests:
             request.missing -= arrived
-            if not request.missing:
-                self._requests.remove(request)
-                self._complete(request)
+        # One at a time, looked up anew: a callback may truncate, persist or close.
+        while ready := next((each for each in self._requests if not each.missing), None):
+            self._requests.remove(ready)
+            self._complete(ready)
 
     def _take_failure(self, numbers: list[int], error: BaseException) -> None:
         for number in numbers:
             change_set = self._in_flight.pop(number, None)
             if change_set is not None and number >= self._lowest and not self._closed:
                 self._not_uploaded[number] = change_set
-        for request in list(self._requests):
-            if request.missing.intersection(numbers):
-                self._requests.remove(request)
-                failure = UploadFailedError(
-                    f"The upload of changes {min(numbers)}..{max(numbers)} failed ({error}); they "
-                    f"are kept, and the next persist uploads them again."
-                )
-                failure.__cause__ = error
-                request.future.finish(None, failure)
+        for request in self._take_out(lambda each: not each.missing.isdisjoint(numbers)):
+            failure = UploadFailedError(
+                f"The upload of changes {min(numbers)}..{max(numbers)} failed ({error}); they "
+                f"are kept, and the next persist uploads them again."
+            )
+            failure.__cause__ = error
+            request.future.finish(None, failure)
+
+    def _take_out(self, wanted: Callable[[_PersistRequest], bool]) -> list[_PersistRequest]:
+        """Removes and returns pending requests, before any of their callbacks runs."""
+        taken = [request for request in self._requests if wanted(request)]
+        self._requests = [request for request in self._requests if request not in taken]
+        return taken
 
     def _complete(self, request: _PersistRequest) -> None:
         results = [self._uploaded[number] for number in range(request.from_, request.to)]
@@ -358,7 +376,8 @@ class FsStateChangelogWriter:
         self.drain()
 
     def truncate(self, to: SequenceNumber) -> None:
-        """Forgets all changes below ``to``; releases their files.
+        """Forgets all changes below ``to``; releases their files. Persists that wait for any of
+        them fail, since their handle would name files that are gone.
 
         Raises:
             ChangelogError: ``to`` lies above what was rolled over, or below an earlier bound.
@@ -373,6 +392,11 @@ class FsStateChangelogWriter:
         for number in [each for each in self._not_uploaded if each < to.number]:
             del self._not_uploaded[number]
         self._release([number for number in self._uploaded if number < to.number])
+        for request in self._take_out(lambda each: each.from_ < to.number):
+            failure = ChangelogError(
+                f"The changes from {request.from_} were truncated to {to} before they were durable."
+            )
+            request.future.finish(None, failure)
 
     def truncate_and_close(self, from_: SequenceNumber) -> None:
         """Releases the files of all changes from ``from_`` on, then closes."""
@@ -394,8 +418,7 @@ class FsStateChangelogWriter:
         self._active_changes = []
         self._not_uploaded.clear()
         self._uploaded.clear()
-        pending, self._requests = self._requests, []
-        for request in pending:
+        for request in self._take_out(lambda _: True):
             request.future.finish(
                 None, WriterClosedError("The changelog writer was closed before the persist ended.")
             )

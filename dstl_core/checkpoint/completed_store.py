@@ -7,7 +7,7 @@ Source of the behaviour: ``DefaultCompletedCheckpointStore``, ``CheckpointSubsum
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from dstl_core.checkpoint.metadata_file import (
 from dstl_core.errors import (
     CheckpointError,
     ConfigError,
+    DstlError,
     FormatError,
     StateFileNotFoundError,
     error_context,
@@ -32,6 +33,7 @@ from dstl_core.model.handle import (
 )
 from dstl_core.storage.commit_log import CommitLog, LogRecord
 from dstl_core.storage.file_io import FileIO
+from dstl_core.storage.json_document import CONVERSION_ERRORS
 from dstl_core.storage.location import (
     METADATA_FILE_NAME,
     SIDECAR_FILE_NAME,
@@ -72,7 +74,7 @@ class CompletedCheckpoint:
                 record.at_ms,
                 dict(payload["facts"]),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except CONVERSION_ERRORS as error:
             raise FormatError(
                 f"Commit record {record.number} is damaged ({error})", number=record.number
             ) from error
@@ -168,14 +170,21 @@ class CompletedCheckpointStore:
 
         Raises:
             FencedError: Another owner has claimed the pipeline.
+            StorageError: The metadata could not be published; the id is used up. Or the record
+                could not: whether it stands is seen after the next ``refresh``.
         """
         owner = self._require_owner()
         parent = self.latest
         parent_id = None if parent is None else parent.checkpoint_id
         folder = self.layout.checkpoint(metadata.checkpoint_id)
-        digest, size = publish_metadata_file(
-            self._file_io, folder, metadata, {"parent": parent_id, **facts}
-        )
+        try:
+            digest, size = publish_metadata_file(
+                self._file_io, folder, metadata, {"parent": parent_id, **facts}
+            )
+        except DstlError:
+            # What lies in the folder now is unknown, so its id must not be used again.
+            self.abort(metadata.checkpoint_id)
+            raise
         record = self._log.append(
             owner,
             "commit",
@@ -199,25 +208,37 @@ class CompletedCheckpointStore:
         """Retires checkpoints beyond the retained number, oldest first; returns their ids.
 
         Metadata goes first, so that a checkpoint stops being addressable before its files go.
+        Only the owner retires. It never raises for what lies in the folder: the commit before it
+        stands, and what cannot be read or deleted is left for gc.
         """
-        commits = [each.checkpoint_id for each in self.completed]
-        there = self._checkpoint_folders()
-        retained = commits[-self._num_retained :]
-        old = [each for each in commits if each not in retained and each in there]
-        if not old:
+        try:
+            self._require_owner()
+            self.check_claim()
+            commits = self.completed
+            there = self._checkpoint_folders()
+            retained = commits[-self._num_retained :]
+            needed = {file for each in retained for file in self._named_files(self.load(each))}
+        except DstlError as error:
+            # Without every retained checkpoint nobody knows which files are needed.
+            _LOG.warning("no checkpoint was retired: %s", error)
             return []
-        needed: set[Location] = set()
-        for checkpoint_id in retained:
-            needed.update(self._files(checkpoint_id))
-        for checkpoint_id in old:
-            files = set(self._files(checkpoint_id)) - needed
-            folder = self.layout.checkpoint(checkpoint_id)
+        ids = [each.checkpoint_id for each in commits[: -self._num_retained]]
+        return [each for each in ids if each in there and self._retire(each, needed)]
+
+    def _retire(self, checkpoint_id: int, needed: set[Location]) -> bool:
+        folder = self.layout.checkpoint(checkpoint_id)
+        try:
+            files = self._files(checkpoint_id) - needed
             self._file_io.delete(folder.child(METADATA_FILE_NAME))
             self._file_io.delete(folder.child(SIDECAR_FILE_NAME))
             for location in files:
                 self._file_io.delete(location)
-            self._file_io.delete_folder(folder)
-        return old
+            if not any(folder.contains(location) for location in needed):
+                self._file_io.delete_folder(folder)
+        except DstlError as error:
+            _LOG.warning("checkpoint %d is left for gc: %s", checkpoint_id, error)
+            return False
+        return True
 
     def withdraw(self, metadata: CheckpointMetadata) -> None:
         """Removes a checkpoint that was published and then refused by the log."""
@@ -228,20 +249,28 @@ class CompletedCheckpointStore:
         self._file_io.delete_folder(folder)
 
     def discard(self, states: tuple[OperatorSubtaskState, ...]) -> None:
-        """Deletes the files of state that no commit names. Errors leave orphans for gc."""
-        needed: set[Location] = set()
-        there = self._checkpoint_folders()
-        for checkpoint in self.completed:
-            if checkpoint.checkpoint_id in there:
-                needed.update(self._files(checkpoint.checkpoint_id))
+        """Deletes the files of state that no commit names. Errors leave orphans for gc.
+
+        The tasks that wrote the state must be gone: a changelog writer that lives on would name
+        its files again in the next checkpoint.
+        """
+        try:
+            # A commit whose answer got lost may stand in the log by now.
+            self._log.refresh()
+            there = self._checkpoint_folders()
+            ids = [each.checkpoint_id for each in self.completed]
+            needed = {file for each in ids if each in there for file in self._files(each)}
+        except DstlError as error:
+            _LOG.warning("nothing was discarded; gc will find it: %s", error)
+            return
         for state in states:
             for stream in state.streams():
-                location = self._own_file(stream, self.layout.root)
-                if location is not None and location not in needed:
-                    try:
+                try:
+                    location = self._own_file(stream, self.layout.root)
+                    if location is not None and location not in needed:
                         self._file_io.delete(location)
-                    except OSError as error:
-                        _LOG.warning("could not discard a file; gc will find it: %s", error)
+                except DstlError as error:
+                    _LOG.warning("could not discard a file; gc will find it: %s", error)
 
     def _checkpoint_folders(self) -> set[int]:
         """The numbers of all ``chk-<n>`` folders, committed or not."""
@@ -249,17 +278,25 @@ class CompletedCheckpointStore:
         numbers = (checkpoint_id_of(status.location.name) for status in statuses)
         return {number for number in numbers if number is not None}
 
-    def _files(self, checkpoint_id: int) -> Iterator[Location]:
+    def _files(self, checkpoint_id: int) -> set[Location]:
+        """What a checkpoint names in this pipeline's folder; nothing if it was retired half-way,
+        when its metadata was already gone.
+        """
         try:
             found = load_metadata_file(self._file_io, self.layout.checkpoint(checkpoint_id))
         except StateFileNotFoundError:
-            return  # retired half-way, when its metadata was already gone
-        for operator in found.metadata.operators:
-            for subtask in operator.subtasks:
-                for stream in subtask.streams():
-                    location = self._own_file(stream, found.folder)
-                    if location is not None:
-                        yield location
+            return set()
+        return self._named_files(found)
+
+    def _named_files(self, file: MetadataFile) -> set[Location]:
+        streams = (
+            stream
+            for operator in file.metadata.operators
+            for subtask in operator.subtasks
+            for stream in subtask.streams()
+        )
+        found = (self._own_file(stream, file.folder) for stream in streams)
+        return {location for location in found if location is not None}
 
     def _own_file(self, stream: StreamStateHandle, folder: Location) -> Location | None:
         """The file of a stream, if it lies in this pipeline's folder: others are not ours."""
@@ -279,7 +316,7 @@ def _id_after(record: LogRecord) -> int:
         if record.type == "claim":
             return int(record.payload[_FIRST_ID])
         return int(record.payload[_CHECKPOINT_ID]) + 1
-    except (KeyError, TypeError, ValueError) as error:
+    except CONVERSION_ERRORS as error:
         raise FormatError(
             f"Record {record.number} of the commit log is damaged ({error})"
         ) from error

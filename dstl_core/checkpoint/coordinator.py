@@ -22,11 +22,13 @@ from dstl_core.checkpoint.events import (
     TriggerTasks,
 )
 from dstl_core.checkpoint.failure import CheckpointFailureReason
-from dstl_core.errors import ConfigError
+from dstl_core.errors import ConfigError, InvariantViolation
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
 from dstl_core.model.ids import OperatorID
+from dstl_core.model.key_group import check_parallelism
 
 METADATA_VERSION = 3
+_COMMIT_FAILED = CheckpointFailureReason.FINALIZE_CHECKPOINT_FAILURE
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,10 @@ class CheckpointCoordinator:
     ) -> None:
         if not operators:
             raise ConfigError("A checkpoint needs at least one operator.")
+        if len({plan.operator_id for plan in operators}) < len(operators):
+            raise ConfigError("Two operators of a checkpoint have the same id; give each its uid.")
+        for plan in operators:
+            check_parallelism(plan.parallelism, plan.max_parallelism)
         self._operators = operators
         self._next_id = next_checkpoint_id
         self._timeout_ms = timeout_ms
@@ -76,12 +82,9 @@ class CheckpointCoordinator:
             case AcknowledgeCheckpoint():
                 actions += self._acknowledge(event)
             case DeclineCheckpoint():
-                if self._pending_with(event.checkpoint_id) is not None:
-                    actions += self._abort(event.reason, event.message)
+                actions += self._decline(event)
             case CheckpointCommitted():
-                if self._pending_with(event.checkpoint_id) is not None:
-                    self._pending = None
-                    actions.append(NotifyCheckpointComplete(event.checkpoint_id))
+                actions += self._committed(event)
         return actions
 
     def _trigger(self, now_ms: int) -> list[Action]:
@@ -104,6 +107,26 @@ class CheckpointCoordinator:
             return []
         pending.committing = True
         return [CommitCheckpoint(self._metadata(pending))]
+
+    def _decline(self, event: DeclineCheckpoint) -> list[Action]:
+        pending = self._pending_with(event.checkpoint_id)
+        if pending is None:
+            return []
+        # All state is durable and the commit is under way: only that commit itself can fail now.
+        if pending.committing and event.reason is not _COMMIT_FAILED:
+            return []
+        return self._abort(event.reason, event.message)
+
+    def _committed(self, event: CheckpointCommitted) -> list[Action]:
+        pending = self._pending_with(event.checkpoint_id)
+        if pending is None:
+            return []
+        if not pending.committing:
+            raise InvariantViolation(
+                f"checkpoint {event.checkpoint_id} is committed before all subtasks acknowledged"
+            )
+        self._pending = None
+        return [NotifyCheckpointComplete(event.checkpoint_id)]
 
     def _metadata(self, pending: _PendingCheckpoint) -> CheckpointMetadata:
         operators = tuple(

@@ -8,7 +8,6 @@ the snapshot comes from.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,9 +17,11 @@ from dstl_core.errors import FormatError, StateFileNotFoundError, StorageError, 
 from dstl_core.model.checkpoint import CheckpointMetadata
 from dstl_core.model.ids import OperatorID
 from dstl_core.storage.file_io import FileIO
+from dstl_core.storage.json_document import CONVERSION_ERRORS, parse_json_object, write_json_object
 from dstl_core.storage.location import METADATA_FILE_NAME, SIDECAR_FILE_NAME, Location
 
 SIDECAR_VERSION = 1
+_WHAT = f"A sidecar {SIDECAR_FILE_NAME}"
 MAX_METADATA_BYTES = 1 << 31
 
 
@@ -40,20 +41,19 @@ class Sidecar:
             "uids": {operator_id.hex: uid for operator_id, uid in self.uids.items()},
             "facts": dict(self.facts),
         }
-        return json.dumps(body, indent=1, sort_keys=True).encode()
+        return write_json_object(body, _WHAT)
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> Sidecar:
         try:
-            body = json.loads(raw)
+            body = parse_json_object(raw, "its JSON")
             if body["version"] != SIDECAR_VERSION:
                 raise ValueError(f"version {body['version']}")
             uids = {OperatorID.from_hex(key): str(uid) for key, uid in body["uids"].items()}
             return cls(str(body["metadata_sha256"]), uids, dict(body["facts"]))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except CONVERSION_ERRORS as error:
             raise FormatError(
-                f"A sidecar {SIDECAR_FILE_NAME} is damaged ({error}); delete it to read the "
-                f"snapshot without it"
+                f"{_WHAT} is damaged ({error}); delete it to read the snapshot without it"
             ) from error
 
 
@@ -115,7 +115,8 @@ def publish_metadata_file(
         The sha256 (hex) and the size of ``_metadata`` in bytes.
 
     Raises:
-        StorageError: A snapshot is there already.
+        StorageError: A snapshot is there already, or an unfinished one: its sidecar may belong to
+            somebody who is about to finish it.
     """
     raw = write_metadata(metadata)
     digest = hashlib.sha256(raw).hexdigest()
@@ -123,9 +124,12 @@ def publish_metadata_file(
     sidecar = Sidecar(digest, uids, facts)
     target = folder.child(METADATA_FILE_NAME)
     if file_io.size(target) is None:
-        # A sidecar without metadata is what a crash between the two leaves. It belongs to nothing.
-        file_io.delete(folder.child(SIDECAR_FILE_NAME))
-        file_io.publish_once(folder.child(SIDECAR_FILE_NAME), sidecar.to_bytes())
+        if not file_io.publish_once(folder.child(SIDECAR_FILE_NAME), sidecar.to_bytes()):
+            raise StorageError(
+                f"An unfinished snapshot is there: {folder}; choose another folder, or remove it "
+                f"if nobody is writing it.",
+                path=str(folder),
+            )
         if file_io.publish_once(target, raw):
             return digest, len(raw)
     raise StorageError(

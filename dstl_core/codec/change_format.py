@@ -12,20 +12,25 @@ Source: ``StateChangeFormat`` of Flink 2.2.1.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
 from dstl_core.codec.data_io import DataInput, DataOutput
-from dstl_core.codec.snappy_frames import compress_frames, decompress_frames
+from dstl_core.codec.snappy_frames import compress_frames, decompress_all_frames
 from dstl_core.errors import FormatError
 from dstl_core.model.change import META_KEY_GROUP, StateChange, StateChangeSet
 
+_CROWDED_BUCKET = 8
+_SMALLEST_TABLE_WITH_TREES = 64
 
-def write_change_set(out: DataOutput, changes: Iterable[StateChange]) -> None:
+
+def write_change_set(out: DataOutput, changes: Sequence[StateChange]) -> None:
     groups: dict[int, list[bytes]] = {}
     for change in changes:
         groups.setdefault(change.key_group, []).append(change.change)
     out.write_i32(len(groups))
-    for key_group in java_hash_map_order(list(groups)):
+    last_is_new = bool(changes) and len(groups[changes[-1].key_group]) == 1
+    for key_group in java_hash_map_order(list(groups), last_is_new=last_is_new):
         payloads = groups[key_group]
         out.write_i32(len(payloads))
         out.write_i32(key_group)
@@ -34,21 +39,48 @@ def write_change_set(out: DataOutput, changes: Iterable[StateChange]) -> None:
             out.write_bytes(payload)
 
 
-def java_hash_map_order(key_groups: list[int]) -> list[int]:
+def java_hash_map_order(key_groups: Sequence[int], *, last_is_new: bool) -> list[int]:
     """Metadata first, then the order in which a ``HashMap`` that got these keys by
-    ``computeIfAbsent`` in this order iterates: by bucket, later ones first inside a bucket.
+    ``computeIfAbsent`` iterates: by bucket, later ones first inside a bucket.
+
+    Java turns a bucket of eight or more in a table of 64 or more into a tree, and then its order
+    is another one. Readers must not, and do not, rely on any order between groups.
+
+    Args:
+        key_groups: Distinct, in order of first use.
+        last_is_new: Whether the last call of all brought the last of them. Such a map has not
+            grown for it yet: ``computeIfAbsent`` makes room at its start.
     """
-    capacity = 16
-    while len(key_groups) > capacity * 3 // 4:
-        capacity *= 2
+    capacity = _java_hash_map_capacity(key_groups, last_is_new)
     buckets: dict[int, list[int]] = {}
-    for key_group in key_groups:
+    for key_group in reversed(key_groups):
         if key_group != META_KEY_GROUP:
-            buckets.setdefault((key_group ^ key_group >> 16) & (capacity - 1), []).insert(
-                0, key_group
-            )
+            buckets.setdefault(_bucket(key_group, capacity), []).append(key_group)
     ordered = [key_group for bucket in sorted(buckets) for key_group in buckets[bucket]]
     return [META_KEY_GROUP, *ordered] if META_KEY_GROUP in key_groups else ordered
+
+
+def _java_hash_map_capacity(key_groups: Sequence[int], last_is_new: bool) -> int:
+    capacity = 16
+    sizes: Counter[int] = Counter()
+    for size, key_group in enumerate(key_groups):
+        if size > capacity * 3 // 4:
+            capacity *= 2
+            sizes = Counter(_bucket(each, capacity) for each in key_groups[:size])
+        bucket = _bucket(key_group, capacity)
+        sizes[bucket] += 1
+        if sizes[bucket] >= _CROWDED_BUCKET and capacity < _SMALLEST_TABLE_WITH_TREES:
+            capacity *= 2
+            sizes = Counter(_bucket(each, capacity) for each in key_groups[: size + 1])
+    if not last_is_new and len(key_groups) > capacity * 3 // 4:
+        capacity *= 2
+    return capacity
+
+
+def _bucket(key_group: int, capacity: int) -> int:
+    """``(h ^ h >>> 16) & (capacity - 1)`` of an Integer's hash."""
+    code = key_group & 0xFFFFFFFF
+    return (code ^ code >> 16) & (capacity - 1)
 
 
 def write_segment(
@@ -69,7 +101,7 @@ def segment_body(segment: bytes) -> bytes:
     if not segment:
         raise FormatError("A changelog segment is empty", offset=0, expected="a flag byte")
     if segment[0] == 1:
-        return decompress_frames(segment, 1, len(segment))
+        return decompress_all_frames(segment, 1)
     return segment[1:]
 
 

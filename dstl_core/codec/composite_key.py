@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from dstl_core.codec.data_io import DataInput, DataOutput
+from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.serializers.base import AnySerializer
 from dstl_core.errors import FormatError
 
@@ -98,8 +98,3 @@ class CompositeKeyCodec:
 def length_digits(size: int) -> bytes:
     """The number of bytes of a part, as an ambiguous key holds it."""
     return size.to_bytes(max(1, (size.bit_length() + 7) // 8), "little")
-
-
-def write_scope(out: DataOutput, key: bytes, namespace: bytes) -> None:
-    out.write_bytes(key)
-    out.write_bytes(namespace)

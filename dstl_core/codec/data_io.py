@@ -82,6 +82,11 @@ class DataInput:
         value: int = _I64.unpack_from(self._buffer, self._take(8, field))[0]
         return value
 
+    def read_i64s(self, count: int, field: str = "long") -> tuple[int, ...]:
+        """``count`` longs at once; ``count`` is not negative."""
+        start = self._take(8 * count, field)
+        return struct.unpack_from(f">{count}q", self._buffer, start)
+
     def read_f32(self, field: str = "float") -> float:
         value: float = _F32.unpack_from(self._buffer, self._take(4, field))[0]
         return value

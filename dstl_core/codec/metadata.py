@@ -15,12 +15,12 @@ ignores it.
 from __future__ import annotations
 
 from dstl_core.codec.data_io import DataInput, DataOutput
+from dstl_core.codec.java_stream import skip_java_object
+from dstl_core.codec.metadata_channels import read_channel_handle, write_channel_handle
 from dstl_core.codec.metadata_handles import (
-    read_channel_handle,
     read_keyed_handle,
     read_operator_handle,
     read_stream_handle,
-    write_channel_handle,
     write_keyed_handle,
     write_operator_handle,
     write_stream_handle,
@@ -35,11 +35,14 @@ from dstl_core.model.checkpoint import (
 from dstl_core.model.handle import (
     ByteStreamStateHandle,
     ChannelStateKind,
+    KeyedStateHandle,
     OperatorStreamStateHandle,
 )
 from dstl_core.model.ids import OperatorID
+from dstl_core.model.key_group import UPPER_BOUND_MAX_PARALLELISM
 
 HEADER_MAGIC_NUMBER = 0x4960672D
+CHECKPOINT_PROPERTIES_CLASS = "org.apache.flink.runtime.checkpoint.CheckpointProperties"
 MASTER_STATE_MAGIC_NUMBER = 0xC96B1696 - (1 << 32)
 READABLE_VERSIONS = (2, 3, 4, 5, 6)
 WRITABLE_VERSIONS = (3, 4, 5, 6)
@@ -78,16 +81,7 @@ def read_metadata(raw: bytes) -> CheckpointMetadata:
     operators = tuple(
         _read_operator_state(data, version) for _ in range(data.read_count("operators", 28))
     )
-    properties = None
-    if version >= 4:
-        properties = data.read_bytes(data.remaining)
-        if properties[:4] != b"\xac\xed\x00\x05":
-            raise FormatError(
-                "The checkpoint properties are missing or damaged",
-                offset=data.position - len(properties),
-                expected="a Java object stream",
-                got=properties[:4].hex() or "nothing",
-            )
+    properties = _read_properties(data) if version >= 4 else None
     data.expect_end("the checkpoint metadata")
     return CheckpointMetadata(version, checkpoint_id, operators, masters, properties)
 
@@ -124,6 +118,22 @@ def write_metadata(metadata: CheckpointMetadata) -> bytes:
     return out.to_bytes()
 
 
+def _read_properties(data: DataInput) -> bytes:
+    """The bytes of the Java object at the end of versions 4 and later."""
+    start = data.position
+    class_name = skip_java_object(data)
+    if class_name != CHECKPOINT_PROPERTIES_CLASS:
+        raise FormatError(
+            "The checkpoint properties are of another class",
+            offset=start,
+            expected=CHECKPOINT_PROPERTIES_CLASS,
+            got=class_name,
+        )
+    size = data.position - start
+    data.seek(start)
+    return data.read_bytes(size)
+
+
 def _read_master_state(data: DataInput) -> MasterState:
     data.read_expected_i32("master state magic", MASTER_STATE_MAGIC_NUMBER)
     section = data.sub_input(data.read_length("master state length"), "master state")
@@ -151,15 +161,15 @@ def _read_operator_state(data: DataInput, version: int) -> OperatorState:
         name = data.read_utf("operator name")
         uid = data.read_utf("operator uid")
     operator_id = OperatorID(data.read_bytes(16, "operator id"))
-    parallelism = data.read_i32("parallelism")
     at = data.position
+    parallelism = data.read_i32("parallelism")
     max_parallelism = data.read_i32("max parallelism")
-    if not 1 <= max_parallelism <= 32768:
+    if not 1 <= parallelism <= max_parallelism <= UPPER_BOUND_MAX_PARALLELISM:
         raise FormatError(
-            "A max parallelism is out of bounds",
+            "The parallelism of an operator is out of bounds",
             offset=at,
-            expected="1..32768",
-            got=max_parallelism,
+            expected=f"1 <= parallelism <= max parallelism <= {UPPER_BOUND_MAX_PARALLELISM}",
+            got=f"{parallelism} of {max_parallelism}",
         )
     if version == 2:
         data.read_i32("chain length")
@@ -177,7 +187,7 @@ def _read_operator_state(data: DataInput, version: int) -> OperatorState:
             expected=f"0..{data.remaining // 4}",
             got=count,
         )
-    subtasks = tuple(_read_subtask(data, version) for _ in range(count))
+    subtasks = tuple(_read_subtask(data, version, max_parallelism) for _ in range(count))
     return OperatorState(
         operator_id, parallelism, max_parallelism, subtasks, name, uid, coordinator, finished
     )
@@ -196,7 +206,7 @@ def _read_coordinator_state(data: DataInput) -> ByteStreamStateHandle | None:
     return handle
 
 
-def _read_subtask(data: DataInput, version: int) -> OperatorSubtaskState:
+def _read_subtask(data: DataInput, version: int, max_parallelism: int) -> OperatorSubtaskState:
     at = data.position
     index = data.read_i32("subtask index")
     if index < 0 and version >= 3:
@@ -207,8 +217,8 @@ def _read_subtask(data: DataInput, version: int) -> OperatorSubtaskState:
             raise FormatError("Old non-partitioned state is not supported", offset=at)
     managed_operator = _read_optional_operator_handle(data, "has managed operator state")
     raw_operator = _read_optional_operator_handle(data, "has raw operator state")
-    managed_keyed = read_keyed_handle(data)
-    raw_keyed = read_keyed_handle(data)
+    managed_keyed = _read_keyed_state(data, max_parallelism)
+    raw_keyed = _read_keyed_state(data, max_parallelism)
     channels = [
         tuple(read_channel_handle(data, version, kind) for _ in range(data.read_count(field, 8)))
         if version >= 3
@@ -221,6 +231,19 @@ def _read_subtask(data: DataInput, version: int) -> OperatorSubtaskState:
     return OperatorSubtaskState(
         index, managed_operator, raw_operator, managed_keyed, raw_keyed, channels[0], channels[1]
     )
+
+
+def _read_keyed_state(data: DataInput, max_parallelism: int) -> KeyedStateHandle | None:
+    at = data.position
+    handle = read_keyed_handle(data)
+    if handle is not None and handle.key_group_range.end_key_group >= max_parallelism:
+        raise FormatError(
+            "Keyed state has key groups that its operator does not have",
+            offset=at,
+            expected=f"< {max_parallelism}",
+            got=handle.key_group_range,
+        )
+    return handle
 
 
 def _read_optional_operator_handle(data: DataInput, field: str) -> OperatorStreamStateHandle | None:

@@ -16,13 +16,10 @@ from collections.abc import Callable
 from dstl_core.codec.data_io import DataInput, DataOutput
 from dstl_core.errors import FormatError, InvariantViolation
 from dstl_core.model.handle import (
-    AnyChannelStateHandle,
     ByteStreamStateHandle,
     ChangelogStateBackendHandle,
     ChangelogStateHandle,
     ChangelogStateHandleStream,
-    ChannelStateHandle,
-    ChannelStateKind,
     CheckpointedStateScope,
     EmptySegmentFileStateHandle,
     FileMergingInfo,
@@ -33,7 +30,6 @@ from dstl_core.model.handle import (
     KeyGroupRangeOffsets,
     KeyGroupsSavepointStateHandle,
     KeyGroupsStateHandle,
-    MergedChannelStateHandle,
     OperatorStateMetaInfo,
     OperatorStateMode,
     OperatorStreamStateHandle,
@@ -370,9 +366,7 @@ def _read_operator_state(data: DataInput) -> OperatorStateMetaInfo:
     mode = data.read_u8("distribution mode")
     if mode > 2:
         raise FormatError("A distribution mode is unknown", offset=at, expected="0..2", got=mode)
-    offsets = tuple(
-        data.read_i64("element offset") for _ in range(data.read_count("element offsets", 8))
-    )
+    offsets = data.read_i64s(data.read_count("element offsets", 8), "element offsets")
     return OperatorStateMetaInfo(name, OperatorStateMode(mode), offsets)
 
 
@@ -397,58 +391,6 @@ def write_operator_handle(out: DataOutput, handle: OperatorStreamStateHandle | N
         out.write_utf(info.task_owned_dir)
         out.write_utf(info.shared_dir)
         out.write_bool(info.is_empty)
-    write_stream_handle(out, handle.stream)
-
-
-# --------------------------------------------------------------------------- channel state
-
-
-def read_channel_handle(
-    data: DataInput, version: int, kind_before_v6: ChannelStateKind
-) -> AnyChannelStateHandle:
-    """Reads a channel-state handle; before version 6 the kind follows from the list."""
-    kind = kind_before_v6
-    if version >= 6:
-        at = data.position
-        code = data.read_u8("channel state kind")
-        if not 1 <= code <= 4:
-            raise FormatError(
-                "A channel state kind is unknown", offset=at, expected="1..4", got=code
-            )
-        kind = ChannelStateKind(code)
-    subtask = data.read_i32("subtask index")
-    if kind in (ChannelStateKind.INPUT_CHANNEL, ChannelStateKind.RESULT_SUBPARTITION):
-        info = (data.read_i32("gate or partition"), data.read_i32("channel or subpartition"))
-        offsets = tuple(
-            data.read_i64("buffer offset") for _ in range(data.read_count("buffer offsets", 8))
-        )
-        size = data.read_i64("state size")
-        stream = read_required_stream_handle(data, "channel state stream")
-        return ChannelStateHandle(kind, subtask, info, offsets, size, stream)
-    size = data.read_i64("state size")
-    stream = read_required_stream_handle(data, "channel state stream")
-    blob = data.read_bytes(data.read_length("merged channel infos"))
-    return MergedChannelStateHandle(kind, subtask, size, stream, blob)
-
-
-def write_channel_handle(out: DataOutput, handle: AnyChannelStateHandle, version: int) -> None:
-    if version >= 6:
-        out.write_u8(handle.kind.value)
-    elif isinstance(handle, MergedChannelStateHandle):
-        raise FormatError("Merged channel state needs metadata version 6", expected=6, got=version)
-    out.write_i32(handle.subtask_index)
-    if isinstance(handle, MergedChannelStateHandle):
-        out.write_i64(handle.state_size)
-        write_stream_handle(out, handle.stream)
-        out.write_i32(len(handle.blob))
-        out.write_bytes(handle.blob)
-        return
-    for number in handle.info:
-        out.write_i32(number)
-    out.write_i32(len(handle.offsets))
-    for offset in handle.offsets:
-        out.write_i64(offset)
-    out.write_i64(handle.state_size)
     write_stream_handle(out, handle.stream)
 
 
@@ -484,9 +426,13 @@ def _write_key_group_range(out: DataOutput, key_groups: KeyGroupRange) -> None:
 
 def _read_key_group_offsets(data: DataInput) -> KeyGroupRangeOffsets:
     key_groups = _read_key_group_range(data)
-    return KeyGroupRangeOffsets(
-        key_groups, tuple(_read_size(data, "key-group offset") for _ in key_groups)
-    )
+    at = data.position
+    offsets = data.read_i64s(len(key_groups), "key-group offsets")
+    if min(offsets, default=0) < 0:
+        raise FormatError(
+            "A key-group offset is negative", offset=at, expected=">= 0", got=min(offsets)
+        )
+    return KeyGroupRangeOffsets(key_groups, offsets)
 
 
 def _write_key_group_offsets(out: DataOutput, offsets: KeyGroupRangeOffsets) -> None:

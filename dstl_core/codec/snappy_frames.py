@@ -26,20 +26,24 @@ def frames_end(buffer: bytes, start: int, end: int) -> int:
     """Where the framed stream that starts at ``start`` ends: before the next identifier or at
     ``end``. Checks each chunk's length, and that no chunk claims more than 64 KiB of data.
     """
-    position = start
-    if buffer[start : start + 10] != STREAM_IDENTIFIER or start + 10 > end:
+    _check_identifier(buffer, start, end)
+    position = start + len(STREAM_IDENTIFIER)
+    while position < end and buffer[position] != STREAM_IDENTIFIER[0]:
+        position = _chunk_end(buffer, position, end)
+    if position < end:
+        _check_identifier(buffer, position, end)
+    return position
+
+
+def _check_identifier(buffer: bytes, position: int, end: int) -> None:
+    found = buffer[position : min(position + len(STREAM_IDENTIFIER), end)]
+    if found != STREAM_IDENTIFIER:
         raise FormatError(
             "Compressed data does not start as a Snappy stream",
-            offset=start,
+            offset=position,
             expected=STREAM_IDENTIFIER.hex(),
-            got=buffer[start : min(start + 10, end)].hex(),
+            got=found.hex() or "nothing",
         )
-    position += 10
-    while position < end:
-        if buffer[position] == 0xFF:
-            break
-        position = _chunk_end(buffer, position, end)
-    return position
 
 
 def _chunk_end(buffer: bytes, position: int, end: int) -> int:
@@ -77,8 +81,22 @@ def _check_data_chunk(buffer: bytes, position: int, size: int, kind: int) -> Non
 
 
 def decompress_frames(buffer: bytes, start: int, end: int) -> bytes:
-    """The data of the one framed stream in ``buffer[start:end]``."""
-    stop = frames_end(buffer, start, end)
+    """The data of the framed stream that starts at ``start``; what follows it is left out."""
+    return _decompress(buffer, start, frames_end(buffer, start, end))
+
+
+def decompress_all_frames(buffer: bytes, start: int) -> bytes:
+    """The data up to the end of the buffer, which may repeat the stream identifier."""
+    parts = []
+    while True:
+        stop = frames_end(buffer, start, len(buffer))
+        parts.append(_decompress(buffer, start, stop))
+        if stop == len(buffer):
+            return b"".join(parts)
+        start = stop
+
+
+def _decompress(buffer: bytes, start: int, stop: int) -> bytes:
     try:
         return bytes(cramjam.snappy.decompress(buffer[start:stop]))
     except cramjam.DecompressionError as error:

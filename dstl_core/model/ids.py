@@ -75,8 +75,11 @@ class OperatorID(_Id):
 
     @classmethod
     def for_uid(cls, uid: str) -> OperatorID:
-        """murmur3_x64_128 with seed 0 over the UTF-8 bytes, both halves little-endian."""
-        return cls(mmh3.hash_bytes(uid.encode("utf-8"), 0, True))
+        """murmur3_x64_128 with seed 0 over the UTF-8 bytes, both halves little-endian.
+
+        A lone surrogate counts as ``?``, as Java encodes it.
+        """
+        return cls(mmh3.hash_bytes(uid.encode("utf-8", "replace"), 0, True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,11 +50,15 @@ def check_max_parallelism(max_parallelism: int) -> int:
     return max_parallelism
 
 
+def _check_parallelism_bounds(parallelism: int) -> None:
+    if not 1 <= parallelism <= UPPER_BOUND_MAX_PARALLELISM:
+        raise ConfigError(f"Operator parallelism not within bounds: {parallelism}")
+
+
 def check_parallelism(parallelism: int, max_parallelism: int) -> None:
     """Raises unless 1 <= parallelism <= max_parallelism <= 32768."""
     check_max_parallelism(max_parallelism)
-    if not 1 <= parallelism <= UPPER_BOUND_MAX_PARALLELISM:
-        raise ConfigError(f"Operator parallelism not within bounds: {parallelism}")
+    _check_parallelism_bounds(parallelism)
     if parallelism > max_parallelism:
         raise ConfigError(
             f"Maximum parallelism must not be smaller than parallelism: "
@@ -69,6 +73,7 @@ def key_group_prefix_bytes(max_parallelism: int) -> int:
 
 def compute_default_max_parallelism(parallelism: int) -> int:
     """Next power of two of one and a half times the parallelism, within 128..32768."""
+    _check_parallelism_bounds(parallelism)
     wanted = parallelism + parallelism // 2
     power = 1 << max(wanted - 1, 0).bit_length()
     return min(max(power, DEFAULT_LOWER_BOUND_MAX_PARALLELISM), UPPER_BOUND_MAX_PARALLELISM)
@@ -86,6 +91,10 @@ def compute_key_group_range_for_operator_index(
 ) -> KeyGroupRange:
     """The key groups that a subtask owns."""
     check_parallelism(parallelism, max_parallelism)
+    if not 0 <= operator_index < parallelism:
+        raise ConfigError(
+            f"There is no such subtask: expected 0..{parallelism - 1}, got {operator_index}."
+        )
     start = (operator_index * max_parallelism + parallelism - 1) // parallelism
     end = ((operator_index + 1) * max_parallelism - 1) // parallelism
     return KeyGroupRange(start, end)

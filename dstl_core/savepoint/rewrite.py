@@ -12,6 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 from dstl_core.checkpoint.metadata_file import publish_metadata_file
+from dstl_core.codec.metadata import WRITABLE_VERSIONS
 from dstl_core.errors import ConfigError, SavepointError
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
 from dstl_core.model.handle import (
@@ -34,7 +35,7 @@ from dstl_core.savepoint.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.state.keyed_state import KeyedState
 from dstl_core.state.rescale import cut, with_max_parallelism
 from dstl_core.storage.file_io import FileIO, open_file_io
-from dstl_core.storage.location import METADATA_FILE_NAME, Location
+from dstl_core.storage.location import METADATA_FILE_NAME, SIDECAR_FILE_NAME, Location
 
 DATA_INLINE_THRESHOLD = 20 * 1024
 """Streams up to this size stand inside ``_metadata`` (Flink's default)."""
@@ -50,10 +51,14 @@ class SavepointFolder:
     def __init__(self, path: str | os.PathLike[str], file_io: FileIO | None = None) -> None:
         self.folder = Location.parse(path)
         self.file_io = file_io if file_io is not None else open_file_io(self.folder)
-        if self.file_io.size(self.folder.child(METADATA_FILE_NAME)) is not None:
-            raise SavepointError(
-                f"A snapshot is already there: {self.folder}; choose another folder."
-            )
+        for name, what in (
+            (METADATA_FILE_NAME, "A snapshot is already"),
+            (SIDECAR_FILE_NAME, "An unfinished snapshot is"),
+        ):
+            if self.file_io.size(self.folder.child(name)) is not None:
+                raise SavepointError(
+                    f"{what} there: {self.folder}; choose another folder, or remove it."
+                )
 
     def add_stream(self, data: bytes) -> StreamStateHandle:
         """Keeps the bytes of a stream, inline or in a file of the folder."""
@@ -107,13 +112,19 @@ def rewrite_savepoint(
     kept = [each for each in snapshot.operators if each.operator_id not in removed]
     if not kept:
         raise SavepointError("Nothing is left to write: every operator was removed.")
+    states = [_renamed(operator, renamed.get(operator.operator_id)) for operator in kept]
+    # Everything that can be refused is refused before the first byte is written.
+    _check_unique(states)
+    for operator in kept:
+        _check_writable(operator, max_parallelism)
     target = SavepointFolder(out)
     operators = tuple(
-        _rewrite_operator(operator, target, renamed.get(operator.operator_id), max_parallelism)
-        for operator in kept
+        _rewrite_operator(operator, state, target, max_parallelism)
+        for operator, state in zip(kept, states, strict=True)
     )
-    _check_unique(operators)
-    metadata = replace(snapshot.metadata, operators=operators)
+    # What version 2 can hold, version 3 holds too, and version 2 is not written.
+    version = max(snapshot.metadata.version, min(WRITABLE_VERSIONS))
+    metadata = replace(snapshot.metadata, version=version, operators=operators)
     facts = {
         "kind": "rewritten savepoint",
         "source": str(snapshot.folder),
@@ -122,7 +133,24 @@ def rewrite_savepoint(
     return target.publish(metadata, facts)
 
 
-def _check_unique(operators: tuple[OperatorState, ...]) -> None:
+def _renamed(operator: OperatorSnapshot, new_uid: str | None) -> OperatorState:
+    if new_uid is None:
+        return replace(operator.state, uid=operator.uid)
+    return replace(operator.state, operator_id=OperatorID.for_uid(new_uid), uid=new_uid)
+
+
+def _is_rescaled(operator: OperatorSnapshot, max_parallelism: int | None) -> bool:
+    return max_parallelism not in (None, operator.max_parallelism) and bool(operator.keyed_handles)
+
+
+def _check_writable(operator: OperatorSnapshot, max_parallelism: int | None) -> None:
+    if max_parallelism is not None and _is_rescaled(operator, max_parallelism):
+        check_parallelism(operator.parallelism, max_parallelism)
+    for subtask in operator.state.subtasks:
+        _refuse_unaligned(operator, subtask)
+
+
+def _check_unique(operators: Sequence[OperatorState]) -> None:
     seen: set[OperatorID] = set()
     for operator in operators:
         if operator.operator_id in seen:
@@ -135,15 +163,12 @@ def _check_unique(operators: tuple[OperatorState, ...]) -> None:
 
 def _rewrite_operator(
     operator: OperatorSnapshot,
+    state: OperatorState,
     target: SavepointFolder,
-    new_uid: str | None,
     max_parallelism: int | None,
 ) -> OperatorState:
-    state = replace(operator.state, uid=operator.uid)
-    if new_uid is not None:
-        state = replace(state, operator_id=OperatorID.for_uid(new_uid), uid=new_uid)
-    if max_parallelism not in (None, operator.max_parallelism) and operator.keyed_handles:
-        return _rescale(operator, state, target, max_parallelism or 1)
+    if max_parallelism is not None and _is_rescaled(operator, max_parallelism):
+        return _rescale(operator, state, target, max_parallelism)
     subtasks = tuple(_copy_subtask(operator, each, target) for each in state.subtasks)
     return replace(state, subtasks=subtasks)
 
@@ -151,7 +176,6 @@ def _rewrite_operator(
 def _copy_subtask(
     operator: OperatorSnapshot, subtask: OperatorSubtaskState, target: SavepointFolder
 ) -> OperatorSubtaskState:
-    _refuse_unaligned(operator, subtask)
     keyed = subtask.managed_keyed_state
     return replace(
         subtask,
@@ -202,7 +226,6 @@ def _rescale(
     target: SavepointFolder,
     max_parallelism: int,
 ) -> OperatorState:
-    check_parallelism(state.parallelism, max_parallelism)
     everything = KeyGroupRange(0, operator.max_parallelism - 1)
     moved = with_max_parallelism(
         operator.restore(operator.keyed_handles, everything), max_parallelism
@@ -211,7 +234,6 @@ def _rescale(
     by_index = {subtask.index: subtask for subtask in state.subtasks}
     for index in range(state.parallelism):
         old = by_index.get(index, OperatorSubtaskState(index))
-        _refuse_unaligned(operator, old)
         own = compute_key_group_range_for_operator_index(max_parallelism, state.parallelism, index)
         subtasks.append(
             OperatorSubtaskState(

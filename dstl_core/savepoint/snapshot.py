@@ -16,6 +16,7 @@ from dstl_core.checkpoint.metadata_file import MetadataFile, load_metadata_file
 from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry
 from dstl_core.codec.state_meta import BackendStateType, StateMetaInfoSnapshot
 from dstl_core.errors import (
+    ConfigError,
     DstlError,
     NoSuchOperatorError,
     NoSuchStateError,
@@ -227,6 +228,8 @@ class OperatorSnapshot:
 
     def key_group_splits(self, count: int) -> list[KeyGroupRange]:
         """All key groups in at most ``count`` ranges."""
+        if count < 1:
+            raise ConfigError(f"State is read in at least one split, got {count}.")
         total = self.max_parallelism
         bounds = [total * index // count for index in range(count + 1)]
         return [KeyGroupRange(start, end - 1) for start, end in pairwise(bounds) if start < end]

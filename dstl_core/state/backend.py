@@ -266,9 +266,12 @@ class ChangelogKeyedStateBackend:
             self.logged(table.meta, key_group, StateChangeOperation.SET, scope, value)
 
     def _flush_dirty(self) -> None:
-        dirty, self._dirty = self._dirty, {}
-        for (_, key_group, scope), table in dirty.items():
+        # Each is forgotten only when it is logged: the log may refuse half-way, and a checkpoint
+        # later must have the rest.
+        for place, table in list(self._dirty.items()):
+            _, key_group, scope = place
             self._log_value(table, key_group, scope)
+            del self._dirty[place]
 
     # -------------------------------------------------------------------------- checkpoints
 

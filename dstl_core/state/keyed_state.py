@@ -149,8 +149,17 @@ def _load_canonical(
 ) -> None:
     header, sections = open_canonical(handle, state.key_groups, resolver, registry)
     tables = [state.table(meta, header.key_serializer) for meta in header.states]
-    for _, section in sections:
+    for key_group, section in sections:
+        prefix = key_group.to_bytes(state.prefix_bytes, "big")
         for record in read_section(section, len(tables)):
+            # Under another key group the record would silently be nobody's.
+            if not record.key.startswith(prefix):
+                raise FormatError(
+                    "A record stands in the section of another key group",
+                    offset=record.offset,
+                    expected=f"key group {key_group}",
+                    got=f"prefix {record.key[: state.prefix_bytes].hex()}",
+                )
             tables[record.state_id].load(record.key, record.value)
 
 

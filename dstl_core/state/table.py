@@ -18,11 +18,12 @@ from dstl_core.codec.serializers import (
     AnySerializer,
     ListSerializer,
     MapSerializer,
+    TimerSerializer,
     VoidNamespaceSerializer,
     deserialize_exactly,
 )
 from dstl_core.codec.state_meta import BackendStateType, KeyedStateType, StateMetaInfoSnapshot
-from dstl_core.errors import FormatError
+from dstl_core.errors import ConfigError, FormatError
 
 LIST_DELIMITER = 0x2C
 Stored = TypeVar("Stored")
@@ -48,6 +49,8 @@ class StateTable(ABC, Generic[Stored]):
     def group(self, key_group: int) -> dict[bytes, Stored]:
         found = self.groups.get(key_group)
         if found is None:
+            if key_group < 0:
+                raise ConfigError("State was accessed without a current key; set the key first.")
             found = self.groups[key_group] = {}
         return found
 
@@ -109,6 +112,7 @@ class ValueTable(StateTable[bytes]):
                 self.group(key_group)[scope] = body.read_bytes(body.remaining)
             case StateChangeOperation.CLEAR:
                 self.group(key_group).pop(scope, None)
+                body.expect_end("a change that clears")
             case _:
                 raise self._unknown(operation)
 
@@ -147,6 +151,7 @@ class ListTable(StateTable[bytes]):
         match operation:
             case StateChangeOperation.CLEAR:
                 group.pop(scope, None)
+                body.expect_end("a change that clears")
             case StateChangeOperation.ADD_ELEMENT:
                 self.add(key_group, scope, body.read_bytes(body.remaining))
             case StateChangeOperation.SET | StateChangeOperation.SET_INTERNAL:
@@ -158,20 +163,18 @@ class ListTable(StateTable[bytes]):
                 raise self._unknown(operation)
 
     def add(self, key_group: int, scope: bytes, element: bytes) -> None:
-        """Appends the bytes of one element."""
+        """Appends the bytes of one element, or of several that are joined."""
         group = self.group(key_group)
         old = group.get(scope)
         group[scope] = element if old is None else b"%b,%b" % (old, element)
 
     def _add_all(self, key_group: int, scope: bytes, counted: DataInput) -> None:
         element = self.element
-        for _ in range(counted.read_count("list size", max(1, element.length))):
-            start = counted.position
-            element.deserialize(counted)
-            size = counted.position - start
-            counted.seek(start)
-            self.add(key_group, scope, counted.read_bytes(size))
+        count = counted.read_count("list size", max(1, element.length))
+        added = [_cut(counted, element) for _ in range(count)]
         counted.expect_end("a list")
+        if added:  # an empty list is no entry
+            self.add(key_group, scope, join_elements(added))
 
     def decode(self, scope: bytes, stored: bytes) -> tuple[Any, Any, Any]:
         return *self.codec.decode_scope(scope), self.read_elements(stored)
@@ -224,21 +227,26 @@ class MapTable(StateTable[dict[bytes, bytes]]):
         match operation:
             case StateChangeOperation.CLEAR:
                 group.pop(scope, None)
+                body.expect_end("a change that clears")
             case StateChangeOperation.ADD_OR_UPDATE_ELEMENT:
                 user_key = _cut(body, self.serializer.key)
                 group.setdefault(scope, {})[user_key] = b"\0" + body.read_bytes(body.remaining)
             case StateChangeOperation.REMOVE_ELEMENT:
                 user_key = _cut(body, self.serializer.key)
+                body.expect_end("a change that removes")
                 pairs = group.get(scope, {})
                 pairs.pop(user_key, None)
                 if not pairs:
                     group.pop(scope, None)
             case StateChangeOperation.ADD:
-                self._put_all(group.setdefault(scope, {}), body)
+                added = self._read_pairs(body)
+                if added:  # an empty map is no entry
+                    group.setdefault(scope, {}).update(added)
             case _:
                 raise self._unknown(operation)
 
-    def _put_all(self, pairs: dict[bytes, bytes], body: DataInput) -> None:
+    def _read_pairs(self, body: DataInput) -> dict[bytes, bytes]:
+        pairs = {}
         for _ in range(body.read_count("map size", 1)):
             user_key = _cut(body, self.serializer.key)
             if body.read_bool("map value is null"):
@@ -246,6 +254,7 @@ class MapTable(StateTable[dict[bytes, bytes]]):
             else:
                 pairs[user_key] = b"\0" + _cut(body, self.serializer.value)
         body.expect_end("a map")
+        return pairs
 
     def decode(self, scope: bytes, stored: dict[bytes, bytes]) -> tuple[Any, Any, Any]:
         serializer = self.serializer
@@ -268,7 +277,11 @@ class QueueTable(StateTable[None]):
     def load(self, stored_key: bytes, value: bytes) -> None:
         size = self.codec.prefix_bytes
         if len(stored_key) <= size or value:
-            raise FormatError(f"A record of queue {self.meta.name!r} is damaged")
+            raise FormatError(
+                f"A record of queue {self.meta.name!r} is damaged",
+                expected=f"a key of more than {size} bytes and no value",
+                got=f"{len(stored_key)} and {len(value)} bytes",
+            )
         self.group(int.from_bytes(stored_key[:size], "big"))[stored_key[size:]] = None
 
     def records(self, key_group: int) -> Iterator[tuple[bytes, bytes]]:
@@ -290,7 +303,14 @@ class QueueTable(StateTable[None]):
         body.expect_end("a queue change")
 
     def decode(self, scope: bytes, stored: None) -> tuple[Any, Any, Any]:
-        timer = deserialize_exactly(self.meta.value_serializer, scope)
+        serializer = self.meta.value_serializer
+        if not isinstance(serializer, TimerSerializer):
+            raise FormatError(
+                f"Queue {self.meta.name!r} has another type",
+                expected="Timer",
+                got=serializer.type_name,
+            )
+        timer = deserialize_exactly(serializer, scope)
         return timer.key, timer.namespace, timer
 
 

@@ -13,7 +13,6 @@ never a listing of checkpoints.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
@@ -21,10 +20,12 @@ from typing import Any, Literal, get_args
 from dstl_core.clock import Clock
 from dstl_core.errors import FencedError, FormatError, InvariantViolation, error_context
 from dstl_core.storage.file_io import FileIO
+from dstl_core.storage.json_document import CONVERSION_ERRORS, parse_json_object, write_json_object
 from dstl_core.storage.location import Location
 
 RECORD_VERSION = 1
 RecordType = Literal["claim", "commit", "abort"]
+_WHAT = "A record of the commit log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +47,12 @@ class LogRecord:
             "at_ms": self.at_ms,
             "payload": dict(self.payload),
         }
-        return json.dumps(body, indent=1, sort_keys=True).encode()
+        return write_json_object(body, _WHAT)
 
     @classmethod
     def from_bytes(cls, raw: bytes, number: int) -> LogRecord:
+        body = parse_json_object(raw, _WHAT)
         try:
-            body = json.loads(raw)
             record = cls(
                 int(body["number"]),
                 body["type"],
@@ -60,17 +61,17 @@ class LogRecord:
                 dict(body["payload"]),
             )
             version = body["version"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise FormatError(f"A record of the commit log is damaged ({error})") from error
+        except CONVERSION_ERRORS as error:
+            raise FormatError(f"{_WHAT} is damaged ({error})") from error
         if version != RECORD_VERSION or record.type not in get_args(RecordType):
             raise FormatError(
-                "A record of the commit log is of an unknown kind",
+                f"{_WHAT} is of an unknown kind",
                 expected=f"version {RECORD_VERSION}, one of {get_args(RecordType)}",
                 got=f"version {version}, {record.type}",
             )
         if record.number != number:
             raise FormatError(
-                "A record of the commit log has another number than its file",
+                f"{_WHAT} has another number than its file",
                 expected=number,
                 got=record.number,
             )
@@ -153,7 +154,7 @@ class CommitLog:
     def _next(self, owner: str, type_: RecordType, payload: Mapping[str, Any]) -> LogRecord:
         number = len(self._records) + 1
         # The payload is read back from JSON so that it compares equal to what a reader sees.
-        plain = json.loads(json.dumps(dict(payload)))
+        plain = parse_json_object(write_json_object(payload, _WHAT), _WHAT)
         return LogRecord(number, type_, owner, self._clock.now_ms(), plain)
 
     def _publish(self, record: LogRecord) -> bool:

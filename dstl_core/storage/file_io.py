@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -57,7 +58,9 @@ class FileIO(Protocol):
         ...
 
     def list_folder(self, location: Location) -> list[FileStatus]:
-        """What lies directly in a folder, by name; empty if there is no such folder."""
+        """What lies directly in a folder, by name; empty if there is no such folder. Links are
+        neither followed nor folders.
+        """
         ...
 
     def delete(self, location: Location) -> bool:
@@ -65,7 +68,7 @@ class FileIO(Protocol):
         ...
 
     def delete_folder(self, location: Location) -> None:
-        """Deletes a folder with all in it; nothing if it is not there."""
+        """Deletes a folder with all in it; nothing if it is not there. Follows no links."""
         ...
 
 
@@ -116,6 +119,8 @@ class FsspecFileIO:
                 with stream:
                     stream.write(data)
                     self._sync(stream)
+                if self._syncs:
+                    _sync_folder(posixpath.dirname(path))
                 written = self._fs.size(path)
             except BaseException:
                 self._delete_quietly(path)
@@ -147,12 +152,15 @@ class FsspecFileIO:
 
     def list_folder(self, location: Location) -> list[FileStatus]:
         with self._mapped("list", location):
+            path = self._path(location)
             try:
-                entries = self._fs.ls(self._path(location), detail=True)
+                entries = self._fs.ls(path, detail=True)
             except FileNotFoundError:
                 return []
         found = []
         for entry in entries:
+            if entry["name"].rstrip("/") == path.rstrip("/"):
+                continue  # a listing of a file is the file itself; some stores list the folder too
             name = posixpath.basename(entry["name"].rstrip("/"))
             modified = entry.get("mtime")
             found.append(
@@ -174,11 +182,12 @@ class FsspecFileIO:
         return True
 
     def delete_folder(self, location: Location) -> None:
+        path = self._path(location)
         with self._mapped("delete", location):
-            try:
-                self._fs.rm(self._path(location), recursive=True)
-            except FileNotFoundError:
-                return
+            if self._protocol == "file":
+                _delete_local_tree(path)
+            else:
+                self._delete_tree(path)
 
     def _path(self, location: Location) -> str:
         if location.scheme != self.scheme:
@@ -187,12 +196,34 @@ class FsspecFileIO:
             )
         return location.path if self._protocol in ("file", "memory") else location.path[1:]
 
+    def _delete_tree(self, path: str) -> None:
+        """File by file: fsspec's own recursion takes ``*``, ``?`` and ``[`` in a path as a pattern
+        and deletes what matches.
+        """
+        found = self._fs.find(path, withdirs=True, detail=True)
+        folders = {name for name, entry in found.items() if entry["type"] == "directory"}
+        for name in found.keys() - folders:
+            try:
+                self._fs.rm_file(name)
+            except FileNotFoundError:
+                pass  # somebody else deletes too
+        if self._protocol == "memory":  # an object store has no folders
+            for name in sorted(folders, key=len, reverse=True):
+                self._fs.rmdir(name)
+
+    @property
+    def _syncs(self) -> bool:
+        return self._fsync and self._protocol == "file"
+
     def _make_parent(self, location: Location) -> None:
-        if self._protocol in ("file", "memory"):
-            self._fs.makedirs(self._path(location.parent), exist_ok=True)
+        folder = self._path(location.parent)
+        if self._protocol == "memory":
+            self._fs.makedirs(folder, exist_ok=True)
+        elif self._protocol == "file":
+            _make_folders(folder, sync=self._fsync)
 
     def _sync(self, stream: Any) -> None:
-        if self._fsync and self._protocol == "file":
+        if self._syncs:
             stream.flush()
             os.fsync(stream.fileno())
 
@@ -213,11 +244,45 @@ class FsspecFileIO:
             ) from error
         except (StorageError, ConfigError):
             raise
+        except FileExistsError as error:
+            raise StorageError(
+                f"Cannot {verb} {location}: it is there already, or a file stands where a folder "
+                f"should be.",
+                path=str(location),
+            ) from error
         except OSError as error:
-            reason = error.strerror or str(error)
+            reason = error.strerror or str(error) or type(error).__name__
             raise StorageError(
                 f"Cannot {verb} {location}: {reason}.", path=str(location), errno=error.errno
             ) from error
+
+
+def _make_folders(path: str, *, sync: bool) -> None:
+    """Makes a folder with its parents; each new name is synced in the folder that holds it."""
+    missing = []
+    while not os.path.isdir(path):
+        missing.append(path)
+        path = posixpath.dirname(path)
+    for each in reversed(missing):
+        os.makedirs(each, exist_ok=True)
+        if sync:
+            _sync_folder(posixpath.dirname(each))
+
+
+def _delete_local_tree(path: str) -> None:
+    while os.path.lexists(path):
+        try:
+            shutil.rmtree(path)
+        except FileNotFoundError:
+            continue  # somebody else deletes too; what is left goes in the next round
+
+
+def _sync_folder(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _publish_local(fs: Any, path: str, data: bytes) -> bool:
@@ -236,11 +301,7 @@ def _publish_local(fs: Any, path: str, data: bytes) -> bool:
     finally:
         if os.path.exists(temporary):
             os.unlink(temporary)
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    _sync_folder(folder)
     return True
 
 

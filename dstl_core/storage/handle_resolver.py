@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dstl_core.errors import PathNotAllowedError, StorageError
+from dstl_core.errors import FormatError, PathNotAllowedError, StorageError
 from dstl_core.model.handle import (
     ByteStreamStateHandle,
     EmptySegmentFileStateHandle,
@@ -53,11 +53,15 @@ class HandleResolver:
     ) -> None:
         self._file_io = file_io
         self._folder = folder
-        self._job_folder = folder.parent if checkpoint_id_of(folder.name) is not None else None
+        self._job_folder = _job_folder_of(folder)
         roots = [folder, *allow_roots]
         if self._job_folder is not None:
             roots.append(self._job_folder)
-        self._relocate = {Location.parse(old): new for old, new in (relocate or {}).items()}
+        moves = {Location.parse(old): new for old, new in (relocate or {}).items()}
+        # The longest of several roots that hold a file decides.
+        self._relocate = dict(
+            sorted(moves.items(), key=lambda move: len(move[0].path), reverse=True)
+        )
         roots += self._relocate.values()
         self._roots = [_without_links(root) for root in roots]
 
@@ -82,9 +86,21 @@ class HandleResolver:
                 return ResolvedStream(None, 0, 0)
 
     def read(self, handle: StreamStateHandle, start: int = 0, end: int | None = None) -> bytes:
-        """The bytes ``[start, end)`` of a handle's stream; all of them by default."""
+        """The bytes ``[start, end)`` of a handle's stream; all of them by default.
+
+        Raises:
+            FormatError: The range leaves the stream, so an offset of the snapshot is wrong.
+            StorageError: The file is not there, or shorter than the handle says.
+        """
         stream = self.resolve(handle)
         stop = stream.end - stream.start if end is None else end
+        if not 0 <= start <= stop <= stream.end - stream.start:
+            raise FormatError(
+                "A range lies outside its stream",
+                expected=f"0 <= start <= end <= {stream.end - stream.start}",
+                got=f"{start}..{stop}",
+                location=self.describe(handle),
+            )
         if stream.location is None:
             return stream.inline[start:stop]
         size = self._file_io.size(stream.location)
@@ -144,6 +160,12 @@ class HandleResolver:
             f"(relocate, --relocate).",
             path=str(location),
         )
+
+
+def _job_folder_of(folder: Location) -> Location | None:
+    """The parent of ``chk-<n>``; a root is nobody's job folder, it would allow everything."""
+    is_checkpoint = checkpoint_id_of(folder.name) is not None
+    return folder.parent if is_checkpoint and folder.parent.path != "/" else None
 
 
 def _without_links(location: Location) -> Location:

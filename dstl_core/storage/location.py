@@ -31,18 +31,16 @@ class Location:
         """The location of a path or URL; a plain path is local and made absolute.
 
         Raises:
-            PathNotAllowedError: For chained URLs (``a::b``) and NUL characters.
+            PathNotAllowedError: For chained URLs (``a::b``), and characters that no file name has.
         """
         raw = os.fspath(text)
-        if "::" in raw or "\0" in raw:
-            raise PathNotAllowedError(
-                f"A path is not allowed: expected one URL without '::', got {raw!r}.", path=raw
-            )
+        _check_characters(raw)
         if not raw:
             raise ConfigError("A path is empty; give a folder or a file.")
         match = _SCHEME.fullmatch(raw)
         if match is None:
-            return cls("file", os.path.abspath(raw))
+            # POSIX keeps two leading slashes; for us they are the same place as one.
+            return cls("file", "/" + os.path.abspath(raw).lstrip("/"))
         scheme, rest = match.group(1).lower(), match.group(2)
         if scheme in _LOCAL_SCHEMES:
             return cls("file", posixpath.normpath("/" + rest.lstrip("/")))
@@ -61,8 +59,13 @@ class Location:
         return Location(self.scheme, posixpath.dirname(self.path))
 
     def child(self, *names: str) -> Location:
-        """A place below this one; the names are base names or relative paths without ``..``."""
+        """A place below this one; the names are base names or relative paths without ``..``.
+
+        Raises:
+            PathNotAllowedError: The path is absolute, leaves the folder, or cannot be a name.
+        """
         relative = posixpath.join(*names)
+        _check_characters(relative)
         parts = relative.split("/")
         if relative.startswith("/") or ".." in parts:
             raise PathNotAllowedError(
@@ -84,6 +87,21 @@ class Location:
 
     def __str__(self) -> str:
         return f"file:{self.path}" if self.is_local else f"{self.scheme}://{self.path[1:]}"
+
+
+def _check_characters(path: str) -> None:
+    """Refuses chained URLs, NUL, and lone surrogates (which no file system stores)."""
+    try:
+        os.fsencode(path)
+        encodable = True
+    except UnicodeEncodeError:
+        encodable = False
+    if "::" in path or "\0" in path or not encodable:
+        raise PathNotAllowedError(
+            f"A path is not allowed: expected one path or URL without '::', NUL and lone "
+            f"surrogates, got {path!r}.",
+            path=path,
+        )
 
 
 METADATA_FILE_NAME = "_metadata"
@@ -131,6 +149,6 @@ class JobLayout:
 def checkpoint_id_of(folder_name: str) -> int | None:
     """The number of a ``chk-<n>`` folder, or None for any other name."""
     digits = folder_name.removeprefix(CHECKPOINT_DIR_PREFIX)
-    if folder_name.startswith(CHECKPOINT_DIR_PREFIX) and digits.isascii() and digits.isdigit():
-        return int(digits)
-    return None
+    if not folder_name.startswith(CHECKPOINT_DIR_PREFIX) or not re.fullmatch("[0-9]{1,18}", digits):
+        return None  # no Java long has more digits that may all be nines
+    return int(digits)

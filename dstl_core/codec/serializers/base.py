@@ -192,11 +192,15 @@ def serialize_to_bytes(serializer: TypeSerializer[T], value: T) -> bytes:
     out = DataOutput()
     try:
         serializer.serialize(value, out)
-    except (struct.error, TypeError, AttributeError, OverflowError) as error:
+    except FormatError:
+        raise
+    except (struct.error, TypeError, AttributeError, OverflowError, ValueError) as error:
+        # A ValueError may quote the value, which belongs into no message.
+        reason = "" if isinstance(error, ValueError) else f" ({error})"
         raise FormatError(
             "A value does not fit its type",
             expected=serializer.type_name,
-            got=f"{type(value).__name__} ({error})",
+            got=f"{type(value).__name__}{reason}",
         ) from error
     return out.to_bytes()
 

@@ -23,7 +23,7 @@ from dstl_core.codec.serializers.base import (
     write_composite_header,
     write_nested,
 )
-from dstl_core.errors import FormatError
+from dstl_core.errors import ConfigError, FormatError
 
 _BASE = "org.apache.flink.api.common.typeutils.base."
 _TUPLE_CLASS = "org.apache.flink.api.java.tuple.Tuple"
@@ -125,6 +125,10 @@ class TupleSerializer(TypeSerializer[tuple[Any, ...]]):
     snapshot_class: ClassVar[str] = (
         "org.apache.flink.api.java.typeutils.runtime.TupleSerializerSnapshot"
     )
+
+    def __post_init__(self) -> None:
+        if not self.fields:
+            raise ConfigError("A tuple type needs at least one field.")
 
     @property
     def type_name(self) -> str:

@@ -13,7 +13,7 @@ from dstl_core.spark import OperatorTransformation, SavepointWriter
 
 pytestmark = pytest.mark.spark
 
-FIXTURES = Path(__file__).parents[2] / "golden" / "fixtures"
+FIXTURES = Path(__file__).parents[2] / "golden"
 CANONICAL = FIXTURES / "a-hashmap-canonical"
 
 

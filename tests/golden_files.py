@@ -1,0 +1,63 @@
+"""What lies in ``tests/golden``: one folder a fixture, each with a ``manifest.json``."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+@dataclass(frozen=True)
+class Fixture:
+    """A snapshot by real Flink. ``truth`` is what Flink itself restored from it."""
+
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def metadata_files(self) -> list[Path]:
+        return sorted(self.folder.rglob("_metadata"))
+
+    @property
+    def snapshot(self) -> Path:
+        [metadata] = self.metadata_files
+        return metadata.parent
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all state files are there, not the metadata alone."""
+        return (self.folder / "truth.json").exists()
+
+    @property
+    def descriptor(self) -> dict[str, Any]:
+        return json.loads((self.folder / "descriptor.json").read_bytes())
+
+    @property
+    def truth(self) -> list[dict[str, Any]]:
+        return json.loads((self.folder / "truth.json").read_bytes())["entries"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+SNAPSHOTS = [
+    fixture for fixture in map(Fixture, sorted(GOLDEN.iterdir())) if fixture.metadata_files
+]
+WHOLE_SNAPSHOTS = [fixture for fixture in SNAPSHOTS if fixture.is_whole]
+
+
+def snapshot(name: str) -> Path:
+    return Fixture(GOLDEN / name).snapshot
+
+
+def as_lines(entries: Iterable[dict[str, Any]]) -> Counter[str]:
+    """Entries without their order, keys sorted: equal if and only if the entries are."""
+    return Counter(json.dumps(entry, sort_keys=True, ensure_ascii=True) for entry in entries)

@@ -1,0 +1,285 @@
+"""``_metadata``: golden files by real Flink, hand-made bodies of every version, damage."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import pytest
+
+from dstl_core.codec.metadata import read_metadata, write_metadata
+from dstl_core.errors import FormatError, UnsupportedVersionError
+from dstl_core.model.checkpoint import (
+    CheckpointMetadata,
+    MasterState,
+    OperatorState,
+    OperatorSubtaskState,
+)
+from dstl_core.model.handle import (
+    ByteStreamStateHandle,
+    ChannelStateHandle,
+    ChannelStateKind,
+    FileStateHandle,
+    MergedChannelStateHandle,
+)
+from dstl_core.model.ids import OperatorID
+from tests.golden_files import SNAPSHOTS, Fixture
+from tests.unit.codec.java_bytes import i32, i64, utf
+
+SMALL = 30_000
+"""Files up to this size are cut at every byte in the default run, larger ones at every 61st."""
+
+
+MAGIC = i32(0x4960672D)
+OPERATOR = bytes(range(16))
+
+
+# ------------------------------------------------------------------- files by real Flink
+
+
+@pytest.mark.parametrize("fixture", SNAPSHOTS, ids=str)
+def test_metadata_of_real_flink_is_written_back_byte_for_byte(fixture: Fixture) -> None:
+    for path in fixture.metadata_files:
+        raw = path.read_bytes()
+        assert write_metadata(read_metadata(raw)) == raw
+
+
+def test_all_versions_that_flink_writes_today_are_among_the_golden_files() -> None:
+    versions = {
+        read_metadata(path.read_bytes()).version
+        for fixture in SNAPSHOTS
+        for path in fixture.metadata_files
+    }
+    assert len(SNAPSHOTS) >= 33
+    assert versions >= {4, 5, 6}
+
+
+def only_format_errors(parse: Callable[[bytes], object], raw: bytes, sizes: Iterable[int]) -> None:
+    for size in sizes:
+        with pytest.raises(FormatError):
+            parse(raw[:size])
+
+
+@pytest.mark.parametrize("fixture", SNAPSHOTS, ids=str)
+def test_cutting_metadata_anywhere_is_a_format_error(fixture: Fixture) -> None:
+    for path in fixture.metadata_files:
+        raw = path.read_bytes()
+        only_format_errors(read_metadata, raw, range(0, len(raw), 1 if len(raw) <= SMALL else 61))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("fixture", SNAPSHOTS, ids=str)
+def test_cutting_large_metadata_at_every_byte_is_a_format_error(fixture: Fixture) -> None:
+    for path in fixture.metadata_files:
+        raw = path.read_bytes()
+        if len(raw) > SMALL:
+            only_format_errors(read_metadata, raw, range(len(raw)))
+
+
+@pytest.mark.parametrize("fixture", SNAPSHOTS, ids=str)
+def test_bytes_after_the_end_are_refused(fixture: Fixture) -> None:
+    for path in fixture.metadata_files:
+        with pytest.raises(FormatError, match="Bytes are left"):
+            read_metadata(path.read_bytes() + b"\0")
+
+
+# ----------------------------------------------------------------------------- by hand
+
+
+def test_version_2_has_chain_length_and_dummies_and_no_coordinator() -> None:
+    raw = (
+        MAGIC
+        + i32(2)
+        + i64(9)
+        + i32(0, 1)
+        + OPERATOR
+        + i32(4, 64, 1, 1)  # parallelism, max parallelism, chain length, one subtask
+        + i32(3)
+        + i64(-1)
+        + i32(0)  # dummies
+        + i32(0, 0)
+        + b"\0\0"
+    )
+    metadata = read_metadata(raw)
+    assert metadata == CheckpointMetadata(
+        2, 9, (OperatorState(OperatorID(OPERATOR), 4, 64, (OperatorSubtaskState(3),)),)
+    )
+    only_format_errors(read_metadata, raw, range(len(raw)))
+
+
+def test_version_2_with_old_state_is_refused() -> None:
+    head = MAGIC + i32(2) + i64(9) + i32(0, 1) + OPERATOR + i32(4, 64, 1, 1)
+    with pytest.raises(FormatError, match="Old non-partitioned state"):
+        read_metadata(head + i32(3) + i64(-1) + i32(1) + i32(0, 0) + b"\0\0")
+
+
+def v3(operators: bytes, count: int = 1, masters: bytes = b"", master_count: int = 0) -> bytes:
+    return MAGIC + i32(3) + i64(7) + i32(master_count) + masters + i32(count) + operators
+
+
+def round_trip(raw: bytes) -> CheckpointMetadata:
+    metadata = read_metadata(raw)
+    assert write_metadata(metadata) == raw
+    return metadata
+
+
+def test_a_fully_finished_operator_has_a_negative_subtask_count() -> None:
+    [operator] = round_trip(v3(OPERATOR + i32(2, 128) + b"\0" + i32(-1))).operators
+    assert operator.fully_finished
+    assert operator.subtasks == ()
+
+
+def test_a_finished_subtask_has_a_negative_index() -> None:
+    [operator] = round_trip(v3(OPERATOR + i32(2, 128) + b"\0" + i32(2, -1, -2))).operators
+    assert operator.subtasks == (
+        OperatorSubtaskState(0, finished=True),
+        OperatorSubtaskState(1, finished=True),
+    )
+    assert not operator.fully_finished
+
+
+def test_coordinator_state_is_inline_or_absent() -> None:
+    inline = b"\1" + utf("name") + i32(3) + b"abc"
+    [operator] = round_trip(v3(OPERATOR + i32(1, 128) + inline + i32(0))).operators
+    assert operator.coordinator_state == ByteStreamStateHandle("name", b"abc")
+    assert operator.state_size == 3
+    file_handle = b"\2" + i64(3) + utf("file:/a")
+    with pytest.raises(FormatError, match="Coordinator state must be inline"):
+        read_metadata(v3(OPERATOR + i32(1, 128) + file_handle + i32(0)))
+
+
+def test_master_states_are_kept() -> None:
+    body = i32(1) + utf("hook") + i32(2) + b"\7\7"
+    raw = v3(b"", 0, struct.pack(">I", 0xC96B1696) + i32(len(body)) + body, 1)
+    assert round_trip(raw).master_states == (MasterState("hook", 1, b"\7\7"),)
+    only_format_errors(read_metadata, raw, range(len(raw)))
+
+
+@pytest.mark.parametrize(
+    ("master", "problem"),
+    [
+        (i32(1) + i32(14) + i32(1) + utf("hook") + i32(2) + b"\7\7", "master state magic"),
+        (
+            struct.pack(">I", 0xC96B1696) + i32(17) + i32(1) + utf("hook") + i32(2) + b"\7" * 5,
+            "Bytes are left after a master state",
+        ),
+        (
+            struct.pack(">I", 0xC96B1696) + i32(14) + i32(1) + utf("hook") + i32(9) + b"\7" * 9,
+            "master state size",
+        ),
+    ],
+)
+def test_damaged_master_states(master: bytes, problem: str) -> None:
+    with pytest.raises(FormatError, match=problem):
+        read_metadata(v3(b"", 0, master, 1))
+
+
+NO_STATE = i32(0, 0) + b"\0\0"
+PROPERTIES = read_metadata(SNAPSHOTS[0].metadata_files[0].read_bytes()).properties or b""
+
+
+def operator_with_channel(version: int, channel: bytes) -> bytes:
+    names = utf("op") + utf("uid") if version >= 5 else b""
+    subtask = i32(0) + NO_STATE + i32(1) + channel + i32(0)
+    head = MAGIC + i32(version) + i64(1) + i32(0, 1) + names + OPERATOR + i32(1, 128)
+    return head + b"\0" + i32(1) + subtask + (PROPERTIES if version >= 4 else b"")
+
+
+@pytest.mark.parametrize("version", [3, 4, 5, 6])
+def test_plain_channel_state_has_a_kind_byte_from_version_6_on(version: int) -> None:
+    kind = b"\1" if version == 6 else b""
+    channel = kind + i32(2, 5, 6, 2) + i64(10, 20) + i64(30) + b"\2" + i64(40) + utf("file:/c")
+    metadata = round_trip(operator_with_channel(version, channel))
+    assert metadata.operators[0].subtasks[0].input_channel_state == (
+        ChannelStateHandle(
+            ChannelStateKind.INPUT_CHANNEL, 2, (5, 6), (10, 20), 30, FileStateHandle("file:/c", 40)
+        ),
+    )
+    assert metadata.operators[0].uid == ("uid" if version >= 5 else "")
+
+
+def test_merged_channel_state_is_kept_as_it_is_in_version_6() -> None:
+    channel = b"\3" + i32(2) + i64(30) + b"\2" + i64(40) + utf("file:/c") + i32(3) + b"xyz"
+    metadata = round_trip(operator_with_channel(6, channel))
+    assert metadata.operators[0].subtasks[0].input_channel_state == (
+        MergedChannelStateHandle(
+            ChannelStateKind.MERGED_INPUT_CHANNEL, 2, 30, FileStateHandle("file:/c", 40), b"xyz"
+        ),
+    )
+    with pytest.raises(FormatError, match="Merged channel state needs metadata version 6"):
+        write_metadata(replace(metadata, version=5))
+
+
+# ----------------------------------------------------------------------------- damage
+
+
+@pytest.mark.parametrize("version", [-1, 0, 1, 7, 8, 2**31 - 1])
+def test_other_versions_are_refused_by_name(version: int) -> None:
+    with pytest.raises(UnsupportedVersionError, match=f"expected 2 to 6, got {version}, at byte 4"):
+        read_metadata(MAGIC + i32(version) + i64(1) + i32(0, 0))
+
+
+def test_another_magic_number_says_what_it_may_be() -> None:
+    with pytest.raises(
+        FormatError, match=r"wrong magic number.*expected 0x4960672d, got 0x50415231"
+    ):
+        read_metadata(b"PAR1" + bytes(100))
+
+
+@pytest.mark.parametrize(
+    ("raw", "problem"),
+    [
+        (MAGIC + i32(3) + i64(-1) + i32(0, 0), "checkpoint id is negative"),
+        (MAGIC + i32(3) + i64(1) + i32(-1, 0), "master states"),
+        (MAGIC + i32(3) + i64(1) + i32(2**31 - 1, 0), "master states"),
+        (MAGIC + i32(3) + i64(1) + i32(0, -1), "operators"),
+        (MAGIC + i32(3) + i64(1) + i32(0, 2**31 - 1), "operators"),
+        (v3(OPERATOR + i32(1, 0) + b"\0" + i32(0)), "max parallelism"),
+        (v3(OPERATOR + i32(1, 32769) + b"\0" + i32(0)), "max parallelism"),
+        (v3(OPERATOR + i32(1, 128) + b"\0" + i32(2**31 - 1)), "subtask count"),
+        (v3(OPERATOR + i32(0, 128) + b"\0" + i32(0)), "parallelism"),
+        (v3(OPERATOR + i32(129, 128) + b"\0" + i32(0)), "parallelism"),
+    ],
+)
+def test_numbers_out_of_bounds(raw: bytes, problem: str) -> None:
+    with pytest.raises(FormatError, match=problem):
+        read_metadata(raw)
+
+
+@pytest.mark.parametrize("raw_slot", [False, True])
+def test_key_groups_beyond_the_max_parallelism_are_refused(raw_slot: bool) -> None:
+    def operator(start: int) -> bytes:
+        keyed = b"\7" + i32(start, 1) + i64(0) + b"\1" + utf("h") + i32(0)
+        slots = b"\0" + keyed if raw_slot else keyed + b"\0"
+        return OPERATOR + i32(1, 128) + b"\0" + i32(1) + i32(0) + i32(0, 0) + slots + i32(0, 0)
+
+    round_trip(v3(operator(127)))
+    with pytest.raises(FormatError, match=r"key groups that its operator does not have.*< 128"):
+        read_metadata(v3(operator(128)))
+
+
+def test_version_6_without_properties_is_refused_as_flink_does() -> None:
+    with pytest.raises(FormatError, match="Java stream magic"):
+        read_metadata(MAGIC + i32(6) + i64(1) + i32(0, 0))
+
+
+def test_properties_of_another_class_are_refused() -> None:
+    name = b"org.apache.flink.runtime.checkpoint.CheckpointProperties"
+    foreign = PROPERTIES.replace(name, name[:-1] + b"z", 1)
+    with pytest.raises(FormatError, match="of another class"):
+        read_metadata(MAGIC + i32(6) + i64(1) + i32(0, 0) + foreign)
+
+
+# ----------------------------------------------------------------------------- writing
+
+
+def test_version_2_is_not_written() -> None:
+    with pytest.raises(UnsupportedVersionError, match="expected 3 to 6, got 2"):
+        write_metadata(CheckpointMetadata(2, 1, ()))
+
+
+@pytest.mark.parametrize(("version", "properties"), [(3, PROPERTIES), (4, None), (6, None)])
+def test_properties_have_to_fit_the_version(version: int, properties: bytes | None) -> None:
+    with pytest.raises(FormatError, match="properties and metadata version do not fit"):
+        write_metadata(CheckpointMetadata(version, 1, (), properties=properties))

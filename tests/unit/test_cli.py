@@ -1,0 +1,420 @@
+"""The command line: what it prints, and one sentence with exit code 2 for whatever is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dstl_core.checkpoint.metadata_file import publish_metadata_file
+from dstl_core.cli import main, printable, to_json
+from dstl_core.codec.serializers import Types
+from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
+from dstl_core.model.handle import (
+    ByteStreamStateHandle,
+    FileStateHandle,
+    KeyGroupsSavepointStateHandle,
+    RelativeFileStateHandle,
+)
+from dstl_core.model.ids import OperatorID
+from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.savepoint import Snapshot
+from dstl_core.state import HashMapKeyedStateBackend, KeyedState, ValueStateDescriptor
+from dstl_core.storage.file_io import open_file_io
+from dstl_core.storage.location import Location
+from tests.golden_files import SNAPSHOTS, WHOLE_SNAPSHOTS, Fixture, as_lines, snapshot
+from tests.unprivileged import public_folder, unprivileged
+
+CANONICAL = str(snapshot("a-hashmap-canonical"))
+KRYO = str(snapshot("x-kryo-hashmap"))
+
+
+class Ran:
+    """What a call of the command line did."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Any:
+    def call(*arguments: str) -> Ran:
+        with pytest.raises(SystemExit) as ended:
+            main(list(arguments))
+        captured = capsys.readouterr()
+        return Ran(int(ended.value.code or 0), captured.out, captured.err)
+
+    return call
+
+
+def is_one_sentence(text: str) -> bool:
+    return text.startswith("dstl: ") and text.count("\n") == 1 and "Traceback" not in text
+
+
+# --------------------------------------------------------------------------------- bad input
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> Path:
+    """Folders with one thing wrong each."""
+    raw = Path(CANONICAL, "_metadata").read_bytes()
+    for name, content in (
+        ("empty", b""),
+        ("cut", raw[:5000]),
+        ("cut-in-front", raw[:10]),
+        ("cut-at-the-end", raw[:-1]),
+        ("not-flink", b"PAR1" + raw[4:]),
+        ("future", raw[:4] + b"\0\0\0\x09" + raw[8:]),
+    ):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "_metadata").write_bytes(content)
+    (tmp_path / "no-metadata").mkdir()
+    (tmp_path / "a-file").write_bytes(raw)
+    (tmp_path / "state-file-cut").mkdir()
+    for path in snapshot("a-hashmap-canonical-files").iterdir():
+        content = path.read_bytes()
+        target = tmp_path / "state-file-cut" / path.name
+        target.write_bytes(content if path.name == "_metadata" else content[:-1])
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", ["inspect", "dump"])
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("missing", "There is no snapshot: expected a file _metadata in file:"),
+        ("no-metadata", "There is no snapshot: expected a file _metadata in file:"),
+        ("a-file", "Not a directory"),
+        ("empty", "The data ends too early: expected 4 more bytes, got 0, field magic number"),
+        ("cut", "A count does not fit into the data"),
+        ("cut-in-front", "The data ends too early: expected 8 more bytes, got 2"),
+        ("cut-at-the-end", "The data ends too early"),
+        ("not-flink", "Not a Flink _metadata file (wrong magic number"),
+        ("future", "This version of _metadata cannot be read: expected 2 to 6, got 9"),
+    ],
+)
+def test_a_bad_snapshot_is_one_sentence_that_names_it(
+    run: Any, broken: Path, command: str, name: str, problem: str
+) -> None:
+    ran = run(command, str(broken / name))
+    assert ran.code == 2
+    assert is_one_sentence(ran.err), ran.err
+    assert problem in ran.err
+    assert str(broken / name) in ran.err
+    assert ran.out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["dump", CANONICAL, "--op", "nobody"], "Operator 'nobody' is not in it; the snapshot has"),
+        (["dump", CANONICAL, "--op", ""], "Operator '' is not in it"),
+        (["dump", CANONICAL, "--op", "\udcff"], "Operator '\\udcff' is not in it"),
+        (["dump", CANONICAL, "--op", "a\nb"], "Operator 'a\\nb' is not in it"),
+        (["dump", CANONICAL, "--state", "x"], "State 'x' is in no operator of this snapshot"),
+        (
+            ["dump", CANONICAL, "--op", "a-keyed", "--state", "x"],
+            "State 'x' is not in operator 'a-keyed'; it has: '_timer_state/event_user-timers'",
+        ),
+        (["dump", KRYO, "--op", "with-kryo"], "KryoSerializerSnapshot"),
+        (
+            ["inspect", CANONICAL, "--relocate", "a"],
+            "--relocate is wrong: expected OLD=NEW, got 'a'",
+        ),
+        (["inspect", CANONICAL, "--relocate", "=b"], "--relocate is wrong"),
+        (["inspect", CANONICAL, "--relocate", "a="], "--relocate is wrong"),
+        (["inspect", CANONICAL, "--relocate", "a::b=c"], "A path is not allowed"),
+        (["inspect", CANONICAL, "--allow-root", "a::b"], "A path is not allowed"),
+        (["inspect", "simplecache::s3://b/k"], "A path is not allowed"),
+        (["inspect", "nosuch://b/k"], "No file system for the scheme 'nosuch'"),
+        (["inspect", ""], "A path is empty"),
+    ],
+)
+def test_a_bad_argument_is_one_sentence(run: Any, arguments: list[str], problem: str) -> None:
+    ran = run(*arguments)
+    assert ran.code == 2
+    assert is_one_sentence(ran.err), ran.err
+    assert problem in ran.err
+    assert ran.out == ""
+
+
+@pytest.mark.parametrize("arguments", [[], ["inspect"], ["nosuch"], ["inspect", CANONICAL, "--x"]])
+def test_wrong_usage_is_exit_code_2(run: Any, arguments: list[str]) -> None:
+    assert run(*arguments).code == 2
+
+
+def test_damaged_state_behind_good_metadata(run: Any, broken: Path) -> None:
+    ran = run("dump", str(broken / "state-file-cut"))
+    assert ran.code == 2
+    assert is_one_sentence(ran.err)
+    assert "Operator 'a-keyed' cannot be dumped: A state file is shorter" in ran.err
+    ran = run("inspect", str(broken / "state-file-cut"), "--json")
+    assert ran.code == 0
+    [operator] = [each for each in json.loads(ran.out)["operators"] if each["problem"]]
+    assert operator["uid"] == "a-keyed"
+
+
+def test_a_folder_without_permission(run: Any) -> None:
+    with public_folder() as folder:
+        closed = folder / "closed"
+        closed.mkdir()
+        (closed / "_metadata").write_bytes(Path(CANONICAL, "_metadata").read_bytes())
+        closed.chmod(0o000)
+        with unprivileged():
+            ran = run("inspect", str(closed))
+    assert ran.code == 2
+    assert is_one_sentence(ran.err)
+    assert f"file:{closed}/_metadata: Permission denied" in ran.err
+
+
+def test_handles_that_lead_out_are_refused_and_can_be_allowed(run: Any, tmp_path: Path) -> None:
+    source = snapshot("a-hashmap-canonical-files")
+    metadata = Snapshot.load(source).metadata
+    moved = tmp_path / "files"
+    moved.mkdir()
+    for path in source.iterdir():
+        if path.name != "_metadata":
+            (moved / path.name).write_bytes(path.read_bytes())
+    folder = Location.parse(tmp_path / "snapshot")
+    operators = tuple(absolute(operator, "file:/elsewhere") for operator in metadata.operators)
+    publish_metadata_file(open_file_io(folder), folder, replace(metadata, operators=operators), {})
+    ran = run("dump", str(tmp_path / "snapshot"))
+    assert ran.code == 2
+    assert "lies outside the folders of this snapshot" in ran.err
+    assert "--relocate" in ran.err
+    ran = run("dump", str(tmp_path / "snapshot"), "--relocate", f"file:/elsewhere={moved}")
+    assert (ran.code, ran.err) == (0, "")
+    assert as_lines(ran.lines) == as_lines(run("dump", str(source)).lines)
+
+
+def absolute(operator: OperatorState, root: str) -> OperatorState:
+    """The operator with its relative files named by absolute paths below ``root``."""
+    subtasks = []
+    for subtask in operator.subtasks:
+        handle = subtask.managed_keyed_state
+        if isinstance(handle, KeyGroupsSavepointStateHandle) and isinstance(
+            handle.stream, RelativeFileStateHandle
+        ):
+            stream = FileStateHandle(f"{root}/{handle.stream.relative_path}", handle.state_size)
+            subtask = replace(subtask, managed_keyed_state=replace(handle, stream=stream))
+        subtasks.append(subtask)
+    return replace(operator, subtasks=tuple(subtasks))
+
+
+# ------------------------------------------------------------------------------------- dump
+
+
+@pytest.mark.parametrize("fixture", WHOLE_SNAPSHOTS, ids=str)
+def test_dump_prints_what_real_flink_restored(run: Any, fixture: Fixture) -> None:
+    ran = run("dump", str(fixture.snapshot))
+    assert (ran.code, ran.err) == (0, "")
+    keyed = [entry for entry in fixture.truth if not entry["kind"].startswith("op-")]
+    found = [entry for entry in ran.lines if not entry["kind"].startswith("op-")]
+    assert as_lines(found) == as_lines(keyed)
+
+
+def test_dump_of_one_operator_and_one_state(run: Any) -> None:
+    everything = run("dump", CANONICAL).lines
+    assert run("dump", CANONICAL, "--op", "a-keyed").lines == everything
+    counts = [line for line in everything if line.get("state") == "cnt"]
+    assert run("dump", CANONICAL, "--state", "cnt").lines == counts
+    assert run("dump", CANONICAL, "--state", "cnt", "--op", "a-keyed").lines == counts
+    assert run("dump", CANONICAL, "--op", "src").lines == []
+
+
+def test_an_operator_that_cannot_be_read_keeps_no_other_from_being_printed(run: Any) -> None:
+    ran = run("dump", KRYO)
+    assert ran.code == 2
+    assert is_one_sentence(ran.err)
+    assert "Operator 'with-kryo' cannot be dumped: " in ran.err
+    assert ran.lines == run("dump", KRYO, "--op", "clean").lines
+    assert {line["op"] for line in ran.lines} == {"clean"}
+
+
+# ---------------------------------------------------------------------------------- inspect
+
+
+@pytest.mark.parametrize("fixture", SNAPSHOTS, ids=str)
+def test_inspect_works_on_every_golden_file(run: Any, fixture: Fixture) -> None:
+    for metadata in fixture.metadata_files:
+        ran = run("inspect", str(metadata.parent), "--json")
+        assert (ran.code, ran.err) == (0, "")
+        facts = json.loads(ran.out)
+        assert facts["operators"]
+        text = run("inspect", str(metadata))
+        assert (text.code, text.err) == (0, "")
+        for operator in facts["operators"]:
+            assert operator["hash"] in text.out
+            assert operator["problem"] or operator["states"] or operator["keyed_state"] == "none"
+
+
+def test_facts_of_inspect(run: Any) -> None:
+    facts = json.loads(run("inspect", CANONICAL, "--json").out)
+    operator = next(each for each in facts["operators"] if each["uid"] == "a-keyed")
+    assert facts["path"] == f"file:{CANONICAL}"
+    assert (facts["version"], facts["checkpoint_id"]) == (6, 1)
+    assert facts["metadata_bytes"] == Path(CANONICAL, "_metadata").stat().st_size
+    assert facts["written_by_dstl"] is None
+    assert operator["hash"] == "b4752014cabfcda06294954685ce3a12"
+    assert (operator["parallelism"], operator["max_parallelism"]) == (2, 128)
+    assert operator["keyed_state"] == "canonical"
+    assert operator["problem"] is None
+    assert {"name": "cnt", "kind": "value", "type": "Long"} in operator["states"]
+
+
+def test_operator_states_are_listed(run: Any) -> None:
+    facts = json.loads(run("inspect", str(snapshot("c-opstate-hashmap")), "--json").out)
+    states = {each["uid"]: each["operator_states"] for each in facts["operators"]}
+    assert states["c-list"]
+    modes = {mode for listed in states.values() for _, mode in listed}
+    assert modes == {"split_distribute", "union", "broadcast"}
+
+
+# ------------------------------------------------------------------------ foreign characters
+
+EVIL = "[red]x[/red] :smile: [/] \x1b[2Jwipe\r\n\u202eevil \ud800"
+
+
+@pytest.fixture
+def evil(tmp_path: Path) -> Path:
+    """A snapshot whose names, keys and values are as bad as they can be."""
+    state = KeyedState(KeyGroupRange(0, 127), 128)
+    backend = HashMapKeyedStateBackend(state, Types.STRING)
+    backend.set_current_key(EVIL)
+    backend.get_value_state(ValueStateDescriptor(EVIL, Types.STRING)).update(EVIL)
+    backend.get_value_state(ValueStateDescriptor("float", Types.DOUBLE)).update(float("nan"))
+    raw, offsets = state.write_canonical()
+    handle = KeyGroupsSavepointStateHandle(offsets, ByteStreamStateHandle("h", raw))
+    subtask = OperatorSubtaskState(0, managed_keyed_state=handle)
+    operator = OperatorState(OperatorID.for_uid("evil"), 1, 128, (subtask,), name=EVIL, uid=EVIL)
+    properties = Snapshot.load(CANONICAL).metadata.properties
+    folder = Location.parse(tmp_path / "evil")
+    metadata = CheckpointMetadata(6, 1, (operator,), properties=properties)
+    publish_metadata_file(open_file_io(folder), folder, metadata, {"note": EVIL})
+    return tmp_path / "evil"
+
+
+def test_json_is_valid_whatever_stands_in_it(run: Any, evil: Path) -> None:
+    ran = run("inspect", str(evil), "--json")
+    assert (ran.code, ran.err) == (0, "")
+    facts = json.loads(ran.out)
+    [operator] = facts["operators"]
+    assert operator["uid"] == operator["name"] == EVIL
+    assert facts["written_by_dstl"]["note"] == EVIL
+    ran.out.encode("utf-8")
+
+    ran = run("dump", str(evil))
+    assert (ran.code, ran.err) == (0, "")
+    assert len(ran.out.splitlines()) == ran.out.count("\n") == 2
+    by_state = {line["state"]: line for line in ran.lines}
+    assert by_state[EVIL]["key"] == by_state[EVIL]["value"] == by_state[EVIL]["op"] == EVIL
+    assert by_state["float"]["value"] == "NaN"
+    ran.out.encode("utf-8")
+
+
+def test_text_is_printed_as_it_is_and_steers_no_terminal(run: Any, evil: Path) -> None:
+    ran = run("inspect", str(evil))
+    assert (ran.code, ran.err) == (0, "")
+    assert "[red]x[/red] :smile: [/] \\u001b[2Jwipe\\u000d\\u000a\\u202eevil \\ud800" in ran.out
+    assert "\x1b" not in ran.out
+    ran.out.encode("utf-8")
+
+
+def test_lone_surrogates_are_escaped_and_pairs_are_not() -> None:
+    text = to_json({"a": "\ud83d x \ude00 😀"})
+    assert text == '{"a": "\\ud83d x \\ude00 😀"}'
+    assert json.loads(text) == {"a": "\ud83d x \ude00 😀"}
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a b é 日本 😀", "a b é 日本 😀"),
+        ("\x00\x7f\x9b", "\\u0000\\u007f\\u009b"),
+        ("a\tb", "a\\u0009b"),
+    ],
+)
+def test_printable(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+# ------------------------------------------------------------------------------ as a process
+
+
+def process(*arguments: str | bytes, **options: Any) -> subprocess.CompletedProcess[bytes]:
+    environment = {**os.environ, **options.pop("env", {})}
+    return subprocess.run(
+        [sys.executable, "-m", "dstl_core.cli", *arguments],
+        capture_output=options.pop("capture_output", True),
+        env=environment,
+        timeout=60,
+        check=False,
+        **options,
+    )
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    command = f"set -o pipefail; {sys.executable} -m dstl_core.cli dump {CANONICAL} | head -n 1"
+    ran = subprocess.run(["bash", "-c", command], capture_output=True, timeout=60, check=False)
+    assert (ran.returncode, ran.stderr) == (0, b"")
+    assert len(ran.stdout.splitlines()) == 1
+
+
+def test_a_full_disk_is_one_sentence() -> None:
+    with open("/dev/full", "wb") as full:
+        ran = process("dump", CANONICAL, capture_output=False, stdout=full, stderr=subprocess.PIPE)
+    assert ran.returncode == 2
+    assert ran.stderr == b"dstl: The output cannot be written: No space left on device.\n"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_another_locale_changes_nothing_in_json(evil: Path, encoding: str) -> None:
+    ran = process("dump", CANONICAL, env={"PYTHONIOENCODING": encoding})
+    assert (ran.returncode, ran.stderr) == (0, b"")
+    keys = {json.loads(line)["key"] for line in ran.stdout.decode("utf-8").splitlines()}
+    assert "日本語" in keys
+    ran = process("inspect", str(evil), env={"PYTHONIOENCODING": encoding})
+    assert (ran.returncode, ran.stderr) == (0, b"")
+
+
+def test_names_that_are_not_utf8(tmp_path: Path) -> None:
+    folder = os.fsencode(tmp_path) + b"/\xff"
+    os.mkdir(folder)
+    ran = process("inspect", folder)
+    assert ran.returncode == 2
+    assert b"There is no snapshot" in ran.stderr
+    assert b"Traceback" not in ran.stderr
+    with open(folder + b"/_metadata", "wb") as file:
+        file.write(Path(CANONICAL, "_metadata").read_bytes())
+    for more in ((), ("--json",)):
+        ran = process("inspect", folder, *more)
+        assert (ran.returncode, ran.stderr) == (0, b"")
+        assert b"\\udcff" in ran.stdout
+
+
+@pytest.mark.parametrize("position", [0, 1, 2])
+def test_debug_shows_the_traceback_wherever_it_stands(tmp_path: Path, position: int) -> None:
+    arguments = ["inspect", str(tmp_path / "missing")]
+    arguments.insert(position, "--debug")
+    ran = process(*arguments)
+    assert ran.returncode == 2
+    assert b"Traceback" in ran.stderr
+    assert b"StateFileNotFoundError: There is no snapshot" in ran.stderr
+
+
+def test_tables_name_states_in_full_however_narrow_they_are() -> None:
+    ran = process("inspect", CANONICAL, env={"COLUMNS": "60"})
+    rows = [line.split("│") for line in ran.stdout.decode().splitlines() if line.startswith("│")]
+    names = "".join(row[1].strip() for row in rows)
+    assert "_timer_state/processing_user-timers" in names
+    assert "…" not in names
