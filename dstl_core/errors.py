@@ -5,7 +5,8 @@
     ├─ FormatError(ValueError)
     │   ├─ TruncatedDataError(EOFError)
     │   ├─ UnsupportedVersionError
-    │   └─ UnknownSerializerError
+    │   ├─ UnknownSerializerError
+    │   └─ UnreadableValueError
     ├─ StorageError(OSError)
     │   ├─ StateFileNotFoundError(FileNotFoundError)
     │   └─ PathNotAllowedError
@@ -117,6 +118,10 @@ class UnsupportedVersionError(FormatError):
 
 class UnknownSerializerError(FormatError):
     """A serializer snapshot class that nobody registered. Nothing after it can be parsed."""
+
+
+class UnreadableValueError(FormatError):
+    """Bytes that only a Java class of the job could read. They are no sign of damage."""
 
 
 class StorageError(DstlError, OSError):

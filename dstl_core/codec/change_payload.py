@@ -15,16 +15,19 @@ from dataclasses import dataclass
 from enum import Enum
 
 from dstl_core.codec.data_io import DataInput, DataOutput
-from dstl_core.codec.serializers.base import SerializerRegistry
+from dstl_core.codec.java_stream import read_java_object
+from dstl_core.codec.serializers.base import SerializerRegistry, SnapshotContext
+from dstl_core.codec.serializers.unknown import read_with_unknown
 from dstl_core.codec.state_meta import (
     BackendStateType,
     StateMetaInfoSnapshot,
     read_state_meta,
     write_state_meta,
 )
-from dstl_core.errors import FormatError, UnsupportedVersionError
+from dstl_core.errors import FormatError, UnreadableValueError, UnsupportedVersionError
 
 META_INFO_VERSION = 7
+_LAST_FIELDS_BYTES = 3
 
 
 class StateChangeOperation(Enum):
@@ -47,6 +50,9 @@ class MetadataChange:
 
     state_id: int
     state: StateMetaInfoSnapshot
+    has_ttl: bool = False
+    """Whether a TTL configuration (a Java object) was there; it is checked and left out."""
+    default_value: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,18 +111,18 @@ def _read_metadata_change(data: DataInput, registry: SerializerRegistry) -> Meta
             expected=META_INFO_VERSION,
             got=version,
         )
-    state = read_state_meta(data, registry)
-    if state.backend_state_type is BackendStateType.KEY_VALUE:
-        at = data.position
-        if data.read_bool("has TTL"):
-            raise UnsupportedVersionError(
-                f"State {state.name!r} carries a TTL configuration in the changelog",
-                offset=at,
-                expected="no TTL configuration",
-                got="a Java object",
-            )
+    return read_with_unknown(data, SnapshotContext(registry), _read_described_state)
+
+
+def _read_described_state(data: DataInput, context: SnapshotContext) -> MetadataChange:
+    state = read_state_meta(data, context)
+    has_ttl, default = False, None
+    if state.backend_state_type is not BackendStateType.PRIORITY_QUEUE:
+        has_ttl = data.read_bool("has TTL")
+        if has_ttl:
+            read_java_object(data)
         if data.read_bool("has default value"):
-            state.value_serializer.deserialize(data)
+            default = _read_default(data, state)
     state_id = data.read_i16("state id")
     at = data.position
     kind = data.read_u8("state kind")
@@ -128,4 +134,14 @@ def _read_metadata_change(data: DataInput, registry: SerializerRegistry) -> Meta
             got=kind,
         )
     data.expect_end("a metadata change")
-    return MetadataChange(state_id, state)
+    return MetadataChange(state_id, state, has_ttl, default)
+
+
+def _read_default(data: DataInput, state: StateMetaInfoSnapshot) -> bytes:
+    """The default value; one that does not tell its end goes up to the last fields."""
+    start = data.position
+    try:
+        return data.read_value(state.value_serializer)
+    except UnreadableValueError:
+        data.seek(start)
+        return data.read_bytes(data.remaining - _LAST_FIELDS_BYTES, "default value")

@@ -5,8 +5,12 @@ Every length and count is checked against what remains before anything is alloca
 
 from __future__ import annotations
 
+import math
 import struct
+import sys
+from array import array
 from collections.abc import Iterable
+from typing import Protocol
 
 from dstl_core.errors import FormatError, InvariantViolation, TruncatedDataError
 
@@ -20,6 +24,12 @@ _F32 = struct.Struct(">f")
 _F64 = struct.Struct(">d")
 
 MAX_UTF_BYTES = 0xFFFF
+
+
+class _Reader(Protocol):
+    """What can read a value, and so find its end."""
+
+    def deserialize(self, data: DataInput) -> object: ...
 
 
 class DataInput:
@@ -45,6 +55,16 @@ class DataInput:
         if not 0 <= position <= self._position:
             raise InvariantViolation("an input can only be moved back")
         self._position = position
+
+    def rewind(self, position: int) -> None:
+        """Goes to a position in the part that this input was made for."""
+        if not 0 <= position <= self._end:
+            raise InvariantViolation("a position lies outside of its input")
+        self._position = position
+
+    def peek(self, position: int) -> bytes:
+        """The bytes from a position to the end, without moving."""
+        return self._buffer[position : self._end]
 
     def _take(self, size: int, field: str) -> int:
         start = self._position
@@ -88,8 +108,7 @@ class DataInput:
         return struct.unpack_from(f">{count}q", self._buffer, start)
 
     def read_f32(self, field: str = "float") -> float:
-        value: float = _F32.unpack_from(self._buffer, self._take(4, field))[0]
-        return value
+        return float32_from_bits(_U32.unpack_from(self._buffer, self._take(4, field))[0])
 
     def read_f64(self, field: str = "double") -> float:
         value: float = _F64.unpack_from(self._buffer, self._take(8, field))[0]
@@ -146,6 +165,11 @@ class DataInput:
         start = self._take(size, field)
         return decode_modified_utf8(self._buffer[start : start + size], start, field)
 
+    @staticmethod
+    def decode_utf(raw: bytes, offset: int, field: str) -> str:
+        """Modified UTF-8 that was read as bytes."""
+        return decode_modified_utf8(raw, offset, field)
+
     def sub_input(self, size: int, field: str = "section") -> DataInput:
         """The next ``size`` bytes as an input of their own, with the same positions."""
         if size < 0:
@@ -158,6 +182,12 @@ class DataInput:
             )
         start = self._take(size, field)
         return DataInput(self._buffer, start, start + size)
+
+    def read_value(self, serializer: _Reader) -> bytes:
+        """The bytes of the next value of a type."""
+        start = self._position
+        serializer.deserialize(self)
+        return self._buffer[start : self._position]
 
     def expect_end(self, what: str) -> None:
         if self.remaining:
@@ -206,7 +236,7 @@ class DataOutput:
         self._buffer += _I64.pack(value)
 
     def write_f32(self, value: float) -> None:
-        self._buffer += _F32.pack(value)
+        self._buffer += _U32.pack(float32_to_bits(value))
 
     def write_f64(self, value: float) -> None:
         self._buffer += _F64.pack(value)
@@ -233,15 +263,39 @@ class DataOutput:
         self._buffer[position] = value
 
 
+def float32_from_bits(bits: int) -> float:
+    """The value of 32 bits. A NaN keeps its payload; the machine's conversion would quiet it."""
+    if bits & 0x7F800000 == 0x7F800000 and bits & 0x007FFFFF:
+        wide = (bits >> 31) << 63 | 0x7FF << 52 | (bits & 0x007FFFFF) << 29
+        nan: float = _F64.unpack(wide.to_bytes(8, "big"))[0]
+        return nan
+    value: float = _F32.unpack(bits.to_bytes(4, "big"))[0]
+    return value
+
+
+def float32_to_bits(value: float) -> int:
+    """The 32 bits of a value, the inverse of ``float32_from_bits``.
+
+    Raises:
+        OverflowError: The value does not fit into 32 bits.
+    """
+    if math.isnan(value):
+        wide = int.from_bytes(_F64.pack(value), "big")
+        payload = (wide >> 29) & 0x007FFFFF
+        return (wide >> 63) << 31 | 0x7F800000 | (payload or 0x00400000)
+    return int.from_bytes(_F32.pack(value), "big")
+
+
 def utf16_units(text: str) -> Iterable[int]:
     """The UTF-16 code units of a text; lone surrogates stay as they are."""
     raw = text.encode("utf-16-be", "surrogatepass")
     return struct.unpack(f">{len(raw) // 2}H", raw)
 
 
-def from_utf16_units(units: list[int]) -> str:
+def from_utf16_units(units: Iterable[int]) -> str:
     """The text of UTF-16 code units; surrogates without a partner stay lone."""
-    return struct.pack(f">{len(units)}H", *units).decode("utf-16-be", "surrogatepass")
+    encoding = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
+    return array("H", units).tobytes().decode(encoding, "surrogatepass")
 
 
 def encode_modified_utf8(text: str) -> bytes:
@@ -263,7 +317,7 @@ def decode_modified_utf8(raw: bytes, offset: int = 0, field: str = "text") -> st
     """The inverse of ``encode_modified_utf8``; ``offset`` is where ``raw`` starts in its file."""
     if raw.isascii():
         return raw.decode("ascii")
-    units: list[int] = []
+    units = array("H")
     at = 0
     while at < len(raw):
         first = raw[at]

@@ -1,4 +1,4 @@
-"""Finds the end of an object in Java's serialization format, without making any object.
+"""Objects in Java's serialization format, as plain values; no class is ever looked up or made.
 
     stream   := u16 0xACED, u16 5, content
     content  := null 70 | reference 71 i32 | class description 72.. | object 73.. | string 74 utf |
@@ -6,19 +6,28 @@
     object   := class description, then for each class of the hierarchy, topmost first, its
                 primitive and object fields and, if it has a writeObject method, block data
 
+A stream tells its own end, and nothing else in a file does: serializer snapshots of SQL types put
+such streams one after the other, without lengths. Depth, handles and array sizes are limited.
+
 Source: the "Object Serialization Stream Protocol" of the Java platform, version 2. Covers all but
 proxy classes, exceptions in the stream and externalizable objects without block data.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
 
 from dstl_core.codec.data_io import DataInput
 from dstl_core.errors import FormatError
 
 STREAM_MAGIC = 0xACED
 STREAM_VERSION = 5
+
+MAX_DEPTH = 100
+MAX_HANDLES = 1_000_000
 
 
 class _Tag:
@@ -41,34 +50,86 @@ class _Tag:
 _BASE_HANDLE = 0x7E0000
 
 _WRITE_METHOD, _SERIALIZABLE, _EXTERNALIZABLE, _HAS_BLOCK_DATA = 1, 2, 4, 8
-_PRIMITIVE_BYTES = {"B": 1, "C": 2, "D": 8, "F": 4, "I": 4, "J": 8, "S": 2, "Z": 1}
-_MAX_DEPTH = 100
+_PRIMITIVES = {
+    "B": struct.Struct(">b"),
+    "C": struct.Struct(">H"),
+    "D": struct.Struct(">d"),
+    "F": struct.Struct(">f"),
+    "I": struct.Struct(">i"),
+    "J": struct.Struct(">q"),
+    "S": struct.Struct(">h"),
+    "Z": struct.Struct(">?"),
+}
+
+JavaValue = Any
+"""None, bool, int, float, str, ``JavaObject``, ``JavaArray``, ``JavaEnum`` or ``JavaClass``."""
 
 
-@dataclass(frozen=True, slots=True)
-class _ClassDescription:
+@dataclass(frozen=True, slots=True, eq=False)
+class JavaClass:
+    """A class as a stream describes it. ``fields`` are (type code, name)."""
+
     name: str
     flags: int
-    fields: tuple[str, ...]
-    """Type code of each field."""
-    parent: _ClassDescription | None
+    fields: tuple[tuple[str, str], ...]
+    parent: JavaClass | None
 
-    def hierarchy(self) -> list[_ClassDescription]:
+    def hierarchy(self) -> list[JavaClass]:
         """Topmost class first."""
         classes = [self]
         while (parent := classes[-1].parent) is not None:
             classes.append(parent)
         return classes[::-1]
 
+    def is_a(self, name: str) -> bool:
+        """Whether this class or one above it has the name."""
+        return any(each.name == name for each in self.hierarchy())
 
-def skip_java_object(data: DataInput) -> str:
-    """Reads one stream with one object and leaves the input behind it.
 
-    Returns:
-        The name of the object's class.
+@dataclass(slots=True, eq=False)
+class JavaObject:
+    """An object. ``fields`` by name, those of subclasses over those of their parents;
+    ``annotations`` is what the class's own ``writeObject`` wrote: bytes and values, by class.
+    """
+
+    java_class: JavaClass
+    fields: dict[str, JavaValue] = field(default_factory=dict)
+    annotations: dict[str, list[JavaValue]] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.java_class.name
+
+
+@dataclass(slots=True, eq=False)
+class JavaArray:
+    """An array; one of bytes has ``bytes`` as its items."""
+
+    java_class: JavaClass
+    items: list[JavaValue] | bytes = b""
+
+    @property
+    def name(self) -> str:
+        return self.java_class.name
+
+
+@dataclass(slots=True, eq=False)
+class JavaEnum:
+    """A constant of an enum."""
+
+    java_class: JavaClass
+    constant: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.java_class.name
+
+
+def read_java_object(data: DataInput) -> JavaValue:
+    """Reads one stream with one value and leaves the input behind it.
 
     Raises:
-        FormatError: The bytes are no such stream.
+        FormatError: The bytes are no such stream, or pass a limit.
     """
     at = data.position
     magic, version = data.read_u16("Java stream magic"), data.read_u16("Java stream version")
@@ -79,76 +140,156 @@ def skip_java_object(data: DataInput) -> str:
             expected="aced0005",
             got=f"{magic:04x}{version:04x}",
         )
+    return _Parser(data).content(0)
+
+
+def read_java_object_bytes(data: DataInput) -> tuple[JavaValue, bytes]:
+    """As ``read_java_object``, with the bytes of the stream."""
+    start = data.position
+    value = read_java_object(data)
+    size = data.position - start
+    data.seek(start)
+    return value, data.read_bytes(size)
+
+
+def skip_java_object(data: DataInput) -> str:
+    """Reads one stream with one object and gives the name of its class.
+
+    Raises:
+        FormatError: The bytes are no such stream, or it holds no object.
+    """
     at = data.position
-    found = _Walker(data).content(0)
-    if found is None:
+    value = read_java_object(data)
+    if not isinstance(value, JavaObject | JavaArray | JavaEnum | JavaClass):
         raise FormatError("A Java stream does not start with an object", offset=at)
-    return found.name
+    return value.name
 
 
-class _Walker:
-    """Walks one stream. ``_handles`` are what back references count, classes only with content."""
+def java_list(value: JavaValue) -> list[JavaValue]:
+    """The elements of one of Java's list classes.
+
+    Raises:
+        FormatError: It is no list, or of a class that is not known here.
+    """
+    seen = 0
+    while isinstance(value, JavaObject) and seen < MAX_DEPTH:
+        seen += 1
+        match value.name:
+            case "java.util.ArrayList" | "java.util.LinkedList" | "java.util.CollSer":
+                # The first block is the capacity, the size, or the size and a tag.
+                return [each for each in _annotated(value) if not isinstance(each, bytes)]
+            case "java.util.Arrays$ArrayList":
+                value = value.fields.get("a")
+            case "java.util.Collections$SingletonList":
+                return [value.fields.get("element")]
+            case "java.util.Collections$EmptyList":
+                return []
+            case name if name.startswith("java.util.Collections$Unmodifiable"):
+                value = value.fields.get("list", value.fields.get("c"))
+            case _:
+                break
+    if isinstance(value, JavaArray) and not isinstance(value.items, bytes):
+        return value.items
+    got = getattr(value, "name", type(value).__name__)
+    raise FormatError("A Java stream holds another class than a list", expected="a list", got=got)
+
+
+def _annotated(value: JavaObject) -> Iterator[JavaValue]:
+    for items in value.annotations.values():
+        yield from items
+
+
+class _Parser:
+    """Reads one stream. ``_handles`` are what back references count."""
 
     def __init__(self, data: DataInput) -> None:
         self._data = data
-        self._handles: list[_ClassDescription | None] = []
+        self._handles: list[JavaValue] = []
 
-    def content(self, depth: int) -> _ClassDescription | None:
-        """Skips one content; gives the class of an object or an enum constant."""
+    def content(self, depth: int) -> JavaValue:
+        """Reads one content."""
         data, at = self._data, self._data.position
-        if depth > _MAX_DEPTH:
-            raise FormatError("A Java stream is nested too deeply", offset=at)
+        if depth > MAX_DEPTH:
+            raise FormatError(
+                "A Java stream is nested too deeply", offset=at, expected=f"<= {MAX_DEPTH} levels"
+            )
         tag = data.read_u8("Java content")
         match tag:
             case _Tag.NULL:
                 return None
             case _Tag.REFERENCE:
-                self._reference()
+                return self._reference()
             case _Tag.CLASS_DESCRIPTION:
-                self._new_class(depth)
+                return self._new_class(depth)
             case _Tag.OBJECT | _Tag.ARRAY | _Tag.CLASS | _Tag.ENUM:
                 return self._of_class(tag, depth)
             case _Tag.STRING:
-                self._handles.append(None)
-                data.read_utf("Java string")
+                text = data.read_utf("Java string")
+                self._handles[self._new_handle()] = text
+                return text
             case _Tag.LONG_STRING:
-                self._handles.append(None)
-                data.read_bytes(data.read_i64("Java string length"), "Java string")
-            case _:
-                raise FormatError(
-                    "A Java stream holds something unknown",
-                    offset=at,
-                    expected="70..7e",
-                    got=f"{tag:02x}",
-                )
-        return None
+                start = data.position + 8
+                raw = data.read_bytes(data.read_i64("Java string length"), "Java string")
+                text = data.decode_utf(raw, start, "Java string")
+                self._handles[self._new_handle()] = text
+                return text
+        raise FormatError(
+            "A Java stream holds something unknown",
+            offset=at,
+            expected="70..7e",
+            got=f"{tag:02x}",
+        )
 
-    def _of_class(self, tag: int, depth: int) -> _ClassDescription:
+    def _new_handle(self) -> int:
+        if len(self._handles) >= MAX_HANDLES:
+            raise FormatError(
+                "A Java stream has too many objects",
+                offset=self._data.position,
+                expected=f"<= {MAX_HANDLES}",
+            )
+        self._handles.append(None)
+        return len(self._handles) - 1
+
+    def _of_class(self, tag: int, depth: int) -> JavaValue:
         at = self._data.position
         description = self._class(depth + 1)
         if description is None:
             raise FormatError("A Java object has no class", offset=at)
-        self._handles.append(None)
+        handle = self._new_handle()
         if tag == _Tag.OBJECT:
+            value = self._handles[handle] = JavaObject(description)
             for each in description.hierarchy():
-                self._class_data(each, depth)
-        elif tag == _Tag.ARRAY:
-            self._array(description.name[1:2], depth)
-        elif tag == _Tag.ENUM:
-            self.content(depth + 1)
+                self._class_data(value, each, depth)
+            return value
+        if tag == _Tag.ARRAY:
+            array = self._handles[handle] = JavaArray(description)
+            array.items = self._array(description.name[1:2], depth)
+            return array
+        if tag == _Tag.ENUM:
+            constant = self.content(depth + 1)
+            if not isinstance(constant, str):
+                raise FormatError("A Java enum constant has no name", offset=at)
+            enum = self._handles[handle] = JavaEnum(description, constant)
+            return enum
+        self._handles[handle] = description
         return description
 
-    def _class(self, depth: int) -> _ClassDescription | None:
+    def _class(self, depth: int) -> JavaClass | None:
         """A class description where one must stand: new, referenced, or null."""
         data, at = self._data, self._data.position
-        if depth > _MAX_DEPTH:
-            raise FormatError("A Java stream is nested too deeply", offset=at)
+        if depth > MAX_DEPTH:
+            raise FormatError(
+                "A Java stream is nested too deeply", offset=at, expected=f"<= {MAX_DEPTH} levels"
+            )
         tag = data.read_u8("Java class description")
         match tag:
             case _Tag.NULL:
                 return None
             case _Tag.REFERENCE:
-                return self._reference()
+                found = self._reference()
+                if isinstance(found, JavaClass):
+                    return found
+                raise FormatError("A Java reference does not point to a class", offset=at)
             case _Tag.CLASS_DESCRIPTION:
                 return self._new_class(depth)
         raise FormatError(
@@ -158,7 +299,7 @@ class _Walker:
             got=f"{tag:02x}",
         )
 
-    def _reference(self) -> _ClassDescription | None:
+    def _reference(self) -> JavaValue:
         at = self._data.position
         handle = self._data.read_i32("Java reference") - _BASE_HANDLE
         if not 0 <= handle < len(self._handles):
@@ -170,71 +311,75 @@ class _Walker:
             )
         return self._handles[handle]
 
-    def _new_class(self, depth: int) -> _ClassDescription:
+    def _new_class(self, depth: int) -> JavaClass:
         data = self._data
         name = data.read_utf("Java class name")
         data.read_i64("serialVersionUID")
-        handle = len(self._handles)
-        self._handles.append(None)
+        handle = self._new_handle()
         flags = data.read_u8("Java class flags")
         fields = []
         for _ in range(data.read_u16("Java field count")):
             at = data.position
             code = chr(data.read_u8("Java field type"))
-            data.read_utf("Java field name")
+            field_name = data.read_utf("Java field name")
             if code in "L[":
                 self.content(depth + 1)  # the type of the field, as a string
-            elif code not in _PRIMITIVE_BYTES:
+            elif code not in _PRIMITIVES:
                 raise FormatError("A Java field has an unknown type", offset=at, got=repr(code))
-            fields.append(code)
+            fields.append((code, field_name))
         self._annotation(depth)
         parent = self._class(depth + 1)
-        self._handles[handle] = description = _ClassDescription(name, flags, tuple(fields), parent)
+        description = JavaClass(name, flags, tuple(fields), parent)
+        self._handles[handle] = description
         return description
 
-    def _class_data(self, description: _ClassDescription, depth: int) -> None:
+    def _class_data(self, value: JavaObject, description: JavaClass, depth: int) -> None:
         flags = description.flags
         if flags & _SERIALIZABLE:
-            for code in description.fields:
-                self._value(code, depth)
+            for code, name in description.fields:
+                value.fields[name] = self._value(code, depth)
             if flags & _WRITE_METHOD:
-                self._annotation(depth)
+                value.annotations[description.name] = self._annotation(depth)
         elif flags & _EXTERNALIZABLE and flags & _HAS_BLOCK_DATA:
-            self._annotation(depth)
+            value.annotations[description.name] = self._annotation(depth)
         else:
             raise FormatError(
-                f"A Java object of class {description.name} cannot be skipped",
+                f"A Java object of class {description.name} cannot be read",
                 offset=self._data.position,
                 expected="a serializable class",
                 got=f"flags {flags:02x}",
             )
 
-    def _array(self, code: str, depth: int) -> None:
-        size = self._data.read_count("Java array size", 1)
-        if code in _PRIMITIVE_BYTES:
-            self._data.read_bytes(size * _PRIMITIVE_BYTES[code], "Java array")
-            return
-        for _ in range(size):
-            self.content(depth + 1)
-
-    def _value(self, code: str, depth: int) -> None:
-        if code in _PRIMITIVE_BYTES:
-            self._data.read_bytes(_PRIMITIVE_BYTES[code], "Java field")
-        else:
-            self.content(depth + 1)
-
-    def _annotation(self, depth: int) -> None:
-        """Block data and objects up to the end mark."""
+    def _array(self, code: str, depth: int) -> list[JavaValue] | bytes:
         data = self._data
+        primitive = _PRIMITIVES.get(code)
+        size = data.read_count("Java array size", primitive.size if primitive else 1)
+        if code == "B":
+            return data.read_bytes(size, "Java array")
+        if primitive is not None:
+            raw = data.read_bytes(size * primitive.size, "Java array")
+            return [each[0] for each in primitive.iter_unpack(raw)]
+        return [self.content(depth + 1) for _ in range(size)]
+
+    def _value(self, code: str, depth: int) -> JavaValue:
+        primitive = _PRIMITIVES.get(code)
+        if primitive is None:
+            return self.content(depth + 1)
+        return primitive.unpack(self._data.read_bytes(primitive.size, "Java field"))[0]
+
+    def _annotation(self, depth: int) -> list[JavaValue]:
+        """Block data (as bytes) and objects up to the end mark."""
+        data = self._data
+        items: list[JavaValue] = []
         while True:
             start = data.position
             tag = data.read_u8("Java block")
             if tag == _Tag.END_BLOCK_DATA:
-                return
+                return items
             if tag == _Tag.BLOCK_DATA:
-                data.read_bytes(data.read_u8("Java block size"), "Java block")
+                items.append(data.read_bytes(data.read_u8("Java block size"), "Java block"))
             elif tag == _Tag.LONG_BLOCK_DATA:
-                data.read_bytes(data.read_length("Java block size"), "Java block")
+                items.append(data.read_bytes(data.read_length("Java block size"), "Java block"))
             else:
                 data.seek(start)
-                self.content(depth + 1)
+                items.append(self.content(depth + 1))

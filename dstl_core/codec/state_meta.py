@@ -20,7 +20,9 @@ from dstl_core.codec.serializers.base import (
     SnapshotContext,
     write_snapshot,
 )
+from dstl_core.codec.serializers.collections import ListSerializer, MapSerializer
 from dstl_core.codec.serializers.runtime import VoidNamespaceSerializer
+from dstl_core.codec.serializers.unknown import read_with_unknown
 from dstl_core.errors import FormatError, UnsupportedVersionError
 
 KEYED_BACKEND_VERSION = 6
@@ -92,6 +94,21 @@ class StateMetaInfoSnapshot:
     def priority_queue(cls, name: str, element: AnySerializer) -> StateMetaInfoSnapshot:
         return cls(name, BackendStateType.PRIORITY_QUEUE, (), ((VALUE_SERIALIZER, element),))
 
+    def as_key_value(self) -> StateMetaInfoSnapshot:
+        """The same state with the serializer of its whole value, as ``KEY_VALUE`` has it.
+        ``KEY_VALUE_V2`` (asynchronous state) has those of an element and of the user key.
+        """
+        if self.backend_state_type is not BackendStateType.KEY_VALUE_V2:
+            return self
+        value = self.value_serializer
+        if self.keyed_state_type is KeyedStateType.LIST:
+            value = ListSerializer(value)
+        elif self.keyed_state_type is KeyedStateType.MAP:
+            value = MapSerializer(self.serializer(USER_KEY_SERIALIZER), value)
+        return StateMetaInfoSnapshot.key_value(
+            self.name, self.keyed_state_type, value, self.namespace_serializer
+        )
+
     @property
     def keyed_state_type(self) -> KeyedStateType:
         text = dict(self.options).get(KEYED_STATE_TYPE, "UNKNOWN")
@@ -133,6 +150,13 @@ class KeyedBackendHeader:
 
 
 def read_keyed_header(data: DataInput, registry: SerializerRegistry) -> KeyedBackendHeader:
+    """A header; if a class in it is unknown, ``data`` has to end where the header does, since that
+    end is what tells how long the snapshots of unknown classes are.
+    """
+    return read_with_unknown(data, SnapshotContext(registry), _read_keyed_header, exact=False)
+
+
+def _read_keyed_header(data: DataInput, context: SnapshotContext) -> KeyedBackendHeader:
     at = data.position
     version = data.read_i32("keyed backend version")
     if version != KEYED_BACKEND_VERSION:
@@ -143,12 +167,12 @@ def read_keyed_header(data: DataInput, registry: SerializerRegistry) -> KeyedBac
             got=version,
         )
     compressed = data.read_bool("compressed")
-    key_serializer = read_serializer(data, registry)
+    key_serializer = read_serializer(data, context)
     at = data.position
     count = data.read_i16("number of states")
     if count < 0:
         raise FormatError("The number of states is negative", offset=at, got=count)
-    states = tuple(read_state_meta(data, registry) for _ in range(count))
+    states = tuple(read_state_meta(data, context) for _ in range(count))
     return KeyedBackendHeader(key_serializer, states, compressed)
 
 
@@ -165,10 +189,10 @@ def write_keyed_header(out: DataOutput, header: KeyedBackendHeader) -> None:
         write_state_meta(out, state)
 
 
-def read_serializer(data: DataInput, registry: SerializerRegistry) -> AnySerializer:
+def read_serializer(data: DataInput, context: SnapshotContext) -> AnySerializer:
     """A top-level serializer snapshot, which has a version of its own in front."""
     data.read_expected_i32("serializer snapshot version", SNAPSHOT_PROXY_VERSION)
-    return SnapshotContext(registry).read_snapshot(data)
+    return context.read_snapshot(data)
 
 
 def write_serializer(out: DataOutput, serializer: AnySerializer) -> None:
@@ -176,7 +200,7 @@ def write_serializer(out: DataOutput, serializer: AnySerializer) -> None:
     write_snapshot(out, serializer)
 
 
-def read_state_meta(data: DataInput, registry: SerializerRegistry) -> StateMetaInfoSnapshot:
+def read_state_meta(data: DataInput, context: SnapshotContext) -> StateMetaInfoSnapshot:
     name = data.read_utf("state name")
     at = data.position
     kind = data.read_i32("state kind")
@@ -189,7 +213,7 @@ def read_state_meta(data: DataInput, registry: SerializerRegistry) -> StateMetaI
         for _ in range(data.read_count("options", 4))
     )
     serializers = tuple(
-        (data.read_utf("serializer name"), read_serializer(data, registry))
+        (data.read_utf("serializer name"), read_serializer(data, context))
         for _ in range(data.read_count("serializers", 12))
     )
     return StateMetaInfoSnapshot(name, BackendStateType(kind), options, serializers)

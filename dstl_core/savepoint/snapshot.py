@@ -8,13 +8,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
+from dstl_core.changelog.reader import StateChangelogHandleReader
 from dstl_core.checkpoint.metadata_file import MetadataFile, load_metadata_file
-from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry
-from dstl_core.codec.state_meta import BackendStateType, StateMetaInfoSnapshot
+from dstl_core.codec.change_payload import MetadataChange, read_change
+from dstl_core.codec.operator_state import OperatorStateReader
+from dstl_core.codec.serializers import (
+    BUILT_IN,
+    AnySerializer,
+    OpaqueValue,
+    SerializerRegistry,
+)
+from dstl_core.codec.state_meta import (
+    KEY_SERIALIZER,
+    BackendStateType,
+    KeyedBackendHeader,
+    StateMetaInfoSnapshot,
+)
 from dstl_core.errors import (
     ConfigError,
     DstlError,
@@ -22,23 +37,49 @@ from dstl_core.errors import (
     NoSuchStateError,
     error_context,
 )
+from dstl_core.model.change import META_KEY_GROUP
 from dstl_core.model.checkpoint import OperatorState
 from dstl_core.model.handle import (
     ChangelogStateBackendHandle,
+    ChangelogStateHandle,
+    IncrementalRemoteKeyedStateHandle,
     KeyedStateHandle,
     KeyGroupsSavepointStateHandle,
     KeyGroupsStateHandle,
+    OperatorStateMode,
+    OperatorStreamStateHandle,
 )
 from dstl_core.model.ids import OperatorID, OperatorIdentifier, is_id_hex
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.state.canonical_reader import read_canonical_header
+from dstl_core.savepoint.entries import (
+    EVENT_TIMER,
+    OP_BROADCAST,
+    OP_LIST,
+    OP_UNION,
+    PROC_TIMER,
+    KeyedEntry,
+    TimerEntry,
+    Unreadable,
+)
+from dstl_core.savepoint.entry_reader import EntryReader
+from dstl_core.savepoint.windows import WindowEntry, windows_of
+from dstl_core.state.canonical_reader import read_stream_header
+from dstl_core.state.key_type import KeyType, key_type_of_changes
 from dstl_core.state.keyed_state import KeyedState, restore_keyed_state, state_key
+from dstl_core.state.rocksdb_reader import read_meta_header
 from dstl_core.storage.file_io import FileIO, open_file_io
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import Location
 
 EVENT_TIMERS = "_timer_state/event_"
 PROCESSING_TIMERS = "_timer_state/processing_"
+
+Values = list[Any]
+_OPERATOR_KINDS = {
+    OperatorStateMode.SPLIT_DISTRIBUTE: OP_LIST,
+    OperatorStateMode.UNION: OP_UNION,
+    OperatorStateMode.BROADCAST: OP_BROADCAST,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +97,11 @@ class StateInfo:
 
 
 def kind_of(meta: StateMetaInfoSnapshot) -> str:
-    """The kind of a state as text: value, list, map, .., event-timer, proc-timer, queue."""
+    """The kind of a keyed state as text: value, list, map, .., event-timer, proc-timer, queue."""
     if meta.backend_state_type is BackendStateType.PRIORITY_QUEUE:
         if meta.name.startswith(EVENT_TIMERS):
-            return "event-timer"
-        return "proc-timer" if meta.name.startswith(PROCESSING_TIMERS) else "queue"
+            return EVENT_TIMER
+        return PROC_TIMER if meta.name.startswith(PROCESSING_TIMERS) else "queue"
     return meta.keyed_state_type.value.lower()
 
 
@@ -92,6 +133,8 @@ class Snapshot:
         relocate: Mapping[str, str] | None = None,
         serializers: SerializerRegistry = BUILT_IN,
         storage_options: dict[str, Any] | None = None,
+        changelog_base: str | None = None,
+        key_types: Mapping[str, AnySerializer] | None = None,
     ) -> Snapshot:
         """Reads the metadata of a savepoint or checkpoint.
 
@@ -101,6 +144,9 @@ class Snapshot:
             relocate: Old root to new root, for files that were moved.
             serializers: Where types of your own are registered.
             storage_options: Credentials and the like, for fsspec.
+            changelog_base: Where the changelog lies, if that is beside the checkpoints' folder.
+            key_types: Operator (uid, hash or name) to the type of its key, for changelogs that do
+                not tell it.
 
         Raises:
             StateFileNotFoundError: There is no snapshot.
@@ -114,8 +160,12 @@ class Snapshot:
             file.folder,
             allow_roots=[Location.parse(root) for root in allow_roots],
             relocate={old: Location.parse(new) for old, new in (relocate or {}).items()},
+            changelog_base=None if changelog_base is None else Location.parse(changelog_base),
         )
-        return cls(file, file_io, resolver, serializers)
+        snapshot = cls(file, file_io, resolver, serializers)
+        for name, serializer in (key_types or {}).items():
+            snapshot[name].key_type = KeyType(serializer)
+        return snapshot
 
     def __getitem__(self, name: str) -> OperatorSnapshot:
         """An operator by uid, by 32 hex digits, or by unique name; ``uid:``, ``hash:`` and
@@ -180,37 +230,93 @@ class OperatorSnapshot:
         handles = (subtask.managed_keyed_state for subtask in self.state.subtasks)
         return [handle for handle in handles if handle is not None]
 
+    @cached_property
+    def key_type(self) -> KeyType | None:
+        """The type of the key, and how it was found; None if there is no keyed state."""
+        with self._context():
+            for handle in self.keyed_handles:
+                for header in self._headers(handle):
+                    return KeyType(header.key_serializer)
+            logs = (log for handle in self.keyed_handles for log in _logs(handle))
+            reader = StateChangelogHandleReader(self.snapshot.resolver.read_segment)
+            changes = (change for log in logs for change in reader.get_changes(log))
+            return key_type_of_changes(changes, self.snapshot.registry, self.max_parallelism)
+
     @property
     def states(self) -> list[StateInfo]:
         """The keyed states, by name. Reads headers, and the log of a changelog checkpoint."""
         found: dict[tuple[str, bool], StateInfo] = {}
-        for handle in self.keyed_handles:
-            for meta in self._state_metas(handle):
-                found.setdefault(state_key(meta), StateInfo.of(meta))
+        with self._context():
+            for handle in self.keyed_handles:
+                for meta in self._state_metas(handle):
+                    found.setdefault(state_key(meta), StateInfo.of(meta))
         return sorted(found.values(), key=lambda info: (info.name, info.kind))
 
     def _state_metas(self, handle: KeyedStateHandle) -> Iterator[StateMetaInfoSnapshot]:
+        for header in self._headers(handle):
+            yield from (meta.as_key_value() for meta in header.states)
         snapshot = self.snapshot
-        with error_context(operator=self.label):
-            if isinstance(handle, KeyGroupsSavepointStateHandle):
-                header = read_canonical_header(handle, snapshot.resolver, snapshot.registry)
-                yield from header.states
-            elif isinstance(handle, ChangelogStateBackendHandle) and not handle.non_materialized:
-                for base in handle.materialized:
-                    yield from self._state_metas(base)
-            else:
-                state = self.restore([handle], handle.key_group_range)
-                yield from (table.meta for table in state.tables.values())
+        reader = StateChangelogHandleReader(snapshot.resolver.read_segment)
+        for log in _logs(handle):
+            for change in reader.get_changes(log):
+                if change.key_group == META_KEY_GROUP:
+                    parsed = read_change(change.change, snapshot.registry)
+                    if isinstance(parsed, MetadataChange):
+                        yield parsed.state
 
-    def state_info(self, name: str) -> StateInfo:
-        """A state by name.
+    def _headers(self, handle: KeyedStateHandle) -> Iterator[KeyedBackendHeader]:
+        resolver, registry = self.snapshot.resolver, self.snapshot.registry
+        match handle:
+            case KeyGroupsSavepointStateHandle() | KeyGroupsStateHandle():
+                yield read_stream_header(handle, resolver, registry)
+            case IncrementalRemoteKeyedStateHandle():
+                yield read_meta_header(handle, resolver, registry)
+            case ChangelogStateBackendHandle():
+                for base in handle.materialized:
+                    yield from self._headers(base)
+
+    def _context(self) -> AbstractContextManager[None]:
+        return error_context(location=str(self.snapshot.folder), operator=self.label)
+
+    @property
+    def operator_states(self) -> list[StateInfo]:
+        """The list, union and broadcast states, by name."""
+        found: dict[tuple[str, str], StateInfo] = {}
+        with self._context():
+            for _, handle, reader in self.operator_state_readers():
+                for info in handle.states:
+                    meta = reader.header.state(info)
+                    kind = _OPERATOR_KINDS[info.mode]
+                    type_name = meta.value_serializer.type_name
+                    if kind == OP_BROADCAST:
+                        key = meta.serializer(KEY_SERIALIZER).type_name
+                        type_name = f"Map<{key}, {type_name}>"
+                    found.setdefault((info.name, kind), StateInfo(info.name, kind, type_name, meta))
+        return [found[key] for key in sorted(found)]
+
+    def operator_state_readers(
+        self,
+    ) -> Iterator[tuple[int, OperatorStreamStateHandle, OperatorStateReader]]:
+        """``(subtask, handle, reader)`` of every subtask with operator state."""
+        resolver = self.snapshot.resolver
+        for subtask in sorted(self.state.subtasks, key=lambda each: each.index):
+            handle = subtask.managed_operator_state
+            if handle is None or not handle.states:
+                continue
+            with error_context(location=resolver.describe(handle.stream)):
+                raw = resolver.read(handle.stream)
+                reader = OperatorStateReader(raw, handle.states, self.snapshot.registry)
+                yield subtask.index, handle, reader
+
+    def state_info(self, name: str, kind: str | None = None) -> StateInfo:
+        """A state by name, keyed ones first.
 
         Raises:
             NoSuchStateError: Lists the states that there are.
         """
-        states = self.states
+        states = self.states + self.operator_states
         for info in states:
-            if info.name == name:
+            if info.name == name and kind in (None, info.kind):
                 return info
         known = ", ".join(repr(info.name) for info in states) or "none"
         raise NoSuchStateError(
@@ -218,12 +324,25 @@ class OperatorSnapshot:
             location=str(self.snapshot.folder),
         )
 
-    def restore(self, handles: Sequence[KeyedStateHandle], key_groups: KeyGroupRange) -> KeyedState:
+    def restore(
+        self,
+        handles: Sequence[KeyedStateHandle],
+        key_groups: KeyGroupRange,
+        *,
+        keep_going: bool = False,
+    ) -> KeyedState:
         """The keyed state of some key groups, in memory."""
         snapshot = self.snapshot
-        with error_context(location=str(snapshot.folder), operator=self.label):
+        with self._context():
+            found = self.key_type if any(_lacks_base(handle) for handle in handles) else None
             return restore_keyed_state(
-                handles, key_groups, self.max_parallelism, snapshot.resolver, snapshot.registry
+                handles,
+                key_groups,
+                self.max_parallelism,
+                snapshot.resolver,
+                snapshot.registry,
+                key_serializer=None if found is None else found.serializer,
+                keep_going=keep_going,
             )
 
     def key_group_splits(self, count: int) -> list[KeyGroupRange]:
@@ -234,38 +353,72 @@ class OperatorSnapshot:
         bounds = [total * index // count for index in range(count + 1)]
         return [KeyGroupRange(start, end - 1) for start, end in pairwise(bounds) if start < end]
 
-    def dump(self, state: str | None = None) -> Iterator[dict[str, Any]]:
-        """Every keyed entry as ``dstl dump`` prints it, one key-group range at a time."""
+    def entries(self, state: str | None = None) -> EntryReader:
+        """Everything the operator holds, or one state of it, entry by entry.
+
+        Raises:
+            NoSuchStateError: There is no such state.
+        """
         if state is not None:
             self.state_info(state)
-        for handle in self.keyed_handles:
-            restored = self.restore([handle], handle.key_group_range)
-            for key_group in handle.key_group_range:
-                yield from self._dump_key_group(restored, key_group, state)
+        return EntryReader(self, state)
 
-    def _dump_key_group(
-        self, restored: KeyedState, key_group: int, only: str | None
-    ) -> Iterator[dict[str, Any]]:
-        for table, (key, namespace, value) in restored.rows(key_group):
-            meta = table.meta
-            if only is not None and meta.name != only:
-                continue
-            kind = kind_of(meta)
-            line: dict[str, Any] = {"op": self.label, "kind": kind}
-            if kind in ("event-timer", "proc-timer"):
-                prefix = EVENT_TIMERS if kind == "event-timer" else PROCESSING_TIMERS
-                timer = meta.value_serializer.to_text(value)
-                line |= {"service": meta.name.removeprefix(prefix), "key": timer["key"]}
-                line |= {"kg": key_group, "ns": timer["ns"], "ts": timer["ts"]}
-            else:
-                line |= {
-                    "state": meta.name,
-                    "key": table.codec.key_serializer.to_text(key),
-                    "kg": key_group,
-                    "ns": table.codec.namespace_serializer.to_text(namespace),
-                    "value": meta.value_serializer.to_text(value),
-                }
-            yield line
+    def keyed(self, state: str | None = None) -> Iterator[KeyedEntry]:
+        """The entries of keyed states; a value that only Java can read is an ``OpaqueValue``."""
+        return self.entries(state).keyed_entries()
+
+    def timers(self) -> Iterator[TimerEntry]:
+        """Every timer, also those in raw keyed state."""
+        return EntryReader(self, None).timer_entries()
+
+    def windows(self) -> Iterator[WindowEntry]:
+        """What window operators keep: one entry a key and window."""
+        return windows_of(self.keyed())
+
+    def unreadable(self) -> list[Unreadable]:
+        """All that only Java classes of the job could read. Reads everything."""
+        reader = EntryReader(self, None)
+        for _ in reader:
+            pass
+        return reader.unreadable
+
+    def dump(self, state: str | None = None) -> Iterator[dict[str, Any]]:
+        """Every readable entry as ``dstl dump`` prints it, a range of key groups at a time."""
+        return (entry.to_line() for entry in self.entries(state))
+
+    # The names are those of Flink's State Processor API; ``list`` hides the type from here on.
+
+    def list(self, name: str) -> Values:
+        """The elements of a list state of all subtasks.
+
+        Raises:
+            NoSuchStateError: There is no such list state.
+        """
+        return self._elements(name, OP_LIST)
+
+    def union(self, name: str) -> Values:
+        """The elements of a union list state of all subtasks.
+
+        Raises:
+            NoSuchStateError: There is no such union state.
+        """
+        return self._elements(name, OP_UNION)
+
+    def broadcast(self, name: str) -> Values:
+        """The ``(key, value)`` pairs of a broadcast state; every subtask has the same.
+
+        Raises:
+            NoSuchStateError: There is no such broadcast state.
+        """
+        return self._elements(name, OP_BROADCAST)
+
+    def _elements(self, name: str, kind: str) -> Values:
+        self.state_info(name, kind)
+        found: Values = []
+        for entry in EntryReader(self, name).operator_state_entries():
+            if entry.kind == kind:
+                found += [entry.value] if isinstance(entry.value, OpaqueValue) else entry.value
+        return found
 
     def form(self) -> str:
         """How the keyed state is stored, for people."""
@@ -275,9 +428,18 @@ class OperatorSnapshot:
         """Why the keyed state cannot be read, or None if it can."""
         try:
             self.states  # noqa: B018  # reading them is the test
+            self.operator_states  # noqa: B018
         except DstlError as error:
             return str(error)
         return None
+
+
+def _logs(handle: KeyedStateHandle) -> tuple[ChangelogStateHandle, ...]:
+    return handle.non_materialized if isinstance(handle, ChangelogStateBackendHandle) else ()
+
+
+def _lacks_base(handle: KeyedStateHandle) -> bool:
+    return isinstance(handle, ChangelogStateBackendHandle) and not handle.materialized
 
 
 def _form_of(handle: KeyedStateHandle) -> str:

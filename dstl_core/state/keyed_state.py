@@ -1,17 +1,17 @@
 """The keyed state of one key-group range, as tables; to and from handles.
 
-Restoring takes canonical key groups and changelogs on top of them. What a handle holds outside the
-wanted key groups is left out.
+Restoring takes every form that Flink writes, and changelogs on top of them. What a handle holds
+outside the wanted key groups is left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from dstl_core.changelog.reader import StateChangelogHandleReader
 from dstl_core.codec.change_payload import MetadataChange, read_change
-from dstl_core.codec.keyed_canonical import read_section, write_canonical_stream, write_section
+from dstl_core.codec.keyed_canonical import write_canonical_stream, write_section
 from dstl_core.codec.serializers import BUILT_IN, AnySerializer, SerializerRegistry
 from dstl_core.codec.state_meta import (
     BackendStateType,
@@ -22,12 +22,17 @@ from dstl_core.errors import FormatError, RestoreError
 from dstl_core.model.handle import (
     ChangelogStateBackendHandle,
     ChangelogStateHandle,
+    IncrementalRemoteKeyedStateHandle,
     KeyedStateHandle,
     KeyGroupRangeOffsets,
     KeyGroupsSavepointStateHandle,
+    KeyGroupsStateHandle,
 )
 from dstl_core.model.key_group import KeyGroupRange, key_group_prefix_bytes
-from dstl_core.state.canonical_reader import open_canonical
+from dstl_core.state.canonical_reader import load_canonical
+from dstl_core.state.heap_reader import load_heap
+from dstl_core.state.key_type import key_type_of_changes
+from dstl_core.state.rocksdb_reader import load_rocksdb
 from dstl_core.state.table import StateTable, create_table
 from dstl_core.storage.handle_resolver import HandleResolver
 
@@ -37,6 +42,15 @@ StateKey = tuple[str, bool]
 
 def state_key(meta: StateMetaInfoSnapshot) -> StateKey:
     return meta.name, meta.backend_state_type is BackendStateType.PRIORITY_QUEUE
+
+
+class LostEntries(NamedTuple):
+    """An entry that could not be kept; without a scope, any number of them in a key group."""
+
+    meta: StateMetaInfoSnapshot
+    key_group: int
+    scope: bytes | None
+    reason: str
 
 
 class KeyedState:
@@ -69,7 +83,10 @@ class KeyedState:
         if found is None:
             found = create_table(meta, key_serializer, self.prefix_bytes)
             self.tables[state_key(meta)] = found
-        elif _types_of(found.meta) != _types_of(meta):
+        elif _types_of(found.meta) == _types_of(meta):
+            if _knowledge(meta) > _knowledge(found.meta):
+                found.meta = meta  # it knows more subclasses
+        else:
             raise RestoreError(
                 f"State {meta.name!r} has another type: expected {_describe(found.meta)} (from "
                 f"the restored state), got {_describe(meta)}."
@@ -81,6 +98,27 @@ class KeyedState:
         for table in self.tables.values():
             for entry in table.entries(key_group):
                 yield table, entry
+
+    @property
+    def lost(self) -> list[LostEntries]:
+        """What the handles hold and could not be kept, since only Java classes can read it."""
+        return [
+            LostEntries(table.meta, key_group, scope, reason)
+            for table in self.tables.values()
+            for (key_group, scope), reason in table.lost.items()
+        ]
+
+    def check_complete(self) -> None:
+        """Raises if anything was lost.
+
+        Raises:
+            RestoreError: Names the first state and why.
+        """
+        for each in self.lost:
+            raise RestoreError(
+                f"State {each.meta.name!r} cannot be restored as a whole (key group "
+                f"{each.key_group}): {each.reason}."
+            )
 
     def write_canonical(self) -> tuple[bytes, KeyGroupRangeOffsets]:
         """All state as one canonical stream, with the offsets for its handle."""
@@ -103,27 +141,39 @@ def restore_keyed_state(
     max_parallelism: int,
     resolver: HandleResolver,
     registry: SerializerRegistry = BUILT_IN,
+    *,
+    key_serializer: AnySerializer | None = None,
+    keep_going: bool = False,
 ) -> KeyedState:
     """The state of ``key_groups`` from all handles that hold part of it.
 
+    Args:
+        handles: Canonical, heap, RocksDB or changelog handles of one operator.
+        key_groups: What to take; the rest of the handles is left out.
+        max_parallelism: The number of key groups of the operator.
+        resolver: Reads the files.
+        registry: Knows the types.
+        key_serializer: The type of the key, for logs without a base.
+        keep_going: Keep what can be read if some entries can only be read by Java classes of the
+            job; ``KeyedState.lost`` says which are missing.
+
     Raises:
-        RestoreError: A handle is of a kind that cannot be restored.
+        RestoreError: A handle cannot be restored, or entries would be missing.
         FormatError: Damaged bytes.
     """
     state = KeyedState(key_groups, max_parallelism)
-    reader = StateChangelogHandleReader(resolver.read_segment)
+    state.key_serializer = key_serializer
     for handle in handles:
         if not len(handle.key_group_range.get_intersection(key_groups)):
             continue
         if isinstance(handle, ChangelogStateBackendHandle):
             for base in handle.materialized:
                 _load_base(state, base, resolver, registry)
-            for log in handle.non_materialized:
-                part = log.get_intersection(key_groups)
-                if part is not None:
-                    apply_changelog(state, part, reader, registry)
+            _replay(state, handle, resolver, registry)
         else:
             _load_base(state, handle, resolver, registry)
+    if not keep_going:
+        state.check_complete()
     return state
 
 
@@ -133,34 +183,37 @@ def _load_base(
     resolver: HandleResolver,
     registry: SerializerRegistry,
 ) -> None:
-    if not isinstance(handle, KeyGroupsSavepointStateHandle):
-        raise RestoreError(
-            f"Keyed state of this kind cannot be read: expected canonical key groups, got "
-            f"{type(handle).__name__}; take a canonical savepoint of the job."
-        )
-    _load_canonical(state, handle, resolver, registry)
+    match handle:
+        case KeyGroupsSavepointStateHandle():
+            load_canonical(state, handle, resolver, registry)
+        case KeyGroupsStateHandle():
+            load_heap(state, handle, resolver, registry)
+        case IncrementalRemoteKeyedStateHandle():
+            load_rocksdb(state, handle, resolver, registry)
+        case _:
+            raise RestoreError(
+                f"A handle of this kind is no keyed state by itself: got {type(handle).__name__}."
+            )
 
 
-def _load_canonical(
+def _replay(
     state: KeyedState,
-    handle: KeyGroupsSavepointStateHandle,
+    handle: ChangelogStateBackendHandle,
     resolver: HandleResolver,
     registry: SerializerRegistry,
 ) -> None:
-    header, sections = open_canonical(handle, state.key_groups, resolver, registry)
-    tables = [state.table(meta, header.key_serializer) for meta in header.states]
-    for key_group, section in sections:
-        prefix = key_group.to_bytes(state.prefix_bytes, "big")
-        for record in read_section(section, len(tables)):
-            # Under another key group the record would silently be nobody's.
-            if not record.key.startswith(prefix):
-                raise FormatError(
-                    "A record stands in the section of another key group",
-                    offset=record.offset,
-                    expected=f"key group {key_group}",
-                    got=f"prefix {record.key[: state.prefix_bytes].hex()}",
-                )
-            tables[record.state_id].load(record.key, record.value)
+    """Replays the logs of a handle, in order. State ids count within the handle."""
+    reader = StateChangelogHandleReader(resolver.read_segment)
+    if state.key_serializer is None:
+        changes = (change for log in handle.non_materialized for change in reader.get_changes(log))
+        found = key_type_of_changes(changes, registry, state.max_parallelism)
+        if found is not None:
+            state.key_serializer = found.serializer
+    tables: dict[int, StateTable[Any]] = {}
+    for log in handle.non_materialized:
+        part = log.get_intersection(state.key_groups)
+        if part is not None:
+            apply_changelog(state, part, reader, registry, tables)
 
 
 def apply_changelog(
@@ -168,15 +221,17 @@ def apply_changelog(
     handle: ChangelogStateHandle,
     reader: StateChangelogHandleReader,
     registry: SerializerRegistry,
+    tables: dict[int, StateTable[Any]],
 ) -> None:
-    """Replays a log onto the state. State ids count within one handle only."""
-    tables: dict[int, StateTable[Any]] = {}
+    """Replays a log onto the state. ``tables`` are those that earlier logs of the same handle
+    described, by state id.
+    """
     for change in reader.get_changes(handle):
         parsed = read_change(change.change, registry)
         if isinstance(parsed, MetadataChange):
-            tables[parsed.state_id] = state.table(
-                parsed.state, _key_serializer_for_log(state, parsed)
-            )
+            if state.key_serializer is None:
+                continue  # no change of a key follows, or its type would have been found
+            tables[parsed.state_id] = state.table(parsed.state, state.key_serializer)
             continue
         table = tables.get(parsed.state_id)
         if table is None:
@@ -189,15 +244,14 @@ def apply_changelog(
         table.apply(parsed.operation, change.key_group, parsed.body)
 
 
-def _key_serializer_for_log(state: KeyedState, change: MetadataChange) -> AnySerializer:
-    # A log does not say the type of the key. It comes from the base, or, for a log without one,
-    # from whoever set it before the replay.
-    if state.key_serializer is None:
-        raise RestoreError(
-            f"The type of the key is unknown: the changelog of state {change.state.name!r} has no "
-            f"materialized base; give the key type."
-        )
-    return state.key_serializer
+def _knowledge(meta: StateMetaInfoSnapshot) -> int:
+    """The number of types in a description, those of POJO subclasses too."""
+    waiting = [serializer for _, serializer in meta.serializers]
+    count = 0
+    while waiting:
+        count += 1
+        waiting.extend(waiting.pop().nested)
+    return count
 
 
 def _types_of(meta: StateMetaInfoSnapshot) -> tuple[object, ...]:

@@ -8,7 +8,7 @@ reads is decoded.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 from dstl_core.codec.change_payload import StateChangeOperation
@@ -18,14 +18,21 @@ from dstl_core.codec.serializers import (
     AnySerializer,
     ListSerializer,
     MapSerializer,
+    OpaqueValue,
     TimerSerializer,
     VoidNamespaceSerializer,
+    deserialize_bounded,
     deserialize_exactly,
 )
 from dstl_core.codec.state_meta import BackendStateType, KeyedStateType, StateMetaInfoSnapshot
-from dstl_core.errors import ConfigError, FormatError
+from dstl_core.errors import ConfigError, FormatError, UnreadableValueError
 
 LIST_DELIMITER = 0x2C
+_REPLACING = (
+    StateChangeOperation.SET,
+    StateChangeOperation.SET_INTERNAL,
+    StateChangeOperation.CLEAR,
+)
 Stored = TypeVar("Stored")
 
 
@@ -39,6 +46,10 @@ class StateTable(ABC, Generic[Stored]):
     ) -> None:
         self.meta = meta
         self.groups: dict[int, dict[bytes, Stored]] = {}
+        self.lost: dict[tuple[int, bytes | None], str] = {}
+        """Why an entry could not be kept, by key group and scope; without a scope, why any number
+        of entries of the key group could not. These are not in ``groups``.
+        """
         is_queue = meta.backend_state_type is BackendStateType.PRIORITY_QUEUE
         self.codec = CompositeKeyCodec(
             prefix_bytes,
@@ -58,13 +69,49 @@ class StateTable(ABC, Generic[Stored]):
     def load(self, stored_key: bytes, value: bytes) -> None:
         """Takes in one record of the canonical form."""
 
+    def load_record(self, key_group: int, stored_key: bytes, value: bytes) -> None:
+        """As ``load``; a record whose key only Java can read is lost, and the rest goes on."""
+        try:
+            self.load(stored_key, value)
+        except UnreadableValueError as error:
+            self.lost[key_group, None] = error.message
+
     @abstractmethod
     def records(self, key_group: int) -> Iterator[tuple[bytes, bytes]]:
         """The records of a key group in canonical form."""
 
     @abstractmethod
+    def load_entry(
+        self, key_group: int, scope: bytes, value: bytes, pairs: Iterable[tuple[bytes, bytes]]
+    ) -> None:
+        """Takes in one entry: its canonical value, or the pairs of a map."""
+
     def apply(self, operation: StateChangeOperation, key_group: int, body: DataInput) -> None:
-        """Applies one change of the changelog."""
+        """Applies one change of the changelog.
+
+        A change whose parts only Java can tell apart leaves the entry lost until a later change
+        replaces it as a whole.
+        """
+        scope = None
+        try:
+            scope = self._scope(body)
+            if (key_group, scope) in self.lost:
+                if operation is StateChangeOperation.MERGE_NS:
+                    self._merge_namespaces(key_group, scope, body)
+                if operation not in _REPLACING:
+                    return
+                del self.lost[key_group, scope]
+            self._apply(operation, key_group, scope, body)
+        except UnreadableValueError as error:
+            if scope is not None:
+                self.group(key_group).pop(scope, None)
+            self.lost[key_group, scope] = error.message
+
+    @abstractmethod
+    def _apply(
+        self, operation: StateChangeOperation, key_group: int, scope: bytes, body: DataInput
+    ) -> None:
+        """Applies a change of one scope; ``body`` is what follows the scope."""
 
     @abstractmethod
     def decode(self, scope: bytes, stored: Stored) -> tuple[Any, Any, Any]:
@@ -84,6 +131,34 @@ class StateTable(ABC, Generic[Stored]):
     def _scope(self, body: DataInput) -> bytes:
         key, namespace = self.codec.read_scope(body)
         return key + namespace
+
+    def _merge_namespaces(
+        self, key_group: int, scope: bytes, body: DataInput
+    ) -> list[tuple[bytes, Stored]]:
+        """Reads a merge: takes out the entries of the sources, and gives those that there were.
+
+        Raises:
+            UnreadableValueError: One of them was lost.
+        """
+        key, target = self.codec.read_scope(DataInput(scope))
+        again = body.read_value(self.codec.namespace_serializer)
+        if again != target:
+            raise FormatError(
+                f"A merge of state {self.meta.name!r} contradicts itself",
+                field="target namespace",
+                expected=target.hex(),
+                got=again.hex(),
+            )
+        count = body.read_count("merged namespaces", 1)
+        sources = [key + body.read_value(self.codec.namespace_serializer) for _ in range(count)]
+        body.expect_end("a change that merges namespaces")
+        group = self.group(key_group)
+        found = [(each, group.pop(each)) for each in sources if each != scope and each in group]
+        reasons = [self.lost.pop((key_group, each), None) for each in sources]
+        for reason in reasons:
+            if reason is not None:
+                raise UnreadableValueError(reason)
+        return found
 
     def _unknown(self, operation: StateChangeOperation) -> FormatError:
         return FormatError(
@@ -105,19 +180,40 @@ class ValueTable(StateTable[bytes]):
         for scope, value in self.groups.get(key_group, {}).items():
             yield self._stored_key(key_group, scope), value
 
-    def apply(self, operation: StateChangeOperation, key_group: int, body: DataInput) -> None:
-        scope = self._scope(body)
+    def load_entry(
+        self, key_group: int, scope: bytes, value: bytes, pairs: Iterable[tuple[bytes, bytes]]
+    ) -> None:
+        self.group(key_group)[scope] = value
+
+    def _apply(
+        self, operation: StateChangeOperation, key_group: int, scope: bytes, body: DataInput
+    ) -> None:
         match operation:
             case StateChangeOperation.SET | StateChangeOperation.SET_INTERNAL:
                 self.group(key_group)[scope] = body.read_bytes(body.remaining)
             case StateChangeOperation.CLEAR:
                 self.group(key_group).pop(scope, None)
                 body.expect_end("a change that clears")
+            case StateChangeOperation.MERGE_NS:
+                self._merge(key_group, scope, body)
             case _:
                 raise self._unknown(operation)
 
+    def _merge(self, key_group: int, scope: bytes, body: DataInput) -> None:
+        merged = self._merge_namespaces(key_group, scope, body)
+        group = self.group(key_group)
+        if not merged:
+            return
+        if len(merged) == 1 and scope not in group:
+            group[scope] = merged[0][1]
+            return
+        raise UnreadableValueError(
+            f"The changelog merges values of state {self.meta.name!r}, which only the job's own "
+            f"function can do, and no later change says what came of it"
+        )
+
     def decode(self, scope: bytes, stored: bytes) -> tuple[Any, Any, Any]:
-        return *self.codec.decode_scope(scope), deserialize_exactly(
+        return *self.codec.decode_scope(scope), deserialize_bounded(
             self.meta.value_serializer, stored
         )
 
@@ -145,13 +241,22 @@ class ListTable(StateTable[bytes]):
         for scope, value in self.groups.get(key_group, {}).items():
             yield self._stored_key(key_group, scope), value
 
-    def apply(self, operation: StateChangeOperation, key_group: int, body: DataInput) -> None:
-        scope = self._scope(body)
+    def load_entry(
+        self, key_group: int, scope: bytes, value: bytes, pairs: Iterable[tuple[bytes, bytes]]
+    ) -> None:
+        self.group(key_group)[scope] = value
+
+    def _apply(
+        self, operation: StateChangeOperation, key_group: int, scope: bytes, body: DataInput
+    ) -> None:
         group = self.group(key_group)
         match operation:
             case StateChangeOperation.CLEAR:
                 group.pop(scope, None)
                 body.expect_end("a change that clears")
+            case StateChangeOperation.MERGE_NS:
+                for _, elements in self._merge_namespaces(key_group, scope, body):
+                    self.add(key_group, scope, elements)
             case StateChangeOperation.ADD_ELEMENT:
                 self.add(key_group, scope, body.read_bytes(body.remaining))
             case StateChangeOperation.SET | StateChangeOperation.SET_INTERNAL:
@@ -171,13 +276,18 @@ class ListTable(StateTable[bytes]):
     def _add_all(self, key_group: int, scope: bytes, counted: DataInput) -> None:
         element = self.element
         count = counted.read_count("list size", max(1, element.length))
-        added = [_cut(counted, element) for _ in range(count)]
+        added = [counted.read_value(element) for _ in range(count)]
         counted.expect_end("a list")
         if added:  # an empty list is no entry
             self.add(key_group, scope, join_elements(added))
 
     def decode(self, scope: bytes, stored: bytes) -> tuple[Any, Any, Any]:
-        return *self.codec.decode_scope(scope), self.read_elements(stored)
+        key, namespace = self.codec.decode_scope(scope)
+        try:
+            return key, namespace, self.read_elements(stored)
+        except UnreadableValueError:
+            # The bounds of the elements are unknown, those of the list are not.
+            return key, namespace, OpaqueValue(self.meta.value_serializer.type_name, stored)
 
     def read_elements(self, stored: bytes) -> list[Any]:
         """The elements of a stored list."""
@@ -221,18 +331,24 @@ class MapTable(StateTable[dict[bytes, bytes]]):
             for user_key, value in pairs.items():
                 yield self._stored_key(key_group, scope, user_key), value
 
-    def apply(self, operation: StateChangeOperation, key_group: int, body: DataInput) -> None:
-        scope = self._scope(body)
+    def load_entry(
+        self, key_group: int, scope: bytes, value: bytes, pairs: Iterable[tuple[bytes, bytes]]
+    ) -> None:
+        self.group(key_group)[scope] = dict(pairs)
+
+    def _apply(
+        self, operation: StateChangeOperation, key_group: int, scope: bytes, body: DataInput
+    ) -> None:
         group = self.group(key_group)
         match operation:
             case StateChangeOperation.CLEAR:
                 group.pop(scope, None)
                 body.expect_end("a change that clears")
-            case StateChangeOperation.ADD_OR_UPDATE_ELEMENT:
-                user_key = _cut(body, self.serializer.key)
+            case StateChangeOperation.ADD_OR_UPDATE_ELEMENT | StateChangeOperation.ADD_ELEMENT:
+                user_key = body.read_value(self.serializer.key)
                 group.setdefault(scope, {})[user_key] = b"\0" + body.read_bytes(body.remaining)
             case StateChangeOperation.REMOVE_ELEMENT:
-                user_key = _cut(body, self.serializer.key)
+                user_key = body.read_value(self.serializer.key)
                 body.expect_end("a change that removes")
                 pairs = group.get(scope, {})
                 pairs.pop(user_key, None)
@@ -248,11 +364,11 @@ class MapTable(StateTable[dict[bytes, bytes]]):
     def _read_pairs(self, body: DataInput) -> dict[bytes, bytes]:
         pairs = {}
         for _ in range(body.read_count("map size", 1)):
-            user_key = _cut(body, self.serializer.key)
+            user_key = body.read_value(self.serializer.key)
             if body.read_bool("map value is null"):
                 pairs[user_key] = b"\1"
             else:
-                pairs[user_key] = b"\0" + _cut(body, self.serializer.value)
+                pairs[user_key] = b"\0" + body.read_value(self.serializer.value)
         body.expect_end("a map")
         return pairs
 
@@ -263,11 +379,8 @@ class MapTable(StateTable[dict[bytes, bytes]]):
             data = DataInput(value)
             # A heap backend writes the serializer's null after the flag; the flag alone counts.
             is_null = data.read_bool("map value is null")
-            item = None
-            if not is_null:
-                item = serializer.value.deserialize(data)
-                data.expect_end("a map value")
-            pairs.append((deserialize_exactly(serializer.key, user_key), item))
+            item = None if is_null else deserialize_bounded(serializer.value, value[1:])
+            pairs.append((deserialize_bounded(serializer.key, user_key), item))
         return *self.codec.decode_scope(scope), pairs
 
 
@@ -289,15 +402,25 @@ class QueueTable(StateTable[None]):
         for element in self.groups.get(key_group, {}):
             yield prefix + element, b""
 
-    def apply(self, operation: StateChangeOperation, key_group: int, body: DataInput) -> None:
+    def load_entry(
+        self, key_group: int, scope: bytes, value: bytes, pairs: Iterable[tuple[bytes, bytes]]
+    ) -> None:
+        self.group(key_group)[scope] = None
+
+    def _scope(self, body: DataInput) -> bytes:
+        return b""  # a change of a queue has none
+
+    def _apply(
+        self, operation: StateChangeOperation, key_group: int, scope: bytes, body: DataInput
+    ) -> None:
         group = self.group(key_group)
         element = self.meta.value_serializer
         match operation:
             case StateChangeOperation.ADD_ELEMENT:
                 for _ in range(body.read_count("queue elements", 1)):
-                    group[_cut(body, element)] = None
+                    group[body.read_value(element)] = None
             case StateChangeOperation.REMOVE_ELEMENT:
-                group.pop(_cut(body, element), None)
+                group.pop(body.read_value(element), None)
             case _:
                 raise self._unknown(operation)
         body.expect_end("a queue change")
@@ -333,15 +456,6 @@ def create_table(
             return MapTable(meta, key_serializer, prefix_bytes)
         case _:
             return ValueTable(meta, key_serializer, prefix_bytes)
-
-
-def _cut(data: DataInput, serializer: AnySerializer) -> bytes:
-    """The bytes of the next value."""
-    start = data.position
-    serializer.deserialize(data)
-    size = data.position - start
-    data.seek(start)
-    return data.read_bytes(size)
 
 
 def join_elements(elements: list[bytes]) -> bytes:

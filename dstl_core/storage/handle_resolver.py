@@ -1,13 +1,17 @@
 """From a stream handle to bytes, without leaving the places that a snapshot may name.
 
-Allowed by default: the folder that holds ``_metadata`` and its job folder (the parent of
-``chk-<n>``). An absolute handle outside is first looked up at its place under the moved job
-folder, then by ``relocate``; otherwise it is refused. Links are resolved before the check.
+Allowed by default: the folder that holds ``_metadata``; its job folder (the parent of ``chk-<n>``);
+and two kinds of files that Flink keeps beside that, recognized by their whole names: segments of a
+changelog (``<job id>/dstl/<name>``, below the folder in which the checkpoint folder stands) and
+shared files of a job whose checkpoint was claimed (``<job id>/shared/<name>``, in the checkpoint
+folder). An absolute handle elsewhere is looked up at its place under the moved folders, under the
+changelog base, and by ``relocate``; otherwise it is refused. Links are resolved before the check.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -21,7 +25,14 @@ from dstl_core.model.handle import (
     StreamStateHandle,
 )
 from dstl_core.storage.file_io import FileIO
-from dstl_core.storage.location import Location, checkpoint_id_of
+from dstl_core.storage.location import (
+    CHANGELOG_DIR,
+    SHARED_DIR,
+    Location,
+    checkpoint_id_of,
+)
+
+_JOB_ID = re.compile("[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +52,7 @@ class HandleResolver:
         folder: The folder that holds ``_metadata``.
         allow_roots: Further folders that handles may name.
         relocate: Old root to new root, for snapshots that were moved.
+        changelog_base: Where the changelog lies, as Flink's option of that name says.
     """
 
     def __init__(
@@ -50,6 +62,7 @@ class HandleResolver:
         *,
         allow_roots: Sequence[Location] = (),
         relocate: Mapping[str, Location] | None = None,
+        changelog_base: Location | None = None,
     ) -> None:
         self._file_io = file_io
         self._folder = folder
@@ -63,6 +76,9 @@ class HandleResolver:
             sorted(moves.items(), key=lambda move: len(move[0].path), reverse=True)
         )
         roots += self._relocate.values()
+        self._changelog_base = changelog_base
+        if changelog_base is not None:
+            roots.append(changelog_base)
         self._roots = [_without_links(root) for root in roots]
 
     def resolve(self, handle: StreamStateHandle) -> ResolvedStream:
@@ -136,30 +152,65 @@ class HandleResolver:
                 return self._checked(new.child(relative) if relative != "." else new)
         if any(root.contains(_without_links(location)) for root in self._roots):
             return location
-        moved = self._moved(location)
-        if moved is not None and self._file_io.size(moved) is not None:
-            return self._checked(moved)
+        for moved in self._moved(location):
+            if self._file_io.size(moved) is not None:
+                return self._checked(moved)
+        for neighbour in self._neighbours(location):
+            if self._file_io.size(neighbour) is not None:
+                return neighbour
         return self._checked(location)
 
-    def _moved(self, location: Location) -> Location | None:
-        """The handle's place under this snapshot's job folder, if both are of the same job."""
-        if self._job_folder is None:
-            return None
+    def _moved(self, location: Location) -> list[Location]:
+        """The handle's possible places under this snapshot's job folder and changelog base."""
         parts = location.path.split("/")
-        if self._job_folder.name not in parts:
-            return None
-        below = parts[parts.index(self._job_folder.name) + 1 :]
-        return self._job_folder.child(*below) if below else None
+        places = []
+        if self._job_folder is not None and self._job_folder.name in parts:
+            below = parts[parts.index(self._job_folder.name) + 1 :]
+            places += [self._job_folder.child(*below)] if below else []
+        if self._changelog_base is not None and _is_of_job(parts, CHANGELOG_DIR):
+            places += [self._changelog_base.child(*parts[-size:]) for size in (3, 2, 1)]
+        return places
+
+    def _neighbours(self, location: Location) -> list[Location]:
+        """Places of a changelog segment, or a shared file, beside the job folder. A place counts
+        only if it still has that name after links are resolved.
+        """
+        if self._job_folder is None:
+            return []
+        checkpoints = self._job_folder.parent
+        sizes: tuple[int, ...]
+        parts = location.path.split("/")
+        if _is_of_job(parts, CHANGELOG_DIR):
+            root, sizes = checkpoints.parent, (4, 3)
+        elif _is_of_job(parts, SHARED_DIR):
+            root, sizes = checkpoints, (3,)
+        else:
+            return []
+        real_root = _without_links(root)
+        if real_root.path == "/":
+            return []
+        places = [location, *(root.child(*parts[-size:]) for size in sizes if parts[-size])]
+        found = []
+        for place in places:
+            real = _without_links(place)
+            if real_root.contains(real) and real.path.split("/")[-3:] == parts[-3:]:
+                found.append(place)
+        return found
 
     def _checked(self, location: Location) -> Location:
         if any(root.contains(_without_links(location)) for root in self._roots):
             return location
         raise PathNotAllowedError(
             f"A state handle is refused: {location} lies outside the folders of this snapshot; "
-            f"if that is right, allow it (allow_roots, --allow-root) or say where it moved "
-            f"(relocate, --relocate).",
+            f"if that is right, allow it (allow_roots, --allow-root), name the changelog's base "
+            f"(changelog_base, --changelog-base) or say where it moved (relocate, --relocate).",
             path=str(location),
         )
+
+
+def _is_of_job(parts: list[str], folder: str) -> bool:
+    """Whether a path ends in ``<job id>/<folder>/<name>``."""
+    return len(parts) >= 3 and parts[-2] == folder and _JOB_ID.fullmatch(parts[-3]) is not None
 
 
 def _job_folder_of(folder: Location) -> Location | None:

@@ -5,45 +5,45 @@
 
 from __future__ import annotations
 
-from dstl_core.codec.data_io import DataInput
+from dstl_core.codec.serializers import (
+    arrays,
+    avro,
+    collections,
+    dates,
+    numbers,
+    opaque,
+    pojo,
+    primitives,
+    runtime,
+    strings,
+    structs,
+    table,
+    table_state,
+    values,
+    windows,
+)
 from dstl_core.codec.serializers.base import (
     AnySerializer,
     JsonValue,
+    OpaqueValue,
     SerializerRegistry,
     SnapshotContext,
-    SnapshotReader,
     TypeSerializer,
-    check_snapshot_version,
+    UnknownSerializer,
+    deserialize_bounded,
     deserialize_exactly,
+    opaque_text,
     serialize_to_bytes,
+    value_text,
     write_snapshot,
 )
-from dstl_core.codec.serializers.collections import (
-    ListSerializer,
-    MapSerializer,
-    TupleSerializer,
-    read_list_snapshot,
-    read_map_snapshot,
-    read_tuple_snapshot,
-)
-from dstl_core.codec.serializers.primitives import (
-    BooleanSerializer,
-    ByteSerializer,
-    DoubleSerializer,
-    FloatSerializer,
-    IntSerializer,
-    LongSerializer,
-    ShortSerializer,
-)
+from dstl_core.codec.serializers.collections import ListSerializer, MapSerializer, TupleSerializer
+from dstl_core.codec.serializers.names import Types, parse_type
 from dstl_core.codec.serializers.runtime import (
     TimerSerializer,
-    TimeWindowSerializer,
     TtlSerializer,
     VoidNamespaceSerializer,
-    read_timer_snapshot,
-    read_ttl_snapshot,
 )
-from dstl_core.codec.serializers.strings import StringSerializer
 
 __all__ = [
     "BUILT_IN",
@@ -51,6 +51,7 @@ __all__ = [
     "JsonValue",
     "ListSerializer",
     "MapSerializer",
+    "OpaqueValue",
     "SerializerRegistry",
     "SnapshotContext",
     "TimerSerializer",
@@ -58,66 +59,31 @@ __all__ = [
     "TupleSerializer",
     "TypeSerializer",
     "Types",
+    "UnknownSerializer",
     "VoidNamespaceSerializer",
+    "deserialize_bounded",
     "deserialize_exactly",
+    "opaque_text",
+    "parse_type",
     "serialize_to_bytes",
+    "value_text",
     "write_snapshot",
 ]
 
-
-def _simple(serializer: AnySerializer) -> tuple[str, SnapshotReader]:
-    """The reader of a snapshot without payload."""
-
-    def read(data: DataInput, version: int, context: SnapshotContext) -> AnySerializer:
-        check_snapshot_version(data, type(serializer), version)
-        return serializer
-
-    return serializer.snapshot_class, read
-
-
 BUILT_IN = SerializerRegistry(
-    dict(
-        [
-            _simple(BooleanSerializer()),
-            _simple(ByteSerializer()),
-            _simple(ShortSerializer()),
-            _simple(IntSerializer()),
-            _simple(LongSerializer()),
-            _simple(FloatSerializer()),
-            _simple(DoubleSerializer()),
-            _simple(StringSerializer()),
-            _simple(VoidNamespaceSerializer()),
-            _simple(TimeWindowSerializer()),
-            (ListSerializer.snapshot_class, read_list_snapshot),
-            (MapSerializer.snapshot_class, read_map_snapshot),
-            (TupleSerializer.snapshot_class, read_tuple_snapshot),
-            (TimerSerializer.snapshot_class, read_timer_snapshot),
-            (TtlSerializer.snapshot_class, read_ttl_snapshot),
-        ]
-    )
+    primitives.READERS
+    | strings.READERS
+    | numbers.READERS
+    | dates.READERS
+    | arrays.READERS
+    | collections.READERS
+    | structs.READERS
+    | values.READERS
+    | pojo.READERS
+    | opaque.READERS
+    | windows.READERS
+    | runtime.READERS
+    | table.READERS
+    | table_state.READERS
+    | avro.READERS
 )
-
-
-class Types:
-    """The types by the names of Flink's ``Types``."""
-
-    BOOLEAN = BooleanSerializer()
-    BYTE = ByteSerializer()
-    SHORT = ShortSerializer()
-    INT = IntSerializer()
-    LONG = LongSerializer()
-    FLOAT = FloatSerializer()
-    DOUBLE = DoubleSerializer()
-    STRING = StringSerializer()
-
-    @staticmethod
-    def LIST(element: AnySerializer) -> ListSerializer:
-        return ListSerializer(element)
-
-    @staticmethod
-    def MAP(key: AnySerializer, value: AnySerializer) -> MapSerializer:
-        return MapSerializer(key, value)
-
-    @staticmethod
-    def TUPLE(*fields: AnySerializer) -> TupleSerializer:
-        return TupleSerializer(fields)

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 from dstl_core.codec.data_io import DataInput, DataOutput
@@ -21,6 +22,7 @@ from dstl_core.errors import (
     ConfigError,
     FormatError,
     UnknownSerializerError,
+    UnreadableValueError,
     UnsupportedVersionError,
 )
 
@@ -44,6 +46,11 @@ class TypeSerializer(ABC, Generic[T]):
     snapshot_class: ClassVar[str]
     """Java class of the snapshot, exactly as it stands in files."""
     snapshot_version: ClassVar[int] = 3
+
+    @property
+    def nested(self) -> tuple[AnySerializer, ...]:
+        """The serializers of the parts of this type, in the order of its snapshot."""
+        return ()
 
     @property
     def length(self) -> int:
@@ -77,6 +84,11 @@ class TypeSerializer(ABC, Generic[T]):
         """The value as ``dstl dump`` prints it."""
         return value
 
+    @property
+    def opaque_class(self) -> str:
+        """What ``$class`` says of a value that could not be read."""
+        return self.type_name
+
     def __str__(self) -> str:
         return self.type_name
 
@@ -101,15 +113,31 @@ class SerializerRegistry:
     def get(self, snapshot_class: str) -> SnapshotReader | None:
         return self._readers.get(snapshot_class)
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._readers)
+
 
 class SnapshotContext:
-    """What a snapshot reader needs to read the snapshots inside its own."""
+    """What a snapshot reader needs to read the snapshots inside its own.
 
-    __slots__ = ("_depth", "_registry")
+    ``unknown`` says how long the payloads of unknown classes are, by the position where each
+    starts; ``dstl_core.codec.serializers.unknown`` finds them out.
+    """
 
-    def __init__(self, registry: SerializerRegistry, depth: int = 0) -> None:
+    __slots__ = ("_depth", "_registry", "unknown")
+
+    def __init__(
+        self,
+        registry: SerializerRegistry,
+        depth: int = 0,
+        unknown: Mapping[int, int] | None = None,
+    ) -> None:
         self._registry = registry
         self._depth = depth
+        self.unknown = unknown or {}
+
+    def with_unknown(self, unknown: Mapping[int, int]) -> SnapshotContext:
+        return SnapshotContext(self._registry, self._depth, unknown)
 
     def read_snapshot(self, data: DataInput) -> AnySerializer:
         at = data.position
@@ -118,13 +146,19 @@ class SnapshotContext:
         name = data.read_utf("snapshot class")
         version = data.read_i32("snapshot version")
         reader = self._registry.get(name)
-        if reader is None:
-            raise UnknownSerializerError(
-                f"No reader is registered for the serializer snapshot {name}",
-                offset=at,
-                snapshot_class=name,
-            )
-        return reader(data, version, SnapshotContext(self._registry, self._depth + 1))
+        if reader is not None:
+            inner = SnapshotContext(self._registry, self._depth + 1, self.unknown)
+            return reader(data, version, inner)
+        payload = data.position
+        if payload in self.unknown:
+            raw = data.read_bytes(self.unknown[payload], "snapshot of an unknown class")
+            return UnknownSerializer(name, version, raw)
+        raise UnknownSerializerError(
+            f"No reader is registered for the serializer snapshot {name}",
+            offset=at,
+            snapshot_class=name,
+            payload_offset=payload,
+        )
 
     def read_nested(self, data: DataInput, count: int | None = None) -> list[AnySerializer]:
         """The nested block; ``count`` is how many snapshots it must hold."""
@@ -149,12 +183,96 @@ class SnapshotContext:
         return self.read_nested(data, count)
 
 
-def read_composite_header(data: DataInput, outer_version: int) -> None:
+def read_composite_header(data: DataInput, *outer_versions: int) -> int:
+    """The outer version, which must be one of those given."""
     data.read_expected_i32("composite magic", COMPOSITE_MAGIC_NUMBER)
-    data.read_expected_i32("composite version", outer_version)
+    at = data.position
+    version = data.read_i32("composite version")
+    if version not in outer_versions:
+        raise UnsupportedVersionError(
+            "A composite snapshot has an unknown version",
+            offset=at,
+            field="composite version",
+            expected=" or ".join(str(each) for each in outer_versions),
+            got=version,
+        )
+    return version
+
+
+@dataclass(frozen=True)
+class UnknownSerializer(TypeSerializer[Any]):
+    """A class that nobody registered. Its snapshot is kept as it is; its values are not readable,
+    since nothing tells where one ends.
+    """
+
+    unknown_class: str
+    version: int
+    payload: bytes
+    snapshot_class: ClassVar[str] = ""
+
+    @property
+    def type_name(self) -> str:
+        return f"Unknown<{self.unknown_class}>"
+
+    @property
+    def opaque_class(self) -> str:
+        return self.unknown_class
+
+    def serialize(self, value: Any, out: DataOutput) -> None:
+        if not isinstance(value, OpaqueValue):
+            raise TypeError("expected the bytes of a value")
+        out.write_bytes(value.raw)
+
+    def deserialize(self, data: DataInput) -> Any:
+        raise UnreadableValueError(
+            f"Values of the unknown serializer {self.unknown_class} are not readable; register a "
+            f"serializer for it",
+            offset=data.position,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OpaqueValue:
+    """The bytes of a value that only a Java class can read."""
+
+    java_class: str
+    raw: bytes
+
+
+def opaque_text(java_class: str, raw: bytes) -> JsonValue:
+    return {"$class": java_class, "$hex": raw.hex()}
+
+
+def simple_reader(serializer: AnySerializer) -> tuple[str, SnapshotReader]:
+    """Class and reader of a snapshot without payload."""
+
+    def read(data: DataInput, version: int, context: SnapshotContext) -> AnySerializer:
+        check_snapshot_version(data, type(serializer), version)
+        return serializer
+
+    return serializer.snapshot_class, read
+
+
+def composite_reader(
+    serializer: Callable[..., AnySerializer], snapshot_class: str, outer_version: int, parts: int
+) -> tuple[str, SnapshotReader]:
+    """Class and reader of a composite snapshot without outer fields; ``serializer`` takes the
+    parts.
+    """
+
+    def read(data: DataInput, version: int, context: SnapshotContext) -> AnySerializer:
+        check_version(data, snapshot_class, version, 3)
+        return serializer(*context.read_composite(data, outer_version, parts))
+
+    return snapshot_class, read
 
 
 def write_snapshot(out: DataOutput, serializer: AnySerializer) -> None:
+    if isinstance(serializer, UnknownSerializer):
+        out.write_utf(serializer.unknown_class)
+        out.write_i32(serializer.version)
+        out.write_bytes(serializer.payload)
+        return
     out.write_utf(serializer.snapshot_class)
     out.write_i32(serializer.snapshot_version)
     serializer.write_snapshot_payload(out)
@@ -174,13 +292,22 @@ def write_nested(out: DataOutput, parts: Sequence[AnySerializer]) -> None:
 
 
 def check_snapshot_version(data: DataInput, serializer: type[AnySerializer], version: int) -> None:
-    if version != serializer.snapshot_version:
+    check_version(data, serializer.snapshot_class, version, serializer.snapshot_version)
+
+
+def check_version(data: DataInput, snapshot_class: str, version: int, expected: int) -> None:
+    if version != expected:
         raise UnsupportedVersionError(
-            f"The snapshot of {serializer.snapshot_class} has an unknown version",
+            f"The snapshot of {snapshot_class} has an unknown version",
             offset=data.position,
-            expected=serializer.snapshot_version,
+            expected=expected,
             got=version,
         )
+
+
+def bad_value(what: str, offset: int, expected: object, got: object) -> FormatError:
+    """The error of a value that its type does not have."""
+    return FormatError(what, offset=offset, expected=expected, got=got)
 
 
 def serialize_to_bytes(serializer: TypeSerializer[T], value: T) -> bytes:
@@ -189,6 +316,8 @@ def serialize_to_bytes(serializer: TypeSerializer[T], value: T) -> bytes:
     Raises:
         FormatError: The value is not of the serializer's type; the value itself is not named.
     """
+    if isinstance(value, OpaqueValue):
+        return value.raw
     out = DataOutput()
     try:
         serializer.serialize(value, out)
@@ -211,6 +340,21 @@ def deserialize_exactly(serializer: TypeSerializer[T], raw: bytes) -> T:
     value = serializer.deserialize(data)
     data.expect_end(f"a value of type {serializer.type_name}")
     return value
+
+
+def deserialize_bounded(serializer: TypeSerializer[T], raw: bytes) -> T | OpaqueValue:
+    """As ``deserialize_exactly``; what only Java can read stays bytes."""
+    try:
+        return deserialize_exactly(serializer, raw)
+    except UnreadableValueError:
+        return OpaqueValue(serializer.opaque_class, raw)
+
+
+def value_text(serializer: AnySerializer, value: Any) -> JsonValue:
+    """The text of a value that ``deserialize_bounded`` gave."""
+    if isinstance(value, OpaqueValue):
+        return opaque_text(value.java_class, value.raw)
+    return serializer.to_text(value)
 
 
 def combine_java_hash(parts: Sequence[int], start: int = 1) -> int:

@@ -1,7 +1,7 @@
-"""Lists, maps and tuples.
+"""Lists, sets, maps and tuples.
 
-Source: ``ListSerializer``, ``MapSerializer`` and ``TupleSerializer`` of Flink 2.2.1 with their
-snapshot classes.
+Source: ``ListSerializer``, ``ArrayListSerializer``, ``SetSerializer``, ``MapSerializer`` and
+``TupleSerializer`` of Flink 2.2.1 with their snapshot classes.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from dstl_core.codec.serializers.base import (
     AnySerializer,
     JsonValue,
     SnapshotContext,
+    SnapshotReader,
     TypeSerializer,
     check_snapshot_version,
     combine_java_hash,
+    composite_reader,
     read_composite_header,
     write_composite_header,
     write_nested,
@@ -29,9 +31,41 @@ _BASE = "org.apache.flink.api.common.typeutils.base."
 _TUPLE_CLASS = "org.apache.flink.api.java.tuple.Tuple"
 
 
-def text_key(value: JsonValue) -> str:
-    """The order of map entries and set elements in text form."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+def text_key(value: JsonValue) -> bytes:
+    """The order of map entries and set elements in text form: by their JSON text, compared as Java
+    compares texts (by UTF-16 units) and with numbers as Java prints them.
+    """
+    return _json_text(value).encode("utf-16-be", "surrogatepass")
+
+
+def _json_text(value: JsonValue) -> str:
+    if isinstance(value, float):
+        return java_double_text(value)
+    if isinstance(value, list):
+        return f"[{','.join(_json_text(item) for item in value)}]"
+    if isinstance(value, dict):
+        pairs = (f"{json.dumps(key)}:{_json_text(item)}" for key, item in sorted(value.items()))
+        return f"{{{','.join(pairs)}}}"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def java_double_text(value: float) -> str:
+    """``Double.toString`` of a finite number."""
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        text = repr(value)
+        return text if "e" not in text else f"{value:f}"
+    mantissa, exponent = f"{value!r}".lower().partition("e")[::2]
+    sign, digits = ("-", mantissa[1:]) if mantissa.startswith("-") else ("", mantissa)
+    whole, _, fraction = digits.partition(".")
+    power = int(exponent or 0)
+    if whole.strip("0"):
+        power += len(whole) - 1
+        all_digits = whole + fraction
+    else:
+        power -= len(fraction) - len(fraction.lstrip("0")) + 1
+        all_digits = fraction.lstrip("0")
+    all_digits = all_digits.rstrip("0") or "0"
+    return f"{sign}{all_digits[0]}.{all_digits[1:] or '0'}E{power}"
 
 
 @dataclass(frozen=True)
@@ -44,6 +78,10 @@ class ListSerializer(TypeSerializer[list[Any]]):
     @property
     def type_name(self) -> str:
         return f"List<{self.element.type_name}>"
+
+    @property
+    def nested(self) -> tuple[AnySerializer, ...]:
+        return (self.element,)
 
     def serialize(self, value: list[Any], out: DataOutput) -> None:
         out.write_i32(len(value))
@@ -65,9 +103,54 @@ class ListSerializer(TypeSerializer[list[Any]]):
         return [self.element.to_text(item) for item in value]
 
 
-def read_list_snapshot(data: DataInput, version: int, context: SnapshotContext) -> ListSerializer:
-    check_snapshot_version(data, ListSerializer, version)
-    return ListSerializer(*context.read_composite(data, 1, 1))
+@dataclass(frozen=True)
+class ArrayListSerializer(ListSerializer):
+    """The list class of Flink's runtime; bytes as those of a list."""
+
+    snapshot_class: ClassVar[str] = "org.apache.flink.runtime.state.ArrayListSerializerSnapshot"
+
+    @property
+    def type_name(self) -> str:
+        return f"ArrayList<{self.element.type_name}>"
+
+
+@dataclass(frozen=True)
+class SetSerializer(TypeSerializer[list[Any]]):
+    """i32 count, then ``bool is_null, [element]``. A value is a list without duplicates, in the
+    order of the bytes.
+    """
+
+    element: AnySerializer
+    snapshot_class: ClassVar[str] = _BASE + "SetSerializerSnapshot"
+
+    @property
+    def type_name(self) -> str:
+        return f"Set<{self.element.type_name}>"
+
+    @property
+    def nested(self) -> tuple[AnySerializer, ...]:
+        return (self.element,)
+
+    def serialize(self, value: list[Any], out: DataOutput) -> None:
+        out.write_i32(len(value))
+        for item in value:
+            out.write_bool(item is None)
+            if item is not None:
+                self.element.serialize(item, out)
+
+    def deserialize(self, data: DataInput) -> list[Any]:
+        return [
+            None if data.read_bool("set element is null") else self.element.deserialize(data)
+            for _ in range(data.read_count("set size", 1))
+        ]
+
+    def write_snapshot_payload(self, out: DataOutput) -> None:
+        write_composite_header(out, 1)
+        write_nested(out, [self.element])
+
+    def to_text(self, value: list[Any]) -> JsonValue:
+        items = [None if item is None else self.element.to_text(item) for item in value]
+        return sorted(items, key=text_key)
 
 
 @dataclass(frozen=True)
@@ -83,6 +166,10 @@ class MapSerializer(TypeSerializer[list[tuple[Any, Any]]]):
     @property
     def type_name(self) -> str:
         return f"Map<{self.key.type_name}, {self.value.type_name}>"
+
+    @property
+    def nested(self) -> tuple[AnySerializer, ...]:
+        return (self.key, self.value)
 
     def serialize(self, value: list[tuple[Any, Any]], out: DataOutput) -> None:
         out.write_i32(len(value))
@@ -112,11 +199,6 @@ class MapSerializer(TypeSerializer[list[tuple[Any, Any]]]):
         return sorted(pairs, key=lambda pair: text_key(pair[0]))
 
 
-def read_map_snapshot(data: DataInput, version: int, context: SnapshotContext) -> MapSerializer:
-    check_snapshot_version(data, MapSerializer, version)
-    return MapSerializer(*context.read_composite(data, 1, 2))
-
-
 @dataclass(frozen=True)
 class TupleSerializer(TypeSerializer[tuple[Any, ...]]):
     """Fields back to back; no field may be null unless its type allows it."""
@@ -134,6 +216,10 @@ class TupleSerializer(TypeSerializer[tuple[Any, ...]]):
     def type_name(self) -> str:
         inner = ", ".join(field.type_name for field in self.fields)
         return f"Tuple{len(self.fields)}<{inner}>"
+
+    @property
+    def nested(self) -> tuple[AnySerializer, ...]:
+        return self.fields
 
     @property
     def length(self) -> int:
@@ -165,7 +251,7 @@ class TupleSerializer(TypeSerializer[tuple[Any, ...]]):
         return [field.to_text(item) for field, item in zip(self.fields, value, strict=True)]
 
 
-def read_tuple_snapshot(data: DataInput, version: int, context: SnapshotContext) -> TupleSerializer:
+def _read_tuple(data: DataInput, version: int, context: SnapshotContext) -> TupleSerializer:
     check_snapshot_version(data, TupleSerializer, version)
     read_composite_header(data, 2)
     at = data.position
@@ -179,3 +265,14 @@ def read_tuple_snapshot(data: DataInput, version: int, context: SnapshotContext)
             got=name,
         )
     return TupleSerializer(tuple(fields))
+
+
+READERS: dict[str, SnapshotReader] = dict(
+    [
+        composite_reader(ListSerializer, ListSerializer.snapshot_class, 1, 1),
+        composite_reader(ArrayListSerializer, ArrayListSerializer.snapshot_class, 1, 1),
+        composite_reader(SetSerializer, SetSerializer.snapshot_class, 1, 1),
+        composite_reader(MapSerializer, MapSerializer.snapshot_class, 1, 2),
+    ]
+)
+READERS[TupleSerializer.snapshot_class] = _read_tuple

@@ -10,11 +10,10 @@ import struct
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dstl_core.codec.data_io import DataInput, DataOutput
-from dstl_core.codec.serializers.base import JsonValue, TypeSerializer
+from dstl_core.codec.data_io import DataInput, DataOutput, float32_to_bits
+from dstl_core.codec.serializers.base import JsonValue, TypeSerializer, bad_value, simple_reader
 
 _BASE = "org.apache.flink.api.common.typeutils.base."
-_F32 = struct.Struct(">f")
 _F64 = struct.Struct(">d")
 _CANONICAL_NAN_64 = 0x7FF8000000000000
 _CANONICAL_NAN_32 = 0x7FC00000
@@ -130,25 +129,11 @@ class FloatSerializer(TypeSerializer[float]):
         return data.read_f32("Float")
 
     def java_hash(self, value: float) -> int:
-        bits: int = struct.unpack(">I", _F32.pack(value))[0]
-        return _CANONICAL_NAN_32 if math.isnan(value) else bits
+        return _CANONICAL_NAN_32 if math.isnan(value) else float32_to_bits(value)
 
     def to_text(self, value: float) -> JsonValue:
-        text = float_text(value)
-        return shortest_float32(value) if isinstance(text, float) else text
-
-
-def shortest_float32(value: float) -> float:
-    """The shortest decimal that reads back as the same 32-bit value."""
-    exact = _F32.pack(value)
-    for digits in range(1, 10):
-        short = float(f"{value:.{digits}g}")
-        try:
-            if _F32.pack(short) == exact:
-                return short
-        except OverflowError:
-            pass  # rounded up beyond the largest value; more digits come back below it
-    return value
+        # The decimal of the wider type, as Flink's own dumps print it; it reads back exactly.
+        return float_text(value)
 
 
 @dataclass(frozen=True)
@@ -169,3 +154,55 @@ class DoubleSerializer(TypeSerializer[float]):
 
     def to_text(self, value: float) -> JsonValue:
         return float_text(value)
+
+
+@dataclass(frozen=True)
+class CharSerializer(TypeSerializer[str]):
+    """One UTF-16 unit, as a text of length 1; it may be half of a pair."""
+
+    snapshot_class: ClassVar[str] = _BASE + "CharSerializer$CharSerializerSnapshot"
+    type_name: ClassVar[str] = "Character"
+    length: ClassVar[int] = 2
+
+    def serialize(self, value: str, out: DataOutput) -> None:
+        out.write_u16(ord(value))
+
+    def deserialize(self, data: DataInput) -> str:
+        return chr(data.read_u16("Character"))
+
+    def java_hash(self, value: str) -> int:
+        return ord(value)
+
+
+@dataclass(frozen=True)
+class VoidSerializer(TypeSerializer[None]):
+    """Null alone: one byte, 0."""
+
+    snapshot_class: ClassVar[str] = _BASE + "VoidSerializer$VoidSerializerSnapshot"
+    type_name: ClassVar[str] = "Void"
+    length: ClassVar[int] = 1
+
+    def serialize(self, value: None, out: DataOutput) -> None:
+        out.write_u8(0)
+
+    def deserialize(self, data: DataInput) -> None:
+        at = data.position
+        got = data.read_u8("Void")
+        if got != 0:
+            raise bad_value("A Void is not 0", at, 0, got)
+
+
+READERS = dict(
+    simple_reader(each)
+    for each in (
+        BooleanSerializer(),
+        ByteSerializer(),
+        ShortSerializer(),
+        IntSerializer(),
+        LongSerializer(),
+        FloatSerializer(),
+        DoubleSerializer(),
+        CharSerializer(),
+        VoidSerializer(),
+    )
+)

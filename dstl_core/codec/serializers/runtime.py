@@ -1,7 +1,9 @@
-"""Types that Flink's runtime uses inside state: namespaces, timers, TTL wrappers.
+"""Types that Flink's runtime uses inside state: the void namespace, timers, TTL wrappers, stream
+elements, join buffers.
 
-Source: ``VoidNamespaceSerializer``, ``TimeWindow.Serializer``, ``TimerSerializer`` and
-``TtlStateFactory.TtlSerializer`` of Flink 2.2.1.
+Source: ``VoidNamespaceSerializer``, ``TimerSerializer``, ``TtlStateFactory.TtlSerializer`` (both
+packages), ``TtlAwareSerializer``, ``StreamElementSerializer`` and
+``IntervalJoinOperator.BufferEntrySerializer`` of Flink 2.2.1.
 """
 
 from __future__ import annotations
@@ -14,13 +16,18 @@ from dstl_core.codec.serializers.base import (
     AnySerializer,
     JsonValue,
     SnapshotContext,
+    SnapshotReader,
     TypeSerializer,
+    bad_value,
     check_snapshot_version,
+    check_version,
+    composite_reader,
+    simple_reader,
     write_composite_header,
     write_nested,
+    write_snapshot,
 )
 from dstl_core.codec.serializers.primitives import LongSerializer
-from dstl_core.errors import FormatError
 
 _SIGN_BIT = 1 << 63
 
@@ -42,34 +49,7 @@ class VoidNamespaceSerializer(TypeSerializer[None]):
         at = data.position
         got = data.read_u8("void namespace")
         if got != 0:
-            raise FormatError("A void namespace is not 0", offset=at, expected=0, got=got)
-
-
-class TimeWindow(NamedTuple):
-    """Milliseconds; ``end`` is not inside."""
-
-    start: int
-    end: int
-
-
-@dataclass(frozen=True)
-class TimeWindowSerializer(TypeSerializer[TimeWindow]):
-    snapshot_class: ClassVar[str] = (
-        "org.apache.flink.streaming.api.windowing.windows."
-        "TimeWindow$Serializer$TimeWindowSerializerSnapshot"
-    )
-    type_name: ClassVar[str] = "TimeWindow"
-    length: ClassVar[int] = 16
-
-    def serialize(self, value: TimeWindow, out: DataOutput) -> None:
-        out.write_i64(value.start)
-        out.write_i64(value.end)
-
-    def deserialize(self, data: DataInput) -> TimeWindow:
-        return TimeWindow(data.read_i64("window start"), data.read_i64("window end"))
-
-    def to_text(self, value: TimeWindow) -> JsonValue:
-        return [value.start, value.end]
+            raise bad_value("A void namespace is not 0", at, 0, got)
 
 
 class Timer(NamedTuple):
@@ -94,6 +74,10 @@ class TimerSerializer(TypeSerializer[Timer]):
     def type_name(self) -> str:
         return f"Timer<{self.key.type_name}, {self.namespace.type_name}>"
 
+    @property
+    def nested(self) -> tuple[AnySerializer, ...]:
+        return (self.key, self.namespace)
+
     def serialize(self, value: Timer, out: DataOutput) -> None:
         flipped = value.timestamp ^ -_SIGN_BIT
         out.write_i64(flipped)
@@ -116,11 +100,6 @@ class TimerSerializer(TypeSerializer[Timer]):
         }
 
 
-def read_timer_snapshot(data: DataInput, version: int, context: SnapshotContext) -> TimerSerializer:
-    check_snapshot_version(data, TimerSerializer, version)
-    return TimerSerializer(*context.read_composite(data, 2, 2))
-
-
 class TtlValue(NamedTuple):
     """A value with the time of its last access in milliseconds."""
 
@@ -141,6 +120,14 @@ class TtlSerializer(TypeSerializer[TtlValue]):
     def type_name(self) -> str:
         return f"Ttl<{self.value.type_name}>"
 
+    @property
+    def nested(self) -> tuple[AnySerializer, ...]:
+        return (LongSerializer(), self.value)
+
+    @property
+    def length(self) -> int:
+        return -1 if self.value.length < 0 else 8 + self.value.length
+
     def serialize(self, value: TtlValue, out: DataOutput) -> None:
         out.write_i64(value.last_access)
         self.value.serialize(value.value, out)
@@ -156,12 +143,181 @@ class TtlSerializer(TypeSerializer[TtlValue]):
         return {"v": self.value.to_text(value.value), "ts": value.last_access}
 
 
-def read_ttl_snapshot(data: DataInput, version: int, context: SnapshotContext) -> TtlSerializer:
-    check_snapshot_version(data, TtlSerializer, version)
-    at = data.position
-    timestamp, value = context.read_composite(data, 2, 2)
-    if timestamp != LongSerializer():
-        raise FormatError(
-            "A TTL value has no Long timestamp", offset=at, expected="Long", got=timestamp.type_name
-        )
-    return TtlSerializer(value)
+@dataclass(frozen=True)
+class TtlSerializerV2(TtlSerializer):
+    """The same for asynchronous state."""
+
+    snapshot_class: ClassVar[str] = (
+        "org.apache.flink.runtime.state.v2.ttl.TtlStateFactory$TtlSerializerSnapshot"
+    )
+
+
+def _ttl(kind: type[TtlSerializer]) -> tuple[str, SnapshotReader]:
+    def read(data: DataInput, version: int, context: SnapshotContext) -> TtlSerializer:
+        check_version(data, kind.snapshot_class, version, 3)
+        at = data.position
+        timestamp, value = context.read_composite(data, 2, 2)
+        if timestamp != LongSerializer():
+            raise bad_value("A TTL value has no Long timestamp", at, "Long", timestamp.type_name)
+        return kind(value)
+
+    return kind.snapshot_class, read
+
+
+@dataclass(frozen=True)
+class TtlAwareSerializer(TypeSerializer[Any]):
+    """Says whether its inner type is a TTL one; the bytes are those of the inner type."""
+
+    is_ttl_enabled: bool
+    inner: AnySerializer
+    snapshot_class: ClassVar[str] = "org.apache.flink.runtime.state.ttl.TtlAwareSerializerSnapshot"
+    snapshot_version: ClassVar[int] = 1
+
+    @property
+    def type_name(self) -> str:
+        return self.inner.type_name
+
+    @property
+    def nested(self) -> tuple[AnySerializer, ...]:
+        return (self.inner,)
+
+    @property
+    def length(self) -> int:
+        return self.inner.length
+
+    def serialize(self, value: Any, out: DataOutput) -> None:
+        self.inner.serialize(value, out)
+
+    def deserialize(self, data: DataInput) -> Any:
+        return self.inner.deserialize(data)
+
+    def write_snapshot_payload(self, out: DataOutput) -> None:
+        out.write_bool(self.is_ttl_enabled)
+        write_snapshot(out, self.inner)
+
+    def to_text(self, value: Any) -> JsonValue:
+        return self.inner.to_text(value)
+
+
+def _read_ttl_aware(data: DataInput, version: int, context: SnapshotContext) -> TtlAwareSerializer:
+    check_snapshot_version(data, TtlAwareSerializer, version)
+    return TtlAwareSerializer(data.read_bool("TTL enabled"), context.read_snapshot(data))
+
+
+class StreamRecord(NamedTuple):
+    """An element with its timestamp in milliseconds, or without one."""
+
+    value: Any
+    timestamp: int | None
+
+
+class StreamMark(NamedTuple):
+    """A watermark (2), latency marker (3), stream status (4) or other mark that is no record."""
+
+    tag: int
+    raw: bytes
+
+
+_MARK_BYTES = {2: 8, 3: 28, 4: 4, 5: 1, 6: 12}
+
+
+@dataclass(frozen=True)
+class StreamElementSerializer(TypeSerializer[StreamRecord | StreamMark]):
+    """u8 tag: 0 record with i64 timestamp, 1 record without, then the value; others are marks."""
+
+    value: AnySerializer
+    snapshot_class: ClassVar[str] = (
+        "org.apache.flink.streaming.runtime.streamrecord.StreamElementSerializer$"
+        "StreamElementSerializerSnapshot"
+    )
+
+    @property
+    def type_name(self) -> str:
+        return f"StreamElement<{self.value.type_name}>"
+
+    @property
+    def nested(self) -> tuple[AnySerializer, ...]:
+        return (self.value,)
+
+    def serialize(self, value: StreamRecord | StreamMark, out: DataOutput) -> None:
+        if isinstance(value, StreamMark):
+            out.write_u8(value.tag)
+            out.write_bytes(value.raw)
+            return
+        out.write_u8(0 if value.timestamp is not None else 1)
+        if value.timestamp is not None:
+            out.write_i64(value.timestamp)
+        self.value.serialize(value.value, out)
+
+    def deserialize(self, data: DataInput) -> StreamRecord | StreamMark:
+        at = data.position
+        tag = data.read_u8("stream element tag")
+        if tag in _MARK_BYTES:
+            return StreamMark(tag, data.read_bytes(_MARK_BYTES[tag], "stream mark"))
+        if tag > 1:
+            raise bad_value("A stream element has an unknown tag", at, "0..6", tag)
+        timestamp = data.read_i64("timestamp") if tag == 0 else None
+        return StreamRecord(self.value.deserialize(data), timestamp)
+
+    def write_snapshot_payload(self, out: DataOutput) -> None:
+        write_composite_header(out, 2)
+        write_nested(out, [self.value])
+
+    def to_text(self, value: StreamRecord | StreamMark) -> JsonValue:
+        if isinstance(value, StreamMark):
+            return {"tag": value.tag, "$hex": value.raw.hex()}
+        text = {"value": self.value.to_text(value.value)}
+        return text if value.timestamp is None else text | {"ts": value.timestamp}
+
+
+class BufferEntry(NamedTuple):
+    """A buffered element of an interval join."""
+
+    joined: bool
+    value: Any
+
+
+@dataclass(frozen=True)
+class BufferEntrySerializer(TypeSerializer[BufferEntry]):
+    """bool joined, then the element."""
+
+    value: AnySerializer
+    snapshot_class: ClassVar[str] = (
+        "org.apache.flink.streaming.api.operators.co.IntervalJoinOperator$"
+        "BufferEntrySerializerSnapshot"
+    )
+
+    @property
+    def type_name(self) -> str:
+        return f"BufferEntry<{self.value.type_name}>"
+
+    @property
+    def nested(self) -> tuple[AnySerializer, ...]:
+        return (self.value,)
+
+    def serialize(self, value: BufferEntry, out: DataOutput) -> None:
+        out.write_bool(value.joined)
+        self.value.serialize(value.value, out)
+
+    def deserialize(self, data: DataInput) -> BufferEntry:
+        return BufferEntry(data.read_bool("has been joined"), self.value.deserialize(data))
+
+    def write_snapshot_payload(self, out: DataOutput) -> None:
+        write_composite_header(out, 2)
+        write_nested(out, [self.value])
+
+    def to_text(self, value: BufferEntry) -> JsonValue:
+        return {"value": self.value.to_text(value.value), "joined": value.joined}
+
+
+READERS: dict[str, SnapshotReader] = dict(
+    [
+        simple_reader(VoidNamespaceSerializer()),
+        composite_reader(TimerSerializer, TimerSerializer.snapshot_class, 2, 2),
+        composite_reader(StreamElementSerializer, StreamElementSerializer.snapshot_class, 2, 1),
+        composite_reader(BufferEntrySerializer, BufferEntrySerializer.snapshot_class, 2, 1),
+        _ttl(TtlSerializer),
+        _ttl(TtlSerializerV2),
+    ]
+)
+READERS[TtlAwareSerializer.snapshot_class] = _read_ttl_aware

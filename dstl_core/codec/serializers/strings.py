@@ -6,11 +6,12 @@ A length of 0 is null, 1 the empty string.
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 from typing import ClassVar
 
 from dstl_core.codec.data_io import DataInput, DataOutput, from_utf16_units, utf16_units
-from dstl_core.codec.serializers.base import TypeSerializer
+from dstl_core.codec.serializers.base import TypeSerializer, simple_reader
 from dstl_core.errors import FormatError
 
 
@@ -41,12 +42,17 @@ def write_string_value(out: DataOutput, value: str | None) -> None:
     if value is None:
         out.write_u8(0)
         return
+    write_units(out, value, 1)
+
+
+def write_units(out: DataOutput, value: str, extra: int) -> None:
+    """The number of units plus ``extra``, then the units."""
     if value.isascii():
-        write_varint(out, len(value) + 1)
+        write_varint(out, len(value) + extra)
         out.write_bytes(value.encode("ascii"))
         return
     units = tuple(utf16_units(value))
-    write_varint(out, len(units) + 1)
+    write_varint(out, len(units) + extra)
     for unit in units:
         write_varint(out, unit)
 
@@ -54,9 +60,11 @@ def write_string_value(out: DataOutput, value: str | None) -> None:
 def read_string_value(data: DataInput) -> str | None:
     at = data.position
     length = read_varint(data, "string length", 5)
-    if length == 0:
-        return None
-    size = length - 1
+    return None if length == 0 else read_units(data, at, length - 1)
+
+
+def read_units(data: DataInput, at: int, size: int) -> str:
+    """``size`` units; ``at`` is where their number stands."""
     if size > data.remaining:
         raise FormatError(
             "A string is longer than the data",
@@ -70,7 +78,7 @@ def read_string_value(data: DataInput) -> str | None:
     if plain.isascii():
         return plain.decode("ascii")
     data.seek(start)
-    units = []
+    units = array("H")
     for _ in range(size):
         unit = read_varint(data, "string character", 3)
         if unit > 0xFFFF:
@@ -109,3 +117,6 @@ class StringSerializer(TypeSerializer[str | None]):
 
     def java_hash(self, value: str | None) -> int:
         return string_java_hash(value) if value is not None else 0
+
+
+READERS = dict([simple_reader(StringSerializer())])

@@ -63,9 +63,19 @@ def test_a_queue_has_neither_ttl_nor_default() -> None:
     assert read_change(raw, BUILT_IN) == MetadataChange(1, QUEUE)
 
 
-def test_a_default_value_is_skipped() -> None:
+def test_a_default_value_is_kept_apart() -> None:
     raw = b"\x08" + i32(7) + VALUE_META + b"\0\1" + i64(99) + i16(3) + b"\0"
-    assert read_change(raw, BUILT_IN) == MetadataChange(3, VALUE_STATE)
+    assert read_change(raw, BUILT_IN) == MetadataChange(3, VALUE_STATE, default_value=i64(99))
+
+
+def test_a_ttl_configuration_is_passed_over() -> None:
+    plain = b"sr" + utf("A") + i64(1) + b"\2\0\0xp"
+    config = bytes.fromhex("aced0005") + plain
+    raw = b"\x08" + i32(7) + VALUE_META + b"\1" + config + b"\0" + i16(3) + b"\0"
+    assert read_change(raw, BUILT_IN) == MetadataChange(3, VALUE_STATE, has_ttl=True)
+    for size in range(len(raw)):
+        with pytest.raises(FormatError):
+            read_change(raw[:size], BUILT_IN)
 
 
 @pytest.mark.parametrize(

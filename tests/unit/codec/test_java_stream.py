@@ -124,8 +124,8 @@ def test_a_hierarchy_of_many_classes_needs_no_deep_stack() -> None:
         (b"\x7b", "something unknown"),
         (b"\xff", "something unknown"),
         (b"\x73" + class_description("A", field("Q", "q")), "unknown type"),
-        (b"\x73" + class_description("A", flags=0), "cannot be skipped"),
-        (b"\x73" + class_description("A", flags=4), "cannot be skipped"),
+        (b"\x73" + class_description("A", flags=0), "cannot be read"),
+        (b"\x73" + class_description("A", flags=4), "cannot be read"),
         (b"\x75" + class_description("[I") + b"\x7f\xff\xff\xff", "does not fit"),
         (b"\x75" + class_description("[I") + b"\xff\xff\xff\xff", "does not fit"),
         (

@@ -5,6 +5,7 @@ import pytest
 from dstl_core.codec.data_io import DataInput, DataOutput
 from dstl_core.codec.serializers import (
     BUILT_IN,
+    SnapshotContext,
     TimerSerializer,
     Types,
     VoidNamespaceSerializer,
@@ -53,7 +54,7 @@ def written(state: StateMetaInfoSnapshot) -> bytes:
 )
 def test_a_description_round_trips_in_its_own_order(state: StateMetaInfoSnapshot) -> None:
     data = DataInput(written(state))
-    assert read_state_meta(data, BUILT_IN) == state
+    assert read_state_meta(data, SnapshotContext(BUILT_IN)) == state
     assert data.remaining == 0
 
 
@@ -66,12 +67,18 @@ def test_kinds_and_texts_are_flinks() -> None:
         "KEY_VALUE_V2": 4,
     }
     raw = utf("s") + i32(0, 1) + utf("KEYED_STATE_TYPE") + utf("REDUCING") + i32(0)
-    assert read_state_meta(DataInput(raw), BUILT_IN).keyed_state_type is KeyedStateType.REDUCING
+    assert (
+        read_state_meta(DataInput(raw), SnapshotContext(BUILT_IN)).keyed_state_type
+        is KeyedStateType.REDUCING
+    )
 
 
 def test_a_state_without_a_kind_is_unknown() -> None:
     raw = utf("s") + i32(0, 0, 0)
-    assert read_state_meta(DataInput(raw), BUILT_IN).keyed_state_type is KeyedStateType.UNKNOWN
+    assert (
+        read_state_meta(DataInput(raw), SnapshotContext(BUILT_IN)).keyed_state_type
+        is KeyedStateType.UNKNOWN
+    )
 
 
 @pytest.mark.parametrize(
@@ -87,19 +94,19 @@ def test_a_state_without_a_kind_is_unknown() -> None:
 )
 def test_damaged_descriptions(raw: bytes, problem: str) -> None:
     with pytest.raises(FormatError, match=problem):
-        read_state_meta(DataInput(raw), BUILT_IN)
+        read_state_meta(DataInput(raw), SnapshotContext(BUILT_IN))
 
 
 def test_an_unknown_kind_of_keyed_state_names_those_that_there_are() -> None:
     raw = utf("s") + i32(0, 1) + utf("KEYED_STATE_TYPE") + utf("BAG") + i32(0)
     with pytest.raises(FormatError, match=r"'s' is unknown: expected VALUE, .*got BAG"):
-        _ = read_state_meta(DataInput(raw), BUILT_IN).keyed_state_type
+        _ = read_state_meta(DataInput(raw), SnapshotContext(BUILT_IN)).keyed_state_type
 
 
 def test_a_missing_serializer_names_those_that_there_are() -> None:
     raw = utf("s") + i32(0, 0, 1) + utf("OTHER") + LONG
     with pytest.raises(FormatError, match=r"no VALUE_SERIALIZER: .*got OTHER"):
-        _ = read_state_meta(DataInput(raw), BUILT_IN).value_serializer
+        _ = read_state_meta(DataInput(raw), SnapshotContext(BUILT_IN)).value_serializer
 
 
 @pytest.mark.parametrize("version", [0, 3, 5, 7])

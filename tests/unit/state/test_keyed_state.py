@@ -30,7 +30,7 @@ from dstl_core.model.handle import (
 )
 from dstl_core.model.key_group import KeyGroupRange, assign_to_key_group
 from dstl_core.state import KeyedState, restore_keyed_state
-from dstl_core.state.canonical_reader import open_canonical, read_canonical_header
+from dstl_core.state.canonical_reader import read_key_groups, read_stream_header
 from dstl_core.state.rescale import cut, with_max_parallelism
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.handle_resolver import HandleResolver
@@ -130,11 +130,13 @@ def test_only_the_wanted_bytes_of_a_file_are_needed(compressed: bool) -> None:
     noisy = raw[:first] + b"\xaa" * (start - first) + raw[start:end] + b"\xaa" * (len(raw) - end)
     open_file_io(FOLDER).write_new(FOLDER.child("file"), noisy)
     handle = KeyGroupsSavepointStateHandle(offsets, RelativeFileStateHandle("file", len(noisy)))
-    read, found = open_canonical(handle, KeyGroupRange(7, 7), resolver(), BUILT_IN)
-    assert read.compressed is compressed
-    [(key_group, section)] = list(found)
+    assert read_stream_header(handle, resolver(), BUILT_IN).compressed is compressed
+    [(key_group, section)] = list(
+        read_key_groups(handle.offsets, handle.stream, KeyGroupRange(7, 7), resolver())
+    )
     assert key_group == 7
-    assert section.read_bytes(len(sections[7])) == sections[7]
+    assert section.read_bytes(section.remaining) == raw[start:end]
+    assert keys_of(restore(handle, groups=KeyGroupRange(7, 7))) == {7: {"a"}}
 
 
 def test_a_compressed_last_section_ends_before_the_stream_of_the_next_subtask() -> None:
@@ -233,7 +235,7 @@ def test_a_state_and_a_queue_may_share_a_name() -> None:
 
 
 def test_the_header_alone_can_be_read() -> None:
-    header = read_canonical_header(handle_of(state_of(KEYS)), resolver(), BUILT_IN)
+    header = read_stream_header(handle_of(state_of(KEYS)), resolver(), BUILT_IN)
     assert header == KeyedBackendHeader(Types.STRING, (VALUE,))
 
 

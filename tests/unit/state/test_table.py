@@ -14,7 +14,8 @@ from dstl_core.codec.serializers import (
     Types,
     VoidNamespaceSerializer,
 )
-from dstl_core.codec.serializers.runtime import Timer, TimeWindow, TimeWindowSerializer
+from dstl_core.codec.serializers.runtime import Timer
+from dstl_core.codec.serializers.windows import TimeWindow, TimeWindowSerializer
 from dstl_core.codec.state_meta import BackendStateType, KeyedStateType, StateMetaInfoSnapshot
 from dstl_core.errors import ConfigError, FormatError
 from dstl_core.state.table import StateTable, create_table
@@ -177,7 +178,7 @@ def test_queue_changes() -> None:
     ("found", "operation", "raw", "problem"),
     [
         (table(KIND.VALUE, Types.LONG), Operation.ADD, "036b36 00", "does not have: .*got ADD"),
-        (table(KIND.VALUE, Types.LONG), Operation.MERGE_NS, "036b36 00", "does not have"),
+        (table(KIND.MAP, COUNTS), Operation.MERGE_NS, "036b36 00", "does not have"),
         (table(KIND.LIST, LONGS), Operation.REMOVE_ELEMENT, "036b36 00", "does not have"),
         (table(KIND.MAP, COUNTS), Operation.SET, "036b36 00", "does not have"),
         (queue(), Operation.CLEAR, "", "does not have"),
@@ -232,7 +233,12 @@ def test_damaged_records(found: StateTable[Any], key: str, value: str, problem: 
         (table(KIND.LIST, LONGS), "07 036b36 00", "00" * 8 + "2d", "expected 44, got 45"),
         (table(KIND.LIST, LONGS), "07 036b36 00", "00" * 8 + "2c", "ends too early"),
         (table(KIND.MAP, COUNTS), "07 036b36 00 0261", "", "ends too early"),
-        (table(KIND.MAP, COUNTS), "07 036b36 00 0261", "00" + "00" * 9, "left after a map value"),
+        (
+            table(KIND.MAP, COUNTS),
+            "07 036b36 00 0261",
+            "00" + "00" * 9,
+            "left after a value of type Long",
+        ),
         (table(KIND.MAP, COUNTS), "07 036b36 00 0261 00", "01", "Bytes are left after a value"),
         (queue(), "07 8000000000000001 036b36 00 00", "", "Bytes are left after a value"),
         (

@@ -9,6 +9,7 @@ from dstl_core.codec.serializers import (
     BUILT_IN,
     AnySerializer,
     SnapshotContext,
+    TupleSerializer,
     Types,
     deserialize_exactly,
     serialize_to_bytes,
@@ -175,4 +176,5 @@ def test_an_unknown_class_is_named_in_the_context() -> None:
 
 def test_a_tuple_has_at_least_one_field() -> None:
     with pytest.raises(ConfigError, match="at least one field"):
-        Types.TUPLE()
+        TupleSerializer(())
+    assert serialize_to_bytes(Types.TUPLE(), ()) == b"*"

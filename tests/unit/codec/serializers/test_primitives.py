@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 
-from dstl_core.codec.serializers import AnySerializer, Types, serialize_to_bytes
-from dstl_core.codec.serializers.primitives import shortest_float32
+from dstl_core.codec.serializers import (
+    AnySerializer,
+    Types,
+    deserialize_exactly,
+    serialize_to_bytes,
+)
 from dstl_core.errors import FormatError
 from dstl_core.model.key_group import assign_to_key_group
 
@@ -59,22 +63,25 @@ def test_every_nan_is_the_same_key() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bits", "shortest"),
+    ("bits", "text"),
     [
-        ("3dcccccd", 0.1),
+        ("3dcccccd", 0.10000000149011612),
         ("3f800000", 1.0),
-        ("7f7fffff", 3.4028235e38),
-        ("ff7fffff", -3.4028235e38),
-        ("00000001", 1e-45),
-        ("00800000", 1.1754944e-38),
-        ("4b7fffff", 16777215.0),
+        ("3f924925", 1.1428571939468384),
+        ("7f7fffff", 3.4028234663852886e38),
+        ("00000001", 1.401298464324817e-45),
         ("80000000", -0.0),
     ],
 )
-def test_a_float_is_the_shortest_decimal_that_reads_back(bits: str, shortest: float) -> None:
+def test_a_float_is_printed_as_the_double_that_it_equals(bits: str, text: float) -> None:
     value = struct.unpack(">f", bytes.fromhex(bits))[0]
-    assert repr(shortest_float32(value)) == repr(shortest)
-    assert repr(Types.FLOAT.to_text(value)) == repr(shortest)
+    assert repr(Types.FLOAT.to_text(value)) == repr(text)
+
+
+@pytest.mark.parametrize("bits", ["7fc00000", "7f800001", "ffc12345", "7fffffff", "ff800001"])
+def test_a_nan_keeps_its_bits(bits: str) -> None:
+    raw = bytes.fromhex(bits)
+    assert serialize_to_bytes(Types.FLOAT, deserialize_exactly(Types.FLOAT, raw)) == raw
 
 
 @pytest.mark.parametrize("serializer", [Types.FLOAT, Types.DOUBLE], ids=str)

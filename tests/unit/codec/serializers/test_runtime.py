@@ -13,7 +13,8 @@ from dstl_core.codec.serializers import (
     deserialize_exactly,
     serialize_to_bytes,
 )
-from dstl_core.codec.serializers.runtime import Timer, TimeWindow, TimeWindowSerializer, TtlValue
+from dstl_core.codec.serializers.runtime import Timer, TtlValue
+from dstl_core.codec.serializers.windows import TimeWindow, TimeWindowSerializer
 from dstl_core.errors import FormatError
 
 VOID = VoidNamespaceSerializer()

@@ -1,0 +1,82 @@
+"""Timers that lie in raw keyed state: those of the heap beside a RocksDB or ForSt database.
+
+    key group := F1 CD 85 9F, i32 version 2, i32 n, n services
+    service   := utf name, snapshot of the key, snapshot of the namespace,
+                 i32 n, n event-time timers, i32 n, n processing-time timers
+    timer     := key, namespace, i64 timestamp
+
+Source: ``InternalTimerServiceSerializationProxy``, ``InternalTimersSnapshotReaderWriters`` and
+``LegacyTimerSerializer`` of Flink 2.2.1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dstl_core.codec.data_io import DataInput
+from dstl_core.codec.serializers import AnySerializer, SerializerRegistry, SnapshotContext
+from dstl_core.codec.serializers.runtime import Timer
+from dstl_core.errors import FormatError, UnsupportedVersionError
+
+VERSIONED_IDENTIFIER = bytes.fromhex("f1cd859f")
+TIMERS_VERSION = 2
+
+
+@dataclass(frozen=True)
+class RawTimers:
+    """The timers of one service in one key group."""
+
+    service: str
+    key: AnySerializer
+    namespace: AnySerializer
+    event_time: tuple[Timer, ...]
+    processing_time: tuple[Timer, ...]
+
+
+def read_raw_timers(data: DataInput, registry: SerializerRegistry) -> list[RawTimers]:
+    """The timers of one key group, which fills ``data``.
+
+    Raises:
+        FormatError: It holds something else than timers, or is damaged.
+    """
+    at = data.position
+    identifier = data.read_bytes(4, "raw timers identifier")
+    if identifier != VERSIONED_IDENTIFIER:
+        raise FormatError(
+            "Raw keyed state holds something else than timers",
+            offset=at,
+            expected=VERSIONED_IDENTIFIER.hex(),
+            got=identifier.hex(),
+        )
+    at = data.position
+    version = data.read_i32("raw timers version")
+    if version != TIMERS_VERSION:
+        raise UnsupportedVersionError(
+            "Raw timers of this version cannot be read",
+            offset=at,
+            expected=TIMERS_VERSION,
+            got=version,
+        )
+    services = [
+        _read_service(data, SnapshotContext(registry))
+        for _ in range(data.read_count("timer services", 10))
+    ]
+    data.expect_end("the timers of a key group")
+    return services
+
+
+def _read_service(data: DataInput, context: SnapshotContext) -> RawTimers:
+    name = data.read_utf("timer service")
+    key, namespace = context.read_snapshot(data), context.read_snapshot(data)
+    event_time = _read_timers(data, key, namespace)
+    return RawTimers(name, key, namespace, event_time, _read_timers(data, key, namespace))
+
+
+def _read_timers(
+    data: DataInput, key: AnySerializer, namespace: AnySerializer
+) -> tuple[Timer, ...]:
+    timers = []
+    for _ in range(data.read_count("timers", 9)):
+        timer_key, timer_namespace = key.deserialize(data), namespace.deserialize(data)
+        timers.append(Timer(data.read_i64("timestamp"), timer_key, timer_namespace))
+    return tuple(timers)

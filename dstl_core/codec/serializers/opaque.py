@@ -1,0 +1,199 @@
+"""Values that only Java can read: Kryo, Java serialization, user-written value classes, variants.
+
+Kryo and value classes do not tell where a value ends. Where something else bounds a value (a record
+of canonical state, a change), it is kept as bytes; elsewhere it is not readable. Java objects and
+variants tell their end.
+
+Source: ``KryoSerializer``, ``JavaSerializer``, ``ValueSerializer``, ``CopyableValueSerializer`` and
+``VariantSerializer`` of Flink 2.2.1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from dstl_core.codec.data_io import DataInput, DataOutput
+from dstl_core.codec.java_stream import JavaEnum, JavaObject, read_java_object_bytes
+from dstl_core.codec.serializers.base import (
+    JsonValue,
+    OpaqueValue,
+    SnapshotContext,
+    SnapshotReader,
+    TypeSerializer,
+    check_snapshot_version,
+    opaque_text,
+    simple_reader,
+)
+from dstl_core.codec.serializers.optional_map import (
+    OptionalEntry,
+    read_optional_map,
+    write_optional_map,
+)
+from dstl_core.errors import UnreadableValueError
+
+_RUNTIME = "org.apache.flink.api.java.typeutils.runtime."
+
+
+class _OpaqueSerializer(TypeSerializer[Any]):
+    """Values that do not tell their end."""
+
+    java_class: str
+
+    def serialize(self, value: Any, out: DataOutput) -> None:
+        if not isinstance(value, OpaqueValue):
+            raise TypeError(f"expected the bytes of a {self.java_class}")
+        out.write_bytes(value.raw)
+
+    def deserialize(self, data: DataInput) -> Any:
+        raise UnreadableValueError(
+            f"{self.type_name} values are not readable without their Java class",
+            offset=data.position,
+        )
+
+    @property
+    def opaque_class(self) -> str:
+        return self.java_class
+
+
+@dataclass(frozen=True)
+class KryoSerializer(_OpaqueSerializer):
+    """``maps`` are the registrations and the default serializers, kept as they are."""
+
+    java_class: str
+    maps: tuple[tuple[OptionalEntry, ...], ...]
+    snapshot_class: ClassVar[str] = _RUNTIME + "kryo.KryoSerializerSnapshot"
+    snapshot_version: ClassVar[int] = 2
+
+    @property
+    def type_name(self) -> str:
+        return f"Kryo<{self.java_class}>"
+
+    def write_snapshot_payload(self, out: DataOutput) -> None:
+        out.write_utf(self.java_class)
+        for entries in self.maps:
+            write_optional_map(out, entries)
+
+
+def _read_kryo(data: DataInput, version: int, context: SnapshotContext) -> KryoSerializer:
+    check_snapshot_version(data, KryoSerializer, version)
+    java_class = data.read_utf("Kryo class")
+    return KryoSerializer(java_class, tuple(read_optional_map(data) for _ in range(3)))
+
+
+@dataclass(frozen=True)
+class ValueClassSerializer(_OpaqueSerializer):
+    """A class that writes itself (``org.apache.flink.types.Value``); the snapshot names it."""
+
+    java_class: str
+    snapshot_class: ClassVar[str] = _RUNTIME + "ValueSerializer$ValueSerializerSnapshot"
+    snapshot_version: ClassVar[int] = 2
+
+    @property
+    def type_name(self) -> str:
+        return f"Value<{self.java_class}>"
+
+    def write_snapshot_payload(self, out: DataOutput) -> None:
+        out.write_utf(self.java_class)
+
+
+@dataclass(frozen=True)
+class CopyableValueClassSerializer(ValueClassSerializer):
+    snapshot_class: ClassVar[str] = (
+        _RUNTIME + "CopyableValueSerializer$CopyableValueSerializerSnapshot"
+    )
+
+
+def _value_class(kind: type[ValueClassSerializer]) -> tuple[str, SnapshotReader]:
+    def read(data: DataInput, version: int, context: SnapshotContext) -> ValueClassSerializer:
+        check_snapshot_version(data, kind, version)
+        return kind(data.read_utf("value class"))
+
+    return kind.snapshot_class, read
+
+
+@dataclass(frozen=True, slots=True)
+class JavaValueBytes:
+    """A Java object: what it is, and its stream."""
+
+    content: Any
+    raw: bytes
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, JavaValueBytes) and other.raw == self.raw
+
+    def __hash__(self) -> int:
+        return hash(self.raw)
+
+
+@dataclass(frozen=True)
+class JavaSerializer(TypeSerializer[JavaValueBytes]):
+    """A stream of Java's own serialization; it is parsed, and nothing in it is made."""
+
+    snapshot_class: ClassVar[str] = (
+        "org.apache.flink.runtime.state.JavaSerializer$JavaSerializerSnapshot"
+    )
+    type_name: ClassVar[str] = "JavaObject"
+
+    def serialize(self, value: JavaValueBytes, out: DataOutput) -> None:
+        out.write_bytes(value.raw)
+
+    def deserialize(self, data: DataInput) -> JavaValueBytes:
+        return JavaValueBytes(*read_java_object_bytes(data))
+
+    def to_text(self, value: JavaValueBytes) -> JsonValue:
+        content = value.content
+        if content is None or isinstance(content, str):
+            return content
+        if isinstance(content, JavaEnum):
+            return content.constant
+        if isinstance(content, JavaObject) and set(content.fields) == {"value"}:
+            boxed = content.fields["value"]
+            if content.name.startswith("java.lang.") and isinstance(boxed, int | float):
+                return boxed
+        return opaque_text(getattr(content, "name", "?"), value.raw)
+
+
+class Variant(NamedTuple):
+    """A semi-structured value in its binary form."""
+
+    value: bytes
+    metadata: bytes
+
+
+@dataclass(frozen=True)
+class VariantSerializer(TypeSerializer[Variant]):
+    """i32 size of the value, i32 size of the metadata, then both."""
+
+    snapshot_class: ClassVar[str] = (
+        "org.apache.flink.api.common.typeutils.base.VariantSerializer$VariantSerializerSnapshot"
+    )
+    type_name: ClassVar[str] = "Variant"
+
+    def serialize(self, value: Variant, out: DataOutput) -> None:
+        out.write_i32(len(value.value))
+        out.write_i32(len(value.metadata))
+        out.write_bytes(value.value)
+        out.write_bytes(value.metadata)
+
+    def deserialize(self, data: DataInput) -> Variant:
+        value_size = data.read_length("variant value size")
+        metadata_size = data.read_length("variant metadata size")
+        return Variant(
+            data.read_bytes(value_size, "variant value"),
+            data.read_bytes(metadata_size, "variant metadata"),
+        )
+
+    def to_text(self, value: Variant) -> JsonValue:
+        return opaque_text("org.apache.flink.types.variant.BinaryVariant", b"".join(value))
+
+
+READERS: dict[str, SnapshotReader] = dict(
+    [
+        simple_reader(JavaSerializer()),
+        simple_reader(VariantSerializer()),
+        _value_class(ValueClassSerializer),
+        _value_class(CopyableValueClassSerializer),
+    ]
+)
+READERS[KryoSerializer.snapshot_class] = _read_kryo

@@ -1,0 +1,180 @@
+"""POJOs: classes with public fields, and their subclasses.
+
+    snapshot := utf class, optional map of fields (name -> declaring class and name, snapshot),
+                optional maps of registered and of other subclasses (class name -> snapshot)
+    value    := u8 flags: 1 null | 2 this class, then for each field bool is_null, [value]
+                | 4 utf class name, value of that subclass | 8 u8 tag, value of that subclass
+
+Fields are sorted by name, those of superclasses included. A subclass that nobody registered may be
+missing in the snapshot, since Flink learns of it with the first value; then its values are not
+readable. Source: ``PojoSerializer``, ``PojoSerializerSnapshot`` and ``PojoSerializerSnapshotData``
+of Flink 2.2.1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+from dstl_core.codec.data_io import DataInput, DataOutput
+from dstl_core.codec.serializers.base import (
+    AnySerializer,
+    JsonValue,
+    SnapshotContext,
+    SnapshotReader,
+    TypeSerializer,
+    bad_value,
+    check_snapshot_version,
+)
+from dstl_core.codec.serializers.optional_map import (
+    OptionalSnapshot,
+    read_optional_snapshots,
+    write_optional_snapshots,
+)
+from dstl_core.errors import UnreadableValueError
+
+_IS_NULL, _NO_SUBCLASS, _IS_SUBCLASS, _IS_TAGGED_SUBCLASS = 1, 2, 4, 8
+
+
+class Pojo(NamedTuple):
+    """An object: the name of its class, and its fields by name."""
+
+    class_name: str
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class PojoSerializer(TypeSerializer[Pojo | None]):
+    """``registered`` are subclasses with a tag (their place), ``others`` those without one: Flink
+    adds them as it meets them, so they are no part of what makes two types the same.
+    """
+
+    pojo_class: str
+    fields: tuple[OptionalSnapshot, ...]
+    registered: tuple[OptionalSnapshot, ...] = ()
+    others: tuple[OptionalSnapshot, ...] = field(default=(), compare=False)
+    snapshot_class: ClassVar[str] = (
+        "org.apache.flink.api.java.typeutils.runtime.PojoSerializerSnapshot"
+    )
+    snapshot_version: ClassVar[int] = 2
+
+    @property
+    def type_name(self) -> str:
+        inner = ", ".join(
+            f"{name}: {serializer.type_name if serializer else 'missing'}"
+            for name, _, serializer in self.fields
+        )
+        return f"{self.pojo_class}{{{inner}}}"
+
+    @property
+    def nested(self) -> tuple[AnySerializer, ...]:
+        entries = self.fields + self.registered + self.others
+        return tuple(entry.serializer for entry in entries if entry.serializer is not None)
+
+    def serialize(self, value: Pojo | None, out: DataOutput) -> None:
+        if value is None:
+            out.write_u8(_IS_NULL)
+        elif value.class_name == self.pojo_class:
+            out.write_u8(_NO_SUBCLASS)
+            for name, _, serializer in self.fields:
+                item = value.fields[name]
+                out.write_bool(item is None)
+                if item is not None:
+                    _present(serializer, f"field {name}", out.position).serialize(item, out)
+        else:
+            self._serialize_subclass(value, out)
+
+    def _serialize_subclass(self, value: Pojo, out: DataOutput) -> None:
+        for tag, (name, _, serializer) in enumerate(self.registered):
+            if name == value.class_name and serializer is not None:
+                out.write_u8(_IS_TAGGED_SUBCLASS)
+                out.write_u8(tag)
+                serializer.serialize(value, out)
+                return
+        for name, _, serializer in self.others:
+            if name == value.class_name and serializer is not None:
+                out.write_u8(_IS_SUBCLASS)
+                out.write_utf(name)
+                serializer.serialize(value, out)
+                return
+        raise TypeError(f"expected {self.pojo_class} or a subclass in its snapshot")
+
+    def deserialize(self, data: DataInput) -> Pojo | None:
+        at = data.position
+        flags = data.read_u8("POJO flags")
+        if flags & _IS_NULL:
+            return None
+        if flags & _IS_SUBCLASS:
+            return self._read_other(data, data.read_utf("POJO class"), at)
+        if flags & _IS_TAGGED_SUBCLASS:
+            return self._read_registered(data, at)
+        if not flags & _NO_SUBCLASS:
+            raise bad_value("A POJO has unknown flags", at, "1, 2, 4 or 8", flags)
+        values = {}
+        for name, _, serializer in self.fields:
+            is_null = data.read_bool("field is null")
+            values[name] = (
+                None
+                if is_null
+                else _present(serializer, f"field {name}", data.position).deserialize(data)
+            )
+        return Pojo(self.pojo_class, values)
+
+    def _read_other(self, data: DataInput, class_name: str, at: int) -> Pojo | None:
+        for name, _, serializer in self.others:
+            if name == class_name and serializer is not None:
+                pojo: Pojo | None = serializer.deserialize(data)
+                return pojo
+        raise UnreadableValueError(
+            f"Values of {class_name}, a subclass of {self.pojo_class} that is not in the snapshot, "
+            f"are not readable; register the subclass in the job",
+            offset=at,
+        )
+
+    def _read_registered(self, data: DataInput, at: int) -> Pojo | None:
+        tag = data.read_u8("POJO subclass tag")
+        if tag >= len(self.registered):
+            raise bad_value("A POJO subclass is unknown", at, f"< {len(self.registered)}", tag)
+        entry = self.registered[tag]
+        pojo: Pojo | None = _present(entry.serializer, entry.name, at).deserialize(data)
+        return pojo
+
+    def write_snapshot_payload(self, out: DataOutput) -> None:
+        out.write_utf(self.pojo_class)
+        for entries in (self.fields, self.registered, self.others):
+            write_optional_snapshots(out, entries)
+
+    def to_text(self, value: Pojo | None) -> JsonValue:
+        if value is None:
+            return None
+        if value.class_name != self.pojo_class:
+            for entry in self.registered + self.others:
+                if entry.name == value.class_name and entry.serializer is not None:
+                    return {"@class": entry.name} | entry.serializer.to_text(value)
+        return {
+            name: None
+            if serializer is None or value.fields[name] is None
+            else serializer.to_text(value.fields[name])
+            for name, _, serializer in self.fields
+        }
+
+
+def _present(serializer: AnySerializer | None, what: str, at: int) -> AnySerializer:
+    if serializer is None:
+        raise UnreadableValueError(
+            f"The serializer of {what} is missing in the snapshot", offset=at
+        )
+    return serializer
+
+
+def _read_pojo(data: DataInput, version: int, context: SnapshotContext) -> PojoSerializer:
+    check_snapshot_version(data, PojoSerializer, version)
+    return PojoSerializer(
+        data.read_utf("POJO class"),
+        read_optional_snapshots(data, context),
+        read_optional_snapshots(data, context),
+        read_optional_snapshots(data, context),
+    )
+
+
+READERS: dict[str, SnapshotReader] = {PojoSerializer.snapshot_class: _read_pojo}

@@ -1,0 +1,430 @@
+"""SQL's internal types.
+
+Source: ``org.apache.flink.table.runtime.typeutils`` and ``org.apache.flink.table.dataview`` of
+Flink 2.2.1. Snapshots of rows, arrays and maps hold Java objects (their logical types); those bytes
+are kept and written back as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from dstl_core.codec.binary_row import (
+    COMPACT_DECIMAL,
+    COMPACT_TIMESTAMP,
+    ArrayData,
+    MapData,
+    RawValue,
+    RowData,
+    TimestampData,
+    multiset_count,
+    read_array,
+    read_map,
+    read_row,
+    row_java_hash,
+    write_array,
+    write_map,
+    write_row,
+)
+from dstl_core.codec.data_io import DataInput, DataOutput
+from dstl_core.codec.java_stream import read_java_object_bytes
+from dstl_core.codec.logical_types import LogicalType, logical_type_of
+from dstl_core.codec.serializers.base import (
+    AnySerializer,
+    JsonValue,
+    SnapshotContext,
+    SnapshotReader,
+    TypeSerializer,
+    bad_value,
+    check_snapshot_version,
+    simple_reader,
+    write_nested,
+)
+from dstl_core.codec.serializers.collections import text_key
+from dstl_core.codec.serializers.dates import date_time_text
+from dstl_core.codec.serializers.numbers import (
+    BigDecimal,
+    integer_text,
+    plain_digits,
+    two_s_complement,
+)
+from dstl_core.codec.serializers.primitives import float_text
+from dstl_core.codec.serializers.structs import ROW_KINDS
+from dstl_core.errors import ConfigError
+
+TYPEUTILS = "org.apache.flink.table.runtime.typeutils."
+
+
+def plain_decimal_text(value: BigDecimal) -> str:
+    """``BigDecimal.toPlainString``; the scale is not negative."""
+    digits = plain_digits(integer_text(abs(value.unscaled)), value.scale)
+    return f"-{digits}" if value.unscaled < 0 else digits
+
+
+def sql_text(value: Any, kind: LogicalType) -> JsonValue:
+    """A value inside a SQL row, array or map as text."""
+    if value is None:
+        return None
+    match kind.root:
+        case "FLOAT" | "DOUBLE":
+            return float_text(value)
+        case "DECIMAL":
+            return plain_decimal_text(value)
+        case "TIMESTAMP" | "TIMESTAMP_LTZ" | "TIMESTAMP_TZ":
+            return date_time_text(value.millis, value.nanos)
+        case "BINARY" | "VARBINARY":
+            return bytes(value).hex()
+        case "ROW":
+            return row_text(value, kind.children)
+        case "ARRAY":
+            return [sql_text(item, kind.children[0]) for item in value.items]
+        case "MAP":
+            return _pairs_text(value, kind.children[0], kind.children[1])
+        case "MULTISET":
+            return _pairs_text(value, kind.children[0], multiset_count())
+        case "RAW" | "VARIANT":
+            return {"raw": value.raw.hex()}
+        case _:
+            return value
+
+
+def row_text(value: RowData, types: tuple[LogicalType, ...]) -> JsonValue:
+    fields = zip(value.fields, types, strict=True)
+    return [ROW_KINDS[value.kind], *(sql_text(item, kind) for item, kind in fields)]
+
+
+def _pairs_text(value: MapData, key: LogicalType, item: LogicalType) -> JsonValue:
+    pairs = [[sql_text(k, key), sql_text(v, item)] for k, v in value.pairs]
+    return sorted(pairs, key=lambda pair: text_key(pair[0]))
+
+
+@dataclass(frozen=True)
+class SnapshotObject:
+    """A Java object of a snapshot: its bytes, and the logical type that it describes."""
+
+    kind: LogicalType
+    raw: bytes = field(repr=False)
+
+
+def _read_type(data: DataInput) -> SnapshotObject:
+    value, raw = read_java_object_bytes(data)
+    return SnapshotObject(logical_type_of(value), raw)
+
+
+def _written(raw: bytes | None, what: str) -> bytes:
+    if raw is None:
+        raise ConfigError(
+            f"The snapshot of {what} cannot be made: it holds a Java object, which dstl copies "
+            f"from existing snapshots only; read the serializer from a savepoint of the job."
+        )
+    return raw
+
+
+# ------------------------------------------------------------------------------------ scalars
+
+
+@dataclass(frozen=True)
+class StringDataSerializer(TypeSerializer[str]):
+    """i32 size, UTF-8. Bytes that are no UTF-8 are kept (as surrogates)."""
+
+    snapshot_class: ClassVar[str] = TYPEUTILS + "StringDataSerializer$StringDataSerializerSnapshot"
+    type_name: ClassVar[str] = "StringData"
+
+    def serialize(self, value: str, out: DataOutput) -> None:
+        raw = value.encode("utf-8", "surrogateescape")
+        out.write_i32(len(raw))
+        out.write_bytes(raw)
+
+    def deserialize(self, data: DataInput) -> str:
+        raw = data.read_bytes(data.read_length("StringData size"), "StringData")
+        return raw.decode("utf-8", "surrogateescape")
+
+
+@dataclass(frozen=True)
+class DecimalDataSerializer(TypeSerializer[BigDecimal]):
+    """i64 unscaled up to 18 digits, else i32 size and the bytes of the unscaled value."""
+
+    precision: int
+    scale: int
+    snapshot_class: ClassVar[str] = TYPEUTILS + "DecimalDataSerializer$DecimalSerializerSnapshot"
+
+    @property
+    def type_name(self) -> str:
+        return f"DecimalData({self.precision}, {self.scale})"
+
+    def serialize(self, value: BigDecimal, out: DataOutput) -> None:
+        if self.precision <= COMPACT_DECIMAL:
+            out.write_i64(value.unscaled)
+            return
+        raw = two_s_complement(value.unscaled)
+        out.write_i32(len(raw))
+        out.write_bytes(raw)
+
+    def deserialize(self, data: DataInput) -> BigDecimal:
+        if self.precision <= COMPACT_DECIMAL:
+            return BigDecimal(data.read_i64("DecimalData"), self.scale)
+        raw = data.read_bytes(data.read_length("DecimalData size"), "DecimalData")
+        return BigDecimal(int.from_bytes(raw, "big", signed=True), self.scale)
+
+    def write_snapshot_payload(self, out: DataOutput) -> None:
+        out.write_i32(self.precision)
+        out.write_i32(self.scale)
+
+    def to_text(self, value: BigDecimal) -> JsonValue:
+        return plain_decimal_text(value)
+
+
+def _read_decimal(data: DataInput, version: int, context: SnapshotContext) -> DecimalDataSerializer:
+    check_snapshot_version(data, DecimalDataSerializer, version)
+    at = data.position
+    precision, scale = data.read_i32("decimal precision"), data.read_i32("decimal scale")
+    if not 0 <= scale <= precision <= 38:
+        raise bad_value("A decimal type is impossible", at, "scale <= precision <= 38", scale)
+    return DecimalDataSerializer(precision, scale)
+
+
+@dataclass(frozen=True)
+class TimestampDataSerializer(TypeSerializer[TimestampData]):
+    """i64 milliseconds, and with more than 3 digits i32 nanoseconds of the millisecond."""
+
+    precision: int
+    snapshot_class: ClassVar[str] = (
+        TYPEUTILS + "TimestampDataSerializer$TimestampDataSerializerSnapshot"
+    )
+    snapshot_version: ClassVar[int] = 1
+
+    @property
+    def type_name(self) -> str:
+        return f"TimestampData({self.precision})"
+
+    @property
+    def length(self) -> int:
+        return 8 if self.precision <= COMPACT_TIMESTAMP else 12
+
+    def serialize(self, value: TimestampData, out: DataOutput) -> None:
+        out.write_i64(value.millis)
+        if self.precision > COMPACT_TIMESTAMP:
+            out.write_i32(value.nanos)
+
+    def deserialize(self, data: DataInput) -> TimestampData:
+        millis = data.read_i64("TimestampData")
+        at = data.position
+        nanos = data.read_i32("nanos") if self.precision > COMPACT_TIMESTAMP else 0
+        if not 0 <= nanos < 1_000_000:
+            raise bad_value("The nanos of a millisecond are out of bounds", at, "0..999999", nanos)
+        return TimestampData(millis, nanos)
+
+    def write_snapshot_payload(self, out: DataOutput) -> None:
+        out.write_i32(self.precision)
+
+    def to_text(self, value: TimestampData) -> JsonValue:
+        return date_time_text(value.millis, value.nanos)
+
+
+def _read_timestamp(
+    data: DataInput, version: int, context: SnapshotContext
+) -> TimestampDataSerializer:
+    check_snapshot_version(data, TimestampDataSerializer, version)
+    return TimestampDataSerializer(data.read_i32("timestamp precision"))
+
+
+@dataclass(frozen=True)
+class NullSerializer(TypeSerializer[None]):
+    """One byte, 0: the accumulator of an aggregate whose state lies elsewhere."""
+
+    snapshot_class: ClassVar[str] = (
+        "org.apache.flink.table.dataview.NullSerializer$NullSerializerSnapshot"
+    )
+    type_name: ClassVar[str] = "Null"
+    length: ClassVar[int] = 1
+
+    def serialize(self, value: None, out: DataOutput) -> None:
+        out.write_u8(0)
+
+    def deserialize(self, data: DataInput) -> None:
+        data.read_u8("null value")
+
+
+# --------------------------------------------------------------------------- rows, arrays, maps
+
+
+@dataclass(frozen=True)
+class RowDataSerializer(TypeSerializer[RowData]):
+    """i32 size, then the memory of a binary row. ``objects`` are the types' bytes in a snapshot;
+    None for a serializer that was not read from one.
+    """
+
+    types: tuple[LogicalType, ...]
+    parts: tuple[AnySerializer, ...] = ()
+    objects: tuple[bytes, ...] | None = field(default=None, compare=False, repr=False)
+    snapshot_class: ClassVar[str] = TYPEUTILS + "RowDataSerializer$RowDataSerializerSnapshot"
+
+    @property
+    def type_name(self) -> str:
+        return f"RowData<{', '.join(str(each) for each in self.types)}>"
+
+    @property
+    def nested(self) -> tuple[AnySerializer, ...]:
+        return self.parts
+
+    def serialize(self, value: RowData, out: DataOutput) -> None:
+        memory = write_row(value, self.types)
+        out.write_i32(len(memory))
+        out.write_bytes(memory)
+
+    def deserialize(self, data: DataInput) -> RowData:
+        size = data.read_length("row size")
+        at = data.position
+        return read_row(data.read_bytes(size, "row"), self.types, at)
+
+    def write_snapshot_payload(self, out: DataOutput) -> None:
+        objects = self.objects
+        out.write_i32(len(self.types))
+        for at in range(len(self.types)):
+            out.write_bytes(_written(objects[at] if objects else None, self.type_name))
+        write_nested(out, self.parts)
+
+    def java_hash(self, value: RowData) -> int:
+        return row_java_hash(write_row(value, self.types))
+
+    def to_text(self, value: RowData) -> JsonValue:
+        return row_text(value, self.types)
+
+
+def _read_row_data(data: DataInput, version: int, context: SnapshotContext) -> RowDataSerializer:
+    check_snapshot_version(data, RowDataSerializer, version)
+    # A Java object takes more than 30 bytes.
+    types = [_read_type(data) for _ in range(data.read_count("row fields", 8))]
+    return RowDataSerializer(
+        tuple(each.kind for each in types),
+        tuple(context.read_nested(data, len(types))),
+        tuple(each.raw for each in types),
+    )
+
+
+@dataclass(frozen=True)
+class BinaryRowDataSerializer(TypeSerializer[RawValue]):
+    """A row whose snapshot tells the number of its fields and not their types."""
+
+    arity: int
+    snapshot_class: ClassVar[str] = (
+        TYPEUTILS + "BinaryRowDataSerializer$BinaryRowDataSerializerSnapshot"
+    )
+
+    @property
+    def type_name(self) -> str:
+        return f"BinaryRowData({self.arity})"
+
+    def serialize(self, value: RawValue, out: DataOutput) -> None:
+        out.write_i32(len(value.raw))
+        out.write_bytes(value.raw)
+
+    def deserialize(self, data: DataInput) -> RawValue:
+        return RawValue(data.read_bytes(data.read_length("row size"), "row"))
+
+    def write_snapshot_payload(self, out: DataOutput) -> None:
+        out.write_i32(self.arity)
+
+    def java_hash(self, value: RawValue) -> int:
+        return row_java_hash(value.raw)
+
+    def to_text(self, value: RawValue) -> JsonValue:
+        return {"raw": value.raw.hex()}
+
+
+def _read_binary_row(
+    data: DataInput, version: int, context: SnapshotContext
+) -> BinaryRowDataSerializer:
+    check_snapshot_version(data, BinaryRowDataSerializer, version)
+    return BinaryRowDataSerializer(data.read_i32("number of fields"))
+
+
+@dataclass(frozen=True)
+class ArrayDataSerializer(TypeSerializer[ArrayData]):
+    """i32 size, then the memory of a binary array."""
+
+    element: LogicalType
+    objects: tuple[bytes, ...] | None = field(default=None, compare=False, repr=False)
+    snapshot_class: ClassVar[str] = TYPEUTILS + "ArrayDataSerializer$ArrayDataSerializerSnapshot"
+
+    @property
+    def type_name(self) -> str:
+        return f"ArrayData<{self.element}>"
+
+    def serialize(self, value: ArrayData, out: DataOutput) -> None:
+        memory = write_array(value, self.element)
+        out.write_i32(len(memory))
+        out.write_bytes(memory)
+
+    def deserialize(self, data: DataInput) -> ArrayData:
+        size = data.read_length("array size")
+        at = data.position
+        return read_array(data.read_bytes(size, "array"), self.element, at)
+
+    def write_snapshot_payload(self, out: DataOutput) -> None:
+        for at in range(2):
+            out.write_bytes(_written(self.objects[at] if self.objects else None, self.type_name))
+
+    def to_text(self, value: ArrayData) -> JsonValue:
+        return [sql_text(item, self.element) for item in value.items]
+
+
+def _read_array_data(
+    data: DataInput, version: int, context: SnapshotContext
+) -> ArrayDataSerializer:
+    check_snapshot_version(data, ArrayDataSerializer, version)
+    element = _read_type(data)
+    _, serializer = read_java_object_bytes(data)
+    return ArrayDataSerializer(element.kind, (element.raw, serializer))
+
+
+@dataclass(frozen=True)
+class MapDataSerializer(TypeSerializer[MapData]):
+    """i32 size, then the memory of a binary map."""
+
+    key: LogicalType
+    value: LogicalType
+    objects: tuple[bytes, ...] | None = field(default=None, compare=False, repr=False)
+    snapshot_class: ClassVar[str] = TYPEUTILS + "MapDataSerializer$MapDataSerializerSnapshot"
+
+    @property
+    def type_name(self) -> str:
+        return f"MapData<{self.key}, {self.value}>"
+
+    def serialize(self, value: MapData, out: DataOutput) -> None:
+        memory = write_map(value, self.key, self.value)
+        out.write_i32(len(memory))
+        out.write_bytes(memory)
+
+    def deserialize(self, data: DataInput) -> MapData:
+        size = data.read_length("map size")
+        at = data.position
+        return read_map(data.read_bytes(size, "map"), self.key, self.value, at)
+
+    def write_snapshot_payload(self, out: DataOutput) -> None:
+        for at in range(4):
+            out.write_bytes(_written(self.objects[at] if self.objects else None, self.type_name))
+
+    def to_text(self, value: MapData) -> JsonValue:
+        return _pairs_text(value, self.key, self.value)
+
+
+def _read_map_data(data: DataInput, version: int, context: SnapshotContext) -> MapDataSerializer:
+    check_snapshot_version(data, MapDataSerializer, version)
+    key, value = _read_type(data), _read_type(data)
+    serializers = [read_java_object_bytes(data)[1] for _ in range(2)]
+    return MapDataSerializer(key.kind, value.kind, (key.raw, value.raw, *serializers))
+
+
+READERS: dict[str, SnapshotReader] = dict(
+    [simple_reader(StringDataSerializer()), simple_reader(NullSerializer())]
+)
+READERS |= {
+    DecimalDataSerializer.snapshot_class: _read_decimal,
+    TimestampDataSerializer.snapshot_class: _read_timestamp,
+    RowDataSerializer.snapshot_class: _read_row_data,
+    BinaryRowDataSerializer.snapshot_class: _read_binary_row,
+    ArrayDataSerializer.snapshot_class: _read_array_data,
+    MapDataSerializer.snapshot_class: _read_map_data,
+}

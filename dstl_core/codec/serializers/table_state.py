@@ -1,0 +1,341 @@
+"""SQL's containers around internal types: what its operators keep in state.
+
+Source: ``SortedMapSerializer``, ``LinkedListSerializer``, ``WindowKeySerializer``,
+``RawValueDataSerializer`` and ``ExternalSerializer`` of
+``org.apache.flink.table.runtime.typeutils``; ``MapViewSerializer``, ``ListViewSerializer`` and
+``NullAwareMapSerializer`` of ``org.apache.flink.table.dataview``; Flink 2.2.1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+from dstl_core.codec.binary_row import RawValue, RowData
+from dstl_core.codec.data_io import DataInput, DataOutput
+from dstl_core.codec.java_stream import JavaClass, JavaObject, read_java_object_bytes
+from dstl_core.codec.serializers.base import (
+    AnySerializer,
+    JsonValue,
+    SnapshotContext,
+    SnapshotReader,
+    TypeSerializer,
+    bad_value,
+    check_snapshot_version,
+    composite_reader,
+    read_composite_header,
+    write_composite_header,
+    write_nested,
+)
+from dstl_core.codec.serializers.collections import MapSerializer, text_key
+from dstl_core.codec.serializers.dates import (
+    civil_from_days,
+    date_text,
+    time_from_nano_of_day,
+    time_text,
+)
+from dstl_core.codec.serializers.structs import read_mask, write_mask
+from dstl_core.codec.serializers.table import TYPEUTILS
+
+_DATAVIEW = "org.apache.flink.table.dataview."
+
+
+@dataclass(frozen=True)
+class SortedMapSerializer(MapSerializer):
+    """A map with a comparator, which is kept as bytes."""
+
+    comparator: bytes = field(default=b"", compare=False, repr=False)
+    snapshot_class: ClassVar[str] = TYPEUTILS + "SortedMapSerializerSnapshot"
+
+    @property
+    def type_name(self) -> str:
+        return f"SortedMap<{self.key.type_name}, {self.value.type_name}>"
+
+    def write_snapshot_payload(self, out: DataOutput) -> None:
+        out.write_bytes(self.comparator)
+        write_nested(out, [self.key, self.value])
+
+
+def _read_sorted_map(
+    data: DataInput, version: int, context: SnapshotContext
+) -> SortedMapSerializer:
+    check_snapshot_version(data, SortedMapSerializer, version)
+    _, comparator = read_java_object_bytes(data)
+    key, value = context.read_nested(data, 2)
+    return SortedMapSerializer(key, value, comparator)
+
+
+@dataclass(frozen=True)
+class LinkedListSerializer(TypeSerializer[list[Any]]):
+    """i32 count, a null mask (in releases that have one), the elements that are not null."""
+
+    element: AnySerializer
+    with_nulls: bool = True
+    outer_version: int = 3
+    snapshot_class: ClassVar[str] = TYPEUTILS + "LinkedListSerializer$LinkedListSerializerSnapshot"
+
+    @property
+    def type_name(self) -> str:
+        return f"LinkedList<{self.element.type_name}>"
+
+    @property
+    def nested(self) -> tuple[AnySerializer, ...]:
+        return (self.element,)
+
+    def serialize(self, value: list[Any], out: DataOutput) -> None:
+        out.write_i32(len(value))
+        if self.with_nulls:
+            write_mask(out, [item is None for item in value])
+        for item in value:
+            if item is not None:
+                self.element.serialize(item, out)
+
+    def deserialize(self, data: DataInput) -> list[Any]:
+        at = data.position
+        count = data.read_i32("list size")
+        if not 0 <= count <= 8 * data.remaining:
+            raise bad_value("A list size does not fit", at, f"0..{8 * data.remaining}", count)
+        if not self.with_nulls:
+            return [self.element.deserialize(data) for _ in range(count)]
+        mask = read_mask(data, count)
+        return [None if is_null else self.element.deserialize(data) for is_null in mask]
+
+    def write_snapshot_payload(self, out: DataOutput) -> None:
+        write_composite_header(out, self.outer_version)
+        if self.outer_version >= 3:
+            out.write_bool(self.with_nulls)
+        write_nested(out, [self.element])
+
+    def to_text(self, value: list[Any]) -> JsonValue:
+        return [None if item is None else self.element.to_text(item) for item in value]
+
+
+def _read_linked_list(
+    data: DataInput, version: int, context: SnapshotContext
+) -> LinkedListSerializer:
+    check_snapshot_version(data, LinkedListSerializer, version)
+    outer = read_composite_header(data, 1, 2, 3)
+    with_nulls = data.read_bool("has null mask") if outer == 3 else outer == 2
+    [element] = context.read_nested(data, 1)
+    return LinkedListSerializer(element, with_nulls, outer)
+
+
+class WindowKey(NamedTuple):
+    """A key of a window aggregate's buffer."""
+
+    window: int
+    key: RowData
+
+
+@dataclass(frozen=True)
+class WindowKeySerializer(TypeSerializer[WindowKey]):
+    """i64 window, then the key."""
+
+    key: AnySerializer
+    snapshot_class: ClassVar[str] = TYPEUTILS + "WindowKeySerializer$WindowKeySerializerSnapshot"
+
+    @property
+    def type_name(self) -> str:
+        return f"WindowKey<{self.key.type_name}>"
+
+    @property
+    def nested(self) -> tuple[AnySerializer, ...]:
+        return (self.key,)
+
+    def serialize(self, value: WindowKey, out: DataOutput) -> None:
+        out.write_i64(value.window)
+        self.key.serialize(value.key, out)
+
+    def deserialize(self, data: DataInput) -> WindowKey:
+        return WindowKey(data.read_i64("window"), self.key.deserialize(data))
+
+    def write_snapshot_payload(self, out: DataOutput) -> None:
+        write_composite_header(out, 1)
+        write_nested(out, [self.key])
+
+    def to_text(self, value: WindowKey) -> JsonValue:
+        return [value.window, self.key.to_text(value.key)]
+
+
+@dataclass(frozen=True)
+class RawValueDataSerializer(TypeSerializer[RawValue]):
+    """i32 size, bytes: a value of a type that SQL only carries along."""
+
+    inner: AnySerializer
+    snapshot_class: ClassVar[str] = (
+        TYPEUTILS + "RawValueDataSerializer$RawValueDataSerializerSnapshot"
+    )
+
+    @property
+    def type_name(self) -> str:
+        return f"RawValue<{self.inner.type_name}>"
+
+    @property
+    def nested(self) -> tuple[AnySerializer, ...]:
+        return (self.inner,)
+
+    def serialize(self, value: RawValue, out: DataOutput) -> None:
+        out.write_i32(len(value.raw))
+        out.write_bytes(value.raw)
+
+    def deserialize(self, data: DataInput) -> RawValue:
+        return RawValue(data.read_bytes(data.read_length("raw value size"), "raw value"))
+
+    def write_snapshot_payload(self, out: DataOutput) -> None:
+        write_composite_header(out, 0)
+        write_nested(out, [self.inner])
+
+    def to_text(self, value: RawValue) -> JsonValue:
+        return {"raw": value.raw.hex()}
+
+
+@dataclass(frozen=True)
+class ExternalSerializer(TypeSerializer[Any]):
+    """A Java class outside, SQL's internal bytes inside. ``java_class`` is the class outside; the
+    text of a value is that of this class.
+    """
+
+    inner: AnySerializer
+    java_class: str
+    is_internal: bool
+    data_type: bytes = field(compare=False, repr=False)
+    snapshot_class: ClassVar[str] = TYPEUTILS + "ExternalSerializer$ExternalSerializerSnapshot"
+
+    @property
+    def type_name(self) -> str:
+        return f"External<{self.inner.type_name}>"
+
+    @property
+    def nested(self) -> tuple[AnySerializer, ...]:
+        return (self.inner,)
+
+    @property
+    def length(self) -> int:
+        return self.inner.length
+
+    def serialize(self, value: Any, out: DataOutput) -> None:
+        self.inner.serialize(value, out)
+
+    def deserialize(self, data: DataInput) -> Any:
+        return self.inner.deserialize(data)
+
+    def write_snapshot_payload(self, out: DataOutput) -> None:
+        write_composite_header(out, 1)
+        out.write_bytes(self.data_type)
+        out.write_bool(self.is_internal)
+        write_nested(out, [self.inner])
+
+    def to_text(self, value: Any) -> JsonValue:
+        match self.java_class:
+            case "java.time.LocalDate" if isinstance(value, int):
+                return date_text(civil_from_days(value))
+            case "java.time.LocalTime" if isinstance(value, int):
+                return time_text(time_from_nano_of_day(value * 1_000_000))
+            case "org.apache.flink.types.Row" if isinstance(value, RowData) and value.kind == 0:
+                return self.inner.to_text(value)[1:]
+        return self.inner.to_text(value)
+
+
+def _read_external(data: DataInput, version: int, context: SnapshotContext) -> ExternalSerializer:
+    check_snapshot_version(data, ExternalSerializer, version)
+    read_composite_header(data, 1)
+    value, raw = read_java_object_bytes(data)
+    is_internal = data.read_bool("is internal input")
+    [inner] = context.read_nested(data, 1)
+    outside = value.fields.get("conversionClass") if isinstance(value, JavaObject) else None
+    java_class = outside.name if isinstance(outside, JavaClass) else ""
+    return ExternalSerializer(inner, java_class, is_internal, raw)
+
+
+# ---------------------------------------------------------------------------------- data views
+
+
+@dataclass(frozen=True)
+class NullAwareMapSerializer(MapSerializer):
+    """A map that may have a null key: ``bool, [key], bool, [value]`` an entry."""
+
+    snapshot_class: ClassVar[str] = _DATAVIEW + "NullAwareMapSerializerSnapshot"
+
+    @property
+    def type_name(self) -> str:
+        return f"NullAwareMap<{self.key.type_name}, {self.value.type_name}>"
+
+    def serialize(self, value: list[tuple[Any, Any]], out: DataOutput) -> None:
+        out.write_i32(len(value))
+        for pair in value:
+            for part, serializer in zip(pair, (self.key, self.value), strict=True):
+                out.write_bool(part is None)
+                if part is not None:
+                    serializer.serialize(part, out)
+
+    def deserialize(self, data: DataInput) -> list[tuple[Any, Any]]:
+        pairs = []
+        for _ in range(data.read_count("map size", 2)):
+            key = None if data.read_bool("key is null") else self.key.deserialize(data)
+            item = None if data.read_bool("value is null") else self.value.deserialize(data)
+            pairs.append((key, item))
+        return pairs
+
+    def to_text(self, value: list[tuple[Any, Any]]) -> JsonValue:
+        pairs = [
+            [
+                None if key is None else self.key.to_text(key),
+                None if item is None else self.value.to_text(item),
+            ]
+            for key, item in value
+        ]
+        return sorted(pairs, key=lambda pair: text_key(pair[0]))
+
+
+@dataclass(frozen=True)
+class _ViewSerializer(TypeSerializer[Any]):
+    """A data view: the bytes of the collection behind it."""
+
+    inner: AnySerializer
+
+    @property
+    def type_name(self) -> str:
+        return f"View<{self.inner.type_name}>"
+
+    @property
+    def nested(self) -> tuple[AnySerializer, ...]:
+        return (self.inner,)
+
+    def serialize(self, value: Any, out: DataOutput) -> None:
+        self.inner.serialize(value, out)
+
+    def deserialize(self, data: DataInput) -> Any:
+        return self.inner.deserialize(data)
+
+    def write_snapshot_payload(self, out: DataOutput) -> None:
+        write_composite_header(out, 1)
+        write_nested(out, [self.inner])
+
+    def to_text(self, value: Any) -> JsonValue:
+        return self.inner.to_text(value)
+
+
+@dataclass(frozen=True)
+class MapViewSerializer(_ViewSerializer):
+    snapshot_class: ClassVar[str] = _DATAVIEW + "MapViewSerializerSnapshot"
+
+
+@dataclass(frozen=True)
+class ListViewSerializer(_ViewSerializer):
+    snapshot_class: ClassVar[str] = _DATAVIEW + "ListViewSerializerSnapshot"
+
+
+READERS: dict[str, SnapshotReader] = dict(
+    [
+        composite_reader(WindowKeySerializer, WindowKeySerializer.snapshot_class, 1, 1),
+        composite_reader(RawValueDataSerializer, RawValueDataSerializer.snapshot_class, 0, 1),
+        composite_reader(NullAwareMapSerializer, NullAwareMapSerializer.snapshot_class, 1, 2),
+        composite_reader(MapViewSerializer, MapViewSerializer.snapshot_class, 1, 1),
+        composite_reader(ListViewSerializer, ListViewSerializer.snapshot_class, 1, 1),
+    ]
+)
+READERS |= {
+    SortedMapSerializer.snapshot_class: _read_sorted_map,
+    LinkedListSerializer.snapshot_class: _read_linked_list,
+    ExternalSerializer.snapshot_class: _read_external,
+}

@@ -1,0 +1,100 @@
+"""Windows as namespaces, of the DataStream API and of SQL.
+
+Source: ``TimeWindow.Serializer`` and ``GlobalWindow.Serializer`` of
+``org.apache.flink.streaming.api.windowing.windows``, and ``TimeWindow.Serializer``,
+``GlobalWindow.Serializer`` and ``CountWindow.Serializer`` of
+``org.apache.flink.table.runtime.operators.window`` of Flink 2.2.1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from dstl_core.codec.data_io import DataInput, DataOutput
+from dstl_core.codec.serializers.base import JsonValue, TypeSerializer, bad_value, simple_reader
+from dstl_core.codec.serializers.primitives import LongSerializer
+
+_STREAM = "org.apache.flink.streaming.api.windowing.windows."
+_SQL = "org.apache.flink.table.runtime.operators.window."
+
+
+class TimeWindow(NamedTuple):
+    """Milliseconds; ``end`` is not inside."""
+
+    start: int
+    end: int
+
+    @property
+    def max_timestamp(self) -> int:
+        return self.end - 1
+
+
+@dataclass(frozen=True)
+class TimeWindowSerializer(TypeSerializer[TimeWindow]):
+    snapshot_class: ClassVar[str] = _STREAM + "TimeWindow$Serializer$TimeWindowSerializerSnapshot"
+    type_name: ClassVar[str] = "TimeWindow"
+    length: ClassVar[int] = 16
+
+    def serialize(self, value: TimeWindow, out: DataOutput) -> None:
+        out.write_i64(value.start)
+        out.write_i64(value.end)
+
+    def deserialize(self, data: DataInput) -> TimeWindow:
+        return TimeWindow(data.read_i64("window start"), data.read_i64("window end"))
+
+    def to_text(self, value: TimeWindow) -> JsonValue:
+        return [value.start, value.end]
+
+
+@dataclass(frozen=True)
+class SqlTimeWindowSerializer(TimeWindowSerializer):
+    snapshot_class: ClassVar[str] = _SQL + "TimeWindow$Serializer$TimeWindowSerializerSnapshot"
+    type_name: ClassVar[str] = "SqlTimeWindow"
+
+
+@dataclass(frozen=True)
+class GlobalWindowSerializer(TypeSerializer[str]):
+    """One byte, 0. The value is the text ``global``: the one window that there is."""
+
+    snapshot_class: ClassVar[str] = (
+        _STREAM + "GlobalWindow$Serializer$GlobalWindowSerializerSnapshot"
+    )
+    type_name: ClassVar[str] = "GlobalWindow"
+    length: ClassVar[int] = 1
+
+    def serialize(self, value: str, out: DataOutput) -> None:
+        out.write_u8(0)
+
+    def deserialize(self, data: DataInput) -> str:
+        at = data.position
+        got = data.read_u8("global window")
+        if got != 0:
+            raise bad_value("A global window is not 0", at, 0, got)
+        return "global"
+
+
+@dataclass(frozen=True)
+class SqlGlobalWindowSerializer(GlobalWindowSerializer):
+    snapshot_class: ClassVar[str] = _SQL + "GlobalWindow$Serializer$GlobalWindowSerializerSnapshot"
+    type_name: ClassVar[str] = "SqlGlobalWindow"
+
+
+@dataclass(frozen=True)
+class CountWindowSerializer(LongSerializer):
+    """The number of the window."""
+
+    snapshot_class: ClassVar[str] = _SQL + "CountWindow$Serializer$CountWindowSerializerSnapshot"
+    type_name: ClassVar[str] = "CountWindow"
+
+
+READERS = dict(
+    simple_reader(each)
+    for each in (
+        TimeWindowSerializer(),
+        SqlTimeWindowSerializer(),
+        GlobalWindowSerializer(),
+        SqlGlobalWindowSerializer(),
+        CountWindowSerializer(),
+    )
+)

@@ -1,0 +1,219 @@
+"""Blocks of RocksDB's table files: checksum, compression, entries.
+
+    block   := payload, u8 compression, u32 checksum                 (all little-endian)
+    payload := entry*, u32 restart offsets, u32 their number
+    entry   := varint shared, varint rest, [varint value size], rest of the key, value
+
+A key shares its first bytes with the key before it. In index blocks with delta encoding the size of
+the value is left out. Source: ``table/block_based`` and ``table/format.cc`` of RocksDB 8.10.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import cramjam
+import xxhash
+
+from dstl_core.errors import FormatError
+
+BLOCK_TRAILER_BYTES = 5
+MAX_BLOCK_BYTES = 64 << 20
+"""What a block may unpack to, or 16 times its packed size if that is more."""
+
+_CRC32C_TABLE: list[int] = []
+_MASK_DELTA = 0xA282EAD8
+_XXH3_LAST_BYTE = 0x6B9083D9
+_U32 = 0xFFFFFFFF
+
+
+class BlockHandle(NamedTuple):
+    """Where a block lies; ``size`` is without the trailer."""
+
+    offset: int
+    size: int
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.size + BLOCK_TRAILER_BYTES
+
+
+def read_varint(raw: bytes, at: int, end: int, max_bytes: int = 10) -> tuple[int, int]:
+    """``(value, where it ends)``.
+
+    Raises:
+        FormatError: The number does not end.
+    """
+    value = 0
+    for shift in range(0, 7 * max_bytes, 7):
+        if at >= end:
+            break
+        byte = raw[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+    raise FormatError(
+        "A variable-length number does not end", offset=at, expected=f"<= {max_bytes} bytes"
+    )
+
+
+def read_handle(raw: bytes, at: int, end: int) -> tuple[BlockHandle, int]:
+    offset, at = read_varint(raw, at, end)
+    size, at = read_varint(raw, at, end)
+    return BlockHandle(offset, size), at
+
+
+def unpack_block(raw: bytes, checksum_type: int, offset: int) -> bytes:
+    """The payload of a block with its trailer; ``offset`` is where it stands in its file."""
+    if len(raw) < BLOCK_TRAILER_BYTES:
+        raise FormatError("A block is too short", offset=offset, expected=">= 5", got=len(raw))
+    packed, compression = raw[:-BLOCK_TRAILER_BYTES], raw[-BLOCK_TRAILER_BYTES]
+    stored = int.from_bytes(raw[-4:], "little")
+    computed = _checksum(packed, compression, checksum_type, offset)
+    if computed is not None and computed != stored:
+        raise FormatError(
+            "The checksum of a block is wrong; the file is damaged",
+            offset=offset,
+            expected=f"{stored:08x}",
+            got=f"{computed:08x}",
+        )
+    return _decompress(packed, compression, offset)
+
+
+def _checksum(packed: bytes, compression: int, checksum_type: int, offset: int) -> int | None:
+    last = bytes((compression,))
+    match checksum_type:
+        case 0:
+            return None
+        case 1:
+            crc = crc32c(packed + last)
+            return ((crc >> 15 | crc << 17) + _MASK_DELTA) & _U32
+        case 2:
+            return xxhash.xxh32_intdigest(packed + last)
+        case 3:
+            return xxhash.xxh64_intdigest(packed + last) & _U32
+        case 4:
+            low = xxhash.xxh3_64_intdigest(packed) & _U32
+            return low ^ compression * _XXH3_LAST_BYTE & _U32
+    raise FormatError(
+        "A table file has an unknown checksum", offset=offset, expected="0..4", got=checksum_type
+    )
+
+
+def crc32c(data: bytes) -> int:
+    """Castagnoli's CRC."""
+    if not _CRC32C_TABLE:
+        for byte in range(256):
+            crc = byte
+            for _ in range(8):
+                crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+            _CRC32C_TABLE.append(crc)
+    table, crc = _CRC32C_TABLE, _U32
+    for byte in data:
+        crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8
+    return crc ^ _U32
+
+
+def _decompress(packed: bytes, compression: int, offset: int) -> bytes:
+    if compression == 0:
+        return packed
+    limit = max(MAX_BLOCK_BYTES, 16 * len(packed))
+    # Snappy's blocks start with their size, and RocksDB puts it in front of the others.
+    size, start = read_varint(packed, 0, len(packed), 5)
+    if size > limit:
+        raise FormatError("A block is too large", offset=offset, expected=f"<= {limit}", got=size)
+    body = packed[start:]
+    try:
+        match compression:
+            case 1:
+                payload = bytes(cramjam.snappy.decompress_raw(packed))
+            case 2:
+                payload = zlib.decompressobj(-14).decompress(body, size)
+            case 4 | 5:
+                payload = bytes(cramjam.lz4.decompress_block(body, output_len=size))
+            case 7:
+                target = bytearray(size)
+                written = cramjam.zstd.decompress_into(body, target)
+                payload = bytes(target[:written])
+            case _:
+                raise FormatError(
+                    "A block has a compression that is not read",
+                    offset=offset,
+                    expected="none, Snappy, Zlib, LZ4 or ZSTD",
+                    got=compression,
+                )
+    except (cramjam.DecompressionError, zlib.error, OverflowError, ValueError) as error:
+        if isinstance(error, FormatError):
+            raise
+        raise FormatError(f"A compressed block is damaged ({error})", offset=offset) from error
+    if len(payload) != size:
+        raise FormatError(
+            "A compressed block has another size than it says",
+            offset=offset,
+            expected=size,
+            got=len(payload),
+        )
+    return payload
+
+
+def _entries_end(payload: bytes, offset: int) -> int:
+    """Where the entries end and the restart offsets begin."""
+    if len(payload) < 4:
+        raise FormatError("A block has no restart offsets", offset=offset, got=len(payload))
+    restarts = int.from_bytes(payload[-4:], "little")
+    if restarts >> 31:
+        raise FormatError("A block has a hash index, which is not read", offset=offset)
+    end = len(payload) - 4 - 4 * restarts
+    if restarts == 0 or end < 0:
+        raise FormatError(
+            "A block's restart offsets do not fit", offset=offset, got=f"{restarts} of them"
+        )
+    return end
+
+
+def block_entries(payload: bytes, offset: int) -> Iterator[tuple[bytes, bytes]]:
+    """Yields ``(key, value)`` of a data or meta block."""
+    at, end, key = 0, _entries_end(payload, offset), b""
+    while at < end:
+        shared, at = read_varint(payload, at, end, 5)
+        rest, at = read_varint(payload, at, end, 5)
+        size, at = read_varint(payload, at, end, 5)
+        if shared > len(key) or at + rest + size > end:
+            raise _bad_entry(offset)
+        key = key[:shared] + payload[at : at + rest]
+        at += rest
+        yield key, payload[at : at + size]
+        at += size
+
+
+def index_entries(
+    payload: bytes, offset: int, *, delta_encoded: bool
+) -> Iterator[tuple[bytes, BlockHandle]]:
+    """Yields ``(key, handle)`` of an index block; the key is not below any key of its block."""
+    if not delta_encoded:
+        for key, value in block_entries(payload, offset):
+            yield key, read_handle(value, 0, len(value))[0]
+        return
+    at, end, key = 0, _entries_end(payload, offset), b""
+    handle = BlockHandle(0, 0)
+    while at < end:
+        shared, at = read_varint(payload, at, end, 5)
+        rest, at = read_varint(payload, at, end, 5)
+        if shared > len(key) or at + rest > end:
+            raise _bad_entry(offset)
+        key = key[:shared] + payload[at : at + rest]
+        at += rest
+        if shared == 0:
+            handle, at = read_handle(payload, at, end)
+        else:
+            zigzag, at = read_varint(payload, at, end)
+            size = handle.size + ((zigzag >> 1) ^ -(zigzag & 1))
+            handle = BlockHandle(handle.end, size)
+        yield key, handle
+
+
+def _bad_entry(offset: int) -> FormatError:
+    return FormatError("An entry of a block is longer than the block", offset=offset)

@@ -1,0 +1,149 @@
+"""What a snapshot holds, entry by entry, with the text form of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from dstl_core.codec.serializers import AnySerializer, JsonValue, OpaqueValue, value_text
+
+EVENT_TIMER, PROC_TIMER = "event-timer", "proc-timer"
+OP_LIST, OP_UNION, OP_BROADCAST = "op-list", "op-union", "op-broadcast"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedEntry:
+    """One entry of a keyed state: a value, a whole list, or a whole map (as pairs)."""
+
+    operator: str
+    kind: str
+    state: str
+    key: Any
+    key_group: int
+    namespace: Any
+    value: Any
+    key_type: AnySerializer
+    namespace_type: AnySerializer
+    value_type: AnySerializer
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether no part of it needs a Java class of the job."""
+        if isinstance(self.value, list) and self.kind == "map":
+            return not any(isinstance(part, OpaqueValue) for pair in self.value for part in pair)
+        return not isinstance(self.value, OpaqueValue)
+
+    def to_line(self) -> dict[str, JsonValue]:
+        """The entry as ``dstl dump`` prints it."""
+        return {
+            "op": self.operator,
+            "kind": self.kind,
+            "state": self.state,
+            "key": value_text(self.key_type, self.key),
+            "kg": self.key_group,
+            "ns": value_text(self.namespace_type, self.namespace),
+            "value": self._value_text(),
+        }
+
+    def _value_text(self) -> JsonValue:
+        if self.kind != "map" or self.is_readable:
+            return value_text(self.value_type, self.value)
+        key_type, item_type = self.value_type.nested[-2:]
+        return [
+            [value_text(key_type, key), None if item is None else value_text(item_type, item)]
+            for key, item in self.value
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class TimerEntry:
+    """A timer; ``timestamp`` in milliseconds."""
+
+    operator: str
+    kind: str
+    service: str
+    key: Any
+    key_group: int
+    namespace: Any
+    timestamp: int
+    key_type: AnySerializer
+    namespace_type: AnySerializer
+
+    def to_line(self) -> dict[str, JsonValue]:
+        return {
+            "op": self.operator,
+            "kind": self.kind,
+            "service": self.service,
+            "key": value_text(self.key_type, self.key),
+            "kg": self.key_group,
+            "ns": value_text(self.namespace_type, self.namespace),
+            "ts": self.timestamp,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorStateEntry:
+    """A list state of one subtask, or a whole union or broadcast state (``subtask`` is None)."""
+
+    operator: str
+    kind: str
+    state: str
+    subtask: int | None
+    value: Any
+    value_type: AnySerializer
+
+    @property
+    def is_readable(self) -> bool:
+        if isinstance(self.value, OpaqueValue):
+            return False
+        return not any(isinstance(item, OpaqueValue) for item in self.value)
+
+    def to_line(self) -> dict[str, JsonValue]:
+        line: dict[str, JsonValue] = {
+            "op": self.operator,
+            "kind": self.kind,
+            "state": self.state,
+        }
+        if self.subtask is not None:
+            line["subtask"] = self.subtask
+        if self.is_readable or isinstance(self.value, OpaqueValue):
+            line["value"] = value_text(self.value_type, self.value)
+        else:
+            line["value"] = [value_text(self.value_type.nested[0], item) for item in self.value]
+        return line
+
+
+Entry = KeyedEntry | TimerEntry | OperatorStateEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Something that a snapshot holds and that only Java classes of the job can read.
+
+    ``entry`` is what is known of it; None if not even its key is known: then it stands for any
+    number of entries of the key group.
+    """
+
+    operator: str
+    kind: str
+    state: str
+    key_group: int | None
+    reason: str
+    entry: KeyedEntry | OperatorStateEntry | None = None
+
+
+def summarize(unreadable: list[Unreadable]) -> Iterator[str]:
+    """One sentence for each state with unreadable entries, without keys and values."""
+    groups: dict[tuple[str, str, str], list[Unreadable]] = {}
+    for each in unreadable:
+        groups.setdefault((each.operator, each.kind, each.state), []).append(each)
+    for (operator, kind, state), parts in groups.items():
+        entries = sum(part.entry is not None for part in parts)
+        hidden = len({part.key_group for part in parts if part.entry is None})
+        counts = [f"{entries} entries"] if entries else []
+        counts += [f"all of {hidden} key groups"] if hidden else []
+        yield (
+            f"not readable: operator {operator!r}, {kind} state {state!r}, "
+            f"{' and '.join(counts)} ({parts[0].reason})"
+        )

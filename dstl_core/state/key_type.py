@@ -1,0 +1,185 @@
+"""The type of an operator's keys, where no header says it.
+
+A changelog without a materialized base describes states, and not the key. A timer's type names the
+key's; otherwise the type is found by trial: with the right one every change parses to its last
+byte, and every key hashes into the key group that its change stands under.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import product
+
+from dstl_core.codec.change_payload import (
+    DataChange,
+    MetadataChange,
+    StateChangeOperation,
+    read_change,
+)
+from dstl_core.codec.data_io import DataInput
+from dstl_core.codec.serializers import (
+    AnySerializer,
+    ListSerializer,
+    MapSerializer,
+    SerializerRegistry,
+    TimerSerializer,
+    TupleSerializer,
+    Types,
+)
+from dstl_core.codec.serializers.table import BinaryRowDataSerializer
+from dstl_core.codec.state_meta import BackendStateType, KeyedStateType, StateMetaInfoSnapshot
+from dstl_core.errors import ConfigError, FormatError, RestoreError
+from dstl_core.model.change import META_KEY_GROUP, StateChange
+from dstl_core.model.key_group import assign_to_key_group
+
+MAX_CHANGES = 500
+MIN_CERTAINTY = 1_000_000
+"""A type is taken if by chance it would fit once in so many cases."""
+
+_BASIC: tuple[AnySerializer, ...] = (
+    Types.STRING,
+    Types.LONG,
+    Types.INT,
+    Types.SHORT,
+    Types.BYTE,
+    Types.BOOLEAN,
+    Types.CHAR,
+    Types.BIG_INT,
+    Types.BIG_DEC,
+    Types.INSTANT,
+    Types.SQL_TIMESTAMP,
+    Types.LOCAL_DATE,
+    Types.LOCAL_TIME,
+    Types.LOCAL_DATE_TIME,
+)
+_IN_TUPLES: tuple[AnySerializer, ...] = (Types.STRING, Types.LONG, Types.INT, Types.BOOLEAN)
+_LIKE = {
+    "Long": "Double and java.util.Date have the same bytes and hashes",
+    "Integer": "Float has the same bytes and hashes",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KeyType:
+    """A key type; ``note`` says how it was found, if that was not from the files."""
+
+    serializer: AnySerializer
+    note: str | None = None
+
+
+def key_type_of_changes(
+    changes: Iterable[StateChange], registry: SerializerRegistry, max_parallelism: int
+) -> KeyType | None:
+    """The key type of a log: from its timers, or by trial. None if it has no keyed changes.
+
+    Raises:
+        RestoreError: No type fits, or too few keys tell them apart; names the option.
+    """
+    states: dict[int, StateMetaInfoSnapshot] = {}
+    samples: list[tuple[int, StateMetaInfoSnapshot, DataChange]] = []
+    for change in changes:
+        parsed = read_change(change.change, registry)
+        if isinstance(parsed, MetadataChange):
+            states[parsed.state_id] = parsed.state
+            if (timer := _timer_of(parsed.state)) is not None:
+                return KeyType(timer.key)
+        elif change.key_group != META_KEY_GROUP and len(samples) < MAX_CHANGES:
+            meta = states.get(parsed.state_id)
+            if meta is not None and meta.backend_state_type is BackendStateType.KEY_VALUE:
+                samples.append((change.key_group, meta, parsed))
+    return _by_trial(samples, max_parallelism) if samples else None
+
+
+def _timer_of(state: StateMetaInfoSnapshot) -> TimerSerializer | None:
+    if state.backend_state_type is BackendStateType.PRIORITY_QUEUE:
+        serializer = state.value_serializer
+        return serializer if isinstance(serializer, TimerSerializer) else None
+    return None
+
+
+def _candidates() -> Iterator[AnySerializer]:
+    yield from _BASIC
+    for size in (2, 3):
+        yield from (TupleSerializer(fields) for fields in product(_IN_TUPLES, repeat=size))
+    yield BinaryRowDataSerializer(0)
+
+
+def _by_trial(
+    samples: list[tuple[int, StateMetaInfoSnapshot, DataChange]], max_parallelism: int
+) -> KeyType:
+    for candidate in _candidates():
+        keys = _fitting_keys(candidate, samples, max_parallelism)
+        if keys is None:
+            continue
+        if max_parallelism**keys < MIN_CERTAINTY:
+            raise RestoreError(
+                f"The type of the key is unknown: the changelog has no materialized base, and its "
+                f"{keys} keys are too few to tell; give the key type (key_types, --key-type)."
+            )
+        name = candidate.type_name
+        also = f" ({_LIKE[name]})" if name in _LIKE else ""
+        return KeyType(
+            candidate,
+            f"no file says the type of the key; {name} fits all of {keys} keys and their key "
+            f"groups{also}",
+        )
+    raise RestoreError(
+        "The type of the key is unknown: the changelog has no materialized base, and none of the "
+        "common types fits; give the key type (key_types, --key-type)."
+    )
+
+
+def _fitting_keys(
+    candidate: AnySerializer,
+    samples: list[tuple[int, StateMetaInfoSnapshot, DataChange]],
+    max_parallelism: int,
+) -> int | None:
+    """How many different keys fit, or None if one change does not."""
+    seen: set[bytes] = set()
+    for key_group, meta, change in samples:
+        data = DataInput(change.body.peek(change.body.position))
+        try:
+            raw = data.read_value(candidate)
+            if raw not in seen:
+                key = candidate.deserialize(DataInput(raw))
+                if assign_to_key_group(candidate.java_hash(key), max_parallelism) != key_group:
+                    return None
+                seen.add(raw)
+            data.read_value(meta.namespace_serializer)
+            _skip_operands(change.operation, meta, data)
+            data.expect_end("a change")
+        except (FormatError, ConfigError):
+            return None
+    return len(seen)
+
+
+def _skip_operands(
+    operation: StateChangeOperation, meta: StateMetaInfoSnapshot, data: DataInput
+) -> None:
+    value = meta.value_serializer
+    match operation:
+        case StateChangeOperation.CLEAR:
+            return
+        case (
+            StateChangeOperation.SET | StateChangeOperation.SET_INTERNAL | StateChangeOperation.ADD
+        ):
+            data.read_value(value)
+        case StateChangeOperation.ADD_ELEMENT if (
+            meta.keyed_state_type is KeyedStateType.LIST and isinstance(value, ListSerializer)
+        ):
+            data.read_value(value.element)
+        case (
+            StateChangeOperation.ADD_OR_UPDATE_ELEMENT
+            | StateChangeOperation.ADD_ELEMENT
+            | StateChangeOperation.REMOVE_ELEMENT
+        ) if isinstance(value, MapSerializer):
+            data.read_value(value.key)
+            if operation is not StateChangeOperation.REMOVE_ELEMENT:
+                data.read_value(value.value)
+        case StateChangeOperation.MERGE_NS:
+            data.read_value(meta.namespace_serializer)
+            for _ in range(data.read_count("merged namespaces", 1)):
+                data.read_value(meta.namespace_serializer)
+        case _:
+            data.read_bytes(data.remaining)
