@@ -30,8 +30,9 @@ from dstl_core.codec.serializers import (
     VoidNamespaceSerializer,
     serialize_to_bytes,
 )
-from dstl_core.codec.serializers.runtime import Timer, TimeWindow, TimeWindowSerializer, TtlValue
+from dstl_core.codec.serializers.runtime import Timer, TtlValue
 from dstl_core.codec.serializers.strings import StringSerializer
+from dstl_core.codec.serializers.windows import TimeWindow, TimeWindowSerializer
 from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot
 from dstl_core.errors import FormatError
 

@@ -53,13 +53,15 @@ def read_framed_record(data: DataInput, prefix_bytes: int, key_group: int) -> Fr
     if not key.remaining:
         raise FormatError("A stored key is empty", offset=at, field="key length")
     value = data.sub_input(data.read_length("value length"), "value")
-    at = key.position
     prefix = key.read_bytes(prefix_bytes, "key group")
     is_last = prefix[0] & FIRST_BIT_MASK != 0
     got = int.from_bytes(prefix, "big") & ((FIRST_BIT_MASK << 8 * (prefix_bytes - 1)) - 1)
     if got != key_group:
         raise FormatError(
-            "A stored key belongs to another key group", offset=at, expected=key_group, got=got
+            "A record stands in the section of another key group",
+            offset=at,
+            expected=f"key group {key_group}",
+            got=f"key group {got}",
         )
     return FramedRecord(key, value, is_last)
 

@@ -65,7 +65,7 @@ from dstl_core.savepoint.entry_reader import EntryReader
 from dstl_core.savepoint.windows import WindowEntry, windows_of
 from dstl_core.state.canonical_reader import read_stream_header
 from dstl_core.state.key_type import KeyType, key_type_of_changes
-from dstl_core.state.keyed_state import KeyedState, restore_keyed_state, state_key
+from dstl_core.state.keyed_state import KeyedState, knowledge_of, restore_keyed_state, state_key
 from dstl_core.state.rocksdb_reader import read_meta_header
 from dstl_core.storage.file_io import FileIO, open_file_io
 from dstl_core.storage.handle_resolver import HandleResolver
@@ -249,7 +249,9 @@ class OperatorSnapshot:
         with self._context():
             for handle in self.keyed_handles:
                 for meta in self._state_metas(handle):
-                    found.setdefault(state_key(meta), StateInfo.of(meta))
+                    known = found.get(state_key(meta))
+                    if known is None or knowledge_of(meta) > knowledge_of(known.meta):
+                        found[state_key(meta)] = StateInfo.of(meta)
         return sorted(found.values(), key=lambda info: (info.name, info.kind))
 
     def _state_metas(self, handle: KeyedStateHandle) -> Iterator[StateMetaInfoSnapshot]:

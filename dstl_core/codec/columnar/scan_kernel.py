@@ -140,7 +140,7 @@ def scan_sections(
                     return found
                 group = group << 8 | load8(key + 1)
             if group != key_group:
-                stop(status, FOREIGN_KEY_GROUP, key, resume, at, state)
+                stop(status, FOREIGN_KEY_GROUP, at, resume, at, state)
                 return found
             if load8(wanted + state) != 0:
                 span = spans + SPAN_BYTES * found

@@ -50,7 +50,10 @@ SectionChunks = Generator[SectionChunk, int | None, None]
 
 
 def plain_chunks(
-    read: ReadRange, sections: Sequence[tuple[int, int, int]], chunk_bytes: int = CHUNK_BYTES
+    read: ReadRange,
+    sections: Sequence[tuple[int, int, int]],
+    chunk_bytes: int = CHUNK_BYTES,
+    whole_bytes: int = 0,
 ) -> SectionChunks:
     """Chunks of uncompressed sections.
 
@@ -58,10 +61,11 @@ def plain_chunks(
         read: Reads the stream.
         sections: ``(key group, start, end)`` in the stream, ascending; the end is the latest.
         chunk_bytes: Bytes that are read at once.
+        whole_bytes: Sections of up to so many bytes are not cut.
     """
     for run in _runs(sections, chunk_bytes):
         start, end = run[0][1], run[-1][2]
-        if len(run) == 1 and end - start > chunk_bytes:
+        if len(run) == 1 and end - start > max(chunk_bytes, whole_bytes):
             yield from _plain_parts(read, run[0], chunk_bytes)
             continue
         data = read(start, end)
@@ -84,14 +88,17 @@ def _plain_parts(read: ReadRange, section: tuple[int, int, int], chunk_bytes: in
 
 
 def compressed_chunks(
-    read: ReadRange, sections: Sequence[tuple[int, int, int]], chunk_bytes: int = CHUNK_BYTES
+    read: ReadRange,
+    sections: Sequence[tuple[int, int, int]],
+    chunk_bytes: int = CHUNK_BYTES,
+    whole_bytes: int = 0,
 ) -> SectionChunks:
-    """Chunks of sections that are each a Snappy-framed stream. Origins are 0: offsets in messages
-    count in the uncompressed section.
+    """Chunks of sections that are each a Snappy-framed stream; arguments as ``plain_chunks``, but
+    ``whole_bytes`` counts compressed. Offsets in messages count in the uncompressed section.
     """
     for run in _runs(sections, chunk_bytes // 2):
         start, end = run[0][1], run[-1][2]
-        if len(run) == 1 and end - start > chunk_bytes // 2:
+        if len(run) == 1 and end - start > max(chunk_bytes // 2, whole_bytes):
             yield from _compressed_parts(read, run[0], chunk_bytes // 2)
             continue
         raw = read(start, end)

@@ -41,8 +41,8 @@ from dstl_core.codec.serializers.primitives import (
     LongSerializer,
     ShortSerializer,
 )
-from dstl_core.codec.serializers.runtime import TimeWindowSerializer
 from dstl_core.codec.serializers.strings import StringSerializer
+from dstl_core.codec.serializers.windows import TimeWindowSerializer
 from dstl_core.errors import ConfigError
 
 
