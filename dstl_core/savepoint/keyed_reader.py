@@ -35,7 +35,6 @@ from dstl_core.codec.columnar.type_layouts import (
     DEFAULT_OPTIONS,
     ColumnOptions,
     NoLayoutError,
-    has_layout,
     layout_of,
 )
 from dstl_core.codec.keyed_records import RecordFormat
@@ -205,7 +204,8 @@ class _Flat:
         self._info = info
         self._types = types
         decoder = StateDecoder(RecordFormat(info.meta.as_key_value(), key_type), 1, types)
-        self._is_list = info.kind == "list"
+        value = decoder.columns.get(VALUE)
+        self._is_list = info.kind == "list" and value is not None and pa.types.is_list(value)
         self._roles = {KEY: KEY_COLUMN, TIMESTAMP: "timestamp", USER_KEY: "map_key"}
         self._roles[NAMESPACE] = _namespace_column(info)
         self._roles[VALUE] = "map_value" if info.kind == "map" else "state_value"
@@ -298,9 +298,7 @@ class _Keyed:
                 meta.value_serializer.nested[1], VoidNamespaceSerializer
             )
             return void and info.name in (self.options.columns or ())
-        return isinstance(meta.namespace_serializer, VoidNamespaceSerializer) and has_layout(
-            meta.value_serializer
-        )
+        return isinstance(meta.namespace_serializer, VoidNamespaceSerializer)
 
     def rows(
         self, stored: StoredKeyGroups, wanted: frozenset[str], keys: _KeyFilter

@@ -12,12 +12,18 @@ from dstl_core.codec.columnar import instructions as i
 from dstl_core.codec.columnar import scan_kernel as scan
 from dstl_core.codec.columnar.byte_index import Ranges
 from dstl_core.codec.columnar.decode_kernel import decode_rows
-from dstl_core.codec.columnar.layouts import Fixed, Layout, Nullable, Position, Repeated
+from dstl_core.codec.columnar.layouts import Fixed, Layout, Nullable, Opaque, Position, Repeated
 from dstl_core.codec.columnar.memory import address_of
 from dstl_core.codec.columnar.output import Allocator, ArrowAllocator, Densities, OutputColumns
 from dstl_core.codec.columnar.program import Code, Label, Program
 from dstl_core.codec.columnar.spans import Refusal, SpanBatch
-from dstl_core.codec.columnar.type_layouts import DEFAULT_OPTIONS, ColumnOptions, layout_of
+from dstl_core.codec.columnar.type_layouts import (
+    DEFAULT_OPTIONS,
+    ColumnOptions,
+    NoLayoutError,
+    bounded_layout,
+    layout_of,
+)
 from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.keyed_records import RecordFormat, part_of, read_framed_record
 from dstl_core.codec.serializers import ListSerializer, MapSerializer, TimerSerializer
@@ -32,8 +38,15 @@ _KEY_END = "key_end"
 _OPTION_ERRORS = {
     i.LONE_SURROGATE: "holds a surrogate without its partner, which a text column cannot; read it "
     "with strings=utf16",
+    i.NO_UTF8: "holds a SQL string that is no UTF-8, which a text column cannot; read it with "
+    "strings=utf16",
     i.NULL_KEY: "holds a map with a null key, which a map column cannot; read it with maps=entries",
-    i.TOO_LARGE: "holds more than 2 GiB for one column, which a column cannot",
+    i.TOO_LARGE: "holds a value that is too large for a column",
+    i.NOT_EXACT: "holds a time that microseconds cannot; read it with timestamps=exact",
+    i.ROW_KIND: "holds a row that is no insertion; read it with row_kinds=column",
+    i.UNREADABLE: "holds a value that only Java classes of the job can read; read it with "
+    "unreadable=null",
+    i.NOT_A_COLUMN: "holds a stream element that is no record, which no column can",
 }
 
 
@@ -53,6 +66,7 @@ class SpanProgram:
         roots: The columns by name, in the order of the bytes; they share the program.
         first_word: Word of a span that holds the start of the bytes; the next one holds the end.
         with_lengths: Roots whose number of bytes follows them.
+        null_unreadable: Whether a value that only Java can read becomes null.
     """
 
     def __init__(
@@ -61,6 +75,8 @@ class SpanProgram:
         first_word: int,
         allocator: Allocator,
         with_lengths: Set[str] = frozenset(),
+        *,
+        null_unreadable: bool = False,
     ) -> None:
         self.names = [name for name, _ in roots]
         self._layouts = [layout for _, layout in roots]
@@ -70,12 +86,14 @@ class SpanProgram:
         self._status = np.zeros(i.STATUS_WORDS, np.int64)
         code = Code()
         for layout in self._layouts:
+            layout.nullable = layout.nullable or null_unreadable
             layout.register(code)
         for name, layout in roots:
             _emit(code, layout, name in with_lengths)
         code.emit(i.END)
         self._columns = code.columns
         self._program: Program = code.finish()
+        self._nulls = _null_program(self._layouts) if null_unreadable else None
 
     def arrow_type(self, name: str) -> pa.DataType:
         return self._layouts[self.names.index(name)].arrow_type
@@ -109,11 +127,33 @@ class SpanProgram:
             )
             if row == rows:
                 break
-            if status[0] != i.NEED_SPACE:
+            if status[0] == i.NEED_SPACE:
+                output.grow(int(status[2]), int(status[3]))
+                bound = self._program.bind(output.table)
+            elif status[0] == i.UNREADABLE and self._nulls is not None:
+                nulls = self._nulls.bind(output.table)
+                row = decode_rows(
+                    address_of(nulls),
+                    start,
+                    scan.SPAN_BYTES,
+                    row,
+                    row + 1,
+                    batch.source.end,
+                    address_of(status),
+                )
+            else:
                 return {}, Failure(row, int(status[0]), int(status[1]))
-            output.grow(int(status[2]), int(status[3]))
-            bound = self._program.bind(output.table)
         return {self.names[at]: output.finish(self._layouts[at]) for at in chosen}, None
+
+
+def _null_program(layouts: Sequence[Layout]) -> Program:
+    """Appends a null to the same columns, whatever the bytes are."""
+    code = Code()
+    for layout in layouts:
+        layout.emit_null(code)
+    code.emit(i.SKIP_REST)
+    code.emit(i.END)
+    return code.finish()
 
 
 def _emit(code: Code, layout: Layout, with_length: bool) -> None:
@@ -154,7 +194,10 @@ class StateDecoder:
         )
         value = value_layout(record_format, options)
         self._values = SpanProgram(
-            [] if value is None else [(VALUE, value)], scan.VALUE_START, allocator
+            [] if value is None else [(VALUE, value)],
+            scan.VALUE_START,
+            allocator,
+            null_unreadable=options.unreadable == "null",
         )
         self._programs = (self._keys, self._values)
         self._scopes = SpanProgram(
@@ -277,7 +320,7 @@ def key_roots(record_format: RecordFormat, options: ColumnOptions) -> list[tuple
     ]
     if record_format.kind is KeyedStateType.MAP:
         serializer: MapSerializer = part_of(record_format.meta, MapSerializer)
-        roots.append((USER_KEY, layout_of(serializer.key, options)))
+        roots.append((USER_KEY, bounded_layout(serializer.key, options)))
     return roots
 
 
@@ -289,10 +332,13 @@ def value_layout(record_format: RecordFormat, options: ColumnOptions) -> Layout 
             return None
         case KeyedStateType.LIST:
             element = part_of(meta, ListSerializer).element
-            item = layout_of(element, options)
-            return Repeated(item, max(1, element.length), delimited=True)
+            try:
+                item = layout_of(element, options)
+            except NoLayoutError:
+                return Opaque(element.opaque_class)
+            return Repeated(item, max(1, element.length), i.DELIMITED)
         case KeyedStateType.MAP:
-            value = layout_of(part_of(meta, MapSerializer).value, options)
+            value = bounded_layout(part_of(meta, MapSerializer).value, options)
             return Nullable(value, skip_rest=True)
         case _:
-            return layout_of(meta.value_serializer, options)
+            return bounded_layout(meta.value_serializer, options)

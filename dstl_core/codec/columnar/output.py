@@ -17,13 +17,10 @@ import pyarrow as pa
 from dstl_core.codec.columnar.layouts import (
     Fixed,
     Layout,
-    Marker,
-    Nullable,
+    NoColumn,
     Repeated,
-    Required,
-    Rest,
-    Struct,
     Variable,
+    Wrapper,
 )
 from dstl_core.codec.columnar.program import FIELDS, Field, Int64s
 from dstl_core.errors import InvariantViolation
@@ -116,9 +113,9 @@ class OutputColumns:
 
     def _add(self, layout: Layout, capacity: int) -> None:
         match layout:
-            case Marker() | Rest():
+            case NoColumn():
                 return
-            case Nullable() | Required():
+            case Wrapper():
                 self._add(layout.inner, capacity)
                 return
             case Fixed():
@@ -161,6 +158,7 @@ class OutputColumns:
         row[Field.DATA] = column.data.address if column.data is not None else 0
         row[Field.LIMIT] = column.limit
         row[Field.EXTRA] = number
+        row[Field.WANTED] = 1
 
     def grow(self, number: int, needed: int) -> None:
         """Makes room in one column for ``needed`` bytes of data or items."""
@@ -178,12 +176,14 @@ class OutputColumns:
     def _grow_level(self, layout: Layout, capacity: int) -> None:
         """Makes room for more values of a layout; not for more items of the lists in it."""
         match layout:
-            case Marker() | Rest():
+            case NoColumn():
                 return
-            case Nullable() | Required():
+            case Wrapper():
                 self._grow_level(layout.inner, capacity)
                 return
-            case Struct():
+            case Repeated():
+                pass
+            case _:
                 for part in layout.parts:
                     self._grow_level(part, capacity)
         column = self._columns[layout.column]
@@ -203,9 +203,9 @@ class OutputColumns:
 
     def _finish(self, layout: Layout, length: int) -> pa.Array:
         match layout:
-            case Marker() | Rest():
+            case NoColumn():
                 return pa.nulls(length)
-            case Nullable() | Required():
+            case Wrapper():
                 return self._finish(layout.inner, length)
         column = self._columns[layout.column]
         bitmap, nulls = _bitmap(column.valid, length)

@@ -185,3 +185,40 @@ def skip_units(at: int, end: int, size: int, status: int) -> int:
             return -1
         at += read & 3
     return at
+
+
+@kernel
+def is_utf8(start: int, size: int) -> bool:
+    """Whether bytes are valid UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF."""
+    if skip_if_ascii(start, size):
+        return True
+    at = start
+    end = start + size
+    while at < end:
+        byte = load8(at)
+        if byte < 0x80:
+            at += 1
+            continue
+        more = 1
+        least = 0x80
+        most = 0xBF
+        if byte < 0xC2 or byte > 0xF4:
+            return False
+        if byte >= 0xF0:
+            more = 3
+            least = 0x90 if byte == 0xF0 else 0x80
+            most = 0x8F if byte == 0xF4 else 0xBF
+        elif byte >= 0xE0:
+            more = 2
+            least = 0xA0 if byte == 0xE0 else 0x80
+            most = 0x9F if byte == 0xED else 0xBF
+        if end - at <= more:
+            return False
+        second = load8(at + 1)
+        if second < least or second > most:
+            return False
+        for i in range(2, more + 1):
+            if load8(at + i) & 0xC0 != 0x80:
+                return False
+        at += more + 1
+    return True
