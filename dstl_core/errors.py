@@ -9,10 +9,14 @@
     │   └─ UnreadableValueError
     ├─ StorageError(OSError)
     │   ├─ StateFileNotFoundError(FileNotFoundError)
-    │   └─ PathNotAllowedError
+    │   ├─ PathNotAllowedError
+    │   └─ UploadTimeoutError(TimeoutError)
     ├─ ChangelogError
     │   ├─ WriterClosedError
-    │   └─ UploadFailedError
+    │   ├─ ChangesTruncatedError
+    │   ├─ UploadFailedError
+    │   └─ BackpressureTimeoutError(TimeoutError)
+    ├─ SchedulerClosedError
     ├─ CheckpointError
     │   └─ FencedError
     ├─ RestoreError
@@ -136,6 +140,10 @@ class PathNotAllowedError(StorageError):
     """A handle names a place outside the roots that may be read."""
 
 
+class UploadTimeoutError(StorageError, TimeoutError):
+    """One attempt of an upload took too long. It may still run; what it writes is discarded."""
+
+
 class ChangelogError(DstlError):
     """Misuse of a changelog writer, or changes that are no longer there."""
 
@@ -146,6 +154,20 @@ class WriterClosedError(ChangelogError):
 
 class UploadFailedError(ChangelogError):
     """An upload failed after all its attempts; the changes are kept for the next persist."""
+
+
+class ChangesTruncatedError(ChangelogError):
+    """The changes were truncated; a later lower bound has to be persisted from."""
+
+
+class BackpressureTimeoutError(ChangelogError, TimeoutError):
+    """The uploads did not catch up in time. The change was not appended, nothing was dropped; try
+    again later, or raise the limit of bytes in flight.
+    """
+
+
+class SchedulerClosedError(DstlError):
+    """Something was given to threads that have been shut down."""
 
 
 class CheckpointError(DstlError):

@@ -13,7 +13,9 @@ import fsspec
 import hypothesis
 import pytest
 
-hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, database=None)
+hypothesis.settings.register_profile(
+    "ci", derandomize=True, deadline=None, database=None, max_examples=200
+)
 hypothesis.settings.register_profile("soak", deadline=None, database=None, max_examples=200)
 hypothesis.settings.load_profile("soak" if "DSTL_SOAK_SECONDS" in os.environ else "ci")
 

@@ -5,17 +5,35 @@ Source: ``StateChangelogHandleStreamHandleReader`` and ``StateChangeIteratorImpl
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import TYPE_CHECKING, Any
 
 from dstl_core.codec.change_format import read_change_set, segment_body
-from dstl_core.errors import error_context
+from dstl_core.errors import FormatError, StorageError, error_context
 from dstl_core.model.change import META_KEY_GROUP, StateChange
 from dstl_core.model.handle import (
     ChangelogStateHandle,
+    ChangelogStateHandleStream,
     FileStateHandle,
     InMemoryChangelogStateHandle,
     StreamStateHandle,
 )
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_LOG = logging.getLogger(__name__)
+
+BATCH_ROWS = 65_536
+BATCH_BYTES = 8 << 20
+_ITERATOR_ROWS = 4_096
+_SMALL_BYTES = 256 << 10
+"""Up to this much payload, decoding in Python is faster than loading the kernels."""
+
+Segment = bytes | memoryview
+"""A whole segment file, flag byte included."""
 
 
 class StateChangelogHandleReader:
@@ -25,29 +43,153 @@ class StateChangelogHandleReader:
         read_segment: Gives the whole segment file behind a stream handle.
     """
 
-    def __init__(self, read_segment: Callable[[StreamStateHandle], bytes]) -> None:
+    def __init__(self, read_segment: Callable[[StreamStateHandle], Segment]) -> None:
         self._read_segment = read_segment
 
-    def get_changes(self, handle: ChangelogStateHandle) -> Iterator[StateChange]:
-        """Yields the changes of the handle's key groups, and all metadata."""
+    def get_changes(
+        self, handle: ChangelogStateHandle, *, local: ChangelogStateHandleStream | None = None
+    ) -> Iterator[StateChange]:
+        """Yields the changes of the handle's key groups, and all metadata.
+
+        Args:
+            handle: What a checkpoint keeps.
+            local: The handle's twin with copies on this machine. A copy that cannot be read is
+                passed over for the remote file.
+
+        Raises:
+            StorageError: A segment is not there.
+            FormatError: A segment is damaged; names the file and the position in its body.
+        """
+        if isinstance(handle, InMemoryChangelogStateHandle) or _is_small(handle):
+            yield from self._changes_one_by_one(handle, local)
+            return
+        for batch in self.read_batches(handle, local=local, batch_rows=_ITERATOR_ROWS):
+            key_groups: list[Any] = batch.column("key_group").to_pylist()
+            values: list[Any] = batch.column("value").to_pylist()
+            for key_group, value in zip(key_groups, values, strict=True):
+                yield StateChange(key_group, value)
+
+    def _changes_one_by_one(
+        self, handle: ChangelogStateHandle, local: ChangelogStateHandleStream | None
+    ) -> Iterator[StateChange]:
         changes: Iterator[StateChange]
         if isinstance(handle, InMemoryChangelogStateHandle):
             changes = (StateChange(key_group, change) for key_group, change in handle.changes)
         else:
-            changes = self._segments(handle.handles_and_offsets)
-        key_groups = handle.key_group_range
-        for change in changes:
-            if change.key_group == META_KEY_GROUP or key_groups.contains(change.key_group):
-                yield change
+            changes = self._decoded_sets(handle, local)
+        for each in changes:
+            if each.key_group == META_KEY_GROUP or handle.key_group_range.contains(each.key_group):
+                yield each
 
-    def _segments(
-        self, handles_and_offsets: tuple[tuple[StreamStateHandle, int], ...]
+    def _decoded_sets(
+        self, handle: ChangelogStateHandleStream, local: ChangelogStateHandleStream | None
     ) -> Iterator[StateChange]:
-        segment: StreamStateHandle | None = None
-        body = b""
-        for stream, offset in handles_and_offsets:
-            location = stream.path if isinstance(stream, FileStateHandle) else None
+        for _, body, offset, location in self._sets(handle, local):
             with error_context(location=location):
-                if stream != segment:
-                    segment, body = stream, segment_body(self._read_segment(stream))
                 yield from read_change_set(body, offset)
+
+    def read_batches(
+        self,
+        handle: ChangelogStateHandle,
+        *,
+        local: ChangelogStateHandleStream | None = None,
+        batch_rows: int = BATCH_ROWS,
+        batch_bytes: int = BATCH_BYTES,
+    ) -> Iterator[pa.RecordBatch]:
+        """The same changes as record batches of ``CHANGE_SCHEMA``.
+
+        A batch has at most ``batch_rows`` rows and ``batch_bytes`` bytes of values, or one larger
+        value. Raises as ``get_changes`` does.
+        """
+        from dstl_core.changelog import columns
+
+        if isinstance(handle, InMemoryChangelogStateHandle):
+            yield from columns.read_inlined(handle, batch_rows)
+        else:
+            yield from columns.read_sets(
+                self._sets(handle, local), handle.key_group_range, batch_rows, batch_bytes
+            )
+
+    def open_segment(self, handle: StreamStateHandle) -> AbstractContextManager[Segment]:
+        """A segment for as long as it is needed."""
+        return nullcontext(self._read_segment(handle))
+
+    def _sets(
+        self, handle: ChangelogStateHandleStream, local: ChangelogStateHandleStream | None
+    ) -> Iterator[tuple[int, memoryview, int, str | None]]:
+        """For each set its number in the handle, the body that holds it, its place there and the
+        file. Segments that follow each other are opened once.
+        """
+        copies = local.handles_and_offsets if local is not None else ()
+        with _OpenSegment(self) as segment:
+            for index, (stream, offset) in enumerate(handle.handles_and_offsets):
+                if index < len(copies) and copies[index][0] != stream:
+                    copy, copy_offset = copies[index]
+                    body = _body_of_copy(segment, copy, copy_offset)
+                    if body is not None:
+                        yield index, body, copy_offset, _location(copy)
+                        continue
+                with error_context(location=_location(stream)):
+                    body = segment.body(stream)
+                    if not 0 <= offset < len(body):
+                        raise FormatError(
+                            "A change set lies outside its segment",
+                            offset=offset,
+                            expected=f"< {len(body)}",
+                            got=offset,
+                        )
+                yield index, body, offset, _location(stream)
+
+
+class _OpenSegment:
+    """The segment that was asked for last."""
+
+    def __init__(self, reader: StateChangelogHandleReader) -> None:
+        self._reader = reader
+        self._open = ExitStack()
+        self._stream: StreamStateHandle | None = None
+        self._body = memoryview(b"")
+
+    def __enter__(self) -> _OpenSegment:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._body = memoryview(b"")
+        self._open.close()
+
+    def body(self, stream: StreamStateHandle) -> memoryview:
+        if stream != self._stream:
+            self._stream, self._body = None, memoryview(b"")
+            self._open.close()
+            segment = self._open.enter_context(self._reader.open_segment(stream))
+            body = segment_body(segment)
+            size = stream.state_size if isinstance(stream, FileStateHandle) else len(body)
+            if len(body) != size:
+                raise FormatError(
+                    "A changelog segment has the wrong size",
+                    expected=f"{size} bytes uncompressed",
+                    got=len(body),
+                )
+            self._stream, self._body = stream, body
+        return self._body
+
+
+def _body_of_copy(segment: _OpenSegment, copy: StreamStateHandle, offset: int) -> memoryview | None:
+    """The body of a local copy whose set is sound; None if the remote file has to do."""
+    from dstl_core.changelog import columns
+
+    try:
+        body = segment.body(copy)
+        columns.check_set(body, offset)
+    except (StorageError, FormatError) as error:
+        _LOG.warning("a local segment is passed over: path=%s error=%s", _location(copy), error)
+        return None
+    return body
+
+
+def _is_small(handle: ChangelogStateHandleStream) -> bool:
+    return handle.state_size <= _SMALL_BYTES
+
+
+def _location(stream: StreamStateHandle) -> str | None:
+    return stream.path if isinstance(stream, FileStateHandle) else None

@@ -1,36 +1,57 @@
 """Who still needs which segment file.
 
-Source: ``TaskChangelogRegistryImpl`` of Flink 2.2.1. A file is counted once per change set in it;
-when a checkpoint owns it (``stop_tracking``) the writers never delete it again.
+Source: ``TaskChangelogRegistryImpl`` and ``LocalChangelogRegistryImpl`` of Flink 2.2.1. A file is
+counted once per change set in it; when a checkpoint owns it (``stop_tracking``) the writers never
+delete it again.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 
-from dstl_core.errors import StorageError
+from dstl_core.changelog.discarder import FileDiscarder
+from dstl_core.errors import ChangelogError
 from dstl_core.model.handle import FileStateHandle
-from dstl_core.storage.file_io import FileIO
-from dstl_core.storage.location import Location
-
-_LOG = logging.getLogger(__name__)
 
 
 class TaskChangelogRegistry:
-    """Reference counts of segment files; shared by all writers of one storage, thread-safe.
+    """Reference counts of segment files; shared by all writers of one storage. Thread-safe.
 
-    Invariant: a file is deleted at most once, and never after ``stop_tracking``.
+    Invariants:
+        1. A file is deleted only when its count falls to 0, or when no handle was ever given out
+           for it (``discard``).
+        2. Never after ``stop_tracking``: a checkpoint, and for shared files every writer's
+           checkpoint, may name it then.
     """
 
-    def __init__(self, file_io: FileIO) -> None:
-        self._file_io = file_io
+    NO_OP: TaskChangelogRegistry
+
+    def __init__(self, discarder: FileDiscarder) -> None:
+        self._discarder = discarder
         self._lock = threading.Lock()
         self._references: dict[str, int] = {}
+        self._unfinished: set[str] = set()
+
+    def start_writing(self, path: str) -> None:
+        """A file is about to appear that no handle names yet."""
+        with self._lock:
+            self._unfinished.add(path)
+
+    def discard_unfinished(self, path: str) -> None:
+        """A file was not finished: what there is of it is deleted."""
+        with self._lock:
+            self._unfinished.discard(path)
+        self._discarder.discard(path)
 
     def start_tracking(self, handle: FileStateHandle, references: int) -> None:
-        """Counts a new file; ``references`` is the number of change sets in it."""
+        """Counts a finished file; ``references`` is the number of change sets in it."""
+        if references <= 0:
+            raise ChangelogError(
+                f"A file needs at least one reference to be tracked, got {references}.",
+                path=handle.path,
+            )
         with self._lock:
+            self._unfinished.discard(handle.path)
             self._references[handle.path] = references
 
     def stop_tracking(self, handle: FileStateHandle) -> None:
@@ -43,18 +64,106 @@ class TaskChangelogRegistry:
         with self._lock:
             left = self._references.get(handle.path)
             if left is None:
-                return
+                return  # a checkpoint owns it
             if left > 1:
                 self._references[handle.path] = left - 1
                 return
             del self._references[handle.path]
-        try:
-            self._file_io.delete(Location.parse(handle.path))
-        except StorageError as error:
-            _LOG.warning("could not delete an unused segment; gc will find it: %s", error)
+        self._discarder.discard(handle.path)
+
+    def discard(self, handle: FileStateHandle) -> None:
+        """Deletes a file whose handle nobody got: an upload that another attempt has beaten."""
+        with self._lock:
+            self._references.pop(handle.path, None)
+        self._discarder.discard(handle.path)
 
     @property
     def tracked(self) -> dict[str, int]:
         """A copy of the counts by path."""
         with self._lock:
             return dict(self._references)
+
+    @property
+    def orphans(self) -> tuple[str, ...]:
+        """Files that nobody needs and that are still there, as far as this process knows."""
+        return self._discarder.orphans
+
+    def close(self) -> None:
+        """Reports what is still being written: an attempt that hangs, which nobody waits for.
+
+        Files that are tracked stay: a checkpoint that was never confirmed may still name them.
+        """
+        with self._lock:
+            unfinished, self._unfinished = self._unfinished, set()
+        for path in unfinished:
+            self._discarder.report(path, "it was still being written")
+
+
+class _NoOpTaskChangelogRegistry(TaskChangelogRegistry):
+    """For uploaders whose files somebody else owns."""
+
+    def __init__(self) -> None:
+        super().__init__(FileDiscarder(lambda location: None))
+
+    def start_writing(self, path: str) -> None: ...
+
+    def discard_unfinished(self, path: str) -> None: ...
+
+    def start_tracking(self, handle: FileStateHandle, references: int) -> None: ...
+
+    def discard(self, handle: FileStateHandle) -> None: ...
+
+
+TaskChangelogRegistry.NO_OP = _NoOpTaskChangelogRegistry()
+
+
+class LocalChangelogRegistry:
+    """The last checkpoint that uses each local copy. Thread-safe."""
+
+    NO_OP: LocalChangelogRegistry
+
+    def __init__(self, discarder: FileDiscarder) -> None:
+        self._discarder = discarder
+        self._lock = threading.Lock()
+        self._last_used: dict[str, tuple[FileStateHandle, int]] = {}
+
+    def register(self, handle: FileStateHandle, checkpoint_id: int) -> None:
+        """A checkpoint uses a local copy.
+
+        Raises:
+            ChangelogError: Another file was registered under the same path.
+        """
+        with self._lock:
+            known, last = self._last_used.get(handle.path, (handle, checkpoint_id))
+            if known != handle:
+                raise ChangelogError(
+                    f"Two local changelog files have one path: expected {known}, got {handle}."
+                )
+            self._last_used[handle.path] = handle, max(last, checkpoint_id)
+
+    def discard_up_to_checkpoint(self, up_to: int) -> frozenset[str]:
+        """Deletes the copies that only checkpoints below ``up_to`` use; returns their paths."""
+        with self._lock:
+            unused = [path for path, (_, last) in self._last_used.items() if last < up_to]
+            for path in unused:
+                del self._last_used[path]
+        for path in unused:
+            self._discarder.discard(path)
+        return frozenset(unused)
+
+    def close(self) -> None:
+        """Forgets all; the files stay for recovery."""
+        with self._lock:
+            self._last_used.clear()
+
+
+class _NoOpLocalChangelogRegistry(LocalChangelogRegistry):
+    """Without local recovery."""
+
+    def __init__(self) -> None:
+        super().__init__(FileDiscarder(lambda location: None))
+
+    def register(self, handle: FileStateHandle, checkpoint_id: int) -> None: ...
+
+
+LocalChangelogRegistry.NO_OP = _NoOpLocalChangelogRegistry()

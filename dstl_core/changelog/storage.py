@@ -1,44 +1,111 @@
-"""Wires writers, scheduler, uploader and registry of one job together.
+"""Wires writers, scheduler, uploader and registries of one job together.
 
-Source: ``FsStateChangelogStorage`` of Flink 2.2.1.
+Source: ``FsStateChangelogStorage`` and ``FsStateChangelogStorageForRecovery`` of Flink 2.2.1.
 """
 
 from __future__ import annotations
 
-from uuid import UUID
+import itertools
+import logging
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from random import Random
+from uuid import UUID, uuid4
 
-from dstl_core.changelog.reader import StateChangelogHandleReader
-from dstl_core.changelog.registry import TaskChangelogRegistry
-from dstl_core.changelog.upload import StateChangeFsUploader, direct_scheduler
-from dstl_core.changelog.writer import FsStateChangelogWriter, Mailbox
+from dstl_core.changelog.discarder import FileDiscarder, delete_by_scheme
+from dstl_core.changelog.inbox import Mailbox
+from dstl_core.changelog.local_recovery import LOCAL_RECOVERY_DISABLED, LocalRecoveryConfig
+from dstl_core.changelog.metrics import ChangelogStorageMetricGroup
+from dstl_core.changelog.reader import Segment, StateChangelogHandleReader
+from dstl_core.changelog.registry import LocalChangelogRegistry, TaskChangelogRegistry
+from dstl_core.changelog.segment_cache import ChangelogStreamHandleReaderWithCache
+from dstl_core.changelog.upload.scheduler import (
+    BatchingStateChangeUploadScheduler,
+    StateChangeUploadScheduler,
+)
+from dstl_core.changelog.upload.throttle import AvailabilityProvider
+from dstl_core.changelog.upload.uploader import StateChangeUploader, base_location, fs_uploader
+from dstl_core.changelog.writer import FsStateChangelogWriter
 from dstl_core.config import ChangelogOptions
+from dstl_core.errors import ConfigError, PathNotAllowedError
+from dstl_core.metrics import MetricGroup
 from dstl_core.model.handle import FileStateHandle, StreamStateHandle
 from dstl_core.model.ids import JobID
 from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.scheduling import Scheduler, ThreadScheduler
 from dstl_core.storage.file_io import FileIO, open_file_io
-from dstl_core.storage.location import JobLayout, Location
+from dstl_core.storage.handle_resolver import HandleResolver
+from dstl_core.storage.location import Location
+
+_LOG = logging.getLogger(__name__)
+
+_CLOSE_TIMEOUT_MS = 5_000
 
 
 class FsStateChangelogStorage:
     """The changelog of one job in one process: ``<base path>/<job id>/dstl/<uuid>``.
 
-    Owns the scheduler and the registry; hands out writers, each for one thread.
+    Owns the scheduler, the registries and (unless they are given) the threads; hands out writers,
+    each for one thread. Every writer shares the files, the limits and the metrics. Close it: that
+    is when uploads that wait get their outcome.
+
+    Args:
+        file_io: Where segments go; by default the file system of ``base-path``.
+        metrics: The group under which the storage's metrics stand.
+        local_recovery: Where copies of segments are kept on this machine, if anywhere.
+        uploader: Takes the place of the file-system uploader.
+        direct: Uploads at once on the writer's thread: no batches, no retries, no limits.
+        threads: Runs uploads, timers, callbacks and deletions; not closed here.
+        new_name: Makes file names that never repeat.
     """
 
     def __init__(
-        self, job_id: JobID, options: ChangelogOptions, file_io: FileIO | None = None
+        self,
+        job_id: JobID,
+        options: ChangelogOptions,
+        file_io: FileIO | None = None,
+        *,
+        metrics: MetricGroup | None = None,
+        local_recovery: LocalRecoveryConfig = LOCAL_RECOVERY_DISABLED,
+        uploader: StateChangeUploader | None = None,
+        direct: bool = False,
+        threads: Scheduler | None = None,
+        new_name: Callable[[], str] = lambda: str(uuid4()),
     ) -> None:
-        base = Location.parse(options.base_path)
-        self._file_io = file_io if file_io is not None else open_file_io(base)
+        base = base_location(options)
+        remote = file_io if file_io is not None else open_file_io(base, fsync=options.fsync)
+        self._file_ios = {"file": local_recovery.file_io, base.scheme: remote}
+        self._roots = [base, *local_recovery.base_dirs]
         self._options = options
-        self._next_log = 0
-        self.registry = TaskChangelogRegistry(self._file_io)
-        self._scheduler = direct_scheduler(
-            StateChangeFsUploader(
-                self._file_io,
-                JobLayout.of(base, job_id.hex).changelog,
+        self._log_ids = itertools.count()
+        self._owns_threads = threads is None
+        self._threads = threads if threads is not None else ThreadScheduler("dstl-changelog")
+        self.metrics = ChangelogStorageMetricGroup(metrics)
+        self._discarder = FileDiscarder(
+            delete_by_scheme(self._file_ios), self._threads, options.num_discard_threads
+        )
+        self.registry = TaskChangelogRegistry(self._discarder)
+        self.local_registry = (
+            LocalChangelogRegistry(self._discarder)
+            if local_recovery.is_local_backup_enabled
+            else LocalChangelogRegistry.NO_OP
+        )
+        if uploader is None:
+            uploader = fs_uploader(
+                job_id,
+                options,
+                remote,
                 self.registry,
-                compressed=options.compression_enabled,
+                self.metrics,
+                local_recovery,
+                new_name,
+            )
+        self._scheduler = (
+            StateChangeUploadScheduler.direct_scheduler(uploader)
+            if direct
+            else BatchingStateChangeUploadScheduler.of_options(
+                uploader, self._threads, options, self.metrics
             )
         )
 
@@ -50,8 +117,8 @@ class FsStateChangelogStorage:
         With a mailbox, finished uploads ask it to run the writer's ``drain`` on that thread, so
         that futures complete without a further call.
         """
-        log_id = UUID(int=self._next_log)
-        self._next_log += 1
+        log_id = UUID(int=next(self._log_ids))
+        _LOG.debug("a changelog writer starts: operator_id=%s log_id=%s", operator_id, log_id)
         return FsStateChangelogWriter(
             log_id,
             key_group_range,
@@ -59,16 +126,102 @@ class FsStateChangelogStorage:
             self.registry,
             preemptive_persist_threshold=self._options.preemptive_persist_threshold,
             mailbox=mailbox,
+            local_registry=self.local_registry,
+            threads=self._threads,
         )
 
     def create_reader(self) -> StateChangelogHandleReader:
-        """A reader of handles that this storage's writers gave."""
-        return StateChangelogHandleReader(self._read_segment)
+        """A reader of handles that this storage's writers gave, local copies included."""
+        return StateChangelogHandleReader(segment_reader(self._file_ios, self._roots))
 
-    def _read_segment(self, handle: StreamStateHandle) -> bytes:
-        if not isinstance(handle, FileStateHandle):
-            raise TypeError(f"expected a file handle, got {type(handle).__name__}")
-        return self._file_io.read_bytes(Location.parse(handle.path))
+    def get_availability_provider(self) -> AvailabilityProvider:
+        """Whether a polite writer may append now."""
+        return self._scheduler.get_availability_provider()
+
+    @property
+    def bytes_in_flight(self) -> int:
+        """What counts against ``upload.max-in-flight`` now; 0 with direct uploads."""
+        return self._scheduler.bytes_in_flight
+
+    @property
+    def orphans(self) -> tuple[str, ...]:
+        """Files of this storage that nobody needs and that could not be deleted; gc finds them."""
+        return self.registry.orphans
 
     def close(self) -> None:
+        """Ends all uploads: what is not durable by then fails, and its writers still have it.
+
+        Deletions get some seconds; what is left is reported in ``orphans``.
+        """
         self._scheduler.close()
+        self.registry.close()
+        self.local_registry.close()
+        self._discarder.close(_CLOSE_TIMEOUT_MS)
+        if self._owns_threads:
+            self._threads.close(_CLOSE_TIMEOUT_MS)
+
+
+def segment_reader(
+    file_ios: Mapping[str, FileIO], roots: Sequence[Location]
+) -> Callable[[StreamStateHandle], bytes]:
+    """Reads whole segment files below the roots, on the file IO of each path's scheme."""
+    resolvers = {}
+    for scheme, file_io in file_ios.items():
+        own = [root for root in roots if root.scheme == scheme]
+        if own:
+            resolvers[scheme] = HandleResolver(file_io, own[0], allow_roots=own[1:])
+
+    def read_segment(handle: StreamStateHandle) -> bytes:
+        if not isinstance(handle, FileStateHandle):
+            raise ConfigError(f"A changelog segment is a file, got a {type(handle).__name__}.")
+        resolver = resolvers.get(Location.parse(handle.path).scheme)
+        if resolver is None:
+            raise PathNotAllowedError(
+                f"A changelog segment is refused: {handle.path} lies outside "
+                f"{', '.join(map(str, roots))}.",
+                path=handle.path,
+            )
+        return resolver.read_segment(handle)
+
+    return read_segment
+
+
+class FsStateChangelogStorageForRecovery:
+    """Only reads; each remote segment is downloaded once and kept for a while.
+
+    Owns the cache and (unless they are given) the threads that empty it; close it.
+
+    Args:
+        read_segment: Gives the whole segment file behind a handle (``segment_reader``).
+        options: Say how long an unused segment is kept.
+        cache_folders: Where downloads go; the system's temporary folder by default.
+    """
+
+    def __init__(
+        self,
+        read_segment: Callable[[StreamStateHandle], Segment],
+        options: ChangelogOptions,
+        *,
+        cache_folders: Sequence[Path] = (),
+        threads: Scheduler | None = None,
+        random: Random | None = None,
+    ) -> None:
+        self._owns_threads = threads is None
+        self._threads = threads if threads is not None else ThreadScheduler("dstl-recovery")
+        self._reader = ChangelogStreamHandleReaderWithCache(
+            read_segment,
+            cache_folders or [Path(tempfile.gettempdir())],
+            idle_timeout_ms=options.local_cache_idle_timeout_ms,
+            threads=self._threads,
+            random=random if random is not None else Random(),
+        )
+
+    def create_reader(self) -> StateChangelogHandleReader:
+        """A reader; all readers share the cache."""
+        return self._reader
+
+    def close(self) -> None:
+        """Deletes the cached segments."""
+        self._reader.close()
+        if self._owns_threads:
+            self._threads.close(_CLOSE_TIMEOUT_MS)

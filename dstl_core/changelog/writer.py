@@ -1,131 +1,79 @@
 """The changelog writer: append, persist, confirm, reset, truncate.
 
 Source: ``FsStateChangelogWriter`` of Flink 2.2.1, whose hazards are fixed: a failed upload is kept
-and uploaded again by a later persist, and closing ends every pending future.
+and uploaded again by a later persist, closing ends every pending future, and misuse is an error.
 """
 
 from __future__ import annotations
 
 import logging
-import queue
 import threading
-import time
+from collections import deque
 from collections.abc import Callable
-from concurrent.futures import InvalidStateError
-from dataclasses import dataclass, field
-from uuid import UUID, uuid4
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from uuid import UUID
 
-from dstl_core.changelog.registry import TaskChangelogRegistry
+from dstl_core.changelog.change_buffer import ChangeBuffer, check_payload
+from dstl_core.changelog.change_set import StateChangeSet
+from dstl_core.changelog.inbox import Mailbox, UploadInbox
+from dstl_core.changelog.ledger import ChangeSetLedger, FsSnapshotResult, Sets, UploadOutcome
+from dstl_core.changelog.persist import PersistFuture
+from dstl_core.changelog.registry import LocalChangelogRegistry, TaskChangelogRegistry
 from dstl_core.changelog.upload.scheduler import StateChangeUploadScheduler
-from dstl_core.changelog.upload.task import UploadResult, UploadTask
-from dstl_core.errors import ChangelogError, UploadFailedError, WriterClosedError
-from dstl_core.model.change import META_KEY_GROUP, StateChange, StateChangeSet
+from dstl_core.changelog.upload.task import UploadTask
+from dstl_core.errors import (
+    BackpressureTimeoutError,
+    ChangelogError,
+    ChangesTruncatedError,
+    UploadFailedError,
+    WriterClosedError,
+)
+from dstl_core.model.change import META_KEY_GROUP
 from dstl_core.model.handle import ChangelogStateHandleStream
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.model.sequence import SequenceNumber
+from dstl_core.scheduling import Scheduler, ThreadScheduler
+
+if TYPE_CHECKING:
+    from dstl_core.changelog.columns import KeyGroupColumn, ValueColumn
+    from dstl_core.codec.columnar.change_sets import ChangeColumns
 
 _LOG = logging.getLogger(__name__)
 
-_STORAGE_IDENTIFIER = "filesystem"
+_DRAIN_NOW = -1
 
-Mailbox = Callable[[Callable[[], None]], object]
-"""Runs a function on the writer's thread, some time later (``executor.submit`` of its loop)."""
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotResult:
-    """What a persist gives: the handle that a checkpoint keeps."""
-
-    job_manager_owned_snapshot: ChangelogStateHandleStream
+FsPersistFuture = PersistFuture[ChangelogStateHandleStream]
 
 
-class PersistFuture:
-    """The result of one persist.
-
-    It is completed on the writer's own thread only, while that thread drains (in append, persist,
-    next_sequence_number, drain, and ``result`` here). Another thread's ``result`` waits.
-    """
-
-    def __init__(self, writer: FsStateChangelogWriter) -> None:
-        self._writer = writer
-        self._done = threading.Event()
-        self._result: SnapshotResult | None = None
-        self._error: BaseException | None = None
-        self._callbacks: list[Callable[[PersistFuture], None]] = []
-
-    def done(self) -> bool:
-        return self._done.is_set()
-
-    def result(self, timeout_s: float | None = None) -> SnapshotResult:
-        """Waits for the uploads.
-
-        Raises:
-            UploadFailedError: An upload failed; its changes are kept for the next persist.
-            WriterClosedError: The writer was closed first.
-            TimeoutError: Not done in time; the upload goes on.
-        """
-        self._writer.wait_for(self._done, timeout_s)
-        if self._error is not None:
-            raise self._error
-        if self._result is None:
-            raise InvalidStateError("a persist ended without a result")
-        return self._result
-
-    def exception(self) -> BaseException | None:
-        """The error, if it is done and failed."""
-        return self._error
-
-    def add_done_callback(self, callback: Callable[[PersistFuture], None]) -> None:
-        """Calls back on the writer's thread; at once if it is done. It may call the writer."""
-        if self.done():
-            callback(self)
-        else:
-            self._callbacks.append(callback)
-
-    def finish(self, result: SnapshotResult | None, error: BaseException | None) -> None:
-        """Ends the future; called by its writer. A callback that raises stops nobody."""
-        self._result, self._error = result, error
-        self._done.set()
-        for callback in self._callbacks:
-            try:
-                callback(self)
-            except Exception:
-                _LOG.exception("a callback of a persist failed")
-
-
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True)
 class _PersistRequest:
     """A persist that waits for ``missing`` sequence numbers of its range ``[from_, to)``."""
 
     from_: int
     to: int
-    future: PersistFuture
-    missing: set[int] = field(default_factory=set)
-
-
-@dataclass(frozen=True, slots=True)
-class _Uploaded:
-    results: list[UploadResult]
-
-
-@dataclass(frozen=True, slots=True)
-class _Failed:
-    numbers: list[SequenceNumber]
-    error: BaseException
+    checkpoint_id: int
+    future: FsPersistFuture
+    missing: set[int]
 
 
 class FsStateChangelogWriter:
     """Writes the changes of one backend to segment files.
 
-    Owned by the thread that made it; no method is thread-safe. Uploads finish on other threads and
-    only put their outcome into a queue, which the owner drains.
+    Owned by the thread that made it. Uploads finish on other threads and only put their outcome
+    into an inbox, which the owner drains.
 
     Invariants:
-        1. A change is in exactly one of: the active set, ``_not_uploaded``, ``_in_flight``,
-           ``_uploaded``; or it is truncated.
-        2. A set leaves ``_not_uploaded`` only into an upload, and comes back if that fails.
-        3. ``_lowest <= every known number < _active``; ``_lowest`` never goes back.
-        4. Every future ends: with a result, an upload's error, or the writer's close.
+        1. A change is in exactly one of the active buffer and the ledger; or it is truncated.
+        2. Every known number is below ``_active``.
+        3. Every future ends: with a result, an upload's error, a truncation, or the close.
+        4. Callbacks run after all bookkeeping, so they may call any method.
+
+    Args:
+        log_id: Names this writer among all that share a file.
+        preemptive_persist_threshold: Bytes at which the active changes are uploaded unasked.
+        mailbox: Asked to run ``drain`` when an upload has ended.
+        threads: Lets the owner wait.
     """
 
     def __init__(
@@ -137,94 +85,209 @@ class FsStateChangelogWriter:
         *,
         preemptive_persist_threshold: int,
         mailbox: Mailbox | None = None,
+        local_registry: LocalChangelogRegistry = LocalChangelogRegistry.NO_OP,
+        threads: Scheduler | None = None,
     ) -> None:
         self._log_id = log_id
         self._key_group_range = key_group_range
         self._scheduler = scheduler
-        self._registry = registry
         self._threshold = preemptive_persist_threshold
-        self._mailbox = mailbox
+        self._ledger = ChangeSetLedger(
+            key_group_range, registry, local_registry, scheduler.open_account()
+        )
         self._owner = threading.get_ident()
-        self._inbox: queue.SimpleQueue[_Uploaded | _Failed] = queue.SimpleQueue()
+        self._inbox = UploadInbox(
+            threads if threads is not None else ThreadScheduler(),
+            arrived=self._leave_fast_path,
+            drain=self.drain,
+            mailbox=mailbox,
+            settle_late=self._ledger.settle_late,
+        )
+        self._ended: deque[
+            tuple[FsPersistFuture, FsSnapshotResult | None, BaseException | None]
+        ] = deque()
         self._active = 0
-        self._lowest = 0
-        self._active_changes: list[StateChange] = []
+        self._buffer = ChangeBuffer()
+        self._appends = self._buffer.appends
         self._active_size = 0
-        self._not_uploaded: dict[int, StateChangeSet] = {}
-        self._in_flight: dict[int, StateChangeSet] = {}
-        self._uploaded: dict[int, UploadResult] = {}
-        self._reported: set[int] = set()
+        # The size at which append leaves its fast path: the threshold, or at once when something
+        # has arrived. Set by uploading threads too.
+        self._limit = preemptive_persist_threshold
         self._requests: list[_PersistRequest] = []
         self._closed = False
 
     # ------------------------------------------------------------------------------ append
 
     def append(self, key_group: int, value: bytes) -> None:
-        """Adds one change; uploads without waiting once the active set reaches the threshold.
+        """Adds one change; uploads without waiting once the active changes reach the threshold.
 
         Raises:
             ChangelogError: The key group is not in the writer's range.
+            BackpressureTimeoutError: Uploads do not catch up. The change was not appended, all
+                before it are kept; append it again later.
+            WriterClosedError: The writer is closed.
         """
+        if value.__class__ is not bytes:
+            value = check_payload(value)
+        # One look-up finds the group's list and checks the range; nothing is packed here.
+        try:
+            self._appends[key_group](value)
+        except KeyError:
+            self._open_group(key_group)(value)
+        self._active_size += len(value)
+        if self._active_size >= self._limit:
+            self._after_append(key_group, len(value))
+
+    def append_meta(self, value: bytes) -> None:
+        """Adds one metadata change; readers see it before the data of its set. Raises as
+        ``append`` does.
+        """
+        self._check_usable("append to")
+        value = check_payload(value)
+        self._buffer.append_meta(value)
+        self._active_size += len(value)
+        if self._active_size >= self._limit:
+            self._after_append(META_KEY_GROUP, len(value))
+
+    def append_batch(self, key_groups: KeyGroupColumn, values: ValueColumn) -> None:
+        """Adds the changes of two columns in order, as ``append`` one by one would: the same
+        bytes on disk, cut at the same change where the threshold is reached.
+
+        Args:
+            key_groups: ``[n]`` integers: NumPy, Arrow, or a list.
+            values: ``[n]`` byte strings: Arrow binary of any kind, a NumPy matrix of uint8 with
+                one value a row, or a list of bytes. Not used after the return.
+
+        Raises:
+            ConfigError: The columns do not fit; nothing was appended.
+            BackpressureTimeoutError: Uploads do not catch up; ``context["appended"]`` changes of
+                the batch were appended, the rest was not.
+            WriterClosedError: The writer is closed.
+        """
+        from dstl_core.changelog.columns import change_columns
+
+        self._check_usable("append to")
+        appended = 0
+        for columns in change_columns(key_groups, values, self._key_group_range):
+            self._append_columns(columns, appended)
+            appended += len(columns)
+        self._drain_if_due()
+
+    def _append_columns(self, columns: ChangeColumns, before: int) -> None:
+        start, end = 0, len(columns)
+        while start < end:
+            stop = columns.stop_at(start, self._threshold - self._active_size)
+            if stop > end:
+                # The rest stays in memory: it must not keep the whole batch alive with it.
+                rest = columns.slice(start, end).compact()
+                self._buffer.add_columns(rest)
+                self._active_size += rest.size
+                return
+            part = columns.slice(start, stop)
+            self._buffer.add_columns(part)
+            self._active_size += part.size
+            try:
+                self._flush()
+            except BackpressureTimeoutError as error:
+                self._buffer.take_back_columns()
+                self._active_size -= part.size
+                self._run_ended()
+                error.context["appended"] = before + start
+                raise
+            start = stop
+
+    def _open_group(self, key_group: int) -> Callable[[bytes], None]:
+        self._check_usable("append to")
         if not self._key_group_range.contains(key_group):
             raise ChangelogError(
                 f"A change is outside its writer's key groups: expected "
                 f"{self._key_group_range}, got {key_group}.",
                 key_group=key_group,
             )
-        self._append(StateChange(key_group, value))
+        return self._buffer.open_group(int(key_group))
 
-    def append_meta(self, value: bytes) -> None:
-        """Adds one metadata change; readers see it before the data of its set."""
-        self._append(StateChange(META_KEY_GROUP, value))
-
-    def _append(self, change: StateChange) -> None:
-        self._check_open("append to")
-        self._active_changes.append(change)
-        self._active_size += len(change.change)
+    def _after_append(self, key_group: int, size: int) -> None:
         if self._active_size >= self._threshold:
-            self._rollover()
-            self._upload(min(self._not_uploaded))
+            try:
+                self._flush()
+            except BackpressureTimeoutError:
+                self._buffer.take_back(key_group)
+                self._active_size -= size
+                self._run_ended()
+                raise
+        self._drain_if_due()
+
+    def _drain_if_due(self) -> None:
+        if self._limit == _DRAIN_NOW or self._ended:
             self.drain()
+
+    def _flush(self) -> None:
+        """Uploads the active changes, and with them older sets that nobody has persisted."""
+        # What has failed meanwhile goes along. Callbacks wait: an append of theirs must not come
+        # between the caller's change and its undoing.
+        self._take_all()
+        buffer, size = self._buffer, self._active_size
+        self._rollover()
+        try:
+            self._submit(0)
+        except BackpressureTimeoutError:
+            # The set is opened again, so that its last append can be undone.
+            self._active -= 1
+            self._ledger.take_back(self._active)
+            self._activate(buffer, size)
+            raise
+
+    # -------------------------------------------------------------------- sequence numbers
 
     def initial_sequence_number(self) -> SequenceNumber:
         return SequenceNumber(0)
 
     def next_sequence_number(self) -> SequenceNumber:
         """Closes the active set and returns the number that the next change gets."""
-        self._check_open("use")
+        self._check_usable("use")
         self.drain()
+        self._check_usable("use")
         self._rollover()
         return SequenceNumber(self._active)
 
     def _rollover(self) -> None:
-        if not self._active_changes:
+        if not self._buffer:
             return
-        self._not_uploaded[self._active] = StateChangeSet(
-            self._log_id,
-            SequenceNumber(self._active),
-            tuple(self._active_changes),
-            self._active_size,
+        self._ledger.add(
+            StateChangeSet.of_encoded(
+                self._log_id,
+                SequenceNumber(self._active),
+                self._buffer.encode(self._key_group_range),
+                self._active_size,
+            )
         )
         self._active += 1
-        self._active_changes = []
-        self._active_size = 0
+        self._activate(ChangeBuffer(), 0)
+
+    def _activate(self, buffer: ChangeBuffer, size: int) -> None:
+        self._buffer = buffer
+        self._appends = buffer.appends
+        self._active_size = size
 
     # ----------------------------------------------------------------------------- persist
 
-    def persist(self, from_sqn: SequenceNumber, checkpoint_id: int) -> PersistFuture:
+    def persist(self, from_sqn: SequenceNumber, checkpoint_id: int) -> FsPersistFuture:
         """Makes all changes from ``from_sqn`` on durable.
 
         Sets that are uploaded or on their way are not uploaded again; failed ones are.
 
         Raises:
-            ChangelogError: The changes were truncated, or are not yet appended.
+            ChangesTruncatedError: The changes were truncated.
+            ChangelogError: They are not yet appended.
+            BackpressureTimeoutError: There was no room for the upload; all changes are kept.
         """
-        self._check_open("persist")
+        self._check_usable("persist")
         self.drain()
-        if from_sqn.number < self._lowest:
-            raise ChangelogError(
+        self._check_usable("persist")
+        if from_sqn.number < self._ledger.lowest:
+            raise ChangesTruncatedError(
                 f"Requested changes were truncated (requested: {from_sqn}, "
-                f"truncated: {self._lowest}).",
+                f"truncated: {self._ledger.lowest}).",
                 checkpoint_id=checkpoint_id,
             )
         if from_sqn.number > self._active:
@@ -234,196 +297,204 @@ class FsStateChangelogWriter:
                 checkpoint_id=checkpoint_id,
             )
         self._rollover()
-        request = _PersistRequest(from_sqn.number, self._active, PersistFuture(self))
-        wanted = range(request.from_, request.to)
-        request.missing = {number for number in wanted if number not in self._uploaded}
-        if not request.missing:
-            self._complete(request)
-            return request.future
+        future = FsPersistFuture(self)
+        from_, to = from_sqn.number, self._active
+        missing = self._ledger.missing(from_, to)
+        request = _PersistRequest(from_, to, checkpoint_id, future, missing)
+        if not missing:
+            future.finish(self._snapshot(request), None)
+            return future
+        # At once, so that no confirm of an earlier checkpoint deletes them meanwhile.
+        self._ledger.use_local_copies(from_, to, checkpoint_id)
         self._requests.append(request)
-        self._upload(from_sqn.number)
+        try:
+            self._submit(from_)
+        except BaseException:
+            self._requests.remove(request)
+            raise
         self.drain()
-        return request.future
+        return future
 
-    def _upload(self, from_: int) -> None:
-        numbers = sorted(number for number in self._not_uploaded if number >= from_)
-        if not numbers:
+    def _submit(self, from_: int) -> None:
+        """Uploads all sets from a number on that are neither uploaded nor on their way."""
+        # Failed sets go apart: their bytes are counted already, so they never wait for room that
+        # only they could make.
+        self._upload(self._ledger.start_failed(from_), kept=True)
+        self._upload(self._ledger.start_waiting(from_), kept=False)
+
+    def _upload(self, sets: Sets, *, kept: bool) -> None:
+        if not sets:
             return
-        sets = [self._not_uploaded.pop(number) for number in numbers]
-        self._in_flight.update(zip(numbers, sets, strict=True))
+        change_sets = list(sets.values())
         task = UploadTask(
-            sets,
-            on_success=lambda results: self._deliver(_Uploaded(results)),
-            on_failure=lambda numbers, error: self._deliver(_Failed(numbers, error)),
+            change_sets,
+            lambda results: self._inbox.put(UploadOutcome(change_sets, results, None)),
+            lambda numbers, error: self._inbox.put(UploadOutcome(change_sets, [], error)),
+            account=self._ledger.account,
+            kept=kept,
         )
         try:
             self._scheduler.upload(task)
+        except BackpressureTimeoutError:
+            self._ledger.not_started(sets, kept)
+            raise
         except BaseException as error:
             task.fail(error)
             raise
 
-    def _deliver(self, outcome: _Uploaded | _Failed) -> None:
+    # --------------------------------------------------------------------- upload outcomes
+
+    def _leave_fast_path(self) -> None:
         """Runs on an uploading thread."""
-        self._inbox.put(outcome)
-        if self._mailbox is not None:
-            try:
-                self._mailbox(self.drain)
-            except Exception:
-                # The outcome is in the inbox; a mailbox that refuses only delays it.
-                _LOG.exception("a mailbox refused to drain its writer")
+        self._limit = _DRAIN_NOW
 
     def drain(self) -> None:
         """Takes over what uploads have finished. Completes futures, runs their callbacks."""
-        while True:
-            try:
-                outcome = self._inbox.get_nowait()
-            except queue.Empty:
-                return
+        if self._closed:
+            return
+        self._check_thread()
+        self._take_all()
+        self._run_ended()
+
+    def _take_all(self) -> None:
+        self._limit = self._threshold
+        while (outcome := self._inbox.take()) is not None:
             self._take(outcome)
+
+    def _run_ended(self) -> None:
+        # After all bookkeeping, because callbacks may call any method of this writer.
+        while self._ended:
+            future, result, error = self._ended.popleft()
+            future.finish(result, error)
 
     def wait_for(self, done: threading.Event, timeout_s: float | None) -> None:
         """Waits for an event; on the owner's thread by draining until it is set."""
-        if threading.get_ident() != self._owner:
-            if not done.wait(timeout_s):
-                raise TimeoutError(f"A persist is not done after {timeout_s} s.")
-            return
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        while not done.is_set():
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            try:
-                self._take(self._inbox.get(timeout=left))
-            except queue.Empty:
-                raise TimeoutError(f"A persist is not done after {timeout_s} s.") from None
+        own = threading.get_ident() == self._owner
+        if not (self._inbox.wait_for(done, timeout_s) if own else done.wait(timeout_s)):
+            raise TimeoutError(f"A persist is not done after {timeout_s} s.")
 
-    def _take(self, outcome: _Uploaded | _Failed) -> None:
-        match outcome:
-            case _Uploaded(results):
-                self._take_results(results)
-            case _Failed(numbers, error):
-                self._take_failure([number.number for number in numbers], error)
+    def _take(self, outcome: UploadOutcome) -> None:
+        error = self._ledger.settle(outcome)
+        if error is not None:
+            self._fail_requests(
+                [each.sequence_number.number for each in outcome.change_sets], error
+            )
+        for request in list(self._requests):
+            request.missing -= self._ledger.arrived(request.missing)
+            if not request.missing:
+                self._requests.remove(request)
+                self._ended.append((request.future, self._snapshot(request), None))
 
-    def _take_results(self, results: list[UploadResult]) -> None:
-        arrived = set()
-        for result in results:
-            number = result.sequence_number.number
-            self._in_flight.pop(number, None)
-            if self._closed or number < self._lowest:
-                self._registry.release(result.handle)
-                continue
-            self._uploaded[number] = result
-            arrived.add(number)
-        for request in self._requests:
-            request.missing -= arrived
-        # One at a time, looked up anew: a callback may truncate, persist or close.
-        while ready := next((each for each in self._requests if not each.missing), None):
-            self._requests.remove(ready)
-            self._complete(ready)
-
-    def _take_failure(self, numbers: list[int], error: BaseException) -> None:
-        for number in numbers:
-            change_set = self._in_flight.pop(number, None)
-            if change_set is not None and number >= self._lowest and not self._closed:
-                self._not_uploaded[number] = change_set
-        for request in self._take_out(lambda each: not each.missing.isdisjoint(numbers)):
+    def _fail_requests(self, numbers: list[int], error: BaseException) -> None:
+        failed = [each for each in self._requests if not each.missing.isdisjoint(numbers)]
+        if not failed:
+            _LOG.warning("an upload failed; its changes are kept: error=%s", error)
+        for request in failed:
             failure = UploadFailedError(
                 f"The upload of changes {min(numbers)}..{max(numbers)} failed ({error}); they "
-                f"are kept, and the next persist uploads them again."
+                f"are kept, and the next persist uploads them again.",
+                checkpoint_id=request.checkpoint_id,
             )
             failure.__cause__ = error
-            request.future.finish(None, failure)
+            self._end(request, failure)
 
-    def _take_out(self, wanted: Callable[[_PersistRequest], bool]) -> list[_PersistRequest]:
-        """Removes and returns pending requests, before any of their callbacks runs."""
-        taken = [request for request in self._requests if wanted(request)]
-        self._requests = [request for request in self._requests if request not in taken]
-        return taken
+    def _end(self, request: _PersistRequest, error: BaseException) -> None:
+        self._requests.remove(request)
+        self._ended.append((request.future, None, error))
 
-    def _complete(self, request: _PersistRequest) -> None:
-        results = [self._uploaded[number] for number in range(request.from_, request.to)]
-        new = [each for each in results if each.sequence_number.number not in self._reported]
-        self._reported.update(each.sequence_number.number for each in new)
-        handle = ChangelogStateHandleStream(
-            tuple((each.handle, each.offset) for each in results),
-            self._key_group_range,
-            sum(each.size for each in results),
-            sum(each.size for each in new),
-            str(uuid4()),
-            _STORAGE_IDENTIFIER,
-        )
-        request.future.finish(SnapshotResult(handle), None)
+    def _snapshot(self, request: _PersistRequest) -> FsSnapshotResult:
+        self._ledger.use_local_copies(request.from_, request.to, request.checkpoint_id)
+        return self._ledger.snapshot(request.from_, request.to)
 
     # ------------------------------------------------------------- what a checkpoint decides
 
     def confirm(self, from_sqn: SequenceNumber, to_sqn: SequenceNumber, checkpoint_id: int) -> None:
-        """The checkpoint is complete: files of ``[from_sqn, to_sqn)`` belong to it now."""
-        self._check_open("confirm")
+        """The checkpoint is complete: files of ``[from_sqn, to_sqn)`` belong to it now.
+
+        Local copies that only older checkpoints use are deleted.
+
+        Raises:
+            ChangelogError: The range is not one, or not all of it was persisted.
+        """
+        self._check_usable("confirm")
         self.drain()
         if not from_sqn <= to_sqn or to_sqn.number > self._active:
             raise ChangelogError(
                 f"Invalid confirm range: [{from_sqn},{to_sqn}), active sqn: {self._active}.",
                 checkpoint_id=checkpoint_id,
             )
-        for number in range(from_sqn.number, to_sqn.number):
-            result = self._uploaded.get(number)
-            if result is not None:
-                self._registry.stop_tracking(result.handle)
+        self._ledger.confirm(from_sqn.number, to_sqn.number, checkpoint_id)
 
     def reset(self, from_sqn: SequenceNumber, to_sqn: SequenceNumber, checkpoint_id: int) -> None:
         """The checkpoint was aborted. Nothing is rolled back: its changes stay uploaded and are
-        part of the next checkpoint.
+        part of the next checkpoint. Local copies that only it and older ones use are deleted.
         """
-        self._check_open("reset")
+        self._check_usable("reset")
         self.drain()
+        self._ledger.discard_local_copies(checkpoint_id + 1)
 
     def truncate(self, to: SequenceNumber) -> None:
         """Forgets all changes below ``to``; releases their files. Persists that wait for any of
-        them fail, since their handle would name files that are gone.
+        them fail.
 
         Raises:
             ChangelogError: ``to`` lies above what was rolled over, or below an earlier bound.
         """
-        self._check_open("truncate")
+        self._check_usable("truncate")
         self.drain()
-        if not self._lowest <= to.number <= self._active:
+        lowest = self._ledger.lowest
+        if not lowest <= to.number <= self._active:
             raise ChangelogError(
-                f"A changelog cannot be truncated to {to}: expected {self._lowest}..{self._active}."
+                f"A changelog cannot be truncated to {to}: expected {lowest}..{self._active}."
             )
-        self._lowest = to.number
-        for number in [each for each in self._not_uploaded if each < to.number]:
-            del self._not_uploaded[number]
-        self._release([number for number in self._uploaded if number < to.number])
-        for request in self._take_out(lambda each: each.from_ < to.number):
-            failure = ChangelogError(
-                f"The changes from {request.from_} were truncated to {to} before they were durable."
+        self._ledger.truncate(to.number)
+        for request in [each for each in self._requests if each.from_ < to.number]:
+            failure = ChangesTruncatedError(
+                f"The changes from {request.from_} were truncated to {to} before they were "
+                f"durable.",
+                checkpoint_id=request.checkpoint_id,
             )
-            request.future.finish(None, failure)
+            self._end(request, failure)
+        self._run_ended()
 
     def truncate_and_close(self, from_: SequenceNumber) -> None:
         """Releases the files of all changes from ``from_`` on, then closes."""
-        if not self._closed:
-            self.drain()
-            self._release([number for number in self._uploaded if number >= from_.number])
-        self.close()
-
-    def _release(self, numbers: list[int]) -> None:
-        for number in numbers:
-            self._registry.release(self._uploaded.pop(number).handle)
-            self._reported.discard(number)
-
-    def close(self) -> None:
-        """Ends the writer. Pending futures fail; files of late uploads are released."""
         if self._closed:
             return
-        self._closed = True
-        self._active_changes = []
-        self._not_uploaded.clear()
-        self._uploaded.clear()
-        for request in self._take_out(lambda _: True):
-            request.future.finish(
-                None, WriterClosedError("The changelog writer was closed before the persist ended.")
-            )
+        self._check_thread()
         self.drain()
+        self._ledger.release_from(from_.number)
+        self.close()
 
-    def _check_open(self, verb: str) -> None:
+    def close(self) -> None:
+        """Ends the writer. Pending futures fail; files that no handle names are released, also
+        those of uploads that end later.
+        """
+        if self._closed:
+            return
+        self._check_thread()
+        self.drain()
+        self._closed = True
+        for outcome in self._inbox.close():
+            self._ledger.settle_late(outcome)
+        self._ledger.close()
+        self._activate(ChangeBuffer(), 0)
+        for request in list(self._requests):
+            failure = WriterClosedError(
+                "The changelog writer was closed before the persist ended.",
+                checkpoint_id=request.checkpoint_id,
+            )
+            self._end(request, failure)
+        self._run_ended()
+
+    def _check_usable(self, verb: str) -> None:
         if self._closed:
             raise WriterClosedError(f"Cannot {verb} a changelog writer that is closed.")
+        self._check_thread()
+
+    def _check_thread(self) -> None:
+        if threading.get_ident() != self._owner:
+            raise ChangelogError(
+                "A changelog writer was used by a thread that does not own it; every method "
+                "belongs to the thread that made the writer."
+            )

@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from dstl_core.codec.big_decimal import BigDecimal, two_s_complement
 from dstl_core.codec.logical_types import LogicalType
-from dstl_core.codec.serializers.numbers import BigDecimal, two_s_complement
 from dstl_core.errors import FormatError
 
 ROW_KIND_BYTES = range(4)

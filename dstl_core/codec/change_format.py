@@ -13,23 +13,35 @@ Source: ``StateChangeFormat`` of Flink 2.2.1.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import cast
 
 from dstl_core.codec.data_io import DataInput, DataOutput
-from dstl_core.codec.snappy_frames import compress_frames, decompress_all_frames
+from dstl_core.codec.snappy_frames import decompress_all_frames
 from dstl_core.errors import FormatError
-from dstl_core.model.change import META_KEY_GROUP, StateChange, StateChangeSet
+from dstl_core.model.change import META_KEY_GROUP, StateChange
+
+PLAIN_FLAG = b"\x00"
+COMPRESSED_FLAG = b"\x01"
 
 _CROWDED_BUCKET = 8
 _SMALLEST_TABLE_WITH_TREES = 64
 
 
 def write_change_set(out: DataOutput, changes: Sequence[StateChange]) -> None:
+    """Writes one set of changes, given in append order."""
     groups: dict[int, list[bytes]] = {}
     for change in changes:
         groups.setdefault(change.key_group, []).append(change.change)
-    out.write_i32(len(groups))
     last_is_new = bool(changes) and len(groups[changes[-1].key_group]) == 1
+    write_groups(out, groups, last_is_new=last_is_new)
+
+
+def write_groups(
+    out: DataOutput, groups: Mapping[int, Sequence[bytes]], *, last_is_new: bool
+) -> None:
+    """Writes one set by groups, in order of first use; ``last_is_new`` as below."""
+    out.write_i32(len(groups))
     for key_group in java_hash_map_order(list(groups), last_is_new=last_is_new):
         payloads = groups[key_group]
         out.write_i32(len(payloads))
@@ -83,30 +95,23 @@ def _bucket(key_group: int, capacity: int) -> int:
     return (code ^ code >> 16) & (capacity - 1)
 
 
-def write_segment(
-    change_sets: Iterable[StateChangeSet], *, compressed: bool
-) -> tuple[bytes, list[int]]:
-    """The bytes of a segment and the offset of each change set, in the order given."""
-    body = DataOutput()
-    offsets = []
-    for change_set in change_sets:
-        offsets.append(body.position)
-        write_change_set(body, change_set.changes)
-    raw = body.to_bytes()
-    return (b"\x01" + compress_frames(raw) if compressed else b"\x00" + raw), offsets
-
-
-def segment_body(segment: bytes) -> bytes:
-    """The uncompressed body. Every flag but 1 means plain, as Flink reads it."""
-    if not segment:
+def segment_body(segment: bytes | memoryview) -> memoryview:
+    """The uncompressed body, not copied if it is plain. Every flag but 1 means plain, as Flink
+    reads it.
+    """
+    if not len(segment):
         raise FormatError("A changelog segment is empty", offset=0, expected="a flag byte")
-    if segment[0] == 1:
-        return decompress_all_frames(segment, 1)
-    return segment[1:]
+    view = memoryview(segment)
+    if view[0] == COMPRESSED_FLAG[0]:
+        return memoryview(decompress_all_frames(view, 1))
+    return view[1:]
 
 
-def read_change_set(body: bytes, offset: int) -> Iterator[StateChange]:
-    """Yields the changes of the one set at ``offset`` of an uncompressed body."""
+def read_change_set(body: bytes | memoryview, offset: int) -> Iterator[StateChange]:
+    """Yields the changes of the one set at ``offset`` of an uncompressed body.
+
+    The reference: ``columnar.change_sets`` reads the same bytes into columns.
+    """
     if not 0 <= offset < len(body):
         raise FormatError(
             "A change set lies outside its segment",
@@ -114,7 +119,8 @@ def read_change_set(body: bytes, offset: int) -> Iterator[StateChange]:
             expected=f"< {len(body)}",
             got=offset,
         )
-    data = DataInput(body, offset)
+    # An input slices and unpacks, which works on a view as well: a large segment is not copied.
+    data = DataInput(cast(bytes, body), offset)
     for _ in range(data.read_count("groups", 8)):
         count_at = data.position
         count = data.read_i32("changes")
@@ -131,4 +137,5 @@ def read_change_set(body: bytes, offset: int) -> Iterator[StateChange]:
                 got=count,
             )
         for _ in range(count):
-            yield StateChange(key_group, data.read_bytes(data.read_length("change length")))
+            change = data.read_bytes(data.read_length("change length"))
+            yield StateChange(key_group, bytes(change))

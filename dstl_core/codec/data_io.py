@@ -18,8 +18,8 @@ _I8 = struct.Struct(">b")
 _I16 = struct.Struct(">h")
 _U16 = struct.Struct(">H")
 _I32 = struct.Struct(">i")
-_U32 = struct.Struct(">I")
 _I64 = struct.Struct(">q")
+_U32 = struct.Struct(">I")
 _F32 = struct.Struct(">f")
 _F64 = struct.Struct(">d")
 
@@ -228,9 +228,6 @@ class DataOutput:
 
     def write_i32(self, value: int) -> None:
         self._buffer += _I32.pack(value)
-
-    def write_u32(self, value: int) -> None:
-        self._buffer += _U32.pack(value)
 
     def write_i64(self, value: int) -> None:
         self._buffer += _I64.pack(value)

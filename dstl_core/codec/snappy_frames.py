@@ -17,12 +17,12 @@ _FIRST_SKIPPABLE = 0x80
 _MAX_CHUNK_DATA = 65536
 
 
-def compress_frames(raw: bytes) -> bytes:
+def compress_frames(raw: bytes | memoryview) -> bytes:
     """One framed stream of ``raw``."""
     return bytes(cramjam.snappy.compress(raw))
 
 
-def frames_end(buffer: bytes, start: int, end: int) -> int:
+def frames_end(buffer: bytes | memoryview, start: int, end: int) -> int:
     """Where the framed stream that starts at ``start`` ends: before the next identifier or at
     ``end``. Checks each chunk's length, and that no chunk claims more than 64 KiB of data.
     """
@@ -35,7 +35,7 @@ def frames_end(buffer: bytes, start: int, end: int) -> int:
     return position
 
 
-def _check_identifier(buffer: bytes, position: int, end: int) -> None:
+def _check_identifier(buffer: bytes | memoryview, position: int, end: int) -> None:
     found = buffer[position : min(position + len(STREAM_IDENTIFIER), end)]
     if found != STREAM_IDENTIFIER:
         raise FormatError(
@@ -46,7 +46,7 @@ def _check_identifier(buffer: bytes, position: int, end: int) -> None:
         )
 
 
-def _chunk_end(buffer: bytes, position: int, end: int) -> int:
+def _chunk_end(buffer: bytes | memoryview, position: int, end: int) -> int:
     kind = buffer[position]
     size = int.from_bytes(buffer[position + 1 : position + 4], "little")
     if position + 4 + size > end:
@@ -63,7 +63,7 @@ def _chunk_end(buffer: bytes, position: int, end: int) -> int:
     return position + 4 + size
 
 
-def _check_data_chunk(buffer: bytes, position: int, size: int, kind: int) -> None:
+def _check_data_chunk(buffer: bytes | memoryview, position: int, size: int, kind: int) -> None:
     if size < 4:
         raise FormatError("A Snappy chunk has no checksum", offset=position, got=size)
     data_size = size - 4
@@ -80,12 +80,12 @@ def _check_data_chunk(buffer: bytes, position: int, size: int, kind: int) -> Non
         )
 
 
-def decompress_frames(buffer: bytes, start: int, end: int) -> bytes:
+def decompress_frames(buffer: bytes | memoryview, start: int, end: int) -> bytes:
     """The data of the framed stream that starts at ``start``; what follows it is left out."""
     return _decompress(buffer, start, frames_end(buffer, start, end))
 
 
-def decompress_all_frames(buffer: bytes, start: int) -> bytes:
+def decompress_all_frames(buffer: bytes | memoryview, start: int) -> bytes:
     """The data up to the end of the buffer, which may repeat the stream identifier."""
     parts = []
     while True:
@@ -96,7 +96,7 @@ def decompress_all_frames(buffer: bytes, start: int) -> bytes:
         start = stop
 
 
-def _decompress(buffer: bytes, start: int, stop: int) -> bytes:
+def _decompress(buffer: bytes | memoryview, start: int, stop: int) -> bytes:
     try:
         return bytes(cramjam.snappy.decompress(buffer[start:stop]))
     except cramjam.DecompressionError as error:

@@ -1,15 +1,13 @@
 """State changes, as a changelog writer takes them.
 
-Source: ``StateChange`` of Flink 2.2.1 and ``StateChangeSet`` of its file-system changelog.
+Source: ``StateChange`` of Flink 2.2.1.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from uuid import UUID
 
 from dstl_core.errors import ConfigError
-from dstl_core.model.sequence import SequenceNumber
 
 META_KEY_GROUP = -1
 
@@ -30,14 +28,3 @@ class StateChange:
         if key_group < 0:
             raise ConfigError(f"A data change needs a key group >= 0, got {key_group}.")
         return cls(key_group, change)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class StateChangeSet:
-    """All that one writer appended between two rollovers. Identity equality."""
-
-    log_id: UUID
-    sequence_number: SequenceNumber
-    changes: tuple[StateChange, ...]
-    size: int
-    """Sum of the payload lengths in bytes, without headers."""

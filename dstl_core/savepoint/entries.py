@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dstl_core.codec.serializers import AnySerializer, JsonValue, OpaqueValue, value_text
+from dstl_core.codec.serializers.runtime import TtlValue
 
 EVENT_TIMER, PROC_TIMER = "event-timer", "proc-timer"
 OP_LIST, OP_UNION, OP_BROADCAST = "op-list", "op-union", "op-broadcast"
@@ -115,6 +116,32 @@ class OperatorStateEntry:
 
 
 Entry = KeyedEntry | TimerEntry | OperatorStateEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """Hides what Flink's TTL would hide: values whose last access is ``ttl_ms`` ago or longer."""
+
+    ttl_ms: int
+    now_ms: int
+
+    def without_expired(self, entry: KeyedEntry) -> KeyedEntry | None:
+        """The entry without its expired values; None if nothing is left. State without TTL stays
+        as it is.
+        """
+        value = entry.value
+        if isinstance(value, TtlValue):
+            return entry if self._is_live(value) else None
+        if entry.kind == "list" and isinstance(value, list):
+            kept = [item for item in value if self._is_live(item)]
+        elif entry.kind == "map" and isinstance(value, list):
+            kept = [(key, item) for key, item in value if self._is_live(item)]
+        else:
+            return entry
+        return replace(entry, value=kept) if kept else None
+
+    def _is_live(self, value: Any) -> bool:
+        return not isinstance(value, TtlValue) or value.last_access + self.ttl_ms > self.now_ms
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +63,8 @@ class EntryReader:
         self._operator = operator
         self._only = state
         self.unreadable: list[Unreadable] = []
+        self.on_progress: Callable[[int], None] = lambda _: None
+        """Told of bytes of state that were read."""
 
     def __iter__(self) -> Iterator[Entry]:
         for entry in self._keyed():
@@ -70,7 +72,7 @@ class EntryReader:
                 yield entry
             else:
                 self._report(entry)
-        yield from self._raw_timers()
+        yield from self.raw_timers()
         for listed in self.operator_state_entries():
             if listed.is_readable:
                 yield listed
@@ -86,7 +88,7 @@ class EntryReader:
         for entry in self._keyed():
             if isinstance(entry, TimerEntry):
                 yield entry
-        yield from self._raw_timers()
+        yield from self.raw_timers()
 
     def _report(self, entry: KeyedEntry | OperatorStateEntry) -> None:
         group = entry.key_group if isinstance(entry, KeyedEntry) else None
@@ -99,13 +101,15 @@ class EntryReader:
 
     def _keyed(self) -> Iterator[KeyedEntry | TimerEntry]:
         for handle in self._operator.keyed_handles:
-            for key_groups in _ranges(handle):
+            ranges = key_group_ranges(handle)
+            for key_groups in ranges:
                 state = self._operator.restore([handle], key_groups, keep_going=True)
                 for key_group in key_groups:
                     for table in state.tables.values():
                         if self._only in (None, table.meta.name):
                             yield from self._of_table(table, key_group)
                 self._report_lost(state)
+                self.on_progress(handle.state_size // len(ranges))
 
     def _of_table(
         self, table: StateTable[Any], key_group: int
@@ -174,7 +178,8 @@ class EntryReader:
 
     # ---------------------------------------------------------------------------- raw timers
 
-    def _raw_timers(self) -> Iterator[TimerEntry]:
+    def raw_timers(self) -> Iterator[TimerEntry]:
+        """Timers in raw keyed state; other raw keyed state is reported."""
         if self._only is not None:
             return
         for subtask in self._operator.state.subtasks:
@@ -299,7 +304,7 @@ def _value_type(meta: StateMetaInfoSnapshot, info: OperatorStateMetaInfo) -> Any
     return ListSerializer(meta.value_serializer)
 
 
-def _ranges(handle: KeyedStateHandle) -> list[KeyGroupRange]:
+def key_group_ranges(handle: KeyedStateHandle) -> list[KeyGroupRange]:
     """A handle's key groups in ranges of about ``BYTES_AT_ONCE``."""
     key_groups = handle.key_group_range
     total = len(key_groups)

@@ -310,6 +310,10 @@ class OperatorSnapshot:
                 reader = OperatorStateReader(raw, handle.states, self.snapshot.registry)
                 yield subtask.index, handle, reader
 
+    def has_state(self, name: str) -> bool:
+        """Whether there is a state of this name."""
+        return any(info.name == name for info in self.states + self.operator_states)
+
     def state_info(self, name: str, kind: str | None = None) -> StateInfo:
         """A state by name, keyed ones first.
 

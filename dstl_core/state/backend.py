@@ -11,7 +11,8 @@ from enum import Enum
 from typing import Any, Protocol
 from uuid import uuid4
 
-from dstl_core.changelog.writer import FsStateChangelogWriter, SnapshotResult
+from dstl_core.changelog.ledger import FsSnapshotResult
+from dstl_core.changelog.writer import FsStateChangelogWriter
 from dstl_core.codec.change_payload import StateChangeOperation, data_change, metadata_change
 from dstl_core.codec.serializers import AnySerializer, deserialize_exactly, serialize_to_bytes
 from dstl_core.codec.state_meta import StateMetaInfoSnapshot
@@ -288,7 +289,7 @@ class ChangelogKeyedStateBackend:
         return self._backend_handle(future.result(), checkpoint_id)
 
     def _backend_handle(
-        self, result: SnapshotResult, checkpoint_id: int
+        self, result: FsSnapshotResult, checkpoint_id: int
     ) -> ChangelogStateBackendHandle:
         delta = result.job_manager_owned_snapshot
         log = self._restored_log + ((delta,) if delta.handles_and_offsets else ())

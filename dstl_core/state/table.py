@@ -174,7 +174,9 @@ class ValueTable(StateTable[bytes]):
     def load(self, stored_key: bytes, value: bytes) -> None:
         key_group, key, namespace, rest = self.codec.split(stored_key)
         _expect_no_rest(rest, self.meta.name)
-        self.group(key_group)[key + namespace] = value
+        group, scope = self.group(key_group), key + namespace
+        _expect_once(scope in group, self.meta.name)
+        group[scope] = value
 
     def records(self, key_group: int) -> Iterator[tuple[bytes, bytes]]:
         for scope, value in self.groups.get(key_group, {}).items():
@@ -235,7 +237,9 @@ class ListTable(StateTable[bytes]):
     def load(self, stored_key: bytes, value: bytes) -> None:
         key_group, key, namespace, rest = self.codec.split(stored_key)
         _expect_no_rest(rest, self.meta.name)
-        self.group(key_group)[key + namespace] = value
+        group, scope = self.group(key_group), key + namespace
+        _expect_once(scope in group, self.meta.name)
+        group[scope] = value
 
     def records(self, key_group: int) -> Iterator[tuple[bytes, bytes]]:
         for scope, value in self.groups.get(key_group, {}).items():
@@ -324,7 +328,9 @@ class MapTable(StateTable[dict[bytes, bytes]]):
 
     def load(self, stored_key: bytes, value: bytes) -> None:
         key_group, key, namespace, user_key = self.codec.split(stored_key)
-        self.group(key_group).setdefault(key + namespace, {})[user_key] = value
+        pairs = self.group(key_group).setdefault(key + namespace, {})
+        _expect_once(user_key in pairs, self.meta.name)
+        pairs[user_key] = value
 
     def records(self, key_group: int) -> Iterator[tuple[bytes, bytes]]:
         for scope, pairs in self.groups.get(key_group, {}).items():
@@ -470,6 +476,11 @@ def counted_elements(elements: list[bytes]) -> bytes:
     for element in elements:
         out.write_bytes(element)
     return out.to_bytes()
+
+
+def _expect_once(is_there: bool, state: str) -> None:
+    if is_there:
+        raise FormatError(f"A key stands twice in state {state!r}", expected="once")
 
 
 def _expect_no_rest(rest: bytes, state: str) -> None:

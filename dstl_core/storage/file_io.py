@@ -11,7 +11,7 @@ import os
 import posixpath
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -24,6 +24,10 @@ from dstl_core.storage.location import Location
 
 _SCHEME_TO_PROTOCOL = {"s3a": "s3", "s3p": "s3", "gs": "gcs", "abfss": "abfs", "wasbs": "abfs"}
 _MEMORY_LOCK = threading.Lock()
+_LOCAL_PROTOCOLS = ("file", "memory")
+
+Content = bytes | Sequence[bytes | memoryview]
+"""What to write: one buffer, or several one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +47,12 @@ class FileIO(Protocol):
         """The bytes ``[start, end)`` of a file."""
         ...
 
-    def write_new(self, location: Location, data: bytes) -> None:
-        """Writes a file that must not exist; it is closed, sized and checked on return."""
+    def write_new(self, location: Location, data: Content) -> None:
+        """Writes a file that must not exist; it is closed, sized and checked on return.
+
+        Raises:
+            StorageError: It is not; what there is of it is deleted if possible.
+        """
         ...
 
     def publish_once(self, location: Location, data: bytes) -> bool:
@@ -101,7 +109,7 @@ class FsspecFileIO:
 
     def read_bytes(self, location: Location, start: int = 0, end: int | None = None) -> bytes:
         with self._mapped("read", location):
-            data: bytes = self._fs.cat_file(self._path(location), start=start, end=end)
+            data = self._read(location, start, end)
         if end is not None and len(data) != end - start:
             raise StorageError(
                 f"A file is shorter than its handle says: expected {end - start} bytes from "
@@ -110,24 +118,55 @@ class FsspecFileIO:
             )
         return data
 
-    def write_new(self, location: Location, data: bytes) -> None:
+    def _read(self, location: Location, start: int, end: int | None) -> bytes:
         path = self._path(location)
+        if start == 0 and end is None:
+            whole: bytes = self._fs.cat_file(path)
+            return whole
+        if start == end:
+            return b""
+        try:
+            part: bytes = self._fs.cat_file(path, start=start, end=end)
+        except OSError:
+            # Object stores refuse a range that starts behind the end; a file gives nothing.
+            size = self.size(location)
+            if size is None or start < size:
+                raise
+            return b""
+        return part
+
+    def write_new(self, location: Location, data: Content) -> None:
+        buffers = [data] if isinstance(data, bytes) else data
         with self._mapped("write", location):
             self._make_parent(location)
-            stream = self._fs.open(path, "xb")
-            try:
-                with stream:
-                    stream.write(data)
-                    self._sync(stream)
-                if self._syncs:
-                    _sync_folder(posixpath.dirname(path))
-                written = self._fs.size(path)
-            except BaseException:
-                self._delete_quietly(path)
-                raise
-        if written != len(data):
+            create = _create_object if self._protocol == "s3" else self._create_file
+            create(self._fs, self._path(location), buffers)
+            self._check_size(location, sum(len(buffer) for buffer in buffers))
+
+    def _create_file(self, fs: Any, path: str, buffers: Sequence[bytes | memoryview]) -> None:
+        stream = fs.open(path, "xb")
+        # From here on the file is ours, and nobody else's is deleted.
+        try:
+            with stream:
+                for buffer in buffers:
+                    stream.write(buffer)
+                self._sync(stream)
+            if self._syncs:
+                _sync_folder(posixpath.dirname(path))
+        except FileExistsError:
+            raise  # a store that looks only when it closes: the file is somebody else's
+        except BaseException:
+            self._delete_quietly(path)
+            raise
+
+    def _check_size(self, location: Location, expected: int) -> None:
+        # Asked of the store, not of a listing that was kept from before.
+        self._fs.invalidate_cache(self._path(location.parent))
+        written = self.size(location)
+        if written != expected:
+            self._delete_quietly(self._path(location))
             raise StorageError(
-                f"A written file has the wrong size: expected {len(data)} bytes, got {written}.",
+                f"A written file has the wrong size: expected {expected} bytes, got {written}.",
                 location=str(location),
             )
 
@@ -175,6 +214,9 @@ class FsspecFileIO:
 
     def delete(self, location: Location) -> bool:
         with self._mapped("delete", location):
+            # An object store deletes what is not there without a word.
+            if self._protocol not in _LOCAL_PROTOCOLS and self.size(location) is None:
+                return False
             try:
                 self._fs.rm_file(self._path(location))
             except FileNotFoundError:
@@ -194,7 +236,7 @@ class FsspecFileIO:
             raise ConfigError(
                 f"A path belongs to another file system: expected {self.scheme!r}, got {location}."
             )
-        return location.path if self._protocol in ("file", "memory") else location.path[1:]
+        return location.path if self._protocol in _LOCAL_PROTOCOLS else location.path[1:]
 
     def _delete_tree(self, path: str) -> None:
         """File by file: fsspec's own recursion takes ``*``, ``?`` and ``[`` in a path as a pattern
@@ -230,8 +272,8 @@ class FsspecFileIO:
     def _delete_quietly(self, path: str) -> None:
         try:
             self._fs.rm_file(path)
-        except OSError:
-            pass  # the file is an orphan now, which gc finds
+        except Exception:
+            pass  # the error that led here counts; the file is an orphan now, which gc finds
 
     @contextmanager
     def _mapped(self, verb: str, location: Location) -> Iterator[None]:
@@ -255,6 +297,11 @@ class FsspecFileIO:
             raise StorageError(
                 f"Cannot {verb} {location}: {reason}.", path=str(location), errno=error.errno
             ) from error
+        except Exception as error:
+            if self._protocol in _LOCAL_PROTOCOLS:
+                raise
+            # The client libraries of object stores have error trees of their own.
+            raise StorageError(f"Cannot {verb} {location}: {error}.", path=str(location)) from error
 
 
 def _make_folders(path: str, *, sync: bool) -> None:
@@ -313,9 +360,27 @@ def _publish_memory(fs: Any, path: str, data: bytes) -> bool:
         return True
 
 
+def _publish_s3(fs: Any, path: str, data: bytes) -> bool:
+    try:
+        _create_object(fs, path, [data])
+    except FileExistsError:
+        return False
+    return True
+
+
+def _create_object(fs: Any, path: str, buffers: Sequence[bytes | memoryview]) -> None:
+    """A PUT that carries ``If-None-Match: *``: the store refuses it if the key exists.
+
+    After an error the object may be there or not, and may be somebody else's: it is not deleted.
+    """
+    whole = buffers[0] if len(buffers) == 1 else b"".join(buffers)
+    fs.pipe_file(path, bytes(whole), mode="create")
+
+
 _PUBLISHERS: dict[str, Callable[[Any, str, bytes], bool]] = {
     "file": _publish_local,
     "memory": _publish_memory,
+    "s3": _publish_s3,
 }
 
 

@@ -152,13 +152,14 @@ class HandleResolver:
                 return self._checked(new.child(relative) if relative != "." else new)
         if any(root.contains(_without_links(location)) for root in self._roots):
             return location
-        for moved in self._moved(location):
-            if self._file_io.size(moved) is not None:
-                return self._checked(moved)
+        moved = self._moved(location)
+        for place in moved:
+            if self._file_io.size(place) is not None:
+                return self._checked(place)
         for neighbour in self._neighbours(location):
             if self._file_io.size(neighbour) is not None:
                 return neighbour
-        return self._checked(location)
+        return self._checked(location, moved)
 
     def _moved(self, location: Location) -> list[Location]:
         """The handle's possible places under this snapshot's job folder and changelog base."""
@@ -197,11 +198,13 @@ class HandleResolver:
                 found.append(place)
         return found
 
-    def _checked(self, location: Location) -> Location:
+    def _checked(self, location: Location, looked_at: Sequence[Location] = ()) -> Location:
         if any(root.contains(_without_links(location)) for root in self._roots):
             return location
+        places = ", ".join(str(place) for place in looked_at)
         raise PathNotAllowedError(
-            f"A state handle is refused: {location} lies outside the folders of this snapshot; "
+            f"A state handle is refused: {location} lies outside the folders of this snapshot"
+            f"{f' (and is not at {places})' if places else ''}; "
             f"if that is right, allow it (allow_roots, --allow-root), name the changelog's base "
             f"(changelog_base, --changelog-base) or say where it moved (relocate, --relocate).",
             path=str(location),

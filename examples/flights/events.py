@@ -86,11 +86,13 @@ def ingest(folder: Path) -> Ingested:
 
 def events_of(spark: SparkSession, folder: Path, first_day: str, last_day: str) -> DataFrame:
     """The events of some days, both ends inside."""
+    days = sorted(path.name.removeprefix("day=") for path in folder.glob("day=*"))
+    wanted = [str(folder / f"day={day}") for day in days if first_day <= day <= last_day]
     rows = spark.read.schema(
         "tailnum string, time_hour timestamp, sched_dep_time long, flight long, dep_delay long, "
-        "dest string, day string"
-    ).parquet(str(folder))
-    return rows.where(F.col("day").between(first_day, last_day)).select(*COLUMNS)
+        "dest string"
+    )
+    return rows.parquet(*wanted).select(*COLUMNS)
 
 
 def aggregate(rows: DataFrame) -> DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import time
 import warnings
 from pathlib import Path
@@ -16,6 +17,7 @@ from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
 from definitions import DEMO_FOLDER, SPARK, STORAGE  # noqa: E402
+from dstl_core.errors import DstlError  # noqa: E402
 from dstl_core.spark import StatefulJob  # noqa: E402
 from examples.flights import assets as flights  # noqa: E402
 from examples.flights.events import aggregate, events_of  # noqa: E402
@@ -163,4 +165,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (DstlError, OSError) as error:
+        sys.exit(f"dstl: {error}")

@@ -12,19 +12,31 @@ import pytest
 from dstl_core.errors import StateFileNotFoundError, StorageError
 from dstl_core.storage.file_io import FileIO, open_file_io
 from dstl_core.storage.location import Location
+from dstl_core.testing import MemoryFileIO
 
 
-@pytest.fixture(params=["local", "local without fsync", "memory"])
+@pytest.fixture(params=["local", "local without fsync", "memory", "s3", "fake"])
 def root(request: pytest.FixtureRequest, tmp_path: Path, memory_files: None) -> Location:
-    if request.param == "memory":
-        return Location.parse("memory://contract/root")
-    return Location.parse(tmp_path / "root")
+    match request.param:
+        case "memory":
+            return Location.parse("memory://contract/root")
+        case "s3":
+            return Location.parse(f"s3://{request.getfixturevalue('bucket')}/root")
+        case "fake":
+            return Location.parse("abfs://container/root")
+        case _:
+            return Location.parse(tmp_path / "root")
 
 
 @pytest.fixture
 def files(request: pytest.FixtureRequest, root: Location) -> Iterator[FileIO]:
-    name = request.node.callspec.params["root"]
-    yield open_file_io(root, fsync=name != "local without fsync")
+    match request.node.callspec.params["root"]:
+        case "s3":
+            yield open_file_io(root, request.getfixturevalue("s3_options"))
+        case "fake":
+            yield MemoryFileIO()
+        case name:
+            yield open_file_io(root, fsync=name != "local without fsync")
 
 
 def test_a_written_file_is_read_back_whole_and_in_part(files: FileIO, root: Location) -> None:
@@ -77,7 +89,8 @@ def test_an_existing_file_is_never_overwritten(files: FileIO, root: Location) ->
     assert files.read_bytes(location) == b"first"
 
 
-def test_a_file_is_no_folder(files: FileIO, root: Location) -> None:
+@pytest.mark.parametrize("root", ["local", "memory"], indirect=True)
+def test_a_file_is_no_folder_where_there_are_folders(files: FileIO, root: Location) -> None:
     files.write_new(root.child("file"), b"first")
     for write in (files.write_new, files.publish_once):
         with pytest.raises(StorageError, match=r"Cannot (write|publish) .*file/below"):

@@ -28,7 +28,7 @@ from dstl_core.savepoint import Snapshot
 from dstl_core.state import HashMapKeyedStateBackend, KeyedState, ValueStateDescriptor
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
-from tests.golden_files import SNAPSHOTS, WHOLE_SNAPSHOTS, Fixture, as_lines, snapshot
+from tests.golden_files import SNAPSHOTS, Fixture, as_lines, snapshot
 from tests.unprivileged import public_folder, unprivileged
 
 CANONICAL = str(snapshot("a-hashmap-canonical"))
@@ -126,7 +126,10 @@ def test_a_bad_snapshot_is_one_sentence_that_names_it(
             ["dump", CANONICAL, "--op", "a-keyed", "--state", "x"],
             "State 'x' is not in operator 'a-keyed'; it has: '_timer_state/event_user-timers'",
         ),
-        (["dump", KRYO, "--op", "with-kryo"], "KryoSerializerSnapshot"),
+        (["dump", CANONICAL, "--hide-expired", "soon"], "--hide-expired is wrong: expected e.g."),
+        (["dump", CANONICAL, "--key-type", "a-keyed"], "--key-type is wrong: expected OP=TYPE"),
+        (["dump", CANONICAL, "--key-type", "a-keyed=text"], "Not a type: expected one of bigdec"),
+        (["dump", CANONICAL, "--key-type", "nobody=long"], "Operator 'nobody' is not in it"),
         (
             ["inspect", CANONICAL, "--relocate", "a"],
             "--relocate is wrong: expected OLD=NEW, got 'a'",
@@ -214,13 +217,16 @@ def absolute(operator: OperatorState, root: str) -> OperatorState:
 # ------------------------------------------------------------------------------------- dump
 
 
-@pytest.mark.parametrize("fixture", WHOLE_SNAPSHOTS, ids=str)
+@pytest.mark.parametrize("fixture", SNAPSHOTS, ids=str)
 def test_dump_prints_what_real_flink_restored(run: Any, fixture: Fixture) -> None:
     ran = run("dump", str(fixture.snapshot))
-    assert (ran.code, ran.err) == (0, "")
-    keyed = [entry for entry in fixture.truth if not entry["kind"].startswith("op-")]
-    found = [entry for entry in ran.lines if not entry["kind"].startswith("op-")]
-    assert as_lines(found) == as_lines(keyed)
+    assert ran.code == 0
+    assert as_lines(ran.lines) == as_lines(fixture.truth)
+    reported = {(each["op"], each["state"]) for each in fixture.unreadable}
+    assert len(ran.err.splitlines()) == len(reported)
+    for operator, state in reported:
+        assert f"dstl: not readable: operator {operator!r}" in ran.err
+        assert f"state {state!r}" in ran.err
 
 
 def test_dump_of_one_operator_and_one_state(run: Any) -> None:
@@ -232,13 +238,64 @@ def test_dump_of_one_operator_and_one_state(run: Any) -> None:
     assert run("dump", CANONICAL, "--op", "src").lines == []
 
 
-def test_an_operator_that_cannot_be_read_keeps_no_other_from_being_printed(run: Any) -> None:
-    ran = run("dump", KRYO)
+@pytest.fixture
+def half_damaged(tmp_path: Path) -> Path:
+    """Two operators; the keyed state of ``with-kryo`` has lost its header."""
+    metadata = Snapshot.load(KRYO).metadata
+    operators = []
+    for operator in metadata.operators:
+        if operator.uid == "with-kryo":
+            subtasks = [
+                replace(each, managed_keyed_state=damaged(each.managed_keyed_state))
+                for each in operator.subtasks
+            ]
+            operator = replace(operator, subtasks=tuple(subtasks))
+        operators.append(operator)
+    folder = Location.parse(tmp_path / "half")
+    damaged_metadata = replace(metadata, operators=tuple(operators))
+    publish_metadata_file(open_file_io(folder), folder, damaged_metadata, {})
+    return tmp_path / "half"
+
+
+def damaged(handle: Any) -> Any:
+    raw = bytes(10) + handle.stream.data[10:]
+    return replace(handle, stream=ByteStreamStateHandle("h", raw))
+
+
+def test_an_operator_that_cannot_be_read_keeps_no_other_from_being_printed(
+    run: Any, half_damaged: Path
+) -> None:
+    ran = run("dump", str(half_damaged))
     assert ran.code == 2
     assert is_one_sentence(ran.err)
     assert "Operator 'with-kryo' cannot be dumped: " in ran.err
     assert ran.lines == run("dump", KRYO, "--op", "clean").lines
     assert {line["op"] for line in ran.lines} == {"clean"}
+
+
+def test_values_that_only_java_can_read_are_printed_on_demand(run: Any) -> None:
+    plain = run("dump", KRYO, "--op", "with-kryo", "--state", "mixed")
+    assert (plain.code, plain.lines) == (0, [])
+    assert is_one_sentence(plain.err)
+    assert "value state 'mixed', 9 entries" in plain.err
+    ran = run("dump", KRYO, "--op", "with-kryo", "--state", "mixed", "--opaque")
+    assert (ran.code, ran.err, len(ran.lines)) == (0, "", 9)
+    for line in ran.lines:
+        assert line["value"]["$class"] == "Tuple2<Long, Kryo<h3.Opaque>>"
+        # The Long in front, and the class that Kryo wrote.
+        assert bytes.fromhex(line["value"]["$hex"])[8:]
+    [one, *_] = run("dump", KRYO, "--state", "om", "--opaque").lines
+    assert one["value"][0][1]["$class"] == "h3.Opaque"
+    [one, *_] = run("dump", KRYO, "--state", "opaque", "--opaque").lines
+    assert one["value"]["$class"] == "h3.Opaque"
+
+
+def test_expired_values_are_hidden_on_demand(run: Any) -> None:
+    path = str(snapshot("e-ttl-hashmap"))
+    everything = run("dump", path).lines
+    assert everything
+    assert as_lines(run("dump", path, "--hide-expired", "100000d").lines) == as_lines(everything)
+    assert run("dump", path, "--hide-expired", "1ms").lines == []
 
 
 # ---------------------------------------------------------------------------------- inspect
@@ -269,15 +326,41 @@ def test_facts_of_inspect(run: Any) -> None:
     assert (operator["parallelism"], operator["max_parallelism"]) == (2, 128)
     assert operator["keyed_state"] == "canonical"
     assert operator["problem"] is None
-    assert {"name": "cnt", "kind": "value", "type": "Long"} in operator["states"]
+    namespace = {"namespace": "VoidNamespace"}
+    assert {"name": "cnt", "kind": "value", "type": "Long"} | namespace in operator["states"]
 
 
 def test_operator_states_are_listed(run: Any) -> None:
     facts = json.loads(run("inspect", str(snapshot("c-opstate-hashmap")), "--json").out)
     states = {each["uid"]: each["operator_states"] for each in facts["operators"]}
-    assert states["c-list"]
-    modes = {mode for listed in states.values() for _, mode in listed}
-    assert modes == {"split_distribute", "union", "broadcast"}
+    assert states["c-list"] == [
+        {"name": "buf", "kind": "op-list", "type": "Long"},
+        {"name": "offs", "kind": "op-union", "type": "Tuple2<String, Long>"},
+        {"name": "txt", "kind": "op-list", "type": "String"},
+    ]
+    assert [each["kind"] for each in states["c-broadcast"]] == ["op-broadcast", "op-broadcast"]
+
+
+def test_inspect_names_what_only_java_can_read(run: Any) -> None:
+    facts = json.loads(run("inspect", KRYO, "--json").out)
+    listed = {each["uid"]: each["not_readable"] for each in facts["operators"] if each["uid"]}
+    assert {each["state"] for each in listed["with-kryo"]} == {"mixed", "om", "opaque", "opaques"}
+    assert all(each["classes"] == ["h3.Opaque"] for each in listed["with-kryo"])
+    assert listed["clean"] == []
+    assert (
+        "not readable without its Java classes: state 'om' (h3.Opaque)" in run("inspect", KRYO).out
+    )
+
+
+def test_inspect_tells_the_kind_of_a_snapshot(run: Any) -> None:
+    expected = {
+        "a-hashmap-canonical": ("Savepoint", "CANONICAL"),
+        "a-hashmap-native": ("Savepoint", "NATIVE"),
+        "a-hashmap-checkpoint": ("Checkpoint", None),
+    }
+    for name, kind in expected.items():
+        facts = json.loads(run("inspect", str(snapshot(name)), "--json").out)
+        assert (facts["kind"], facts["format"]) == kind
 
 
 # ------------------------------------------------------------------------ foreign characters

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dstl_core.config import ChangelogOptions
+from dstl_core.config import ChangelogOptions, parse_duration_ms, parse_memory_size
 from dstl_core.errors import ConfigError
 
 
@@ -22,7 +22,6 @@ def test_options_go_by_our_name_or_flinks_key() -> None:
 @pytest.mark.parametrize(
     ("values", "problem"),
     [
-        ({}, "base-path: Field required"),
         ({"base_path": "/a", "no_such": 1}, "no_such: Extra inputs are not permitted"),
         ({"base_path": "/a", "preemptive_persist_threshold": -1}, "greater than or equal to 0"),
         ({"base_path": "/a", "compression_enabled": "perhaps"}, "valid boolean"),
@@ -39,3 +38,179 @@ def test_options_do_not_change() -> None:
     options = ChangelogOptions.of(base_path="/a")
     with pytest.raises(ValueError, match="frozen"):
         options.base_path = "/b"  # type: ignore[misc]
+
+
+# Printed by Flink 2.2.1: MemorySize.parse(text).getBytes(), and None where it throws.
+MEMORY_SIZES: dict[str, int | None] = {
+    "10": 10,
+    "10b": 10,
+    "10 bytes": 10,
+    "5MB": 5 << 20,
+    "5 mb": 5 << 20,
+    "5m": 5 << 20,
+    "1 k": 1 << 10,
+    "2 kibibytes": 2 << 10,
+    "3 mebibytes": 3 << 20,
+    "1g": 1 << 30,
+    "1 gibibytes": 1 << 30,
+    "1tb": 1 << 40,
+    "1 tebibytes": 1 << 40,
+    " 7  KB ": 7 << 10,
+    "9223372036854775807": 2**63 - 1,
+    "1.5mb": None,
+    "-1": None,
+    "": None,
+    "mb": None,
+    "10 kib": None,
+    "9223372036854775808": None,
+    "8388608 tb": None,
+}
+# TimeUtils.parseDuration(text).toNanos(), and None where it throws.
+DURATIONS: dict[str, int | None] = {
+    "10": 10_000_000,
+    "10 ms": 10_000_000,
+    "1sec": 1_000_000_000,
+    "2 secs": 2_000_000_000,
+    "3 seconds": 3_000_000_000,
+    " 10  s ": 10_000_000_000,
+    "1 m": 60_000_000_000,
+    "1min": 60_000_000_000,
+    "2minutes": 120_000_000_000,
+    "1 H": 3_600_000_000_000,
+    "2 hours": 7_200_000_000_000,
+    "2 days": 172_800_000_000_000,
+    "5 micros": 5_000,
+    "5 µs": 5_000,
+    "7nanos": 7,
+    "1 millis": 1_000_000,
+    "PT1M30S": 90_000_000_000,
+    "pt0.5s": 500_000_000,
+    "P1D": 86_400_000_000_000,
+    "P1DT2H": 93_600_000_000_000,
+    "1 mins": None,
+    "5us": None,
+    "1.5 s": None,
+    "-1 s": None,
+    "": None,
+    "abc": None,
+    "1 week": None,
+    "9223372036854775807 ms": None,
+    "-PT1S": None,
+    "PT-1S": None,
+}
+
+
+@pytest.mark.parametrize(("text", "size"), MEMORY_SIZES.items())
+def test_memory_sizes_as_flink_reads_them(text: str, size: int | None) -> None:
+    if size is None:
+        with pytest.raises(ConfigError):
+            parse_memory_size(text)
+    else:
+        assert parse_memory_size(text) == size
+        assert (
+            ChangelogOptions.of(max_in_flight=text, persist_size_threshold=0).max_in_flight == size
+        )
+
+
+@pytest.mark.parametrize(("text", "nanos"), DURATIONS.items())
+def test_durations_as_flink_reads_them(text: str, nanos: int | None) -> None:
+    if nanos is None:
+        with pytest.raises(ConfigError):
+            parse_duration_ms(text)
+    else:
+        assert parse_duration_ms(text) == nanos // 1_000_000
+        assert ChangelogOptions.of(upload_timeout_ms=text).upload_timeout_ms == nanos // 1_000_000
+
+
+# FsStateChangelogOptions and StateChangelogOptions of Flink 2.2.1: key, deprecated key, default.
+OPTIONS: list[tuple[str, str, object]] = [
+    ("state.changelog.enabled", "state.backend.changelog.enabled", False),
+    ("state.changelog.storage", "state.backend.changelog.storage", "memory"),
+    (
+        "state.changelog.periodic-materialize.enabled",
+        "state.backend.changelog.periodic-materialize.enabled",
+        True,
+    ),
+    (
+        "state.changelog.periodic-materialize.interval",
+        "state.backend.changelog.periodic-materialize.interval",
+        600_000,
+    ),
+    (
+        "state.changelog.max-failures-allowed",
+        "state.backend.changelog.max-failures-allowed",
+        3,
+    ),
+    *(
+        (f"state.changelog.{key}", key, default)
+        for key, default in {
+            "dstl.dfs.base-path": None,
+            "dstl.dfs.compression.enabled": False,
+            "dstl.dfs.preemptive-persist-threshold": 5 << 20,
+            "dstl.dfs.batch.persist-delay": 10,
+            "dstl.dfs.batch.persist-size-threshold": 10 << 20,
+            "dstl.dfs.upload.buffer-size": 1 << 20,
+            "dstl.dfs.upload.num-threads": 5,
+            "dstl.dfs.discard.num-threads": 1,
+            "dstl.dfs.upload.max-in-flight": 100 << 20,
+            "dstl.dfs.upload.retry-policy": "fixed",
+            "dstl.dfs.upload.timeout": 1_000,
+            "dstl.dfs.upload.max-attempts": 3,
+            "dstl.dfs.upload.next-attempt-delay": 500,
+            "dstl.dfs.download.local-cache.idle-timeout-ms": 600_000,
+        }.items()
+    ),
+]
+OTHER_VALUES: dict[type, object] = {bool: None, int: 20 << 20, str: "none", type(None): "/x"}
+
+
+def other_value(default: object) -> object:
+    return not default if isinstance(default, bool) else OTHER_VALUES[type(default)]
+
+
+@pytest.mark.parametrize(("key", "deprecated", "default"), OPTIONS)
+def test_every_option_of_flink_by_its_key_and_its_deprecated_one(
+    key: str, deprecated: str, default: object
+) -> None:
+    [name] = [n for n, field in ChangelogOptions.model_fields.items() if field.alias == key]
+    assert getattr(ChangelogOptions.of(), name) == default
+    value = other_value(default)
+    assert getattr(ChangelogOptions.of(**{key: value}), name) == value
+    with pytest.warns(DeprecationWarning, match=f"{deprecated} is deprecated; use {key}"):
+        assert getattr(ChangelogOptions.of(**{deprecated: value}), name) == value
+    with pytest.warns(DeprecationWarning):
+        both = ChangelogOptions.of(**{deprecated: default, key: value})
+    assert getattr(both, name) == value
+
+
+def test_there_is_no_option_beside_flinks_but_fsync() -> None:
+    known = {key for key, _, _ in OPTIONS}
+    ours = {field.alias for field in ChangelogOptions.model_fields.values()}
+    assert ours - known == {"storage.fsync"}
+    assert known <= ours
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        (
+            {"persist_size_threshold": 101, "max_in_flight": 100},
+            r"sizeThresholdBytes \(101\) must not exceed maxBytesInFlight \(100\)",
+        ),
+        ({"upload_buffer_size": "2 gb"}, "upload.buffer-size is over 2 GiB: 2147483648"),
+        ({"retry_policy": "Fixed"}, "Unknown retry policy: Fixed"),
+        ({"max_attempts": 0}, "greater than or equal to 1"),
+        ({"num_upload_threads": 0}, "greater than or equal to 1"),
+        ({"upload_timeout_ms": "soon"}, "Not a duration"),
+        ({"max_in_flight": "much"}, "Not a memory size"),
+    ],
+)
+def test_options_that_cannot_work(values: dict[str, object], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        ChangelogOptions.of(**values)
+
+
+def test_names_of_storages_are_lower_case_and_waiting_is_bounded() -> None:
+    assert ChangelogOptions.of(storage="FileSystem").storage == "filesystem"
+    assert ChangelogOptions.of().backpressure_timeout_ms == 3_000
+    assert ChangelogOptions.of(upload_timeout_ms=0).backpressure_timeout_ms == 60_000

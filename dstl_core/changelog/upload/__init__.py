@@ -1,19 +1,32 @@
-"""Uploading change sets: tasks, schedulers, the file-system uploader."""
+"""Uploading change sets: tasks, schedulers, retries, the file-system uploaders."""
 
+from dstl_core.changelog.upload.retry import RetriableAction, RetryingExecutor, RetryPolicy
 from dstl_core.changelog.upload.scheduler import (
+    BatchingStateChangeUploadScheduler,
     DirectUploadScheduler,
     StateChangeUploadScheduler,
-    direct_scheduler,
 )
-from dstl_core.changelog.upload.task import UploadResult, UploadTask
-from dstl_core.changelog.upload.uploader import StateChangeFsUploader, StateChangeUploader
+from dstl_core.changelog.upload.task import UploadResult, UploadTask, UploadTasksResult
+from dstl_core.changelog.upload.throttle import AvailabilityProvider, UploadThrottle
+from dstl_core.changelog.upload.uploader import (
+    DuplicatingStateChangeFsUploader,
+    StateChangeFsUploader,
+    StateChangeUploader,
+)
 
 __all__ = [
+    "AvailabilityProvider",
+    "BatchingStateChangeUploadScheduler",
     "DirectUploadScheduler",
+    "DuplicatingStateChangeFsUploader",
+    "RetriableAction",
+    "RetryPolicy",
+    "RetryingExecutor",
     "StateChangeFsUploader",
     "StateChangeUploadScheduler",
     "StateChangeUploader",
     "UploadResult",
     "UploadTask",
-    "direct_scheduler",
+    "UploadTasksResult",
+    "UploadThrottle",
 ]

@@ -1,26 +1,113 @@
-"""When change sets are uploaded.
+"""When change sets are uploaded: at once, or in batches of all writers of a storage.
 
-Source: ``StateChangeUploadScheduler`` of Flink 2.2.1.
+Source: ``StateChangeUploadScheduler`` and ``BatchingStateChangeUploadScheduler`` of Flink 2.2.1.
+Unlike there, every task gets an outcome, also after a close; retries of I/O errors count; waiting
+for room is bounded; and no callback can hold up another.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+import logging
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from concurrent.futures import Future
 
-from dstl_core.changelog.upload.task import UploadTask
-from dstl_core.changelog.upload.uploader import StateChangeUploader
-from dstl_core.errors import WriterClosedError
+from dstl_core.changelog.discarder import FileDiscarder, delete_by_scheme
+from dstl_core.changelog.local_recovery import LOCAL_RECOVERY_DISABLED, LocalRecoveryConfig
+from dstl_core.changelog.metrics import ChangelogStorageMetricGroup
+from dstl_core.changelog.registry import TaskChangelogRegistry
+from dstl_core.changelog.upload.callbacks import CallbackLanes
+from dstl_core.changelog.upload.retry import RetryingExecutor, RetryPolicy
+from dstl_core.changelog.upload.task import UploadResult, UploadTask, UploadTasksResult
+from dstl_core.changelog.upload.throttle import (
+    ALWAYS_AVAILABLE,
+    AvailabilityProvider,
+    InFlightAccount,
+    UploadThrottle,
+)
+from dstl_core.changelog.upload.uploader import (
+    StateChangeUploader,
+    base_location,
+    fs_uploader,
+)
+from dstl_core.config import ChangelogOptions
+from dstl_core.errors import (
+    ConfigError,
+    SchedulerClosedError,
+    UploadFailedError,
+    WriterClosedError,
+)
+from dstl_core.model.ids import JobID
+from dstl_core.model.sequence import SequenceNumber
+from dstl_core.scheduling import Cancellable, Scheduler, ThreadScheduler
+from dstl_core.storage.file_io import FileIO, open_file_io
+
+_LOG = logging.getLogger(__name__)
+
+_CLOSE_TIMEOUT_MS = 5_000
 
 
-class StateChangeUploadScheduler(Protocol):
+class StateChangeUploadScheduler(ABC):
     """Takes tasks and finishes each of them exactly once, at its own time."""
 
-    def upload(self, task: UploadTask) -> None: ...
+    @abstractmethod
+    def upload(self, task: UploadTask) -> None:
+        """Takes a task; may wait for room.
 
-    def close(self) -> None: ...
+        Raises:
+            BackpressureTimeoutError: There was no room in time; the task was not taken.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends every task that it has taken, and takes no other."""
+
+    def get_availability_provider(self) -> AvailabilityProvider:
+        return ALWAYS_AVAILABLE
+
+    @property
+    def bytes_in_flight(self) -> int:
+        """What counts against a limit now; 0 if there is none."""
+        return 0
+
+    def open_account(self) -> InFlightAccount:
+        """An account for the failed bytes that one writer keeps."""
+        return InFlightAccount()
+
+    @staticmethod
+    def direct_scheduler(uploader: StateChangeUploader) -> StateChangeUploadScheduler:
+        """A scheduler without batching, threads or retries."""
+        return DirectUploadScheduler(uploader)
+
+    @staticmethod
+    def from_config(
+        job_id: JobID,
+        options: ChangelogOptions,
+        metrics: ChangelogStorageMetricGroup | None = None,
+        registry: TaskChangelogRegistry | None = None,
+        local_recovery: LocalRecoveryConfig = LOCAL_RECOVERY_DISABLED,
+        *,
+        file_io: FileIO | None = None,
+    ) -> StateChangeUploadScheduler:
+        """The batching scheduler that the options describe, with threads of its own, on the file
+        system of their ``base-path`` unless another one is given.
+        """
+        base = base_location(options)
+        remote = file_io if file_io is not None else open_file_io(base, fsync=options.fsync)
+        threads = ThreadScheduler("dstl-changelog")
+        if registry is None:
+            delete = delete_by_scheme({base.scheme: remote})
+            registry = TaskChangelogRegistry(
+                FileDiscarder(delete, threads, options.num_discard_threads)
+            )
+        uploader = fs_uploader(job_id, options, remote, registry, metrics, local_recovery)
+        return BatchingStateChangeUploadScheduler.of_options(
+            uploader, threads, options, metrics, owns_threads=True
+        )
 
 
-class DirectUploadScheduler:
+class DirectUploadScheduler(StateChangeUploadScheduler):
     """Uploads every task at once, on the caller's thread."""
 
     def __init__(self, uploader: StateChangeUploader) -> None:
@@ -37,7 +124,7 @@ class DirectUploadScheduler:
             # Whatever an uploader raises is this task's outcome; the writer keeps and reports it.
             task.fail(error)
         else:
-            result.complete()
+            _complete(result, [task])
 
     def close(self) -> None:
         if not self._closed:
@@ -45,6 +132,245 @@ class DirectUploadScheduler:
             self._uploader.close()
 
 
-def direct_scheduler(uploader: StateChangeUploader) -> DirectUploadScheduler:
-    """A scheduler without batching, threads or retries."""
-    return DirectUploadScheduler(uploader)
+class BatchingStateChangeUploadScheduler(StateChangeUploadScheduler):
+    """Gathers the tasks of all writers into one file, and retries it.
+
+    A batch is sent when its first task has waited for ``persist_delay_ms``, or when
+    ``size_threshold`` bytes wait. Thread-safe. Bytes count as in flight from ``upload`` until the
+    first outcome of their task; after a failure as long as the writer keeps them.
+
+    Invariants:
+        1. Every task that was taken gets exactly one outcome, whatever is closed when.
+        2. Bytes in flight are given back before the callback runs, so that no callback can hold
+           them.
+
+    Args:
+        uploader: Writes the batches; closed with this scheduler.
+        threads: Where batches, timers and callbacks run.
+        backpressure_timeout_ms: How long ``upload`` waits for room.
+        owns_threads: Whether closing also ends the threads.
+    """
+
+    def __init__(
+        self,
+        uploader: StateChangeUploader,
+        threads: Scheduler,
+        *,
+        persist_delay_ms: int,
+        size_threshold: int,
+        max_bytes_in_flight: int,
+        retry_policy: RetryPolicy = RetryPolicy.NONE,
+        num_upload_threads: int = 1,
+        backpressure_timeout_ms: int = 60_000,
+        metrics: ChangelogStorageMetricGroup | None = None,
+        owns_threads: bool = False,
+    ) -> None:
+        if size_threshold > max_bytes_in_flight:
+            raise ConfigError(
+                f"sizeThresholdBytes ({size_threshold}) must not exceed maxBytesInFlight "
+                f"({max_bytes_in_flight})."
+            )
+        self._uploader = uploader
+        self._threads = threads
+        self._owns_threads = owns_threads
+        self._delay_ms = persist_delay_ms
+        self._size_threshold = size_threshold
+        self._backpressure_timeout_ms = backpressure_timeout_ms
+        self._policy = retry_policy
+        self._metrics = metrics if metrics is not None else ChangelogStorageMetricGroup()
+        self._lanes = CallbackLanes(threads)
+        self._throttle = UploadThrottle(max_bytes_in_flight, threads, self._notify)
+        self._retrying = RetryingExecutor(
+            threads,
+            num_upload_threads,
+            self._metrics.attempts_per_upload,
+            self._metrics.total_attempts_per_upload,
+        )
+        self._lock = threading.Lock()
+        self._queue: list[UploadTask] = []
+        self._queued_bytes = 0
+        self._timer: Cancellable | None = None
+        self._closed = False
+        self._metrics.register_upload_queue_size(lambda: len(self._queue))
+        self._metrics.register_bytes_in_flight(lambda: self._throttle.bytes_in_flight)
+
+    @classmethod
+    def of_options(
+        cls,
+        uploader: StateChangeUploader,
+        threads: Scheduler,
+        options: ChangelogOptions,
+        metrics: ChangelogStorageMetricGroup | None = None,
+        *,
+        owns_threads: bool = False,
+    ) -> BatchingStateChangeUploadScheduler:
+        return cls(
+            uploader,
+            threads,
+            persist_delay_ms=options.persist_delay_ms,
+            size_threshold=options.persist_size_threshold,
+            max_bytes_in_flight=options.max_in_flight,
+            retry_policy=RetryPolicy.from_config(options),
+            num_upload_threads=options.num_upload_threads,
+            backpressure_timeout_ms=options.backpressure_timeout_ms,
+            metrics=metrics,
+            owns_threads=owns_threads,
+        )
+
+    @property
+    def bytes_in_flight(self) -> int:
+        return self._throttle.bytes_in_flight
+
+    def get_availability_provider(self) -> AvailabilityProvider:
+        return self._throttle.availability
+
+    def open_account(self) -> InFlightAccount:
+        return InFlightAccount(self._throttle)
+
+    def upload(self, task: UploadTask) -> None:
+        try:
+            self._throttle.seize(
+                task.size, task.account, self._backpressure_timeout_ms, kept=task.kept
+            )
+        except WriterClosedError as error:
+            task.fail(error)
+            return
+        admitted = self._admit(task)
+        with self._lock:
+            closed = self._closed
+            if not closed:
+                self._queue.append(admitted)
+                self._queued_bytes += task.size
+                send_now = self._delay_ms == 0 or self._queued_bytes >= self._size_threshold
+        if closed:
+            admitted.fail(_closed_error())
+        elif send_now:
+            self._send_batch()
+        else:
+            self._start_timer()
+
+    def _admit(self, task: UploadTask) -> UploadTask:
+        """The task as the uploader sees it: its outcome first settles the bytes in flight."""
+        account = task.account
+        owner: object = account if account is not None else task
+
+        def succeeded(results: list[UploadResult]) -> None:
+            if task.kept and account is not None:
+                account.give_up(task.size)
+            else:
+                self._throttle.release(task.size)
+            self._lanes.run(owner, lambda: task.complete(results))
+
+        def failed(numbers: list[SequenceNumber], error: BaseException) -> None:
+            if account is None:
+                self._throttle.release(task.size)
+            elif not task.kept:
+                self._throttle.hold(account, task.size)
+            self._lanes.run(owner, lambda: task.fail(error))
+
+        return UploadTask(task.change_sets, succeeded, failed)
+
+    def _start_timer(self) -> None:
+        with self._lock:
+            if self._timer is not None:
+                return
+            try:
+                self._timer = self._threads.schedule(self._send_batch, self._delay_ms)
+                return
+            except SchedulerClosedError:
+                pass  # sending at once gives the tasks their outcome
+        self._send_batch()
+
+    def _send_batch(self) -> None:
+        with self._lock:
+            tasks, self._queue = self._queue, []
+            self._queued_bytes = 0
+            timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+        if not tasks:
+            return
+        self._metrics.upload_batch_sizes.update(len(tasks))
+        try:
+            self._retrying.execute(
+                self._policy, _BatchUpload(self._uploader, tasks, self._throttle)
+            )
+        except SchedulerClosedError:
+            _fail(tasks, _closed_error())
+
+    def _notify(self, future: Future[None]) -> None:
+        self._lanes.run(future, lambda: future.set_result(None))
+
+    def close(self) -> None:
+        """Fails what has not been sent, gives attempts that run some seconds, fails the rest."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            queued, self._queue = self._queue, []
+            timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+        self._throttle.close()
+        _fail(queued, _closed_error())
+        self._retrying.close(_CLOSE_TIMEOUT_MS)
+        self._uploader.close()
+        self._lanes.close(_CLOSE_TIMEOUT_MS)
+        if self._owns_threads:
+            hanging = self._threads.close(_CLOSE_TIMEOUT_MS)
+            if hanging:
+                _LOG.error("uploads still run after the close: attempts=%d", hanging)
+
+
+class _BatchUpload:
+    """Tasks on their way into one file: what the retrying executor runs."""
+
+    def __init__(
+        self, uploader: StateChangeUploader, tasks: Sequence[UploadTask], throttle: UploadThrottle
+    ) -> None:
+        self._uploader = uploader
+        self._tasks = tasks
+        self._throttle = throttle
+        self._size = sum(task.size for task in tasks)
+        self._charge = 0
+
+    def try_execute(self) -> UploadTasksResult:
+        return self._uploader.upload(self._tasks)
+
+    def complete_with_result(self, result: UploadTasksResult) -> None:
+        _complete(result, self._tasks)
+
+    def discard_result(self, result: UploadTasksResult) -> None:
+        result.discard()
+
+    def handle_failure(self, error: BaseException) -> None:
+        _fail(self._tasks, error)
+
+    def attempt_hangs(self) -> None:
+        self._charge = self._throttle.attempt_hangs(self._size)
+
+    def attempt_returned(self) -> None:
+        self._throttle.attempt_returned(self._charge)
+
+
+def _complete(result: UploadTasksResult, tasks: Sequence[UploadTask]) -> None:
+    """Completes all tasks; one that an uploader left out fails, so that nobody waits for ever."""
+    try:
+        result.complete()
+    finally:
+        _fail(
+            [task for task in tasks if not task.is_finished],
+            UploadFailedError("The uploader reported no result for a task."),
+        )
+
+
+def _fail(tasks: Sequence[UploadTask], error: BaseException) -> None:
+    for task in tasks:
+        try:
+            task.fail(error)
+        except Exception:
+            _LOG.exception("a callback of an upload failed")
+
+
+def _closed_error() -> WriterClosedError:
+    return WriterClosedError("The upload scheduler was closed before the upload ended.")

@@ -6,41 +6,82 @@ Source: ``UploadTask``, ``UploadResult`` and ``UploadTasksResult`` of Flink 2.2.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dstl_core.model.change import StateChangeSet
+from dstl_core.changelog.change_set import StateChangeSet
+from dstl_core.changelog.upload.throttle import InFlightAccount
+from dstl_core.errors import UploadFailedError
 from dstl_core.model.handle import FileStateHandle
 from dstl_core.model.sequence import SequenceNumber
 
 
 @dataclass(frozen=True, slots=True)
 class UploadResult:
-    """Where one change set lies. ``size`` is its payload in bytes."""
+    """Where one change set lies. ``size`` is its payload in bytes; the local handle is the copy
+    for local recovery.
+    """
 
-    handle: FileStateHandle
+    stream_state_handle: FileStateHandle
+    local_stream_handle: FileStateHandle | None
     offset: int
+    local_offset: int
     sequence_number: SequenceNumber
     size: int
 
+    @classmethod
+    def of(
+        cls,
+        handle: FileStateHandle,
+        local_handle: FileStateHandle | None,
+        change_set: StateChangeSet,
+        offset: int,
+        local_offset: int,
+    ) -> UploadResult:
+        return cls(
+            handle,
+            local_handle,
+            offset,
+            local_offset,
+            change_set.sequence_number,
+            change_set.size,
+        )
+
+
+SuccessCallback = Callable[[list[UploadResult]], None]
+FailureCallback = Callable[[list[SequenceNumber], BaseException], None]
+
 
 class UploadTask:
-    """Change sets of one writer that travel together. The first outcome wins, later ones are
-    ignored. The two callbacks run on the uploading thread and must only hand over.
+    """Change sets that travel together. Thread-safe; the first outcome wins, later ones are
+    ignored. Identity equality.
+
+    Args:
+        change_sets: What to upload.
+        success_callback: Gets one result a set.
+        failure_callback: Gets the numbers of all sets, and the error.
+        account: Set by a writer that keeps what failed: those bytes go on counting as in flight.
+        kept: Whether the account counts these bytes already, from an earlier failure.
     """
 
     def __init__(
         self,
-        change_sets: Sequence[StateChangeSet],
-        on_success: Callable[[list[UploadResult]], None],
-        on_failure: Callable[[list[SequenceNumber], BaseException], None],
+        change_sets: Iterable[StateChangeSet],
+        success_callback: SuccessCallback,
+        failure_callback: FailureCallback,
+        *,
+        account: InFlightAccount | None = None,
+        kept: bool = False,
     ) -> None:
-        self.change_sets = tuple(change_sets)
+        self.change_sets: Sequence[StateChangeSet] = tuple(change_sets)
         self.size = sum(change_set.size for change_set in self.change_sets)
-        self._on_success = on_success
-        self._on_failure = on_failure
-        self._finished = False
+        """Payload bytes."""
+        self.account = account
+        self.kept = kept
+        self._success_callback = success_callback
+        self._failure_callback = failure_callback
         self._lock = threading.Lock()
+        self._finished = False
 
     @property
     def is_finished(self) -> bool:
@@ -48,28 +89,87 @@ class UploadTask:
 
     def complete(self, results: list[UploadResult]) -> None:
         if self._finish():
-            self._on_success(results)
+            self._success_callback(results)
 
     def fail(self, error: BaseException) -> None:
         if self._finish():
-            numbers = [change_set.sequence_number for change_set in self.change_sets]
-            self._on_failure(numbers, error)
+            self._failure_callback([each.sequence_number for each in self.change_sets], error)
 
     def _finish(self) -> bool:
         with self._lock:
-            first = not self._finished
-            self._finished = True
+            first, self._finished = not self._finished, True
             return first
 
 
-@dataclass(frozen=True, slots=True)
-class UploadTasksResult:
-    """One file that holds the change sets of all tasks of an upload."""
+Offsets = tuple[int, int]
+"""Of a change set: in the remote file, and in the local one."""
 
-    handle: FileStateHandle
-    results: tuple[tuple[UploadTask, tuple[UploadResult, ...]], ...]
+
+def _nothing(handle: FileStateHandle) -> None:
+    """An uploader without a registry leaves files to whoever owns them."""
+
+
+class UploadTasksResult:
+    """One file that holds the change sets of all tasks of an upload.
+
+    Args:
+        tasks_offsets: For each task, where each of its sets lies.
+        handle: The file.
+        local_handle: Its local copy, if there is one.
+        discard_handle: Deletes a file that nobody will ever name.
+    """
+
+    def __init__(
+        self,
+        tasks_offsets: Mapping[UploadTask, Mapping[StateChangeSet, Offsets]],
+        handle: FileStateHandle,
+        local_handle: FileStateHandle | None = None,
+        *,
+        discard_handle: Callable[[FileStateHandle], None] = _nothing,
+    ) -> None:
+        self.tasks_offsets = tasks_offsets
+        self.handle = handle
+        self.local_handle = local_handle
+        self._discard_handle = discard_handle
+
+    @property
+    def state_size(self) -> int:
+        """Bytes of the file's uncompressed body."""
+        return self.handle.state_size
 
     def complete(self) -> None:
-        """Tells every task where its change sets lie."""
-        for task, results in self.results:
-            task.complete(list(results))
+        """Tells every task where its change sets lie; a callback that raises stops no other.
+
+        Raises:
+            ExceptionGroup: What callbacks raised, after all tasks are told.
+        """
+        errors = []
+        for task, offsets in self.tasks_offsets.items():
+            try:
+                self._complete(task, offsets)
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise ExceptionGroup("upload callbacks failed", errors)
+
+    def _complete(self, task: UploadTask, offsets: Mapping[StateChangeSet, Offsets]) -> None:
+        if any(change_set not in offsets for change_set in task.change_sets):
+            task.fail(
+                UploadFailedError(
+                    f"The uploader reported {len(offsets)} of {len(task.change_sets)} change sets "
+                    f"of a task; it has to report all of them."
+                )
+            )
+            return
+        task.complete(
+            [
+                UploadResult.of(self.handle, self.local_handle, change_set, *offsets[change_set])
+                for change_set in task.change_sets
+            ]
+        )
+
+    def discard(self) -> None:
+        """Deletes the file and its local copy: another attempt has won."""
+        self._discard_handle(self.handle)
+        if self.local_handle is not None:
+            self._discard_handle(self.local_handle)

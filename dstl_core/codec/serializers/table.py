@@ -10,6 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from dstl_core.codec.big_decimal import (
+    BigDecimal,
+    integer_text,
+    plain_digits,
+    two_s_complement,
+)
 from dstl_core.codec.binary_row import (
     COMPACT_DECIMAL,
     COMPACT_TIMESTAMP,
@@ -43,12 +49,6 @@ from dstl_core.codec.serializers.base import (
 )
 from dstl_core.codec.serializers.collections import text_key
 from dstl_core.codec.serializers.dates import date_time_text
-from dstl_core.codec.serializers.numbers import (
-    BigDecimal,
-    integer_text,
-    plain_digits,
-    two_s_complement,
-)
 from dstl_core.codec.serializers.primitives import float_text
 from dstl_core.codec.serializers.structs import ROW_KINDS
 from dstl_core.errors import ConfigError

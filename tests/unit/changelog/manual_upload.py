@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from uuid import UUID
+from uuid import UUID, uuid4
 
-from dstl_core.changelog.registry import TaskChangelogRegistry
-from dstl_core.changelog.upload import StateChangeFsUploader, UploadTask
-from dstl_core.changelog.writer import FsStateChangelogWriter, Mailbox, PersistFuture
+from dstl_core.changelog.discarder import FileDiscarder
+from dstl_core.changelog.inbox import Mailbox
+from dstl_core.changelog.registry import LocalChangelogRegistry, TaskChangelogRegistry
+from dstl_core.changelog.upload import (
+    DuplicatingStateChangeFsUploader,
+    StateChangeFsUploader,
+    StateChangeUploadScheduler,
+    UploadTask,
+)
+from dstl_core.changelog.writer import FsPersistFuture, FsStateChangelogWriter
 from dstl_core.codec.change_format import read_change_set, segment_body
 from dstl_core.model.handle import ChangelogStateHandleStream, FileStateHandle
 from dstl_core.model.key_group import KeyGroupRange
@@ -16,7 +23,7 @@ from dstl_core.storage.location import Location
 KEY_GROUPS = KeyGroupRange(0, 5)
 
 
-class ManualScheduler:
+class ManualUploads(StateChangeUploadScheduler):
     """Keeps tasks until it is told to upload them into one file, or to fail them."""
 
     def __init__(self, uploader: StateChangeFsUploader) -> None:
@@ -53,15 +60,26 @@ class ManualScheduler:
 
 
 class Changelog:
-    """Writers over one manual scheduler and one registry, on an in-memory file system."""
+    """Writers over one manual scheduler and one registry, in an in-memory folder of its own.
 
-    def __init__(self, *, threshold: int = 1000) -> None:
-        self.folder = Location.parse("memory://job/dstl")
+    Args:
+        local: Whether copies are kept, below ``local``.
+    """
+
+    def __init__(self, *, threshold: int = 1000, local: bool = False) -> None:
+        self.folder = Location.parse(f"memory://{uuid4().hex}/dstl")
+        self.local = self.folder.parent.child("local")
         self.files = open_file_io(self.folder)
-        self.registry = TaskChangelogRegistry(self.files)
-        self.scheduler = ManualScheduler(
-            StateChangeFsUploader(self.files, self.folder, self.registry)
-        )
+        discarder = FileDiscarder(self.files.delete)
+        self.registry = TaskChangelogRegistry(discarder)
+        self.local_registry = LocalChangelogRegistry.NO_OP
+        uploader = StateChangeFsUploader(self.files, self.folder, self.registry)
+        if local:
+            self.local_registry = LocalChangelogRegistry(discarder)
+            uploader = DuplicatingStateChangeFsUploader(
+                self.files, self.folder, self.registry, self.files, self.local
+            )
+        self.scheduler = ManualUploads(uploader)
         self._threshold = threshold
         self._logs = 0
 
@@ -74,10 +92,15 @@ class Changelog:
             self.registry,
             preemptive_persist_threshold=self._threshold,
             mailbox=mailbox,
+            local_registry=self.local_registry,
         )
 
     def file_names(self) -> set[str]:
         return {str(status.location) for status in self.files.list_folder(self.folder)}
+
+    def remove(self) -> None:
+        """Frees the memory."""
+        self.files.delete_folder(self.folder.parent)
 
     def read(self, handle: ChangelogStateHandleStream) -> list[tuple[int, bytes]]:
         """The changes behind a handle; fails if one of its files is gone."""
@@ -89,7 +112,7 @@ class Changelog:
         return changes
 
 
-def handle_of(future: PersistFuture) -> ChangelogStateHandleStream:
+def handle_of(future: FsPersistFuture) -> ChangelogStateHandleStream:
     """The handle of a persist that is done."""
     assert future.done()
     return future.result(0).job_manager_owned_snapshot

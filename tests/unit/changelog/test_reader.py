@@ -38,7 +38,7 @@ ALL = KeyGroupRange(0, 9)
 def stream_handle(
     *places: tuple[str, int], key_groups: KeyGroupRange = ALL
 ) -> ChangelogStateHandleStream:
-    pairs = tuple((FileStateHandle(path, 1), offset) for path, offset in places)
+    pairs = tuple((FileStateHandle(path, len(FILES[path]) - 1), offset) for path, offset in places)
     return ChangelogStateHandleStream(pairs, key_groups, 0, 0, "id")
 
 

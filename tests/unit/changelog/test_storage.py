@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dstl_core.changelog import FsStateChangelogStorage
-from dstl_core.changelog.writer import SnapshotResult
+from dstl_core.changelog.ledger import FsSnapshotResult
 from dstl_core.config import ChangelogOptions
 from dstl_core.errors import UploadFailedError
 from dstl_core.model.ids import JobID
@@ -28,7 +28,7 @@ def storage(path: Path, *, compressed: bool = False) -> FsStateChangelogStorage:
     )
 
 
-def persist_all(changes: list[tuple[int, bytes]], log: FsStateChangelogStorage) -> SnapshotResult:
+def persist_all(changes: list[tuple[int, bytes]], log: FsStateChangelogStorage) -> FsSnapshotResult:
     writer = log.create_writer("operator", KeyGroupRange(0, 127))
     for key_group, change in changes:
         writer.append(key_group, change)

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from dstl_core.changelog.writer import FsStateChangelogWriter, PersistFuture
+from dstl_core.changelog.writer import FsPersistFuture, FsStateChangelogWriter
 from dstl_core.errors import (
     ChangelogError,
     StorageError,
@@ -509,7 +509,7 @@ def test_callbacks_run_on_draining_and_may_call_the_writer() -> None:
     seen: list[int] = []
     future = writer.persist(append(writer), 1)
 
-    def persist_more(_: PersistFuture) -> None:
+    def persist_more(_: FsPersistFuture) -> None:
         append(writer, b"more")
         writer.persist(ZERO, 2).add_done_callback(
             lambda done: seen.append(len(files_of(handle_of(done))))
@@ -533,7 +533,7 @@ def test_a_callback_may_end_the_other_futures_of_its_batch(act: str) -> None:
     number = append(writer)
     futures = [writer.persist(number, checkpoint) for checkpoint in (1, 2, 3)]
 
-    def callback(_: PersistFuture) -> None:
+    def callback(_: FsPersistFuture) -> None:
         match act:
             case "close":
                 writer.close()
@@ -561,7 +561,7 @@ def test_a_callback_that_raises_starves_nobody(caplog: pytest.LogCaptureFixture)
     ]
     seen = []
 
-    def refuse(_: PersistFuture) -> None:
+    def refuse(_: FsPersistFuture) -> None:
         raise RuntimeError("mine")
 
     for future in futures:

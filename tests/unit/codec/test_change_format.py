@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from uuid import UUID
 
 import pytest
 
@@ -12,28 +11,36 @@ from dstl_core.codec.change_format import (
     java_hash_map_order,
     read_change_set,
     segment_body,
-    write_segment,
+    write_change_set,
 )
+from dstl_core.codec.data_io import DataOutput
+from dstl_core.codec.snappy_frames import compress_frames
 from dstl_core.errors import FormatError
-from dstl_core.model.change import StateChange, StateChangeSet
-from dstl_core.model.sequence import SequenceNumber
+from dstl_core.model.change import StateChange
 from tests.golden_files import GOLDEN
 from tests.unit.codec.java_bytes import i32
 
 
-def change_set(log: int, number: int, *changes: tuple[int, bytes]) -> StateChangeSet:
-    return StateChangeSet(
-        UUID(int=log),
-        SequenceNumber(number),
-        tuple(StateChange(key_group, change) for key_group, change in changes),
-        sum(len(change) for _, change in changes),
-    )
+def change_set(*changes: tuple[int, bytes]) -> list[StateChange]:
+    return [StateChange(key_group, change) for key_group, change in changes]
+
+
+def write_segment(
+    change_sets: list[list[StateChange]], *, compressed: bool
+) -> tuple[bytes, list[int]]:
+    body = DataOutput()
+    offsets = []
+    for changes in change_sets:
+        offsets.append(body.position)
+        write_change_set(body, changes)
+    raw = body.to_bytes()
+    return (b"\1" + compress_frames(raw) if compressed else b"\0" + raw), offsets
 
 
 VECTOR_SETS = [
-    change_set(0, 0, (17, b"x"), (1, b"yy"), (-1, b"M"), (1, b"zz")),
-    change_set(0, 1, (5, b"b")),
-    change_set(1, 0, (2, b"w2")),
+    change_set((17, b"x"), (1, b"yy"), (-1, b"M"), (1, b"zz")),
+    change_set((5, b"b")),
+    change_set((2, b"w2")),
 ]
 VECTOR = bytes.fromhex(
     "00"
@@ -78,7 +85,7 @@ def test_a_segment_of_real_flink_both_ways(folder: str) -> None:
     [handle] = sample["handles"]
     segment = Path(GOLDEN / folder / handle["file"]).read_bytes()
 
-    ours, offsets = write_segment([change_set(0, 0, *changes)], compressed=sample["compressed"])
+    ours, offsets = write_segment([change_set(*changes)], compressed=sample["compressed"])
     assert ours == segment
     assert offsets == [handle["offset"]]
     body = segment_body(segment)
@@ -125,7 +132,7 @@ def test_a_change_of_a_known_group_at_the_end_lets_the_map_grow() -> None:
 
     def written_order(*more: int) -> list[int]:
         changes = [(each, b"") for each in (*key_groups, *more)]
-        segment, _ = write_segment([change_set(0, 0, *changes)], compressed=False)
+        segment, _ = write_segment([change_set(*changes)], compressed=False)
         order = [each.key_group for each in read_change_set(segment[1:], 0)]
         return list(dict.fromkeys(order))
 

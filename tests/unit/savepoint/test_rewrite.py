@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from dstl_core.savepoint import Snapshot, rewrite_savepoint
 from dstl_core.savepoint.rewrite import DATA_INLINE_THRESHOLD, SavepointFolder
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
-from tests.golden_files import WHOLE_SNAPSHOTS, Fixture, as_lines, snapshot
+from tests.golden_files import SNAPSHOTS, Fixture, as_lines, snapshot
 from tests.unit.codec.java_bytes import i32, i64, utf
 from tests.unit.codec.test_keyed_canonical import OFFSETS as MINIMAL_OFFSETS
 from tests.unit.codec.test_keyed_canonical import STREAM
@@ -47,7 +47,17 @@ def lines(loaded: Snapshot) -> Iterator[dict[str, Any]]:
         yield from operator.dump()
 
 
-@pytest.mark.parametrize("fixture", WHOLE_SNAPSHOTS, ids=str)
+def in_any_union_order(lines: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The order of a union's elements depends on the names of handles, which a copy changes."""
+    for line in lines:
+        yield line | {"value": sorted(line["value"])} if line["kind"] == "op-union" else line
+
+
+# In-flight data cannot be copied.
+REWRITABLE = [fixture for fixture in SNAPSHOTS if fixture.name != "x-unaligned-hashmap"]
+
+
+@pytest.mark.parametrize("fixture", REWRITABLE, ids=str)
 def test_a_rewrite_without_edits_is_a_copy(fixture: Fixture, out: Path) -> None:
     before = Snapshot.load(fixture.snapshot)
     assert rewrite_savepoint(before, out) == f"file:{out}"
@@ -56,14 +66,15 @@ def test_a_rewrite_without_edits_is_a_copy(fixture: Fixture, out: Path) -> None:
         before.metadata.version,
         before.metadata.properties,
     )
-    assert as_lines(lines(after)) == as_lines(lines(before))
+    found, expected = in_any_union_order(lines(after)), in_any_union_order(lines(before))
+    assert as_lines(found) == as_lines(expected)
     for old, new in zip(before.operators, after.operators, strict=True):
         assert (new.operator_id, new.name, new.uid) == (old.operator_id, old.name, old.uid)
         for one, other in zip(old.keyed_handles, new.keyed_handles, strict=True):
-            assert isinstance(one, KeyGroupsSavepointStateHandle)
             assert isinstance(other, KeyGroupsSavepointStateHandle)
-            assert other.offsets == one.offsets
-            assert after.resolver.read(other.stream) == before.resolver.read(one.stream)
+            if isinstance(one, KeyGroupsSavepointStateHandle):
+                assert other.offsets == one.offsets
+                assert after.resolver.read(other.stream) == before.resolver.read(one.stream)
 
 
 def test_the_copy_needs_nothing_of_the_original(out: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from dstl_core.changelog.upload import UploadTask, direct_scheduler
+from dstl_core.changelog.upload import StateChangeUploadScheduler, UploadTask
 from dstl_core.changelog.upload.task import UploadTasksResult
 from dstl_core.errors import StorageError, WriterClosedError
 
@@ -35,13 +35,13 @@ class Outcomes:
 @pytest.mark.parametrize("error", [StorageError("no disk"), RuntimeError("a bug"), KeyError(UUID)])
 def test_whatever_an_uploader_raises_is_the_tasks_outcome(error: Exception) -> None:
     outcomes = Outcomes()
-    direct_scheduler(FailingUploader(error)).upload(outcomes.task())
+    StateChangeUploadScheduler.direct_scheduler(FailingUploader(error)).upload(outcomes.task())
     assert outcomes.seen == [error]
 
 
 def test_after_the_close_tasks_fail_and_the_uploader_is_closed_once() -> None:
     uploader = FailingUploader(RuntimeError("not reached"))
-    scheduler = direct_scheduler(uploader)
+    scheduler = StateChangeUploadScheduler.direct_scheduler(uploader)
     scheduler.close()
     scheduler.close()
     assert uploader.closed == 1

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+from benchmarks import changelog
+
+BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], None], Callable[..., None]]] = {
+    "changelog": (changelog.run, changelog.add_arguments),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    commands = parser.add_subparsers(dest="name")
+    for name, (_, add_arguments) in BENCHMARKS.items():
+        add_arguments(commands.add_parser(name))
+    chosen = parser.parse_args()
+    for name in [chosen.name] if chosen.name else list(BENCHMARKS):
+        arguments = chosen if chosen.name else parser.parse_args([name])
+        BENCHMARKS[name][0](arguments)
+
+
+if __name__ == "__main__":
+    main()

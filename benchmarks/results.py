@@ -1,0 +1,49 @@
+"""What a benchmark ran on, and where its figures go."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).with_name("results")
+
+
+def machine() -> dict[str, Any]:
+    """Facts that a figure cannot be read without."""
+    cpu = [
+        line.partition(":")[2].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    ]
+    pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    packages = ("numba", "numpy", "pyarrow", "cramjam", "fsspec")
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "cpu": f"{len(cpu)} x {cpu[0] if cpu else 'unknown'}",
+        "memory_gib": round(pages / 2**30, 1),
+        "load_average": os.getloadavg()[0],
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "packages": {name: importlib.metadata.version(name) for name in packages},
+        "commit": _git("rev-parse", "--short", "HEAD"),
+        "dirty": bool(_git("status", "--porcelain", "--untracked-files=no")),
+    }
+
+
+def _git(*command: str) -> str:
+    done = subprocess.run(["git", *command], capture_output=True, text=True, check=False)
+    return done.stdout.strip()
+
+
+def write(name: str, figures: dict[str, Any], table: str) -> None:
+    """Writes ``results/<name>.json`` and ``.md``, and prints the table."""
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps(figures, indent=1) + "\n")
+    (RESULTS / f"{name}.md").write_text(table)
+    print(table)

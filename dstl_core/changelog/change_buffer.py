@@ -1,0 +1,132 @@
+"""The changes that a writer has taken since its last rollover.
+
+One change a call goes into a list per key group and is never packed; columns stay columns. Bytes
+are made once, when the set is closed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from dstl_core.codec.change_format import write_groups
+from dstl_core.codec.data_io import DataOutput
+from dstl_core.errors import ConfigError
+from dstl_core.model.change import META_KEY_GROUP
+from dstl_core.model.key_group import KeyGroupRange
+
+if TYPE_CHECKING:
+    from dstl_core.codec.columnar.change_sets import ChangeColumns
+
+_COLUMNS = "dstl_core.changelog.columns"
+# Sets below this are encoded in Python: the kernels cost more to call, and a second to load.
+_KERNELS_FROM_CHANGES = 200
+_LOAD_KERNELS_FROM_CHANGES = 10_000
+
+_FILLS_A_MAP = frozenset(12 * 2**power + 1 for power in range(13))
+_NO_GROUP = -2
+_NEVER = (_NO_GROUP, -1)
+
+Groups = dict[int, list[bytes]]
+
+
+class ChangeBuffer:
+    """Changes in append order: parts of columns, and lists per key group since the last part.
+
+    Owned by one writer. ``appends`` maps a key group to its list's bound ``append``: a look-up is
+    the range check and the append in one. Metadata is not in it.
+    """
+
+    __slots__ = ("_before", "_groups", "_opened", "_parts", "appends")
+
+    def __init__(self) -> None:
+        self.appends: dict[int, Callable[[bytes], None]] = {}
+        self._groups: Groups = {}
+        self._parts: list[ChangeColumns | Groups] = []
+        self._opened = _NEVER
+        self._before = self._groups, self._opened
+
+    def __bool__(self) -> bool:
+        return bool(self._groups) or bool(self._parts)
+
+    def open_group(self, key_group: int) -> Callable[[bytes], None]:
+        """The append of a key group that has none yet."""
+        values: list[bytes] = []
+        self._groups[key_group] = values
+        append = values.append
+        if key_group != META_KEY_GROUP:
+            self.appends[key_group] = append
+        # Java's map grows at the start of the call after the one that fills it, so the order of
+        # groups depends on whether the last change of all opened its group. Lists per group do
+        # not tell; where it can matter the changes so far are counted: at the sizes at which a
+        # map grows, or at any if parts of columns may hold further groups.
+        groups = len(self._groups)
+        if self._parts or groups in _FILLS_A_MAP:
+            self._opened = key_group, self._count() + 1
+        return append
+
+    def append_meta(self, value: bytes) -> None:
+        values = self._groups.get(META_KEY_GROUP)
+        if values is None:
+            self.open_group(META_KEY_GROUP)(value)
+        else:
+            values.append(value)
+
+    def _count(self) -> int:
+        return sum(map(len, self._groups.values()))
+
+    def take_back(self, key_group: int) -> None:
+        """Undoes the last single append, which was to this key group."""
+        values = self._groups[key_group]
+        values.pop()
+        if not values:
+            del self._groups[key_group]
+            self.appends.pop(key_group, None)
+            self._opened = _NEVER
+
+    def add_columns(self, columns: ChangeColumns) -> None:
+        if self._groups:
+            self._parts.append(self._groups)
+        self._before = self._groups, self._opened
+        self._use(({}, _NEVER))
+        self._parts.append(columns)
+
+    def take_back_columns(self) -> None:
+        """Undoes the last ``add_columns``, which nothing followed."""
+        self._parts.pop()
+        self._use(self._before)
+        if self._groups:
+            self._parts.pop()
+
+    def _use(self, lists: tuple[Groups, tuple[int, int]]) -> None:
+        self._groups, self._opened = lists
+        self.appends.clear()
+        for key_group, values in self._groups.items():
+            if key_group != META_KEY_GROUP:
+                self.appends[key_group] = values.append
+
+    def encode(self, key_group_range: KeyGroupRange) -> memoryview:
+        """The bytes of the set."""
+        few = _KERNELS_FROM_CHANGES if _COLUMNS in sys.modules else _LOAD_KERNELS_FROM_CHANGES
+        if not self._parts and self._count() < few:
+            out = DataOutput()
+            write_groups(out, self._groups, last_is_new=self._last_opened() != _NO_GROUP)
+            return memoryview(out.to_bytes())
+        from dstl_core.changelog import columns
+
+        parts = [*self._parts, self._groups] if self._groups else self._parts
+        last_opened = self._last_opened() if self._groups else None
+        return columns.encode(parts, key_group_range, last_opened)
+
+    def _last_opened(self) -> int:
+        """The group that the last append opened, where it can matter."""
+        key_group, count = self._opened
+        return key_group if count == self._count() else _NO_GROUP
+
+
+def check_payload(value: object) -> bytes:
+    """A change's bytes, copied if they could change later."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    raise ConfigError(f"A change has to be bytes, got {type(value).__name__}.")

@@ -1,0 +1,89 @@
+"""How uploads ended, on their way to the thread that owns the writer."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from dstl_core.changelog.ledger import UploadOutcome
+from dstl_core.scheduling import Scheduler
+
+_LOG = logging.getLogger(__name__)
+
+Mailbox = Callable[[Callable[[], None]], object]
+"""Runs a function on the writer's thread, some time later (``executor.submit`` of its loop)."""
+
+
+class UploadInbox:
+    """Filled on any thread, emptied by the owner.
+
+    Args:
+        threads: Lets the owner wait.
+        arrived: Called under the inbox's lock when something was put in.
+        drain: What the mailbox is asked to run then.
+        settle_late: Takes what comes after the close, on the thread that brings it.
+    """
+
+    def __init__(
+        self,
+        threads: Scheduler,
+        *,
+        arrived: Callable[[], None],
+        drain: Callable[[], None],
+        mailbox: Mailbox | None,
+        settle_late: Callable[[UploadOutcome], None],
+    ) -> None:
+        self._threads = threads
+        self._arrived = arrived
+        self._drain = drain
+        self._mailbox = mailbox
+        self._settle_late = settle_late
+        self._changed = threading.Condition(threading.Lock())
+        self._outcomes: deque[UploadOutcome] = deque()
+        self._closed = False
+
+    def put(self, outcome: UploadOutcome) -> None:
+        with self._changed:
+            closed = self._closed
+            if not closed:
+                self._outcomes.append(outcome)
+                self._arrived()
+                self._changed.notify_all()
+        if closed:
+            self._settle_late(outcome)
+        elif self._mailbox is not None:
+            try:
+                self._mailbox(self._drain)
+            except Exception:
+                # The outcome is in the inbox; a mailbox that refuses only delays it.
+                _LOG.exception("a mailbox refused to drain its writer")
+
+    def take(self) -> UploadOutcome | None:
+        with self._changed:
+            return self._outcomes.popleft() if self._outcomes else None
+
+    def wait_for(self, done: threading.Event, timeout_s: float | None) -> bool:
+        """Drains until the event is set; False if that takes too long."""
+        clock = self._threads.clock
+        timeout_ms = None if timeout_s is None else round(timeout_s * 1000)
+        started = clock.monotonic_ms()
+        while True:
+            self._drain()
+            if done.is_set():
+                return True
+            left = None
+            if timeout_ms is not None:
+                left = max(0, timeout_ms - (clock.monotonic_ms() - started))
+            with self._changed:
+                if not self._threads.wait_for(self._changed, lambda: bool(self._outcomes), left):
+                    return False
+
+    def close(self) -> list[UploadOutcome]:
+        """Takes nothing more; returns what has not been drained."""
+        with self._changed:
+            self._closed = True
+            left = list(self._outcomes)
+            self._outcomes.clear()
+        return left

@@ -1,0 +1,198 @@
+"""The changelog in memory: its handles carry the changes themselves, into ``_metadata``.
+
+Source: ``InMemoryStateChangelogStorage`` and ``InMemoryStateChangelogWriter`` of Flink 2.2.1.
+"""
+
+from __future__ import annotations
+
+import threading
+from itertools import pairwise
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from dstl_core.changelog.change_buffer import check_payload
+from dstl_core.changelog.inbox import Mailbox
+from dstl_core.changelog.persist import PersistFuture, SnapshotResult
+from dstl_core.changelog.reader import StateChangelogHandleReader
+from dstl_core.changelog.upload.throttle import ALWAYS_AVAILABLE, AvailabilityProvider
+from dstl_core.errors import (
+    ChangelogError,
+    ChangesTruncatedError,
+    ConfigError,
+    WriterClosedError,
+)
+from dstl_core.model.change import META_KEY_GROUP
+from dstl_core.model.handle import InMemoryChangelogStateHandle, StreamStateHandle
+from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.model.sequence import SequenceNumber
+
+if TYPE_CHECKING:
+    from dstl_core.changelog.columns import KeyGroupColumn, ValueColumn
+
+InMemoryPersistFuture = PersistFuture[InMemoryChangelogStateHandle]
+
+
+class InMemoryStateChangelogWriter:
+    """Keeps changes in a list. Every change has a sequence number of its own.
+
+    Owned by the thread that made it. Nothing is ever in flight, so every future is done at once.
+    """
+
+    def __init__(self, key_group_range: KeyGroupRange) -> None:
+        self._key_group_range = key_group_range
+        self._owner = threading.get_ident()
+        self._lowest = 0
+        self._changes: list[tuple[int, bytes]] = []
+        self._closed = False
+
+    @property
+    def _active(self) -> int:
+        return self._lowest + len(self._changes)
+
+    def append(self, key_group: int, value: bytes) -> None:
+        """Adds one change.
+
+        Raises:
+            ChangelogError: The key group is not in the writer's range.
+            WriterClosedError: The writer is closed.
+        """
+        self._check_usable("append to")
+        if not self._key_group_range.contains(key_group):
+            raise ChangelogError(
+                f"A change is outside its writer's key groups: expected "
+                f"{self._key_group_range}, got {key_group}.",
+                key_group=key_group,
+            )
+        self._changes.append((int(key_group), check_payload(value)))
+
+    def append_meta(self, value: bytes) -> None:
+        self._check_usable("append to")
+        self._changes.append((META_KEY_GROUP, check_payload(value)))
+
+    def append_batch(self, key_groups: KeyGroupColumn, values: ValueColumn) -> None:
+        """Adds the changes of two columns in order."""
+        from dstl_core.changelog.columns import change_columns
+
+        self._check_usable("append to")
+        for part in change_columns(key_groups, values, self._key_group_range):
+            data = part.data.tobytes()
+            offsets = part.offsets.tolist()
+            cut = (data[a:b] for a, b in pairwise(offsets))
+            self._changes.extend(zip(part.key_groups.tolist(), cut, strict=True))
+
+    def initial_sequence_number(self) -> SequenceNumber:
+        return SequenceNumber(0)
+
+    def next_sequence_number(self) -> SequenceNumber:
+        """The number that the next change gets."""
+        self._check_usable("use")
+        return SequenceNumber(self._active)
+
+    def persist(self, from_sqn: SequenceNumber, checkpoint_id: int) -> InMemoryPersistFuture:
+        """A handle of all changes from ``from_sqn`` on, done at once.
+
+        Raises:
+            ChangesTruncatedError: The changes were truncated.
+            ChangelogError: They are not yet appended.
+        """
+        self._check_usable("persist")
+        if from_sqn.number < self._lowest:
+            raise ChangesTruncatedError(
+                f"Requested changes were truncated (requested: {from_sqn}, "
+                f"truncated: {self._lowest}).",
+                checkpoint_id=checkpoint_id,
+            )
+        if from_sqn.number > self._active:
+            raise ChangelogError(
+                f"Requested changes were not yet appended (requested: {from_sqn}, "
+                f"appended: {self._active}).",
+                checkpoint_id=checkpoint_id,
+            )
+        changes = tuple(self._changes[from_sqn.number - self._lowest :])
+        remote, local = (
+            InMemoryChangelogStateHandle(
+                changes,
+                self._key_group_range,
+                from_sqn.number,
+                self._active,
+                str(uuid4()),
+            )
+            for _ in range(2)
+        )
+        future = InMemoryPersistFuture(self)
+        future.finish(SnapshotResult(remote, local), None)
+        return future
+
+    def confirm(self, from_sqn: SequenceNumber, to_sqn: SequenceNumber, checkpoint_id: int) -> None:
+        """The handle owns its changes already; only the range is checked."""
+        self._check_usable("confirm")
+        if not from_sqn <= to_sqn or to_sqn.number > self._active:
+            raise ChangelogError(
+                f"Invalid confirm range: [{from_sqn},{to_sqn}), active sqn: {self._active}.",
+                checkpoint_id=checkpoint_id,
+            )
+
+    def reset(self, from_sqn: SequenceNumber, to_sqn: SequenceNumber, checkpoint_id: int) -> None:
+        """Nothing is rolled back: the changes are part of the next checkpoint."""
+        self._check_usable("reset")
+
+    def truncate(self, to: SequenceNumber) -> None:
+        """Forgets all changes below ``to``.
+
+        Raises:
+            ChangelogError: ``to`` lies above the last change, or below an earlier bound.
+        """
+        self._check_usable("truncate")
+        if not self._lowest <= to.number <= self._active:
+            raise ChangelogError(
+                f"A changelog cannot be truncated to {to}: expected {self._lowest}..{self._active}."
+            )
+        del self._changes[: to.number - self._lowest]
+        self._lowest = to.number
+
+    def truncate_and_close(self, from_: SequenceNumber) -> None:
+        self.close()
+
+    def drain(self) -> None:
+        """Nothing is ever in flight."""
+
+    def wait_for(self, done: threading.Event, timeout_s: float | None) -> None:
+        """Every future is done."""
+
+    def close(self) -> None:
+        self._closed = True
+        self._changes.clear()
+
+    def _check_usable(self, verb: str) -> None:
+        if self._closed:
+            raise WriterClosedError(f"Cannot {verb} a changelog writer that is closed.")
+        if threading.get_ident() != self._owner:
+            raise ChangelogError(
+                "A changelog writer was used by a thread that does not own it; every method "
+                "belongs to the thread that made the writer."
+            )
+
+
+class InMemoryStateChangelogStorage:
+    """For tests and tiny state: nothing is written before ``_metadata`` is."""
+
+    def create_writer(
+        self, operator_id: str, key_group_range: KeyGroupRange, mailbox: Mailbox | None = None
+    ) -> InMemoryStateChangelogWriter:
+        return InMemoryStateChangelogWriter(key_group_range)
+
+    def create_reader(self) -> StateChangelogHandleReader:
+        return StateChangelogHandleReader(_no_segments)
+
+    def get_availability_provider(self) -> AvailabilityProvider:
+        return ALWAYS_AVAILABLE
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _no_segments(handle: StreamStateHandle) -> bytes:
+    raise ConfigError(
+        f"The memory changelog has no segments, got a {type(handle).__name__}; read it with the "
+        f"storage named in the handle."
+    )

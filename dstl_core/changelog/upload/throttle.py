@@ -1,0 +1,219 @@
+"""The limit of bytes in flight, shared by all writers of a scheduler.
+
+Source: ``UploadThrottle`` of Flink 2.2.1. Unlike there, the size of a new task counts before it is
+admitted, failed data that a writer keeps counts on, and so does what a hanging attempt holds.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from dstl_core.errors import BackpressureTimeoutError, InvariantViolation, WriterClosedError
+from dstl_core.scheduling import Scheduler
+
+_MOST_HANGING_ATTEMPTS = 64
+
+
+class InFlightAccount:
+    """Failed bytes that one writer keeps; ``held`` changes under its throttle's lock."""
+
+    def __init__(self, throttle: UploadThrottle | None = None) -> None:
+        self._throttle = throttle
+        self.held = 0
+
+    def give_up(self, size: int) -> None:
+        """The writer keeps these failed bytes no longer: truncated, closed, or uploaded now."""
+        if self._throttle is not None:
+            self._throttle.give_up(self, size)
+
+
+class AvailabilityProvider:
+    """Whether uploads have room: while they have not, a polite caller appends nothing.
+
+    Thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._available: Future[None] = _completed()
+
+    def is_available(self) -> bool:
+        return self._available.done()
+
+    def is_approximately_available(self) -> bool:
+        """The same, without any lock."""
+        return self._available.done()
+
+    def get_available_future(self) -> Future[None]:
+        """A future that is done as soon as there is room; done already if there is."""
+        return self._available
+
+    def set_unavailable(self) -> None:
+        with self._lock:
+            if self._available.done():
+                self._available = Future()
+
+    def set_available(self) -> Future[None] | None:
+        """Makes new askers see room; returns the future that the caller has to complete."""
+        with self._lock:
+            waiting, self._available = self._available, _completed()
+        return None if waiting.done() else waiting
+
+
+def _completed() -> Future[None]:
+    future: Future[None] = Future()
+    future.set_result(None)
+    return future
+
+
+ALWAYS_AVAILABLE = AvailabilityProvider()
+
+
+class UploadThrottle:
+    """Counts bytes in flight and makes ``seize`` wait for room. Thread-safe.
+
+    Bytes in flight are those of: tasks on their way for the first time (``fresh``), failed sets
+    that writers keep (``held``), and attempts that timed out and have not returned
+    (``hanging``).
+
+    Invariants:
+        1. After ``seize`` the sum is at most the limit, or the task is the only fresh one, comes
+           from a writer that holds nothing, and less than the limit hangs. So the sum stays below
+           twice the limit plus one task for each writer.
+        2. What one writer holds makes the others wait for each other, but never for it.
+    """
+
+    def __init__(
+        self,
+        max_bytes_in_flight: int,
+        threads: Scheduler,
+        notify: Callable[[Future[None]], None] = lambda future: future.set_result(None),
+    ) -> None:
+        self._max = max_bytes_in_flight
+        self._threads = threads
+        self._notify = notify
+        self._changed = threading.Condition(threading.Lock())
+        self._fresh = 0
+        self._held = 0
+        self._hanging = 0
+        self._closed = False
+        self.availability = AvailabilityProvider()
+
+    @property
+    def bytes_in_flight(self) -> int:
+        with self._changed:
+            return self._total
+
+    @property
+    def _total(self) -> int:
+        return self._fresh + self._held + self._hanging
+
+    def has_capacity(self) -> bool:
+        return self.bytes_in_flight < self._max
+
+    def seize(
+        self, size: int, account: InFlightAccount | None, timeout_ms: int, *, kept: bool = False
+    ) -> None:
+        """Counts ``size`` fresh bytes as soon as there is room. ``kept`` bytes are counted
+        already and wait only for hanging attempts.
+
+        Raises:
+            BackpressureTimeoutError: There was no room in time; nothing was counted.
+            WriterClosedError: The scheduler was closed meanwhile.
+        """
+        with self._changed:
+            self._threads.wait_for(
+                self._changed,
+                lambda: self._closed or self._has_room(size, account, kept),
+                timeout_ms,
+            )
+            if self._closed:
+                raise WriterClosedError("The upload scheduler was closed while a task waited.")
+            if not self._has_room(size, account, kept):
+                raise BackpressureTimeoutError(
+                    f"Uploads do not catch up: expected room for {size} bytes within "
+                    f"{timeout_ms} ms, got {self._total} of {self._max} bytes in flight "
+                    f"({self._held} of them failed before, {self._hanging} in attempts that "
+                    f"hang); check the storage, or raise "
+                    f"state.changelog.dstl.dfs.upload.max-in-flight.",
+                    bytes_in_flight=self._total,
+                )
+            if not kept:
+                self._fresh += size
+            self._update()
+
+    def release(self, size: int) -> None:
+        """A fresh task ended well, or failed and nobody keeps its bytes."""
+        with self._changed:
+            self._fresh -= size
+            future = self._update()
+        self._complete(future)
+
+    def hold(self, account: InFlightAccount, size: int) -> None:
+        """A fresh task failed and its writer keeps the bytes."""
+        with self._changed:
+            self._fresh -= size
+            self._held += size
+            account.held += size
+            self._update()
+
+    def give_up(self, account: InFlightAccount, size: int) -> None:
+        """A writer keeps failed bytes no longer. Those of tasks that were never admitted are not
+        held, so less than ``size`` may be.
+        """
+        with self._changed:
+            size = min(size, account.held)
+            account.held -= size
+            self._held -= size
+            future = self._update()
+        self._complete(future)
+
+    def attempt_hangs(self, size: int) -> int:
+        """An attempt timed out and goes on; returns what to give back when it returns.
+
+        Each counts a share of the limit at least, so that small ones cannot pile up threads.
+        """
+        charge = max(size, self._max // _MOST_HANGING_ATTEMPTS)
+        with self._changed:
+            self._hanging += charge
+            self._update()
+        return charge
+
+    def attempt_returned(self, charge: int) -> None:
+        with self._changed:
+            self._hanging -= charge
+            future = self._update()
+        self._complete(future)
+
+    def close(self) -> None:
+        """Wakes everyone who waits."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+            future = self.availability.set_available()
+        self._complete(future)
+
+    def _has_room(self, size: int, account: InFlightAccount | None, kept: bool) -> bool:
+        if kept:
+            return self._hanging == 0 or self._hanging + size <= self._max
+        if self._total + size <= self._max:
+            return True
+        alone = self._fresh == 0 and (account is None or account.held == 0)
+        return alone and self._hanging < self._max
+
+    def _update(self) -> Future[None] | None:
+        """With the lock held, after every change."""
+        if min(self._fresh, self._held, self._hanging) < 0:
+            raise InvariantViolation("more bytes were released than were in flight")
+        self._changed.notify_all()
+        if self._total >= self._max and not self._closed:
+            self.availability.set_unavailable()
+            return None
+        return self.availability.set_available()
+
+    def _complete(self, future: Future[None] | None) -> None:
+        """Outside the lock: a future runs foreign callbacks."""
+        if future is not None:
+            self._notify(future)

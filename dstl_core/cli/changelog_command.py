@@ -1,0 +1,37 @@
+"""``dstl changelog``: the change records of a checkpoint's changelog, one JSON object a line."""
+
+from __future__ import annotations
+
+from dstl_core.cli.options import (
+    ChangelogBaseOption,
+    KeyTypeOption,
+    OperatorOption,
+    PathArgument,
+    RelocateOption,
+    RootOption,
+    StateOption,
+    load,
+)
+from dstl_core.cli.output import complain, write_json
+from dstl_core.savepoint.changes import change_lines, has_changelog
+
+
+def changelog(
+    path: PathArgument,
+    op: OperatorOption = None,
+    state: StateOption = None,
+    allow_root: RootOption = None,
+    relocate: RelocateOption = None,
+    changelog_base: ChangelogBaseOption = None,
+    key_type: KeyTypeOption = None,
+) -> None:
+    """Print the change records of a checkpoint's changelog, in the order they are replayed."""
+    snapshot = load(path, allow_root, relocate, changelog_base, key_type)
+    operators = snapshot.operators if op is None else [snapshot[op]]
+    logged = [operator for operator in operators if has_changelog(operator)]
+    for operator in logged:
+        if op is not None and state is not None:
+            operator.state_info(state)
+        write_json(change_lines(operator, state))
+    if not logged:
+        complain(f"no changelog in {snapshot.folder}: nothing was logged since the full state")

@@ -1,0 +1,133 @@
+"""``dstl dump``: every entry as one JSON object a line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from dstl_core.cli.options import (
+    ChangelogBaseOption,
+    KeyTypeOption,
+    OperatorOption,
+    PathArgument,
+    RelocateOption,
+    RootOption,
+    StateOption,
+    load,
+)
+from dstl_core.cli.output import Advance, complain, progress, write_json
+from dstl_core.clock import SystemClock
+from dstl_core.errors import ConfigError, DstlError, NoSuchStateError
+from dstl_core.savepoint import OperatorSnapshot, Snapshot
+from dstl_core.savepoint.entries import Entry, Expiry, KeyedEntry, Unreadable, summarize
+
+_TTL = re.compile(r"(\d+)\s*(ms|s|m|h|d)")
+_MILLIS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def dump(
+    path: PathArgument,
+    op: OperatorOption = None,
+    state: StateOption = None,
+    opaque: Annotated[
+        bool,
+        typer.Option("--opaque", help="Print values that only Java can read, as class and hex."),
+    ] = False,
+    hide_expired: Annotated[
+        str | None,
+        typer.Option(
+            "--hide-expired", metavar="TTL", help="Leave out values not accessed for 90m, 24h, .."
+        ),
+    ] = None,
+    allow_root: RootOption = None,
+    relocate: RelocateOption = None,
+    changelog_base: ChangelogBaseOption = None,
+    key_type: KeyTypeOption = None,
+) -> None:
+    """Print every entry as one JSON object a line.
+
+    An operator that cannot be read does not keep the others from being printed.
+    """
+    expiry = _expiry(hide_expired)
+    snapshot = load(path, allow_root, relocate, changelog_base, key_type)
+    operators = snapshot.operators if op is None else [snapshot[op]]
+    total = sum(operator.state.state_size for operator in operators)
+    with progress("reading", total, prints_lines=True) as advance:
+        printer = _Printer(state, opaque, expiry, advance)
+        if op is not None:
+            printer.print(operators[0])
+        else:
+            printer.print_all(snapshot)
+    for sentence in printer.remarks:
+        complain(sentence)
+    if printer.problems:
+        raise typer.Exit(2)
+
+
+def _expiry(text: str | None) -> Expiry | None:
+    if text is None:
+        return None
+    match = _TTL.fullmatch(text.strip())
+    if match is None:
+        raise ConfigError(f"--hide-expired is wrong: expected e.g. 90m, 24h, 7d, got {text!r}.")
+    return Expiry(int(match[1]) * _MILLIS[match[2]], SystemClock().now_ms())
+
+
+class _Printer:
+    """Prints operators; ``remarks`` is what belongs to stderr."""
+
+    def __init__(
+        self, state: str | None, opaque: bool, expiry: Expiry | None, advance: Advance
+    ) -> None:
+        self._state = state
+        self._opaque = opaque
+        self._expiry = expiry
+        self._advance = advance
+        self._unreadable: list[Unreadable] = []
+        self._notes: list[str] = []
+        self.problems: list[str] = []
+
+    @property
+    def remarks(self) -> list[str]:
+        return [*self.problems, *self._notes, *summarize(self._unreadable)]
+
+    def print_all(self, snapshot: Snapshot) -> None:
+        found = self._state is None
+        for operator in snapshot.operators:
+            try:
+                if self._state is None or operator.has_state(self._state):
+                    found = True
+                    self.print(operator)
+            except BrokenPipeError:
+                raise
+            except DstlError as error:
+                self.problems.append(f"Operator {operator.label!r} cannot be dumped: {error}")
+        if not found and not self.problems:
+            raise NoSuchStateError(
+                f"State {self._state!r} is in no operator of this snapshot.",
+                location=str(snapshot.folder),
+            )
+
+    def print(self, operator: OperatorSnapshot) -> None:
+        reader = operator.entries(self._state)
+        reader.on_progress = self._advance
+        write_json(self._lines(iter(reader)))
+        if self._opaque:
+            shown = [each.entry for each in reader.unreadable if each.entry is not None]
+            write_json(entry.to_line() for entry in shown)
+            self._unreadable += [each for each in reader.unreadable if each.entry is None]
+        else:
+            self._unreadable += reader.unreadable
+        if operator.keyed_handles and (found := operator.key_type) is not None and found.note:
+            self._notes.append(f"operator {operator.label!r}: {found.note}")
+
+    def _lines(self, entries: Iterator[Entry]) -> Iterator[dict[str, Any]]:
+        for entry in entries:
+            shown: Entry | None = entry
+            if self._expiry is not None and isinstance(entry, KeyedEntry):
+                shown = self._expiry.without_expired(entry)
+            if shown is not None:
+                yield shown.to_line()

@@ -1,0 +1,88 @@
+"""``dstl inspect``: what a snapshot is made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from dstl_core.cli.options import (
+    ChangelogBaseOption,
+    JsonOption,
+    KeyTypeOption,
+    PathArgument,
+    RelocateOption,
+    RootOption,
+    load,
+)
+from dstl_core.cli.output import plain_console, printable, write_json
+from dstl_core.savepoint.facts import snapshot_facts
+
+
+def inspect(
+    path: PathArgument,
+    as_json: JsonOption = False,
+    allow_root: RootOption = None,
+    relocate: RelocateOption = None,
+    changelog_base: ChangelogBaseOption = None,
+    key_type: KeyTypeOption = None,
+) -> None:
+    """Show operators, states with kind and type, sizes, and where the bytes lie."""
+    facts = snapshot_facts(load(path, allow_root, relocate, changelog_base, key_type))
+    if as_json:
+        write_json([facts], indent=1)
+    else:
+        _print_facts(facts)
+
+
+def _print_facts(facts: dict[str, Any]) -> None:
+    console = plain_console()
+    console.print(Text(printable(facts["path"]), "bold"))
+    kind = ", ".join(each for each in (facts["kind"], facts["format"]) if each)
+    console.print(
+        f"checkpoint {facts['checkpoint_id']}, metadata version {facts['version']}, "
+        f"{facts['metadata_bytes']:,} bytes of metadata{f', {kind}' if kind else ''}"
+    )
+    console.print(f"{len(facts['files'])} files, {facts['bytes']:,} bytes of state")
+    for operator in facts["operators"]:
+        _print_operator(console, operator)
+
+
+def _print_operator(console: Console, operator: dict[str, Any]) -> None:
+    title = printable(operator["uid"] or operator["name"] or operator["hash"])
+    console.print(Text.assemble("\n", (title, "bold"), f"  {operator['hash']}"))
+    finished = ", finished" if operator["finished"] else ""
+    console.print(
+        f"parallelism {operator['parallelism']} of {operator['max_parallelism']}, "
+        f"{operator['bytes']:,} bytes, keyed state: {operator['keyed_state']}{finished}"
+    )
+    if operator["key_type"]:
+        console.print(printable(f"key: {operator['key_type']}"))
+    others = {
+        "coordinator_bytes": "coordinator state",
+        "channel_bytes": "in-flight data",
+        "raw_keyed_bytes": "raw keyed state",
+        "raw_operator_bytes": "raw operator state",
+    }
+    for name, what in others.items():
+        if operator[name]:
+            console.print(f"{what}: {operator[name]:,} bytes")
+    if operator["problem"]:
+        console.print(Text(printable(f"not readable: {operator['problem']}"), "yellow"))
+    for each in operator["not_readable"]:
+        classes = ", ".join(each["classes"])
+        sentence = f"not readable without its Java classes: state {each['state']!r} ({classes})"
+        console.print(Text(printable(sentence), "yellow"))
+    if operator["key_type_note"]:
+        console.print(Text(printable(f"note: {operator['key_type_note']}"), "yellow"))
+    rows = [(info["name"], info["kind"], info["type"]) for info in operator["states"]]
+    rows += [(info["name"], info["kind"], info["type"]) for info in operator["operator_states"]]
+    if rows:
+        table = Table()
+        for column in ("state", "kind", "type"):
+            table.add_column(column, overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(printable(cell)) for cell in row))
+        console.print(table, soft_wrap=False)

@@ -1,0 +1,78 @@
+"""Arguments that the commands share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dstl_core.codec.serializers import AnySerializer, parse_type
+from dstl_core.errors import ConfigError
+from dstl_core.savepoint import Snapshot
+
+PathArgument = Annotated[
+    str, typer.Argument(help="Folder of a savepoint or checkpoint, or its _metadata.")
+]
+OperatorOption = Annotated[
+    str | None, typer.Option("--op", help="Only this operator: uid, hash or name.")
+]
+StateOption = Annotated[str | None, typer.Option("--state", help="Only this state.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+RootOption = Annotated[
+    list[str] | None,
+    typer.Option("--allow-root", help="A further folder that the snapshot's handles may name."),
+]
+RelocateOption = Annotated[
+    list[str] | None,
+    typer.Option("--relocate", metavar="OLD=NEW", help="Files moved from OLD to NEW."),
+]
+ChangelogBaseOption = Annotated[
+    str | None,
+    typer.Option("--changelog-base", help="Where the changelog lies (dstl.dfs.base-path)."),
+]
+KeyTypeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--key-type",
+        metavar="OP=TYPE",
+        help="Type of an operator's key, for a changelog that does not tell it: string, long, ..",
+    ),
+]
+
+
+def pairs(option: str, given: list[str] | None, form: str) -> dict[str, str]:
+    """The values of an option ``LEFT=RIGHT``.
+
+    Raises:
+        ConfigError: One of them has another form.
+    """
+    found = {}
+    for each in given or []:
+        left, equals, right = (
+            each.rpartition("=") if option == "--key-type" else each.partition("=")
+        )
+        if not (left and equals and right):
+            raise ConfigError(f"{option} is wrong: expected {form}, got {each!r}.")
+        found[left] = right
+    return found
+
+
+def load(
+    path: str,
+    allow_root: list[str] | None,
+    relocate: list[str] | None,
+    changelog_base: str | None,
+    key_type: list[str] | None,
+) -> Snapshot:
+    """The snapshot that the arguments name."""
+    types: dict[str, AnySerializer] = {
+        operator: parse_type(text)
+        for operator, text in pairs("--key-type", key_type, "OP=TYPE").items()
+    }
+    return Snapshot.load(
+        path,
+        allow_roots=allow_root or (),
+        relocate=pairs("--relocate", relocate, "OLD=NEW"),
+        changelog_base=changelog_base,
+        key_types=types,
+    )

@@ -1,0 +1,55 @@
+"""``dstl verify``: whether everything that a snapshot names is there and right."""
+
+from __future__ import annotations
+
+import typer
+from rich.text import Text
+
+from dstl_core.cli.options import (
+    ChangelogBaseOption,
+    JsonOption,
+    KeyTypeOption,
+    PathArgument,
+    RelocateOption,
+    RootOption,
+    load,
+)
+from dstl_core.cli.output import plain_console, printable, progress, write_json
+from dstl_core.savepoint.verify import Report, verify_snapshot
+
+
+def verify(
+    path: PathArgument,
+    as_json: JsonOption = False,
+    allow_root: RootOption = None,
+    relocate: RelocateOption = None,
+    changelog_base: ChangelogBaseOption = None,
+    key_type: KeyTypeOption = None,
+) -> None:
+    """Check files, offsets, every record, and that every key lies in its key group.
+
+    Exit code 1 if anything is wrong.
+    """
+    snapshot = load(path, allow_root, relocate, changelog_base, key_type)
+    total = sum(operator.state.state_size for operator in snapshot.operators)
+    with progress("checking", total) as advance:
+        report = verify_snapshot(snapshot, on_progress=advance)
+    if as_json:
+        write_json([report.to_json()], indent=1)
+    else:
+        _print(report)
+    if report.findings:
+        raise typer.Exit(1)
+
+
+def _print(report: Report) -> None:
+    console = plain_console()
+    for finding in report.findings:
+        console.print(Text(printable(str(finding)), "red"))
+    for note in report.notes:
+        console.print(Text(printable(f"note: {note}"), "yellow"))
+    result = "no problems" if not report.findings else f"{len(report.findings)} problems"
+    console.print(
+        f"{result}: {report.operators} operators, {report.files} files, "
+        f"{report.entries:,} entries, {report.keys_checked:,} keys in their key groups"
+    )

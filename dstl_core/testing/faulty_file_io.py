@@ -1,0 +1,107 @@
+"""A file system that fails, hangs, truncates or closes badly, as a seed or a script says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from random import Random
+
+from dstl_core.errors import StorageError
+from dstl_core.storage.file_io import Content, FileIO, FileStatus
+from dstl_core.storage.location import Location
+
+
+class Fault(Enum):
+    """What happens to one write."""
+
+    NONE = "none"
+    REFUSED = "refused"
+    """An error before anything is written."""
+    TRUNCATED = "truncated"
+    """A part is written and stays there; then an error."""
+    BAD_CLOSE = "bad close"
+    """All is written and stays there; then an error."""
+    SLOW = "slow"
+    """All is written, after a while."""
+    HANGING = "hanging"
+    """An error after a while; a part is written and stays there."""
+
+
+def seeded_faults(random: Random, weights: Mapping[Fault, float]) -> Callable[[], Fault]:
+    """Draws a fault for each write; what the weights leave to 1 is ``NONE``."""
+    faults = [*weights, Fault.NONE]
+    shares = [*weights.values(), 1 - sum(weights.values())]
+    return lambda: random.choices(faults, shares)[0]
+
+
+def scripted_faults(faults: Iterable[Fault]) -> Callable[[], Fault]:
+    """The given faults, then none."""
+    left = iter(faults)
+    return lambda: next(left, Fault.NONE)
+
+
+class FaultyFileIO:
+    """Writes and deletes of another ``FileIO``, with faults. Thread-safe if that is, and the
+    source of faults.
+
+    Supported: faults of ``write_new`` and of ``delete``. Not supported: faults of reading and of
+    ``publish_once``, which pass through.
+
+    Args:
+        inner: Where files really go.
+        next_fault: Asked once for each write.
+        pause: Called with milliseconds where a write is slow or hangs.
+        pause_ms: How long that is.
+        delete_fails: Asked once for each deletion.
+    """
+
+    def __init__(
+        self,
+        inner: FileIO,
+        next_fault: Callable[[], Fault],
+        *,
+        pause: Callable[[int], None],
+        pause_ms: int = 60_000,
+        delete_fails: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.inner = inner
+        self.next_fault = next_fault
+        self.delete_fails = delete_fails
+        self.seen: Counter[Fault] = Counter()
+        """Writes by what happened to them."""
+        self._pause = pause
+        self._pause_ms = pause_ms
+
+    def write_new(self, location: Location, data: Content) -> None:
+        fault = self.next_fault()
+        self.seen[fault] += 1
+        content = data if isinstance(data, bytes) else b"".join(data)
+        if fault in (Fault.SLOW, Fault.HANGING):
+            self._pause(self._pause_ms)
+        if fault in (Fault.TRUNCATED, Fault.HANGING):
+            self.inner.write_new(location, content[: len(content) // 2])
+        elif fault is not Fault.REFUSED:
+            self.inner.write_new(location, content)
+        if fault not in (Fault.NONE, Fault.SLOW):
+            raise StorageError(f"Cannot write {location}: {fault.value}.", path=str(location))
+
+    def delete(self, location: Location) -> bool:
+        if self.delete_fails():
+            raise StorageError(f"Cannot delete {location}: refused.", path=str(location))
+        return self.inner.delete(location)
+
+    def read_bytes(self, location: Location, start: int = 0, end: int | None = None) -> bytes:
+        return self.inner.read_bytes(location, start, end)
+
+    def publish_once(self, location: Location, data: bytes) -> bool:
+        return self.inner.publish_once(location, data)
+
+    def size(self, location: Location) -> int | None:
+        return self.inner.size(location)
+
+    def list_folder(self, location: Location) -> list[FileStatus]:
+        return self.inner.list_folder(location)
+
+    def delete_folder(self, location: Location) -> None:
+        self.inner.delete_folder(location)

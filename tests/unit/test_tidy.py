@@ -1,0 +1,92 @@
+"""Rules that a reviewer should not have to look for."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.golden_files import GOLDEN
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted(
+    path for package in ("dstl_core", "dstl_dagster") for path in (ROOT / package).rglob("*.py")
+)
+MAX_FILE_LINES = 500
+MAX_FUNCTION_LINES = 70
+
+
+def test_there_is_something_to_look_at() -> None:
+    assert len(SOURCES) > 60
+
+
+def test_no_file_is_too_long() -> None:
+    lengths = {str(path.relative_to(ROOT)): path.read_text().count("\n") for path in SOURCES}
+    assert {name: lines for name, lines in lengths.items() if lines > MAX_FILE_LINES} == {}
+
+
+def test_no_function_is_too_long() -> None:
+    lengths = {
+        f"{path.relative_to(ROOT)}:{node.name}": (node.end_lineno or 0) - node.lineno + 1
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert {name: lines for name, lines in lengths.items() if lines > MAX_FUNCTION_LINES} == {}
+
+
+@pytest.mark.parametrize("word", ["NotImplementedError", "TODO", "FIXME", "XXX"])
+def test_nothing_is_left_for_later(word: str) -> None:
+    pattern = re.compile(rf"\b{word}\b")
+    assert [str(path) for path in SOURCES if pattern.search(path.read_text())] == []
+
+
+HEAVY = ("pyarrow", "pyspark", "dagster", "numba", "pandas")
+PRINT_LOADED = f"import sys; print(sorted(set({HEAVY!r}) & set(sys.modules)))"
+
+
+@pytest.mark.parametrize(
+    ("imports", "loaded"),
+    [
+        ("import dstl_core", "[]"),
+        ("import dstl_core.savepoint, dstl_core.changelog, dstl_core.checkpoint", "[]"),
+        ("import dstl_core.cli", "[]"),
+    ],
+)
+def test_looking_into_a_snapshot_loads_nothing_heavy(imports: str, loaded: str) -> None:
+    code = f"{imports}; {PRINT_LOADED}"
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert ran.stdout.strip() == loaded
+
+
+# ----------------------------------------------------------------------------- golden files
+
+FOLDERS = sorted(path for path in GOLDEN.iterdir())
+
+
+def test_golden_files_lie_in_folders() -> None:
+    assert [path.name for path in FOLDERS if not path.is_dir()] == []
+    assert len(FOLDERS) >= 36
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+def test_every_golden_file_is_in_its_manifest(folder: Path) -> None:
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    found = {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != "manifest.json"
+    }
+    # A new file goes in with the sum that this shows.
+    assert manifest["sha256"] == found
+    assert set(manifest) == {"flink", "made", "sha256"}
+    assert re.fullmatch(r"[12]\.\d+\.\d+", manifest["flink"])
+    assert manifest["made"].endswith(".")
