@@ -48,7 +48,9 @@ _REFUSALS = {
 
 @dataclass(frozen=True)
 class EncodedRows:
-    """The bytes of some rows, one after the other in ``data``: addresses ``[rows]`` each."""
+    """The bytes of some rows, one after the other in ``data``: addresses ``[rows]`` each, of use
+    only as long as this lives.
+    """
 
     data: pa.Buffer
     starts: Int64s

@@ -85,10 +85,10 @@ class InputColumns:
             if buffer is None:
                 return self._address(None)
             return self._array(_bits(buffer, array.offset, len(array)))
-        return self._address(buffer) + array.offset * layout.width
+        return self._address(buffer) + int(array.offset) * layout.width
 
     def _offsets(self, array: pa.Array) -> int:
-        return self._address(array.buffers()[1]) + 4 * array.offset
+        return self._address(array.buffers()[1]) + 4 * int(array.offset)
 
     def _array(self, values: Any) -> int:
         self._kept.append(values)

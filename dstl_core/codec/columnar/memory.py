@@ -5,8 +5,8 @@ single bytes; 3-15 times faster. **Nothing is checked here**: a kernel compares 
 the end of its buffer before it comes here. The damage tests run the same kernels over a twin of
 this module that knows which bytes may be touched and refuses all others.
 
-``load`` and ``store`` are big-endian as Java writes, ``get`` and ``put`` the machine's order. Values are int64
-throughout, since numba turns mixed widths into floats.
+``load`` and ``store`` are big-endian as Java writes, ``get`` and ``put`` the machine's order.
+Values are int64 throughout, since numba turns mixed widths into floats.
 """
 
 from __future__ import annotations

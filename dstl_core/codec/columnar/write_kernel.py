@@ -1,7 +1,8 @@
 """Writes single values, for kernels: from row ``n`` of a column to ``at``.
 
 The counterpart of ``text_kernel`` and ``value_kernel``. Each function returns the position after
-the value, or -1 after a report: the output ends too early, or the column holds what the type cannot.
+the value, or -1 after a report: the output ends too early, or the column holds what the type does
+not.
 """
 
 from __future__ import annotations
