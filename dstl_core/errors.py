@@ -28,6 +28,7 @@
     │   ├─ NoSuchOperatorError(KeyError)
     │   ├─ NoSuchStateError(KeyError)
     │   └─ DuplicateKeyError
+    ├─ ColumnValueError(ValueError)
     ├─ InputChangedError
     └─ UserFunctionError
     InvariantViolation(AssertionError)
@@ -94,6 +95,7 @@ class FormatError(DstlError, ValueError):
         got: object = None,
         **context: object,
     ) -> None:
+        self.what = what
         facts = [
             f"{name} {value}"
             for name, value in (("expected", expected), ("got", got))
@@ -105,6 +107,13 @@ class FormatError(DstlError, ValueError):
         if offset is not None:
             message += f", at byte {offset}"
         super().__init__(message, offset=offset, field=field, expected=expected, got=got, **context)
+
+    def moved(self, by: int) -> FormatError:
+        """The same error for a buffer that starts ``by`` bytes into its file."""
+        context = dict(self.context)
+        offset = context.pop("offset", None)
+        moved = None if not isinstance(offset, int) else offset + by
+        return type(self)(self.what, **context, offset=moved)  # type: ignore[arg-type]  # as given
 
 
 class TruncatedDataError(FormatError, EOFError):
@@ -209,6 +218,10 @@ class NoSuchStateError(SavepointError, KeyError):
 
 class DuplicateKeyError(SavepointError):
     """Two rows for one key where one is allowed."""
+
+
+class ColumnValueError(DstlError, ValueError):
+    """A legal value that a column of the chosen form cannot hold. The message names the option."""
 
 
 class InputChangedError(DstlError):

@@ -38,7 +38,14 @@ class CompositeKeyCodec:
         prefix = key_group.to_bytes(self.prefix_bytes, "big")
         if self.is_ambiguous:
             return b"".join(
-                (prefix, key, _length_digits(key), namespace, _length_digits(namespace), user_key)
+                (
+                    prefix,
+                    key,
+                    length_digits(len(key)),
+                    namespace,
+                    length_digits(len(namespace)),
+                    user_key,
+                )
             )
         return b"".join((prefix, key, namespace, user_key))
 
@@ -58,7 +65,7 @@ class CompositeKeyCodec:
         part = data.read_bytes(size, field)
         if self.is_ambiguous:
             at = data.position
-            digits = _length_digits(part)
+            digits = length_digits(len(part))
             got = data.read_bytes(len(digits), f"length of the {field}")
             if got != digits:
                 raise FormatError(
@@ -88,6 +95,6 @@ class CompositeKeyCodec:
         return data.read_bytes(middle - start, "key"), data.read_bytes(end - middle, "namespace")
 
 
-def _length_digits(part: bytes) -> bytes:
-    size = len(part)
+def length_digits(size: int) -> bytes:
+    """The number of bytes of a part, as an ambiguous key holds it."""
     return size.to_bytes(max(1, (size.bit_length() + 7) // 8), "little")

@@ -38,19 +38,7 @@ class StoredRecord:
 
 def read_section(data: DataInput, state_count: int) -> Iterator[StoredRecord]:
     """Yields the records of one key group's section, up to and including its end mark."""
-    while True:
-        at = data.position
-        state_id = data.read_u16("state id")
-        if state_id == END_OF_KEY_GROUP_MARK:
-            return
-        if state_id >= state_count:
-            raise FormatError(
-                "A state id is not in the header",
-                offset=at,
-                field="state id",
-                expected=f"< {state_count}",
-                got=state_id,
-            )
+    while (state_id := read_state_id(data, state_count)) is not None:
         last = False
         while not last:
             at = data.position
@@ -62,6 +50,23 @@ def read_section(data: DataInput, state_count: int) -> Iterator[StoredRecord]:
                 key = bytes((key[0] & ~FIRST_BIT_MASK,)) + key[1:]
             value = data.read_bytes(data.read_length("value length"), "value")
             yield StoredRecord(state_id, key, value, at)
+
+
+def read_state_id(data: DataInput, state_count: int) -> int | None:
+    """The state of the next run, or None at the end of the section."""
+    at = data.position
+    state_id = data.read_u16("state id")
+    if state_id == END_OF_KEY_GROUP_MARK:
+        return None
+    if state_id >= state_count:
+        raise FormatError(
+            "A state id is not in the header",
+            offset=at,
+            field="state id",
+            expected=f"< {state_count}",
+            got=state_id,
+        )
+    return state_id
 
 
 def write_section(runs: Iterable[tuple[int, Iterable[tuple[bytes, bytes]]]]) -> bytes:

@@ -109,3 +109,16 @@ def _decompress(buffer: bytes | memoryview, start: int, stop: int) -> bytes:
         raise FormatError(
             f"Compressed data is damaged ({error})", offset=start, expected="a Snappy stream"
         ) from error
+
+
+def whole_frames_end(buffer: bytes, start: int) -> int:
+    """Where the last whole chunk from ``start`` on ends, or the next stream begins: as far as a
+    part of a stream can be decompressed.
+    """
+    position = start
+    while position + 4 <= len(buffer) and buffer[position] != STREAM_IDENTIFIER[0]:
+        size = int.from_bytes(buffer[position + 1 : position + 4], "little")
+        if position + 4 + size > len(buffer):
+            break
+        position = _chunk_end(buffer, position, len(buffer))
+    return position

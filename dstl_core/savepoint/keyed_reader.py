@@ -1,37 +1,96 @@
 """Keyed state as Arrow columns: one row per key over all states, or one state in flat form.
 
-Column names are those of Flink's state catalog: ``state_key``, then a column per state; flat:
-``state_key``, ``state_value`` | ``list_index``, ``list_value`` | ``map_key``, ``map_value``, and
-``state_namespace`` where the namespace is not void.
+    reader = Snapshot.load(path)["uid"].keyed(columns=(..), keys=(..))   # or .flat("name")
+    reader.schema                                     # known before anything is read
+    for batch in reader.read():                       # or read(key_groups), a split
+        ...                                           # pa.RecordBatch, bounded in rows and bytes
+
+``state_columns`` says what the columns are called, ``ColumnOptions`` what types they have.
+Canonical state is decoded while it is read, a few megabytes at a time; other forms are brought
+into canonical form first, a range of key groups at a time. Values of types without a columnar form
+are their bytes, with the class in the field's metadata ``flink.class``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from dstl_core.codec.columnar.arrow_types import arrow_type_of, to_arrow_value
+from dstl_core.codec.columnar.byte_index import ByteIndex, Ranges
+from dstl_core.codec.columnar.decoder import (
+    KEY,
+    NAMESPACE,
+    TIMESTAMP,
+    USER_KEY,
+    VALUE,
+    StateDecoder,
+)
+from dstl_core.codec.columnar.key_join import KeyJoin
+from dstl_core.codec.columnar.memory import address_of
+from dstl_core.codec.columnar.sections import CHUNK_BYTES, SectionChunk, SectionChunks
+from dstl_core.codec.columnar.spans import ROWS_PER_BATCH, SectionScanner, SpanBatch
+from dstl_core.codec.columnar.spill import parted_sections
+from dstl_core.codec.columnar.type_layouts import (
+    DEFAULT_OPTIONS,
+    ColumnOptions,
+    NoLayoutError,
+    layout_of,
+)
+from dstl_core.codec.keyed_records import RecordFormat
 from dstl_core.codec.serializers import (
     AnySerializer,
-    ListSerializer,
-    MapSerializer,
     VoidNamespaceSerializer,
+    serialize_to_bytes,
 )
-from dstl_core.codec.serializers.primitives import IntSerializer
-from dstl_core.codec.state_meta import BackendStateType, StateMetaInfoSnapshot
-from dstl_core.errors import ConfigError, NoSuchStateError, SavepointError
-from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.codec.state_meta import BackendStateType
+from dstl_core.errors import ConfigError, RestoreError, SavepointError, error_context
+from dstl_core.model.handle import KeyedStateHandle, KeyGroupsSavepointStateHandle
+from dstl_core.model.key_group import KeyGroupRange, assign_to_key_group
+from dstl_core.savepoint.entry_reader import key_group_ranges
 from dstl_core.savepoint.snapshot import OperatorSnapshot, StateInfo
-from dstl_core.state.keyed_state import KeyedState
-from dstl_core.state.table import StateTable
+from dstl_core.savepoint.state_columns import (
+    KEY_COLUMN,
+    KEY_GROUP_COLUMN,
+    LIST_INDEX_COLUMN,
+    LIST_VALUE_COLUMN,
+    VALUE_COLUMN,
+    role_names,
+)
+from dstl_core.state.keyed_state import describe_state, types_of
+from dstl_core.state.stored_key_groups import StoredKeyGroups, open_key_groups
 
-KEY_COLUMN = "state_key"
 KEYED = "keyed"
-ROWS_PER_BATCH = 10_000
+READ_MEMORY = 512 << 20
+"""Bytes that a read may take by default, beyond the batches that it gives."""
+_JOIN_FACTOR = 4
+"""A join needs so many times the bytes of its records."""
+_SNAPPY_FACTOR = 8
 
-Column = tuple[str, AnySerializer]
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How keyed state is read.
+
+    Args:
+        columns: Names of the columns to read; all by default.
+        keys: Only the entries of these keys, given as values of the key type.
+        types: How types become columns.
+        memory: Bytes that one row per key may take before records go to temporary files.
+    """
+
+    columns: tuple[str, ...] | None = None
+    keys: tuple[Any, ...] | None = None
+    types: ColumnOptions = DEFAULT_OPTIONS
+    memory: int = READ_MEMORY
+
+
+DEFAULT_READ = ReadOptions()
 
 
 class KeyedStateReader:
@@ -40,7 +99,7 @@ class KeyedStateReader:
     Args:
         operator: Where to read.
         state: ``keyed`` for one row per key over all states, else the name of one state.
-        columns: The columns to read; all by default.
+        options: What to read of it, and how.
 
     Raises:
         NoSuchStateError: There is no such state; lists those that there are.
@@ -49,150 +108,326 @@ class KeyedStateReader:
     """
 
     def __init__(
-        self,
-        operator: OperatorSnapshot,
-        state: str = KEYED,
-        columns: Sequence[str] | None = None,
+        self, operator: OperatorSnapshot, state: str = KEYED, options: ReadOptions = DEFAULT_READ
     ) -> None:
+        key_type = operator.key_type
+        if key_type is None:
+            raise SavepointError(
+                f"Operator {operator.label!r} has no keyed state.",
+                location=str(operator.snapshot.folder),
+            )
         self._operator = operator
-        self._key_type = _key_type(operator)
-        self._states = _readable_states(operator) if state == KEYED else None
-        self._flat = None if state == KEYED else operator.state_info(state)
-        every = self._keyed_columns() if self._flat is None else self._flat_columns(self._flat)
-        self._columns = _select(every, columns)
-        self.schema = pa.schema([(name, _required_type(each)) for name, each in self._columns])
+        self._options = options
+        self._key_type = key_type.serializer
+        self._keys = _KeyFilter(self._key_type, options.keys, operator.max_parallelism)
+        try:
+            self._form: _Form
+            if state == KEYED:
+                self._form = _Keyed(operator, self._key_type, options)
+            else:
+                self._form = _Flat(operator.state_info(state), self._key_type, options)
+        except NoLayoutError as error:
+            raise SavepointError(
+                f"State {state!r} cannot be read as columns: values of type "
+                f"{error.serializer.type_name} have no columnar form.",
+                location=str(operator.snapshot.folder),
+            ) from error
+        self._wanted = _select(self._form.columns, options.columns)
+        self.schema = pa.schema([(name, self._form.columns[name]) for name in self._wanted])
 
-    def _keyed_columns(self) -> list[Column]:
-        states = self._states or []
-        return [
-            (KEY_COLUMN, self._key_type),
-            *((info.name, info.meta.value_serializer) for info in states),
-        ]
+    def read(self, key_groups: KeyGroupRange | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows of some key groups, or of all, in batches of bounded size.
 
-    def _flat_columns(self, info: StateInfo) -> list[Column]:
-        meta = info.meta
-        if meta.backend_state_type is not BackendStateType.KEY_VALUE:
-            raise NoSuchStateError(f"{info.name!r} holds timers, which are no key-value state.")
-        columns: list[Column] = [(KEY_COLUMN, self._key_type)]
-        if meta.namespace_serializer != VoidNamespaceSerializer():
-            columns.append(("state_namespace", meta.namespace_serializer))
-        match meta.value_serializer:
-            case ListSerializer() as serializer if info.kind == "list":
-                return [
-                    *columns,
-                    ("list_index", IntSerializer()),
-                    ("list_value", serializer.element),
-                ]
-            case MapSerializer() as serializer if info.kind == "map":
-                return [*columns, ("map_key", serializer.key), ("map_value", serializer.value)]
-            case serializer:
-                return [*columns, ("state_value", serializer)]
+        Raises:
+            FormatError: The state is damaged.
+            ColumnValueError: A column cannot hold a value; the message names the option.
+        """
+        operator = self._operator
+        snapshot = operator.snapshot
+        wanted = key_groups or KeyGroupRange(0, operator.max_parallelism - 1)
+        for handle, own in _parts(operator, wanted):
+            if not self._keys.may_be_in(own):
+                continue
+            with error_context(location=str(snapshot.folder), operator=operator.label):
+                stored = open_key_groups(
+                    handle,
+                    own,
+                    operator.max_parallelism,
+                    snapshot.resolver,
+                    snapshot.registry,
+                    self._key_type,
+                )
+                if stored is None:
+                    continue
+                with stored.context():
+                    yield from self._batches(self._keys.prune(stored))
 
-    def read(self, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
-        """The rows of some key groups; each key group lies in memory as a whole."""
-        for handle in self._operator.keyed_handles:
-            own = handle.key_group_range.get_intersection(key_groups)
+    def _batches(self, stored: StoredKeyGroups) -> Iterator[pa.RecordBatch]:
+        for columns in self._form.rows(stored, frozenset(self._wanted), self._keys):
+            arrays = [columns[name] for name in self._wanted]
+            yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def _parts(
+    operator: OperatorSnapshot, wanted: KeyGroupRange
+) -> Iterator[tuple[KeyedStateHandle, KeyGroupRange]]:
+    """What is opened at once: a whole handle in canonical form, else a range that fits."""
+    for handle in operator.keyed_handles:
+        if isinstance(handle, KeyGroupsSavepointStateHandle):
+            ranges = [handle.key_group_range]
+        else:
+            ranges = key_group_ranges(handle)
+        for each in ranges:
+            own = each.get_intersection(wanted)
+            if len(own):
+                yield handle, own
+
+
+class _KeyFilter:
+    """The keys that are wanted: which key groups they are in, and which records are theirs."""
+
+    def __init__(
+        self, key_type: AnySerializer, keys: Sequence[Any] | None, max_parallelism: int
+    ) -> None:
+        self._index: ByteIndex | None = None
+        self._groups: set[int] = set()
+        if keys is None:
+            return
+        raw = [serialize_to_bytes(key_type, key) for key in keys]
+        self._data = np.frombuffer(b"".join(raw) or b"\0", np.uint8)
+        ends = np.cumsum([len(each) for each in raw]).astype(np.int64) + address_of(self._data)
+        starts = ends - np.array([len(each) for each in raw], np.int64)
+        self._index = ByteIndex(Ranges(starts, ends))
+        self._groups = {
+            assign_to_key_group(key_type.java_hash(key), max_parallelism) for key in keys
+        }
+
+    def may_be_in(self, key_groups: KeyGroupRange) -> bool:
+        return self._index is None or any(map(key_groups.contains, self._groups))
+
+    def prune(self, stored: StoredKeyGroups) -> StoredKeyGroups:
+        if self._index is None:
+            return stored
+        return stored.with_sections([each for each in stored.sections if each[0] in self._groups])
+
+    def apply(self, decoder: StateDecoder, batch: SpanBatch) -> SpanBatch:
+        """The records of the wanted keys."""
+        if self._index is None:
+            return batch
+        return batch.take(self._index.find(decoder.key_ranges(batch)) >= 0)
+
+
+class _Form(Protocol):
+    """What the rows are: ``columns`` by name, and how they come from sections."""
+
+    columns: dict[str, pa.DataType]
+
+    def rows(
+        self, stored: StoredKeyGroups, wanted: frozenset[str], keys: _KeyFilter
+    ) -> Iterator[dict[str, pa.Array]]: ...
+
+
+# -------------------------------------------------------------------------------------- flat
+
+
+class _Flat:
+    """One state: a row per value, list element, map entry or timer."""
+
+    def __init__(self, info: StateInfo, key_type: AnySerializer, options: ReadOptions) -> None:
+        types = options.types
+        self._info = info
+        self._types = types
+        decoder = StateDecoder(RecordFormat(info.meta.as_key_value(), key_type), 1, types)
+        value = decoder.columns.get(VALUE)
+        self._is_list = info.kind == "list" and value is not None and pa.types.is_list(value)
+        self._roles = role_names(info.meta)
+        self.columns: dict[str, pa.DataType] = {}
+        for role, arrow_type in sorted(decoder.columns.items(), key=lambda each: _ORDER[each[0]]):
+            if role == VALUE and self._is_list:
+                self.columns[LIST_INDEX_COLUMN] = pa.int32()
+                self.columns[LIST_VALUE_COLUMN] = arrow_type.value_type
+            else:
+                self.columns[self._roles[role]] = arrow_type
+        if KEY_GROUP_COLUMN in (options.columns or ()):
+            self.columns[KEY_GROUP_COLUMN] = pa.int32()
+
+    def rows(
+        self, stored: StoredKeyGroups, wanted: frozenset[str], keys: _KeyFilter
+    ) -> Iterator[dict[str, pa.Array]]:
+        state = _state_id(stored, self._info)
+        if state is None:
+            return
+        header = stored.header
+        record_format = RecordFormat(self._info.meta.as_key_value(), header.key_serializer)
+        decoder = StateDecoder(record_format, stored.prefix_bytes, self._types)
+        roles = {role for role, name in self._roles.items() if name in wanted}
+        if self._is_list:
+            roles.add(VALUE)
+        mask = [at == state for at in range(len(header.states))]
+        scanner = SectionScanner(stored.prefix_bytes, mask)
+        for batch in scanner.batches(stored.chunks()):
+            own = keys.apply(decoder, batch)
             if not len(own):
                 continue
-            state = self._operator.restore([handle], own)
-            rows: list[dict[str, Any]] = []
-            for key_group in own:
-                rows.extend(self._rows(state, key_group))
-                while len(rows) >= ROWS_PER_BATCH:
-                    yield self._batch(rows[:ROWS_PER_BATCH])
-                    rows = rows[ROWS_PER_BATCH:]
-            if rows:
-                yield self._batch(rows)
+            columns = decoder.decode(own, roles or {KEY})
+            named = {
+                self._roles[role]: each for role, each in columns.items() if role in self._roles
+            }
+            if KEY_GROUP_COLUMN in wanted:
+                named[KEY_GROUP_COLUMN] = pa.array(own.key_groups, pa.int32())
+            if self._is_list:
+                yield from _exploded(named)
+            else:
+                yield named
 
-    def _rows(self, state: KeyedState, key_group: int) -> Iterator[dict[str, Any]]:
-        if self._flat is None:
-            yield from self._rows_by_key(state, key_group)
-            return
-        for table in state.tables.values():
-            if _is(table, self._flat.meta):
-                for key, namespace, value in table.entries(key_group):
-                    yield from self._flat_rows(self._flat, key, namespace, value)
 
-    def _rows_by_key(self, state: KeyedState, key_group: int) -> Iterator[dict[str, Any]]:
-        wanted = {info.name for info in self._states or []}
-        rows: dict[bytes, dict[str, Any]] = {}
-        for table in state.tables.values():
-            name = table.meta.name
-            if (
-                name not in wanted
-                or table.meta.backend_state_type is not BackendStateType.KEY_VALUE
-            ):
-                continue
-            for scope, stored in table.groups.get(key_group, {}).items():
-                key, _, value = table.decode(scope, stored)
-                rows.setdefault(scope, {KEY_COLUMN: key})[name] = value
-        yield from rows.values()
+def _exploded(columns: dict[str, pa.Array]) -> Iterator[dict[str, pa.Array]]:
+    """A row per element, a bounded number at a time."""
+    lists = columns.pop(VALUE_COLUMN)
+    elements = lists.flatten()
+    parents = pc.list_parent_indices(lists)
+    starts = np.repeat(np.asarray(lists.offsets)[:-1], np.diff(np.asarray(lists.offsets)))
+    index = np.arange(len(elements), dtype=np.int32) - starts.astype(np.int32)
+    for first in range(0, len(elements), ROWS_PER_BATCH):
+        part = slice(first, first + ROWS_PER_BATCH)
+        rows = parents[part]
+        yield {name: column.take(rows) for name, column in columns.items()} | {
+            LIST_INDEX_COLUMN: pa.array(index[part]),
+            LIST_VALUE_COLUMN: elements[part],
+        }
 
-    def _flat_rows(
-        self, info: StateInfo, key: Any, namespace: Any, value: Any
-    ) -> Iterator[dict[str, Any]]:
-        common = {KEY_COLUMN: key, "state_namespace": namespace}
-        match info.kind:
-            case "list":
-                for index, item in enumerate(value):
-                    yield {**common, "list_index": index, "list_value": item}
-            case "map":
-                for map_key, item in value:
-                    yield {**common, "map_key": map_key, "map_value": item}
-            case _:
-                yield {**common, "state_value": value}
 
-    def _batch(self, rows: list[dict[str, Any]]) -> pa.RecordBatch:
-        arrays = [
-            pa.array(
-                [to_arrow_value(serializer, row.get(name)) for row in rows],
-                self.schema.field(name).type,
+_ORDER = {role: at for at, role in enumerate((KEY, NAMESPACE, TIMESTAMP, USER_KEY, VALUE))}
+
+
+# ------------------------------------------------------------------------------------- keyed
+
+
+@dataclass
+class _Keyed:
+    """One row per key over all states whose namespace is void; timers if a column asks for them."""
+
+    operator: OperatorSnapshot
+    key_type: AnySerializer
+    options: ReadOptions
+    columns: dict[str, pa.DataType] = field(init=False)
+
+    def __post_init__(self) -> None:
+        types = self.options.types
+        self.columns = {KEY_COLUMN: layout_of(self.key_type, types).arrow_type}
+        self._infos: dict[str, StateInfo] = {}
+        for info in self.operator.states:
+            if self._is_column(info):
+                meta = info.meta.as_key_value()
+                decoder = StateDecoder(RecordFormat(meta, self.key_type), 1, types)
+                self._infos[info.name] = info
+                self.columns[info.name] = decoder.joined_type
+        if KEY_GROUP_COLUMN in (self.options.columns or ()):
+            self.columns[KEY_GROUP_COLUMN] = pa.int32()
+
+    def _is_column(self, info: StateInfo) -> bool:
+        meta = info.meta
+        if meta.backend_state_type is BackendStateType.PRIORITY_QUEUE:
+            void = len(meta.value_serializer.nested) == 2 and isinstance(
+                meta.value_serializer.nested[1], VoidNamespaceSerializer
             )
-            for name, serializer in self._columns
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+            return void and info.name in (self.options.columns or ())
+        return isinstance(meta.namespace_serializer, VoidNamespaceSerializer)
 
+    def rows(
+        self, stored: StoredKeyGroups, wanted: frozenset[str], keys: _KeyFilter
+    ) -> Iterator[dict[str, pa.Array]]:
+        header = stored.header
+        decoders: dict[int, StateDecoder] = {}
+        names: dict[int, str] = {}
+        for name, info in self._infos.items():
+            state = _state_id(stored, info)
+            if state is not None:
+                record_format = RecordFormat(info.meta.as_key_value(), header.key_serializer)
+                decoders[state] = StateDecoder(
+                    record_format, stored.prefix_bytes, self.options.types
+                )
+                names[state] = name
+        join = KeyJoin(header.key_serializer, decoders, self.options.types)
+        chosen = {state for state, name in names.items() if name in wanted}
+        for batch in self._whole_key_groups(stored, decoders):
+            kept = _filtered(batch, decoders, keys)
+            for joined in join.rows(kept, chosen, keys=KEY_COLUMN in wanted):
+                columns = {names[state]: column for state, column in joined.columns.items()}
+                if KEY_GROUP_COLUMN in wanted:
+                    columns[KEY_GROUP_COLUMN] = pa.array(joined.key_groups, pa.int32())
+                if joined.keys is not None:
+                    columns[KEY_COLUMN] = joined.keys
+                for name in wanted - columns.keys():
+                    columns[name] = pa.nulls(joined.count, self.columns[name])
+                yield columns
 
-def _key_type(operator: OperatorSnapshot) -> AnySerializer:
-    for handle in operator.keyed_handles:
-        first = handle.key_group_range.start_key_group
-        state = operator.restore([handle], KeyGroupRange(first, first))
-        if state.key_serializer is not None:
-            return state.key_serializer
-    raise SavepointError(
-        f"Operator {operator.label!r} has no keyed state.", location=str(operator.snapshot.folder)
-    )
-
-
-def _readable_states(operator: OperatorSnapshot) -> list[StateInfo]:
-    """The states that can be columns of a row per key: no timers, no windows, known types."""
-    return [
-        info
-        for info in operator.states
-        if info.meta.backend_state_type is BackendStateType.KEY_VALUE
-        and info.meta.namespace_serializer == VoidNamespaceSerializer()
-        and arrow_type_of(info.meta.value_serializer) is not None
-    ]
-
-
-def _select(every: list[Column], columns: Sequence[str] | None) -> list[Column]:
-    if columns is None:
-        return every
-    known = dict(every)
-    missing = [name for name in columns if name not in known]
-    if missing:
-        raise ConfigError(
-            f"There is no column {missing[0]!r}; there are: {', '.join(name for name, _ in every)}."
+    def _whole_key_groups(
+        self, stored: StoredKeyGroups, decoders: dict[int, StateDecoder]
+    ) -> Iterator[SpanBatch]:
+        """All records of some key groups at a time, or of some keys of one that is too large."""
+        mask = [state in decoders for state in range(len(stored.header.states))]
+        scanner = SectionScanner(stored.prefix_bytes, mask)
+        most = self.options.memory // _JOIN_FACTOR
+        if stored.header.compressed:
+            most //= _SNAPPY_FACTOR
+        small = [section for section in stored.sections if section[2] - section[1] <= most]
+        yield from _by_source(
+            scanner.batches(stored.with_sections(small).chunks(CHUNK_BYTES, most))
         )
-    return [(name, known[name]) for name in columns]
+        for section in stored.sections:
+            size = section[2] - section[1]
+            if size <= most:
+                continue
+            records = scanner.batches(stored.with_sections([section]).chunks())
+            for chunk in parted_sections(
+                records, decoders, section[0], stored.prefix_bytes, -(-2 * size // most)
+            ):
+                again = SectionScanner(stored.prefix_bytes, mask)
+                yield from _by_source(again.batches(_alone(chunk)))
 
 
-def _required_type(serializer: AnySerializer) -> pa.DataType:
-    arrow_type = arrow_type_of(serializer)
-    if arrow_type is None:
-        raise SavepointError(f"The type {serializer.type_name} cannot be a column.")
-    return arrow_type
+def _alone(chunk: SectionChunk) -> SectionChunks:
+    yield chunk
 
 
-def _is(table: StateTable[Any], meta: StateMetaInfoSnapshot) -> bool:
-    return table.meta.name == meta.name and table.meta.backend_state_type is meta.backend_state_type
+def _by_source(batches: Iterator[SpanBatch]) -> Iterator[SpanBatch]:
+    """Neighbouring batches over one buffer, together."""
+    for _, group in groupby(batches, key=lambda batch: id(batch.source)):
+        parts = list(group)
+        yield SpanBatch(np.concatenate([part.spans for part in parts]), parts[0].source)
+
+
+def _filtered(batch: SpanBatch, decoders: dict[int, StateDecoder], keys: _KeyFilter) -> SpanBatch:
+    parts = [
+        keys.apply(decoder, batch.take(batch.states == state)).spans
+        for state, decoder in decoders.items()
+    ]
+    return SpanBatch(np.concatenate(parts), batch.source) if parts else batch
+
+
+# ------------------------------------------------------------------------------------ shared
+
+
+def _state_id(stored: StoredKeyGroups, info: StateInfo) -> int | None:
+    """The id of a state in one handle, or None if the handle does not have it."""
+    queue = info.meta.backend_state_type is BackendStateType.PRIORITY_QUEUE
+    for state, meta in enumerate(stored.header.states):
+        is_queue = meta.backend_state_type is BackendStateType.PRIORITY_QUEUE
+        if meta.name == info.name and is_queue == queue:
+            if types_of(meta) != types_of(info.meta):
+                raise RestoreError(
+                    f"State {meta.name!r} has different types in the handles of one operator: "
+                    f"{describe_state(info.meta)} and {describe_state(meta)}."
+                )
+            return state
+    return None
+
+
+def _select(every: dict[str, pa.DataType], columns: Sequence[str] | None) -> list[str]:
+    if columns is None:
+        return list(every)
+    missing = [name for name in columns if name not in every]
+    if missing:
+        raise ConfigError(f"There is no column {missing[0]!r}; there are: {', '.join(every)}.")
+    return list(columns)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from dstl_core.checkpoint.metadata_file import publish_metadata_file
@@ -36,6 +36,9 @@ from dstl_core.state.keyed_state import KeyedState
 from dstl_core.state.rescale import cut, with_max_parallelism
 from dstl_core.storage.file_io import FileIO, open_file_io
 from dstl_core.storage.location import METADATA_FILE_NAME, SIDECAR_FILE_NAME, Location
+
+if TYPE_CHECKING:
+    from dstl_core.savepoint.keyed_sections import KeyedStream
 
 DATA_INLINE_THRESHOLD = 20 * 1024
 """Streams up to this size stand inside ``_metadata`` (Flink's default)."""
@@ -72,6 +75,18 @@ class SavepointFolder:
         """Keeps the state of one subtask in canonical form."""
         raw, offsets = state.write_canonical()
         return KeyGroupsSavepointStateHandle(offsets, self.add_stream(raw)) if raw else None
+
+    def add_keyed_stream(self, stream: KeyedStream) -> KeyGroupsSavepointStateHandle | None:
+        """Keeps a stream of keyed state as it is made; None if it has no record."""
+        if not stream.raw_size:
+            return None
+        if stream.raw_size <= DATA_INLINE_THRESHOLD:
+            kept = self.add_stream(b"".join(stream))
+        else:
+            name = str(uuid4())
+            self.file_io.write_new(self.folder.child(name), stream)
+            kept = RelativeFileStateHandle(name, stream.size)
+        return KeyGroupsSavepointStateHandle(stream.offsets, kept)
 
     def publish(self, metadata: CheckpointMetadata, facts: Mapping[str, Any]) -> str:
         """Makes the savepoint exist; returns its path."""

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dstl_core.changelog.reader import StateChangelogHandleReader
 from dstl_core.checkpoint.metadata_file import MetadataFile, load_metadata_file
@@ -65,17 +65,20 @@ from dstl_core.savepoint.entry_reader import EntryReader
 from dstl_core.savepoint.windows import WindowEntry, windows_of
 from dstl_core.state.canonical_reader import read_stream_header
 from dstl_core.state.key_type import KeyType, key_type_of_changes
-from dstl_core.state.keyed_state import KeyedState, restore_keyed_state, state_key
+from dstl_core.state.keyed_state import KeyedState, knowledge_of, restore_keyed_state, state_key
 from dstl_core.state.rocksdb_reader import read_meta_header
 from dstl_core.storage.file_io import FileIO, open_file_io
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import Location
 
+if TYPE_CHECKING:
+    from dstl_core.savepoint.keyed_reader import KeyedStateReader
+
 EVENT_TIMERS = "_timer_state/event_"
 PROCESSING_TIMERS = "_timer_state/processing_"
 
 Values = list[Any]
-_OPERATOR_KINDS = {
+OPERATOR_KINDS = {
     OperatorStateMode.SPLIT_DISTRIBUTE: OP_LIST,
     OperatorStateMode.UNION: OP_UNION,
     OperatorStateMode.BROADCAST: OP_BROADCAST,
@@ -249,7 +252,9 @@ class OperatorSnapshot:
         with self._context():
             for handle in self.keyed_handles:
                 for meta in self._state_metas(handle):
-                    found.setdefault(state_key(meta), StateInfo.of(meta))
+                    known = found.get(state_key(meta))
+                    if known is None or knowledge_of(meta) > knowledge_of(known.meta):
+                        found[state_key(meta)] = StateInfo.of(meta)
         return sorted(found.values(), key=lambda info: (info.name, info.kind))
 
     def _state_metas(self, handle: KeyedStateHandle) -> Iterator[StateMetaInfoSnapshot]:
@@ -286,7 +291,7 @@ class OperatorSnapshot:
             for _, handle, reader in self.operator_state_readers():
                 for info in handle.states:
                     meta = reader.header.state(info)
-                    kind = _OPERATOR_KINDS[info.mode]
+                    kind = OPERATOR_KINDS[info.mode]
                     type_name = meta.value_serializer.type_name
                     if kind == OP_BROADCAST:
                         key = meta.serializer(KEY_SERIALIZER).type_name
@@ -367,17 +372,42 @@ class OperatorSnapshot:
             self.state_info(state)
         return EntryReader(self, state)
 
-    def keyed(self, state: str | None = None) -> Iterator[KeyedEntry]:
-        """The entries of keyed states; a value that only Java can read is an ``OpaqueValue``."""
+    def keyed_entries(self, state: str | None = None) -> Iterator[KeyedEntry]:
+        """The entries of keyed states one by one; a value that only Java can read is an
+        ``OpaqueValue``. For bulk, see ``keyed``.
+        """
         return self.entries(state).keyed_entries()
 
-    def timers(self) -> Iterator[TimerEntry]:
-        """Every timer, also those in raw keyed state."""
+    def timer_entries(self) -> Iterator[TimerEntry]:
+        """Every timer one by one, also those in raw keyed state."""
         return EntryReader(self, None).timer_entries()
 
-    def windows(self) -> Iterator[WindowEntry]:
+    def window_entries(self) -> Iterator[WindowEntry]:
         """What window operators keep: one entry a key and window."""
-        return windows_of(self.keyed())
+        return windows_of(self.keyed_entries())
+
+    def keyed(self, **options: Any) -> KeyedStateReader:
+        """One row per key over all states, as Arrow record batches.
+
+        Args:
+            options: Those of ``savepoint.keyed_reader.ReadOptions``: columns, keys, types, memory.
+        """
+        return self._reader("keyed", options)
+
+    def flat(self, name: str, **options: Any) -> KeyedStateReader:
+        """One keyed state or timer service in flat form, as Arrow record batches; a row for each
+        value, list element, map entry or timer. Arguments as ``keyed``.
+
+        Raises:
+            NoSuchStateError: There is no such state.
+        """
+        return self._reader(name, options)
+
+    def _reader(self, form: str, options: dict[str, Any]) -> KeyedStateReader:
+        # Looking into a snapshot loads neither Arrow nor the compiler.
+        from dstl_core.savepoint.keyed_reader import KeyedStateReader, ReadOptions
+
+        return KeyedStateReader(self, form, ReadOptions(**options))
 
     def unreadable(self) -> list[Unreadable]:
         """All that only Java classes of the job could read. Reads everything."""

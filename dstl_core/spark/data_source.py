@@ -18,7 +18,13 @@ from pyspark.sql.types import StructType
 
 from dstl_core.errors import ConfigError, NoSuchOperatorError
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.savepoint.keyed_reader import KEYED, KeyedStateReader
+from dstl_core.savepoint.keyed_reader import (
+    KEYED,
+    KeyedStateReader,
+)
+from dstl_core.savepoint.keyed_reader import (
+    ReadOptions as KeyedReadOptions,
+)
 from dstl_core.savepoint.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.spark.schema import spark_schema_of
 
@@ -77,7 +83,9 @@ class ReadOptions:
         """Opens the snapshot; only its metadata and headers are read."""
         snapshot = Snapshot.load(self.path)
         operator = self._operator(snapshot)
-        return operator, KeyedStateReader(operator, self.state, self.columns)
+        return operator, KeyedStateReader(
+            operator, self.state, KeyedReadOptions(columns=self.columns)
+        )
 
     def _operator(self, snapshot: Snapshot) -> OperatorSnapshot:
         if self.operator is not None:

@@ -40,7 +40,7 @@ from dstl_core.codec.state_meta import (
 )
 from dstl_core.errors import RestoreError, StateMigrationError
 from dstl_core.state.avro_evolution import adapt_avro, can_read_avro
-from dstl_core.state.keyed_state import KeyedState, describe_type, state_key, types_of
+from dstl_core.state.keyed_state import KeyedState, describe_state, state_key, types_of
 from dstl_core.state.table import ListTable, MapTable, StateTable, join_elements
 from dstl_core.state.table_factory import create_table
 
@@ -198,8 +198,8 @@ def register_table(
 
 def _difference(old: StateMetaInfoSnapshot, new: StateMetaInfoSnapshot) -> str:
     return (
-        f"State {new.name!r} has another type: expected {describe_type(old)} (from the restored "
-        f"state), got {describe_type(new)}."
+        f"State {new.name!r} has another type: expected {describe_state(old)} (from the restored "
+        f"state), got {describe_state(new)}."
     )
 
 

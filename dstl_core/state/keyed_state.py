@@ -94,12 +94,12 @@ class KeyedState:
             found = create_table(meta, key_serializer, self.prefix_bytes, self.store)
             self.tables[state_key(meta)] = found
         elif types_of(found.meta) == types_of(meta):
-            if _knowledge(meta) > _knowledge(found.meta):
+            if knowledge_of(meta) > knowledge_of(found.meta):
                 found.meta = meta  # it knows more subclasses
         else:
             raise RestoreError(
-                f"State {meta.name!r} has another type: expected {describe_type(found.meta)} (from "
-                f"the restored state), got {describe_type(meta)}."
+                f"State {meta.name!r} has another type: expected {describe_state(found.meta)} "
+                f"(from the restored state), got {describe_state(meta)}."
             )
         return found
 
@@ -284,7 +284,7 @@ def apply_changelog(
         table.apply(parsed.operation, change.key_group, parsed.body)
 
 
-def _knowledge(meta: StateMetaInfoSnapshot) -> int:
+def knowledge_of(meta: StateMetaInfoSnapshot) -> int:
     """The number of types in a description, those of POJO subclasses too."""
     waiting = [serializer for _, serializer in meta.serializers]
     count = 0
@@ -295,10 +295,12 @@ def _knowledge(meta: StateMetaInfoSnapshot) -> int:
 
 
 def types_of(meta: StateMetaInfoSnapshot) -> tuple[object, ...]:
+    """What two descriptions of one state have in common: kind and types."""
     return meta.backend_state_type, dict(meta.options), dict(meta.serializers)
 
 
-def describe_type(meta: StateMetaInfoSnapshot) -> str:
+def describe_state(meta: StateMetaInfoSnapshot) -> str:
+    """Kind and type, for messages."""
     kind = (
         meta.keyed_state_type.value
         if meta.backend_state_type is BackendStateType.KEY_VALUE

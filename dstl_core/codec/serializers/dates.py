@@ -258,6 +258,12 @@ def _write_date(out: DataOutput, value: LocalDate | None) -> None:
     out.write_i8(value.day)
 
 
+def _days_in(year: int, month: int) -> int:
+    if month == 2:
+        return 29 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 28
+    return 30 if month in (4, 6, 9, 11) else 31
+
+
 def _read_date(data: DataInput) -> LocalDate | None:
     at = data.position
     year = data.read_i32("year")
@@ -265,7 +271,7 @@ def _read_date(data: DataInput) -> LocalDate | None:
         data.read_i16("null date")
         return None
     month, day = data.read_i8("month"), data.read_i8("day")
-    if not (abs(year) <= _MAX_YEAR and 1 <= month <= 12 and 1 <= day <= 31):
+    if not (abs(year) <= _MAX_YEAR and 1 <= month <= 12 and 1 <= day <= _days_in(year, month)):
         raise bad_value("A date does not exist", at, "year, month, day", f"{year}-{month}-{day}")
     return LocalDate(year, month, day)
 

@@ -1,0 +1,189 @@
+"""One record of canonical keyed state, value by value: what the columnar decoder has to agree with.
+
+    record := i32 length, stored key, i32 length, value
+
+Offsets in errors are positions in the buffer of the input, so that damage is named by its place in
+the section. The order of the checks is part of the contract: both lengths, key group, key,
+namespace, user key, value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from dstl_core.codec.composite_key import length_digits
+from dstl_core.codec.data_io import DataInput
+from dstl_core.codec.keyed_canonical import FIRST_BIT_MASK
+from dstl_core.codec.serializers import (
+    AnySerializer,
+    ListSerializer,
+    MapSerializer,
+    VoidNamespaceSerializer,
+)
+from dstl_core.codec.state_meta import BackendStateType, KeyedStateType, StateMetaInfoSnapshot
+from dstl_core.errors import FormatError
+
+LIST_DELIMITER = 0x2C
+
+
+@dataclass(frozen=True, slots=True)
+class FramedRecord:
+    """A record whose lengths are checked. ``key`` starts after the key group."""
+
+    key: DataInput
+    value: DataInput
+    is_last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedRecord:
+    """A decoded record. ``user_key`` is None but for map state."""
+
+    key: Any
+    namespace: Any
+    user_key: Any
+    value: Any
+
+
+def read_framed_record(data: DataInput, prefix_bytes: int, key_group: int) -> FramedRecord:
+    """The record at the input's position, which moves behind it."""
+    at = data.position
+    key = data.sub_input(data.read_length("key length"), "key")
+    if not key.remaining:
+        raise FormatError("A stored key is empty", offset=at, field="key length")
+    value = data.sub_input(data.read_length("value length"), "value")
+    prefix = key.read_bytes(prefix_bytes, "key group")
+    is_last = prefix[0] & FIRST_BIT_MASK != 0
+    got = int.from_bytes(prefix, "big") & ((FIRST_BIT_MASK << 8 * (prefix_bytes - 1)) - 1)
+    if got != key_group:
+        raise FormatError(
+            "A record stands in the section of another key group",
+            offset=at,
+            expected=f"key group {key_group}",
+            got=f"key group {got}",
+        )
+    return FramedRecord(key, value, is_last)
+
+
+@dataclass(frozen=True)
+class RecordFormat:
+    """How the records of one state are read.
+
+    Raises:
+        FormatError: The state is of a kind that has no records in this form.
+    """
+
+    meta: StateMetaInfoSnapshot
+    key_serializer: AnySerializer
+
+    def __post_init__(self) -> None:
+        if self.meta.backend_state_type is BackendStateType.KEY_VALUE:
+            if self.kind is KeyedStateType.LIST:
+                part_of(self.meta, ListSerializer)
+            elif self.kind is KeyedStateType.MAP:
+                part_of(self.meta, MapSerializer)
+        elif not self.is_queue:
+            raise FormatError(
+                f"State {self.meta.name!r} is not keyed state",
+                expected="KEY_VALUE or PRIORITY_QUEUE",
+                got=self.meta.backend_state_type.name,
+            )
+
+    @property
+    def is_queue(self) -> bool:
+        return self.meta.backend_state_type is BackendStateType.PRIORITY_QUEUE
+
+    @property
+    def kind(self) -> KeyedStateType | None:
+        """None for a queue."""
+        return None if self.is_queue else self.meta.keyed_state_type
+
+    @property
+    def namespace_serializer(self) -> AnySerializer:
+        return VoidNamespaceSerializer() if self.is_queue else self.meta.namespace_serializer
+
+    @property
+    def is_ambiguous(self) -> bool:
+        """Whether key and namespace are followed by their lengths."""
+        if self.is_queue:
+            return False
+        return self.key_serializer.length < 0 and self.namespace_serializer.length < 0
+
+    def decode(self, record: FramedRecord) -> KeyedRecord:
+        """The values of a record, all bytes used."""
+        if self.is_queue:
+            return self._decode_timer(record)
+        key = self._scope_part(record.key, self.key_serializer, "key")
+        namespace = self._scope_part(record.key, self.namespace_serializer, "namespace")
+        user_key = None
+        if self.kind is KeyedStateType.MAP:
+            user_key = part_of(self.meta, MapSerializer).key.deserialize(record.key)
+        record.key.expect_end("a stored key")
+        return KeyedRecord(key, namespace, user_key, self._value(record.value))
+
+    def _decode_timer(self, record: FramedRecord) -> KeyedRecord:
+        element = self.meta.value_serializer.deserialize(record.key)
+        record.key.expect_end("an element of a queue")
+        record.value.expect_end("the key of a queue's element")
+        return KeyedRecord(None, None, None, element)
+
+    def _scope_part(self, data: DataInput, serializer: AnySerializer, field: str) -> Any:
+        start = data.position
+        value = serializer.deserialize(data)
+        if self.is_ambiguous:
+            at = data.position
+            digits = length_digits(at - start)
+            got = data.read_bytes(len(digits), f"length of the {field}")
+            if got != digits:
+                raise FormatError(
+                    f"The length after a {field} does not fit",
+                    offset=at,
+                    expected=digits.hex(),
+                    got=got.hex(),
+                )
+        return value
+
+    def _value(self, data: DataInput) -> Any:
+        match self.kind:
+            case KeyedStateType.LIST:
+                return read_delimited(data, part_of(self.meta, ListSerializer).element)
+            case KeyedStateType.MAP:
+                # A heap backend writes the serializer's null after the flag; the flag alone counts.
+                if data.read_bool("map value is null"):
+                    return None
+                value = part_of(self.meta, MapSerializer).value.deserialize(data)
+            case _:
+                value = self.meta.value_serializer.deserialize(data)
+        data.expect_end("a stored value")
+        return value
+
+
+def read_delimited(data: DataInput, element: AnySerializer) -> list[Any]:
+    """The elements of list state, up to the end."""
+    elements = [element.deserialize(data)]
+    while data.remaining:
+        at = data.position
+        got = data.read_u8("list delimiter")
+        if got != LIST_DELIMITER:
+            raise FormatError(
+                "A list is damaged",
+                offset=at,
+                field="list delimiter",
+                expected=LIST_DELIMITER,
+                got=got,
+            )
+        elements.append(element.deserialize(data))
+    return elements
+
+
+def part_of(meta: StateMetaInfoSnapshot, kind: type[Any]) -> Any:
+    """The value serializer, which must be of a kind."""
+    serializer = meta.value_serializer
+    if not isinstance(serializer, kind):
+        raise FormatError(
+            f"State {meta.name!r} has another type than its kind",
+            expected=kind.__name__,
+            got=serializer.type_name,
+        )
+    return serializer

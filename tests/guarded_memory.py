@@ -1,0 +1,172 @@
+"""The kernels over memory that knows which bytes may be touched.
+
+``guarded_build`` imports a second copy of ``dstl_core.codec.columnar``, compiled over a twin of its
+``memory`` module: every load, store and copy is checked against the buffers that the host has
+handed out, byte for byte. One that leaves them is not made, and counted in ``violations``.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numba
+import numpy as np
+import pyarrow as pa
+
+from dstl_core.codec.columnar import memory as real
+
+PACKAGE = "dstl_core.codec.columnar"
+MOST_REGIONS = 1 << 16
+
+
+_regions = np.zeros((MOST_REGIONS, 3), np.int64)
+_count = np.zeros(1, np.int64)
+REGIONS = real.address_of(_regions)
+COUNT = real.address_of(_count)
+_violations = np.zeros(1, np.int64)
+VIOLATIONS = real.address_of(_violations)
+_kept: list[Any] = []
+
+get64, put64 = real.get64, real.put64
+
+
+def forget_regions() -> None:
+    """From here on, nothing may be touched that is not handed out again."""
+    _count[0] = 0
+    _kept.clear()
+
+
+def violations() -> int:
+    """How often a kernel left its buffers so far."""
+    return int(_violations[0])
+
+
+def add_region(address: int, size: int, *, writable: bool) -> None:
+    assert _count[0] < MOST_REGIONS, "call forget_regions"
+    _regions[_count[0]] = address, address + size, writable
+    _count[0] += 1
+
+
+def address_of(array: Any) -> int:
+    """Hands out the bytes of an array."""
+    address = real.address_of(array)
+    add_region(address, array.nbytes, writable=bool(array.flags.writeable))
+    _kept.append(array)  # so that nothing else gets the same address
+    return address
+
+
+class GuardedAllocator:
+    """Buffers that a kernel may fill, to the byte."""
+
+    def allocate(self, size: int) -> pa.Buffer:
+        buffer = pa.allocate_buffer(size)
+        add_region(buffer.address, size, writable=True)
+        _kept.append(buffer)
+        return buffer
+
+    def grow(self, buffer: pa.Buffer, size: int) -> pa.Buffer:
+        larger = self.allocate(size)
+        kept = min(size, buffer.size)
+        np.frombuffer(larger, np.uint8)[:kept] = np.frombuffer(buffer, np.uint8)[:kept]
+        self._take_back(buffer.address)
+        return larger
+
+    def _take_back(self, address: int) -> None:
+        for row in _regions[: _count[0]]:
+            if row[0] == address:
+                row[1] = address
+
+
+@numba.cfunc("int64(int64, int64, int64)")
+def _compiled_check(address: int, size: int, write: int) -> int:
+    for index in range(get64(COUNT) - 1, -1, -1):
+        region = REGIONS + 24 * index
+        if get64(region) <= address and address + size <= get64(region + 8):
+            if write == 1 and get64(region + 16) == 0:
+                continue
+            return 1
+    put64(VIOLATIONS, get64(VIOLATIONS) + 1)
+    return 0
+
+
+# Called through its address, so that it is not inlined a thousand times.
+_is_allowed = _compiled_check.ctypes
+
+
+def _guarded_load(load: Any, size: int) -> Any:
+    @numba.njit
+    def guarded(address: int) -> int:
+        return load(address) if _is_allowed(address, size, 0) == 1 else 0
+
+    return guarded
+
+
+def _guarded_store(store: Any, size: int) -> Any:
+    @numba.njit
+    def guarded(address: int, value: int) -> None:
+        if _is_allowed(address, size, 1) == 1:
+            store(address, value)
+
+    return guarded
+
+
+_real_copy = real.copy
+
+
+@numba.njit
+def _guarded_copy(target: int, source: int, size: int) -> None:
+    if size != 0 and _is_allowed(source, size, 0) == 1 and _is_allowed(target, size, 1) == 1:
+        _real_copy(target, source, size)
+
+
+def _twin() -> types.ModuleType:
+    twin = types.ModuleType(f"{PACKAGE}.memory")
+    for name, size in (("8", 1), ("16", 2), ("32", 4), ("64", 8)):
+        for kind, guard in (
+            ("load", _guarded_load),
+            ("get", _guarded_load),
+            ("put", _guarded_store),
+            ("store", _guarded_store),
+        ):
+            function = getattr(real, kind + name, None)
+            if function is not None:
+                setattr(twin, kind + name, guard(function, size))
+    twin.copy = _guarded_copy
+    twin.address_of = address_of
+    return twin
+
+
+@contextmanager
+def _other_modules() -> Iterator[None]:
+    own = {name: module for name, module in sys.modules.items() if name.startswith(PACKAGE)}
+    for name in own:
+        del sys.modules[name]
+    parent = sys.modules["dstl_core.codec"]
+    try:
+        yield
+    finally:
+        for name in [name for name in sys.modules if name.startswith(PACKAGE)]:
+            del sys.modules[name]
+        sys.modules.update(own)
+        parent.columnar = own[PACKAGE]
+
+
+@functools.cache
+def guarded_build() -> types.SimpleNamespace:
+    """Modules of the package by name, over guarded memory."""
+    build = types.SimpleNamespace()
+    with _other_modules():
+        package = importlib.import_module(PACKAGE)
+        # The cache would hand out the kernels of the real build.
+        importlib.import_module(f"{PACKAGE}.jit").CACHE_FOLDER = None
+        twin = _twin()
+        sys.modules[twin.__name__] = package.memory = twin
+        for name in ("decoder", "spans", "sections", "type_layouts"):
+            setattr(build, name, importlib.import_module(f"{PACKAGE}.{name}"))
+    return build
