@@ -1,6 +1,6 @@
 """One case of the columnar benchmark in a process of its own. Prints one JSON line.
 
-Seconds are CPU-bound wall time of one thread; bytes are those of the canonical records.
+Seconds are CPU time, since the machine may be shared, and wall time.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import json
 import os
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,14 @@ STARTED = time.perf_counter()
 import numpy as np  # noqa: E402  # imports are part of what is timed
 import pyarrow as pa  # noqa: E402
 
+from dstl_core.codec.columnar.decoder import StateDecoder  # noqa: E402
 from dstl_core.codec.columnar.jit import CACHE_FOLDER  # noqa: E402
+from dstl_core.codec.columnar.sections import Section, SectionChunk  # noqa: E402
+from dstl_core.codec.columnar.spans import SectionScanner, Source, SpanBatch  # noqa: E402
+from dstl_core.codec.columnar.sst_rows import merged_spans  # noqa: E402
+from dstl_core.codec.keyed_records import RecordFormat  # noqa: E402
 from dstl_core.codec.serializers import AnySerializer, Types  # noqa: E402
+from dstl_core.codec.sst_file import SstFile  # noqa: E402
 from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot  # noqa: E402
 from dstl_core.model.checkpoint import (  # noqa: E402
     CheckpointMetadata,
@@ -29,7 +36,7 @@ from dstl_core.model.checkpoint import (  # noqa: E402
 )
 from dstl_core.model.ids import OperatorID  # noqa: E402
 from dstl_core.savepoint import Snapshot  # noqa: E402
-from dstl_core.savepoint.keyed_encoder import KeyedStateEncoder  # noqa: E402
+from dstl_core.savepoint.keyed_encoder import KeyedStateEncoder, StateRuns  # noqa: E402
 from dstl_core.savepoint.keyed_sections import KeyedSections  # noqa: E402
 from dstl_core.savepoint.rewrite import SavepointFolder  # noqa: E402
 
@@ -79,6 +86,23 @@ CASES: dict[str, tuple[AnySerializer, KeyedStateType, AnySerializer, Make, Make]
 }
 
 
+class Stopwatch:
+    """Seconds of CPU time and of wall time, summed over its blocks."""
+
+    def __init__(self) -> None:
+        self.cpu = self.wall = 0.0
+
+    def __enter__(self) -> None:
+        self._begin = time.process_time(), time.perf_counter()
+
+    def __exit__(self, *error: object) -> None:
+        self.cpu += time.process_time() - self._begin[0]
+        self.wall += time.perf_counter() - self._begin[1]
+
+    def figures(self, **more: float) -> dict[str, float]:
+        return {"seconds": self.cpu, "wall": self.wall, **more}
+
+
 class Work:
     """One case: rows in, a savepoint, rows out."""
 
@@ -101,49 +125,99 @@ class Work:
 
     def encode(self, batches: Any) -> dict[str, float]:
         """Columns to runs by key group."""
-        size, seconds = 0, 0.0
+        size, watch = 0, Stopwatch()
         for batch in batches:
-            begin = time.perf_counter()
-            [runs] = self.encoder.encode_keyed(batch)
-            seconds += time.perf_counter() - begin
+            with watch:
+                [runs] = self.encoder.encode_keyed(batch)
             size += int(runs.bounds[-1])
-        return {"seconds": seconds, "bytes": size}
+        return watch.figures(bytes=size)
 
     def write(self, batches: Any, memory: int) -> dict[str, float]:
         """Columns to a savepoint; without the time that making the columns takes."""
         folder = SavepointFolder(self.folder)
-        seconds = 0.0
+        watch = Stopwatch()
         with KeyedSections(
             self.encoder.header, self.encoder.key_groups, MAX_PARALLELISM, memory=memory
         ) as sections:
             for batch in batches:
-                begin = time.perf_counter()
-                for runs in self.encoder.encode_keyed(batch):
-                    sections.add(runs)
-                seconds += time.perf_counter() - begin
-            begin = time.perf_counter()
-            handle = folder.add_keyed_stream(sections.stream())
+                with watch:
+                    for runs in self.encoder.encode_keyed(batch):
+                        sections.add(runs)
+            with watch:
+                handle = folder.add_keyed_stream(sections.stream())
         subtasks = (OperatorSubtaskState(0, managed_keyed_state=handle),)
         operator = OperatorState(OperatorID.for_uid("op"), 1, MAX_PARALLELISM, subtasks, uid="op")
         folder.publish(CheckpointMetadata(3, 1, (operator,)), {})
-        seconds += time.perf_counter() - begin
         assert handle is not None
-        return {"seconds": seconds, "bytes": handle.state_size}
+        return watch.figures(bytes=handle.state_size)
 
     def read(self) -> dict[str, float]:
         """A savepoint to columns."""
-        begin = time.perf_counter()
-        operator = Snapshot.load(self.folder)["op"]
-        reader = operator.keyed() if self.form == "keyed" else operator.flat("v")
-        rows = sum(batch.num_rows for batch in reader.read())
-        seconds = time.perf_counter() - begin
+        watch = Stopwatch()
+        with watch:
+            operator = Snapshot.load(self.folder)["op"]
+            reader = operator.keyed() if self.form == "keyed" else operator.flat("v")
+            rows = sum(batch.num_rows for batch in reader.read())
         [handle] = operator.keyed_handles
-        return {"seconds": seconds, "bytes": handle.state_size, "rows": rows}
+        return watch.figures(bytes=handle.state_size, rows=rows)
+
+    def read_table_files(self) -> dict[str, float]:
+        """RocksDB's table files to columns; the files are made by RocksDB itself."""
+        paths = sorted(self.folder.glob("*.sst")) or self._make_table_files()
+        raw = [path.read_bytes() for path in paths]
+        meta = self.encoder.header.states[0]
+        record_format = RecordFormat(meta, self.encoder.header.key_serializer)
+        decoder = StateDecoder(record_format, 1)
+        rows, watch = 0, Stopwatch()
+        with watch:
+            files = [SstFile(partial(_part, each), len(each)) for each in raw]
+            for first in range(0, MAX_PARALLELISM, 16):
+                found = merged_spans(files, first, first + 15, 1)
+                batch = SpanBatch(found.spans, Source(b"", []))
+                rows += len(decoder.decode(batch, {"key", "value"})["value"])
+        assert rows == self.records
+        return watch.figures(bytes=sum(map(len, raw)), rows=rows)
+
+    def _make_table_files(self) -> list[Path]:
+        import rocksdict  # of the tests' group
+
+        options = rocksdict.Options(raw_mode=True)
+        options.create_if_missing(True)
+        table = rocksdict.BlockBasedOptions()
+        table.set_format_version(5)  # as Flink's
+        options.set_block_based_table_factory(table)
+        database = rocksdict.Rdict(str(self.folder), options)
+        for batch in self.batches():
+            [runs] = self.encoder.encode_keyed(batch)
+            chunks = _sections_of(runs)
+            for spans in SectionScanner(1, [True]).batches(chunks):
+                base, data = spans.source.base, spans.source.data
+                written = rocksdict.WriteBatch(raw_mode=True)
+                for start, end, value, value_end, _ in (spans.spans - base).tolist():
+                    key = bytearray(data[start - 1 : end])
+                    key[0] &= 0x7F
+                    written.put(bytes(key), data[value:value_end])
+                database.write(written)
+        database.flush()
+        database.close()
+        return sorted(self.folder.glob("*.sst"))
+
+
+def _part(raw: bytes, start: int, end: int) -> bytes:
+    return raw[start:end]
+
+
+def _sections_of(runs: StateRuns) -> Iterator[SectionChunk]:
+    for at, key_group in enumerate(runs.key_groups):
+        part = bytes(memoryview(runs.data)[runs.bounds[at] : runs.bounds[at + 1]])
+        if part:
+            data = part + b"\xff\xff"
+            yield SectionChunk(data, [Section(key_group, 0, len(data), 0)])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("step", choices=["encode", "write", "read", "first"])
+    parser.add_argument("step", choices=["encode", "write", "read", "first", "sst"])
     parser.add_argument("case", choices=list(CASES))
     parser.add_argument("--records", type=int, required=True)
     parser.add_argument("--rounds", type=int, default=1)
@@ -166,6 +240,9 @@ def main() -> None:
     elif arguments.step == "read":
         work.read()
         found = [work.read() for _ in range(arguments.rounds)]
+    elif arguments.step == "sst":
+        work.read_table_files()
+        found = [work.read_table_files() for _ in range(arguments.rounds)]
     else:
         imported = time.perf_counter() - STARTED
         found = [work.read() | {"imports": imported}]
