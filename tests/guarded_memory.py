@@ -167,6 +167,6 @@ def guarded_build() -> types.SimpleNamespace:
         importlib.import_module(f"{PACKAGE}.jit").CACHE_FOLDER = None
         twin = _twin()
         sys.modules[twin.__name__] = package.memory = twin
-        for name in ("decoder", "spans", "sections", "type_layouts"):
+        for name in ("decoder", "encoder", "spans", "sections", "type_layouts"):
             setattr(build, name, importlib.import_module(f"{PACKAGE}.{name}"))
     return build

@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from dstl_core.cli.changelog_command import changelog
+from dstl_core.cli.diff_command import diff
 from dstl_core.cli.dump_command import dump
 from dstl_core.cli.inspect_command import inspect
 from dstl_core.cli.output import complain
@@ -60,7 +61,7 @@ def _options(
     """The option is here for the help; ``main`` takes it out of wherever it stands."""
 
 
-for command in (inspect, dump, verify, changelog):
+for command in (inspect, dump, verify, diff, changelog):
     app.command()(command)
 
 

@@ -159,7 +159,7 @@ def _decompress(packed: bytes, compression: int, offset: int) -> bytes:
     return payload
 
 
-def _entries_end(payload: bytes, offset: int) -> int:
+def entries_end(payload: bytes, offset: int) -> int:
     """Where the entries end and the restart offsets begin."""
     if len(payload) < 4:
         raise FormatError("A block has no restart offsets", offset=offset, got=len(payload))
@@ -176,7 +176,7 @@ def _entries_end(payload: bytes, offset: int) -> int:
 
 def block_entries(payload: bytes, offset: int) -> Iterator[tuple[bytes, bytes]]:
     """Yields ``(key, value)`` of a data or meta block."""
-    at, end, key = 0, _entries_end(payload, offset), b""
+    at, end, key = 0, entries_end(payload, offset), b""
     while at < end:
         shared, at = read_varint(payload, at, end, 5)
         rest, at = read_varint(payload, at, end, 5)
@@ -197,7 +197,7 @@ def index_entries(
         for key, value in block_entries(payload, offset):
             yield key, read_handle(value, 0, len(value))[0]
         return
-    at, end, key = 0, _entries_end(payload, offset), b""
+    at, end, key = 0, entries_end(payload, offset), b""
     handle = BlockHandle(0, 0)
     while at < end:
         shared, at = read_varint(payload, at, end, 5)

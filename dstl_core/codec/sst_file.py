@@ -103,6 +103,21 @@ class SstFile:
 
     def entries(self, start: bytes, stop: bytes | None) -> Iterator[SstEntry]:
         """Every version of every key from ``start`` to before ``stop`` (None: to the end)."""
+        count = 0
+        for payload, offset in self.blocks(start, stop):
+            for internal_key, value in block_entries(payload, offset):
+                count += 1
+                entry = _entry(internal_key, value, offset)
+                if stop is not None and entry.key >= stop:
+                    return
+                if entry.key >= start:
+                    yield entry
+        self.check_count(count, start, stop)
+
+    def blocks(self, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, int]]:
+        """The data blocks that may hold keys from ``start`` to before ``stop``, unpacked, and where
+        each stands in the file.
+        """
         keys = [key for key, _ in self._index]
         first = bisect_left(keys, start)
         last = len(keys) if stop is None else min(len(keys), bisect_left(keys, stop) + 1)
@@ -111,20 +126,16 @@ class SstFile:
             return
         begin, end = handles[0].offset, handles[-1].end
         raw = self._read(begin, end)
-        count = 0
         for handle in handles:
             block = raw[handle.offset - begin : handle.end - begin]
-            payload = unpack_block(block, self._checksum_type, handle.offset)
-            for internal_key, value in block_entries(payload, handle.offset):
-                count += 1
-                entry = _entry(internal_key, value, handle.offset)
-                if stop is not None and entry.key >= stop:
-                    return
-                if entry.key >= start:
-                    yield entry
-        self._check_count(count, start, stop)
+            yield unpack_block(block, self._checksum_type, handle.offset), handle.offset
 
-    def _check_count(self, count: int, start: bytes, stop: bytes | None) -> None:
+    def check_count(self, count: int, start: bytes, stop: bytes | None) -> None:
+        """Compares the number of entries that were read with what the file says, if that was all.
+
+        Raises:
+            FormatError: They differ.
+        """
         if start or stop is not None or b"rocksdb.num.entries" not in self.properties:
             return
         # Range deletions are counted among the entries, but lie in a block of their own.

@@ -48,11 +48,9 @@ from dstl_core.codec.serializers import (
     VoidNamespaceSerializer,
     serialize_to_bytes,
 )
-from dstl_core.codec.state_meta import BackendStateType
 from dstl_core.errors import ConfigError, RestoreError, SavepointError, error_context
-from dstl_core.model.handle import KeyedStateHandle, KeyGroupsSavepointStateHandle
 from dstl_core.model.key_group import KeyGroupRange, assign_to_key_group
-from dstl_core.savepoint.entry_reader import key_group_ranges
+from dstl_core.savepoint.keyed_records import handle_parts, state_id
 from dstl_core.savepoint.snapshot import OperatorSnapshot, StateInfo
 from dstl_core.savepoint.state_columns import (
     KEY_COLUMN,
@@ -60,12 +58,17 @@ from dstl_core.savepoint.state_columns import (
     LIST_INDEX_COLUMN,
     LIST_VALUE_COLUMN,
     VALUE_COLUMN,
+    WINDOW_COLUMN,
+    WINDOW_TYPES,
+    is_queue,
+    namespace_type,
     role_names,
 )
 from dstl_core.state.keyed_state import describe_state, types_of
 from dstl_core.state.stored_key_groups import StoredKeyGroups, open_key_groups
 
 KEYED = "keyed"
+WINDOWS = "windows"
 READ_MEMORY = 512 << 20
 """Bytes that a read may take by default, beyond the batches that it gives."""
 _JOIN_FACTOR = 4
@@ -98,7 +101,8 @@ class KeyedStateReader:
 
     Args:
         operator: Where to read.
-        state: ``keyed`` for one row per key over all states, else the name of one state.
+        state: ``keyed`` for one row per key over all states, ``windows`` for one row per key and
+            window, else the name of one state.
         options: What to read of it, and how.
 
     Raises:
@@ -124,6 +128,8 @@ class KeyedStateReader:
             self._form: _Form
             if state == KEYED:
                 self._form = _Keyed(operator, self._key_type, options)
+            elif state == WINDOWS and not operator.has_state(WINDOWS):
+                self._form = _Windows(operator, self._key_type, options)
             else:
                 self._form = _Flat(operator.state_info(state), self._key_type, options)
         except NoLayoutError as error:
@@ -145,7 +151,7 @@ class KeyedStateReader:
         operator = self._operator
         snapshot = operator.snapshot
         wanted = key_groups or KeyGroupRange(0, operator.max_parallelism - 1)
-        for handle, own in _parts(operator, wanted):
+        for handle, own in handle_parts(operator, wanted):
             if not self._keys.may_be_in(own):
                 continue
             with error_context(location=str(snapshot.folder), operator=operator.label):
@@ -166,21 +172,6 @@ class KeyedStateReader:
         for columns in self._form.rows(stored, frozenset(self._wanted), self._keys):
             arrays = [columns[name] for name in self._wanted]
             yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-
-
-def _parts(
-    operator: OperatorSnapshot, wanted: KeyGroupRange
-) -> Iterator[tuple[KeyedStateHandle, KeyGroupRange]]:
-    """What is opened at once: a whole handle in canonical form, else a range that fits."""
-    for handle in operator.keyed_handles:
-        if isinstance(handle, KeyGroupsSavepointStateHandle):
-            ranges = [handle.key_group_range]
-        else:
-            ranges = key_group_ranges(handle)
-        for each in ranges:
-            own = each.get_intersection(wanted)
-            if len(own):
-                yield handle, own
 
 
 class _KeyFilter:
@@ -316,6 +307,11 @@ class _Keyed:
         types = self.options.types
         self.columns = {KEY_COLUMN: layout_of(self.key_type, types).arrow_type}
         self._infos: dict[str, StateInfo] = {}
+        self._namespace = self._joined_namespace()
+        if self._namespace is not None:
+            window = layout_of(self._namespace, types).arrow_type
+            if not pa.types.is_null(window):
+                self.columns[WINDOW_COLUMN] = window
         for info in self.operator.states:
             if self._is_column(info):
                 meta = info.meta.as_key_value()
@@ -325,14 +321,13 @@ class _Keyed:
         if KEY_GROUP_COLUMN in (self.options.columns or ()):
             self.columns[KEY_GROUP_COLUMN] = pa.int32()
 
+    def _joined_namespace(self) -> AnySerializer | None:
+        """The type of the namespaces that rows are of; None for void ones."""
+        return None
+
     def _is_column(self, info: StateInfo) -> bool:
-        meta = info.meta
-        if meta.backend_state_type is BackendStateType.PRIORITY_QUEUE:
-            void = len(meta.value_serializer.nested) == 2 and isinstance(
-                meta.value_serializer.nested[1], VoidNamespaceSerializer
-            )
-            return void and info.name in (self.options.columns or ())
-        return isinstance(meta.namespace_serializer, VoidNamespaceSerializer)
+        own = namespace_type(info.meta) == (self._namespace or VoidNamespaceSerializer())
+        return own and (not is_queue(info.meta) or info.name in (self.options.columns or ()))
 
     def rows(
         self, stored: StoredKeyGroups, wanted: frozenset[str], keys: _KeyFilter
@@ -348,16 +343,17 @@ class _Keyed:
                     record_format, stored.prefix_bytes, self.options.types
                 )
                 names[state] = name
-        join = KeyJoin(header.key_serializer, decoders, self.options.types)
+        join = KeyJoin(header.key_serializer, decoders, self.options.types, self._namespace)
         chosen = {state for state, name in names.items() if name in wanted}
         for batch in self._whole_key_groups(stored, decoders):
             kept = _filtered(batch, decoders, keys)
-            for joined in join.rows(kept, chosen, keys=KEY_COLUMN in wanted):
+            with_keys = not wanted.isdisjoint((KEY_COLUMN, WINDOW_COLUMN))
+            for joined in join.rows(kept, chosen, keys=with_keys):
                 columns = {names[state]: column for state, column in joined.columns.items()}
                 if KEY_GROUP_COLUMN in wanted:
                     columns[KEY_GROUP_COLUMN] = pa.array(joined.key_groups, pa.int32())
-                if joined.keys is not None:
-                    columns[KEY_COLUMN] = joined.keys
+                for role, column in joined.keys.items():
+                    columns[KEY_COLUMN if role == KEY else WINDOW_COLUMN] = column
                 for name in wanted - columns.keys():
                     columns[name] = pa.nulls(joined.count, self.columns[name])
                 yield columns
@@ -387,6 +383,27 @@ class _Keyed:
                 yield from _by_source(again.batches(_alone(chunk)))
 
 
+class _Windows(_Keyed):
+    """One row per key and window over all states of windows. For windows that merge (sessions), the
+    window is the one that the state is kept under; ``merging-window-set`` maps windows to it.
+    """
+
+    def _joined_namespace(self) -> AnySerializer:
+        found: list[AnySerializer] = []
+        for info in self.operator.states:
+            kind = namespace_type(info.meta)
+            if not is_queue(info.meta) and isinstance(kind, WINDOW_TYPES) and kind not in found:
+                found.append(kind)
+        if len(found) != 1:
+            names = ", ".join(kind.type_name for kind in found) or "none"
+            raise SavepointError(
+                f"Operator {self.operator.label!r} has no windows of one type (found: {names}); "
+                f"read its states one by one.",
+                location=str(self.operator.snapshot.folder),
+            )
+        return found[0]
+
+
 def _alone(chunk: SectionChunk) -> SectionChunks:
     yield chunk
 
@@ -411,17 +428,14 @@ def _filtered(batch: SpanBatch, decoders: dict[int, StateDecoder], keys: _KeyFil
 
 def _state_id(stored: StoredKeyGroups, info: StateInfo) -> int | None:
     """The id of a state in one handle, or None if the handle does not have it."""
-    queue = info.meta.backend_state_type is BackendStateType.PRIORITY_QUEUE
-    for state, meta in enumerate(stored.header.states):
-        is_queue = meta.backend_state_type is BackendStateType.PRIORITY_QUEUE
-        if meta.name == info.name and is_queue == queue:
-            if types_of(meta) != types_of(info.meta):
-                raise RestoreError(
-                    f"State {meta.name!r} has different types in the handles of one operator: "
-                    f"{describe_state(info.meta)} and {describe_state(meta)}."
-                )
-            return state
-    return None
+    found = state_id(stored, info.meta)
+    if found is not None and types_of(stored.header.states[found]) != types_of(info.meta):
+        meta = stored.header.states[found]
+        raise RestoreError(
+            f"State {meta.name!r} has different types in the handles of one operator: "
+            f"{describe_state(info.meta)} and {describe_state(meta)}."
+        )
+    return found
 
 
 def _select(every: dict[str, pa.DataType], columns: Sequence[str] | None) -> list[str]:

@@ -403,6 +403,15 @@ class OperatorSnapshot:
         """
         return self._reader(name, options)
 
+    def windows(self, **options: Any) -> KeyedStateReader:
+        """One row per key and window over all states of windows, as Arrow record batches.
+        Arguments as ``keyed``.
+
+        Raises:
+            SavepointError: There are none, or windows of several types.
+        """
+        return self._reader("windows", options)
+
     def _reader(self, form: str, options: dict[str, Any]) -> KeyedStateReader:
         # Looking into a snapshot loads neither Arrow nor the compiler.
         from dstl_core.savepoint.keyed_reader import KeyedStateReader, ReadOptions

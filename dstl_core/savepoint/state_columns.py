@@ -3,15 +3,19 @@
 The names are those of Flink's state catalog: ``state_key``, then in flat form ``state_value`` |
 ``list_index``, ``list_value`` | ``map_key``, ``map_value`` | ``timestamp`` (of timers, ms), and
 ``state_window`` or ``state_namespace`` where the namespace is a window or something else that is
-not void. In one row per key every state is a column of its name: the value, a list, a map (or a
-list of ``key, value`` structs), or the timestamps of a timer service.
+not void. In one row per key (and window) every state is a column of its name: the value, a list, a
+map (or a list of ``key, value`` structs), or the timestamps of a timer service.
 """
 
 from __future__ import annotations
 
 from dstl_core.codec.columnar.decoder import KEY, NAMESPACE, TIMESTAMP, USER_KEY, VALUE
 from dstl_core.codec.serializers import AnySerializer
-from dstl_core.codec.serializers.windows import SqlTimeWindowSerializer, TimeWindowSerializer
+from dstl_core.codec.serializers.windows import (
+    CountWindowSerializer,
+    GlobalWindowSerializer,
+    TimeWindowSerializer,
+)
 from dstl_core.codec.state_meta import BackendStateType, KeyedStateType, StateMetaInfoSnapshot
 
 KEY_COLUMN = "state_key"
@@ -23,6 +27,10 @@ MAP_KEY_COLUMN, MAP_VALUE_COLUMN = "map_key", "map_value"
 TIMESTAMP_COLUMN = "timestamp"
 KEY_GROUP_COLUMN = "key_group"
 """Given only where it is asked for by name; needed to write keys whose Java hash is not known."""
+
+
+WINDOW_TYPES = (TimeWindowSerializer, GlobalWindowSerializer, CountWindowSerializer)
+"""Namespaces that are windows; SQL's are kinds of them."""
 
 
 def is_queue(meta: StateMetaInfoSnapshot) -> bool:
@@ -43,8 +51,8 @@ def namespace_type(meta: StateMetaInfoSnapshot) -> AnySerializer:
 
 def namespace_column(meta: StateMetaInfoSnapshot) -> str:
     """What the column of the namespace is called."""
-    windows = TimeWindowSerializer | SqlTimeWindowSerializer
-    return WINDOW_COLUMN if isinstance(namespace_type(meta), windows) else NAMESPACE_COLUMN
+    is_window = isinstance(namespace_type(meta), TimeWindowSerializer)
+    return WINDOW_COLUMN if is_window else NAMESPACE_COLUMN
 
 
 def role_names(meta: StateMetaInfoSnapshot) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """Keyed state of some key groups as canonical sections, whatever form it is stored in.
 
-Canonical handles are read piece by piece as they are scanned. Other forms are restored first.
+Canonical handles are read piece by piece as they are scanned. RocksDB's table files are put
+together by columns of their entries. Other forms are restored first, record by record.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from dstl_core.codec.serializers import AnySerializer, SerializerRegistry
 from dstl_core.codec.state_meta import KeyedBackendHeader
 from dstl_core.errors import FormatError, error_context
 from dstl_core.model.handle import (
+    IncrementalRemoteKeyedStateHandle,
     KeyedStateHandle,
     KeyGroupRangeOffsets,
     KeyGroupsSavepointStateHandle,
@@ -27,6 +29,7 @@ from dstl_core.model.handle import (
 from dstl_core.model.key_group import KeyGroupRange, key_group_prefix_bytes
 from dstl_core.state.canonical_reader import read_stream_header
 from dstl_core.state.keyed_state import restore_keyed_state
+from dstl_core.state.rocksdb_columns import open_table_rows
 from dstl_core.storage.handle_resolver import HandleResolver
 
 ReadRange = Callable[[int, int], bytes]
@@ -85,6 +88,11 @@ def open_key_groups(
             header, prefix_bytes, location, sections, partial(resolver.read, handle.stream)
         )
     own = handle.key_group_range.get_intersection(key_groups)
+    if isinstance(handle, IncrementalRemoteKeyedStateHandle):
+        stored = open_table_rows(handle, own, prefix_bytes, resolver, registry)
+        if stored is not None:
+            header, raw, offsets = stored
+            return _in_memory(header, prefix_bytes, raw, offsets, own)
     state = restore_keyed_state(
         [handle], own, max_parallelism, resolver, registry, key_serializer=key_serializer
     )
@@ -94,7 +102,17 @@ def open_key_groups(
     header = KeyedBackendHeader(
         state.key_serializer, tuple(table.meta for table in state.tables.values())
     )
-    sections = placed_sections(offsets, len(raw), own)
+    return _in_memory(header, prefix_bytes, raw, offsets, own)
+
+
+def _in_memory(
+    header: KeyedBackendHeader,
+    prefix_bytes: int,
+    raw: bytes,
+    offsets: KeyGroupRangeOffsets,
+    key_groups: KeyGroupRange,
+) -> StoredKeyGroups:
+    sections = placed_sections(offsets, len(raw), key_groups)
     return StoredKeyGroups(
         header, prefix_bytes, "restored state", sections, lambda start, end: raw[start:end]
     )

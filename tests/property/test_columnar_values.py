@@ -1,5 +1,6 @@
 """Columns of random types hold what the record-wise code reads, and give the same bytes back."""
 
+from dataclasses import asdict
 from typing import Any
 
 from hypothesis import given, settings
@@ -16,6 +17,7 @@ from dstl_core.codec.serializers.runtime import VoidNamespaceSerializer
 from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot
 from tests.columnar_cases import Case, chunks_of
 from tests.columnar_values import as_column, plain
+from tests.guarded_memory import GuardedAllocator, forget_regions, guarded_build, violations
 from tests.property.test_serializer_laws import sql_typed_serializers, typed
 
 KEY_GROUP = 5
@@ -61,6 +63,37 @@ def check(serializer: AnySerializer, values: list[Any]) -> None:
         )
     ]
     assert written == [serialize_to_bytes(serializer, each) for each in values]
+
+
+def check_bounds(serializer: AnySerializer, values: list[Any]) -> None:
+    """Writes the same bytes with kernels that may touch nothing but their own buffers."""
+    record_format, section = section_of(serializer, values)
+    case = Case(KEY_GROUP, 1, Types.LONG, (record_format.meta,), section)
+    [batch] = SectionScanner(1, [True]).batches(chunks_of(case))
+    decoder = StateDecoder(record_format, 1, EXACT_OPTIONS)
+    columns = decoder.decode(batch, set(decoder.columns))
+    build = guarded_build()
+    forget_regions()
+    options = build.type_layouts.ColumnOptions(**asdict(EXACT_OPTIONS))
+    before = violations()
+    encoder = build.encoder.StateEncoder(record_format, options, GuardedAllocator())
+    encoded = encoder.encode(columns, len(values))
+    assert violations() == before
+    raw = encoded.values.data.to_pybytes()
+    size = int(encoded.values.ends[-1]) - encoded.values.data.address
+    assert raw[:size] == b"".join(serialize_to_bytes(serializer, each) for each in values)
+
+
+@given(columns_of(typed(2)))
+@settings(max_examples=60)
+def test_writing_never_touches_what_is_not_its_own(case):
+    check_bounds(*case)
+
+
+@given(columns_of(sql_typed_serializers()))
+@settings(max_examples=60)
+def test_writing_sql_never_touches_what_is_not_its_own(case):
+    check_bounds(*case)
 
 
 @given(columns_of(typed(3)))

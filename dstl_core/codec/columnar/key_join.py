@@ -12,6 +12,7 @@ from dstl_core.codec.columnar import scan_kernel as scan
 from dstl_core.codec.columnar.byte_index import ByteIndex, Ranges
 from dstl_core.codec.columnar.decoder import (
     KEY,
+    NAMESPACE,
     TIMESTAMP,
     USER_KEY,
     VALUE,
@@ -32,8 +33,10 @@ class KeyJoin:
 
     Args:
         key_serializer: The type of the keys.
-        decoders: The states that become columns, by state id; their namespaces are void.
+        decoders: The states that become columns, by state id.
         options: How types become columns.
+        namespace_serializer: The type of the namespaces, to join by key and namespace; None to join
+            by key alone, for states whose namespaces are void.
     """
 
     def __init__(
@@ -41,9 +44,13 @@ class KeyJoin:
         key_serializer: AnySerializer,
         decoders: Mapping[int, StateDecoder],
         options: ColumnOptions,
+        namespace_serializer: AnySerializer | None = None,
     ) -> None:
         self._decoders = decoders
+        self._with_namespace = namespace_serializer is not None
         roots = [(KEY, layout_of(key_serializer, options)), ("rest", Rest())]
+        if namespace_serializer is not None:
+            roots.insert(1, (NAMESPACE, layout_of(namespace_serializer, options)))
         self._keys = SpanProgram(roots, scan.KEY_START, ArrowAllocator())
 
     def rows(self, batch: SpanBatch, wanted: set[int], *, keys: bool) -> Iterator[JoinedRows]:
@@ -59,7 +66,12 @@ class KeyJoin:
         ends = np.empty(len(batch), np.int64)
         for state, decoder in self._decoders.items():
             own = states == state
-            ranges = decoder.key_ranges(batch.take(own))
+            records = batch.take(own)
+            ranges = (
+                decoder.scope_ranges(records)
+                if self._with_namespace
+                else decoder.key_ranges(records)
+            )
             starts[own], ends[own] = ranges.starts, ranges.ends
         index = ByteIndex(Ranges(starts, ends))
         parts = {
@@ -69,30 +81,30 @@ class KeyJoin:
         }
         key_spans = batch.spans[index.firsts].copy()
         key_spans[:, scan.KEY_START] = starts[index.firsts]
+        key_groups = batch.key_groups[index.firsts]
         for first, last in _slices(batch, index):
             columns = {state: part.column(first, last) for state, part in parts.items()}
-            key_column = self._key_column(batch, key_spans[first:last]) if keys else None
-            groups = batch.key_groups[index.firsts[first:last]]
-            yield JoinedRows(last - first, key_column, columns, groups)
+            key_columns = self._key_columns(batch, key_spans[first:last]) if keys else {}
+            yield JoinedRows(last - first, key_columns, columns, key_groups[first:last])
 
-    def _key_column(self, batch: SpanBatch, spans: Int64s) -> pa.Array:
+    def _key_columns(self, batch: SpanBatch, spans: Int64s) -> dict[str, pa.Array]:
         own = SpanBatch(np.ascontiguousarray(spans), batch.source)
-        columns, failure = self._keys.run(own, {KEY}, len(own))
+        columns, failure = self._keys.run(own, {KEY, NAMESPACE}, len(own))
         if failure is not None:
             # The bytes are checked, so only the options can be in the way.
             state = int(own.states[failure.row])
             self._decoders[state].decode(own.take(slice(failure.row, failure.row + 1)), {KEY})
-        return columns[KEY]
+        return columns
 
 
 @dataclass(frozen=True)
 class JoinedRows:
-    """Rows of a join: the key column, and the columns by state id; null where a key has no such
-    state.
+    """Rows of a join: the columns of the key (``KEY``, ``NAMESPACE``), and those of the states by
+    id; null where a key has no such state.
     """
 
     count: int
-    keys: pa.Array | None
+    keys: Mapping[str, pa.Array]
     columns: Mapping[int, pa.Array]
     key_groups: Int64s
 

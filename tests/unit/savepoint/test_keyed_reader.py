@@ -7,10 +7,10 @@ import pytest
 
 from dstl_core.codec.columnar.type_layouts import EXACT_OPTIONS, NoLayoutError, layout_of
 from dstl_core.codec.serializers import VoidNamespaceSerializer
-from dstl_core.errors import ConfigError, NoSuchStateError
+from dstl_core.errors import ConfigError, NoSuchStateError, SavepointError
 from dstl_core.savepoint import Snapshot
 from tests.columnar_values import as_column, plain
-from tests.golden_files import SNAPSHOTS
+from tests.golden_files import SNAPSHOTS, snapshot
 
 OPERATORS = [
     (fixture, operator.label)
@@ -167,3 +167,37 @@ def test_key_groups_are_a_column_where_asked_for():
         (row["state_key"], row["key_group"]) for batch in reader.read() for row in batch.to_pylist()
     )
     assert found == expected
+
+
+WINDOWED = ["d-window-state", "d-tumble-reduce", "d-tumble-agg", "d-sliding", "d-process"]
+WINDOWED += ["d-session", "d-count-trigger", "d-evictor", "d-count-window"]
+
+
+@pytest.mark.parametrize("label", WINDOWED)
+def test_one_row_per_key_and_window(label):
+    operator = Snapshot.load(snapshot("d-windows-hashmap"))[label]
+    reader = operator.windows(types=EXACT_OPTIONS)
+    expected = {}
+    for entry in operator.keyed_entries():
+        if entry.state not in reader.schema.names:
+            continue
+        place = repr((entry.key, entry.namespace))
+        row = expected.setdefault(place, {"state_key": entry.key, "state_window": entry.namespace})
+        row[entry.state] = entry.value
+    assert expected
+    assert rows_of(reader) == as_rows(reader.schema, expected.values())
+
+
+def test_timers_of_windows_are_columns_where_they_are_asked_for():
+    operator = Snapshot.load(snapshot("d-windows-hashmap"))["d-tumble-agg"]
+    name = next(info.name for info in operator.states if info.kind == "event-timer")
+    columns = ("state_key", "state_window", "window-contents", name)
+    found = pa.Table.from_batches(list(operator.windows(columns=columns).read())).to_pylist()
+    assert found
+    # A tumbling window's timer is at its last millisecond.
+    assert all(row[name] == [row["state_window"]["end"] - 1] for row in found)
+
+
+def test_an_operator_without_windows():
+    with pytest.raises(SavepointError, match="no windows"):
+        A.windows()
