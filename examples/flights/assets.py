@@ -98,9 +98,7 @@ def state(
         result = job.run(rows, input_id=day, order_by=ORDER_BY)
         context.log.info(str(result))
         sizes = job.state_size()
-        metadata = checkpoint_metadata(
-            result.checkpoint, job.latest_path(), (sizes.materialized, sizes.log)
-        )
+        metadata = checkpoint_metadata(result.checkpoint, job.latest_path(), sizes)
         metadata |= {
             "dagster/partition_row_count": result.facts["input"]["rows"],
             "keys_changed": result.facts["changed_keys"],
@@ -146,7 +144,7 @@ def checkpoint(storage: DstlStorageResource, spark: DstlSparkResource) -> dg.Mat
     if latest is None:
         raise dg.Failure("there is no checkpoint yet; materialize the state first")
     sizes = job.state_size()
-    metadata = checkpoint_metadata(latest, job.latest_path(), (sizes.materialized, sizes.log))
+    metadata = checkpoint_metadata(latest, job.latest_path(), sizes)
     return dg.MaterializeResult(
         metadata={**metadata, "commits": epochs_table(job.history())},
         data_version=dg.DataVersion(latest.data_version),
