@@ -14,16 +14,40 @@ from dstl_core import __version__
 
 if TYPE_CHECKING:
     from dstl_dagster.asset_decorator import build_dstl_asset_specs, dstl_assets
+    from dstl_dagster.checks import build_pipeline_checks, build_verify_check
     from dstl_dagster.epochs import run_epochs
+    from dstl_dagster.jobs import (
+        build_reset_job,
+        build_savepoint_job,
+        build_truncate_job,
+        build_verify_job,
+    )
     from dstl_dagster.pipeline import StatefulPipeline
+    from dstl_dagster.pipeline_defs import build_pipeline_defs
+    from dstl_dagster.pipeline_store import PipelineStore
+    from dstl_dagster.restore_checks import (
+        ExpectedOperator,
+        build_restore_plan_check,
+        build_schema_check,
+        expected_of,
+    )
     from dstl_dagster.savepoint_resource import SavepointResource
+    from dstl_dagster.schedules import build_materialization_schedule, build_verify_schedule
+    from dstl_dagster.sensors import (
+        build_external_checkpoint_sensor,
+        build_reset_sensors,
+        build_sweeper_sensor,
+        build_truncation_sensor,
+    )
     from dstl_dagster.snapshot_assets import (
         build_bootstrapped_asset,
         build_materialization_asset,
         build_rewritten_asset,
         build_savepoint_asset,
     )
+    from dstl_dagster.sources import checkpoint_of, savepoint_of, snapshot_at
     from dstl_dagster.spark_resource import DstlSparkResource
+    from dstl_dagster.state_checks import build_diff_size_check, build_state_check
     from dstl_dagster.storage_resource import (
         AzureCredentials,
         DstlStorageResource,
@@ -35,6 +59,43 @@ if TYPE_CHECKING:
     from dstl_dagster.upload_resource import BatchingUploads, DirectUploads, UploadSchedulerResource
 
 _MODULES = {
+    "checks": (
+        "build_pipeline_checks",
+        "build_verify_check",
+    ),
+    "state_checks": (
+        "build_diff_size_check",
+        "build_state_check",
+    ),
+    "restore_checks": (
+        "ExpectedOperator",
+        "build_restore_plan_check",
+        "build_schema_check",
+        "expected_of",
+    ),
+    "sources": (
+        "checkpoint_of",
+        "savepoint_of",
+        "snapshot_at",
+    ),
+    "jobs": (
+        "build_reset_job",
+        "build_savepoint_job",
+        "build_truncate_job",
+        "build_verify_job",
+    ),
+    "sensors": (
+        "build_external_checkpoint_sensor",
+        "build_reset_sensors",
+        "build_sweeper_sensor",
+        "build_truncation_sensor",
+    ),
+    "schedules": (
+        "build_materialization_schedule",
+        "build_verify_schedule",
+    ),
+    "pipeline_defs": ("build_pipeline_defs",),
+    "pipeline_store": ("PipelineStore",),
     "asset_decorator": ("build_dstl_asset_specs", "dstl_assets"),
     "epochs": ("run_epochs",),
     "pipeline": ("StatefulPipeline",),
@@ -67,18 +128,41 @@ __all__ = [
     "DstlStorageResource",
     "DstlTranslatorData",
     "EnvironmentCredentials",
+    "ExpectedOperator",
     "GcsCredentials",
+    "PipelineStore",
     "S3Credentials",
     "SavepointResource",
     "StatefulPipeline",
     "UploadSchedulerResource",
     "build_bootstrapped_asset",
+    "build_diff_size_check",
     "build_dstl_asset_specs",
+    "build_external_checkpoint_sensor",
     "build_materialization_asset",
+    "build_materialization_schedule",
+    "build_pipeline_checks",
+    "build_pipeline_defs",
+    "build_reset_job",
+    "build_reset_sensors",
+    "build_restore_plan_check",
     "build_rewritten_asset",
     "build_savepoint_asset",
+    "build_savepoint_job",
+    "build_schema_check",
+    "build_state_check",
+    "build_sweeper_sensor",
+    "build_truncate_job",
+    "build_truncation_sensor",
+    "build_verify_check",
+    "build_verify_job",
+    "build_verify_schedule",
+    "checkpoint_of",
     "dstl_assets",
+    "expected_of",
     "run_epochs",
+    "savepoint_of",
+    "snapshot_at",
 ]
 
 DagsterLibraryRegistry.register("dagster-dstl", __version__, is_dagster_package=False)

@@ -1,7 +1,5 @@
 """Savepoints and checkpoints in code of assets: load, check, edit, read."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -73,8 +71,13 @@ class SavepointResource(dg.ConfigurableResource):
         return existing
 
     def read(
-        self, session: SparkSession, place: str, *, uid: str | None = None, state: str | None = None
-    ) -> DataFrame:
+        self,
+        session: "SparkSession",
+        place: str,
+        *,
+        uid: str | None = None,
+        state: str | None = None,
+    ) -> "DataFrame":
         """Keyed state as a DataFrame: a column per state, or one state in flat form."""
         from dstl_core.spark import register
 

@@ -4,8 +4,6 @@ Each is write-once under a name that follows from what it is made of, so that a 
 attempt before has written and reports the same data version.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A Spark session for assets: started on first use, replaced when it is dead."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections.abc import Iterator
@@ -48,7 +46,7 @@ class DstlSparkResource(dg.ConfigurableResource):
     _session: Any = PrivateAttr(default=None)
 
     @property
-    def spark_session(self) -> SparkSession:
+    def spark_session(self) -> "SparkSession":
         """The session of this run, alive.
 
         Raises:
@@ -62,7 +60,7 @@ class DstlSparkResource(dg.ConfigurableResource):
             session: SparkSession = self._session
         return session
 
-    def _new_session(self) -> SparkSession:
+    def _new_session(self) -> "SparkSession":
         from dagster_pyspark import LazyPySparkResource
 
         self._lazy = LazyPySparkResource(spark_config=self._start_config())
@@ -85,7 +83,7 @@ class DstlSparkResource(dg.ConfigurableResource):
             defaults["spark.pyspark.python"] = sys.executable
         return {**defaults, **started_with}
 
-    def _warn_of_ignored(self, session: SparkSession) -> None:
+    def _warn_of_ignored(self, session: "SparkSession") -> None:
         """A JVM that runs already keeps its own memory, whatever the configuration says."""
         for key, value in self.spark_config.items():
             running = None if _is_runtime(key) else session.conf.get(key, None)
@@ -96,7 +94,7 @@ class DstlSparkResource(dg.ConfigurableResource):
                 )
 
     @contextmanager
-    def tagged(self, *names: str) -> Iterator[SparkSession]:
+    def tagged(self, *names: str) -> Iterator["SparkSession"]:
         """A session whose Spark jobs carry the names, joined, as their tag.
 
         Whatever leaves the block by an exception, a cancelled run too, cancels these jobs.

@@ -1,7 +1,5 @@
 """Where pipelines, savepoints and events lie, and with which credentials they are reached."""
 
-from __future__ import annotations
-
 import os
 from typing import Any, Literal
 

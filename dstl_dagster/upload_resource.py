@@ -1,7 +1,5 @@
 """How the changes of an epoch are uploaded, as a resource."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import dagster as dg
