@@ -13,9 +13,14 @@ from dagster_shared.libraries import DagsterLibraryRegistry
 from dstl_core import __version__
 
 if TYPE_CHECKING:
+    from dstl_dagster.aggregates import Aggregate, aggregating_pipeline
     from dstl_dagster.asset_decorator import build_dstl_asset_specs, dstl_assets
     from dstl_dagster.checks import build_pipeline_checks, build_verify_check
+    from dstl_dagster.components import SavepointComponent, StatefulPipelineComponent
     from dstl_dagster.epochs import run_epochs
+    from dstl_dagster.flink_client import FlinkClient, FlinkClusterError
+    from dstl_dagster.flink_resource import FlinkClusterResource, build_flink_savepoint_asset
+    from dstl_dagster.io_manager import DstlIOManager
     from dstl_dagster.jobs import (
         build_reset_job,
         build_savepoint_job,
@@ -59,6 +64,23 @@ if TYPE_CHECKING:
     from dstl_dagster.upload_resource import BatchingUploads, DirectUploads, UploadSchedulerResource
 
 _MODULES = {
+    "aggregates": (
+        "Aggregate",
+        "aggregating_pipeline",
+    ),
+    "flink_resource": (
+        "FlinkClusterResource",
+        "build_flink_savepoint_asset",
+    ),
+    "flink_client": (
+        "FlinkClient",
+        "FlinkClusterError",
+    ),
+    "io_manager": ("DstlIOManager",),
+    "components": (
+        "SavepointComponent",
+        "StatefulPipelineComponent",
+    ),
     "checks": (
         "build_pipeline_checks",
         "build_verify_check",
@@ -120,25 +142,34 @@ _MODULES = {
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
+    "Aggregate",
     "AzureCredentials",
     "BatchingUploads",
     "DagsterDstlTranslator",
     "DirectUploads",
+    "DstlIOManager",
     "DstlSparkResource",
     "DstlStorageResource",
     "DstlTranslatorData",
     "EnvironmentCredentials",
     "ExpectedOperator",
+    "FlinkClient",
+    "FlinkClusterError",
+    "FlinkClusterResource",
     "GcsCredentials",
     "PipelineStore",
     "S3Credentials",
+    "SavepointComponent",
     "SavepointResource",
     "StatefulPipeline",
+    "StatefulPipelineComponent",
     "UploadSchedulerResource",
+    "aggregating_pipeline",
     "build_bootstrapped_asset",
     "build_diff_size_check",
     "build_dstl_asset_specs",
     "build_external_checkpoint_sensor",
+    "build_flink_savepoint_asset",
     "build_materialization_asset",
     "build_materialization_schedule",
     "build_pipeline_checks",
@@ -170,7 +201,9 @@ DagsterLibraryRegistry.register("dagster-dstl", __version__, is_dagster_package=
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
-        return getattr(importlib.import_module(f"dstl_dagster.{_HOME[name]}"), name)
+        found = getattr(importlib.import_module(f"dstl_dagster.{_HOME[name]}"), name)
+        globals()[name] = found
+        return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
