@@ -79,7 +79,7 @@ def run_epochs(
     with (
         no_retry_of_permanent_errors(),
         store.lease(run_id),
-        spark.tagged("dstl", run_id, context.op_handle.name) as session,
+        spark.tagged("dstl", run_id, pipeline.name) as session,
     ):
         options = uploads.changelog_options() if uploads is not None else None
         job = pipeline.open(session, storage, options)
