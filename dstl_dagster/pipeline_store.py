@@ -168,6 +168,9 @@ class PipelineStore:
         busy = tuple(lease.run_id for lease in leases if is_alive(lease.run_id))
         if busy:
             return Reset(busy)
+        if not leases and not self.orphans():
+            # No claim either: it would fence a run that is about to begin.
+            return Reset()
         self._store.claim(owner)
         # After the claim the dead can commit nothing. What a later owner writes is not yet there
         # when its claim is not, so it cannot be in this listing.

@@ -144,8 +144,12 @@ def _reset_after(
         run_id = context.dagster_run.run_id
         if all(lease.run_id != run_id for lease in pipeline.store(storage).leases()):
             return dg.SkipReason(f"run {run_id} left nothing behind")
-        tags = {**pipeline.run_tags, "dstl/reset": f"{pipeline.name}:{run_id}"}
-        return dg.RunRequest(run_key=f"{pipeline.name}:{run_id}:status", tags=tags)
+        what = {"dstl/reset": f"{pipeline.name}:{run_id}"}
+        if any(not run.is_finished for run in context.instance.get_runs(dg.RunsFilter(tags=what))):
+            return dg.SkipReason(f"the reset for run {run_id} is on its way")
+        return dg.RunRequest(
+            run_key=f"{pipeline.name}:{run_id}:status", tags={**pipeline.run_tags, **what}
+        )
 
     return reset_after
 

@@ -165,6 +165,14 @@ def test_a_reset_touches_nothing_while_a_run_works(state, instance):
     assert sorted(log.iterdir()) == records, "not even a claim"
 
 
+def test_a_reset_without_anything_to_sweep_does_not_claim(state, instance):
+    """It would fence a run that is about to begin."""
+    log = Path(PAYMENTS.store(state).layout.commit_log.path)
+    records = sorted(log.iterdir())
+    assert RESET.execute_in_process(instance=instance, resources={"storage": state}).success
+    assert sorted(log.iterdir()) == records
+
+
 def test_a_reset_fences_a_run_that_was_thought_dead(state, instance):
     """Two owners: the one that is swept can commit nothing afterwards."""
     from dstl_core.errors import FencedError
@@ -172,6 +180,7 @@ def test_a_reset_fences_a_run_that_was_thought_dead(state, instance):
 
     job = PAYMENTS.open(SPARK.spark_session, state)
     job.run(rows_of(SPARK.spark_session, "2026-01-03"), input_id="2026-01-03")
+    leave_lease(state, add_run(instance, dg.DagsterRunStatus.FAILURE))
     assert RESET.execute_in_process(instance=instance, resources={"storage": state}).success
     with pytest.raises(FencedError, match="reset by Dagster run"):
         job.run(rows_of(SPARK.spark_session, "2026-01-04"), input_id="2026-01-04")
@@ -202,9 +211,7 @@ def test_after_a_cancelled_run_that_left_something_a_reset_is_asked_for(state, i
 
 
 def test_checkpoints_of_a_live_job_are_reported_once(instance, tmp_path, populated):
-    [found] = [path for path in GOLDEN.glob("changelog-materialized*/**/chk-*") if path.is_dir()][
-        :1
-    ]
+    [found] = (GOLDEN / "a-hashmap-changelog-multi").glob("checkpoints/*/chk-2")
     folder = tmp_path / "job"
     shutil.copytree(found.parent, folder)
     key = dg.AssetKey(["orders", "checkpoints"])

@@ -140,7 +140,7 @@ def test_errors_are_flinks_own(cluster, flink, storage, tmp_path):
     with pytest.raises(FlinkClusterError, match="The savepoint failed in Flink"):
         flink.savepoint(job, f"file:{tmp_path}/file/below")
     with pytest.raises(FlinkClusterError, match=r"Flink refused POST /jobs/0{32}/savepoints: 404"):
-        flink.client.trigger_savepoint("0" * 32, None)
+        flink.client.trigger_savepoint("0" * 32, storage.savepoint("x"))
 
 
 def test_a_cluster_that_is_away_fails_the_op_and_not_the_resource(storage):
