@@ -114,7 +114,7 @@ def test_a_wrong_yaml_is_refused(scaffolded, tmp_path):
     shutil.copytree(scaffolded, folder)
     [path] = [each for each in folder.rglob("defs.yaml") if "how: sum" in each.read_text()]
     path.write_text(path.read_text().replace("how: sum", "how: average"))
-    failed = command(folder, "dg", "check", "yaml", check=False)
+    failed = command(folder, "dg", "check", "defs", check=False)
     assert failed.returncode != 0
     assert "average" in failed.stdout + failed.stderr
 
@@ -254,7 +254,7 @@ def types(text):
     return [ExpectedOperator({uid!r}, {{{state!r}: text}})]
 
 
-@dg.asset_check(asset=asset)
+@dg.asset_check(asset=asset.key)
 def broken():
     raise RuntimeError("cannot be run")
 
