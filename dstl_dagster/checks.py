@@ -7,7 +7,7 @@ import dagster as dg
 from dstl_core.errors import DstlError
 from dstl_core.savepoint import Snapshot
 from dstl_core.savepoint.verify import verify_snapshot
-from dstl_dagster.jobs import run_may_work
+from dstl_dagster.jobs import working_runs
 from dstl_dagster.pipeline import StatefulPipeline
 from dstl_dagster.sources import SnapshotSource, checkpoint_of
 from dstl_dagster.storage_resource import DstlStorageResource
@@ -79,18 +79,14 @@ def _leftovers(pipeline: StatefulPipeline) -> dg.AssetChecksDefinition:
     ) -> dg.AssetCheckResult:
         """No run was killed without a reset since; no file is left that nothing names."""
         store = pipeline.store(storage)
-        alive = [
-            lease
-            for lease in store.leases()
-            if run_may_work(context.instance, lease.run_id, lease.since_ms)
-        ]
-        dead = len(store.leases()) - len(alive)
+        working = working_runs(context.instance, store)
+        dead = len(store.leases()) - len(working)
         # The files of a running epoch are not named yet.
-        orphans = [] if alive else store.orphans()
+        orphans = [] if working else store.orphans()
         return dg.AssetCheckResult(
             passed=dead == 0 and not orphans,
             severity=WARN,
-            metadata={"killed_runs": dead, "orphans": len(orphans), "at_work": len(alive)},
+            metadata={"killed_runs": dead, "orphans": len(orphans), "at_work": len(working)},
         )
 
     return no_leftovers

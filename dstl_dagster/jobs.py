@@ -6,6 +6,7 @@ import dagster as dg
 
 from dstl_core.clock import SystemClock
 from dstl_dagster.pipeline import StatefulPipeline
+from dstl_dagster.pipeline_store import Lease, PipelineStore
 from dstl_dagster.storage_resource import DstlStorageResource
 
 Job = Any
@@ -55,13 +56,9 @@ def build_reset_job(pipeline: StatefulPipeline) -> dg.JobDefinition:
     @dg.op(name=pipeline.python_name("reset_op"), tags=pipeline.run_tags)
     def reset(context: dg.OpExecutionContext, storage: DstlStorageResource) -> None:
         store = pipeline.store(storage)
-        instance, own = context.instance, context.run.run_id
-        since = {lease.run_id: lease.since_ms for lease in store.leases()}
-
-        def is_alive(run_id: str) -> bool:
-            return run_may_work(instance, run_id, since.get(run_id, 0))
-
-        done = store.reset(f"reset by Dagster run {own}", is_alive)
+        working = working_runs(context.instance, store)
+        owner = f"reset by Dagster run {context.run.run_id}"
+        done = store.reset(owner, lambda run_id: run_id in working)
         if done.busy:
             context.log.info(f"nothing was touched: {', '.join(done.busy)} work on the pipeline")
             return
@@ -91,11 +88,15 @@ def build_reset_job(pipeline: StatefulPipeline) -> dg.JobDefinition:
     return reset_job
 
 
-def run_may_work(instance: dg.DagsterInstance, run_id: str, since_ms: int) -> bool:
-    """Whether a run that holds a lease may still work on its pipeline."""
-    run = instance.get_run_by_id(run_id)
+def working_runs(instance: dg.DagsterInstance, store: PipelineStore) -> list[str]:
+    """The runs that hold a lease on a pipeline and may still work on it."""
+    return [lease.run_id for lease in store.leases() if _may_work(instance, lease)]
+
+
+def _may_work(instance: dg.DagsterInstance, lease: Lease) -> bool:
+    run = instance.get_run_by_id(lease.run_id)
     if run is None:  # of another instance, or deleted
-        return SystemClock().now_ms() - since_ms < UNKNOWN_RUN_TTL_MS
+        return SystemClock().now_ms() - lease.since_ms < UNKNOWN_RUN_TTL_MS
     return not run.is_finished
 
 

@@ -15,7 +15,7 @@ from dstl_core.savepoint import Snapshot
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import METADATA_FILE_NAME, Location, checkpoint_id_of
 from dstl_dagster import metadata as show
-from dstl_dagster.jobs import Job, run_may_work
+from dstl_dagster.jobs import Job, working_runs
 from dstl_dagster.pipeline import StatefulPipeline
 from dstl_dagster.savepoint_resource import version_of
 from dstl_dagster.storage_resource import DstlStorageResource
@@ -68,6 +68,10 @@ def build_truncation_sensor(
         too_large |= max_log_bytes is not None and size.log > max_log_bytes
         if not too_large or size.log == 0:
             return dg.SkipReason(f"nothing to truncate: {seen}")
+        working = working_runs(context.instance, store)
+        if working:
+            # A materialization would take the pipeline over from it.
+            return dg.SkipReason(f"{seen}, but run {working[0]} is at work")
         context.log.info(seen)
         cursor = json.dumps({"checkpoint": latest.checkpoint_id, "log_bytes": size.log})
         what = f"{pipeline.name}:{pipeline.uid}:{latest.checkpoint_id}"
@@ -95,14 +99,11 @@ def build_sweeper_sensor(
     def sweeper(
         context: dg.SensorEvaluationContext, storage: DstlStorageResource
     ) -> dg.SensorResult | dg.SkipReason:
-        leases = pipeline.store(storage).leases()
-        alive = [
-            lease
-            for lease in leases
-            if run_may_work(context.instance, lease.run_id, lease.since_ms)
-        ]
-        if alive:
-            return dg.SkipReason(f"run {alive[0].run_id} is at work")
+        store = pipeline.store(storage)
+        leases = store.leases()
+        working = working_runs(context.instance, store)
+        if working:
+            return dg.SkipReason(f"run {working[0]} is at work")
         if not leases:
             return dg.SkipReason("no run was killed")
         what = f"{pipeline.name}:{leases[0].run_id}"

@@ -15,6 +15,7 @@ from dstl_core.savepoint import Snapshot
 from dstl_dagster import metadata as show
 from dstl_dagster.asset_decorator import DEFAULT_RETRIES
 from dstl_dagster.epochs import no_retry_of_permanent_errors
+from dstl_dagster.jobs import working_runs
 from dstl_dagster.pipeline import StatefulPipeline
 from dstl_dagster.savepoint_resource import SavepointResource, version_of
 from dstl_dagster.spark_resource import DstlSparkResource
@@ -29,7 +30,7 @@ def build_materialization_asset(
 ) -> dg.AssetsDefinition:
     """The full state as a new base. With it the log is cut: that is the truncation of a changelog.
 
-    Does nothing if the latest checkpoint has no log.
+    Does nothing if the latest checkpoint has no log; waits for other runs, by its retries.
     """
     spec = pipeline.spec("materialization").replace_attributes(deps=[pipeline.key("checkpoint")])
 
@@ -45,6 +46,12 @@ def build_materialization_asset(
         store = pipeline.store(storage)
         run_id = context.run.run_id
         context.instance.add_run_tags(run_id, pipeline.run_tags)
+        working = working_runs(context.instance, store)
+        if working:
+            raise dg.Failure(
+                f"Run {working[0]} is at work on the pipeline, and a materialization would take it "
+                f"over; it is tried again, or can be launched after that run."
+            )
         before = store.size()
         with no_retry_of_permanent_errors():
             if before.log > 0:

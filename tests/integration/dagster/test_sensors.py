@@ -12,6 +12,7 @@ from dstl_core.savepoint import Snapshot
 from dstl_dagster import (
     DstlStorageResource,
     build_external_checkpoint_sensor,
+    build_materialization_asset,
     build_pipeline_checks,
     build_reset_job,
     build_reset_sensors,
@@ -91,6 +92,24 @@ def test_truncation_has_nothing_to_do(populated, instance, tmp_path):
     assert "nothing to truncate" in tick(sensor, instance, populated).skip_message
     empty = DstlStorageResource(base_path=str(tmp_path / "empty"))
     assert "no checkpoint yet" in tick(sensor, instance, empty).skip_message
+
+
+def test_truncation_waits_for_a_run_that_is_at_work(state, instance):
+    """It would take the pipeline over in the middle of a backfill."""
+    sensor = build_truncation_sensor(PAYMENTS, TRUNCATE, max_log_ratio=0.01)
+    run_id = add_run(instance, dg.DagsterRunStatus.STARTED)
+    leave_lease(state, run_id)
+    assert f"run {run_id} is at work" in tick(sensor, instance, state).skip_message
+    asset = build_materialization_asset(PAYMENTS)
+    done = dg.materialize(
+        [asset],
+        instance=instance,
+        resources={"storage": state, "spark": SPARK},
+        raise_on_error=False,
+    )
+    assert not done.success
+    assert PAYMENTS.store(state).size().log > 0
+    assert len([event for event in done.all_events if event.is_step_up_for_retry]) == 3
 
 
 def test_truncation_by_bytes(populated, instance):
