@@ -36,8 +36,10 @@ PAYMENTS = aggregating_pipeline(
         "largest": Aggregate("max", "amount"),
     },
 )
+ACCOUNTS = (5, 9, 7, 12, 6, 11, 8)
 ROWS = {
-    f"2026-01-0{day}": [(f"account-{i % 5}", i * day) for i in range(1, 13)] for day in range(1, 8)
+    f"2026-01-0{day}": [(f"account-{i % accounts}", i * day) for i in range(1, 13)]
+    for day, accounts in enumerate(ACCOUNTS, 1)
 }
 
 
