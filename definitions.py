@@ -6,7 +6,7 @@ from pathlib import Path
 import dagster as dg
 
 from dstl_dagster import DstlSparkResource, DstlStorageResource
-from examples.flights.assets import ASSETS, CHECKS
+from examples.flights import assets as flights
 
 ROOT = Path(__file__).resolve().parent
 DEMO_FOLDER = Path(os.environ.get("DSTL_DEMO_FOLDER", ROOT / ".demo"))
@@ -28,9 +28,7 @@ SPARK = DstlSparkResource(
     },
 )
 
-defs = dg.Definitions(
-    assets=ASSETS,
-    asset_checks=CHECKS,
-    resources={"storage": STORAGE, "spark": SPARK},
-    executor=dg.in_process_executor,
+defs = dg.Definitions.merge(
+    flights.DEFS,
+    dg.Definitions(resources={"storage": STORAGE, "spark": SPARK}, executor=dg.in_process_executor),
 )

@@ -1,27 +1,211 @@
 """The Dagster plugin: state as lineage-tracked assets.
 
-Importing it loads no PySpark; ``DstlSparkResource`` does, on first use of its name.
+The public names are loaded on first use; none of them loads Spark before a run needs it.
 """
 
+from __future__ import annotations
+
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from dagster_shared.libraries import DagsterLibraryRegistry
 
 from dstl_core import __version__
-from dstl_dagster.metadata import checkpoint_metadata
-from dstl_dagster.storage_resource import DstlStorageResource
 
 if TYPE_CHECKING:
+    from dstl_dagster.aggregates import Aggregate, aggregating_pipeline
+    from dstl_dagster.asset_decorator import build_dstl_asset_specs, dstl_assets
+    from dstl_dagster.checks import build_pipeline_checks, build_verify_check
+    from dstl_dagster.components import SavepointComponent, StatefulPipelineComponent
+    from dstl_dagster.epochs import run_epochs
+    from dstl_dagster.flink_client import FlinkClient, FlinkClusterError
+    from dstl_dagster.flink_resource import FlinkClusterResource, build_flink_savepoint_asset
+    from dstl_dagster.io_manager import DstlIOManager
+    from dstl_dagster.jobs import (
+        build_reset_job,
+        build_savepoint_job,
+        build_truncate_job,
+        build_verify_job,
+    )
+    from dstl_dagster.pipeline import StatefulPipeline
+    from dstl_dagster.pipeline_defs import build_pipeline_defs
+    from dstl_dagster.pipeline_store import PipelineStore
+    from dstl_dagster.restore_checks import (
+        ExpectedOperator,
+        build_restore_plan_check,
+        build_schema_check,
+        expected_of,
+    )
+    from dstl_dagster.savepoint_resource import SavepointResource
+    from dstl_dagster.schedules import build_materialization_schedule, build_verify_schedule
+    from dstl_dagster.sensors import (
+        build_external_checkpoint_sensor,
+        build_reset_sensors,
+        build_sweeper_sensor,
+        build_truncation_sensor,
+    )
+    from dstl_dagster.snapshot_assets import (
+        build_bootstrapped_asset,
+        build_materialization_asset,
+        build_rewritten_asset,
+        build_savepoint_asset,
+    )
+    from dstl_dagster.sources import checkpoint_of, savepoint_of, snapshot_at
     from dstl_dagster.spark_resource import DstlSparkResource
+    from dstl_dagster.state_checks import build_diff_size_check, build_state_check
+    from dstl_dagster.storage_resource import (
+        AzureCredentials,
+        DstlStorageResource,
+        EnvironmentCredentials,
+        GcsCredentials,
+        S3Credentials,
+    )
+    from dstl_dagster.translator import DagsterDstlTranslator, DstlTranslatorData
+    from dstl_dagster.upload_resource import BatchingUploads, DirectUploads, UploadSchedulerResource
 
-__all__ = ["DstlSparkResource", "DstlStorageResource", "checkpoint_metadata"]
+_MODULES = {
+    "aggregates": (
+        "Aggregate",
+        "aggregating_pipeline",
+    ),
+    "flink_resource": (
+        "FlinkClusterResource",
+        "build_flink_savepoint_asset",
+    ),
+    "flink_client": (
+        "FlinkClient",
+        "FlinkClusterError",
+    ),
+    "io_manager": ("DstlIOManager",),
+    "components": (
+        "SavepointComponent",
+        "StatefulPipelineComponent",
+    ),
+    "checks": (
+        "build_pipeline_checks",
+        "build_verify_check",
+    ),
+    "state_checks": (
+        "build_diff_size_check",
+        "build_state_check",
+    ),
+    "restore_checks": (
+        "ExpectedOperator",
+        "build_restore_plan_check",
+        "build_schema_check",
+        "expected_of",
+    ),
+    "sources": (
+        "checkpoint_of",
+        "savepoint_of",
+        "snapshot_at",
+    ),
+    "jobs": (
+        "build_reset_job",
+        "build_savepoint_job",
+        "build_truncate_job",
+        "build_verify_job",
+    ),
+    "sensors": (
+        "build_external_checkpoint_sensor",
+        "build_reset_sensors",
+        "build_sweeper_sensor",
+        "build_truncation_sensor",
+    ),
+    "schedules": (
+        "build_materialization_schedule",
+        "build_verify_schedule",
+    ),
+    "pipeline_defs": ("build_pipeline_defs",),
+    "pipeline_store": ("PipelineStore",),
+    "asset_decorator": ("build_dstl_asset_specs", "dstl_assets"),
+    "epochs": ("run_epochs",),
+    "pipeline": ("StatefulPipeline",),
+    "savepoint_resource": ("SavepointResource",),
+    "snapshot_assets": (
+        "build_bootstrapped_asset",
+        "build_materialization_asset",
+        "build_rewritten_asset",
+        "build_savepoint_asset",
+    ),
+    "spark_resource": ("DstlSparkResource",),
+    "storage_resource": (
+        "AzureCredentials",
+        "DstlStorageResource",
+        "EnvironmentCredentials",
+        "GcsCredentials",
+        "S3Credentials",
+    ),
+    "translator": ("DagsterDstlTranslator", "DstlTranslatorData"),
+    "upload_resource": ("BatchingUploads", "DirectUploads", "UploadSchedulerResource"),
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = [
+    "Aggregate",
+    "AzureCredentials",
+    "BatchingUploads",
+    "DagsterDstlTranslator",
+    "DirectUploads",
+    "DstlIOManager",
+    "DstlSparkResource",
+    "DstlStorageResource",
+    "DstlTranslatorData",
+    "EnvironmentCredentials",
+    "ExpectedOperator",
+    "FlinkClient",
+    "FlinkClusterError",
+    "FlinkClusterResource",
+    "GcsCredentials",
+    "PipelineStore",
+    "S3Credentials",
+    "SavepointComponent",
+    "SavepointResource",
+    "StatefulPipeline",
+    "StatefulPipelineComponent",
+    "UploadSchedulerResource",
+    "aggregating_pipeline",
+    "build_bootstrapped_asset",
+    "build_diff_size_check",
+    "build_dstl_asset_specs",
+    "build_external_checkpoint_sensor",
+    "build_flink_savepoint_asset",
+    "build_materialization_asset",
+    "build_materialization_schedule",
+    "build_pipeline_checks",
+    "build_pipeline_defs",
+    "build_reset_job",
+    "build_reset_sensors",
+    "build_restore_plan_check",
+    "build_rewritten_asset",
+    "build_savepoint_asset",
+    "build_savepoint_job",
+    "build_schema_check",
+    "build_state_check",
+    "build_sweeper_sensor",
+    "build_truncate_job",
+    "build_truncation_sensor",
+    "build_verify_check",
+    "build_verify_job",
+    "build_verify_schedule",
+    "checkpoint_of",
+    "dstl_assets",
+    "expected_of",
+    "run_epochs",
+    "savepoint_of",
+    "snapshot_at",
+]
 
 DagsterLibraryRegistry.register("dagster-dstl", __version__, is_dagster_package=False)
 
 
 def __getattr__(name: str) -> Any:
-    if name == "DstlSparkResource":
-        from dstl_dagster.spark_resource import DstlSparkResource
-
-        return DstlSparkResource
+    if name in _HOME:
+        found = getattr(importlib.import_module(f"dstl_dagster.{_HOME[name]}"), name)
+        globals()[name] = found
+        return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})

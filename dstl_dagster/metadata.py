@@ -1,24 +1,38 @@
-"""What the Dagster UI shows of a checkpoint."""
+"""What the Dagster UI shows of pipelines and snapshots."""
 
-from collections.abc import Mapping
-from typing import Any
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
+from dstl_core.errors import DstlError
+from dstl_core.model.handle import ChangelogStateBackendHandle
+from dstl_core.model.state_size import StateSize
+from dstl_core.savepoint import Snapshot
+
+if TYPE_CHECKING:
+    from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
 
 MAX_ROWS = 50
+"""Of any table: the event log keeps every one for ever."""
+MAX_CHART_POINTS = 40
+_WIDTH, _HEIGHT = 240, 40
+
+Row = dict[str, str | int | float | bool | None]
 
 
 def checkpoint_metadata(
-    checkpoint: CompletedCheckpoint, path: str, sizes: tuple[int, int] | None = None
+    checkpoint: CompletedCheckpoint, path: str, size: StateSize | None = None
 ) -> dict[str, Any]:
     """Metadata of an asset that a checkpoint stands for.
 
     Args:
         checkpoint: The commit.
         path: Its folder.
-        sizes: Bytes of the full state and of the log.
+        size: Bytes of the full state and of the log.
     """
     metadata: dict[str, Any] = {
         "dagster/uri": path,
@@ -26,12 +40,25 @@ def checkpoint_metadata(
         "dstl/data_version": checkpoint.data_version,
         "dstl/committed": dg.MetadataValue.timestamp(checkpoint.committed_ms / 1000),
     }
-    if sizes is not None:
-        metadata |= {"dstl/state_bytes": sizes[0], "dstl/log_bytes": sizes[1]}
+    if size is not None:
+        metadata |= {"dstl/state_bytes": size.materialized, "dstl/log_bytes": size.log}
     return metadata
 
 
-def epochs_table(checkpoints: list[CompletedCheckpoint]) -> dg.TableMetadataValue:
+def epoch_metadata(checkpoint: CompletedCheckpoint) -> dict[str, Any]:
+    """The counts of one epoch, as plain numbers: Dagster plots them over time."""
+    facts = checkpoint.facts
+    return {
+        "dagster/partition_row_count": int(facts.get("input", {}).get("rows", 0)),
+        "dstl/keys_changed": int(facts.get("changed_keys", 0)),
+        "dstl/changes": int(facts.get("changes", 0)),
+        "dstl/epoch_log_bytes": int(facts.get("log_bytes", 0)),
+        "dstl/output_rows": int(facts.get("output_rows", 0)),
+        "dstl/seconds": float(facts.get("seconds", 0.0)),
+    }
+
+
+def epochs_table(checkpoints: Sequence[CompletedCheckpoint]) -> dg.TableMetadataValue:
     """The latest commits as a table."""
     rows = [_row(checkpoint.checkpoint_id, checkpoint.facts) for checkpoint in checkpoints]
     return dg.MetadataValue.table([dg.TableRecord(row) for row in rows[-MAX_ROWS:]])
@@ -47,3 +74,114 @@ def _row(checkpoint_id: int, facts: Mapping[str, Any]) -> dict[str, Any]:
         "keys_changed": int(facts.get("changed_keys", 0)),
         "log_bytes": int(facts.get("log_bytes", 0)),
     }
+
+
+def log_chart(checkpoints: Sequence[CompletedCheckpoint]) -> dg.MarkdownMetadataValue:
+    """Bytes of log of the latest epochs as a small picture."""
+    values = [
+        int(each.facts["log_bytes"]) for each in checkpoints if each.facts.get("kind") == "epoch"
+    ]
+    return chart(values, "log bytes per epoch")
+
+
+def chart(values: Sequence[int], title: str) -> dg.MarkdownMetadataValue:
+    """A line through the values as an SVG inside Markdown.
+
+    The UI draws Markdown in place only below 1000 characters, picture included.
+    """
+    shown = list(values)[-MAX_CHART_POINTS:]
+    top = max([*shown, 1])
+    step = _WIDTH // max(len(shown) - 1, 1)
+    points = " ".join(
+        f"{index * step},{_HEIGHT - value * (_HEIGHT - 2) // top - 1}"
+        for index, value in enumerate(shown)
+    )
+    svg = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_HEIGHT}">'
+        f'<polyline points="{points}" fill="none" stroke="#4f43dd" stroke-width="2"/></svg>'
+    )
+    encoded = base64.b64encode(svg.encode()).decode()
+    return dg.MetadataValue.md(f"![{title}](data:image/svg+xml;base64,{encoded})")
+
+
+def snapshot_metadata(snapshot: Snapshot) -> dict[str, Any]:
+    """Metadata of an asset that a savepoint or checkpoint stands for; values are not read."""
+    operators: list[Row] = [
+        {
+            "operator": operator.label,
+            "parallelism": operator.parallelism,
+            "max_parallelism": operator.max_parallelism,
+            "form": operator.form(),
+            "bytes": operator.state.state_size,
+            "states": _names_of_states(operator),
+        }
+        for operator in snapshot.operators
+    ]
+    return {
+        "dagster/uri": str(snapshot.folder),
+        "dstl/bytes": sum(operator.state.state_size for operator in snapshot.operators),
+        "dstl/operators": dg.MetadataValue.table(
+            [dg.TableRecord(row) for row in operators[:MAX_ROWS]]
+        ),
+        "dstl/metadata_version": snapshot.metadata.version,
+    }
+
+
+def _names_of_states(operator: Any) -> str:
+    try:
+        infos = operator.states + operator.operator_states
+    except DstlError as error:
+        return f"unreadable: {error}"
+    return ", ".join(f"{info.name} {info.kind} {info.type}" for info in infos)
+
+
+def handles_table(snapshot: Snapshot) -> dg.TableMetadataValue:
+    """The state handles of a snapshot, one row a subtask and part."""
+    rows: list[Row] = []
+    for operator in snapshot.operators:
+        for subtask in operator.state.subtasks:
+            handle = subtask.managed_keyed_state
+            parts = [handle] if handle is not None else []
+            if isinstance(handle, ChangelogStateBackendHandle):
+                parts = [*handle.materialized, *handle.non_materialized]
+            for part in parts:
+                key_groups = part.key_group_range
+                rows.append(
+                    {
+                        "operator": operator.label,
+                        "subtask": subtask.index,
+                        "handle": type(part).__name__,
+                        "key_groups": f"{key_groups.start_key_group}-{key_groups.end_key_group}",
+                        "bytes": part.state_size,
+                    }
+                )
+    if not rows:
+        columns = [dg.TableColumn(name) for name in ("operator", "subtask", "handle", "bytes")]
+        return dg.MetadataValue.table([], schema=dg.TableSchema(columns))
+    return dg.MetadataValue.table([dg.TableRecord(row) for row in rows[:MAX_ROWS]])
+
+
+def column_schema(snapshot: Snapshot, uid: str) -> dg.TableSchema:
+    """The key and the states of an operator as columns."""
+    operator = snapshot[f"uid:{uid}"]
+    key = operator.key_type
+    constraints = dg.TableColumnConstraints(nullable=False, unique=True)
+    columns = [
+        dg.TableColumn(
+            "state_key", "?" if key is None else key.serializer.type_name, constraints=constraints
+        )
+    ]
+    columns += [dg.TableColumn(info.name, f"{info.kind} {info.type}") for info in operator.states]
+    return dg.TableSchema(columns)
+
+
+def column_lineage(
+    lineage: Mapping[str, Sequence[str]], upstream: dg.AssetKey
+) -> dg.TableColumnLineage:
+    """State columns to the columns of the events."""
+    return dg.TableColumnLineage(
+        {
+            state: [dg.TableColumnDep(upstream, column) for column in columns]
+            for state, columns in lineage.items()
+        }
+    )

@@ -1,44 +1,132 @@
 """A Spark session for assets: started on first use, replaced when it is dead."""
 
 import sys
-from typing import Any
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
-from dagster_pyspark import LazyPySparkResource
 from pydantic import Field, PrivateAttr
-from pyspark.sql import SparkSession
+
+from dstl_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_STATIC_SQL = (
+    "spark.sql.catalogImplementation",
+    "spark.sql.extensions",
+    "spark.sql.warehouse.dir",
+)
+"""SQL settings that a session takes from its JVM."""
+
+_START_LOCK = threading.Lock()
 
 
 class DstlSparkResource(dg.ConfigurableResource):
     """Holds dagster-pyspark's ``LazyPySparkResource``.
 
-    The session starts when an asset first asks for it, is shared by all steps of a process, and
-    is made anew if somebody stopped it.
+    The JVM (or the connection to a Spark Connect server) starts when an asset first asks for it and
+    is shared by all steps of a process; a session that somebody stopped is replaced. Each run gets
+    a session of its own in it, so that the SQL settings of one run do not reach the next.
     """
 
-    master: str = Field(default="local[*]", description="Spark master, e.g. local[2].")
+    master: str | None = Field(
+        default=None, description="Spark master, e.g. local[2]; local[*] without a remote."
+    )
+    remote: str | None = Field(default=None, description="Spark Connect, e.g. sc://host:15002.")
     app_name: str = Field(default="dstl", description="Name in the Spark UI.")
     spark_config: dict[str, str] = Field(default={}, description="Further Spark configuration.")
+    stop_on_teardown: bool = Field(
+        default=False, description="Whether the session is stopped at the end of each run."
+    )
 
     _lazy: Any = PrivateAttr(default=None)
+    _session: Any = PrivateAttr(default=None)
 
     @property
-    def spark_session(self) -> SparkSession:
-        """The session, alive."""
-        if self._lazy is None or _is_stopped(self._lazy.spark_session):
-            self._lazy = LazyPySparkResource(spark_config=self._configuration())
-        session: SparkSession = self._lazy.spark_session
+    def spark_session(self) -> "SparkSession":
+        """The session of this run, alive.
+
+        Raises:
+            ConfigError: Both a master and a remote are given.
+        """
+        if self.master and self.remote:
+            raise ConfigError("Give DstlSparkResource a master or a remote, not both.")
+        with _START_LOCK:
+            if self._session is None or is_stopped(self._session):
+                self._session = self._new_session()
+            session: SparkSession = self._session
         return session
 
-    def _configuration(self) -> dict[str, Any]:
-        defaults = {"spark.master": self.master, "spark.app.name": self.app_name}
-        if self.master.startswith("local"):
+    def _new_session(self) -> "SparkSession":
+        from dagster_pyspark import LazyPySparkResource
+
+        self._lazy = LazyPySparkResource(spark_config=self._start_config())
+        shared = self._lazy.spark_session
+        session: SparkSession = shared.newSession()
+        for key, value in self.spark_config.items():
+            if _is_runtime(key):
+                session.conf.set(key, value)
+        self._warn_of_ignored(session)
+        return session
+
+    def _start_config(self) -> dict[str, Any]:
+        started_with = {k: v for k, v in self.spark_config.items() if not _is_runtime(k)}
+        if self.remote:
+            return {"spark.remote": self.remote, **started_with}
+        master = self.master or "local[*]"
+        defaults = {"spark.master": master, "spark.app.name": self.app_name}
+        if master.startswith("local"):
             # Local workers need the packages of this process.
             defaults["spark.pyspark.python"] = sys.executable
-        return {**defaults, **self.spark_config}
+        return {**defaults, **started_with}
+
+    def _warn_of_ignored(self, session: "SparkSession") -> None:
+        """A JVM that runs already keeps its own memory, whatever the configuration says."""
+        for key, value in self.spark_config.items():
+            running = None if _is_runtime(key) else session.conf.get(key, None)
+            if running not in (None, value):
+                dg.get_dagster_logger().warning(
+                    f"{key}={value} has no effect: Spark runs in this process with {running}; "
+                    f"use another process or the same setting."
+                )
+
+    @contextmanager
+    def tagged(self, *names: str) -> Iterator["SparkSession"]:
+        """A session whose Spark jobs carry the names, joined, as their tag.
+
+        Whatever leaves the block by an exception, a cancelled run too, cancels these jobs.
+        """
+        session = self.spark_session
+        tag = "/".join(name.replace(",", "_") for name in names)
+        session.addTag(tag)
+        try:
+            yield session
+        except BaseException:
+            if not is_stopped(session):
+                session.interruptTag(tag)
+            raise
+        finally:
+            if not is_stopped(session):
+                session.removeTag(tag)
+
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+        if self.stop_on_teardown and self._session is not None and not is_stopped(self._session):
+            self._session.stop()
 
 
-def _is_stopped(session: Any) -> bool:
+def _is_runtime(key: str) -> bool:
+    return key.startswith("spark.sql.") and key not in _STATIC_SQL
+
+
+def is_stopped(session: Any) -> bool:
+    """Whether a session, classic or Spark Connect, can run nothing any more."""
     if hasattr(session, "is_stopped"):  # Spark Connect
         return bool(session.is_stopped)
-    return SparkSession.getActiveSession() is None
+    try:
+        session.sparkContext.defaultParallelism  # noqa: B018  # asks the JVM, runs nothing
+    except Exception:  # which one depends on who stopped it: Python, the JVM, a lost JVM
+        return True
+    return False

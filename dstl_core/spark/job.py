@@ -16,9 +16,10 @@ from dstl_core.clock import Clock, SystemClock
 from dstl_core.config import ChangelogOptions
 from dstl_core.errors import ConfigError, InputChangedError, RestoreError, SavepointError
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
-from dstl_core.model.handle import ChangelogStateBackendHandle, KeyGroupsSavepointStateHandle
+from dstl_core.model.handle import ChangelogStateBackendHandle
 from dstl_core.model.ids import JobID, OperatorID
 from dstl_core.model.key_group import check_parallelism
+from dstl_core.model.state_size import StateSize, logged_handles
 from dstl_core.savepoint.rewrite import SavepointFolder
 from dstl_core.savepoint.snapshot import Snapshot
 from dstl_core.spark.driver import CheckpointDriver
@@ -63,18 +64,6 @@ class EpochResult:
         )
 
 
-@dataclass(frozen=True)
-class StateSize:
-    """Bytes of the full state and of the log on top of it, in the latest checkpoint."""
-
-    materialized: int
-    log: int
-
-    @property
-    def log_ratio(self) -> float:
-        return self.log / max(self.materialized, 1)
-
-
 @dataclass
 class StatefulJob:
     """A pipeline with keyed state between its runs.
@@ -92,6 +81,7 @@ class StatefulJob:
         max_parallelism: Key groups; fixed for the life of the state.
         num_retained: Committed checkpoints that are kept.
         compress_log: Whether changelog segments are compressed.
+        changelog_options: Further options of the changelog, by name or Flink's key.
         checkpoint_timeout_s: When a pending checkpoint is given up.
         clock: Time, for tests.
     """
@@ -104,6 +94,7 @@ class StatefulJob:
     max_parallelism: int = 128
     num_retained: int = 1
     compress_log: bool = False
+    changelog_options: Mapping[str, Any] = field(default_factory=dict)
     checkpoint_timeout_s: float = 600.0
     clock: Clock = field(default_factory=SystemClock)
 
@@ -144,23 +135,10 @@ class StatefulJob:
 
     def state_size(self) -> StateSize:
         """How large the log of the latest checkpoint is against its base."""
-        handles = self._logged_handles()
-        # After a rescale several subtasks name the same files; each counts once.
-        base = {part.stream: part.state_size for each in handles for part in _canonical(each)}
-        log = {
-            part.state_handle_id: part.state_size
-            for each in handles
-            for part in each.non_materialized
-        }
-        return StateSize(sum(base.values()), sum(log.values()))
+        return StateSize.of(self._driver.latest_file().metadata)
 
     def _logged_handles(self) -> list[ChangelogStateBackendHandle]:
-        return [
-            subtask.managed_keyed_state
-            for state in self._driver.latest_file().metadata.operators
-            for subtask in state.subtasks
-            if isinstance(subtask.managed_keyed_state, ChangelogStateBackendHandle)
-        ]
+        return logged_handles(self._driver.latest_file().metadata)
 
     # ------------------------------------------------------------------------------- start
 
@@ -393,7 +371,10 @@ class StatefulJob:
             self.max_parallelism,
             parent,
             parent_operator or self.operator.operator_id,
-            ChangelogOptions.of(base_path=self.base_path, compression_enabled=self.compress_log),
+            ChangelogOptions.of(
+                base_path=self.base_path,
+                **{"compression_enabled": self.compress_log, **self.changelog_options},
+            ),
         )
 
     def _per_subtask(
@@ -417,10 +398,6 @@ class StatefulJob:
         with errors_of_workers():
             reports = rows.mapInArrow(run_partition, spark_schema_of(REPORT_SCHEMA)).collect()
         return [SubtaskReport.of(row) for row in reports]
-
-
-def _canonical(handle: ChangelogStateBackendHandle) -> list[KeyGroupsSavepointStateHandle]:
-    return [each for each in handle.materialized if isinstance(each, KeyGroupsSavepointStateHandle)]
 
 
 def _is_before(input_id: str | int, last: Any) -> bool:

@@ -7,14 +7,28 @@ import io
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as csv
 import pyarrow.dataset as ds
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
+from dstl_core.codec.serializers import AnySerializer, Types
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+NAME = "flights"
+UID = "flights-by-aircraft"
+PARALLELISM = 2
+MAX_PARALLELISM = 128
+STATES: dict[str, AnySerializer] = {
+    "flights": Types.LONG,
+    "total_delay": Types.LONG,
+    "cancelled": Types.LONG,
+    "last_airport": Types.STRING,
+}
 KEY = "tailnum"
 ORDER_BY = ("time_hour", "sched_dep_time", "flight")
 COLUMNS = ("tailnum", "time_hour", "sched_dep_time", "flight", "dep_delay", "dest")
@@ -97,6 +111,8 @@ def events_of(spark: SparkSession, folder: Path, first_day: str, last_day: str) 
 
 def aggregate(rows: DataFrame) -> DataFrame:
     """What the state must be, by a plain Spark aggregation: one row per aircraft."""
+    from pyspark.sql import functions as F
+
     others = [name for name in COLUMNS if name not in ORDER_BY]
     place_in_time = F.struct(*ORDER_BY, *others)
     return rows.groupBy(KEY).agg(
@@ -105,3 +121,15 @@ def aggregate(rows: DataFrame) -> DataFrame:
         F.sum(F.col("dep_delay").isNull().cast("long")).alias("cancelled"),
         F.max_by("dest", place_in_time).alias("last_airport"),
     )
+
+
+def write_bootstrapped(session: SparkSession, state: DataFrame, path: str) -> str:
+    """A savepoint of one row per aircraft; returns its path."""
+    from dstl_core.model.ids import OperatorIdentifier
+    from dstl_core.spark import OperatorTransformation, SavepointWriter
+
+    writer = SavepointWriter.new_savepoint(
+        session, max_parallelism=MAX_PARALLELISM, parallelism=PARALLELISM
+    )
+    columns = OperatorTransformation.bootstrap_with(state).key_by(KEY).transform_columns(STATES)
+    return writer.with_operator(OperatorIdentifier.for_uid(UID), columns).write(path)

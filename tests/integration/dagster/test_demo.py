@@ -1,6 +1,7 @@
 """The demo's assets through Dagster, on a few days."""
 
 import json
+from pathlib import Path
 
 import dagster as dg
 import pytest
@@ -10,12 +11,12 @@ from dstl_core.savepoint import Snapshot
 from dstl_dagster import DstlStorageResource
 from examples.flights import assets as flights
 from examples.flights.events import ingest, read_flights
-from examples.flights.pipeline import flights_job
 from examples.flights.run import RANGE_END, RANGE_START
 
 pytestmark = [pytest.mark.dagster, pytest.mark.spark]
 
 DAYS = ("2013-11-01", "2013-11-06")
+STORE = flights.FLIGHTS.store
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,7 @@ def instance(tmp_path_factory):
 def run(storage, instance):
     def materialize(*selection, tags=None):
         return dg.materialize(
-            [*flights.ASSETS, *flights.CHECKS],
+            [*flights.ASSETS, *flights.ALL_CHECKS],
             selection=dg.AssetSelection.assets(*selection),
             instance=instance,
             resources={"storage": storage, "spark": SPARK},
@@ -41,8 +42,7 @@ def run(storage, instance):
             raise_on_error=False,
         )
 
-    yield materialize
-    SPARK.spark_session.stop()
+    return materialize
 
 
 @pytest.fixture(scope="module")
@@ -61,55 +61,60 @@ def test_the_events_are_counted(tmp_path):
 
 def test_a_backfill_is_one_run_with_one_epoch_a_day(first_run, storage):
     assert first_run.success
-    job = flights_job(SPARK.spark_session, storage.jobs)
-    days = [each.facts["input"]["id"] for each in job.history() if "input" in each.facts]
+    history = STORE(storage).history()
+    days = [each.facts["input"]["id"] for each in history if "input" in each.facts]
     assert days == [f"2013-11-0{day}" for day in range(1, 7)]
     retried = [event for event in first_run.all_events if event.is_step_up_for_retry]
     assert len(retried) == 1, "the planned failure is aborted once and retried"
 
 
-def test_the_aborted_epoch_left_a_record_and_no_state(first_run, storage, tmp_path):
-    job = flights_job(SPARK.spark_session, storage.jobs)
-    log = [json.loads(path.read_text()) for path in _log_files(job)]
+def test_the_aborted_epoch_left_a_record_and_no_state(first_run, storage):
+    store = STORE(storage)
+    log = [json.loads(p.read_text()) for p in Path(store.layout.commit_log.path).glob("*.json")]
     aborted = [each["payload"]["checkpoint_id"] for each in log if each["type"] == "abort"]
-    committed = [each.checkpoint_id for each in job.history()]
+    committed = [each.checkpoint_id for each in store.history()]
     assert len(aborted) == 1 and aborted[0] not in committed
+    assert store.orphans() == []
 
 
-def _log_files(job):
-    from pathlib import Path
-
-    folder = Path(job.path.removeprefix("file:"), "_dstl", "log")
-    return sorted(folder.glob("*.json"), key=lambda path: int(path.stem))
-
-
-def test_the_same_backfill_again_runs_nothing(first_run, run, storage, instance):
-    job = flights_job(SPARK.spark_session, storage.jobs)
-    before = job.history()
+def test_the_same_backfill_again_runs_nothing(first_run, run, storage):
+    before = STORE(storage).history()
     again = run(flights.state, tags={RANGE_START: DAYS[0], RANGE_END: DAYS[1]})
-    assert again.success and job.history() == before
-    [version] = {
-        event.event_specific_data.materialization.tags["dagster/data_version"]
+    assert again.success and STORE(storage).history() == before
+    latest = {
+        (event.asset_key, event.partition): event.step_materialization_data.materialization.tags[
+            "dagster/data_version"
+        ]
         for event in again.get_asset_materialization_events()
     }
-    assert version == before[-1].data_version
+    recorded = {
+        each.facts["input"]["id"]: each.data_version for each in before if "input" in each.facts
+    }
+    assert {day: latest[flights.FLIGHTS.key("state"), day] for day in recorded} == recorded
 
 
 def test_savepoints_and_checks(first_run, run, storage):
-    done = run(flights.checkpoint, flights.savepoint, flights.rewritten_savepoint)
+    kinds = ("materialization", "savepoint", "rewritten")
+    done = run(*(flights.FLIGHTS.key(kind) for kind in kinds))
     assert done.success
-    checks = done.get_asset_check_evaluations()
-    assert len(checks) == 3 and all(check.passed for check in checks)
-    assert all(check.metadata["differing"].value == 0 for check in checks)
-    latest = flights_job(SPARK.spark_session, storage.jobs).latest()
-    name = f"after-checkpoint-{latest.checkpoint_id}-rewritten"
-    [operator] = Snapshot.load(storage.savepoint(name)).operators
+    checks = {check.check_name: check for check in done.get_asset_check_evaluations()}
+    assert len(checks) == 5 and all(check.passed for check in checks.values())
+    for name in ("savepoint_equals_aggregation", "rewritten_equals_aggregation"):
+        assert checks[name].metadata["differing"].value == 0
+    [event] = [
+        event
+        for event in done.get_asset_materialization_events()
+        if event.asset_key == flights.FLIGHTS.key("rewritten")
+    ]
+    path = str(event.step_materialization_data.materialization.metadata["dagster/uri"].value)
+    [operator] = Snapshot.load(path).operators
     assert (operator.uid, operator.max_parallelism) == ("aircraft", 256)
 
 
-def test_a_check_fails_when_the_state_is_wrong(first_run, storage, monkeypatch):
+def test_a_check_fails_when_the_state_is_wrong(first_run, run, storage, monkeypatch):
     """The check can fail: events of one more day than the state knows of."""
-    monkeypatch.setattr(flights, "last_committed_day", lambda job: "2013-11-07")
-    result = flights.checkpoint_equals_aggregation(storage=storage, spark=SPARK)
+    run(flights.FLIGHTS.key("savepoint"))
+    monkeypatch.setattr(flights, "last_committed_day", lambda storage: "2013-11-07")
+    result = flights.savepoint_equals_aggregation(storage=storage, spark=SPARK)
     assert not result.passed
     assert result.metadata["differing"].value > 500

@@ -1,15 +1,42 @@
+"""The plugin's surface: what importing it costs, which Dagster names it uses, resources, specs."""
+
+import ast
+import base64
+import os
+import re
 import subprocess
 import sys
+from itertools import pairwise
+from pathlib import Path
 
 import dagster as dg
 import pytest
-from pyspark.sql import SparkSession
+from dagster_shared.libraries import DagsterLibraryRegistry
 
 import definitions
 import dstl_dagster
-from dstl_dagster import DstlSparkResource, DstlStorageResource
+from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
+from dstl_core.errors import ConfigError
+from dstl_dagster import (
+    AzureCredentials,
+    BatchingUploads,
+    DagsterDstlTranslator,
+    DirectUploads,
+    DstlStorageResource,
+    GcsCredentials,
+    S3Credentials,
+    StatefulPipeline,
+    UploadSchedulerResource,
+    build_dstl_asset_specs,
+    dstl_assets,
+)
+from dstl_dagster.metadata import MAX_ROWS, chart, epochs_table
 
 pytestmark = pytest.mark.dagster
+
+ROOT = Path(__file__).parents[3]
+SOURCES = sorted((ROOT / "dstl_dagster").rglob("*.py"))
+MAX_IMPORT_SECONDS = 3
 
 
 def run_python(code):
@@ -18,53 +45,255 @@ def run_python(code):
         capture_output=True,
         text=True,
         timeout=120,
-        check=False,
-    )
+        check=True,
+        cwd=ROOT,
+    ).stdout.strip()
 
 
-def test_importing_the_plugin_does_not_import_pyspark():
-    done = run_python("import sys, dstl_dagster; print('pyspark' in sys.modules)")
-    assert done.stdout.strip() == "False", done.stderr
-
-
-def test_definitions_load_without_a_spark_session():
+def test_definitions_load_fast_and_without_spark_or_threads():
+    """CPU time, since the wall clock tells of the other processes, too."""
     code = (
-        "import definitions, threading\n"
-        "from pyspark import SparkContext\n"
-        "print(SparkContext._active_spark_context, SparkContext._gateway)"
+        "import time, sys, threading; import definitions; "
+        "print(time.process_time(), 'pyspark' in sys.modules, threading.active_count())"
     )
-    done = run_python(code)
-    assert done.stdout.strip() == "None None", done.stderr
+    seconds, has_pyspark, threads = run_python(code).split()
+    assert (has_pyspark, threads) == ("False", "1")
+    assert float(seconds) < MAX_IMPORT_SECONDS
+
+
+def test_every_public_name_loads_without_spark():
+    code = (
+        "import sys, dstl_dagster; [getattr(dstl_dagster, name) for name in dstl_dagster.__all__]; "
+        "print('pyspark' in sys.modules, len(dstl_dagster.__all__))"
+    )
+    assert run_python(code) == f"False {len(dstl_dagster.__all__)}"
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = dstl_dagster.nothing
+    assert set(dstl_dagster.__all__) <= set(dir(dstl_dagster))
+
+
+def test_the_package_is_registered_with_dagster():
+    assert DagsterLibraryRegistry.get()["dagster-dstl"]
 
 
 def test_definitions_are_loadable():
     dg.Definitions.validate_loadable(definitions.defs)
-    keys = {key.to_user_string() for key in definitions.defs.resolve_all_asset_keys()}
-    assert {"flight_events", "state/flights-by-aircraft", "rewritten_savepoint"} <= keys
+    graph = definitions.defs.resolve_asset_graph()
+    path = [
+        "flights/events",
+        "flights/state/flights-by-aircraft",
+        "flights/changelog/flights-by-aircraft",
+        "flights/checkpoint",
+        "flights/materialization/flights-by-aircraft",
+        "flights/savepoint",
+        "flights/rewritten",
+    ]
+    keys = [dg.AssetKey.from_user_string(text) for text in path]
+    for before, after in pairwise(keys):
+        assert before in graph.get(after).parent_keys
+    state = graph.get(keys[1])
+    assert keys[1] in state.parent_keys, "the state of a day depends on the one before"
 
 
-def test_public_names_exist():
-    for name in dstl_dagster.__all__:
-        assert getattr(dstl_dagster, name) is not None
-    with pytest.raises(AttributeError, match="nothing"):
-        _ = dstl_dagster.nothing
+# ------------------------------------------------------------------------- Dagster's names
+
+OLD = [
+    "AutoMaterializePolicy",
+    "ExpectationResult",
+    "LegacyFreshnessPolicy",
+    "MetadataEntry",
+    "SourceAsset",
+    "StepLauncher",
+    "build_component_defs",
+    "build_last_update_freshness_checks",
+    "compute_kind",
+    "fs_io_manager",
+    "load_defs",
+    "multi_asset_sensor",
+    "observable_source_asset",
+    "pyspark_resource",
+    "with_resources",
+]
+
+
+def names_of_dagster(path):
+    """What a module imports from Dagster, and the attributes of ``dg`` that it uses."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "dagster":
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (a.name for a in node.names if a.name.split(".")[0] == "dagster")
+        elif (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id in ("dg", "context", "instance")
+        ):
+            yield f"{node.value.id}.{node.attr}"
+
+
+def test_no_deprecated_or_private_name_of_dagster_is_used():
+    used = {name for path in SOURCES for name in names_of_dagster(path)}
+    assert len(used) > 50
+    assert {name for name in used if any(part.startswith("_") for part in name.split("."))} == set()
+    assert {name for name in used if name.split(".")[-1] in OLD} == set()
+    assert {name for name in used if name.startswith("dg.") and not hasattr(dg, name[3:])} == set()
+
+
+# ------------------------------------------------------------------------------- resources
 
 
 def test_storage_paths(tmp_path):
     storage = DstlStorageResource(base_path=str(tmp_path))
     assert storage.jobs == f"file:{tmp_path}/jobs"
     assert storage.savepoint("a") == f"file:{tmp_path}/savepoints/a"
+    assert storage.path_of("a") == storage.savepoint("a")
+    assert storage.path_of("/x/a") == "file:/x/a"
     remote = DstlStorageResource(base_path="s3://bucket/dstl")
     assert remote.jobs == "s3://bucket/dstl/jobs"
 
 
-def test_a_stopped_session_is_replaced():
-    resource = DstlSparkResource(master="local[1]", spark_config=definitions.SPARK.spark_config)
-    first = resource.spark_session
-    assert resource.spark_session is first
-    if SparkSession.getActiveSession() is not None:
-        first.stop()
-    second = resource.spark_session
-    assert second is not first
-    assert second.range(3).count() == 3
-    second.stop()
+SECRET = "planted-secret-7dd1"
+
+
+def test_credentials_reach_the_environment_and_nothing_else(monkeypatch, capsys):
+    monkeypatch.setenv("MY_SECRET", SECRET)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    storage = DstlStorageResource(
+        base_path="s3://bucket/dstl",
+        credentials=S3Credentials(
+            access_key_id="id", secret_access_key=dg.EnvVar("MY_SECRET"), region="eu-west-1"
+        ),
+    )
+
+    @dg.asset
+    def uses_it(context: dg.AssetExecutionContext, storage: DstlStorageResource) -> str:
+        context.log.info(f"{storage} {storage!r}")
+        sys.stdout.write(str(storage))
+        return os.environ["AWS_SECRET_ACCESS_KEY"]
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        done = dg.materialize([uses_it], resources={"storage": storage}, instance=instance)
+        events = [str(record) for record in instance.all_logs(done.run_id)]
+        run = instance.get_run_by_id(done.run_id)
+    assert done.output_for_node("uses_it") == SECRET
+    assert not any(SECRET in text for text in [*events, str(run)])
+    printed = capsys.readouterr()
+    assert SECRET not in printed.out + printed.err and "s3://bucket/dstl" in printed.out
+    assert SECRET not in repr(storage) + str(storage) + repr(storage.credentials)
+    defs = dg.Definitions(assets=[uses_it], resources={"storage": storage})
+    assert SECRET not in str(defs.resolve_asset_graph()) + repr(defs.resources)
+
+
+def test_each_kind_of_credentials_speaks_its_file_systems_language():
+    assert GcsCredentials(key_file="/k.json").environment() == {
+        "GOOGLE_APPLICATION_CREDENTIALS": "/k.json"
+    }
+    assert AzureCredentials(account_name="a", account_key="k").environment() == {
+        "AZURE_STORAGE_ACCOUNT_NAME": "a",
+        "AZURE_STORAGE_ACCOUNT_KEY": "k",
+    }
+    given = S3Credentials(access_key_id="i", secret_access_key="s", endpoint_url="http://h")
+    assert given.environment() == {
+        "AWS_ACCESS_KEY_ID": "i",
+        "AWS_SECRET_ACCESS_KEY": "s",
+        "AWS_ENDPOINT_URL": "http://h",
+    }
+
+
+def test_uploads_are_direct_or_batching():
+    direct = UploadSchedulerResource(scheduler=DirectUploads(), compress=True)
+    assert direct.changelog_options()["persist_delay_ms"] == 0
+    assert direct.changelog_options()["compression_enabled"] is True
+    batching = UploadSchedulerResource(scheduler=BatchingUploads(num_threads=2))
+    assert batching.changelog_options()["num_upload_threads"] == 2
+    too_small = BatchingUploads(persist_size_bytes=10, max_in_flight_bytes=5)
+    with pytest.raises(ConfigError, match="must not exceed"):
+        UploadSchedulerResource(scheduler=too_small).changelog_options()
+
+
+def test_uploads_can_be_configured_by_kind():
+    @dg.asset
+    def options(uploads: UploadSchedulerResource) -> int:
+        return uploads.changelog_options()["num_upload_threads"]
+
+    done = dg.materialize(
+        [options],
+        resources={"uploads": UploadSchedulerResource.configure_at_launch()},
+        run_config={
+            "resources": {"uploads": {"config": {"scheduler": {"batching": {"num_threads": 3}}}}}
+        },
+    )
+    assert done.output_for_node("options") == 3
+
+
+# ------------------------------------------------------------------------------ definitions
+
+
+def pipeline(**options):
+    return StatefulPipeline("p", "u", "nowhere:job", **options)
+
+
+def test_the_translator_has_one_point_to_override():
+    class Renaming(DagsterDstlTranslator):
+        def get_asset_spec(self, data):
+            spec = super().get_asset_spec(data)
+            return spec.replace_attributes(key=spec.key.with_prefix("team"), owners=["team:data"])
+
+    days = dg.DailyPartitionsDefinition("2026-01-01")
+    specs = build_dstl_asset_specs(pipeline(translator=Renaming()), partitions_def=days)
+    assert [spec.key.to_user_string() for spec in specs] == [
+        "team/p/state/u",
+        "team/p/changelog/u",
+        "team/p/checkpoint",
+    ]
+    assert all(spec.owners == ["team:data"] for spec in specs)
+
+
+@pytest.mark.parametrize(
+    "partitions",
+    [dg.StaticPartitionsDefinition(["a"]), dg.DynamicPartitionsDefinition(name="checkpoints")],
+)
+def test_only_time_windows_can_be_partitions(partitions):
+    """Finding 7: nothing else can depend on itself."""
+    with pytest.raises(ConfigError, match="follow each other in time"):
+        dstl_assets(pipeline=pipeline(), partitions_def=partitions)
+
+
+def test_state_is_backfilled_in_one_run():
+    @dstl_assets(pipeline=pipeline(), partitions_def=dg.DailyPartitionsDefinition("2026-01-01"))
+    def epochs(context: dg.AssetExecutionContext):
+        yield from ()
+
+    assert epochs.backfill_policy == dg.BackfillPolicy.single_run()
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a/b", "1a", "x" * 64])
+def test_a_pipeline_has_a_name_that_asset_keys_can_carry(name):
+    with pytest.raises(ConfigError, match="name"):
+        StatefulPipeline(name, "u", "nowhere:job")
+
+
+def test_a_job_that_cannot_be_imported_is_named():
+    with pytest.raises(ConfigError, match="nowhere:job"):
+        pipeline().open(None, DstlStorageResource(base_path="/tmp"))
+
+
+# --------------------------------------------------------------------------------- metadata
+
+
+@pytest.mark.parametrize("values", [[], [0], [5] * 3, list(range(10_000)), [10**15] * 10_000])
+def test_a_chart_is_small_enough_to_be_drawn_in_place(values):
+    """Finding 9: Markdown of 1000 characters or more hides behind a link."""
+    text = chart(values, "log bytes per epoch").value
+    assert len(text) < 1000
+    [encoded] = re.findall(r"base64,([^)]+)\)", text)
+    svg = base64.b64decode(encoded).decode()
+    assert svg.startswith("<svg") and svg.count(",") <= 40
+
+
+def test_tables_are_bounded():
+    """The event log keeps every table for ever."""
+
+    commit = CompletedCheckpoint(1, None, "0" * 64, 0, {"kind": "epoch"})
+    assert len(epochs_table([commit] * 1000).records) == MAX_ROWS

@@ -8,8 +8,7 @@ import pytest
 from definitions import SPARK
 from dstl_dagster import DstlStorageResource
 from examples.flights import assets as flights
-from examples.flights.events import COLUMNS, ORDER_BY, read_flights
-from examples.flights.pipeline import MAX_PARALLELISM, UID, flights_job
+from examples.flights.events import COLUMNS, MAX_PARALLELISM, ORDER_BY, UID, read_flights
 from examples.flights.run import RANGE_END, RANGE_START
 from tests.integration.flink.checker import Operator, State
 
@@ -62,29 +61,35 @@ class Snapshots:
 @pytest.fixture(scope="module")
 def snapshots(tmp_path_factory):
     storage = DstlStorageResource(base_path=str(tmp_path_factory.mktemp("demo")))
+    paths = {}
     with dg.DagsterInstance.local_temp(str(tmp_path_factory.mktemp("home"))) as instance:
-        for selection, tags in (
-            ([flights.flight_events, flights.bootstrapped_savepoint], None),
-            ([flights.state], {RANGE_START: DAYS[0], RANGE_END: DAYS[1]}),
-            ([flights.checkpoint, flights.savepoint, flights.rewritten_savepoint], None),
-        ):
+
+        def run(*selection, tags=None):
             result = dg.materialize(
-                [*flights.ASSETS, *flights.CHECKS],
+                [*flights.ASSETS, *flights.ALL_CHECKS],
                 selection=dg.AssetSelection.assets(*selection),
                 instance=instance,
                 resources={"storage": storage, "spark": SPARK},
                 tags=tags,
             )
             assert result.success
-    job = flights_job(SPARK.spark_session, storage.jobs)
-    logs = job.state_size().log
-    assert logs > 0, "the retained checkpoint has a log of several epochs on its base"
-    name = f"after-checkpoint-{job.latest().checkpoint_id}"
+            for event in result.get_asset_materialization_events():
+                shown = event.step_materialization_data.materialization.metadata
+                if "dagster/uri" in shown:
+                    paths[event.asset_key.path[1]] = str(shown["dagster/uri"].value)
+
+        run(flights.flight_events, flights.bootstrapped_savepoint)
+        run(flights.state, tags={RANGE_START: DAYS[0], RANGE_END: DAYS[1]})
+        store = flights.FLIGHTS.store(storage)
+        assert store.size().log > 0, "the checkpoint has a log of several epochs on its base"
+        # It is retained when the materialization follows.
+        checkpoint = store.path_of(store.require_latest())
+        run(*(flights.FLIGHTS.key(kind) for kind in ("materialization", "savepoint", "rewritten")))
     yield Snapshots(
         storage.savepoint("january-to-october"),
-        job.latest_path(),
-        storage.savepoint(name),
-        storage.savepoint(f"{name}-rewritten"),
+        checkpoint,
+        paths["savepoint"],
+        paths["rewritten"],
     )
     SPARK.spark_session.stop()
 

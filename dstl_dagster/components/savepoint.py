@@ -1,0 +1,175 @@
+"""``SavepointComponent``: governs the savepoints of Flink jobs, in YAML alone."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import dagster as dg
+
+from dstl_core.errors import ConfigError
+from dstl_dagster import metadata as show
+from dstl_dagster.checks import build_verify_check
+from dstl_dagster.components.models import RewriteModel, StateCheckModel
+from dstl_dagster.flink_resource import build_flink_savepoint_asset
+from dstl_dagster.restore_checks import (
+    build_restore_plan_check,
+    build_schema_check,
+    expected_of,
+)
+from dstl_dagster.savepoint_resource import SavepointResource, version_of
+from dstl_dagster.sensors import build_external_checkpoint_sensor
+from dstl_dagster.snapshot_assets import rewritten_asset
+from dstl_dagster.sources import SnapshotSource, latest_below, snapshot_at
+from dstl_dagster.state_checks import build_state_check
+from dstl_dagster.storage_resource import DstlStorageResource
+from dstl_dagster.translator import DagsterDstlTranslator, DstlAssetKind, DstlTranslatorData
+
+
+class SavepointScaffolder(dg.Scaffolder[Any]):
+    """Writes a ``defs.yaml`` that looks after one savepoint."""
+
+    def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
+        dg.scaffold_component(
+            request,
+            {
+                "name": "orders",
+                "path": "/data/savepoints/orders",
+                "rewrite": {"rename": {"counts": "order-counts"}},
+            },
+        )
+
+
+class _ComponentTranslator(DagsterDstlTranslator):
+    def __init__(self, component: "SavepointComponent") -> None:
+        self._component = component
+
+    def get_asset_spec(self, data: DstlTranslatorData) -> dg.AssetSpec:
+        return self._component.get_asset_spec(data)
+
+
+@dg.scaffold_with(SavepointScaffolder)
+@dataclass
+class SavepointComponent(dg.Component, dg.Resolvable):
+    """Savepoints of a Flink job: taken or found, checked, rewritten.
+
+    One of: ``flink_job`` (name or id; the resource ``flink`` takes its savepoint), ``path`` (a
+    savepoint that is there, by path or name in the storage). With ``checkpoints``, the folder of a
+    job's retained checkpoints, a sensor reports these as an asset of their own.
+
+    Args:
+        name: First part of all keys.
+        path: Of a savepoint that is there.
+        flink_job: Of which a savepoint is taken.
+        stop: Whether the job ends with its savepoint.
+        checkpoints: Folder with ``chk-<n>`` of a running job.
+        rewrite: An edited copy.
+        checks: In SQL; need the resource ``spark``.
+        template: A savepoint that shows what the next job expects: restore plan and types are
+            checked against it.
+        sensor_interval_seconds: Between two looks for checkpoints.
+        sensors_running: Whether sensors run without being switched on.
+    """
+
+    name: str
+    path: str | None = None
+    flink_job: str | None = None
+    stop: bool = False
+    checkpoints: str | None = None
+    rewrite: RewriteModel | None = None
+    checks: list[StateCheckModel] = field(default_factory=list)
+    template: str | None = None
+    sensor_interval_seconds: int = 60
+    sensors_running: bool = False
+
+    def get_asset_spec(self, data: DstlTranslatorData) -> dg.AssetSpec:
+        """The spec of one part; override it to rename or describe assets."""
+        return DagsterDstlTranslator().get_asset_spec(data)
+
+    def spec(self, kind: DstlAssetKind, name: str) -> dg.AssetSpec:
+        return self.get_asset_spec(DstlTranslatorData(self.name, kind, name=name))
+
+    @property
+    def source(self) -> SnapshotSource:
+        """Where the savepoint is: the given one, or the latest that was taken.
+
+        Raises:
+            ConfigError: Not exactly one of path and flink_job is given.
+        """
+        if (self.path is None) == (self.flink_job is None):
+            raise ConfigError(f"{self.name!r} needs either a path or a flink_job, not both.")
+        return snapshot_at(self.path) if self.path is not None else latest_below("savepoint")
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """The definitions of the savepoint."""
+        savepoint = self.spec("external", "savepoint")
+        assets: list[Any] = [self._savepoint_asset(savepoint)]
+        checks: list[Any] = [build_verify_check(savepoint.key, self.source, blocking=True)]
+        sensors: list[Any] = []
+        if self.template is not None:
+            checks += self._template_checks(savepoint.key, self.template)
+        checks += [
+            build_state_check(
+                check.uid, check.sql, asset=savepoint.key, source=self.source, **check.arguments()
+            )
+            for check in self.checks
+        ]
+        if self.rewrite is not None:
+            assets.append(self._rewritten_asset(savepoint, self.rewrite))
+        if self.checkpoints is not None:
+            checkpoints = self.spec("external", "checkpoints")
+            assets.append(checkpoints)
+            sensors.append(self._checkpoint_sensor(checkpoints, self.checkpoints))
+        return dg.Definitions(assets=assets, asset_checks=checks, sensors=sensors)
+
+    def _op_name(self, what: str) -> str:
+        return "".join(c if c.isalnum() else "_" for c in f"{self.name}_{what}")
+
+    def _savepoint_asset(self, spec: dg.AssetSpec) -> dg.AssetsDefinition:
+        if self.flink_job is not None:
+            return build_flink_savepoint_asset(
+                "savepoint",
+                job=self.flink_job,
+                group=self.name,
+                stop=self.stop,
+                translator=_ComponentTranslator(self),
+            )
+        source = self.source
+
+        @dg.multi_asset(name=self._op_name("savepoint"), specs=[spec])
+        def savepoint(storage: DstlStorageResource) -> dg.MaterializeResult:
+            snapshot = SavepointResource(storage=storage).load(source(storage))
+            return dg.MaterializeResult(
+                spec.key,
+                metadata=show.snapshot_metadata(snapshot),
+                data_version=dg.DataVersion(version_of(snapshot)),
+            )
+
+        return savepoint
+
+    def _rewritten_asset(
+        self, savepoint: dg.AssetSpec, rewrite: RewriteModel
+    ) -> dg.AssetsDefinition:
+        spec = self.spec("rewritten", rewrite.name).replace_attributes(
+            deps=[savepoint.key], automation_condition=dg.AutomationCondition.eager()
+        )
+        return rewritten_asset(
+            spec, self.source, op_name=self._op_name(rewrite.name), **rewrite.edit()
+        )
+
+    def _template_checks(self, key: dg.AssetKey, template: str) -> Sequence[Any]:
+        job = expected_of(snapshot_at(template))
+        return [
+            build_restore_plan_check(job, asset=key, source=self.source),
+            build_schema_check(job, asset=key, source=self.source),
+        ]
+
+    def _checkpoint_sensor(self, spec: dg.AssetSpec, folder: str) -> dg.SensorDefinition:
+        running = self.sensors_running
+        status = dg.DefaultSensorStatus.RUNNING if running else dg.DefaultSensorStatus.STOPPED
+        return build_external_checkpoint_sensor(
+            spec,
+            folder,
+            name=self._op_name("checkpoints"),
+            minimum_interval_seconds=self.sensor_interval_seconds,
+            default_status=status,
+        )

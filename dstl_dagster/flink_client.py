@@ -1,0 +1,261 @@
+"""Flink's REST interface, as far as savepoints need it.
+
+Source: ``SavepointHandlers``, ``StopWithSavepointRequestBody``, ``SavepointTriggerRequestBody`` and
+``SavepointDisposalHandlers`` of Flink 2.2.1.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from threading import Event
+from typing import Any
+from uuid import uuid4
+
+from dstl_core.errors import ConfigError, DstlError
+
+MAX_ANSWER_BYTES = 64 << 20
+_JOB_ID = re.compile(r"[0-9a-f]{32}")
+
+
+class FlinkClusterError(DstlError):
+    """A Flink cluster refused, failed, or did not answer."""
+
+
+@dataclass(frozen=True)
+class FlinkJob:
+    """A job as the cluster's overview shows it."""
+
+    job_id: str
+    name: str
+    status: str
+
+
+@dataclass(frozen=True)
+class FlinkCheckpoint:
+    """A completed checkpoint or savepoint."""
+
+    checkpoint_id: int
+    path: str
+    is_savepoint: bool
+    trigger_ms: int
+
+
+class FlinkClient:
+    """Speaks to one cluster. Stateless but for its settings.
+
+    Args:
+        url: Of the REST endpoint, e.g. ``http://jobmanager:8081``.
+        timeout_s: Of one request.
+        headers: Sent with each request, e.g. an authorization.
+    """
+
+    def __init__(
+        self, url: str, *, timeout_s: float = 30.0, headers: Mapping[str, str] | None = None
+    ) -> None:
+        scheme = urllib.parse.urlsplit(url).scheme
+        if scheme not in ("http", "https"):
+            raise ConfigError(f"Flink's REST URL is http or https, got {scheme or url!r}.")
+        self._url = url.rstrip("/")
+        self._timeout_s = timeout_s
+        self._headers = dict(headers or {})
+
+    def overview(self) -> dict[str, Any]:
+        """Slots, task managers, version."""
+        return self._request("GET", "/overview")
+
+    def jobs(self) -> list[FlinkJob]:
+        """All jobs that the cluster remembers, running ones first."""
+        found = [
+            FlinkJob(str(each["jid"]), str(each["name"]), str(each["state"]))
+            for each in self._request("GET", "/jobs/overview")["jobs"]
+        ]
+        return sorted(found, key=lambda job: (job.status != "RUNNING", job.name))
+
+    def job(self, name_or_id: str) -> FlinkJob:
+        """The job of an id, or the one running job of a name.
+
+        Raises:
+            FlinkClusterError: There is none, or more than one.
+        """
+        jobs = self.jobs()
+        if _JOB_ID.fullmatch(name_or_id):
+            found = [job for job in jobs if job.job_id == name_or_id]
+        else:
+            found = [job for job in jobs if job.name == name_or_id and job.status == "RUNNING"]
+        if len(found) != 1:
+            known = ", ".join(f"{job.name} {job.job_id} {job.status}" for job in jobs) or "none"
+            raise FlinkClusterError(
+                f"Expected one job {name_or_id!r}, found {len(found)}; the cluster has: {known}.",
+                location=self._url,
+            )
+        return found[0]
+
+    def checkpoints(self, job_id: str) -> list[FlinkCheckpoint]:
+        """The latest completed checkpoints and savepoints, oldest first."""
+        history = self._request("GET", f"/jobs/{job_id}/checkpoints")["history"]
+        found = [
+            FlinkCheckpoint(
+                int(each["id"]),
+                str(each["external_path"]),
+                bool(each["is_savepoint"]),
+                int(each["trigger_timestamp"]),
+            )
+            for each in history
+            if each["status"] == "COMPLETED" and each.get("external_path")
+        ]
+        return sorted(found, key=lambda each: each.checkpoint_id)
+
+    def trigger_savepoint(
+        self,
+        job_id: str,
+        target: str | None,
+        *,
+        native: bool = False,
+        trigger_id: str | None = None,
+    ) -> str:
+        """Asks for a savepoint; returns the id to poll with.
+
+        The id makes a repeated request the same request: a lost answer costs no second savepoint.
+        """
+        body = {
+            "target-directory": target,
+            "cancel-job": False,
+            "formatType": "NATIVE" if native else "CANONICAL",
+            "triggerId": trigger_id or uuid4().hex,
+        }
+        return str(self._request("POST", f"/jobs/{job_id}/savepoints", body)["request-id"])
+
+    def stop_with_savepoint(
+        self,
+        job_id: str,
+        target: str | None,
+        *,
+        drain: bool = False,
+        native: bool = False,
+        trigger_id: str | None = None,
+    ) -> str:
+        """Asks for a savepoint with which the job ends; returns the id to poll with."""
+        body = {
+            "targetDirectory": target,
+            "drain": drain,
+            "formatType": "NATIVE" if native else "CANONICAL",
+            "triggerId": trigger_id or uuid4().hex,
+        }
+        return str(self._request("POST", f"/jobs/{job_id}/stop", body)["request-id"])
+
+    def savepoint_result(self, job_id: str, trigger_id: str) -> str | None:
+        """The path of a savepoint that was asked for; None while it is being taken.
+
+        Raises:
+            FlinkClusterError: It failed, with Flink's own cause.
+        """
+        operation = self._operation(f"/jobs/{job_id}/savepoints/{trigger_id}", "savepoint")
+        return None if operation is None else str(operation["location"])
+
+    def dispose_savepoint(self, path: str) -> str:
+        """Asks the cluster to delete a savepoint with its files; returns the id to poll with."""
+        body = {"savepoint-path": path}
+        return str(self._request("POST", "/savepoint-disposal", body)["request-id"])
+
+    def disposal_is_done(self, trigger_id: str) -> bool:
+        """Whether a disposal has ended.
+
+        Raises:
+            FlinkClusterError: It failed, with Flink's own cause.
+        """
+        return self._operation(f"/savepoint-disposal/{trigger_id}", "disposal") is not None
+
+    def _operation(self, path: str, what: str) -> dict[str, Any] | None:
+        answer = self._request("GET", path)
+        if answer["status"]["id"] != "COMPLETED":
+            return None
+        operation: dict[str, Any] = answer.get("operation") or {}
+        failure = operation.get("failure-cause")
+        if failure is not None:
+            raise FlinkClusterError(
+                f"The {what} failed in Flink: {_first_line(failure)}", location=self._url
+            )
+        return operation
+
+    def _request(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json", **self._headers}
+        request = urllib.request.Request(self._url + path, data, headers, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=self._timeout_s) as answer:
+                raw = answer.read(MAX_ANSWER_BYTES + 1)
+        except urllib.error.HTTPError as error:
+            raise FlinkClusterError(
+                f"Flink refused {method} {path}: {error.code} {_errors_of(error.read(1 << 20))}",
+                location=self._url,
+                status=error.code,
+            ) from error
+        except (urllib.error.URLError, ConnectionError, TimeoutError) as error:
+            raise FlinkClusterError(
+                f"Flink did not answer {method} {path} ({error}); check the URL and that the job "
+                f"manager runs.",
+                location=self._url,
+            ) from error
+        return _parsed(raw, method, path)
+
+
+def _parsed(raw: bytes, method: str, path: str) -> dict[str, Any]:
+    try:
+        if len(raw) > MAX_ANSWER_BYTES:
+            raise ValueError(f"more than {MAX_ANSWER_BYTES} bytes")
+        answer = json.loads(raw)
+        if not isinstance(answer, dict):
+            raise ValueError(f"a {type(answer).__name__}")
+    except ValueError as error:
+        raise FlinkClusterError(
+            f"Flink's answer to {method} {path} is no JSON object ({error})."
+        ) from error
+    return answer
+
+
+def _errors_of(raw: bytes) -> str:
+    try:
+        errors = json.loads(raw)["errors"]
+    except (ValueError, KeyError, TypeError):
+        return "without a reason"
+    lines = (line.strip() for each in errors for line in str(each).splitlines())
+    return next((line for line in lines if line), "without a reason")
+
+
+def _first_line(failure: Any) -> str:
+    """The innermost cause that a serialized throwable tells of."""
+    if not isinstance(failure, dict):
+        return str(failure)
+    lines = str(failure.get("stack-trace", "")).splitlines()
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    return causes[-1] if causes else next(iter(lines), str(failure.get("class", "unknown")))
+
+
+def poll_until(
+    look: Callable[[], Any], *, what: str, timeout_s: float, interval_s: float = 0.5
+) -> Any:
+    """What ``look`` gives once it gives something.
+
+    Raises:
+        FlinkClusterError: It gave nothing in time.
+    """
+    waiting = Event()
+    deadline = time.monotonic() + timeout_s
+    while True:
+        found = look()
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            raise FlinkClusterError(
+                f"{what} took more than {timeout_s:g} s; it may still end, look at the cluster."
+            )
+        waiting.wait(interval_s)

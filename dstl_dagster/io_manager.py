@@ -1,0 +1,103 @@
+"""Snapshots as DataFrames between assets."""
+
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+from pydantic import Field
+
+from dstl_core.codec.serializers import parse_type
+from dstl_core.errors import ConfigError, SavepointError
+from dstl_core.model.ids import OperatorIdentifier
+from dstl_core.savepoint import Snapshot
+from dstl_core.storage.file_io import open_file_io
+from dstl_core.storage.location import METADATA_FILE_NAME, Location
+from dstl_dagster import metadata as show
+from dstl_dagster.savepoint_resource import version_of
+from dstl_dagster.spark_resource import DstlSparkResource
+from dstl_dagster.state_checks import read_state
+from dstl_dagster.storage_resource import DstlStorageResource
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+UID = "dstl/uid"
+KEY_BY = "dstl/key_by"
+TYPES = "dstl/types"
+
+
+class DstlIOManager(dg.ConfigurableIOManager):
+    """Stores a DataFrame as a savepoint and gives it back as a DataFrame.
+
+    The metadata of the asset's definition says what its columns are: ``dstl/uid``, ``dstl/key_by``
+    and, where the Spark types do not tell it, ``dstl/types`` (column to Flink type). One row per
+    key; every other column is a state. What is loaded has the key as ``state_key``.
+
+    Savepoints lie under ``<base>/savepoints/<asset key>[/<partition>]/<n>`` and are never changed;
+    the highest ``n`` that is complete is what is loaded.
+    """
+
+    storage: dg.ResourceDependency[DstlStorageResource]
+    spark: dg.ResourceDependency[DstlSparkResource]
+    max_parallelism: int = Field(default=128, ge=1, description="Key groups.")
+    parallelism: int = Field(default=2, ge=1, description="Subtasks.")
+
+    def handle_output(self, context: dg.OutputContext, obj: "DataFrame") -> None:
+        """Writes the next savepoint of the asset."""
+        folder = self._folder(context)
+        number, _ = _latest(folder)
+        path = str(folder.child(str(number + 1)))
+        self._write(context.definition_metadata or {}, obj, path)
+        snapshot = Snapshot.load(path)
+        context.add_output_metadata(
+            {**show.snapshot_metadata(snapshot), "dstl/data_version": version_of(snapshot)}
+        )
+
+    def load_input(self, context: dg.InputContext) -> "DataFrame":
+        """The latest savepoint of the upstream asset: a row per key, a column per state."""
+        folder = self._folder(context)
+        _, path = _latest(folder)
+        if path is None:
+            raise SavepointError(f"There is no savepoint of the asset in {folder}.")
+        upstream = context.upstream_output
+        metadata = (upstream.definition_metadata if upstream is not None else None) or {}
+        return read_state(self.spark.spark_session, path, str(metadata[UID]))
+
+    def _folder(self, context: dg.OutputContext | dg.InputContext) -> Location:
+        parts = [*context.asset_key.path]
+        if context.has_asset_partitions:
+            parts.append(context.asset_partition_key)
+        return Location.parse(self.storage.savepoint("/".join(parts)))
+
+    def _write(self, metadata: Any, rows: "DataFrame", path: str) -> None:
+        from dstl_core.spark import OperatorTransformation, SavepointWriter
+
+        missing = [name for name in (UID, KEY_BY) if name not in metadata]
+        if missing:
+            raise ConfigError(
+                f"The asset does not say how its rows become state: its metadata has no "
+                f"{missing[0]}."
+            )
+        types = {name: parse_type(text) for name, text in dict(metadata.get(TYPES, {})).items()}
+        writer = SavepointWriter.new_savepoint(
+            self.spark.spark_session,
+            max_parallelism=self.max_parallelism,
+            parallelism=self.parallelism,
+        )
+        keyed = OperatorTransformation.bootstrap_with(rows).key_by(str(metadata[KEY_BY]))
+        identifier = OperatorIdentifier.for_uid(str(metadata[UID]))
+        writer.with_operator(identifier, keyed.transform_columns(types)).write(path)
+
+
+def _latest(folder: Location) -> tuple[int, str | None]:
+    """The highest number in use, and the path of the highest that is complete."""
+    file_io = open_file_io(folder)
+    numbers = sorted(
+        int(status.location.name)
+        for status in file_io.list_folder(folder)
+        if status.location.name.isdecimal()
+    )
+    for number in reversed(numbers):
+        place = folder.child(str(number))
+        if file_io.size(place.child(METADATA_FILE_NAME)) is not None:
+            return numbers[-1], str(place)
+    return (numbers[-1] if numbers else 0), None

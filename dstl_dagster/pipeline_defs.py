@@ -1,0 +1,94 @@
+"""All that a pipeline comes with, in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+
+from dstl_dagster.checks import build_pipeline_checks
+from dstl_dagster.jobs import (
+    build_reset_job,
+    build_savepoint_job,
+    build_truncate_job,
+    build_verify_job,
+)
+from dstl_dagster.pipeline import StatefulPipeline
+from dstl_dagster.schedules import build_materialization_schedule, build_verify_schedule
+from dstl_dagster.sensors import (
+    build_reset_sensors,
+    build_sweeper_sensor,
+    build_truncation_sensor,
+)
+from dstl_dagster.snapshot_assets import (
+    build_materialization_asset,
+    build_rewritten_asset,
+    build_savepoint_asset,
+)
+
+
+def build_pipeline_defs(
+    pipeline: StatefulPipeline,
+    assets: Sequence[Any],
+    *,
+    rewrite: Mapping[str, Any] | None = None,
+    max_log_ratio: float = 1.0,
+    sensor_interval_seconds: int = 60,
+    sensors_running: bool = False,
+    materialization_cron: str | None = "0 3 * * *",
+    verify_cron: str | None = "30 4 * * *",
+    resources: Mapping[str, Any] | None = None,
+) -> dg.Definitions:
+    """Definitions of a pipeline: its epochs, what lies behind them, jobs, sensors, checks.
+
+    Args:
+        pipeline: The pipeline.
+        assets: What ``dstl_assets`` gave, and the assets before it.
+        rewrite: Arguments of ``build_rewritten_asset``; None: no such asset.
+        max_log_ratio: Log against full state at which the truncation sensor acts.
+        sensor_interval_seconds: Between two ticks of a sensor.
+        sensors_running: Whether sensors run without being switched on.
+        materialization_cron: When the log is folded in whatever its size; None: never.
+        verify_cron: When the checkpoint is read in full and checked; None: never.
+        resources: ``storage``, ``spark``, ..
+    """
+    truncate, reset, verify = (
+        build_truncate_job(pipeline),
+        build_reset_job(pipeline),
+        build_verify_job(pipeline),
+    )
+    status = dg.DefaultSensorStatus.RUNNING if sensors_running else dg.DefaultSensorStatus.STOPPED
+    behind = [build_materialization_asset(pipeline), build_savepoint_asset(pipeline)]
+    if rewrite is not None:
+        behind.append(build_rewritten_asset(pipeline, **rewrite))
+    schedules = []
+    if materialization_cron is not None:
+        schedules.append(
+            build_materialization_schedule(pipeline, truncate, cron_schedule=materialization_cron)
+        )
+    if verify_cron is not None:
+        schedules.append(build_verify_schedule(pipeline, verify, cron_schedule=verify_cron))
+    return dg.Definitions(
+        assets=[*assets, *behind],
+        asset_checks=build_pipeline_checks(pipeline, max_log_ratio=2 * max_log_ratio),
+        jobs=[truncate, reset, verify, build_savepoint_job(pipeline)],
+        sensors=[
+            build_truncation_sensor(
+                pipeline,
+                truncate,
+                max_log_ratio=max_log_ratio,
+                minimum_interval_seconds=sensor_interval_seconds,
+                default_status=status,
+            ),
+            build_sweeper_sensor(
+                pipeline,
+                reset,
+                minimum_interval_seconds=sensor_interval_seconds,
+                default_status=status,
+            ),
+            *build_reset_sensors(pipeline, reset, default_status=status),
+        ],
+        schedules=schedules,
+        resources=dict(resources or {}),
+    )

@@ -1,0 +1,228 @@
+"""A pipeline's folder as sensors, checks and reset see it: no Spark, no claim unless asked for.
+
+A *lease* says that a run is working on the pipeline: ``_dstl/leases/<run id>.json``, written before
+its first epoch, removed when Python gets to end the run in any way. One that is left tells of a
+run that was killed. Safety does not rest on it: that lies in the commit log alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.completed_store import CompletedCheckpointStore
+from dstl_core.clock import Clock, SystemClock
+from dstl_core.errors import CheckpointError, FormatError
+from dstl_core.model.ids import JobID
+from dstl_core.model.state_size import StateSize
+from dstl_core.savepoint import Snapshot
+from dstl_core.storage.commit_log import CommitLog
+from dstl_core.storage.file_io import FileStatus, open_file_io
+from dstl_core.storage.json_document import CONVERSION_ERRORS, parse_json_object, write_json_object
+from dstl_core.storage.location import (
+    INTERNAL_DIR,
+    METADATA_FILE_NAME,
+    JobLayout,
+    Location,
+    checkpoint_id_of,
+)
+
+_OUR_NAMES = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_LEASE = re.compile(r"([A-Za-z0-9_-]+)\.json")
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A run that works, or worked, on the pipeline."""
+
+    run_id: str
+    since_ms: int
+
+
+@dataclass(frozen=True)
+class Reset:
+    """What a reset did. ``busy`` names the live runs for which it left everything alone."""
+
+    busy: tuple[str, ...] = ()
+    swept_runs: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = field(default=(), repr=False)
+    deleted_bytes: int = 0
+
+
+class PipelineStore:
+    """Looks at the folder of one pipeline.
+
+    Args:
+        base_path: Folder or URL under which jobs lie.
+        name: Name of the pipeline.
+        clock: Time, for tests.
+    """
+
+    def __init__(self, base_path: str, name: str, *, clock: Clock | None = None) -> None:
+        self.name = name
+        self.layout = JobLayout.of(Location.parse(base_path), JobID.for_name(name).hex)
+        self._clock = clock or SystemClock()
+        self._file_io = open_file_io(self.layout.root)
+        log = CommitLog(self._file_io, self.layout.commit_log, self._clock)
+        self._store = CompletedCheckpointStore(self._file_io, self.layout, log)
+        self._leases = self.layout.root.child(INTERNAL_DIR, "leases")
+
+    # ------------------------------------------------------------------------------ commits
+
+    def history(self) -> list[CompletedCheckpoint]:
+        """All commits, oldest first."""
+        self._store.refresh()
+        return self._store.completed
+
+    def latest(self) -> CompletedCheckpoint | None:
+        """The last commit."""
+        self._store.refresh()
+        return self._store.latest
+
+    def require_latest(self) -> CompletedCheckpoint:
+        """The last commit.
+
+        Raises:
+            CheckpointError: There is none.
+        """
+        latest = self.latest()
+        if latest is None:
+            raise CheckpointError(
+                f"The pipeline {self.name!r} has no checkpoint yet; run it first.",
+                location=str(self.layout.root),
+            )
+        return latest
+
+    def path_of(self, checkpoint: CompletedCheckpoint) -> str:
+        """The folder of a commit."""
+        return str(self.layout.checkpoint(checkpoint.checkpoint_id))
+
+    def load(self, checkpoint: CompletedCheckpoint) -> Snapshot:
+        """The snapshot of a commit.
+
+        Raises:
+            CheckpointError: What lies there is not what was committed.
+        """
+        snapshot = Snapshot.load(self.path_of(checkpoint))
+        if snapshot.file.sha256 != checkpoint.metadata_sha256:
+            raise CheckpointError(
+                f"The metadata of checkpoint {checkpoint.checkpoint_id} is not what was "
+                f"committed: expected sha256 {checkpoint.metadata_sha256}, got "
+                f"{snapshot.file.sha256}.",
+                location=str(snapshot.folder),
+            )
+        return snapshot
+
+    def size(self) -> StateSize:
+        """Bytes of state and log in the latest checkpoint."""
+        return StateSize.of(self.load(self.require_latest()).metadata)
+
+    # ------------------------------------------------------------------------------- leases
+
+    @contextmanager
+    def lease(self, run_id: str) -> Iterator[None]:
+        """Marks the run as working on the pipeline, as long as Python runs."""
+        place = self._leases.child(f"{run_id}.json")
+        content = {"run_id": run_id, "since_ms": self._clock.now_ms()}
+        # It may be there from an attempt of the same run that was killed.
+        self._file_io.publish_once(place, write_json_object(content, "A lease"))
+        try:
+            yield
+        finally:
+            self._file_io.delete(place)
+
+    def leases(self) -> list[Lease]:
+        """Runs that work on the pipeline, and runs that were killed while they did."""
+        found = []
+        for status in self._file_io.list_folder(self._leases):
+            match = _LEASE.fullmatch(status.location.name)
+            if match is None:
+                continue
+            try:
+                body = parse_json_object(self._file_io.read_bytes(status.location), "A lease")
+                found.append(Lease(str(body["run_id"]), int(body["since_ms"])))
+            except FileNotFoundError:  # its run has ended since the listing
+                continue
+            except (FormatError, *CONVERSION_ERRORS):
+                found.append(Lease(match[1], 0))
+        return found
+
+    # -------------------------------------------------------------------------------- reset
+
+    def reset(self, owner: str, is_alive: Callable[[str], bool]) -> Reset:
+        """Takes the pipeline over from runs that are gone and removes what they left.
+
+        Args:
+            owner: Name of the claim that this takes; unique.
+            is_alive: Whether a run may still work.
+
+        Returns:
+            What was swept; with ``busy`` set nothing was touched.
+
+        Raises:
+            FencedError: Another run claimed the pipeline meanwhile; nothing was deleted.
+        """
+        leases = self.leases()
+        busy = tuple(lease.run_id for lease in leases if is_alive(lease.run_id))
+        if busy:
+            return Reset(busy)
+        if not leases and not self.orphans():
+            # No claim either: it would fence a run that is about to begin.
+            return Reset()
+        self._store.claim(owner)
+        # After the claim the dead can commit nothing. What a later owner writes is not yet there
+        # when its claim is not, so it cannot be in this listing.
+        orphans = self._orphans()
+        self._store.check_claim()
+        for status in orphans:
+            if status.is_folder:
+                self._file_io.delete_folder(status.location)
+            else:
+                self._file_io.delete(status.location)
+        for lease in leases:
+            self._file_io.delete(self._leases.child(f"{lease.run_id}.json"))
+        return Reset(
+            swept_runs=tuple(lease.run_id for lease in leases),
+            deleted=tuple(str(status.location) for status in orphans),
+            deleted_bytes=sum(status.size for status in orphans),
+        )
+
+    def orphans(self) -> list[str]:
+        """Files and folders of uncommitted epochs. Those of a running epoch are among them."""
+        self._store.refresh()
+        return [str(status.location) for status in self._orphans()]
+
+    def _orphans(self) -> list[FileStatus]:
+        list_folder = self._file_io.list_folder
+        files = [
+            status
+            for folder in (self.layout.changelog, self.layout.task_owned)
+            for status in list_folder(folder)
+            if not status.is_folder and _OUR_NAMES.fullmatch(status.location.name)
+        ]
+        needed = self._needed()
+        orphans = [status for status in files if status.location not in needed]
+        committed = {each.checkpoint_id for each in self._store.completed}
+        for status in list_folder(self.layout.output(0).parent):
+            checkpoint_id = checkpoint_id_of(status.location.name)
+            if checkpoint_id is not None and checkpoint_id not in committed:
+                orphans.append(status)
+        return orphans
+
+    def _needed(self) -> set[Location]:
+        """What any ``_metadata`` of this pipeline names, committed or not: Flink may use it."""
+        needed: set[Location] = set()
+        for status in self._file_io.list_folder(self.layout.root):
+            if checkpoint_id_of(status.location.name) is None:
+                continue
+            if self._file_io.size(status.location.child(METADATA_FILE_NAME)) is None:
+                continue
+            snapshot = Snapshot.load(str(status.location))
+            for operator in snapshot.operators:
+                for subtask in operator.state.subtasks:
+                    places = (snapshot.resolver.resolve(each) for each in subtask.streams())
+                    needed |= {place.location for place in places if place.location is not None}
+        return needed

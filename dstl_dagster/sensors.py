@@ -1,0 +1,261 @@
+"""Sensors. They look at the store, so that a lost cursor or a lost event changes nothing.
+
+Each asks again after a failed run: its run key counts the runs that were already tried, since
+Dagster never launches the same key twice. None of them starts Spark.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+
+from dstl_core.errors import DstlError
+from dstl_core.savepoint import Snapshot
+from dstl_core.storage.file_io import open_file_io
+from dstl_core.storage.location import METADATA_FILE_NAME, Location, checkpoint_id_of
+from dstl_dagster import metadata as show
+from dstl_dagster.jobs import Job, working_runs
+from dstl_dagster.pipeline import StatefulPipeline
+from dstl_dagster.savepoint_resource import version_of
+from dstl_dagster.storage_resource import DstlStorageResource
+
+STOPPED = dg.DefaultSensorStatus.STOPPED
+MAX_ATTEMPTS = 5
+MAX_EVENTS_PER_TICK = 20
+
+
+def build_truncation_sensor(
+    pipeline: StatefulPipeline,
+    job: Job,
+    *,
+    max_log_ratio: float = 1.0,
+    max_log_bytes: int | None = None,
+    minimum_interval_seconds: int = 60,
+    default_status: dg.DefaultSensorStatus = STOPPED,
+) -> dg.SensorDefinition:
+    """Asks for a materialization once the log of the latest checkpoint is too large.
+
+    Args:
+        pipeline: The pipeline.
+        job: What to launch, e.g. that of ``build_truncate_job``.
+        max_log_ratio: Largest log against the full state.
+        max_log_bytes: Largest log in bytes.
+        minimum_interval_seconds: Between two ticks.
+        default_status: STOPPED unless a deployment says otherwise.
+    """
+
+    @dg.sensor(
+        name=pipeline.python_name("truncation"),
+        job=job,
+        minimum_interval_seconds=minimum_interval_seconds,
+        default_status=default_status,
+        description="Launches a materialization when the changelog has grown too large.",
+    )
+    def truncation(
+        context: dg.SensorEvaluationContext, storage: DstlStorageResource
+    ) -> dg.SensorResult | dg.SkipReason:
+        store = pipeline.store(storage)
+        latest = store.latest()
+        if latest is None:
+            return dg.SkipReason("there is no checkpoint yet")
+        try:
+            size = store.size()
+        except FileNotFoundError:
+            return dg.SkipReason("the checkpoint was retired while it was looked at")
+        seen = f"{size.log:,} bytes of log on {size.materialized:,} of state"
+        too_large = size.log_ratio > max_log_ratio
+        too_large |= max_log_bytes is not None and size.log > max_log_bytes
+        if not too_large or size.log == 0:
+            return dg.SkipReason(f"nothing to truncate: {seen}")
+        working = working_runs(context.instance, store)
+        if working:
+            # A materialization would take the pipeline over from it.
+            return dg.SkipReason(f"{seen}, but run {working[0]} is at work")
+        context.log.info(seen)
+        cursor = json.dumps({"checkpoint": latest.checkpoint_id, "log_bytes": size.log})
+        what = f"{pipeline.name}:{pipeline.uid}:{latest.checkpoint_id}"
+        return _request(context, "dstl/truncation", what, pipeline.run_tags, cursor)
+
+    return truncation
+
+
+def build_sweeper_sensor(
+    pipeline: StatefulPipeline,
+    job: Job,
+    *,
+    minimum_interval_seconds: int = 60,
+    default_status: dg.DefaultSensorStatus = STOPPED,
+) -> dg.SensorDefinition:
+    """Asks for a reset when a run is gone that never ended its work: it was killed."""
+
+    @dg.sensor(
+        name=pipeline.python_name("sweeper"),
+        job=job,
+        minimum_interval_seconds=minimum_interval_seconds,
+        default_status=default_status,
+        description="Launches a reset for what killed runs left behind.",
+    )
+    def sweeper(
+        context: dg.SensorEvaluationContext, storage: DstlStorageResource
+    ) -> dg.SensorResult | dg.SkipReason:
+        store = pipeline.store(storage)
+        leases = store.leases()
+        working = working_runs(context.instance, store)
+        if working:
+            return dg.SkipReason(f"run {working[0]} is at work")
+        if not leases:
+            return dg.SkipReason("no run was killed")
+        what = f"{pipeline.name}:{leases[0].run_id}"
+        return _request(context, "dstl/reset", what, pipeline.run_tags, context.cursor)
+
+    return sweeper
+
+
+def build_reset_sensors(
+    pipeline: StatefulPipeline,
+    job: dg.JobDefinition,
+    *,
+    default_status: dg.DefaultSensorStatus = STOPPED,
+) -> list[dg.SensorDefinition]:
+    """Ask for a reset right after a run of the pipeline was cancelled or has failed, if it left
+    something behind. Hooks do not run on cancel; these do.
+    """
+    return [
+        _reset_after(pipeline, job, status, default_status)
+        for status in (dg.DagsterRunStatus.CANCELED, dg.DagsterRunStatus.FAILURE)
+    ]
+
+
+def _reset_after(
+    pipeline: StatefulPipeline,
+    job: dg.JobDefinition,
+    status: dg.DagsterRunStatus,
+    default_status: dg.DefaultSensorStatus,
+) -> dg.SensorDefinition:
+    @dg.run_status_sensor(
+        name=pipeline.python_name(f"reset_after_{status.value.lower()}"),
+        run_status=status,
+        request_job=job,
+        default_status=default_status,
+    )
+    def reset_after(
+        context: dg.RunStatusSensorContext, storage: DstlStorageResource
+    ) -> dg.RunRequest | dg.SkipReason:
+        run_id = context.dagster_run.run_id
+        if all(lease.run_id != run_id for lease in pipeline.store(storage).leases()):
+            return dg.SkipReason(f"run {run_id} left nothing behind")
+        what = {"dstl/reset": f"{pipeline.name}:{run_id}"}
+        if any(not run.is_finished for run in context.instance.get_runs(dg.RunsFilter(tags=what))):
+            return dg.SkipReason(f"the reset for run {run_id} is on its way")
+        return dg.RunRequest(
+            run_key=f"{pipeline.name}:{run_id}:status", tags={**pipeline.run_tags, **what}
+        )
+
+    return reset_after
+
+
+def _request(
+    context: dg.SensorEvaluationContext,
+    tag: str,
+    what: str,
+    tags: Mapping[str, str],
+    cursor: str | None,
+) -> dg.SensorResult | dg.SkipReason:
+    """One run for ``what``, unless one is on its way or too many have failed."""
+    runs = context.instance.get_runs(filters=dg.RunsFilter(tags={tag: what}))
+    for run in runs:
+        if not run.is_finished:
+            return dg.SkipReason(f"run {run.run_id} is at it")
+    if len(runs) >= MAX_ATTEMPTS:
+        return dg.SkipReason(f"gave up after {len(runs)} runs for {what}; look at their logs")
+    request = dg.RunRequest(run_key=f"{what}:{len(runs)}", tags={**tags, tag: what})
+    return dg.SensorResult(run_requests=[request], cursor=cursor)
+
+
+def build_external_checkpoint_sensor(
+    asset: dg.AssetSpec | dg.AssetKey,
+    folder: str,
+    *,
+    name: str,
+    minimum_interval_seconds: int = 60,
+    default_status: dg.DefaultSensorStatus = STOPPED,
+) -> dg.SensorDefinition:
+    """Reports the completed checkpoints of a Flink job that runs elsewhere as an asset.
+
+    Args:
+        asset: The external asset.
+        folder: The folder that Flink writes ``chk-<n>`` into (checkpoint folder and job id).
+        name: Of the sensor.
+        minimum_interval_seconds: Between two ticks.
+        default_status: STOPPED unless a deployment says otherwise.
+    """
+    key = asset.key if isinstance(asset, dg.AssetSpec) else asset
+
+    @dg.sensor(
+        name=name,
+        minimum_interval_seconds=minimum_interval_seconds,
+        default_status=default_status,
+        description=f"Reports the checkpoints in {folder}.",
+    )
+    def external_checkpoints(
+        context: dg.SensorEvaluationContext, storage: DstlStorageResource
+    ) -> dg.SensorResult | dg.SkipReason:
+        storage.export_credentials()
+        last = _last_reported(context, key)
+        events: list[dg.AssetMaterialization] = []
+        for checkpoint_id, path in _completed(folder):
+            if checkpoint_id <= last or len(events) == MAX_EVENTS_PER_TICK:
+                continue
+            event = _materialization(key, checkpoint_id, path)
+            if event is not None:
+                events.append(event)
+                last = checkpoint_id
+        if not events:
+            return dg.SkipReason(f"no checkpoint after {last} in {folder}")
+        return dg.SensorResult(asset_events=events, cursor=str(last))
+
+    return external_checkpoints
+
+
+def _last_reported(context: dg.SensorEvaluationContext, key: dg.AssetKey) -> int:
+    """From the cursor; from the event log where there is none."""
+    if context.cursor:
+        return int(context.cursor)
+    event = context.instance.get_latest_materialization_event(key)
+    seen = event.asset_materialization if event is not None else None
+    value = seen.metadata.get("dstl/checkpoint_id") if seen is not None else None
+    return int(str(value.value)) if value is not None else 0
+
+
+def _completed(folder: str) -> list[tuple[int, str]]:
+    """Completed checkpoints, oldest first: those with a ``_metadata``."""
+    root = Location.parse(folder)
+    file_io = open_file_io(root)
+    found = []
+    for status in file_io.list_folder(root):
+        checkpoint_id = checkpoint_id_of(status.location.name)
+        metadata = status.location.child(METADATA_FILE_NAME)
+        if checkpoint_id is not None and file_io.size(metadata) is not None:
+            found.append((checkpoint_id, str(status.location)))
+    return sorted(found)
+
+
+def _materialization(
+    key: dg.AssetKey, checkpoint_id: int, path: str
+) -> dg.AssetMaterialization | None:
+    try:
+        snapshot = Snapshot.load(path)
+        metadata: dict[str, Any] = show.snapshot_metadata(snapshot)
+    except FileNotFoundError:  # Flink has retired it since the listing
+        return None
+    except DstlError as error:
+        metadata = {"dagster/uri": path, "dstl/problem": str(error)}
+        return dg.AssetMaterialization(
+            key, metadata={**metadata, "dstl/checkpoint_id": checkpoint_id}
+        )
+    return dg.AssetMaterialization(
+        key,
+        metadata={**metadata, "dstl/checkpoint_id": checkpoint_id},
+        tags={"dagster/data_version": version_of(snapshot)},
+    )

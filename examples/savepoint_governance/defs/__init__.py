@@ -1,0 +1,1 @@
+"""Folders of YAML: one a component."""

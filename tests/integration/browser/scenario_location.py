@@ -1,0 +1,62 @@
+"""The code location of the browser scenario: the small pipeline, slowed down where a file asks."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from dstl_dagster import DstlSparkResource, DstlStorageResource, build_pipeline_defs, dstl_assets
+from dstl_dagster import run_epochs as run
+from tests.integration.dagster.small_pipeline import DAYS, PAYMENTS, SPARK_CONFIG, rows_of
+
+FOLDER = Path(os.environ["DSTL_SCENARIO"])
+STORAGE = DstlStorageResource(base_path=str(FOLDER / "state"))
+SLOW = FOLDER / "slow"
+IN_EPOCH = FOLDER / "in-epoch"
+SECONDS = 120
+
+
+def slow_rows(session: Any, day: str) -> Any:
+    """The rows of a day; where the file ``slow`` is, each takes its time in Spark."""
+    rows = rows_of(session, day)
+    if not SLOW.exists():
+        return rows
+    IN_EPOCH.write_text(f"{os.getpid()}")
+    seconds = SECONDS
+
+    def slowly(batches: Any) -> Any:
+        from threading import Event
+
+        for batch in batches:
+            Event().wait(seconds)
+            yield batch
+
+    return rows.mapInArrow(slowly, rows.schema)
+
+
+@dstl_assets(
+    pipeline=PAYMENTS, partitions_def=DAYS, retry_policy=None, pool="payments", deps=["payments_in"]
+)
+def payments_state(
+    context: dg.AssetExecutionContext, storage: DstlStorageResource, spark: DstlSparkResource
+) -> Iterator[Any]:
+    yield from run(context, PAYMENTS, slow_rows, storage=storage, spark=spark)
+
+
+defs = dg.Definitions.merge(
+    build_pipeline_defs(
+        PAYMENTS,
+        [dg.AssetSpec("payments_in", group_name="payments"), payments_state],
+        rewrite={"rename": {"totals": "sums"}, "max_parallelism": 64, "automation_condition": None},
+        max_log_ratio=1.0,
+        sensor_interval_seconds=5,
+        sensors_running=True,
+        resources={
+            "storage": STORAGE,
+            "spark": DstlSparkResource(master="local[2]", spark_config=SPARK_CONFIG),
+        },
+    ),
+    dg.Definitions(executor=dg.multiprocess_executor.configured({"max_concurrent": 1})),
+)

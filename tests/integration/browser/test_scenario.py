@@ -1,0 +1,353 @@
+"""One scenario in the real Dagster: webserver, daemon, headless Chromium, what a person would see.
+
+Steps build on each other. The pictures are kept in ``artefacts/``.
+"""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+from dstl_dagster import DstlStorageResource
+from tests.integration.dagster.small_pipeline import PAYMENTS, expected_totals, totals_in
+
+pytestmark = pytest.mark.browser
+
+ROOT = Path(__file__).parents[3]
+ARTEFACTS = ROOT / "artefacts"
+LOCATION = Path(__file__).with_name("scenario_location.py")
+REPOSITORY = {"repositoryLocationName": "scenario", "repositoryName": "__repository__"}
+ALL_DAYS = [f"2026-01-0{day}" for day in range(1, 8)]
+DAGSTER_YAML = """
+telemetry: {enabled: false}
+nux: {enabled: false}
+concurrency:
+  pools: {granularity: op, default_limit: 1}
+run_monitoring:
+  enabled: true
+  poll_interval_seconds: 5
+  free_slots_after_run_end_seconds: 5
+"""
+PATIENCE_S = 300
+"""Runs start a JVM each; the machine may have other work."""
+
+
+def find_browser():
+    for name in ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"):
+        found = shutil.which(name)
+        if found:
+            return found
+    pytest.fail("No Chromium was found on the PATH; install it, e.g. 'apt-get install chromium'.")
+
+
+def wait_until(condition, what, seconds=PATIENCE_S):
+    waiting = Event()
+    for _ in range(int(seconds * 2)):
+        found = condition()
+        if found:
+            return found
+        waiting.wait(0.5)
+    pytest.fail(f"{what} did not come within {seconds} s")
+
+
+@dataclass
+class Dagster:
+    """The running server, by GraphQL, and the state it works on."""
+
+    url: str
+    folder: Path
+
+    @property
+    def store(self):
+        return PAYMENTS.store(DstlStorageResource(base_path=str(self.folder / "state")))
+
+    def query(self, text, **variables):
+        body = json.dumps({"query": text, "variables": variables}).encode()
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(f"{self.url}/graphql", body, headers)
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                found = json.load(answer)
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            return None
+        assert "errors" not in found, found["errors"]
+        return found["data"]
+
+    def is_loaded(self):
+        data = self.query("{workspaceOrError{... on Workspace{locationEntries{loadStatus}}}}")
+        entries = data["workspaceOrError"]["locationEntries"] if data else []
+        return bool(entries) and all(entry["loadStatus"] == "LOADED" for entry in entries)
+
+    def launch(self, *kinds, partition=None):
+        """A run of some assets; returns its id."""
+        selector = {
+            **REPOSITORY,
+            "jobName": "__ASSET_JOB",
+            "assetSelection": [{"path": PAYMENTS.key(kind).path} for kind in kinds],
+        }
+        tags = [{"key": "dagster/partition", "value": partition}] if partition else []
+        data = self.query(
+            "mutation($p: ExecutionParams!){launchRun(executionParams:$p){__typename "
+            "... on LaunchRunSuccess{run{runId}} ... on PythonError{message}}}",
+            p={"selector": selector, "runConfigData": {}, "executionMetadata": {"tags": tags}},
+        )
+        assert data["launchRun"]["__typename"] == "LaunchRunSuccess", data
+        return data["launchRun"]["run"]["runId"]
+
+    def status(self, run_id):
+        data = self.query("query($i: ID!){runOrError(runId:$i){... on Run{status}}}", i=run_id)
+        return data["runOrError"]["status"]
+
+    def await_end(self, run_id):
+        ends = ("SUCCESS", "FAILURE", "CANCELED")
+        return wait_until(
+            lambda: status if (status := self.status(run_id)) in ends else None, f"run {run_id}"
+        )
+
+    def runs_of(self, job):
+        data = self.query(
+            "query($j: String!){runsOrError(filter:{pipelineName:$j})"
+            "{... on Runs{results{runId status}}}}",
+            j=job,
+        )
+        return data["runsOrError"]["results"]
+
+    def await_success_of(self, job):
+        wait_until(
+            lambda: any(run["status"] == "SUCCESS" for run in self.runs_of(job)),
+            f"a run of {job} that succeeds",
+        )
+
+
+@pytest.fixture(scope="module")
+def dagster(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("scenario")
+    home = folder / "home"
+    home.mkdir()
+    (home / "dagster.yaml").write_text(DAGSTER_YAML)
+    workspace = folder / "workspace.yaml"
+    workspace.write_text(
+        f"load_from:\n  - python_file:\n      relative_path: {LOCATION}\n"
+        f"      location_name: scenario\n"
+    )
+    environment = {
+        **os.environ,
+        "DSTL_SCENARIO": str(folder),
+        "DAGSTER_HOME": str(home),
+        "DAGSTER_DISABLE_TELEMETRY": "yes",
+        "PYTHONPATH": str(ROOT),
+    }
+    binaries = Path(sys.executable).parent
+    # A pool whose limit is not there before its first use does not limit the first runs.
+    subprocess.run(
+        [binaries / "dagster", "instance", "concurrency", "set", "payments", "1"],
+        cwd=ROOT,
+        env=environment,
+        check=True,
+        timeout=120,
+        capture_output=True,
+    )
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    commands = [
+        ["dagster-webserver", "-w", str(workspace), "-h", "127.0.0.1", "-p", str(port)],
+        ["dagster-daemon", "run", "-w", str(workspace)],
+    ]
+    log = (folder / "servers.log").open("w")
+    processes = [
+        subprocess.Popen(
+            [binaries / command[0], *command[1:]],
+            cwd=ROOT,
+            env=environment,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        for command in commands
+    ]
+    found = Dagster(f"http://127.0.0.1:{port}", folder)
+    try:
+        wait_until(found.is_loaded, "the webserver with its code location")
+        yield found
+    finally:
+        for process in processes:
+            os.killpg(process.pid, signal.SIGTERM)
+        for process in processes:
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        log.close()
+        ARTEFACTS.mkdir(exist_ok=True)
+        shutil.copy(folder / "servers.log", ARTEFACTS / "servers.log")
+
+
+@pytest.fixture(scope="module")
+def page(dagster):
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=find_browser(),
+            args=[
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-dev-shm-usage",
+                "--disable-background-networking",
+                "--disable-component-update",
+            ],
+        )
+        page = browser.new_page(viewport={"width": 1500, "height": 950})
+        page.set_default_timeout(90_000)
+        yield page
+        browser.close()
+
+
+def shoot(page, name):
+    ARTEFACTS.mkdir(exist_ok=True)
+    page.screenshot(path=ARTEFACTS / f"{name}.png")
+
+
+def epochs(store):
+    return [each.facts["input"]["id"] for each in store.history() if "input" in each.facts]
+
+
+def storage_of(dagster):
+    return DstlStorageResource(base_path=str(dagster.folder / "state"))
+
+
+def test_a_backfill_of_six_days_is_one_run_in_order(dagster):
+    data = dagster.query(
+        "mutation($p: LaunchBackfillParams!){launchPartitionBackfill(backfillParams:$p){__typename "
+        "... on LaunchBackfillSuccess{backfillId} ... on PythonError{message}}}",
+        p={
+            "assetSelection": [
+                {"path": PAYMENTS.key(kind).path} for kind in ("state", "changelog", "checkpoint")
+            ],
+            "partitionNames": ALL_DAYS[:6],
+        },
+    )
+    backfill_id = data["launchPartitionBackfill"]["backfillId"]
+
+    def is_done():
+        found = dagster.query(
+            "query($i: String!){partitionBackfillOrError(backfillId:$i)"
+            "{... on PartitionBackfill{status runs(limit:9){runId status}}}}",
+            i=backfill_id,
+        )["partitionBackfillOrError"]
+        return found if found["status"].startswith("COMPLETED") else None
+
+    done = wait_until(is_done, "the backfill")
+    assert done["status"] == "COMPLETED_SUCCESS"
+    assert [run["status"] for run in done["runs"]] == ["SUCCESS"]
+    assert epochs(dagster.store) == ALL_DAYS[:6]
+
+
+def test_the_truncation_sensor_launches_a_run_and_the_log_shrinks(dagster):
+    dagster.await_success_of("payments_truncate")
+    wait_until(lambda: dagster.store.size().log == 0, "a checkpoint without a log")
+    assert totals_in(storage_of(dagster)) == expected_totals(*ALL_DAYS[:6])
+
+
+def test_savepoint_and_rewritten_savepoint(dagster):
+    run_id = dagster.launch("savepoint", "rewritten")
+    assert dagster.await_end(run_id) == "SUCCESS"
+
+
+def test_the_lineage_shows_all_assets(dagster, page):
+    page.set_viewport_size({"width": 2300, "height": 700})
+    page.goto(f"{dagster.url}/asset-groups")
+    for name in ("totals", "checkpoint", "savepoint", "rewritten"):
+        page.get_by_text(name, exact=False).first.wait_for()
+    page.get_by_text("Materialized", exact=False).first.wait_for()
+    shoot(page, "lineage")
+    page.set_viewport_size({"width": 1500, "height": 950})
+
+
+def test_a_checkpoint_shows_its_metadata_and_its_chart(dagster, page):
+    page.goto(f"{dagster.url}/assets/payments/checkpoint?partition=2026-01-06&view=partitions")
+    page.get_by_text("dstl/log_chart").first.wait_for()
+    for text in ("dstl/checkpoint_id", "dstl/data_version", "dstl/commits"):
+        page.get_by_text(text, exact=False).first.wait_for()
+    chart = page.locator("img[alt='log bytes per epoch']").first
+    chart.wait_for()
+    # A picture that is broken, or hidden behind a link, has no width.
+    assert chart.evaluate("image => image.naturalWidth") == 240
+    chart.scroll_into_view_if_needed()
+    shoot(page, "checkpoint")
+
+
+def test_the_checks_are_shown(dagster, page):
+    page.goto(f"{dagster.url}/assets/payments/checkpoint?view=checks")
+    for name in ("committed", "verified", "log_size", "no_leftovers"):
+        page.get_by_text(name).first.wait_for()
+    page.get_by_text("Passed", exact=False).first.wait_for()
+    shoot(page, "checks")
+
+
+def test_the_tick_of_the_truncation_sensor_is_shown(dagster, page):
+    selector = {**REPOSITORY, "sensorName": "payments_truncation"}
+    data = dagster.query(
+        "query($s: SensorSelector!){sensorOrError(sensorSelector:$s){... on Sensor{"
+        "sensorState{ticks(limit:99){status runIds}}}}}",
+        s=selector,
+    )
+    ticks = data["sensorOrError"]["sensorState"]["ticks"]
+    assert sum(len(tick["runIds"]) for tick in ticks) == 1, "one run, and then nothing to truncate"
+    page.goto(f"{dagster.url}/locations/scenario/sensors/payments_truncation")
+    page.get_by_text("payments_truncate", exact=True).first.wait_for()
+    shoot(page, "sensor")
+
+
+def start_slow_epoch(dagster):
+    """A run that is in the middle of an epoch; its id, and the process of its step."""
+    in_epoch = dagster.folder / "in-epoch"
+    in_epoch.unlink(missing_ok=True)
+    (dagster.folder / "slow").touch()
+    run_id = dagster.launch("state", "changelog", "checkpoint", partition=ALL_DAYS[6])
+    wait_until(in_epoch.exists, "the middle of an epoch")
+    return run_id, int(in_epoch.read_text())
+
+
+def test_a_run_that_is_terminated_in_an_epoch_is_reset(dagster):
+    run_id, _ = start_slow_epoch(dagster)
+    assert [lease.run_id for lease in dagster.store.leases()] == [run_id]
+    data = dagster.query("mutation($i: String!){terminateRun(runId:$i){__typename}}", i=run_id)
+    assert data["terminateRun"]["__typename"] == "TerminateRunSuccess"
+    assert dagster.await_end(run_id) == "CANCELED"
+    assert dagster.store.leases() == [] and dagster.store.orphans() == []
+    assert epochs(dagster.store) == ALL_DAYS[:6]
+
+
+def test_a_step_that_is_killed_is_swept(dagster, page):
+    run_id, step = start_slow_epoch(dagster)
+    orphan = Path(dagster.store.layout.changelog.path) / "0b0e64b0-5a9d-4f28-9c0d-6f3a3f7f6c11"
+    orphan.write_bytes(b"what the killed epoch has written")
+    os.kill(step, signal.SIGKILL)
+    (dagster.folder / "slow").unlink()
+    assert dagster.await_end(run_id) == "FAILURE"
+    dagster.await_success_of("payments_reset")
+    wait_until(lambda: dagster.store.leases() == [], "the end of the sweep")
+    assert not orphan.exists() and dagster.store.orphans() == []
+    page.goto(f"{dagster.url}/runs/{run_id}")
+    page.get_by_text("Failure", exact=False).first.wait_for()
+    shoot(page, "killed-run")
+
+
+def test_the_day_runs_after_all_that_and_the_state_is_exact(dagster):
+    """The pool slot of the killed step is free again, too."""
+    run_id = dagster.launch("state", "changelog", "checkpoint", partition=ALL_DAYS[6])
+    assert dagster.await_end(run_id) == "SUCCESS"
+    assert epochs(dagster.store) == ALL_DAYS
+    assert totals_in(storage_of(dagster)) == expected_totals(*ALL_DAYS)

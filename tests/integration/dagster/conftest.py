@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from dstl_dagster import DstlStorageResource
+from examples.flights.run import RANGE_END, RANGE_START
+from tests.integration.dagster.small_pipeline import SPARK, small_defs
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_spark() -> Iterator[None]:
+    yield
+    import pyspark.sql
+
+    session = pyspark.sql.SparkSession.getActiveSession()
+    if session is not None:
+        session.stop()
+
+
+@pytest.fixture
+def storage(tmp_path) -> DstlStorageResource:
+    return DstlStorageResource(base_path=str(tmp_path / "state"))
+
+
+@pytest.fixture
+def instance(tmp_path) -> Iterator[dg.DagsterInstance]:
+    home = tmp_path / "dagster_home"
+    home.mkdir()
+    with dg.DagsterInstance.local_temp(str(home)) as found:
+        yield found
+
+
+Run = Callable[..., dg.ExecuteInProcessResult]
+
+
+@pytest.fixture
+def run_days(storage, instance) -> Run:
+    """Materializes the small pipeline's epochs of some days in one run."""
+
+    def run(first: str, last: str | None = None, **options: Any) -> dg.ExecuteInProcessResult:
+        defs = small_defs(storage, **options)
+        assets = [each for each in defs.assets or () if isinstance(each, dg.AssetsDefinition)]
+        days = {RANGE_START: first, RANGE_END: last} if last else None
+        return dg.materialize(
+            [assets[0]],
+            instance=instance,
+            partition_key=None if last else first,
+            tags=days,
+            resources={"storage": storage, "spark": SPARK},
+            raise_on_error=False,
+        )
+
+    return run

@@ -1,0 +1,97 @@
+"""A small pipeline of aggregates over a few days of events, for tests."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import dagster as dg
+
+from dstl_dagster import (
+    Aggregate,
+    DstlSparkResource,
+    DstlStorageResource,
+    aggregating_pipeline,
+    build_pipeline_defs,
+    dstl_assets,
+    run_epochs,
+)
+
+SPARK_CONFIG = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.log.level": "OFF",
+}
+SPARK = DstlSparkResource(master="local[2]", spark_config=SPARK_CONFIG)
+DAYS = dg.DailyPartitionsDefinition(start_date="2026-01-01", end_date="2026-01-08")
+PAYMENTS = aggregating_pipeline(
+    "payments",
+    uid="totals",
+    key_by="account",
+    states={
+        "payments": Aggregate("count"),
+        "total": Aggregate("sum", "amount"),
+        "largest": Aggregate("max", "amount"),
+    },
+)
+ACCOUNTS = (5, 9, 7, 12, 6, 11, 8)
+ROWS = {
+    f"2026-01-0{day}": [(f"account-{i % accounts}", i * day) for i in range(1, 13)]
+    for day, accounts in enumerate(ACCOUNTS, 1)
+}
+
+
+def expected_totals(*days: str) -> dict[str, tuple[int, int, int]]:
+    """Account to (payments, total, largest), by hand."""
+    found: dict[str, tuple[int, int, int]] = {}
+    for day in days:
+        for account, amount in ROWS[day]:
+            count, total, largest = found.get(account, (0, 0, amount))
+            found[account] = (count + 1, total + amount, max(largest, amount))
+    return found
+
+
+def totals_in(storage: DstlStorageResource) -> dict[str, tuple[int, int, int]]:
+    """Account to (payments, total, largest), as the latest checkpoint holds it."""
+    store = PAYMENTS.store(storage)
+    snapshot = store.load(store.require_latest())
+    by_state = {
+        state: {entry.key: entry.value for entry in snapshot["uid:totals"].keyed(state)}
+        for state in ("payments", "total", "largest")
+    }
+    return {
+        account: tuple(by_state[state][account] for state in by_state)  # type: ignore[misc]
+        for account in by_state["payments"]
+    }
+
+
+def rows_of(session: Any, day: str) -> Any:
+    return session.createDataFrame(ROWS[day], "account string, amount long")
+
+
+def small_defs(
+    storage: DstlStorageResource,
+    batch: Callable[[Any, str], Any] = rows_of,
+    **options: Any,
+) -> dg.Definitions:
+    """The pipeline's definitions; ``batch`` is what tests interfere with."""
+
+    @dstl_assets(
+        pipeline=PAYMENTS,
+        partitions_def=DAYS,
+        retry_policy=dg.RetryPolicy(max_retries=1),
+    )
+    def payments_state(
+        context: dg.AssetExecutionContext, storage: DstlStorageResource, spark: DstlSparkResource
+    ) -> Iterator[Any]:
+        yield from run_epochs(context, PAYMENTS, batch, storage=storage, spark=spark)
+
+    return build_pipeline_defs(
+        PAYMENTS,
+        [payments_state],
+        rewrite={"rename": {"totals": "sums"}, "max_parallelism": 64},
+        resources={"storage": storage, "spark": SPARK},
+        **options,
+    )

@@ -1,0 +1,304 @@
+"""Components in YAML alone: scaffolded, checked by Dagster's own commands, run."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import dagster as dg
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+
+from dstl_core.savepoint import Snapshot
+from dstl_dagster import (
+    DstlStorageResource,
+    SavepointComponent,
+    StatefulPipelineComponent,
+)
+from dstl_dagster.check_command import BROKEN, FAILED, PASSED, WARNED
+from tests.golden_files import GOLDEN
+from tests.integration.dagster.small_pipeline import (
+    PAYMENTS,
+    ROWS,
+    SPARK,
+    expected_totals,
+    totals_in,
+)
+
+pytestmark = [pytest.mark.dagster, pytest.mark.spark]
+
+ROOT = Path(__file__).parents[3]
+EXAMPLES = ROOT / "examples"
+PYPROJECT = """
+[project]
+name = "scaffolded"
+version = "0.1"
+
+[tool.dg]
+directory_type = "project"
+
+[tool.dg.project]
+root_module = "scaffolded"
+registry_modules = ["dstl_dagster", "dstl_dagster.components"]
+
+[tool.dagster]
+module_name = "scaffolded.definitions"
+"""
+DEFINITIONS = """
+from pathlib import Path
+
+import dagster as dg
+
+from dstl_dagster import DstlSparkResource, DstlStorageResource
+
+
+@dg.definitions
+def defs():
+    loaded = dg.load_from_defs_folder(path_within_project=Path(__file__).parent)
+    resources = {
+        "storage": DstlStorageResource(base_path="state"),
+        "spark": DstlSparkResource(master="local[2]"),
+    }
+    return dg.Definitions.merge(loaded, dg.Definitions(resources=resources))
+"""
+
+
+def command(folder, *words, check=True):
+    """Runs one of Dagster's commands in a project."""
+    paths = os.pathsep.join([str(folder), str(ROOT)])
+    environment = {**os.environ, "PYTHONPATH": paths, "DAGSTER_DISABLE_TELEMETRY": "yes"}
+    binaries = Path(sys.executable).parent
+    environment["PATH"] = f"{binaries}{os.pathsep}{environment['PATH']}"
+    return subprocess.run(
+        [str(binaries / words[0]), *words[1:]],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=check,
+    )
+
+
+@pytest.fixture(scope="module")
+def scaffolded(tmp_path_factory):
+    """A project with one of each component, as their scaffolders write them."""
+    folder = tmp_path_factory.mktemp("project")
+    package = folder / "scaffolded"
+    (package / "defs").mkdir(parents=True)
+    (folder / "pyproject.toml").write_text(PYPROJECT)
+    (package / "__init__.py").write_text("")
+    (package / "defs" / "__init__.py").write_text("")
+    (package / "definitions.py").write_text(DEFINITIONS)
+    for name in ("StatefulPipelineComponent", "SavepointComponent"):
+        command(folder, "dg", "scaffold", "defs", f"dstl_dagster.{name}", name.lower())
+    return folder
+
+
+def test_a_scaffolded_project_passes_dagsters_checks(scaffolded):
+    texts = [path.read_text() for path in scaffolded.rglob("defs.yaml")]
+    assert len(texts) == 2 and all("type: dstl_dagster." in text for text in texts)
+    assert not list((scaffolded / "scaffolded" / "defs").rglob("[!_]*.py")), "no Python is needed"
+    command(scaffolded, "dg", "check", "yaml")
+    command(scaffolded, "dg", "check", "defs")
+    listed = command(scaffolded, "dg", "list", "defs", "--json").stdout
+    for key in ("payments/state/totals", "payments/savepoint", "orders/savepoint"):
+        assert key in listed
+    command(scaffolded, "dagster", "definitions", "validate")
+
+
+def test_a_wrong_yaml_is_refused(scaffolded, tmp_path):
+    folder = tmp_path / "wrong"
+    shutil.copytree(scaffolded, folder)
+    [path] = [each for each in folder.rglob("defs.yaml") if "how: sum" in each.read_text()]
+    path.write_text(path.read_text().replace("how: sum", "how: average"))
+    failed = command(folder, "dg", "check", "defs", check=False)
+    assert failed.returncode != 0
+    assert "average" in failed.stdout + failed.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("dg", "check", "defs"),
+        ("dg", "list", "defs"),
+        ("dagster", "definitions", "validate"),
+    ],
+)
+def test_this_project_passes_dagsters_checks(words):
+    done = command(ROOT, *words, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+# ------------------------------------------------------------------------------------ runs
+
+
+def build(component, **attributes):
+    """The definitions of a component from plain attributes."""
+    return dg.build_defs_for_component(component.from_attributes_dict(attributes=attributes))
+
+
+def test_a_pipeline_in_yaml_keeps_the_same_state(tmp_path):
+    table = pa.table(
+        {
+            "account": [row[0] for rows in ROWS.values() for row in rows],
+            "amount": [row[1] for rows in ROWS.values() for row in rows],
+            "day": [day for day, rows in ROWS.items() for _ in rows],
+        }
+    )
+    ds.write_dataset(
+        table,
+        tmp_path / "payments",
+        format="parquet",
+        partitioning=ds.partitioning(pa.schema([("day", pa.string())]), flavor="hive"),
+    )
+    storage = DstlStorageResource(base_path=str(tmp_path / "state"))
+    defs = build(
+        StatefulPipelineComponent,
+        name="payments",
+        uid="totals",
+        events={"path": str(tmp_path / "payments"), "partition_column": "day"},
+        partitions={"start": "2026-01-01", "end": "2026-01-08"},
+        key_by="account",
+        states={
+            "payments": {"how": "count"},
+            "total": {"how": "sum", "column": "amount"},
+            "largest": {"how": "max", "column": "amount"},
+        },
+        checks=[{"uid": "totals", "sql": "SELECT 1 FROM {state} WHERE total < largest"}],
+        rewrite={"rename": {"totals": "sums"}},
+    )
+    assert sum(1 for _ in defs.sensors or ()) == 4
+    defs = dg.Definitions.merge(
+        defs, dg.Definitions(resources={"storage": storage, "spark": SPARK})
+    )
+    epochs = dg.AssetSelection.assets(*(PAYMENTS.key(k) for k in ("state", "changelog")))
+    epochs |= dg.AssetSelection.assets(PAYMENTS.key("checkpoint"))
+    rest = dg.AssetSelection.assets(
+        *(PAYMENTS.key(kind) for kind in ("materialization", "savepoint", "rewritten"))
+    )
+    jobs = [
+        dg.define_asset_job(
+            "epochs", epochs | dg.AssetSelection.checks_for_assets(PAYMENTS.key("checkpoint"))
+        ),
+        dg.define_asset_job("rest", rest),
+    ]
+    merged = dg.Definitions.merge(defs, dg.Definitions(jobs=jobs))
+    with dg.DagsterInstance.ephemeral() as instance:
+        for day in ("2026-01-01", "2026-01-02"):
+            ran = merged.resolve_job_def("epochs").execute_in_process(
+                instance=instance, partition_key=day
+            )
+        checks = {each.check_name: each.passed for each in ran.get_asset_check_evaluations()}
+        assert checks["state_of_totals"] and checks["committed"] and checks["verified"]
+        assert totals_in(storage) == expected_totals("2026-01-01", "2026-01-02")
+        assert PAYMENTS.store(storage).size().log > 0
+        done = merged.resolve_job_def("rest").execute_in_process(instance=instance)
+    # With the materialization the log is gone, and the state is the same.
+    assert PAYMENTS.store(storage).size().log == 0
+    assert totals_in(storage) == expected_totals("2026-01-01", "2026-01-02")
+    shown = {
+        event.asset_key: event.step_materialization_data.materialization.metadata
+        for event in done.get_asset_materialization_events()
+    }
+    [renamed] = Snapshot.load(str(shown[PAYMENTS.key("rewritten")]["dagster/uri"].value)).operators
+    assert renamed.uid == "sums"
+    assert (
+        shown[PAYMENTS.key("rewritten")]["dstl/source"]
+        == shown[PAYMENTS.key("savepoint")]["dagster/uri"]
+    )
+
+
+def test_a_savepoint_of_real_flink_in_yaml(tmp_path):
+    [source] = (GOLDEN / "f-two-ops-hashmap").glob("savepoint-*")
+    uid = Snapshot.load(str(source)).operators[0].label
+    defs = build(
+        SavepointComponent,
+        name="orders",
+        path=str(source),
+        rewrite={"rename": {uid: "renamed"}},
+        template=str(source),
+    )
+    with dg.DagsterInstance.ephemeral() as instance:
+        done = dg.materialize(
+            [*(defs.assets or ()), *(defs.asset_checks or ())],
+            instance=instance,
+            resources={"storage": DstlStorageResource(base_path=str(tmp_path))},
+        )
+    checks = {each.check_name: each.passed for each in done.get_asset_check_evaluations()}
+    assert checks == {"verified": True, "restore_plan": True, "schema": True}
+    [event] = [
+        e for e in done.get_asset_materialization_events() if "rewritten" in e.asset_key.path
+    ]
+    path = str(event.step_materialization_data.materialization.metadata["dagster/uri"].value)
+    assert "renamed" in {operator.uid for operator in Snapshot.load(path).operators}
+
+
+# ----------------------------------------------------------------------------- dstl-checks
+
+CHECKED = """
+import dagster as dg
+from dstl_dagster import (
+    DstlStorageResource, ExpectedOperator, build_restore_plan_check, build_schema_check,
+    build_verify_check, snapshot_at,
+)
+
+source = snapshot_at({path!r})
+asset = dg.AssetSpec("savepoint")
+WARN = dg.AssetCheckSeverity.WARN
+
+
+def types(text):
+    return [ExpectedOperator({uid!r}, {{{state!r}: text}})]
+
+
+@dg.asset_check(asset=asset.key)
+def broken():
+    raise RuntimeError("cannot be run")
+
+
+defs = dg.Definitions(
+    assets=[asset],
+    asset_checks=[
+        build_verify_check(asset.key, source),
+        build_restore_plan_check([ExpectedOperator("other")], asset=asset.key, source=source),
+        build_schema_check(types("value Nothing"), asset=asset.key, source=source, severity=WARN),
+        broken,
+    ],
+    resources={{"storage": DstlStorageResource(base_path="state")}},
+)
+"""
+
+
+@pytest.mark.parametrize(
+    ("names", "code"),
+    [
+        (["verified"], PASSED),
+        (["verified", "schema"], WARNED),
+        (["schema", "restore_plan"], FAILED),
+        (["restore_plan", "broken"], BROKEN),
+        (["nothing"], BROKEN),
+    ],
+)
+def test_the_exit_code_is_the_worst_severity(tmp_path, names, code):
+    [source] = (GOLDEN / "f-two-ops-hashmap").glob("savepoint-*")
+    operator = next(each for each in Snapshot.load(str(source)).operators if each.states)
+    text = CHECKED.format(
+        path=str(source), uid=operator.uid or "none", state=operator.states[0].name
+    )
+    (tmp_path / "checked.py").write_text(text)
+    words = [each for name in names for each in ("--check", name)]
+    done = subprocess.run(
+        [sys.executable, "-m", "dstl_dagster.check_command", "-m", "checked.py", *words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "DAGSTER_DISABLE_TELEMETRY": "yes"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    if names != ["nothing"]:
+        assert all(name in done.stdout for name in names)

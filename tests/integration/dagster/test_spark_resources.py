@@ -1,0 +1,170 @@
+"""Sessions of runs, and snapshots as DataFrames between assets."""
+
+import threading
+
+import dagster as dg
+import pytest
+from pyspark.sql import functions as F
+
+from dstl_core.errors import ConfigError
+from dstl_core.savepoint import Snapshot
+from dstl_dagster import DstlIOManager, DstlSparkResource, build_diff_size_check, snapshot_at
+from dstl_dagster.spark_resource import is_stopped
+from tests.integration.dagster.small_pipeline import SPARK, SPARK_CONFIG
+
+pytestmark = [pytest.mark.dagster, pytest.mark.spark]
+
+
+def resource(**config):
+    return DstlSparkResource(master="local[2]", spark_config={**SPARK_CONFIG, **config})
+
+
+def test_the_sql_settings_of_one_run_do_not_reach_the_next():
+    """dagster-pyspark writes them onto the session that all runs of a process share."""
+    first = resource(**{"spark.sql.shuffle.partitions": "7"}).spark_session
+    second = resource().spark_session
+    assert first.conf.get("spark.sql.shuffle.partitions") == "7"
+    assert second.conf.get("spark.sql.shuffle.partitions") == "2"
+    second.range(1).createOrReplaceTempView("only_here")
+    assert not first.catalog.tableExists("only_here")
+
+
+def test_a_setting_that_comes_too_late_is_said(caplog):
+    """A JVM that runs keeps its memory; dagster-pyspark drops the setting without a word."""
+    assert resource().spark_session.range(1).count() == 1
+
+    @dg.asset
+    def too_late(spark: DstlSparkResource) -> None:
+        spark.spark_session  # noqa: B018
+
+    late = resource(**{"spark.app.name": "another name"})
+    dg.materialize([too_late], resources={"spark": late})
+    assert "spark.app.name=another name has no effect" in caplog.text
+
+
+def test_a_stopped_session_is_replaced():
+    """dagster-pyspark gives a session that is dead for ever."""
+    spark = resource()
+    first = spark.spark_session
+    assert spark.spark_session is first and not is_stopped(first)
+    first.stop()
+    assert is_stopped(first)
+    second = spark.spark_session
+    assert second is not first and second.range(3).count() == 3
+
+
+def test_a_master_or_a_remote():
+    with pytest.raises(ConfigError, match="not both"):
+        DstlSparkResource(master="local[2]", remote="sc://host").spark_session  # noqa: B018
+
+
+class Interrupted(BaseException):
+    """Stands for the signal of a cancelled run."""
+
+
+def test_a_cancelled_block_cancels_its_spark_jobs():
+    spark = resource()
+    session = spark.spark_session
+    failures = []
+
+    def long_job(tag_is_set):
+        session.addTag("dstl/run/op")
+        tag_is_set.set()
+        slow = session.range(0, 4, 1, 4).select(
+            F.expr("java_method('java.lang.Thread', 'sleep', 120000L)")
+        )
+        try:
+            slow.collect()
+        except Exception as error:
+            failures.append(str(error))
+
+    tag_is_set = threading.Event()
+    worker = threading.Thread(target=long_job, args=(tag_is_set,))
+
+    def cancelled():
+        with spark.tagged("dstl", "run", "op") as own:
+            worker.start()
+            tag_is_set.wait()
+            tracker = own.sparkContext.statusTracker()
+            waiting = threading.Event()
+            while not tracker.getActiveJobsIds():
+                waiting.wait(0.05)
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        cancelled()
+    worker.join(60)
+    assert not worker.is_alive()
+    assert len(failures) == 1 and "cancelled" in failures[0].lower()
+
+
+def test_a_snapshot_between_assets_is_a_dataframe(storage, instance):
+    """Finding: the default IO manager pickles, which no DataFrame survives."""
+
+    @dg.asset(metadata={"dstl/uid": "accounts", "dstl/key_by": "id"}, io_manager_key="snapshots")
+    def accounts(spark: DstlSparkResource):
+        return spark.spark_session.createDataFrame([("a", 1), ("b", 2)], "id string, n long")
+
+    @dg.asset
+    def total(accounts) -> int:
+        return accounts.agg(F.sum("n")).collect()[0][0]
+
+    resources = {
+        "storage": storage,
+        "spark": SPARK,
+        "snapshots": DstlIOManager(storage=storage, spark=SPARK),
+    }
+    for number in (1, 2):
+        done = dg.materialize([accounts, total], resources=resources, instance=instance)
+        assert done.output_for_node("total") == 3
+        path = storage.savepoint(f"accounts/{number}")
+        assert Snapshot.load(path)["uid:accounts"].max_parallelism == 128
+    [event] = done.asset_materializations_for_node("accounts")
+    assert event.metadata["dagster/uri"].value == path
+
+
+def test_an_asset_that_does_not_say_what_its_columns_are(storage, instance):
+    @dg.asset(io_manager_key="snapshots", metadata={"dstl/uid": "u"})
+    def unclear(spark: DstlSparkResource):
+        return spark.spark_session.range(1)
+
+    done = dg.materialize(
+        [unclear],
+        resources={"spark": SPARK, "snapshots": DstlIOManager(storage=storage, spark=SPARK)},
+        instance=instance,
+        raise_on_error=False,
+    )
+    [failure] = [event for event in done.all_events if event.is_step_failure]
+    assert "dstl/key_by" in str(failure.event_specific_data.error)
+
+
+def test_the_size_of_a_difference(storage, instance):
+    session = SPARK.spark_session
+    manager = DstlIOManager(storage=storage, spark=SPARK)
+    metadata = {"dstl/uid": "u", "dstl/key_by": "id"}
+    for name, rows in {
+        "old": [("a", 0.0), ("b", 1.0), ("c", 2.0), ("d", float("nan"))],
+        "new": [("a", -0.0), ("b", 1.0), ("d", float("nan")), ("e", 5.0)],
+    }.items():
+        frame = session.createDataFrame(rows, "id string, x double")
+        context = dg.build_output_context(
+            asset_key=dg.AssetKey(name), definition_metadata=metadata, name=name
+        )
+        manager.handle_output(context, frame)
+    check = build_diff_size_check(
+        "u",
+        asset="new",
+        source=snapshot_at(storage.savepoint("new/1")),
+        before=snapshot_at(storage.savepoint("old/1")),
+        max_changed_ratio=0.7,
+    )
+    done = dg.materialize(
+        [check],
+        instance=instance,
+        resources={"storage": storage, "spark": SPARK},
+        selection=dg.AssetSelection.checks(check),
+    )
+    [found] = done.get_asset_check_evaluations()
+    facts = {name: value.value for name, value in found.metadata.items()}
+    assert facts == {"before": 4, "added": 1, "removed": 1, "changed": 1, "changed_ratio": 0.75}
+    assert not found.passed and found.severity is dg.AssetCheckSeverity.WARN
