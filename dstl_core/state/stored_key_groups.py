@@ -125,7 +125,9 @@ def placed_sections(offsets: KeyGroupRangeOffsets, size: int, key_groups: KeyGro
         FormatError: One begins behind the end.
     """
     used = sorted({offset for offset in offsets.offsets if offset})
-    if used and used[-1] >= size:
+    if not used:
+        return []
+    if used[-1] >= size:
         raise FormatError(
             "A key group lies outside its stream",
             field="key-group offset",
