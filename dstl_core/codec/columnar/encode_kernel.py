@@ -7,67 +7,7 @@ row. Columns are read by row number alone; that their offsets are in order was c
 
 from __future__ import annotations
 
-from dstl_core.codec.columnar.instructions import (
-    BAD_ROW_KIND,
-    BAD_VALUE,
-    BIG_INT,
-    BOOL,
-    BYTES,
-    CLASS_IS,
-    CONSTANT4,
-    COPY2,
-    COPY4,
-    COPY8,
-    DECIMAL,
-    DELIMITED,
-    EITHER,
-    EMPTY_LIST,
-    END,
-    FLIP8,
-    INDEX4,
-    INSTRUCTION_BYTES,
-    JUMP,
-    LENGTH_DIGITS,
-    LIST,
-    LIST_MASKED,
-    LOCAL_DATE,
-    LOCAL_TIME,
-    LOOP,
-    MARK,
-    MARKER,
-    MASK,
-    MASK_FIELD,
-    NEXT_DELIMITED,
-    NEXT_SLOT,
-    NULL_FIXED,
-    NULL_FLAG,
-    NULL_OFFSETS,
-    NULL_STRUCT,
-    NULL_VALUE,
-    POJO,
-    POSITION,
-    PRESENT_FLAG,
-    REFUSE,
-    REGION,
-    REGION_END,
-    REQUIRE,
-    SIZES,
-    SKIP_REST,
-    SLOT,
-    SLOT_BYTES,
-    SLOT_DECIMAL,
-    SLOT_NULL,
-    SLOT_TIMESTAMP,
-    SQL_ARRAY,
-    SQL_ROW,
-    STREAM_TAG,
-    TAG_IS,
-    TEXT,
-    TIMESTAMP,
-    UNKNOWN_INSTRUCTION,
-    VALID,
-    ZERO_IS_NULL,
-)
+from dstl_core.codec.columnar import instructions as ops
 from dstl_core.codec.columnar.jit import kernel
 from dstl_core.codec.columnar.memory import (
     copy,
@@ -87,14 +27,10 @@ from dstl_core.codec.columnar.write_kernel import (
     is_null,
     no_room,
     put_zeros,
-    write_big_int,
     write_bytes,
-    write_decimal,
     write_list_size,
-    write_local_date,
-    write_local_time,
     write_text,
-    write_timestamp,
+    write_value,
 )
 from dstl_core.codec.columnar.write_sql_kernel import (
     begin_array,
@@ -139,7 +75,7 @@ def write_mask(ip: int, at: int, limit: int, n: int, status: int) -> int:
     if get64(ip + 8) != 0 and kinds != 0:
         kind = load8(kinds + n)
         if kind > 3:
-            return fail(status, BAD_ROW_KIND, 0)
+            return fail(status, ops.BAD_ROW_KIND, 0)
         put8(at, (kind & 1) << 7 | (kind & 2) << 5)
     put64(ip + 48, at)
     return at + size
@@ -147,7 +83,7 @@ def write_mask(ip: int, at: int, limit: int, n: int, status: int) -> int:
 
 @kernel
 def mark_null(program: int, ip: int) -> None:
-    """Sets the bit of a MASK_FIELD."""
+    """Sets the bit of a ops.MASK_FIELD."""
     mask = program + get64(ip + 24)
     bit = get64(ip + 32)
     if bit < 0:
@@ -234,77 +170,77 @@ def encode_rows(
     at = out
     while True:
         op = get64(ip)
-        if op == END:
+        if op == ops.END:
             put64(ends + 8 * row, at)
             row += 1
             if row == rows:
                 return row
             n = row
             ip = program
-        elif op == TEXT:
+        elif op == ops.TEXT:
             at = write_text(ip, at, limit, n, status)
             if at < 0:
                 return row
-            ip += INSTRUCTION_BYTES
-        elif op <= BOOL:
-            # COPY8, COPY4, COPY2, COPY1, BOOL
+            ip += ops.INSTRUCTION_BYTES
+        elif op <= ops.BOOL:
+            # ops.COPY8, ops.COPY4, ops.COPY2, COPY1, ops.BOOL
             if is_null(get64(ip + 16), n):
-                fail(status, NULL_VALUE, 0)
+                fail(status, ops.NULL_VALUE, 0)
                 return row
             if no_room(at, limit, 8, status):
                 return row
             values = get64(ip + 8)
-            if op == COPY8:
+            if op == ops.COPY8:
                 store64(at, get64(values + 8 * n))
                 at += 8
-            elif op == COPY4:
+            elif op == ops.COPY4:
                 store32(at, get32(values + 4 * n))
                 at += 4
-            elif op == COPY2:
+            elif op == ops.COPY2:
                 store16(at, get16(values + 2 * n))
                 at += 2
             else:
                 put8(at, load8(values + n))
                 at += 1
-            ip += INSTRUCTION_BYTES
-        elif op == FLIP8:
+            ip += ops.INSTRUCTION_BYTES
+        elif op == ops.FLIP8:
             if is_null(get64(ip + 16), n):
-                fail(status, NULL_VALUE, 0)
+                fail(status, ops.NULL_VALUE, 0)
                 return row
             if no_room(at, limit, 8, status):
                 return row
             store64(at, get64(get64(ip + 8) + 8 * n) ^ SIGN_BIT)
             at += 8
-            ip += INSTRUCTION_BYTES
-        elif op == MARKER:
+            ip += ops.INSTRUCTION_BYTES
+        elif op == ops.MARKER:
             if no_room(at, limit, 1, status):
                 return row
             put8(at, max(0, get64(ip + 8)))
             at += 1
-            ip += INSTRUCTION_BYTES
-        elif op == LIST:
+            ip += ops.INSTRUCTION_BYTES
+        elif op == ops.LIST:
             if is_null(get64(ip + 16), n):
-                fail(status, NULL_VALUE, 0)
+                fail(status, ops.NULL_VALUE, 0)
                 return row
             offsets = get64(ip + 8)
             first = get32(offsets + 4 * n)
             count = get32(offsets + 4 * n + 4) - first
-            masked = get64(ip + 48) == LIST_MASKED
+            masked = get64(ip + 48) == ops.LIST_MASKED
             mask = at + 4
             at = write_list_size(at, limit, count, masked, status)
             if at < 0:
                 return row
             loop = program + get64(ip + 40)
             if count == 0:
-                ip = loop + INSTRUCTION_BYTES
+                ip = loop + ops.INSTRUCTION_BYTES
             else:
                 put64(loop + 8, count)
                 put64(loop + 16, n)
                 put64(loop + 32, mask)
                 put64(loop + 40, 0)
                 n = first
-                ip += INSTRUCTION_BYTES
-        elif op == LOOP:
+                ip += ops.INSTRUCTION_BYTES
+        elif op == ops.LOOP:
             left = get64(ip + 8) - 1
             if left != 0:
                 put64(ip + 8, left)
@@ -313,20 +249,20 @@ def encode_rows(
                 ip = program + get64(ip + 24)
             else:
                 n = get64(ip + 16)
-                ip += INSTRUCTION_BYTES
-        elif op == DELIMITED:
+                ip += ops.INSTRUCTION_BYTES
+        elif op == ops.DELIMITED:
             offsets = get64(ip + 8)
             loop = program + get64(ip + 40)
             first = get32(offsets + 4 * n)
             end = get32(offsets + 4 * n + 4)
             if is_null(get64(ip + 16), n) or first == end:
-                fail(status, EMPTY_LIST, 0)
+                fail(status, ops.EMPTY_LIST, 0)
                 return row
             put64(loop + 16, n)
             put64(loop + 32, end)
             n = first
-            ip += INSTRUCTION_BYTES
-        elif op == NEXT_DELIMITED:
+            ip += ops.INSTRUCTION_BYTES
+        elif op == ops.NEXT_DELIMITED:
             n += 1
             if n < get64(ip + 32):
                 if no_room(at, limit, 1, status):
@@ -336,112 +272,87 @@ def encode_rows(
                 ip = program + get64(ip + 8)
             else:
                 n = get64(ip + 16)
-                ip += INSTRUCTION_BYTES
-        elif op == NULL_FLAG or op == PRESENT_FLAG:
+                ip += ops.INSTRUCTION_BYTES
+        elif op == ops.NULL_FLAG or op == ops.PRESENT_FLAG:
             null = is_null(get64(ip + 16), n)
             padding = get64(ip + 24)
             if no_room(at, limit, 1 + padding, status):
                 return row
-            put8(at, 1 if null == (op == NULL_FLAG) else 0)
+            put8(at, 1 if null == (op == ops.NULL_FLAG) else 0)
             at += 1
             if null:
                 put_zeros(at, padding)
                 at += padding
-                ip += INSTRUCTION_BYTES
+                ip += ops.INSTRUCTION_BYTES
             else:
                 ip = program + get64(ip + 8)
-        elif op == JUMP:
+        elif op == ops.JUMP:
             ip = program + get64(ip + 8)
-        elif op == VALID:
+        elif op == ops.VALID:
             if is_null(get64(ip + 16), n):
-                fail(status, NULL_VALUE, 0)
+                fail(status, ops.NULL_VALUE, 0)
                 return row
-            ip += INSTRUCTION_BYTES
+            ip += ops.INSTRUCTION_BYTES
         elif (
-            op == NULL_FIXED
-            or op == NULL_OFFSETS
-            or op == NULL_STRUCT
-            or op == SKIP_REST
-            or op == REQUIRE
-            or op == POSITION
-            or op == CONSTANT4
+            op == ops.NULL_FIXED
+            or op == ops.NULL_OFFSETS
+            or op == ops.NULL_STRUCT
+            or op == ops.SKIP_REST
+            or op == ops.REQUIRE
+            or op == ops.POSITION
+            or op == ops.CONSTANT4
         ):
             # Says only something about columns that are filled.
-            ip += INSTRUCTION_BYTES
-        elif op == BYTES:
+            ip += ops.INSTRUCTION_BYTES
+        elif op == ops.BYTES:
             at = write_bytes(ip, at, limit, n, status)
             if at < 0:
                 return row
-            ip += INSTRUCTION_BYTES
-        elif op == MARK:
+            ip += ops.INSTRUCTION_BYTES
+        elif op == ops.MARK:
             put64(program + get64(ip + 8) + 8, at)
-            ip += INSTRUCTION_BYTES
-        elif op == LENGTH_DIGITS:
+            ip += ops.INSTRUCTION_BYTES
+        elif op == ops.LENGTH_DIGITS:
             at = write_digits(at, limit, at - get64(ip + 8), status)
             if at < 0:
                 return row
-            ip += INSTRUCTION_BYTES
-        elif op == TIMESTAMP:
-            at = write_timestamp(ip, at, limit, n, status)
-            if at < 0:
-                return row
-            ip += INSTRUCTION_BYTES
-        elif op == BIG_INT:
-            at = write_big_int(ip, at, limit, n, status)
-            if at < 0:
-                return row
-            ip += INSTRUCTION_BYTES
-        elif op == DECIMAL:
-            at = write_decimal(ip, at, limit, n, status)
-            if at < 0:
-                return row
-            ip += INSTRUCTION_BYTES
-        elif op == LOCAL_DATE:
-            at = write_local_date(ip, at, limit, n, status)
-            if at < 0:
-                return row
-            ip += INSTRUCTION_BYTES
-        elif op == LOCAL_TIME:
-            at = write_local_time(ip, at, limit, n, status)
-            if at < 0:
-                return row
-            ip += INSTRUCTION_BYTES
-        elif op == ZERO_IS_NULL:
+            ip += ops.INSTRUCTION_BYTES
+        elif op == ops.ZERO_IS_NULL:
             if is_null(get64(ip + 16), n):
                 if no_room(at, limit, 4, status):
                     return row
                 store32(at, 0)
                 at += 4
-                ip += INSTRUCTION_BYTES
+                ip += ops.INSTRUCTION_BYTES
             else:
                 ip = program + get64(ip + 8)
-        elif op == INDEX4:
+        elif op == ops.INDEX4:
             index = get32(get64(ip + 8) + 4 * n)
             if is_null(get64(ip + 16), n):
-                fail(status, NULL_VALUE, 0)
+                fail(status, ops.NULL_VALUE, 0)
                 return row
             if index < 0 or index >= get64(ip + 40):
-                fail(status, BAD_VALUE, 0)
+                fail(status, ops.BAD_VALUE, 0)
                 return row
             if no_room(at, limit, 4, status):
                 return row
             store32(at, index)
             at += 4
-            ip += INSTRUCTION_BYTES
-        elif op == MASK:
+            ip += ops.INSTRUCTION_BYTES
+        elif op == ops.MASK:
             at = write_mask(ip, at, limit, n, status)
             if at < 0:
                 return row
-            ip += INSTRUCTION_BYTES
-        elif op == MASK_FIELD:
+            ip += ops.INSTRUCTION_BYTES
+        elif op == ops.MASK_FIELD:
             if is_null(get64(ip + 16), n):
                 mark_null(program, ip)
-                ip += INSTRUCTION_BYTES
+                ip += ops.INSTRUCTION_BYTES
             else:
                 ip = program + get64(ip + 8)
-        elif op == EITHER:
+        elif op == ops.EITHER:
             if is_null(get64(ip + 16), n):
-                fail(status, NULL_VALUE, 0)
+                fail(status, ops.NULL_VALUE, 0)
                 return row
             if no_room(at, limit, 1, status):
                 return row
@@ -451,35 +362,35 @@ def encode_rows(
             if left != 0:
                 ip = program + get64(ip + 24)
             else:
-                ip += INSTRUCTION_BYTES
-        elif op == POJO:
+                ip += ops.INSTRUCTION_BYTES
+        elif op == ops.POJO:
             at = write_pojo_flags(ip, at, limit, n, status)
             if at < 0:
                 return row
             meaning = get64(status + 32)
             if meaning == 0:
-                ip += INSTRUCTION_BYTES
+                ip += ops.INSTRUCTION_BYTES
             elif meaning == 1:
                 ip = program + get64(ip + 8)
             else:
                 ip = program + get64(ip + 24)
-        elif op == TAG_IS:
+        elif op == ops.TAG_IS:
             if get64(program + get64(ip + 24) + 40) == get64(ip + 32):
                 ip = program + get64(ip + 8)
             else:
-                ip += INSTRUCTION_BYTES
-        elif op == CLASS_IS:
+                ip += ops.INSTRUCTION_BYTES
+        elif op == ops.CLASS_IS:
             if class_number(program + get64(ip + 24), n) == get64(ip + 48):
                 at = write_class_name(ip, at, limit, status)
                 if at < 0:
                     return row
                 ip = program + get64(ip + 8)
             else:
-                ip += INSTRUCTION_BYTES
-        elif op == REFUSE:
+                ip += ops.INSTRUCTION_BYTES
+        elif op == ops.REFUSE:
             fail(status, get64(ip + 24), 0)
             return row
-        elif op == STREAM_TAG:
+        elif op == ops.STREAM_TAG:
             if no_room(at, limit, 9, status):
                 return row
             if is_null(get64(ip + 16), n):
@@ -489,28 +400,28 @@ def encode_rows(
                 put8(at, 0)
                 store64(at + 1, get64(get64(ip + 8) + 8 * n))
                 at += 9
-            ip += INSTRUCTION_BYTES
-        elif op == SIZES:
+            ip += ops.INSTRUCTION_BYTES
+        elif op == ops.SIZES:
             at = write_sizes(program, ip, at, limit, n, status)
             if at < 0:
                 return row
-            ip += INSTRUCTION_BYTES
-        elif op == REGION:
+            ip += ops.INSTRUCTION_BYTES
+        elif op == ops.REGION:
             at = begin_region(program, ip, at, limit, status)
             if at < 0:
                 return row
-            ip += INSTRUCTION_BYTES
-        elif op == REGION_END:
+            ip += ops.INSTRUCTION_BYTES
+        elif op == ops.REGION_END:
             at = end_region(program, ip, at, limit, status)
             if at < 0:
                 return row
-            ip += INSTRUCTION_BYTES
-        elif op == SQL_ROW:
+            ip += ops.INSTRUCTION_BYTES
+        elif op == ops.SQL_ROW:
             at = begin_row(program, ip, at, limit, n, status)
             if at < 0:
                 return row
-            ip += INSTRUCTION_BYTES
-        elif op == SQL_ARRAY:
+            ip += ops.INSTRUCTION_BYTES
+        elif op == ops.SQL_ARRAY:
             if get64(ip + 24) < 0:
                 # The values of a map stand in the rows of its keys.
                 keys = program + get64(ip + 8)
@@ -525,13 +436,13 @@ def encode_rows(
                 return row
             loop = program + get64(ip + 40)
             if count == 0:
-                ip = loop + INSTRUCTION_BYTES
+                ip = loop + ops.INSTRUCTION_BYTES
             else:
                 put64(loop + 8, count)
                 put64(loop + 16, n)
                 n = first
-                ip += INSTRUCTION_BYTES
-        elif op == NEXT_SLOT:
+                ip += ops.INSTRUCTION_BYTES
+        elif op == ops.NEXT_SLOT:
             left = get64(ip + 8) - 1
             if left != 0:
                 put64(ip + 8, left)
@@ -542,31 +453,33 @@ def encode_rows(
                 ip = program + get64(ip + 24)
             else:
                 n = get64(ip + 16)
-                ip += INSTRUCTION_BYTES
-        elif op == SLOT_NULL:
+                ip += ops.INSTRUCTION_BYTES
+        elif op == ops.SLOT_NULL:
             if is_null(get64(ip + 16), n):
                 set_slot_null(program + get64(ip + 24), get64(ip + 32))
-                ip += INSTRUCTION_BYTES
+                ip += ops.INSTRUCTION_BYTES
             else:
                 ip = program + get64(ip + 8)
-        elif op == SLOT:
+        elif op == ops.SLOT:
             write_slot(program, ip, n)
-            ip += INSTRUCTION_BYTES
-        elif op == SLOT_BYTES:
+            ip += ops.INSTRUCTION_BYTES
+        elif op == ops.SLOT_BYTES:
             at = write_slot_bytes(program, ip, at, limit, n, status)
             if at < 0:
                 return row
-            ip += INSTRUCTION_BYTES
-        elif op == SLOT_DECIMAL:
+            ip += ops.INSTRUCTION_BYTES
+        elif op == ops.SLOT_DECIMAL:
             at = write_slot_decimal(program, ip, at, limit, n, status)
             if at < 0:
                 return row
-            ip += INSTRUCTION_BYTES
-        elif op == SLOT_TIMESTAMP:
+            ip += ops.INSTRUCTION_BYTES
+        elif op == ops.SLOT_TIMESTAMP:
             at = write_slot_timestamp(program, ip, at, limit, n, status)
             if at < 0:
                 return row
-            ip += INSTRUCTION_BYTES
+            ip += ops.INSTRUCTION_BYTES
         else:
-            fail(status, UNKNOWN_INSTRUCTION, ip)
-            return row
+            at = write_value(op, ip, at, limit, n, status)
+            if at < 0:
+                return row
+            ip += ops.INSTRUCTION_BYTES

@@ -10,8 +10,12 @@ from __future__ import annotations
 from dstl_core.codec.columnar.instructions import (
     ALWAYS_NULL,
     BAD_VALUE,
+    BIG_INT,
     BYTES_COUNTED,
     BYTES_COUNTED_TEXT,
+    DECIMAL,
+    LOCAL_DATE,
+    LOCAL_TIME,
     LONE_SURROGATE,
     NOT_EXACT,
     NULL_VALUE,
@@ -25,7 +29,9 @@ from dstl_core.codec.columnar.instructions import (
     TIME_LOCAL,
     TIME_MS,
     TIME_SQL,
+    TIMESTAMP,
     TOO_LARGE,
+    UNKNOWN_INSTRUCTION,
 )
 from dstl_core.codec.columnar.jit import kernel
 from dstl_core.codec.columnar.memory import (
@@ -393,3 +399,19 @@ def write_list_size(at: int, limit: int, count: int, masked: bool, status: int) 
     store32(at, count)
     put_zeros(at + 4, mask)
     return at + 4 + mask
+
+
+@kernel
+def write_value(op: int, ip: int, at: int, limit: int, n: int, status: int) -> int:
+    """The instructions that write one value and go on at the next one."""
+    if op == TIMESTAMP:
+        return write_timestamp(ip, at, limit, n, status)
+    if op == BIG_INT:
+        return write_big_int(ip, at, limit, n, status)
+    if op == DECIMAL:
+        return write_decimal(ip, at, limit, n, status)
+    if op == LOCAL_DATE:
+        return write_local_date(ip, at, limit, n, status)
+    if op == LOCAL_TIME:
+        return write_local_time(ip, at, limit, n, status)
+    return fail(status, UNKNOWN_INSTRUCTION, ip)
