@@ -82,6 +82,7 @@ class CheckpointSimulation:
             pause_ms=200,
             delete_fails=lambda: self.random.random() < self.trouble / 2,
             publish_fault=self._publish_fault,
+            read_fails=lambda: self.random.random() < self.trouble / 4,
         )
         self.job_id = JobID.for_name("simulated")
         self.layout = JobLayout.of(_BASE, self.job_id.hex)
