@@ -27,8 +27,9 @@ def run(arguments: argparse.Namespace) -> None:
     before = results.machine()
     cases = []
     for backend in BACKENDS:
-        for changelog in (False, True):
-            cases.append(_case("operations", backend, arguments.keys, changelog))
+        cases += [
+            _case("operations", backend, arguments.keys, changelog) for changelog in (False, True)
+        ]
         cases.append(_case("restore", backend, arguments.keys, False))
     if arguments.large_keys:
         cases.append(_case("large", "rocksdb", arguments.large_keys, False))
@@ -54,8 +55,8 @@ def _table(figures: dict[str, Any]) -> str:
         "# State",
         "",
         f"{machine['cpu']}, {machine['memory_gib']} GiB, Python {machine['python']}, load "
-        f"{machine['load_average']:.1f} before and {machine['load_average_after']:.1f} after, commit "
-        f"{machine['commit']}{' with changes' if machine['dirty'] else ''}.",
+        f"{machine['load_average']:.1f} before and {machine['load_average_after']:.1f} after, "
+        f"commit {machine['commit']}{' with changes' if machine['dirty'] else ''}.",
         "",
         "| case | backend | changelog | keys | figures |",
         "|---|---|---|---|---|",

@@ -124,7 +124,8 @@ class _Frozen:
         return found
 
     def iter(self, options: ReadOptions) -> Any:
-        return self._snapshot.iter(options)
+        # Options of one's own would take the place of those that hold the snapshot.
+        return self._snapshot.iter()
 
     def put(self, key: bytes, value: bytes) -> None:
         raise InvariantViolation("a frozen table was written to")
