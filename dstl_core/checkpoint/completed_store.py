@@ -274,6 +274,10 @@ class CompletedCheckpointStore:
             self.abort(metadata.checkpoint_id)
             raise
 
+    def is_in_doubt(self, checkpoint_id: int) -> bool:
+        """Whether a record of the checkpoint may stand that this process has not seen."""
+        return checkpoint_id in self._in_doubt
+
     def settle(self) -> None:
         """Gives up commits whose outcome is unknown, unless they turn out to stand.
 
