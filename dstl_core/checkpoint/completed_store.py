@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from dstl_core.checkpoint.cleaner import CheckpointsCleaner
@@ -274,6 +275,10 @@ class CompletedCheckpointStore:
             self.abort(metadata.checkpoint_id)
             raise
 
+    def is_in_doubt(self, checkpoint_id: int) -> bool:
+        """Whether a record of the checkpoint may stand that this process has not seen."""
+        return checkpoint_id in self._in_doubt
+
     def settle(self) -> None:
         """Gives up commits whose outcome is unknown, unless they turn out to stand.
 
@@ -319,10 +324,9 @@ class CompletedCheckpointStore:
         self, before: int, owner: str, type_: OwnedRecordType, payload: dict[str, Any]
     ) -> LogRecord | None:
         """The record whose answer got lost, if it stands and can be read."""
-        try:
+        with suppress(StorageError):
+            # Even a look that breaks off may have brought it to light.
             self._log.refresh()
-        except StorageError:
-            return None
         wanted = (owner, type_, payload)
         new = self._log.records_after(before)
         return next((each for each in new if (each.owner, each.type, each.payload) == wanted), None)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import uuid4
 
 from dstl_core.changelog.interfaces import StateChangelogStorage
 from dstl_core.changelog.reader import StateChangelogHandleReader
@@ -108,7 +109,11 @@ class TaskEnvironment:
 
 
 def file_system_streams(
-    layout: JobLayout, file_io: FileIO, *, inline_threshold: int = 20 * 1024
+    layout: JobLayout,
+    file_io: FileIO,
+    *,
+    inline_threshold: int = 20 * 1024,
+    new_name: Callable[[], str] = lambda: str(uuid4()),
 ) -> StreamsOf:
     """Streams in the folders of a pipeline, and of savepoints wherever they go."""
 
@@ -123,6 +128,7 @@ def file_system_streams(
             layout.task_owned,
             inline_threshold=inline_threshold,
             relative=options.checkpoint_type.is_savepoint,
+            new_name=new_name,
         )
 
     return streams

@@ -74,6 +74,8 @@ class CheckpointSimulation:
         self.threads = ManualScheduler(self.clock, self.random)
         self.disk = MemoryFileIO()
         self.trouble = 0.0
+        self.blackout = False
+        """The network is gone, for a while."""
         self.loss = self.random.choice([0.0, 0.05, 0.2])
         self.io = FaultyFileIO(
             self.disk,
@@ -82,6 +84,7 @@ class CheckpointSimulation:
             pause_ms=200,
             delete_fails=lambda: self.random.random() < self.trouble / 2,
             publish_fault=self._publish_fault,
+            read_fails=lambda: self.blackout or self.random.random() < self.trouble / 4,
         )
         self.job_id = JobID.for_name("simulated")
         self.layout = JobLayout.of(_BASE, self.job_id.hex)
@@ -130,7 +133,7 @@ class CheckpointSimulation:
             HashMapStateBackend(),
             changelog,
             HandleResolver(self.disk, self.layout.root),
-            file_system_streams(self.layout, self.io, inline_threshold=30),
+            file_system_streams(self.layout, self.io, inline_threshold=30, new_name=self.new_name),
             self.clock,
             self.options,
         )
@@ -149,6 +152,12 @@ class CheckpointSimulation:
         return self.random.choice([each for each in Fault if each is not Fault.NONE])
 
     def _publish_fault(self) -> Fault:
+        if self.blackout:
+            return Fault.REFUSED
+        if self.random.random() < self.trouble / 4:
+            # The request arrives, and then the network is gone: nobody can look what came of it.
+            self.blackout = True
+            return Fault.BAD_CLOSE
         if self.random.random() >= self.trouble:
             return Fault.NONE
         return self.random.choice([Fault.REFUSED, Fault.BAD_CLOSE])
@@ -173,6 +182,8 @@ class CheckpointSimulation:
             self.threads.close(0)
 
     def _step(self) -> None:
+        if self.random.random() < 0.3:
+            self.blackout = False
         roll = self.random.random()
         if roll < 0.30:
             self._process()
@@ -277,7 +288,7 @@ class CheckpointSimulation:
         self.owner = self._new_owner()
 
     def _new_owner(self) -> Owner:
-        trouble, self.trouble = self.trouble, 0.0
+        trouble, self.trouble, self.blackout = self.trouble, 0.0, False
         self._owners += 1
         owner = Owner(self, f"owner-{self._owners}")
         self._holder = owner.name
@@ -289,6 +300,7 @@ class CheckpointSimulation:
     def _end(self) -> None:
         """Storage heals, all messages arrive, and a last checkpoint is taken."""
         self.trouble = self.loss = 0.0
+        self.blackout = False
         for _ in range(4):
             while self._mailbox:
                 self._deliver()

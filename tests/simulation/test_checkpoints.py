@@ -28,19 +28,19 @@ from dstl_core.state.compaction import compact_log
 from dstl_core.storage.commit_log import CommitLog
 from dstl_core.testing import CheckpointSimulation, SimulationError
 
-SEEDS_TO_FIND_A_BUG = 1_500
+SEEDS_TO_FIND_A_BUG = 600
 SOAK_SEEDS = 20_000
 
 
 def test_a_slice_of_the_seeds() -> None:
     commits = restored = 0
-    for seed in range(200):
+    for seed in range(100):
         world = CheckpointSimulation(seed)
         world.run()
         commits += world.commits
         restored += world.restored
-    assert commits > 600
-    assert restored > 900
+    assert commits > 300
+    assert restored > 400
 
 
 @pytest.mark.soak
@@ -140,7 +140,15 @@ def shares_ids_with_its_successor(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def discards_what_is_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An acknowledgement that comes again after the completion counts as a stranger's."""
+    """An acknowledgement that comes again counts as a stranger's, and nobody looks who needs what
+    it names.
+    """
+    real = CheckpointsCleaner.discard
+    monkeypatch.setattr(
+        CheckpointsCleaner,
+        "discard",
+        lambda self, states, needed, folder, **rest: real(self, states, (), folder, **rest),
+    )
     monkeypatch.setattr(
         EndedCheckpoints,
         "result_of_late_acknowledgement",
@@ -153,7 +161,7 @@ def completes_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         PendingCheckpoint,
         "is_fully_acknowledged",
-        property(lambda self: len(self._not_yet_acknowledged) < len(self.plan.tasks_to_wait_for)),
+        property(lambda self: bool(self._acknowledged)),
     )
 
 
@@ -225,6 +233,8 @@ def test_a_planted_bug_is_found(
     plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
-    with pytest.raises(SimulationError, match=r"^seed \d+: "):
+    with pytest.raises(SimulationError, match=r"^seed \d+: ") as found:
         for seed in range(SEEDS_TO_FIND_A_BUG):
             CheckpointSimulation(seed).run()
+    # It was found by what it broke, not by a mistake of the plant.
+    assert not isinstance(found.value.__cause__, AttributeError | TypeError | NameError)
