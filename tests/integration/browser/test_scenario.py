@@ -39,7 +39,7 @@ run_monitoring:
   poll_interval_seconds: 5
   free_slots_after_run_end_seconds: 5
 """
-PATIENCE_S = 300
+PATIENCE_S = 600
 """Runs start a JVM each; the machine may have other work."""
 
 
