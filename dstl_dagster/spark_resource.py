@@ -101,16 +101,16 @@ class DstlSparkResource(dg.ConfigurableResource):
         """
         session = self.spark_session
         tag = "/".join(name.replace(",", "_") for name in names)
-        session.addTag(tag)
+        _add_tag(session, tag)
         try:
             yield session
         except BaseException:
             if not is_stopped(session):
-                session.interruptTag(tag)
+                _cancel_tagged(session, tag)
             raise
         finally:
             if not is_stopped(session):
-                session.removeTag(tag)
+                _remove_tag(session, tag)
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         if self.stop_on_teardown and self._session is not None and not is_stopped(self._session):
@@ -121,9 +121,38 @@ def _is_runtime(key: str) -> bool:
     return key.startswith("spark.sql.") and key not in _STATIC_SQL
 
 
+def _is_remote(session: Any) -> bool:
+    return hasattr(session, "is_stopped")  # only sessions of Spark Connect have it
+
+
+# A classic session knows its tags by thread, and the thread of an interrupted call is lost with its
+# connection to the JVM. The tags of the context are plain.
+
+
+def _add_tag(session: Any, tag: str) -> None:
+    if _is_remote(session):
+        session.addTag(tag)
+    else:
+        session.sparkContext.addJobTag(tag)
+
+
+def _remove_tag(session: Any, tag: str) -> None:
+    if _is_remote(session):
+        session.removeTag(tag)
+    else:
+        session.sparkContext.removeJobTag(tag)
+
+
+def _cancel_tagged(session: Any, tag: str) -> None:
+    if _is_remote(session):
+        session.interruptTag(tag)
+    else:
+        session.sparkContext.cancelJobsWithTag(tag)
+
+
 def is_stopped(session: Any) -> bool:
     """Whether a session, classic or Spark Connect, can run nothing any more."""
-    if hasattr(session, "is_stopped"):  # Spark Connect
+    if _is_remote(session):
         return bool(session.is_stopped)
     try:
         session.sparkContext.defaultParallelism  # noqa: B018  # asks the JVM, runs nothing

@@ -68,7 +68,7 @@ def test_a_cancelled_block_cancels_its_spark_jobs():
     failures = []
 
     def long_job(tag_is_set):
-        session.addTag("dstl/run/op")
+        session.sparkContext.addJobTag("dstl/run/op")
         tag_is_set.set()
         slow = session.range(0, 4, 1, 4).select(
             F.expr("java_method('java.lang.Thread', 'sleep', 120000L)")
