@@ -126,6 +126,13 @@ def _sql(value: Any) -> Any:
     return SqlText(value) if isinstance(value, str) else value
 
 
+def sql_texts(value: Any) -> Any:
+    """An entry of a SQL job's map or value state: its texts are SQL's."""
+    if isinstance(value, list):
+        return [sql_texts(each) for each in value]
+    return tuple(map(_sql, value)) if type(value) is tuple else _sql(value)
+
+
 def _is_entry(kind: pa.DataType) -> bool:
     return pa.types.is_struct(kind) and [each.name for each in kind] == ["key", "value"]
 
@@ -135,8 +142,11 @@ def _struct(value: Any, kind: pa.DataType) -> dict[str, Any]:
     match value:
         case Row() | RowData():
             sql = isinstance(value, RowData)
+            # By place: structured types have names of their own.
+            names = [name for name in fields if name != "$row_kind"]
             named: dict[str, Any] = {
-                f"f{at}": _sql(each) if sql else each for at, each in enumerate(value.fields)
+                name: _sql(each) if sql else each
+                for name, each in zip(names, value.fields, strict=True)
             }
             if "$row_kind" in fields:
                 named["$row_kind"] = ROW_KINDS[value.kind]
