@@ -13,16 +13,19 @@ Flink 2.2.1.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from dstl_core.codec.data_io import DataInput
+from dstl_core.codec.data_io import DataInput, DataOutput
 from dstl_core.codec.serializers import (
+    AnySerializer,
     OpaqueValue,
     SerializerRegistry,
     SnapshotContext,
     deserialize_bounded,
+    serialize_to_bytes,
 )
 from dstl_core.codec.serializers.unknown import read_with_unknown
 from dstl_core.codec.snappy_frames import STREAM_IDENTIFIER, decompress_frames
@@ -31,11 +34,13 @@ from dstl_core.codec.state_meta import (
     BackendStateType,
     StateMetaInfoSnapshot,
     read_state_meta,
+    write_state_meta,
 )
 from dstl_core.errors import FormatError, UnreadableValueError, UnsupportedVersionError
 from dstl_core.model.handle import OperatorStateMetaInfo, OperatorStateMode
 
 READABLE_VERSIONS = (5, 6)
+_WRITTEN_VERSION = 5
 _FIRST_WITH_COMPRESSION = 6
 
 
@@ -95,11 +100,11 @@ def _read_header(data: DataInput, context: SnapshotContext) -> OperatorBackendHe
         )
     compressed = version >= _FIRST_WITH_COMPRESSION and data.read_bool("compressed")
     states = []
-    for field in ("list states", "broadcast states"):
+    for what in ("list states", "broadcast states"):
         at = data.position
-        count = data.read_i16(f"number of {field}")
+        count = data.read_i16(f"number of {what}")
         if count < 0:
-            raise FormatError(f"The number of {field} is negative", offset=at, got=count)
+            raise FormatError(f"The number of {what} is negative", offset=at, got=count)
         states += [read_state_meta(data, context) for _ in range(count)]
     return OperatorBackendHeader(tuple(states), compressed)
 
@@ -169,3 +174,65 @@ class OperatorStateReader:
             return OpaqueValue(name, raw)
         data.expect_end(f"broadcast state {info.name!r}")
         return pairs
+
+
+@dataclass
+class OperatorStateStream:
+    """The operator state of one subtask, to be written. Names are unique within lists and unions,
+    and within broadcast states.
+    """
+
+    _lists: list[tuple[StateMetaInfoSnapshot, OperatorStateMode, list[bytes]]] = field(
+        default_factory=list
+    )
+    _broadcasts: list[tuple[StateMetaInfoSnapshot, bytes]] = field(default_factory=list)
+
+    def add_list(
+        self,
+        name: str,
+        element: AnySerializer,
+        elements: Sequence[Any],
+        mode: OperatorStateMode = OperatorStateMode.SPLIT_DISTRIBUTE,
+    ) -> None:
+        """Adds a list or union state."""
+        meta = StateMetaInfoSnapshot.operator_list(name, element, mode.name)
+        self._lists.append((meta, mode, [serialize_to_bytes(element, each) for each in elements]))
+
+    def add_broadcast(
+        self,
+        name: str,
+        key: AnySerializer,
+        value: AnySerializer,
+        pairs: Sequence[tuple[Any, Any]],
+    ) -> None:
+        """Adds a broadcast state; every subtask has to get the same."""
+        out = DataOutput()
+        out.write_i32(len(pairs))
+        for each_key, each_value in pairs:
+            key.serialize(each_key, out)
+            value.serialize(each_value, out)
+        self._broadcasts.append(
+            (StateMetaInfoSnapshot.operator_broadcast(name, key, value), out.to_bytes())
+        )
+
+    def write(self) -> tuple[bytes, tuple[OperatorStateMetaInfo, ...]]:
+        """The stream, and what its handle lists."""
+        out = DataOutput()
+        out.write_i32(_WRITTEN_VERSION)
+        for metas in ([each[0] for each in self._lists], [each[0] for each in self._broadcasts]):
+            out.write_i16(len(metas))
+            for meta in metas:
+                write_state_meta(out, meta)
+        infos = []
+        for meta, mode, elements in self._lists:
+            offsets = []
+            for element in elements:
+                offsets.append(out.position)
+                out.write_bytes(element)
+            infos.append(OperatorStateMetaInfo(meta.name, mode, tuple(offsets)))
+        for meta, raw in self._broadcasts:
+            infos.append(
+                OperatorStateMetaInfo(meta.name, OperatorStateMode.BROADCAST, (out.position,))
+            )
+            out.write_bytes(raw)
+        return out.to_bytes(), tuple(infos)

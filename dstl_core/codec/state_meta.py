@@ -94,6 +94,20 @@ class StateMetaInfoSnapshot:
     def priority_queue(cls, name: str, element: AnySerializer) -> StateMetaInfoSnapshot:
         return cls(name, BackendStateType.PRIORITY_QUEUE, (), ((VALUE_SERIALIZER, element),))
 
+    @classmethod
+    def operator_list(cls, name: str, element: AnySerializer, mode: str) -> StateMetaInfoSnapshot:
+        """A list (``SPLIT_DISTRIBUTE``) or union (``UNION``) state of an operator."""
+        options = ((OPERATOR_STATE_DISTRIBUTION_MODE, mode),)
+        return cls(name, BackendStateType.OPERATOR, options, ((VALUE_SERIALIZER, element),))
+
+    @classmethod
+    def operator_broadcast(
+        cls, name: str, key: AnySerializer, value: AnySerializer
+    ) -> StateMetaInfoSnapshot:
+        options = ((OPERATOR_STATE_DISTRIBUTION_MODE, "BROADCAST"),)
+        serializers = ((VALUE_SERIALIZER, value), (KEY_SERIALIZER, key))
+        return cls(name, BackendStateType.BROADCAST, options, serializers)
+
     def as_key_value(self) -> StateMetaInfoSnapshot:
         """The same state with the serializer of its whole value, as ``KEY_VALUE`` has it.
         ``KEY_VALUE_V2`` (asynchronous state) has those of an element and of the user key.

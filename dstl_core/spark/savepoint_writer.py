@@ -27,7 +27,7 @@ from dstl_core.model.key_group import (
     check_max_parallelism,
     compute_key_group_range_for_operator_index,
 )
-from dstl_core.savepoint.rewrite import SavepointFolder
+from dstl_core.savepoint.folder import SavepointFolder
 from dstl_core.spark.errors import errors_of_workers
 from dstl_core.spark.key_groups import SUBTASK_COLUMN, partition_by_subtask
 from dstl_core.spark.reports import REPORT_SCHEMA, SubtaskReport, encode_handle

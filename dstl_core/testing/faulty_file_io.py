@@ -97,6 +97,9 @@ class FaultyFileIO:
     def publish_once(self, location: Location, data: bytes) -> bool:
         return self.inner.publish_once(location, data)
 
+    def replace(self, location: Location, data: bytes) -> None:
+        self.inner.replace(location, data)
+
     def size(self, location: Location) -> int | None:
         return self.inner.size(location)
 
