@@ -148,9 +148,11 @@ class OperatorStateReader:
     def elements(self, info: OperatorStateMetaInfo) -> list[Any]:
         """The elements of a list or union state; ``OpaqueValue`` for those only Java can read."""
         serializer = self.header.state(info).value_serializer
-        return [
-            deserialize_bounded(serializer, self._element(offset)[0]) for offset in info.offsets
-        ]
+        return [deserialize_bounded(serializer, raw) for raw in self.raw_elements(info)]
+
+    def raw_elements(self, info: OperatorStateMetaInfo) -> list[bytes]:
+        """The bytes of the elements of a list or union state."""
+        return [self._element(offset)[0] for offset in info.offsets]
 
     def pairs(self, info: OperatorStateMetaInfo) -> list[tuple[Any, Any]] | OpaqueValue:
         """The entries of a broadcast state."""

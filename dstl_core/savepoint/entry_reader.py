@@ -86,6 +86,11 @@ class EntryReader:
                 self._report(entry)
         yield from self.raw_timers()
 
+    def keyed_and_timers(self) -> Iterator[KeyedEntry | TimerEntry]:
+        """The entries of keyed state, opaque values included, and the timers."""
+        yield from self._keyed()
+        yield from self.raw_timers()
+
     def keyed_entries(self) -> Iterator[KeyedEntry]:
         """The entries of key-value states, opaque values included."""
         return (entry for entry in self._keyed() if isinstance(entry, KeyedEntry))

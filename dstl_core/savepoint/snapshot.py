@@ -378,8 +378,8 @@ class OperatorSnapshot:
         return EntryReader(self, None).timer_entries()
 
     def windows(self) -> Iterator[WindowEntry]:
-        """What window operators keep: one entry a key and window."""
-        return windows_of(self.keyed())
+        """What window operators keep: one entry a key and window, with the timers of the window."""
+        return windows_of(EntryReader(self, None).keyed_and_timers())
 
     def unreadable(self) -> list[Unreadable]:
         """All that only Java classes of the job could read. Reads everything."""
