@@ -132,6 +132,7 @@ def _twin() -> types.ModuleType:
             ("load", _guarded_load),
             ("get", _guarded_load),
             ("put", _guarded_store),
+            ("store", _guarded_store),
         ):
             function = getattr(real, kind + name, None)
             if function is not None:

@@ -25,7 +25,6 @@ from dstl_core.codec.serializers import (
     SerializerRegistry,
     SnapshotContext,
     deserialize_bounded,
-    serialize_to_bytes,
 )
 from dstl_core.codec.serializers.unknown import read_with_unknown
 from dstl_core.codec.snappy_frames import STREAM_IDENTIFIER, decompress_frames
@@ -193,26 +192,25 @@ class OperatorStateStream:
         self,
         name: str,
         element: AnySerializer,
-        elements: Sequence[Any],
+        elements: Sequence[bytes],
         mode: OperatorStateMode = OperatorStateMode.SPLIT_DISTRIBUTE,
     ) -> None:
-        """Adds a list or union state."""
+        """Adds a list or union state of serialized elements."""
         meta = StateMetaInfoSnapshot.operator_list(name, element, mode.name)
-        self._lists.append((meta, mode, [serialize_to_bytes(element, each) for each in elements]))
+        self._lists.append((meta, mode, list(elements)))
 
     def add_broadcast(
         self,
         name: str,
         key: AnySerializer,
         value: AnySerializer,
-        pairs: Sequence[tuple[Any, Any]],
+        pairs: Sequence[tuple[bytes, bytes]],
     ) -> None:
-        """Adds a broadcast state; every subtask has to get the same."""
+        """Adds a broadcast state of serialized pairs; every subtask has to get the same."""
         out = DataOutput()
         out.write_i32(len(pairs))
-        for each_key, each_value in pairs:
-            key.serialize(each_key, out)
-            value.serialize(each_value, out)
+        for pair in pairs:
+            out.write_bytes(b"".join(pair))
         self._broadcasts.append(
             (StateMetaInfoSnapshot.operator_broadcast(name, key, value), out.to_bytes())
         )

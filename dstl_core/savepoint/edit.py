@@ -27,9 +27,15 @@ class StateBootstrapTransformation(Protocol):
     """Makes the state of one operator."""
 
     def write_operator(
-        self, identifier: OperatorIdentifier, files: StateFiles, max_parallelism: int
+        self,
+        identifier: OperatorIdentifier,
+        files: StateFiles,
+        max_parallelism: int,
+        parallelism: int | None,
     ) -> OperatorState:
-        """Writes the state files and gives what ``_metadata`` says of them."""
+        """Writes the state files and gives what ``_metadata`` says of them. Its own parallelism,
+        if it has one, comes before the given one.
+        """
         ...
 
 
@@ -44,6 +50,10 @@ class SavepointEdit:
         max_parallelism: Key groups of new operators.
         source: The snapshot whose operators are kept; None starts from nothing.
         new_max_parallelism: Key groups that kept operators get; None leaves theirs.
+        operators: New operators.
+        removed: Operators of the source that are left out.
+        renamed: Identifiers that change at the end.
+        parallelism: Subtasks of new operators that do not say it; one per core if None.
     """
 
     max_parallelism: int = DEFAULT_MAX_PARALLELISM
@@ -54,6 +64,7 @@ class SavepointEdit:
     )
     removed: frozenset[OperatorID] = frozenset()
     renamed: Mapping[OperatorIdentifier, OperatorIdentifier] = field(default_factory=dict)
+    parallelism: int | None = None
 
     def __post_init__(self) -> None:
         check_max_parallelism(self.max_parallelism)
@@ -208,7 +219,9 @@ class SavepointEdit:
             for operator in self._kept()
         ]
         states += [
-            transformation.write_operator(identifier, target, self.max_parallelism)
+            transformation.write_operator(
+                identifier, target, self.max_parallelism, self.parallelism
+            )
             for identifier, transformation in self.operators.items()
         ]
         return target.publish(self._metadata(self._renamed(states)), self._facts())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 from uuid import uuid4
 
 from dstl_core.checkpoint.metadata_file import (
@@ -23,8 +23,11 @@ from dstl_core.model.handle import (
     StreamStateHandle,
 )
 from dstl_core.state.keyed_state import KeyedState
-from dstl_core.storage.file_io import Content, FileIO, open_file_io
+from dstl_core.storage.file_io import FileIO, open_file_io
 from dstl_core.storage.location import METADATA_FILE_NAME, SIDECAR_FILE_NAME, Location
+
+if TYPE_CHECKING:
+    from dstl_core.savepoint.keyed_sections import KeyedStream
 
 DATA_INLINE_THRESHOLD = 20 * 1024
 """Streams up to this size stand inside ``_metadata`` (Flink's default)."""
@@ -44,20 +47,28 @@ class StateFiles:
 
     def add_stream(self, data: bytes) -> StreamStateHandle:
         """Keeps the bytes of a stream, inline or in a file of the folder."""
-        if len(data) <= DATA_INLINE_THRESHOLD:
-            return ByteStreamStateHandle(str(uuid4()), data)
-        return self.add_file(data, len(data))
-
-    def add_file(self, content: Content, size: int) -> RelativeFileStateHandle:
-        """Keeps buffers one after the other as a file of ``size`` bytes."""
         name = str(uuid4())
-        self.file_io.write_new(self.folder.child(name), content)
-        return RelativeFileStateHandle(name, size)
+        if len(data) <= DATA_INLINE_THRESHOLD:
+            return ByteStreamStateHandle(name, data)
+        self.file_io.write_new(self.folder.child(name), data)
+        return RelativeFileStateHandle(name, len(data))
 
     def add_keyed_state(self, state: KeyedState) -> KeyGroupsSavepointStateHandle | None:
         """Keeps the state of one subtask in canonical form."""
         raw, offsets = state.write_canonical()
         return KeyGroupsSavepointStateHandle(offsets, self.add_stream(raw)) if raw else None
+
+    def add_keyed_stream(self, stream: KeyedStream) -> KeyGroupsSavepointStateHandle | None:
+        """Keeps a stream of keyed state as it is made; None if it has no record."""
+        if not stream.raw_size:
+            return None
+        if stream.raw_size <= DATA_INLINE_THRESHOLD:
+            kept = self.add_stream(b"".join(stream))
+        else:
+            name = str(uuid4())
+            self.file_io.write_new(self.folder.child(name), stream)
+            kept = RelativeFileStateHandle(name, stream.size)
+        return KeyGroupsSavepointStateHandle(stream.offsets, kept)
 
     def add_operator_state(self, state: OperatorStateStream) -> OperatorStreamStateHandle | None:
         """Keeps the operator state of one subtask."""

@@ -1,9 +1,14 @@
 """Keyed state as Arrow columns: one row per key over all states, or one state in flat form.
 
-Column names are those of Flink's state catalog: ``state_key``, then a column per state; flat:
-``state_key``, ``state_value`` | ``list_index``, ``list_value`` | ``map_key``, ``map_value`` |
-``timestamp`` (of timers, ms), and ``state_window`` or ``state_namespace`` where the namespace is a
-window or something else that is not void.
+    reader = Snapshot.load(path)["uid"].keyed(columns=(..), keys=(..))   # or .flat("name")
+    reader.schema                                     # known before anything is read
+    for batch in reader.read():                       # or read(key_groups), a split
+        ...                                           # pa.RecordBatch, bounded in rows and bytes
+
+``state_columns`` says what the columns are called, ``ColumnOptions`` what types they have.
+Canonical state is decoded while it is read, a few megabytes at a time; other forms are brought
+into canonical form first, a range of key groups at a time. Values of types without a columnar form
+are their bytes, with the class in the field's metadata ``flink.class``.
 """
 
 from __future__ import annotations
@@ -43,15 +48,23 @@ from dstl_core.codec.serializers import (
     VoidNamespaceSerializer,
     serialize_to_bytes,
 )
-from dstl_core.codec.serializers.windows import TimeWindowSerializer
 from dstl_core.codec.state_meta import BackendStateType
 from dstl_core.errors import ConfigError, RestoreError, SavepointError, error_context
+from dstl_core.model.handle import KeyedStateHandle, KeyGroupsSavepointStateHandle
 from dstl_core.model.key_group import KeyGroupRange, assign_to_key_group
+from dstl_core.savepoint.entry_reader import key_group_ranges
 from dstl_core.savepoint.snapshot import OperatorSnapshot, StateInfo
+from dstl_core.savepoint.state_columns import (
+    KEY_COLUMN,
+    KEY_GROUP_COLUMN,
+    LIST_INDEX_COLUMN,
+    LIST_VALUE_COLUMN,
+    VALUE_COLUMN,
+    role_names,
+)
 from dstl_core.state.keyed_state import describe_state, types_of
 from dstl_core.state.stored_key_groups import StoredKeyGroups, open_key_groups
 
-KEY_COLUMN = "state_key"
 KEYED = "keyed"
 READ_MEMORY = 512 << 20
 """Bytes that a read may take by default, beyond the batches that it gives."""
@@ -112,7 +125,7 @@ class KeyedStateReader:
             if state == KEYED:
                 self._form = _Keyed(operator, self._key_type, options)
             else:
-                self._form = _Flat(operator.state_info(state), self._key_type, options.types)
+                self._form = _Flat(operator.state_info(state), self._key_type, options)
         except NoLayoutError as error:
             raise SavepointError(
                 f"State {state!r} cannot be read as columns: values of type "
@@ -122,13 +135,18 @@ class KeyedStateReader:
         self._wanted = _select(self._form.columns, options.columns)
         self.schema = pa.schema([(name, self._form.columns[name]) for name in self._wanted])
 
-    def read(self, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
-        """The rows of some key groups, in batches of bounded size."""
+    def read(self, key_groups: KeyGroupRange | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows of some key groups, or of all, in batches of bounded size.
+
+        Raises:
+            FormatError: The state is damaged.
+            ColumnValueError: A column cannot hold a value; the message names the option.
+        """
         operator = self._operator
         snapshot = operator.snapshot
-        for handle in operator.keyed_handles:
-            own = handle.key_group_range.get_intersection(key_groups)
-            if not len(own) or not self._keys.may_be_in(own):
+        wanted = key_groups or KeyGroupRange(0, operator.max_parallelism - 1)
+        for handle, own in _parts(operator, wanted):
+            if not self._keys.may_be_in(own):
                 continue
             with error_context(location=str(snapshot.folder), operator=operator.label):
                 stored = open_key_groups(
@@ -148,6 +166,21 @@ class KeyedStateReader:
         for columns in self._form.rows(stored, frozenset(self._wanted), self._keys):
             arrays = [columns[name] for name in self._wanted]
             yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def _parts(
+    operator: OperatorSnapshot, wanted: KeyGroupRange
+) -> Iterator[tuple[KeyedStateHandle, KeyGroupRange]]:
+    """What is opened at once: a whole handle in canonical form, else a range that fits."""
+    for handle in operator.keyed_handles:
+        if isinstance(handle, KeyGroupsSavepointStateHandle):
+            ranges = [handle.key_group_range]
+        else:
+            ranges = key_group_ranges(handle)
+        for each in ranges:
+            own = each.get_intersection(wanted)
+            if len(own):
+                yield handle, own
 
 
 class _KeyFilter:
@@ -200,21 +233,23 @@ class _Form(Protocol):
 class _Flat:
     """One state: a row per value, list element, map entry or timer."""
 
-    def __init__(self, info: StateInfo, key_type: AnySerializer, types: ColumnOptions) -> None:
+    def __init__(self, info: StateInfo, key_type: AnySerializer, options: ReadOptions) -> None:
+        types = options.types
         self._info = info
         self._types = types
         decoder = StateDecoder(RecordFormat(info.meta.as_key_value(), key_type), 1, types)
         value = decoder.columns.get(VALUE)
         self._is_list = info.kind == "list" and value is not None and pa.types.is_list(value)
-        self._roles = {KEY: KEY_COLUMN, TIMESTAMP: "timestamp", USER_KEY: "map_key"}
-        self._roles[NAMESPACE] = _namespace_column(info)
-        self._roles[VALUE] = "map_value" if info.kind == "map" else "state_value"
+        self._roles = role_names(info.meta)
         self.columns: dict[str, pa.DataType] = {}
         for role, arrow_type in sorted(decoder.columns.items(), key=lambda each: _ORDER[each[0]]):
             if role == VALUE and self._is_list:
-                self.columns |= {"list_index": pa.int32(), "list_value": arrow_type.value_type}
+                self.columns[LIST_INDEX_COLUMN] = pa.int32()
+                self.columns[LIST_VALUE_COLUMN] = arrow_type.value_type
             else:
                 self.columns[self._roles[role]] = arrow_type
+        if KEY_GROUP_COLUMN in (options.columns or ()):
+            self.columns[KEY_GROUP_COLUMN] = pa.int32()
 
     def rows(
         self, stored: StoredKeyGroups, wanted: frozenset[str], keys: _KeyFilter
@@ -235,37 +270,34 @@ class _Flat:
             if not len(own):
                 continue
             columns = decoder.decode(own, roles or {KEY})
-            if self._is_list:
-                yield from self._exploded(columns)
-            else:
-                yield {self._roles[role]: column for role, column in columns.items()}
-
-    def _exploded(self, columns: dict[str, pa.Array]) -> Iterator[dict[str, pa.Array]]:
-        """A row per element, a bounded number at a time."""
-        lists = columns.pop(VALUE)
-        elements = lists.flatten()
-        parents = pc.list_parent_indices(lists)
-        starts = np.repeat(np.asarray(lists.offsets)[:-1], np.diff(np.asarray(lists.offsets)))
-        index = np.arange(len(elements), dtype=np.int32) - starts.astype(np.int32)
-        for first in range(0, len(elements), ROWS_PER_BATCH):
-            part = slice(first, first + ROWS_PER_BATCH)
-            rows = parents[part]
-            yield {self._roles[role]: column.take(rows) for role, column in columns.items()} | {
-                "list_index": pa.array(index[part]),
-                "list_value": elements[part],
+            named = {
+                self._roles[role]: each for role, each in columns.items() if role in self._roles
             }
+            if KEY_GROUP_COLUMN in wanted:
+                named[KEY_GROUP_COLUMN] = pa.array(own.key_groups, pa.int32())
+            if self._is_list:
+                yield from _exploded(named)
+            else:
+                yield named
+
+
+def _exploded(columns: dict[str, pa.Array]) -> Iterator[dict[str, pa.Array]]:
+    """A row per element, a bounded number at a time."""
+    lists = columns.pop(VALUE_COLUMN)
+    elements = lists.flatten()
+    parents = pc.list_parent_indices(lists)
+    starts = np.repeat(np.asarray(lists.offsets)[:-1], np.diff(np.asarray(lists.offsets)))
+    index = np.arange(len(elements), dtype=np.int32) - starts.astype(np.int32)
+    for first in range(0, len(elements), ROWS_PER_BATCH):
+        part = slice(first, first + ROWS_PER_BATCH)
+        rows = parents[part]
+        yield {name: column.take(rows) for name, column in columns.items()} | {
+            LIST_INDEX_COLUMN: pa.array(index[part]),
+            LIST_VALUE_COLUMN: elements[part],
+        }
 
 
 _ORDER = {role: at for at, role in enumerate((KEY, NAMESPACE, TIMESTAMP, USER_KEY, VALUE))}
-
-
-def _namespace_column(info: StateInfo) -> str:
-    meta = info.meta
-    if meta.backend_state_type is BackendStateType.PRIORITY_QUEUE:
-        namespace = meta.value_serializer.nested[1]
-    else:
-        namespace = meta.namespace_serializer
-    return "state_window" if isinstance(namespace, TimeWindowSerializer) else "state_namespace"
 
 
 # ------------------------------------------------------------------------------------- keyed
@@ -290,6 +322,8 @@ class _Keyed:
                 decoder = StateDecoder(RecordFormat(meta, self.key_type), 1, types)
                 self._infos[info.name] = info
                 self.columns[info.name] = decoder.joined_type
+        if KEY_GROUP_COLUMN in (self.options.columns or ()):
+            self.columns[KEY_GROUP_COLUMN] = pa.int32()
 
     def _is_column(self, info: StateInfo) -> bool:
         meta = info.meta
@@ -320,6 +354,8 @@ class _Keyed:
             kept = _filtered(batch, decoders, keys)
             for joined in join.rows(kept, chosen, keys=KEY_COLUMN in wanted):
                 columns = {names[state]: column for state, column in joined.columns.items()}
+                if KEY_GROUP_COLUMN in wanted:
+                    columns[KEY_GROUP_COLUMN] = pa.array(joined.key_groups, pa.int32())
                 if joined.keys is not None:
                     columns[KEY_COLUMN] = joined.keys
                 for name in wanted - columns.keys():

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dstl_core.changelog.reader import StateChangelogHandleReader
 from dstl_core.checkpoint.metadata_file import MetadataFile, load_metadata_file
@@ -70,6 +70,9 @@ from dstl_core.state.rocksdb_reader import read_meta_header
 from dstl_core.storage.file_io import FileIO, open_file_io
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import Location
+
+if TYPE_CHECKING:
+    from dstl_core.savepoint.keyed_reader import KeyedStateReader
 
 EVENT_TIMERS = "_timer_state/event_"
 PROCESSING_TIMERS = "_timer_state/processing_"
@@ -369,17 +372,42 @@ class OperatorSnapshot:
             self.state_info(state)
         return EntryReader(self, state)
 
-    def keyed(self, state: str | None = None) -> Iterator[KeyedEntry]:
-        """The entries of keyed states; a value that only Java can read is an ``OpaqueValue``."""
+    def keyed_entries(self, state: str | None = None) -> Iterator[KeyedEntry]:
+        """The entries of keyed states one by one; a value that only Java can read is an
+        ``OpaqueValue``. For bulk, see ``keyed``.
+        """
         return self.entries(state).keyed_entries()
 
-    def timers(self) -> Iterator[TimerEntry]:
-        """Every timer, also those in raw keyed state."""
+    def timer_entries(self) -> Iterator[TimerEntry]:
+        """Every timer one by one, also those in raw keyed state."""
         return EntryReader(self, None).timer_entries()
 
-    def windows(self) -> Iterator[WindowEntry]:
+    def window_entries(self) -> Iterator[WindowEntry]:
         """What window operators keep: one entry a key and window, with the timers of the window."""
         return windows_of(EntryReader(self, None).keyed_and_timers())
+
+    def keyed(self, **options: Any) -> KeyedStateReader:
+        """One row per key over all states, as Arrow record batches.
+
+        Args:
+            options: Those of ``savepoint.keyed_reader.ReadOptions``: columns, keys, types, memory.
+        """
+        return self._reader("keyed", options)
+
+    def flat(self, name: str, **options: Any) -> KeyedStateReader:
+        """One keyed state or timer service in flat form, as Arrow record batches; a row for each
+        value, list element, map entry or timer. Arguments as ``keyed``.
+
+        Raises:
+            NoSuchStateError: There is no such state.
+        """
+        return self._reader(name, options)
+
+    def _reader(self, form: str, options: dict[str, Any]) -> KeyedStateReader:
+        # Looking into a snapshot loads neither Arrow nor the compiler.
+        from dstl_core.savepoint.keyed_reader import KeyedStateReader, ReadOptions
+
+        return KeyedStateReader(self, form, ReadOptions(**options))
 
     def unreadable(self) -> list[Unreadable]:
         """All that only Java classes of the job could read. Reads everything."""

@@ -25,13 +25,13 @@ from dstl_core.savepoint.arrow_values import column_of_elements, column_of_value
 from dstl_core.savepoint.entries import EVENT_TIMER, OP_BROADCAST, OP_LIST, OP_UNION, PROC_TIMER
 from dstl_core.savepoint.entry_reader import EntryReader
 from dstl_core.savepoint.keyed_reader import (
-    KEY_COLUMN,
     KEYED,
     READ_MEMORY,
     KeyedStateReader,
     ReadOptions,
 )
 from dstl_core.savepoint.snapshot import OperatorSnapshot, Snapshot, StateInfo
+from dstl_core.savepoint.state_columns import KEY_COLUMN
 from dstl_core.savepoint.windows import MERGING_SETS, WindowEntry, windows_of
 from dstl_core.state.function_state import EVENT_TIMERS, PROCESSING_TIMERS, USER_TIMERS
 
@@ -64,6 +64,9 @@ class TableOptions:
     timers: bool = True
     types: ColumnOptions = DEFAULT_OPTIONS
     memory: int = READ_MEMORY
+
+
+DEFAULT_TABLE = TableOptions()
 
 
 class SnapshotTable(ABC):

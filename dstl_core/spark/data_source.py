@@ -16,7 +16,8 @@ from pyspark.sql import datasource as ds
 from pyspark.sql.types import StructType
 
 from dstl_core.codec.serializers import Types
-from dstl_core.savepoint.keyed_reader import KEY_COLUMN, KEYED
+from dstl_core.savepoint.keyed_reader import KEYED
+from dstl_core.savepoint.state_columns import KEY_COLUMN
 from dstl_core.spark.changelog_source import StateChangelogDataSource
 from dstl_core.spark.options import spec_of
 from dstl_core.spark.schema import spark_schema_of

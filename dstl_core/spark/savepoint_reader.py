@@ -20,7 +20,6 @@ from dstl_core.codec.columnar.type_layouts import DEFAULT_OPTIONS, ColumnOptions
 from dstl_core.codec.serializers import AnySerializer, SerializerRegistry
 from dstl_core.codec.state_meta import KEY_SERIALIZER
 from dstl_core.errors import ConfigError, SavepointError
-from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.function_reader import read_keys
 from dstl_core.savepoint.functions import KeyedStateReaderFunction
@@ -38,7 +37,8 @@ from dstl_core.savepoint.tables import (
     TableOptions,
 )
 from dstl_core.savepoint.windowing import WindowAssigner
-from dstl_core.spark.schema import arrow_schema_from_spark
+from dstl_core.spark.reading import Identifier, batches_of_rows, check_type, name_of
+from dstl_core.spark.schema import arrow_schema_from_spark, parse_schema
 from dstl_core.spark.tables import (
     SnapshotPlace,
     TableSpec,
@@ -48,16 +48,6 @@ from dstl_core.spark.tables import (
     split_numbers,
 )
 from dstl_core.spark.window_reader import WindowSavepointReader
-
-Identifier = OperatorIdentifier | str
-"""An operator; as a text: a uid, a hash or a unique name."""
-
-
-def name_of(identifier: Identifier) -> str:
-    """An identifier as ``snapshot[..]`` takes it."""
-    if isinstance(identifier, str):
-        return identifier
-    return f"hash:{identifier.operator_id.hex}"
 
 
 @dataclass(frozen=True)
@@ -235,7 +225,7 @@ class SavepointReader:
         self, spec: TableSpec, reader: Any, function: Any, out_type: StructType | str
     ) -> DataFrame:
         """Runs a reader over key-group splits; its rows become a DataFrame."""
-        schema = StructType.fromDDL(out_type) if isinstance(out_type, str) else out_type
+        schema = parse_schema(out_type)
         operator = spec.operator_of(self.snapshot)
         size = sum(handle.state_size for handle in operator.keyed_handles)
         wanted = max(parallelism_of(self.spark, size), -(-size // self.split_bytes), 1)
@@ -263,39 +253,6 @@ class SavepointReader:
     def with_types(self, types: ColumnOptions) -> SavepointReader:
         """The same snapshot, types as other columns."""
         return replace(self, types=types)
-
-
-def check_type(what: str, stored: AnySerializer, declared: AnySerializer | None) -> None:
-    """Raises SavepointError if a declared type is not the stored one."""
-    if declared is not None and declared != stored:
-        raise SavepointError(
-            f"{what} has another type: expected {stored.type_name} (from the snapshot), got "
-            f"{declared.type_name} (declared)."
-        )
-
-
-ROWS_PER_BATCH = 10_000
-
-
-def batches_of_rows(rows: Iterable[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Rows of a user's function (dicts or tuples) as record batches."""
-    part: list[dict[str, Any]] = []
-    for row in rows:
-        part.append(dict(row) if isinstance(row, Mapping) else _named(row, schema))
-        if len(part) == ROWS_PER_BATCH:
-            yield pa.RecordBatch.from_pylist(part, schema=schema)
-            part = []
-    if part:
-        yield pa.RecordBatch.from_pylist(part, schema=schema)
-
-
-def _named(row: Any, schema: pa.Schema) -> dict[str, Any]:
-    values = tuple(row) if isinstance(row, tuple | list) else (row,)
-    if len(values) != len(schema):
-        raise ConfigError(
-            f"A function gave a row of {len(values)} values; out_type has {len(schema)} columns."
-        )
-    return dict(zip(schema.names, values, strict=True))
 
 
 @dataclass(frozen=True)

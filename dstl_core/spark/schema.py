@@ -166,3 +166,17 @@ def flink_type_of(spark_type: T.DataType) -> AnySerializer:
             return Types.BIG_DEC
         case _:
             return serializer_of(arrow_type_from_spark(spark_type))
+
+
+def parse_schema(schema: T.StructType | str) -> T.StructType:
+    """A Spark schema, given as such or as DDL.
+
+    Raises:
+        ConfigError: The DDL is no list of columns.
+    """
+    if isinstance(schema, T.StructType):
+        return schema
+    parsed = T.StructType.fromDDL(schema)
+    if not isinstance(parsed, T.StructType):
+        raise ConfigError(f"Not a schema: expected columns as DDL, got {schema!r}.")
+    return parsed

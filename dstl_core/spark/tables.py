@@ -15,6 +15,7 @@ from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry
 from dstl_core.errors import NoSuchOperatorError, error_context
 from dstl_core.savepoint.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.tables import (
+    DEFAULT_TABLE,
     METADATA,
     SPLIT_BYTES,
     MetadataTable,
@@ -59,7 +60,7 @@ class TableSpec:
     operator: str | None = None
     kind: str | None = None
     state: str | None = None
-    options: TableOptions = TableOptions()
+    options: TableOptions = DEFAULT_TABLE
     split_bytes: int = SPLIT_BYTES
 
     def open(self) -> SnapshotTable:

@@ -19,11 +19,12 @@ from dstl_core.savepoint.functions import WindowReaderFunction
 from dstl_core.savepoint.snapshot import StateInfo
 from dstl_core.savepoint.tables import WINDOWS, Split, TableOptions
 from dstl_core.savepoint.windowing import WindowAssigner
+from dstl_core.spark.reading import Identifier, batches_of_rows, check_type, name_of
 from dstl_core.spark.tables import TableSpec, frame_of, split_numbers
 from dstl_core.state.descriptor import AggregateFunction
 
 if TYPE_CHECKING:
-    from dstl_core.spark.savepoint_reader import Identifier, SavepointReader
+    from dstl_core.spark.savepoint_reader import SavepointReader
 
 
 @dataclass(frozen=True)
@@ -116,8 +117,6 @@ class WindowSavepointReader:
         declared: AnySerializer | None,
         out_type: StructType | str | None,
     ) -> DataFrame:
-        from dstl_core.spark.savepoint_reader import check_type, name_of
-
         reader = self.reader
         operator = reader.snapshot[name_of(identifier)]
         try:
@@ -144,8 +143,6 @@ class WindowSavepointReader:
         return reader.frame_of_keys(spec, _ReadWindows, (wrapped, result_of), out_type)
 
     def _check(self, info: StateInfo, kind: str, declared: AnySerializer | None) -> None:
-        from dstl_core.spark.savepoint_reader import check_type
-
         if info.kind != kind:
             raise SavepointError(
                 f"The windows are of another kind: expected {info.kind} (from the snapshot), got "
@@ -218,8 +215,6 @@ class _ReadWindows:
     schema: pa.Schema
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from dstl_core.spark.savepoint_reader import batches_of_rows
-
         function, result_of = self.function
         for number in split_numbers(batches):
             operator = self.spec.operator_of(self.spec.place.load())

@@ -11,7 +11,7 @@ import os
 import posixpath
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,8 +27,8 @@ _SCHEME_TO_PROTOCOL = {"s3a": "s3", "s3p": "s3", "gs": "gcs", "abfss": "abfs", "
 _MEMORY_LOCK = threading.Lock()
 _LOCAL_PROTOCOLS = ("file", "memory")
 
-Content = bytes | Sequence[bytes | memoryview]
-"""What to write: one buffer, or several one after the other."""
+Content = bytes | Iterable[bytes | memoryview]
+"""What to write: one buffer, or several one after the other, which are asked for once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,19 +148,22 @@ class FsspecFileIO:
         with self._mapped("write", location):
             self._make_parent(location)
             create = _create_object if self._protocol == "s3" else self._create_file
-            create(self._fs, self._path(location), buffers)
-            self._check_size(location, sum(len(buffer) for buffer in buffers))
+            size = create(self._fs, self._path(location), buffers)
+            self._check_size(location, size)
 
-    def _create_file(self, fs: Any, path: str, buffers: Sequence[bytes | memoryview]) -> None:
+    def _create_file(self, fs: Any, path: str, buffers: Iterable[bytes | memoryview]) -> int:
         stream = fs.open(path, "xb")
+        size = 0
         # From here on the file is ours, and nobody else's is deleted.
         try:
             with stream:
                 for buffer in buffers:
                     stream.write(buffer)
+                    size += len(buffer)
                 self._sync(stream)
             if self._syncs:
                 _sync_folder(posixpath.dirname(path))
+            return size
         except FileExistsError:
             raise  # a store that looks only when it closes: the file is somebody else's
         except BaseException:
@@ -408,13 +411,14 @@ def _publish_s3(fs: Any, path: str, data: bytes) -> bool:
     return True
 
 
-def _create_object(fs: Any, path: str, buffers: Sequence[bytes | memoryview]) -> None:
-    """A PUT that carries ``If-None-Match: *``: the store refuses it if the key exists.
+def _create_object(fs: Any, path: str, buffers: Iterable[bytes | memoryview]) -> int:
+    """A PUT that carries ``If-None-Match: *``: the store refuses it if the key exists. The size.
 
     After an error the object may be there or not, and may be somebody else's: it is not deleted.
     """
-    whole = buffers[0] if len(buffers) == 1 else b"".join(buffers)
-    fs.pipe_file(path, bytes(whole), mode="create")
+    whole = b"".join(buffers)
+    fs.pipe_file(path, whole, mode="create")
+    return len(whole)
 
 
 _PUBLISHERS: dict[str, Callable[[Any, str, bytes], bool]] = {

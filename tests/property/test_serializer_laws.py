@@ -63,6 +63,7 @@ from dstl_core.codec.serializers.table import (
 from dstl_core.codec.serializers.values import StringValueSerializer
 from dstl_core.codec.serializers.windows import TimeWindow, TimeWindowSerializer
 from dstl_core.errors import FormatError
+from tests.columnar_values import SqlText
 
 Typed = tuple[AnySerializer, st.SearchStrategy[Any]]
 MAX_DEPTH = 4
@@ -88,6 +89,12 @@ TEXTS = TEXTS.map(joined)
 FLOATS = st.floats(width=32)
 DATES = st.builds(LocalDate, st.integers(-9999, 9999), st.integers(1, 12), st.integers(1, 28))
 NANOS = st.integers(0, 999_999_999)
+# In Java the nanoseconds of the second hold its milliseconds, too.
+SQL_TIMESTAMPS = st.builds(
+    lambda millis, nanos: SqlTimestamp(millis, millis % 1000 * 1_000_000 + nanos),
+    st.integers(-(1 << 62), 1),
+    st.integers(0, 999_999),
+)
 TIMES = st.builds(LocalTime, st.integers(0, 23), st.integers(0, 59), st.integers(0, 59), NANOS)
 
 LEAVES: list[Typed] = [
@@ -106,7 +113,7 @@ LEAVES: list[Typed] = [
     (Types.DATE, st.none() | st.integers(-(1 << 62), 1 << 62)),
     (Types.SQL_DATE, st.none() | st.integers(-(1 << 62), 1 << 62)),
     (Types.SQL_TIME, st.none() | st.integers(-(1 << 62), 1 << 62)),
-    (Types.SQL_TIMESTAMP, st.none() | st.builds(SqlTimestamp, st.integers(-(1 << 62), 1), NANOS)),
+    (Types.SQL_TIMESTAMP, st.none() | SQL_TIMESTAMPS),
     (Types.INSTANT, st.none() | st.builds(Instant, signed(56), NANOS)),
     (Types.LOCAL_DATE, st.none() | DATES),
     (Types.LOCAL_TIME, st.none() | TIMES),
@@ -123,7 +130,7 @@ LEAVES: list[Typed] = [
     (Types.TUPLE(), st.just(())),
     (TimeWindowSerializer(), st.builds(TimeWindow, signed(64), signed(64))),
     (StringValueSerializer(), TEXTS),
-    (StringDataSerializer(), st.text(max_size=6)),
+    (StringDataSerializer(), st.text(max_size=6).map(SqlText)),
 ]
 
 
@@ -314,21 +321,25 @@ def sql_typed(depth: int) -> st.SearchStrategy[SqlTyped]:
 
 
 @st.composite
-def sql_values(draw: Callable[..., Any]) -> tuple[AnySerializer, Any]:
+def sql_typed_serializers(draw: Callable[..., Any]) -> Typed:
     parts = draw(st.lists(sql_typed(3), min_size=0, max_size=4))
     kind, values = sql_row(parts)
-    serializer: AnySerializer = RowDataSerializer(kind.children)
     if parts and draw(st.booleans()):
         kind, values = draw(st.sampled_from(sql_composites(parts)))
-        match kind.root:
-            case "ARRAY":
-                serializer = ArrayDataSerializer(kind.children[0])
-            case "MAP":
-                serializer = MapDataSerializer(*kind.children)
-            case "MULTISET":
-                serializer = MapDataSerializer(kind.children[0], LogicalType("INT"))
-            case _:
-                serializer = RowDataSerializer(kind.children)
+    match kind.root:
+        case "ARRAY":
+            return ArrayDataSerializer(kind.children[0]), values
+        case "MAP":
+            return MapDataSerializer(*kind.children), values
+        case "MULTISET":
+            return MapDataSerializer(kind.children[0], LogicalType("INT")), values
+        case _:
+            return RowDataSerializer(kind.children), values
+
+
+@st.composite
+def sql_values(draw: Callable[..., Any]) -> tuple[AnySerializer, Any]:
+    serializer, values = draw(sql_typed_serializers())
     return serializer, draw(values)
 
 

@@ -43,6 +43,18 @@ class Parts(Layout):
             part.emit_null(code)
 
 
+class Empty(Parts):
+    """A struct without fields: one byte that is always the same."""
+
+    def __init__(self, byte: int) -> None:
+        super().__init__([])
+        self._byte = byte
+
+    def emit(self, code: Code) -> None:
+        self.emit_valid(code)
+        code.emit(i.MARKER, self._byte)
+
+
 class EitherOf(Parts):
     """A byte that says which of two values follows. ``tagged``: 1 and 2 instead of 1 and 0."""
 
@@ -144,37 +156,6 @@ class TwoSizes(Parts):
             part.emit(code)
 
 
-class OneOf(Parts):
-    """An index, then the value of that branch. A branch without a column is null."""
-
-    def __init__(self, branches: Sequence[Layout]) -> None:
-        for branch in branches:
-            branch.nullable = True
-        self._branches = branches
-        self._index = Fixed(pa.int32(), i.UNION, 4)
-        super().__init__(
-            [("branch", self._index), *((f"v{at}", each) for at, each in enumerate(branches))]
-        )
-
-    def emit(self, code: Code) -> None:
-        union, end = Label(), Label()
-        places = [Label() for _ in self._branches]
-        self.emit_valid(code)
-        code.place(union)
-        code.emit(i.UNION, *self._index.operands(0, len(self._branches)))
-        for at, place in enumerate(places):
-            code.emit(i.TAG_IS, place, 0, union, at)
-        for at, place in enumerate(places):
-            code.place(place)
-            for other, branch in enumerate(self._branches):
-                if other == at:
-                    branch.emit(code)
-                else:
-                    branch.emit_null(code)
-            code.emit(i.JUMP, end)
-        code.place(end)
-
-
 @dataclass
 class PojoClass:
     """A class of a POJO: its fields in the order of the bytes."""
@@ -230,7 +211,7 @@ class PojoOf(Parts):
                 code.emit(i.TAG_IS, label, 0, pojo, at)
             else:
                 name = encode_modified_utf8(self._classes[at + 1].name)
-                code.emit(i.CLASS_IS, label, 0, pojo, len(name), code.add_constant(name))
+                code.emit(i.CLASS_IS, label, 0, pojo, len(name), code.add_constant(name), at + 1)
         code.emit(i.REFUSE, 0, 0, i.UNREADABLE)
         for at, label in enumerate(subclasses):
             self._emit_subclass(code, at + 1, label, end)

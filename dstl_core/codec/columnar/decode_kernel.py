@@ -16,7 +16,6 @@ from dstl_core.codec.columnar.instructions import (
     BAD_MEMORY,
     BAD_VALUE,
     BIG_INT,
-    BLOCKS,
     BOOL,
     BYTES,
     BYTES_COUNTED,
@@ -48,7 +47,6 @@ from dstl_core.codec.columnar.instructions import (
     MARKER,
     MASK,
     MASK_FIELD,
-    NEXT_BLOCK,
     NEXT_DELIMITED,
     NEXT_SLOT,
     NO_UTF8,
@@ -83,7 +81,6 @@ from dstl_core.codec.columnar.instructions import (
     TIMESTAMP,
     TOO_LARGE,
     TRUNCATED,
-    UNION,
     UNKNOWN_INSTRUCTION,
     VALID,
     ZERO_IS_NULL,
@@ -139,14 +136,13 @@ from dstl_core.codec.columnar.value_kernel import (
 
 SIGN_BIT = -0x8000000000000000
 LIST_DELIMITER = 0x2C
-BLOCK_NUMBER_BYTES = 10
 
 
 @kernel
-def read_varint(at: int, end: int, most: int, status: int) -> int:
-    """The position after a varint of at most ``most`` bytes, or -1; it goes to status word 4."""
+def read_varint(at: int, end: int, status: int) -> int:
+    """The position after a varint of at most 5 bytes, or -1; it goes to status word 4."""
     value = 0
-    for i in range(most):
+    for i in range(5):
         if at + i >= end:
             return fail(status, TRUNCATED, at + i)
         byte = load8(at + i)
@@ -166,7 +162,7 @@ def read_text(ip: int, at: int, end: int, n: int, readable: int, status: int) ->
     size = load8(at)
     at += 1
     if size >= 0x80:
-        at = read_varint(start, end, 5, status)
+        at = read_varint(start, end, status)
         if at < 0:
             return -1
         size = get64(status + 32)
@@ -748,82 +744,6 @@ def decode_rows(
             put64(program + get64(ip + 32) + 48, size)
             at += 4
             ip += INSTRUCTION_BYTES
-        elif op == UNION:
-            if end - at < 4:
-                fail(status, TRUNCATED, at)
-                return row
-            index = load32(at)
-            if index < 0 or index >= get64(ip + 32):
-                fail(status, BAD_VALUE, at)
-                return row
-            put64(ip + 40, index)
-            values = get64(ip + 8)
-            if values != 0:
-                put32(values + 4 * n, index)
-                valid = get64(ip + 16)
-                if valid != 0:
-                    put8(valid + n, 1)
-            at += 4
-            ip += INSTRUCTION_BYTES
-        elif op == BLOCKS:
-            loop = program + get64(ip + 40)
-            start = at
-            at = read_varint(at, end, BLOCK_NUMBER_BYTES, status)
-            if at < 0:
-                return row
-            count = get64(status + 32)
-            if count < 0 or count > max(end - at, 1):
-                fail(status, BAD_VALUE, start)
-                return row
-            offsets = get64(ip + 8)
-            first = 0
-            if offsets != 0:
-                first = get32(offsets + 4 * n)
-                if first + count > get64(ip + 24):
-                    if first + count > MAX_OFFSET:
-                        fail(status, TOO_LARGE, start)
-                        return row
-                    need_space(status, get64(ip + 56), first + count)
-                    return row
-                put32(offsets + 4 * n + 4, first + count)
-                valid = get64(ip + 16)
-                if valid != 0:
-                    put8(valid + n, 1)
-            if count == 0:
-                ip = loop + INSTRUCTION_BYTES
-            else:
-                put64(loop + 8, count)
-                put64(loop + 16, n)
-                n = first
-                ip += INSTRUCTION_BYTES
-        elif op == NEXT_BLOCK:
-            left = get64(ip + 8) - 1
-            if left == 0:
-                start = at
-                at = read_varint(at, end, BLOCK_NUMBER_BYTES, status)
-                if at < 0:
-                    return row
-                left = get64(status + 32)
-                if left < 0 or left > max(end - at, 1):
-                    fail(status, BAD_VALUE, start)
-                    return row
-                blocks = program + get64(ip + 32)
-                offsets = get64(blocks + 8)
-                if offsets != 0:
-                    if n + 1 + left > get64(blocks + 24):
-                        if n + 1 + left > MAX_OFFSET:
-                            fail(status, TOO_LARGE, start)
-                            return row
-                        need_space(status, get64(blocks + 56), n + 1 + left)
-                        return row
-                    put32(offsets + 4 * get64(ip + 16) + 4, n + 1 + left)
-            if left != 0:
-                put64(ip + 8, left)
-                n += 1
-                ip = program + get64(ip + 24)
-            else:
-                n = get64(ip + 16)
-                ip += INSTRUCTION_BYTES
         elif op == REGION:
             at = enter_region(program, ip, at, end, status)
             if at < 0:

@@ -89,7 +89,7 @@ class SpanProgram:
             layout.nullable = layout.nullable or null_unreadable
             layout.register(code)
         for name, layout in roots:
-            _emit(code, layout, name in with_lengths)
+            emit_root(code, layout, name in with_lengths)
         code.emit(i.END)
         self._columns = code.columns
         self._program: Program = code.finish()
@@ -156,7 +156,8 @@ def _null_program(layouts: Sequence[Layout]) -> Program:
     return code.finish()
 
 
-def _emit(code: Code, layout: Layout, with_length: bool) -> None:
+def emit_root(code: Code, layout: Layout, with_length: bool) -> None:
+    """A value, and the number of its bytes if ``with_length``."""
     if not with_length:
         layout.emit(code)
         return

@@ -11,9 +11,10 @@ addresses, put in when the program is bound to the buffers of one batch; 0 means
     4      width               data's capacity    bytes of an item at least
     5      how                 how                its LOOP         -
     6      -                   -                  -                -
-    7      decoding: number of the column; encoding: first bit of the validity bitmap
+    7      number of the column
 
-Validity is a byte a value while decoding (packed at the end), Arrow's bitmap while encoding. Loops
+Validity is a byte a value in both directions: packed after decoding, unpacked before encoding; so
+are booleans. Encoding, a validity of 0 means that nothing is null. Loops
 and frames keep their state in their own words: a type never contains itself, so each is in use once
 at a time. Jumps and frames are byte offsets from the start of the program.
 """
@@ -102,56 +103,52 @@ POJO = 36
 its length (encoding: the column of the class's number).
 """
 TAG_IS = 37
-"""Word 1: where to go if the tag of the POJO or UNION at word 3 is word 4."""
+"""Word 1: where to go if the tag of the POJO at word 3 is word 4."""
 CLASS_IS = 38
-"""Word 1: where to go if the class name of the POJO at word 3 has the word 4 bytes at word 5."""
+"""Word 1: where to go if the class name of the POJO at word 3 has the word 4 bytes at word 5.
+Encoding: if its number is word 6; the name is written.
+"""
 REFUSE = 39
 """What comes here cannot be read. Word 3: the code."""
 STREAM_TAG = 40
 """Tag of a stream element, with its timestamp if it has one."""
 SIZES = 41
 """Two i32 lengths, for the two BYTES at words 3 and 4."""
-UNION = 42
-"""i32 branch from 0 up to below word 4, kept in word 5 for TAG_IS. Word 1: column of the branch."""
-BLOCKS = 43
-"""Avro blocks: varint count, items, up to a count of 0. As LIST."""
-NEXT_BLOCK = 44
-"""As LOOP; word 4 BLOCKS itself."""
 
 # --------------------------------------------------------------------------------- SQL memory
 
-FRAME = 45
+FRAME = 42
 """No instruction: two lines of words for a row, array or map. 1 start, 2 size, 3 bytes left for the
 variable part, 4 slots, 5 null bits, 6 first null bit, 7 items, 9 first row of the items.
 """
-REGION = 46
+REGION = 43
 """Finds the memory for the frame at word 1. Word 2: one of ``REGION_*``; 3: the frame around it; 4:
 the slot in it.
 """
-REGION_END = 47
+REGION_END = 44
 """Operands of its REGION."""
-SQL_ROW = 48
+SQL_ROW = 45
 """Word 1: frame; 3: number of fields; 4 and 5: where the row kind goes, and its validity; 6:
 whether another kind than +I is refused.
 """
-SQL_ARRAY = 49
+SQL_ARRAY = 46
 """As LIST; word 4 bytes of a slot, 6 frame. Word 3 is -1 for the values of a map: they have the
 rows of the keys, whose frame is at word 1.
 """
-NEXT_SLOT = 50
+NEXT_SLOT = 47
 """As LOOP. Word 4: bytes of a slot; 5: frame."""
-SLOT_NULL = 51
+SLOT_NULL = 48
 """As NULL_FLAG for bit word 4 of the frame at word 3."""
-SLOT = 52
+SLOT = 49
 """A little-endian value of word 4 bytes. Word 3: frame, 5: slot, 6: 1 for a boolean."""
-SLOT_BYTES = 53
+SLOT_BYTES = 50
 """Text and bytes. Word 5: slot and how (``SLOT_SHIFT``); 6: frame."""
-SLOT_DECIMAL = 54
+SLOT_DECIMAL = 51
 """Into 16 bytes. Word 3: frame, 5: slot, 6: 1 if in the variable part."""
-SLOT_TIMESTAMP = 55
+SLOT_TIMESTAMP = 52
 """As TIMESTAMP. Word 4: frame, 5: slot and how, 6: 1 if in the variable part."""
 
-CONSTANT4 = 56
+CONSTANT4 = 53
 """Word 5, an int32, without bytes."""
 
 SLOT_SHIFT = 4
@@ -235,3 +232,11 @@ UNREADABLE = 21
 """Only a Java class of the job can read it."""
 NOT_A_COLUMN = 22
 NO_UTF8 = 23
+
+ALWAYS_NULL = -1
+"""Encoding: as validity, that every value is null."""
+
+# Encoding: what a column holds and the type does not.
+NULL_VALUE = 24
+EMPTY_LIST = 25
+BAD_ROW_KIND = 26

@@ -13,6 +13,7 @@ import pyarrow as pa
 from dstl_core.codec.columnar import instructions as i
 from dstl_core.codec.columnar.choice_layouts import (
     EitherOf,
+    Empty,
     MaskedRow,
     PojoClass,
     PojoOf,
@@ -96,12 +97,14 @@ def _boolean(_: AnySerializer, __: ColumnOptions) -> Layout:
     return Bool()
 
 
-@layout_for(VoidNamespaceSerializer, primitives.VoidSerializer, windows.GlobalWindowSerializer)
-def _zero(_: AnySerializer, __: ColumnOptions) -> Layout:
+@layout_for(VoidNamespaceSerializer, primitives.VoidSerializer)
+def _void(_: AnySerializer, __: ColumnOptions) -> Layout:
+    return Marker(0, always_null=True)
+
+
+@layout_for(windows.GlobalWindowSerializer, windows.SqlGlobalWindowSerializer)
+def _global_window(_: AnySerializer, __: ColumnOptions) -> Layout:
     return Marker(0)
-
-
-layout_for(windows.SqlGlobalWindowSerializer)(_zero)
 
 
 @layout_for(values.NullValueSerializer)
@@ -243,7 +246,7 @@ def _numbered(
 
 @layout_for(structs.Tuple0Serializer)
 def _tuple0(_: AnySerializer, __: ColumnOptions) -> Layout:
-    return Marker(42)
+    return Empty(42)
 
 
 @layout_for(structs.NullableSerializer)

@@ -72,7 +72,8 @@ class KeyJoin:
         for first, last in _slices(batch, index):
             columns = {state: part.column(first, last) for state, part in parts.items()}
             key_column = self._key_column(batch, key_spans[first:last]) if keys else None
-            yield JoinedRows(last - first, key_column, columns)
+            groups = batch.key_groups[index.firsts[first:last]]
+            yield JoinedRows(last - first, key_column, columns, groups)
 
     def _key_column(self, batch: SpanBatch, spans: Int64s) -> pa.Array:
         own = SpanBatch(np.ascontiguousarray(spans), batch.source)
@@ -93,6 +94,7 @@ class JoinedRows:
     count: int
     keys: pa.Array | None
     columns: Mapping[int, pa.Array]
+    key_groups: Int64s
 
 
 def _slices(batch: SpanBatch, index: ByteIndex) -> Iterator[tuple[int, int]]:

@@ -21,12 +21,14 @@ class Layout(ABC):
     """A value in bytes and as a column. A tree of layouts belongs to one program.
 
     ``nullable`` is set by whoever can leave the value out; ``column`` when the tree is registered.
+    ``always_null`` is true of a type whose only value is null.
     ``metadata`` goes to the Arrow field that holds the column.
     """
 
     arrow_type: pa.DataType
     nullable: bool = False
     column: int = -1
+    always_null: bool = False
     metadata: Mapping[str, str] | None = None
 
     @property
@@ -79,8 +81,9 @@ class NoColumn(Layout):
 class Marker(NoColumn):
     """One byte that is always the same; None: whatever it is."""
 
-    def __init__(self, byte: int | None) -> None:
+    def __init__(self, byte: int | None, *, always_null: bool = False) -> None:
         self._byte = -1 if byte is None else byte
+        self.always_null = always_null
 
     def emit(self, code: Code) -> None:
         code.emit(i.MARKER, self._byte)
@@ -190,6 +193,7 @@ class Wrapper(Layout):
         self.inner = inner
         self.arrow_type = inner.arrow_type
         self.metadata = inner.metadata
+        self.always_null = inner.always_null
 
     @property
     def parts(self) -> Sequence[Layout]:
@@ -231,11 +235,12 @@ class Nullable(Wrapper):
 
 def emit_choice(code: Code, inner: Layout, op: int, *words: Word, after_null: int = 0) -> None:
     """A value that an instruction may find to be null: its word 1 is where the value is read, 2
-    its validity, then ``words``, and 7 the first bit of the validity.
+    its validity, then ``words``.
     """
     present, end = Label(), Label()
     middle: list[Word] = [*words, 0, 0, 0, 0][:4]
-    code.emit(op, present, inner.operand(Field.VALID), *middle, inner.operand(Field.EXTRA))
+    valid: Word = i.ALWAYS_NULL if inner.always_null else inner.operand(Field.VALID)
+    code.emit(op, present, valid, *middle, inner.operand(Field.EXTRA))
     inner.emit_null(code)
     if after_null:
         code.emit(after_null)
@@ -300,7 +305,7 @@ class Repeated(Layout):
     Args:
         item: One item.
         item_bytes: Bytes of an item at least, for the check of the count.
-        op: LIST, DELIMITED (items up to the end, instead of a count) or BLOCKS.
+        op: LIST, or DELIMITED (items up to the end, instead of a count).
     """
 
     def __init__(self, item: Layout, item_bytes: int, op: int = i.LIST) -> None:
@@ -323,8 +328,6 @@ class Repeated(Layout):
         match self._op:
             case i.DELIMITED:
                 code.emit(i.NEXT_DELIMITED, first, 0, start)
-            case i.BLOCKS:
-                code.emit(i.NEXT_BLOCK, 0, 0, first, start)
             case _:
                 code.emit(i.LOOP, 0, 0, first)
 

@@ -5,8 +5,8 @@ single bytes; 3-15 times faster. **Nothing is checked here**: a kernel compares 
 the end of its buffer before it comes here. The damage tests run the same kernels over a twin of
 this module that knows which bytes may be touched and refuses all others.
 
-``load`` is big-endian as Java writes, ``get`` and ``put`` are the machine's order. Values are int64
-throughout, since numba turns mixed widths into floats.
+``load`` and ``store`` are big-endian as Java writes, ``get`` and ``put`` the machine's order.
+Values are int64 throughout, since numba turns mixed widths into floats.
 """
 
 from __future__ import annotations
@@ -44,12 +44,15 @@ def _load(bits: int, *, swap: bool, signed: bool) -> Load:
     return cast(Load, loader)
 
 
-def _store(bits: int) -> Store:
+def _store(bits: int, *, swap: bool = False) -> Store:
     @intrinsic
     def store(typing_context: Any, address: Any, value: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             kind = ir.IntType(bits)
             value = args[1] if bits == 64 else builder.trunc(args[1], kind)
+            if swap:
+                reverse = builder.module.declare_intrinsic("llvm.bswap", [kind])
+                value = builder.call(reverse, [value])
             builder.store(value, builder.inttoptr(args[0], kind.as_pointer()), align=1)
             return context.get_dummy_value()
 
@@ -70,6 +73,9 @@ put8 = _store(8)
 put16 = _store(16)
 put32 = _store(32)
 put64 = _store(64)
+store16 = _store(16, swap=True)
+store32 = _store(32, swap=True)
+store64 = _store(64, swap=True)
 
 
 @intrinsic

@@ -7,16 +7,8 @@ canonical form; the high bit of the first byte of its last key is set.
 from __future__ import annotations
 
 from dstl_core.codec.columnar.jit import kernel
-from dstl_core.codec.columnar.memory import copy, get64, load8, put8, put64
+from dstl_core.codec.columnar.memory import copy, get64, load8, put8, put64, store32
 from dstl_core.codec.columnar.scan_kernel import SPAN_BYTES
-
-
-@kernel
-def put_be32(at: int, value: int) -> None:
-    put8(at, value >> 24 & 0xFF)
-    put8(at + 1, value >> 16 & 0xFF)
-    put8(at + 2, value >> 8 & 0xFF)
-    put8(at + 3, value & 0xFF)
 
 
 @kernel
@@ -68,7 +60,7 @@ def write_runs(
             at += 2
         start = get64(span)
         size = get64(span + 8) - start
-        put_be32(at, prefix + size)
+        store32(at, prefix + size)
         at += 4
         put64(lasts + 8 * bucket, at)
         key_group = get64(key_groups + 8 * row)
@@ -81,7 +73,7 @@ def write_runs(
         at += size
         start = get64(span + 16)
         size = get64(span + 24) - start
-        put_be32(at, size)
+        store32(at, size)
         at += 4
         copy(at, start, size)
         put64(cursors + 8 * bucket, at + size)

@@ -10,7 +10,6 @@ import pyarrow as pa
 from dstl_core.codec.columnar.memory import address_of
 from dstl_core.codec.columnar.program import Int64s
 from dstl_core.codec.columnar.run_kernel import run_sizes, write_runs
-from dstl_core.codec.columnar.spans import SpanBatch
 from dstl_core.errors import ColumnValueError
 
 MAX_PART_BYTES = 0x7FFFFFFF - 2
@@ -27,12 +26,12 @@ class Runs:
 
 
 def runs_of(
-    batch: SpanBatch, state: int, buckets: Int64s, key_groups: Int64s, count: int, prefix: int
+    spans: Int64s, state: int, buckets: Int64s, key_groups: Int64s, count: int, prefix: int
 ) -> Runs:
     """Parts the records of one state.
 
     Args:
-        batch: The records; their keys without key group.
+        spans: The records, ``[records, SPAN_WORDS]``; their keys without key group.
         state: Its id in the stream to write.
         buckets: The bucket of each record, below ``count``.
         key_groups: The key group to write in front of each key.
@@ -42,9 +41,9 @@ def runs_of(
     Raises:
         ColumnValueError: A key or value of 2 GiB or more.
     """
-    rows = len(batch)
+    rows = len(spans)
     sizes = np.zeros(count, np.int64)
-    spans, bucket_at, group_at = batch.spans, _aligned(buckets), _aligned(key_groups)
+    bucket_at, group_at = _aligned(buckets), _aligned(key_groups)
     largest = run_sizes(address_of(spans), rows, address_of(bucket_at), prefix, address_of(sizes))
     if largest > MAX_PART_BYTES:
         raise ColumnValueError(

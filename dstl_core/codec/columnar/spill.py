@@ -45,7 +45,7 @@ def parted_sections(
                 own = batch.take(batch.states == state)
                 if len(own):
                     buckets = _parts_of(decoder.key_ranges(own), parts)
-                    runs = runs_of(own, state, buckets, own.key_groups, parts, prefix_bytes)
+                    runs = runs_of(own.spans, state, buckets, own.key_groups, parts, prefix_bytes)
                     for part, spool in enumerate(spools):
                         start, end = runs.bounds[part], runs.bounds[part + 1]
                         spool.write(runs.data.slice(start, end - start))

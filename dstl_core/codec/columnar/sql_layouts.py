@@ -41,6 +41,8 @@ class SlotLayout(Layout):
 class SlotNothing(NoColumn, SlotLayout):
     """A slot that says nothing."""
 
+    always_null = True
+
     def emit_slot(self, code: Code, frame: Label, slot: int) -> None:
         pass
 
@@ -140,6 +142,7 @@ class _InSlot(Layout):
         self._inner = inner
         self._place = frame, slot
         self.column = inner.column
+        self.always_null = inner.always_null
 
     def emit(self, code: Code) -> None:
         self._inner.emit_slot(code, *self._place)

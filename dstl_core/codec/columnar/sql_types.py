@@ -148,7 +148,7 @@ def _timestamp_data(serializer: table.TimestampDataSerializer, options: ColumnOp
 
 @layout_for(table.NullSerializer)
 def _null(_: AnySerializer, __: ColumnOptions) -> Layout:
-    return Marker(None)
+    return Marker(None, always_null=True)
 
 
 # ------------------------------------------------------------------------- SQL's containers

@@ -72,7 +72,7 @@ def test_flat_columns_hold_the_entries(fixture, label):
         reader = KeyedStateReader(operator, info.name, ReadOptions(types=EXACT))
         expected = Counter(
             key(row)
-            for entry in operator.keyed(info.name)
+            for entry in operator.keyed_entries(info.name)
             if entry.state == info.name
             for row in flat_rows(entry)
         )
@@ -89,7 +89,7 @@ def test_timers_as_columns(fixture, label):
         reader = KeyedStateReader(operator, info.name, ReadOptions(types=EXACT))
         found = Counter(key(row) for row in all_rows(reader, operator))
         expected = Counter()
-        for timer in operator.timers():
+        for timer in operator.timer_entries():
             if (timer.kind, timer.service) == (info.kind, info.name.rpartition("_")[2]):
                 row = {
                     "state_key": column_value(timer.key_type, timer.key),
@@ -112,7 +112,7 @@ def test_one_row_per_key(fixture, label, memory):
         return
     reader = KeyedStateReader(operator, options=ReadOptions(types=EXACT, memory=memory))
     expected = {}
-    for entry in operator.keyed():
+    for entry in operator.keyed_entries():
         if entry.namespace is not None or entry.state not in reader.schema.names:
             continue
         state_key = column_value(entry.key_type, entry.key)

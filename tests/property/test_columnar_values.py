@@ -1,0 +1,75 @@
+"""Columns of random types hold what the record-wise code reads, and give the same bytes back."""
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dstl_core.codec.columnar.decoder import VALUE, StateDecoder
+from dstl_core.codec.columnar.encoder import StateEncoder
+from dstl_core.codec.columnar.spans import SectionScanner
+from dstl_core.codec.columnar.type_layouts import EXACT_OPTIONS
+from dstl_core.codec.keyed_canonical import write_section
+from dstl_core.codec.keyed_records import RecordFormat
+from dstl_core.codec.serializers import AnySerializer, Types, serialize_to_bytes
+from dstl_core.codec.serializers.runtime import VoidNamespaceSerializer
+from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot
+from tests.columnar_cases import Case, chunks_of
+from tests.columnar_values import as_column, plain
+from tests.property.test_serializer_laws import sql_typed_serializers, typed
+
+KEY_GROUP = 5
+
+
+@st.composite
+def columns_of(draw: Any, types: Any) -> tuple[AnySerializer, list[Any]]:
+    serializer, values = draw(types)
+    return serializer, draw(st.lists(values, min_size=1, max_size=5))
+
+
+def section_of(serializer: AnySerializer, values: list[Any]) -> tuple[RecordFormat, bytes]:
+    """A value state with one record per value."""
+    meta = StateMetaInfoSnapshot.key_value(
+        "s", KeyedStateType.VALUE, serializer, VoidNamespaceSerializer()
+    )
+    records = [
+        (
+            bytes([KEY_GROUP]) + number.to_bytes(8, "big") + b"\0",
+            serialize_to_bytes(serializer, each),
+        )
+        for number, each in enumerate(values)
+    ]
+    return RecordFormat(meta, Types.LONG), write_section([(0, records)])
+
+
+def check(serializer: AnySerializer, values: list[Any]) -> None:
+    record_format, section = section_of(serializer, values)
+    case = Case(KEY_GROUP, 1, Types.LONG, (record_format.meta,), section)
+    [batch] = SectionScanner(1, [True]).batches(chunks_of(case))
+    decoder = StateDecoder(record_format, 1, EXACT_OPTIONS)
+    columns = decoder.decode(batch, set(decoder.columns))
+    if VALUE in columns:
+        columns[VALUE].validate(full=True)
+        assert plain(columns[VALUE]) == as_column(serializer, values, columns[VALUE].type)
+    encoded = StateEncoder(record_format, EXACT_OPTIONS).encode(columns, len(values))
+    written = [
+        encoded.values.data.to_pybytes()[start:end]
+        for start, end in zip(
+            encoded.values.starts - encoded.values.data.address,
+            encoded.values.ends - encoded.values.data.address,
+            strict=True,
+        )
+    ]
+    assert written == [serialize_to_bytes(serializer, each) for each in values]
+
+
+@given(columns_of(typed(3)))
+@settings(max_examples=300)
+def test_values_of_any_type(case):
+    check(*case)
+
+
+@given(columns_of(sql_typed_serializers()))
+@settings(max_examples=300)
+def test_sql_values_of_any_type(case):
+    check(*case)
