@@ -193,6 +193,8 @@ class _EncodeRuns:
             )
         joined = encoder.keyed_schema
         for state in own.states:
+            if not state.columns:
+                continue  # a queue that is there but empty
             name = state.meta.name
             schema = joined if state.joined else encoder.schema(name)
             columns = {KEY_COLUMN: fit(keys, schema.field(KEY_COLUMN).type, "The key")}

@@ -231,7 +231,7 @@ class _Accessed:
 
     def _to_bytes(self, value: Any) -> bytes:
         if self._has_ttl:
-            value = TtlValue(value, self._access.clock.now_ms())
+            value = TtlValue(value=value, last_access=self._access.clock.now_ms())
         return serialize_to_bytes(self._serializer, value)
 
     def _plain(self, value: Any) -> Any:
