@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 import struct
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +13,7 @@ import pyarrow as pa
 from dstl_core.codec.big_decimal import BigDecimal, two_s_complement
 from dstl_core.codec.binary_row import ArrayData, MapData, RawValue, RowData, TimestampData
 from dstl_core.codec.columnar.value_layouts import ROW_KINDS
-from dstl_core.codec.serializers import AnySerializer
+from dstl_core.codec.serializers import OpaqueValue
 from dstl_core.codec.serializers.dates import (
     Instant,
     LocalDate,
@@ -26,7 +28,6 @@ from dstl_core.codec.serializers.structs import Either, Row
 from dstl_core.codec.serializers.windows import TimeWindow
 
 _DAY = 86400
-_DAYS_BY_YEAR = [0]
 
 
 class SqlText(str):
@@ -70,9 +71,8 @@ def _bits(value: float) -> object:
     return "NaN" if math.isnan(value) else struct.pack(">d", value)
 
 
-def as_column(serializer: AnySerializer, values: list[Any], kind: pa.DataType) -> list[Any]:
+def as_column(values: Iterable[Any], kind: pa.DataType) -> list[Any]:
     """The values as ``plain`` gives a column of a type."""
-    del serializer
     return [_value(each, kind) for each in values]
 
 
@@ -96,7 +96,7 @@ def _value(value: Any, kind: pa.DataType) -> Any:
             return _time(value)
         case BigDecimal():
             return value.unscaled
-        case RawValue():
+        case RawValue() | OpaqueValue():
             return value.raw
         case TimestampData():
             return value.millis * 1000 + value.nanos // 1000
@@ -184,8 +184,6 @@ def _time(value: LocalDate | LocalTime) -> int:
     if isinstance(value, LocalTime):
         return ((value.hour * 60 + value.minute) * 60 + value.second) * 10**9 + value.nano
     # By the rule that 400 years have 146097 days, and Python's own calendar within them.
-    import datetime
-
     cycles, year = divmod(value.year - 1, 400)
     days = datetime.date(year + 1, value.month, value.day).toordinal()
     return days + cycles * 146097 - datetime.date(1970, 1, 1).toordinal()

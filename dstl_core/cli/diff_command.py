@@ -1,10 +1,12 @@
-"""``dstl diff``: what differs between two snapshots."""
+"""``dstl diff``: the entries that differ between two snapshots."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
 from dstl_core.cli.options import (
     ChangelogBaseOption,
@@ -14,39 +16,77 @@ from dstl_core.cli.options import (
     RootOption,
     load,
 )
-from dstl_core.cli.output import plain_console, printable, write_json
-from dstl_core.savepoint.diff import counts_of, diff_snapshots
+from dstl_core.cli.output import plain_console, printable, to_json, write_json
+from dstl_core.savepoint.diff import Difference, diff_snapshots
+
+KEYS_SHOWN = 5
+_MARKS = {"added": "+", "removed": "-", "changed": "~"}
 
 
 def diff(
-    before: Annotated[str, typer.Argument(help="The older savepoint or checkpoint.")],
-    after: Annotated[str, typer.Argument(help="The newer one.")],
+    a: Annotated[str, typer.Argument(metavar="A", help="The snapshot to compare with.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The snapshot that may differ.")],
     as_json: JsonOption = False,
     allow_root: RootOption = None,
     relocate: RelocateOption = None,
     changelog_base: ChangelogBaseOption = None,
     key_type: KeyTypeOption = None,
 ) -> None:
-    """Show added, removed and changed entries per state; with --json, every entry as one line.
+    """Show what was added, removed and changed from A to B, by operator and state.
 
-    Exit code 1 if anything differs.
+    With --json every difference is one JSON object a line. Exit code 1 if anything differs.
     """
-    old, new = (
-        load(path, allow_root, relocate, changelog_base, key_type) for path in (before, after)
-    )
-    differences = diff_snapshots(old, new)
-    found = False
+    one = load(a, allow_root, relocate, changelog_base, key_type)
+    two = load(b, allow_root, relocate, changelog_base, key_type)
+    counts = _Counts()
+    differences = counts.watch(diff_snapshots(one, two))
     if as_json:
-        for each in differences:
-            found = True
-            write_json([each.to_json()])
+        write_json(each.to_json() for each in differences)
     else:
-        console = plain_console()
-        for (operator, kind, state), counts in sorted(counts_of(differences).items()):
-            found = True
-            changes = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
-            console.print(printable(f"{operator}  {kind} {state}: {changes}"))
-        if not found:
-            console.print("no differences")
-    if found:
+        for _ in differences:
+            pass
+        counts.print()
+    if counts.states:
         raise typer.Exit(1)
+
+
+class _Counts:
+    """Differences by operator and state, with the first few keys of each."""
+
+    def __init__(self) -> None:
+        self.states: dict[tuple[str, ...], dict[str, int]] = {}
+        self._keys: dict[tuple[tuple[str, ...], str], list[str]] = {}
+
+    def watch(self, differences: Iterable[Difference]) -> Iterator[Difference]:
+        for each in differences:
+            line = each.line
+            name = line["state"] if "state" in line else line["service"]
+            place = (str(line["op"]), str(line["kind"]), str(name))
+            counts = self.states.setdefault(place, dict.fromkeys(_MARKS, 0))
+            counts[each.change] += 1
+            keys = self._keys.setdefault((place, each.change), [])
+            if len(keys) < KEYS_SHOWN:
+                keys.append(_key_text(line))
+            yield each
+
+    def print(self) -> None:
+        console = plain_console()
+        for place, counts in self.states.items():
+            operator, kind, name = (printable(str(part)) for part in place)
+            summary = ", ".join(f"{count:,} {change}" for change, count in counts.items() if count)
+            console.print(Text(f"{operator} {kind} {name}: {summary}", "bold"))
+            for change, mark in _MARKS.items():
+                keys = self._keys.get((place, change), [])
+                for key in keys:
+                    console.print(printable(f"  {mark} {key}"))
+                if counts[change] > len(keys):
+                    console.print(f"  {mark} .. {counts[change] - len(keys):,} more")
+        if not self.states:
+            console.print("no differences")
+
+
+def _key_text(line: dict[str, Any]) -> str:
+    """What an entry is found by."""
+    shown = [line["key"]] if "key" in line else []
+    shown += [line[name] for name in ("ns", "ts", "subtask") if line.get(name) is not None]
+    return " ".join(map(to_json, shown)) or "(all)"

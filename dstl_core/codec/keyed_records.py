@@ -114,13 +114,17 @@ class RecordFormat:
         """The values of a record, all bytes used."""
         if self.is_queue:
             return self._decode_timer(record)
-        key = self._scope_part(record.key, self.key_serializer, "key")
-        namespace = self._scope_part(record.key, self.namespace_serializer, "namespace")
+        key, namespace = self.decode_scope(record.key)
         user_key = None
         if self.kind is KeyedStateType.MAP:
             user_key = part_of(self.meta, MapSerializer).key.deserialize(record.key)
         record.key.expect_end("a stored key")
         return KeyedRecord(key, namespace, user_key, self._value(record.value))
+
+    def decode_scope(self, data: DataInput) -> tuple[Any, Any]:
+        """Key and namespace, from the front of a stored key without its key group."""
+        key = self._scope_part(data, self.key_serializer, "key")
+        return key, self._scope_part(data, self.namespace_serializer, "namespace")
 
     def _decode_timer(self, record: FramedRecord) -> KeyedRecord:
         element = self.meta.value_serializer.deserialize(record.key)

@@ -144,14 +144,14 @@ class OperatorStateReader:
             return decompress_frames(framed, 0, len(framed)), 0
         return part, offset
 
+    def element_bytes(self, info: OperatorStateMetaInfo) -> list[bytes]:
+        """The bytes of every element; of a broadcast state of all entries together."""
+        return [self._element(offset)[0] for offset in info.offsets]
+
     def elements(self, info: OperatorStateMetaInfo) -> list[Any]:
         """The elements of a list or union state; ``OpaqueValue`` for those only Java can read."""
         serializer = self.header.state(info).value_serializer
-        return [deserialize_bounded(serializer, raw) for raw in self.raw_elements(info)]
-
-    def raw_elements(self, info: OperatorStateMetaInfo) -> list[bytes]:
-        """The bytes of the elements of a list or union state."""
-        return [self._element(offset)[0] for offset in info.offsets]
+        return [deserialize_bounded(serializer, raw) for raw in self.element_bytes(info)]
 
     def pairs(self, info: OperatorStateMetaInfo) -> list[tuple[Any, Any]] | OpaqueValue:
         """The entries of a broadcast state."""

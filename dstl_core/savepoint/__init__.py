@@ -1,6 +1,5 @@
 """The State Processor API without Spark: look into snapshots, read them, write and edit them."""
 
-from dstl_core.savepoint.diff import Difference, diff_snapshots
 from dstl_core.savepoint.edit import SavepointEdit, edit_of
 from dstl_core.savepoint.gc import collect_garbage
 from dstl_core.savepoint.restore_plan import (
@@ -14,7 +13,6 @@ from dstl_core.savepoint.rewrite import rewrite_savepoint
 from dstl_core.savepoint.snapshot import OperatorSnapshot, Snapshot, StateInfo
 
 __all__ = [
-    "Difference",
     "JobDescription",
     "JobOperator",
     "JobState",
@@ -24,7 +22,6 @@ __all__ = [
     "Snapshot",
     "StateInfo",
     "collect_garbage",
-    "diff_snapshots",
     "edit_of",
     "plan_restore",
     "rewrite_savepoint",

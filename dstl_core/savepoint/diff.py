@@ -1,138 +1,343 @@
-"""What differs between two snapshots: added, removed and changed entries per operator and state.
+"""What differs between two snapshots: entries that were added, removed or changed.
 
-Entries are compared by their text form, so two snapshots of any form, backend and parallelism
-compare. Operators are matched by id. If both have the same number of key groups, one range of them
-is in memory at a time; else a whole operator.
+Keyed state is compared by the bytes of its records, columns at a time. What differs in bytes is
+decoded and compared by its text form, so that another order of a map's entries, or another backend,
+is no difference; the time that takes grows with the number of differences. States whose types
+differ are compared by text alone.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
-from dstl_core.codec.serializers import JsonValue
+import numpy as np
+
+from dstl_core.codec.columnar import scan_kernel as scan
+from dstl_core.codec.columnar.byte_index import ByteIndex, Ranges
+from dstl_core.codec.columnar.hash_kernel import mark_different
+from dstl_core.codec.columnar.memory import address_of
+from dstl_core.codec.columnar.program import Int64s
+from dstl_core.codec.columnar.type_layouts import NoLayoutError
+from dstl_core.codec.keyed_records import RecordFormat
+from dstl_core.codec.serializers import AnySerializer, OpaqueValue
+from dstl_core.codec.state_meta import KeyedStateType
+from dstl_core.errors import SavepointError, UnreadableValueError
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.savepoint.entries import KeyedEntry, OperatorStateEntry, TimerEntry
-from dstl_core.savepoint.entry_reader import BYTES_AT_ONCE, EntryReader
-from dstl_core.savepoint.snapshot import OperatorSnapshot, Snapshot
+from dstl_core.savepoint.entries import EVENT_TIMER, Entry, KeyedEntry, TimerEntry
+from dstl_core.savepoint.entry_reader import EVENT_TIMERS, PROCESSING_TIMERS
+from dstl_core.savepoint.keyed_records import Records, read_records
+from dstl_core.savepoint.snapshot import OperatorSnapshot, Snapshot, StateInfo
+from dstl_core.savepoint.state_columns import is_queue
+from dstl_core.state.keyed_state import types_of
+
+BYTES_AT_ONCE = 64 << 20
+"""Of stored state of both snapshots, per range of key groups."""
 
 Change = Literal["added", "removed", "changed"]
-_PLACE = ("op", "kind", "state", "service", "subtask", "key", "ns")
+Line = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One entry that differs. ``before`` and ``after`` are text forms; None where it is absent."""
+    """One entry that differs. ``before`` and ``after`` are lines of ``dstl dump``; one of them is
+    None for an entry that only the other snapshot has.
+    """
 
-    operator: str
-    kind: str
-    state: str
     change: Change
-    key: JsonValue
-    namespace: JsonValue
-    before: JsonValue
-    after: JsonValue
+    before: Line | None
+    after: Line | None
 
-    def to_json(self) -> dict[str, JsonValue]:
-        return {
-            "op": self.operator,
-            "kind": self.kind,
-            "state": self.state,
-            "change": self.change,
-            "key": self.key,
-            "ns": self.namespace,
-            "before": self.before,
-            "after": self.after,
-        }
+    @property
+    def line(self) -> Line:
+        """The line of the entry without its value."""
+        shown = self.after or self.before or {}
+        return {name: value for name, value in shown.items() if name != "value"}
 
-
-def diff_snapshots(before: Snapshot, after: Snapshot) -> Iterator[Difference]:
-    """Every entry that is not the same in both. What only Java classes can read is left out."""
-    old = {each.operator_id: each for each in before.operators}
-    new = {each.operator_id: each for each in after.operators}
-    for operator_id in sorted(old.keys() | new.keys()):
-        yield from _diff_operator(old.get(operator_id), new.get(operator_id))
+    def to_json(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"change": self.change, **self.line}
+        for name, side in (("before", self.before), ("after", self.after)):
+            if side is not None and "value" in side:
+                found[name] = side["value"]
+        return found
 
 
-def _diff_operator(
-    before: OperatorSnapshot | None, after: OperatorSnapshot | None
-) -> Iterator[Difference]:
-    present = [each for each in (before, after) if each is not None]
-    label = present[-1].label
-    if len({each.max_parallelism for each in present}) == 1:
-        size = max(each.state.state_size for each in present)
-        parts = max(1, -(-size // BYTES_AT_ONCE))
-        splits: list[KeyGroupRange | None] = [
-            *present[0].key_group_splits(min(parts, present[0].max_parallelism))
-        ]
-    else:
-        splits = [None]
-    for split in splits:
-        yield from _diff_lines(label, _lines(before, split), _lines(after, split))
-    yield from _diff_lines(label, _operator_state(before), _operator_state(after))
+def diff_snapshots(a: Snapshot, b: Snapshot) -> Iterator[Difference]:
+    """The differences, operator by operator (by id) and state by state.
+
+    Raises:
+        SavepointError: The keys of an operator cannot be compared.
+        FormatError: A snapshot is damaged.
+    """
+    ours = {each.operator_id: each for each in a.operators}
+    theirs = {each.operator_id: each for each in b.operators}
+    for operator_id in dict.fromkeys([*ours, *theirs]):
+        yield from _OperatorDiff(ours.get(operator_id), theirs.get(operator_id)).run()
 
 
-Lines = dict[str, dict[str, Any]]
+def _difference(before: Line | None, after: Line | None) -> Difference | None:
+    if before is None:
+        return Difference("added", None, after)
+    if after is None:
+        return Difference("removed", before, None)
+    same = before.get("value") == after.get("value")
+    return None if same else Difference("changed", before, after)
 
 
-def _lines(operator: OperatorSnapshot | None, split: KeyGroupRange | None) -> Lines:
-    """The keyed entries and timers of some key groups, by place."""
+class _OperatorDiff:
+    """Compares one operator, that one of the snapshots may not have."""
+
+    def __init__(self, a: OperatorSnapshot | None, b: OperatorSnapshot | None) -> None:
+        self._a, self._b = a, b
+
+    def run(self) -> Iterator[Difference]:
+        ours, theirs = _states(self._a), _states(self._b)
+        for name in dict.fromkeys([*ours, *theirs]):
+            yield from self._state(ours.get(name), theirs.get(name))
+        yield from _by_line(_other_lines(self._a), _other_lines(self._b))
+
+    def _state(self, a: StateInfo | None, b: StateInfo | None) -> Iterator[Difference]:
+        for first, second in self._key_groups():
+            one = _Side.of(self._a, a, first)
+            two = _Side.of(self._b, b, second)
+            yield from _compare(one, two)
+
+    def _key_groups(self) -> Iterator[tuple[KeyGroupRange, KeyGroupRange]]:
+        """Ranges that hold the same keys: of bounded size, or all if the numbers of key groups
+        differ.
+        """
+        both = [each for each in (self._a, self._b) if each is not None]
+        totals = [each.max_parallelism for each in both]
+        if len(set(totals)) > 1:
+            yield KeyGroupRange(0, totals[0] - 1), KeyGroupRange(0, totals[-1] - 1)
+            return
+        size = sum(handle.state_size for each in both for handle in each.keyed_handles)
+        count = max(1, min(totals[0], -(-size // BYTES_AT_ONCE)))
+        bounds = [totals[0] * at // count for at in range(count + 1)]
+        for start, end in pairwise(bounds):
+            yield KeyGroupRange(start, end - 1), KeyGroupRange(start, end - 1)
+
+
+def _states(operator: OperatorSnapshot | None) -> dict[tuple[str, bool], StateInfo]:
     if operator is None:
         return {}
-    whole = KeyGroupRange(0, operator.max_parallelism - 1)
-    reader = EntryReader(operator, None, key_groups=split or whole)
-    return _by_place(reader.readable_keyed())
+    return {(info.name, is_queue(info.meta)): info for info in operator.states}
 
 
-def _operator_state(operator: OperatorSnapshot | None) -> Lines:
-    if operator is None:
-        return {}
-    reader = EntryReader(operator, None)
-    return _by_place(each for each in reader.operator_state_entries() if each.is_readable)
+# ------------------------------------------------------------------------------- keyed state
 
 
-def _by_place(entries: Iterator[KeyedEntry | TimerEntry | OperatorStateEntry]) -> Lines:
-    found: Lines = {}
-    for entry in entries:
-        line = entry.to_line()
-        # An operator without a uid on one side is the same operator; timers differ by their time.
-        place = [line.get(name) for name in _PLACE[1:]] + [line.get("ts")]
-        found[json.dumps(place, sort_keys=True)] = line
-    return found
+@dataclass
+class _Side:
+    """One snapshot's records of a state in some key groups."""
 
+    operator: OperatorSnapshot
+    info: StateInfo
+    key_type: AnySerializer
+    records: Records
 
-def _diff_lines(label: str, before: Lines, after: Lines) -> Iterator[Difference]:
-    for place in before.keys() | after.keys():
-        old, new = before.get(place), after.get(place)
-        if old is not None and new is not None and _value(old) == _value(new):
-            continue
-        change: Change = "added" if old is None else "removed" if new is None else "changed"
-        line = new or old or {}
-        yield Difference(
-            label,
-            line["kind"],
-            line.get("state") or line.get("service") or "",
-            change,
-            line.get("key"),
-            line.get("ns"),
-            None if old is None else _value(old),
-            None if new is None else _value(new),
+    @classmethod
+    def of(
+        cls, operator: OperatorSnapshot | None, info: StateInfo | None, key_groups: KeyGroupRange
+    ) -> _Side | None:
+        if operator is None or info is None or operator.key_type is None:
+            return None
+        try:
+            records = read_records(operator, info.meta, key_groups)
+        except NoLayoutError as error:
+            raise SavepointError(
+                f"State {info.name!r} of operator {operator.label!r} cannot be compared: keys of "
+                f"type {error.serializer.type_name} do not tell where they end."
+            ) from error
+        return cls(operator, info, operator.key_type.serializer, records)
+
+    @property
+    def is_map(self) -> bool:
+        meta = self.info.meta
+        return not is_queue(meta) and meta.keyed_state_type is KeyedStateType.MAP
+
+    @property
+    def types(self) -> tuple[Any, Any]:
+        return self.key_type, types_of(self.info.meta.as_key_value())
+
+    def line(self, rows: Iterable[int]) -> Line | None:
+        """The entry that some records are, as ``dstl dump`` prints it."""
+        rows = list(rows)
+        if not rows:
+            return None
+        meta = self.info.meta.as_key_value()
+        record_format = RecordFormat(meta, self.key_type)
+        key_group = self.records.key_group(rows[0])
+        if is_queue(meta):
+            return self._timer(record_format, rows[0], key_group).to_line()
+        pairs = []
+        for row in rows:
+            try:
+                record = self.records.decode(row, record_format)
+            except UnreadableValueError:
+                return self._opaque(record_format, rows, key_group)
+            pairs.append((record.user_key, record.value))
+        return KeyedEntry(
+            self.operator.label,
+            self.info.kind,
+            self.info.name,
+            record.key,
+            key_group,
+            record.namespace,
+            pairs if self.is_map else record.value,
+            self.key_type,
+            meta.namespace_serializer,
+            meta.value_serializer,
+        ).to_line()
+
+    def _opaque(self, record_format: RecordFormat, rows: list[int], key_group: int) -> Line:
+        """An entry whose value only Java can read: its bytes."""
+        meta = record_format.meta
+        raw = b"".join(sorted(self.records.value_bytes(row) for row in rows))
+        key, namespace = self.records.decode_scope(rows[0], record_format)
+        return KeyedEntry(
+            self.operator.label,
+            self.info.kind,
+            self.info.name,
+            key,
+            key_group,
+            namespace,
+            OpaqueValue(meta.value_serializer.opaque_class, raw),
+            self.key_type,
+            meta.namespace_serializer,
+            meta.value_serializer,
+        ).to_line()
+
+    def _timer(self, record_format: RecordFormat, row: int, key_group: int) -> TimerEntry:
+        timer = self.records.decode(row, record_format).value
+        event = self.info.kind == EVENT_TIMER
+        key_type, namespace_type = record_format.meta.value_serializer.nested
+        return TimerEntry(
+            self.operator.label,
+            self.info.kind,
+            self.info.name.removeprefix(EVENT_TIMERS if event else PROCESSING_TIMERS),
+            timer.key,
+            key_group,
+            timer.namespace,
+            timer.timestamp,
+            key_type,
+            namespace_type,
         )
 
 
-def _value(line: dict[str, Any]) -> JsonValue:
-    value: JsonValue = line.get("ts") if "ts" in line else line.get("value")
-    return value
+def _compare(a: _Side | None, b: _Side | None) -> Iterator[Difference]:
+    if a is None or b is None:
+        for side, other in ((a, b), (b, a)):
+            if side is not None and other is None:
+                yield from _all_of(side, is_new=side is b)
+        return
+    if a.types[0] != b.types[0] or a.types[1] != b.types[1]:
+        yield from _by_line(_all_lines(a), _all_lines(b))
+        return
+    scopes = _numbers(_scopes(a), _scopes(b))
+    touched = _touched(a, b, scopes)
+    rows_a, rows_b = _rows_by_scope(scopes[0], touched), _rows_by_scope(scopes[1], touched)
+    for scope in touched:
+        before = a.line(rows_a.get(int(scope), ()))
+        after = b.line(rows_b.get(int(scope), ()))
+        found = _difference(before, after)
+        if found is not None:
+            yield found
 
 
-def counts_of(differences: Iterator[Difference]) -> dict[tuple[str, str, str], dict[str, int]]:
-    """Numbers of added, removed and changed entries by operator, kind and state."""
-    found: dict[tuple[str, str, str], dict[str, int]] = {}
-    for each in differences:
-        counts = found.setdefault(
-            (each.operator, each.kind, each.state), {"added": 0, "removed": 0, "changed": 0}
-        )
-        counts[each.change] += 1
-    return found
+def _touched(a: _Side, b: _Side, scopes: tuple[Int64s, Int64s]) -> Int64s:
+    """The numbers of scopes (key and namespace) with a record that differs."""
+    numbers_a, numbers_b = _numbers(_stored_keys(a), _stored_keys(b)) if a.is_map else scopes
+    count = 1 + max(numbers_a.max(initial=-1), numbers_b.max(initial=-1))
+    in_a, in_b = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
+    in_a[numbers_a] = np.arange(len(numbers_a))
+    in_b[numbers_b] = np.arange(len(numbers_b))
+    both = np.flatnonzero((in_a >= 0) & (in_b >= 0))
+    marks = np.zeros(len(both), np.uint8)
+    values_a = _values(a.records.spans[in_a[both]])
+    values_b = _values(b.records.spans[in_b[both]])
+    mark_different(address_of(values_a), address_of(values_b), 16, len(both), address_of(marks))
+    changed = both[marks != 0]
+    found = [
+        scopes[0][in_a[(in_a >= 0) & (in_b < 0)]],
+        scopes[1][in_b[(in_b >= 0) & (in_a < 0)]],
+        scopes[0][in_a[changed]],
+    ]
+    touched: Int64s = np.unique(np.concatenate(found))
+    return touched
+
+
+def _values(spans: Int64s) -> Int64s:
+    return np.ascontiguousarray(spans[:, scan.VALUE_START : scan.VALUE_END + 1])
+
+
+def _scopes(side: _Side) -> Ranges:
+    if is_queue(side.info.meta):
+        return _stored_keys(side)
+    return side.records.scopes
+
+
+def _stored_keys(side: _Side) -> Ranges:
+    spans = side.records.spans
+    return Ranges(spans[:, scan.KEY_START], spans[:, scan.KEY_END])
+
+
+def _numbers(a: Ranges, b: Ranges) -> tuple[Int64s, Int64s]:
+    """The same number for the same bytes."""
+    index = ByteIndex(
+        Ranges(np.concatenate([a.starts, b.starts]), np.concatenate([a.ends, b.ends]))
+    )
+    return index.numbers[: len(a)], index.numbers[len(a) :]
+
+
+def _rows_by_scope(numbers: Int64s, wanted: Int64s) -> dict[int, list[int]]:
+    rows: dict[int, list[int]] = {}
+    for row in np.flatnonzero(np.isin(numbers, wanted)):
+        rows.setdefault(int(numbers[row]), []).append(int(row))
+    return rows
+
+
+def _all_lines(side: _Side) -> Iterator[Line]:
+    index = ByteIndex(_scopes(side))
+    rows = _rows_by_scope(index.numbers, np.arange(len(index)))
+    for number in range(len(index)):
+        line = side.line(rows[number])
+        if line is not None:
+            yield line
+
+
+def _all_of(side: _Side, *, is_new: bool) -> Iterator[Difference]:
+    for line in _all_lines(side):
+        yield Difference("added", None, line) if is_new else Difference("removed", line, None)
+
+
+# ------------------------------------------------------------------- everything else, by text
+
+
+def _other_lines(operator: OperatorSnapshot | None) -> Iterator[Line]:
+    """Operator state and raw timers."""
+    if operator is None:
+        return
+    reader = operator.entries()
+    entries: list[Iterator[Entry]] = [reader.operator_state_entries(), reader.raw_timers()]
+    for each in entries:
+        for entry in each:
+            yield entry.to_line()
+
+
+def _by_line(a: Iterable[Line], b: Iterable[Line]) -> Iterator[Difference]:
+    ours, theirs = _lines_by_place(a), _lines_by_place(b)
+    for place in dict.fromkeys([*ours, *theirs]):
+        found = _difference(ours.get(place), theirs.get(place))
+        if found is not None:
+            yield found
+
+
+def _lines_by_place(lines: Iterable[Line]) -> dict[str, Line]:
+    """Lines by everything but the value and the key group, which may be counted differently."""
+    return {
+        repr({name: value for name, value in line.items() if name not in ("value", "kg")}): line
+        for line in lines
+    }

@@ -48,7 +48,7 @@ class KeyedEntry:
         }
 
     def _value_text(self) -> JsonValue:
-        if self.kind != "map" or self.is_readable:
+        if self.kind != "map" or self.is_readable or isinstance(self.value, OpaqueValue):
             return value_text(self.value_type, self.value)
         key_type, item_type = self.value_type.nested[-2:]
         return [

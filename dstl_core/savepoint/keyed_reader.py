@@ -50,9 +50,8 @@ from dstl_core.codec.serializers import (
 )
 from dstl_core.codec.state_meta import BackendStateType
 from dstl_core.errors import ConfigError, RestoreError, SavepointError, error_context
-from dstl_core.model.handle import KeyedStateHandle, KeyGroupsSavepointStateHandle
 from dstl_core.model.key_group import KeyGroupRange, assign_to_key_group
-from dstl_core.savepoint.entry_reader import key_group_ranges
+from dstl_core.savepoint.keyed_records import handle_parts, state_id
 from dstl_core.savepoint.snapshot import OperatorSnapshot, StateInfo
 from dstl_core.savepoint.state_columns import (
     KEY_COLUMN,
@@ -145,7 +144,7 @@ class KeyedStateReader:
         operator = self._operator
         snapshot = operator.snapshot
         wanted = key_groups or KeyGroupRange(0, operator.max_parallelism - 1)
-        for handle, own in _parts(operator, wanted):
+        for handle, own in handle_parts(operator, wanted):
             if not self._keys.may_be_in(own):
                 continue
             with error_context(location=str(snapshot.folder), operator=operator.label):
@@ -166,21 +165,6 @@ class KeyedStateReader:
         for columns in self._form.rows(stored, frozenset(self._wanted), self._keys):
             arrays = [columns[name] for name in self._wanted]
             yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-
-
-def _parts(
-    operator: OperatorSnapshot, wanted: KeyGroupRange
-) -> Iterator[tuple[KeyedStateHandle, KeyGroupRange]]:
-    """What is opened at once: a whole handle in canonical form, else a range that fits."""
-    for handle in operator.keyed_handles:
-        if isinstance(handle, KeyGroupsSavepointStateHandle):
-            ranges = [handle.key_group_range]
-        else:
-            ranges = key_group_ranges(handle)
-        for each in ranges:
-            own = each.get_intersection(wanted)
-            if len(own):
-                yield handle, own
 
 
 class _KeyFilter:
@@ -411,17 +395,14 @@ def _filtered(batch: SpanBatch, decoders: dict[int, StateDecoder], keys: _KeyFil
 
 def _state_id(stored: StoredKeyGroups, info: StateInfo) -> int | None:
     """The id of a state in one handle, or None if the handle does not have it."""
-    queue = info.meta.backend_state_type is BackendStateType.PRIORITY_QUEUE
-    for state, meta in enumerate(stored.header.states):
-        is_queue = meta.backend_state_type is BackendStateType.PRIORITY_QUEUE
-        if meta.name == info.name and is_queue == queue:
-            if types_of(meta) != types_of(info.meta):
-                raise RestoreError(
-                    f"State {meta.name!r} has different types in the handles of one operator: "
-                    f"{describe_state(info.meta)} and {describe_state(meta)}."
-                )
-            return state
-    return None
+    found = state_id(stored, info.meta)
+    if found is not None and types_of(stored.header.states[found]) != types_of(info.meta):
+        meta = stored.header.states[found]
+        raise RestoreError(
+            f"State {meta.name!r} has different types in the handles of one operator: "
+            f"{describe_state(info.meta)} and {describe_state(meta)}."
+        )
+    return found
 
 
 def _select(every: dict[str, pa.DataType], columns: Sequence[str] | None) -> list[str]:

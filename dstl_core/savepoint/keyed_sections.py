@@ -34,6 +34,8 @@ WRITE_MEMORY = 512 << 20
 _END = END_OF_KEY_GROUP_MARK.to_bytes(2, "big")
 _DELIMITER = b","
 _SCAN_ROWS = 1 << 18
+_LEAST_RECORD_BYTES = 11
+"""Two lengths, a key group, a key and a namespace."""
 
 Piece = tuple[int, int, memoryview | int, int]
 """State id, number in the order of coming, bytes or position in the file, size."""
@@ -167,8 +169,9 @@ class KeyedSections:
         return self._rewritten(pieces, repeated)
 
     def _records(self, raw: bytes, key_group: int) -> SpanBatch:
+        rows = min(_SCAN_ROWS, len(raw) // _LEAST_RECORD_BYTES + 1)
         scanner = SectionScanner(
-            self._prefix_bytes, [True] * len(self.header.states), _SCAN_ROWS, len(raw) + 1
+            self._prefix_bytes, [True] * len(self.header.states), rows, len(raw) + 1
         )
         batches = list(scanner.batches(_whole(raw, key_group)))
         return SpanBatch(np.concatenate([each.spans for each in batches]), batches[0].source)

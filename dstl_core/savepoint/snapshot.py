@@ -78,7 +78,7 @@ EVENT_TIMERS = "_timer_state/event_"
 PROCESSING_TIMERS = "_timer_state/processing_"
 
 Values = list[Any]
-_OPERATOR_KINDS = {
+OPERATOR_KINDS = {
     OperatorStateMode.SPLIT_DISTRIBUTE: OP_LIST,
     OperatorStateMode.UNION: OP_UNION,
     OperatorStateMode.BROADCAST: OP_BROADCAST,
@@ -291,7 +291,7 @@ class OperatorSnapshot:
             for _, handle, reader in self.operator_state_readers():
                 for info in handle.states:
                     meta = reader.header.state(info)
-                    kind = _OPERATOR_KINDS[info.mode]
+                    kind = OPERATOR_KINDS[info.mode]
                     type_name = meta.value_serializer.type_name
                     if kind == OP_BROADCAST:
                         key = meta.serializer(KEY_SERIALIZER).type_name

@@ -448,7 +448,7 @@ class _OperatorState(_RowWise):
                 is_it = info.name == self._name and info.mode is OperatorStateMode.SPLIT_DISTRIBUTE
                 if index != subtask or not is_it:
                     continue
-                raw = reader.raw_elements(info)
+                raw = reader.element_bytes(info)
                 for first in range(0, len(raw), _ROWS):
                     part = raw[first : first + _ROWS]
                     yield self._batch(

@@ -50,7 +50,7 @@ def check(serializer: AnySerializer, values: list[Any]) -> None:
     columns = decoder.decode(batch, set(decoder.columns))
     if VALUE in columns:
         columns[VALUE].validate(full=True)
-        assert plain(columns[VALUE]) == as_column(serializer, values, columns[VALUE].type)
+        assert plain(columns[VALUE]) == as_column(values, columns[VALUE].type)
     encoded = StateEncoder(record_format, EXACT_OPTIONS).encode(columns, len(values))
     written = [
         encoded.values.data.to_pybytes()[start:end]

@@ -567,7 +567,9 @@ def decode_rows(
                 return row
             ip += INSTRUCTION_BYTES
         elif op == POSITION:
-            put64(get64(ip + 8) + 8 * n, at)
+            values = get64(ip + 8)
+            if values != 0:
+                put64(values + 8 * n, at)
             ip += INSTRUCTION_BYTES
         elif op == REQUIRE:
             valid = get64(ip + 16)

@@ -33,7 +33,7 @@ from dstl_core.errors import ColumnValueError, FormatError, InvariantViolation
 KEY, NAMESPACE, USER_KEY, TIMESTAMP, VALUE = "key", "namespace", "user_key", "timestamp", "value"
 
 TIMESTAMP_BYTES = 8
-_KEY_END = "key_end"
+_END_OF = {KEY: "key_end", NAMESPACE: "namespace_end"}
 
 _OPTION_ERRORS = {
     i.LONE_SURROGATE: "holds a surrogate without its partner, which a text column cannot; read it "
@@ -202,7 +202,7 @@ class StateDecoder:
         )
         self._programs = (self._keys, self._values)
         self._scopes = SpanProgram(
-            _with_key_ends(key_roots(record_format, options)),
+            _with_ends(key_roots(record_format, options), KEY, NAMESPACE),
             scan.KEY_START,
             allocator,
             ambiguous,
@@ -269,11 +269,18 @@ class StateDecoder:
         Raises:
             FormatError: As ``decode``.
         """
-        columns, failure = self._scopes.run(batch, {_KEY_END}, len(batch))
+        return self._ranges(batch, KEY)
+
+    def scope_ranges(self, batch: SpanBatch) -> Ranges:
+        """As ``key_ranges``, for key and namespace together."""
+        return self._ranges(batch, NAMESPACE)
+
+    def _ranges(self, batch: SpanBatch, last: str) -> Ranges:
+        columns, failure = self._scopes.run(batch, {_END_OF[last]}, len(batch))
         if failure is not None:
             self._explain(batch, failure)
         starts = batch.spans[:, scan.KEY_START]
-        ends = columns[_KEY_END].to_numpy(zero_copy_only=False)
+        ends = columns[_END_OF[last]].to_numpy(zero_copy_only=False)
         return Ranges(starts + TIMESTAMP_BYTES if self._format.is_queue else starts, ends)
 
     def _explain(self, batch: SpanBatch, failure: Failure) -> None:
@@ -301,9 +308,14 @@ class StateDecoder:
         ) from refusal
 
 
-def _with_key_ends(roots: list[tuple[str, Layout]]) -> list[tuple[str, Layout]]:
-    at = next(at for at, (name, _) in enumerate(roots) if name == KEY) + 1
-    return [*roots[:at], (_KEY_END, Position()), *roots[at:]]
+def _with_ends(roots: list[tuple[str, Layout]], *names: str) -> list[tuple[str, Layout]]:
+    """The roots, and after some of them the place that is reached."""
+    found = []
+    for name, layout in roots:
+        found.append((name, layout))
+        if name in names:
+            found.append((_END_OF[name], Position()))
+    return found
 
 
 def key_roots(record_format: RecordFormat, options: ColumnOptions) -> list[tuple[str, Layout]]:

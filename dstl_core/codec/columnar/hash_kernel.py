@@ -7,7 +7,7 @@ hold the first row of each distinct string. Rows are ranges in memory.
 from __future__ import annotations
 
 from dstl_core.codec.columnar.jit import kernel
-from dstl_core.codec.columnar.memory import get32, get64, load8, put32, put64
+from dstl_core.codec.columnar.memory import get32, get64, load8, put8, put32, put64
 
 MULTIPLIER = -0x61C8864680B583EB
 """2^64 / golden ratio, odd."""
@@ -135,3 +135,22 @@ def find_rows(
                 break
             slot = (slot + 1) & mask
         put64(numbers + 8 * row, number)
+
+
+@kernel
+def mark_different(spans: int, others: int, stride: int, rows: int, marks: int) -> None:
+    """Sets a byte at ``marks`` for each row whose string differs from that of the other row.
+
+    Args:
+        spans: Address of where row 0 starts, followed by where it ends.
+        others: The same of the other rows.
+        stride: Bytes from a row to the next one, of both.
+        rows: How many.
+        marks: A byte a row.
+    """
+    for row in range(rows):
+        start = get64(spans + stride * row)
+        size = get64(spans + stride * row + 8) - start
+        other = get64(others + stride * row)
+        same = size == get64(others + stride * row + 8) - other
+        put8(marks + row, 0 if same and equal_bytes(start, other, size) else 1)

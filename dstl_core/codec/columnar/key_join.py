@@ -69,11 +69,11 @@ class KeyJoin:
         }
         key_spans = batch.spans[index.firsts].copy()
         key_spans[:, scan.KEY_START] = starts[index.firsts]
+        key_groups = batch.key_groups[index.firsts]
         for first, last in _slices(batch, index):
             columns = {state: part.column(first, last) for state, part in parts.items()}
             key_column = self._key_column(batch, key_spans[first:last]) if keys else None
-            groups = batch.key_groups[index.firsts[first:last]]
-            yield JoinedRows(last - first, key_column, columns, groups)
+            yield JoinedRows(last - first, key_column, columns, key_groups[first:last])
 
     def _key_column(self, batch: SpanBatch, spans: Int64s) -> pa.Array:
         own = SpanBatch(np.ascontiguousarray(spans), batch.source)

@@ -143,7 +143,7 @@ class Bool(Fixed):
 
 
 class Position(Fixed):
-    """No bytes: the address that is reached. Must be wanted."""
+    """No bytes: the address that is reached."""
 
     def __init__(self) -> None:
         super().__init__(pa.int64(), i.POSITION, 8)

@@ -1,63 +1,213 @@
-"""What differs between two snapshots."""
+"""Differences of snapshots, against those of their dumps."""
 
-from __future__ import annotations
+import json
 
-from pathlib import Path
-
+import pyarrow as pa
 import pytest
 
-from dstl_core.savepoint import Snapshot, diff_snapshots, rewrite_savepoint
-from dstl_core.savepoint.diff import counts_of
-from tests.golden_files import snapshot
-from tests.integration.flink.checker import State
-from tests.integration.flink.writing import write_savepoint
+from dstl_core.cli import main
+from dstl_core.codec.serializers import TimerSerializer, Types, VoidNamespaceSerializer
+from dstl_core.codec.serializers.windows import TimeWindowSerializer
+from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot
+from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
+from dstl_core.model.ids import OperatorID
+from dstl_core.savepoint import Snapshot
+from dstl_core.savepoint.diff import diff_snapshots
+from dstl_core.savepoint.folder import SavepointFolder
+from dstl_core.savepoint.keyed_encoder import KeyedStateEncoder
+from dstl_core.savepoint.keyed_sections import KeyedSections
+from tests.golden_files import SNAPSHOTS, snapshot
 
-STATES = [State("n", "value", "long"), State("names", "list", "string")]
-
-
-def put(key: str, value: int) -> dict:
-    return {"key": key, "state": "n", "do": "update", "value": value}
-
-
-@pytest.mark.parametrize(
-    "other", ["a-rocksdb-canonical", "a-hashmap-native", "a-rocksdb-native-incremental"]
+VALUE = StateMetaInfoSnapshot.key_value("n", KeyedStateType.VALUE, Types.LONG)
+TEXT = StateMetaInfoSnapshot.key_value("n", KeyedStateType.VALUE, Types.STRING)
+LISTS = StateMetaInfoSnapshot.key_value("names", KeyedStateType.LIST, Types.LIST(Types.STRING))
+COUNTS = StateMetaInfoSnapshot.key_value(
+    "counts", KeyedStateType.MAP, Types.MAP(Types.STRING, Types.INT)
 )
-def test_the_same_job_in_other_forms_does_not_differ(other: str) -> None:
-    before = Snapshot.load(snapshot("a-hashmap-canonical"))
-    after = Snapshot.load(snapshot(other))
-    keyed = [each for each in diff_snapshots(before, after) if each.operator == "a-keyed"]
-    assert keyed == []
+WINDOWED = StateMetaInfoSnapshot.key_value(
+    "w", KeyedStateType.VALUE, Types.LONG, TimeWindowSerializer()
+)
+TIMERS = StateMetaInfoSnapshot.priority_queue(
+    "_timer_state/event_user-timers", TimerSerializer(Types.STRING, VoidNamespaceSerializer())
+)
+STATES = [VALUE, LISTS, COUNTS, WINDOWED, TIMERS]
 
 
-def test_another_max_parallelism_is_no_difference(tmp_path: Path) -> None:
-    before = Snapshot.load(snapshot("a-hashmap-canonical"))
-    after = Snapshot.load(rewrite_savepoint(before, tmp_path / "out", max_parallelism=17))
-    assert list(diff_snapshots(before, after)) == []
+def write(path, columns, *, states=STATES, max_parallelism=128):
+    """A savepoint of the operator ``op``; columns by state in flat form."""
+    encoder = KeyedStateEncoder(Types.STRING, states, max_parallelism)
+    folder = SavepointFolder(path)
+    with KeyedSections(encoder.header, encoder.key_groups, max_parallelism) as sections:
+        for state, rows in columns.items():
+            sections.add(encoder.encode(state, pa.table(rows)))
+        handle = folder.add_keyed_stream(sections.stream())
+    subtasks = (OperatorSubtaskState(0, managed_keyed_state=handle),)
+    operator = OperatorState(OperatorID.for_uid("op"), 1, max_parallelism, subtasks, uid="op")
+    folder.publish(CheckpointMetadata(3, 1, (operator,)), {})
+    return Snapshot.load(path)
 
 
-def test_added_removed_and_changed_entries(tmp_path: Path) -> None:
-    old = write_savepoint(
-        tmp_path / "a", "op", "string", STATES, [put("same", 1), put("gone", 2), put("other", 3)]
-    )
-    new = write_savepoint(
-        tmp_path / "b", "op", "string", STATES, [put("same", 1), put("new", 2), put("other", 4)]
-    )
-    found = list(diff_snapshots(Snapshot.load(old), Snapshot.load(new)))
-    assert {(each.change, each.key, each.before, each.after) for each in found} == {
-        ("removed", "gone", 2, None),
-        ("added", "new", None, 2),
-        ("changed", "other", 3, 4),
+def window(start):
+    return {"start": start, "end": start + 10}
+
+
+BEFORE = {
+    "n": {"state_key": ["same", "changed", "gone"], "state_value": [1, 2, 3]},
+    "names": {"state_key": ["a", "a", "b"], "list_value": ["x", "y", "z"]},
+    "counts": {
+        "state_key": ["a", "a", "b", "c"],
+        "map_key": ["k", "l", "k", "k"],
+        "map_value": [1, 2, 3, 4],
+    },
+    "w": {
+        "state_key": ["a", "a"],
+        "state_window": [window(0), window(10)],
+        "state_value": [1, 2],
+    },
+    "_timer_state/event_user-timers": {"state_key": ["a", "b"], "timestamp": [5, 6]},
+}
+AFTER = {
+    "n": {"state_key": ["new", "same", "changed"], "state_value": [9, 1, -2]},
+    "names": {"state_key": ["a", "a", "b"], "list_value": ["y", "x", "z"]},
+    "counts": {
+        "state_key": ["c", "a", "a", "b"],
+        "map_key": ["k", "l", "k", "other"],
+        "map_value": [4, 2, 1, 3],
+    },
+    "w": {
+        "state_key": ["a", "a"],
+        "state_window": [window(0), window(20)],
+        "state_value": [1, 2],
+    },
+    "_timer_state/event_user-timers": {"state_key": ["a", "b"], "timestamp": [5, 7]},
+}
+EXPECTED = {
+    ("n", "new", None): ("added", None, 9),
+    ("n", "gone", None): ("removed", 3, None),
+    ("n", "changed", None): ("changed", 2, -2),
+    ("names", "a", None): ("changed", ["x", "y"], ["y", "x"]),
+    ("counts", "b", None): ("changed", [["k", 3]], [["other", 3]]),
+    ("w", "a", (10, 20)): ("removed", 2, None),
+    ("w", "a", (20, 30)): ("added", None, 2),
+    ("user-timers", "b", 6): ("removed", None, None),
+    ("user-timers", "b", 7): ("added", None, None),
+}
+
+
+def by_place(differences):
+    found = {}
+    for each in differences:
+        line = each.to_json()
+        if "ts" in line:
+            place = line["service"], line["key"], line["ts"]
+        else:
+            ns = line["ns"]
+            place = line["state"], line["key"], tuple(ns) if isinstance(ns, list) else ns
+        assert place not in found
+        found[place] = line["change"], line.get("before"), line.get("after")
+    return found
+
+
+@pytest.mark.parametrize("max_parallelism", [128, 300])
+def test_added_removed_and_changed(tmp_path, max_parallelism):
+    one = write(tmp_path / "a", BEFORE)
+    two = write(tmp_path / "b", AFTER, max_parallelism=max_parallelism)
+    assert by_place(diff_snapshots(one, two)) == EXPECTED
+
+
+def test_a_state_that_only_one_has(tmp_path):
+    only = {"n": BEFORE["n"]}
+    one = write(tmp_path / "a", only)
+    two = write(tmp_path / "b", only | {"names": BEFORE["names"]}, states=[VALUE, LISTS])
+    assert by_place(diff_snapshots(one, two)) == {
+        ("names", "a", None): ("added", None, ["x", "y"]),
+        ("names", "b", None): ("added", None, ["z"]),
     }
-    assert counts_of(iter(found)) == {
-        ("op", "value", "n"): {"added": 1, "removed": 1, "changed": 1}
-    }
 
 
-def test_an_operator_on_one_side_only_is_added_or_removed(tmp_path: Path) -> None:
-    old = write_savepoint(tmp_path / "a", "one", "string", STATES, [put("k", 1)])
-    new = write_savepoint(tmp_path / "b", "two", "string", STATES, [put("k", 1)])
-    found = list(diff_snapshots(Snapshot.load(old), Snapshot.load(new)))
-    assert {(each.operator, each.change) for each in found} == {
-        ("one", "removed"),
-        ("two", "added"),
-    }
+def test_another_type_of_a_state(tmp_path):
+    one = write(tmp_path / "a", {"n": {"state_key": ["k"], "state_value": [1]}}, states=[VALUE])
+    two = write(tmp_path / "b", {"n": {"state_key": ["k"], "state_value": ["1"]}}, states=[TEXT])
+    assert by_place(diff_snapshots(one, two)) == {("n", "k", None): ("changed", 1, "1")}
+
+
+@pytest.mark.parametrize("fixture", SNAPSHOTS, ids=str)
+def test_a_snapshot_does_not_differ_from_itself(fixture):
+    found = list(diff_snapshots(Snapshot.load(fixture.snapshot), Snapshot.load(fixture.snapshot)))
+    assert found == []
+
+
+SAME_STATE = [
+    "a-hashmap-canonical-compressed",
+    "a-hashmap-checkpoint",
+    "a-hashmap-native",
+    "a-hashmap-changelog-multi",
+    "a-rocksdb-canonical",
+    "a-rocksdb-native-incremental",
+    "a-rocksdb-p2-max4096",
+]
+
+
+@pytest.mark.parametrize("name", SAME_STATE)
+def test_forms_backends_and_numbers_of_key_groups_are_no_difference(name):
+    one, two = Snapshot.load(snapshot("a-hashmap-canonical")), Snapshot.load(snapshot(name))
+    assert list(diff_snapshots(one, two)) == []
+
+
+@pytest.mark.parametrize("fixture", SNAPSHOTS, ids=str)
+def test_everything_is_new_in_another_job(fixture, tmp_path):
+    empty = write(tmp_path / "a", {}, states=[])
+    full = Snapshot.load(fixture.snapshot)
+    found = list(diff_snapshots(empty, full))
+    assert {each.change for each in found} <= {"added"}
+    readable = sum(1 for operator in full.operators for _ in operator.dump())
+    assert len(found) >= readable > 0
+
+
+class TestCommandLine:
+    def run(self, capsys, *arguments):
+        with pytest.raises(SystemExit) as ended:
+            main(["diff", *map(str, arguments)])
+        return ended.value.code, capsys.readouterr().out
+
+    def test_text(self, tmp_path, capsys):
+        write(tmp_path / "a", BEFORE)
+        write(tmp_path / "b", AFTER)
+        code, out = self.run(capsys, tmp_path / "a", tmp_path / "b")
+        assert code == 1
+        lines = out.splitlines()
+        first = lines.index("op value n: 1 added, 1 removed, 1 changed")
+        assert lines[first : first + 4] == [
+            "op value n: 1 added, 1 removed, 1 changed",
+            '  + "new"',
+            '  - "gone"',
+            '  ~ "changed"',
+        ]
+
+    def test_json(self, tmp_path, capsys):
+        write(tmp_path / "a", BEFORE)
+        write(tmp_path / "b", AFTER)
+        code, out = self.run(capsys, tmp_path / "a", tmp_path / "b", "--json")
+        lines = [json.loads(line) for line in out.splitlines()]
+        assert code == 1
+        assert len(lines) == len(EXPECTED)
+        assert {
+            "change": "changed",
+            "op": "op",
+            "kind": "value",
+            "state": "n",
+            "key": "changed",
+            "kg": 51,
+            "ns": None,
+            "before": 2,
+            "after": -2,
+        } in [line | {"kg": 51} for line in lines]
+
+    def test_equal(self, tmp_path, capsys):
+        write(tmp_path / "a", BEFORE)
+        code, out = self.run(capsys, tmp_path / "a", tmp_path / "a")
+        assert (code, out) == (0, "no differences\n")
+
+    def test_nothing_there(self, tmp_path, capsys):
+        code, _ = self.run(capsys, tmp_path / "a", tmp_path / "b")
+        assert code == 2

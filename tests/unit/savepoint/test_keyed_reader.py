@@ -1,17 +1,15 @@
 """Columns of snapshots by real Flink hold what the entries hold."""
 
-from __future__ import annotations
-
-import json
 from collections import Counter
 
+import pyarrow as pa
 import pytest
 
-from dstl_core.codec.columnar.type_layouts import NoLayoutError, layout_of
-from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.codec.columnar.type_layouts import EXACT_OPTIONS, NoLayoutError, layout_of
+from dstl_core.codec.serializers import VoidNamespaceSerializer
+from dstl_core.errors import ConfigError, NoSuchStateError
 from dstl_core.savepoint import Snapshot
-from dstl_core.savepoint.keyed_reader import KeyedStateReader, ReadOptions
-from tests.columnar_cases import EXACT, column_value, comparable
+from tests.columnar_values import as_column, plain
 from tests.golden_files import SNAPSHOTS
 
 OPERATORS = [
@@ -31,35 +29,61 @@ def has_columns(*serializers):
     return True
 
 
-def key(value):
-    return json.dumps(comparable(value), default=repr, sort_keys=True)
-
-
 def flat_rows(entry):
     """The rows of an entry in flat form, from the record-wise code."""
-    row = {"state_key": column_value(entry.key_type, entry.key)}
-    namespace = column_value(entry.namespace_type, entry.namespace)
-    if entry.namespace_type.type_name != "VoidNamespace":
+    row = {"state_key": entry.key}
+    if entry.namespace_type != VoidNamespaceSerializer():
         window = entry.namespace_type.type_name.endswith("TimeWindow")
-        row["state_window" if window else "state_namespace"] = namespace
+        row["state_window" if window else "state_namespace"] = entry.namespace
     if entry.kind == "list":
         for index, item in enumerate(entry.value):
-            element = column_value(entry.value_type.nested[0], item)
-            yield {**row, "list_index": index, "list_value": element}
+            yield {**row, "list_index": index, "list_value": item}
     elif entry.kind == "map":
-        key_type, item_type = entry.value_type.nested[-2:]
         for user_key, item in entry.value:
-            pair = column_value(key_type, user_key), column_value(item_type, item)
-            yield {**row, "map_key": pair[0], "map_value": pair[1]}
+            yield {**row, "map_key": user_key, "map_value": item}
     else:
-        yield {**row, "state_value": column_value(entry.value_type, entry.value)}
+        yield {**row, "state_value": entry.value}
 
 
-def all_rows(reader, operator):
-    everything = KeyGroupRange(0, operator.max_parallelism - 1)
-    for batch in reader.read(everything):
+def as_rows(schema, rows):
+    """Rows of the record-wise code as the columns of a schema; a Counter of their texts."""
+    rows = list(rows)
+    columns = {
+        field.name: as_column((row.get(field.name) for row in rows), field.type) for field in schema
+    }
+    return Counter(
+        in_order({name: column[at] for name, column in columns.items()}) for at in range(len(rows))
+    )
+
+
+def rows_of(reader):
+    found = Counter()
+    for batch in reader.read():
         batch.validate(full=True)
-        yield from batch.to_pylist()
+        columns = {
+            name: plain(column)
+            for name, column in zip(batch.schema.names, batch.columns, strict=True)
+        }
+        found.update(
+            in_order({name: column[at] for name, column in columns.items()})
+            for at in range(batch.num_rows)
+        )
+    return found
+
+
+def in_order(row):
+    """As text; entries of map state come in any order."""
+    return repr(
+        {
+            name: sorted(value, key=repr)
+            if isinstance(value, list)
+            and value
+            and isinstance(value[0], dict)
+            and "key" in value[0]
+            else value
+            for name, value in row.items()
+        }
+    )
 
 
 @pytest.mark.parametrize(("fixture", "label"), OPERATORS, ids=str)
@@ -69,14 +93,14 @@ def test_flat_columns_hold_the_entries(fixture, label):
         serializers = [operator.key_type.serializer, info.meta.value_serializer]
         if info.kind.endswith("timer") or not has_columns(*serializers):
             continue
-        reader = KeyedStateReader(operator, info.name, ReadOptions(types=EXACT))
-        expected = Counter(
-            key(row)
+        reader = operator.flat(info.name, types=EXACT_OPTIONS)
+        expected = (
+            row
             for entry in operator.keyed_entries(info.name)
             if entry.state == info.name
             for row in flat_rows(entry)
         )
-        assert Counter(key(row) for row in all_rows(reader, operator)) == expected
+        assert rows_of(reader) == as_rows(reader.schema, expected)
 
 
 @pytest.mark.parametrize(("fixture", "label"), OPERATORS, ids=str)
@@ -85,56 +109,61 @@ def test_timers_as_columns(fixture, label):
     for info in operator.states:
         if not info.kind.endswith("timer") or not has_columns(info.meta.value_serializer):
             continue
-        names = (info.name,)
-        reader = KeyedStateReader(operator, info.name, ReadOptions(types=EXACT))
-        found = Counter(key(row) for row in all_rows(reader, operator))
-        expected = Counter()
+        reader = operator.flat(info.name, types=EXACT_OPTIONS)
+        expected = []
         for timer in operator.timer_entries():
             if (timer.kind, timer.service) == (info.kind, info.name.rpartition("_")[2]):
-                row = {
-                    "state_key": column_value(timer.key_type, timer.key),
-                    "timestamp": timer.timestamp,
-                }
-                if timer.namespace_type.type_name != "VoidNamespace":
-                    window = timer.namespace_type.type_name.endswith("TimeWindow")
-                    row["state_window" if window else "state_namespace"] = column_value(
-                        timer.namespace_type, timer.namespace
-                    )
-                expected[key(row)] += 1
-        assert found == expected, names
+                row = {"state_key": timer.key, "timestamp": timer.timestamp}
+                window = timer.namespace_type.type_name.endswith("TimeWindow")
+                row["state_window" if window else "state_namespace"] = timer.namespace
+                expected.append(row)
+        assert rows_of(reader) == as_rows(reader.schema, expected)
 
 
 @pytest.mark.parametrize(("fixture", "label"), OPERATORS, ids=str)
 @pytest.mark.parametrize("memory", [512 << 20, 2000])
 def test_one_row_per_key(fixture, label, memory):
     operator = Snapshot.load(fixture.snapshot)[label]
-    if not has_columns(operator.key_type.serializer):
-        return
-    reader = KeyedStateReader(operator, options=ReadOptions(types=EXACT, memory=memory))
+    reader = operator.keyed(types=EXACT_OPTIONS, memory=memory)
     expected = {}
     for entry in operator.keyed_entries():
         if entry.namespace is not None or entry.state not in reader.schema.names:
             continue
-        state_key = column_value(entry.key_type, entry.key)
-        row = expected.setdefault(key(state_key), dict.fromkeys(reader.schema.names))
-        row["state_key"] = state_key
-        if entry.kind == "map":
-            key_type, item_type = entry.value_type.nested[-2:]
-            row[entry.state] = [
-                {"key": column_value(key_type, k), "value": column_value(item_type, v)}
-                for k, v in entry.value
-            ]
-        else:
-            row[entry.state] = column_value(entry.value_type, entry.value)
-    found = Counter(key(in_order(row)) for row in all_rows(reader, operator))
-    assert found == Counter(key(in_order(row)) for row in expected.values())
+        row = expected.setdefault(repr(entry.key), {"state_key": entry.key})
+        row[entry.state] = entry.value
+    assert rows_of(reader) == as_rows(reader.schema, expected.values())
 
 
-def in_order(row):
-    """Entries of map state come in any order."""
-    return {
-        name: sorted(value, key=key)
-        if isinstance(value, list) and value and isinstance(value[0], dict) and "key" in value[0]
-        else value
-        for name, value in row.items()
-    }
+A = Snapshot.load(SNAPSHOTS[0].snapshot)["a-keyed"]
+
+
+def test_columns_are_chosen_by_name():
+    name = A.states[0].name
+    reader = A.keyed(columns=(name,))
+    assert reader.schema.names == [name]
+    assert sum(batch.num_rows for batch in reader.read()) > 0
+    with pytest.raises(ConfigError, match="no column 'nowhere'"):
+        A.keyed(columns=("nowhere",))
+    with pytest.raises(NoSuchStateError):
+        A.flat("nowhere")
+
+
+def test_keys_are_looked_up():
+    everything = pa.Table.from_batches(list(A.keyed().read()))
+    keys = everything["state_key"].to_pylist()
+    chosen = (keys[0], keys[-1])
+    found = pa.Table.from_batches(list(A.keyed(keys=chosen).read()))
+    assert sorted(found["state_key"].to_pylist()) == sorted(chosen)
+    assert [row for row in everything.to_pylist() if row["state_key"] == chosen[0]] == [
+        row for row in found.to_pylist() if row["state_key"] == chosen[0]
+    ]
+
+
+def test_key_groups_are_a_column_where_asked_for():
+    info = next(each for each in A.states if each.kind == "value")
+    reader = A.flat(info.name, columns=("state_key", "key_group"))
+    expected = Counter((each.key, each.key_group) for each in A.keyed_entries(info.name))
+    found = Counter(
+        (row["state_key"], row["key_group"]) for batch in reader.read() for row in batch.to_pylist()
+    )
+    assert found == expected

@@ -1,0 +1,90 @@
+"""Snapshots written again from their columns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from dstl_core.codec.columnar.type_layouts import EXACT_OPTIONS
+from dstl_core.model.checkpoint import OperatorState, OperatorSubtaskState
+from dstl_core.model.handle import KeyGroupsSavepointStateHandle, OperatorStreamStateHandle
+from dstl_core.model.key_group import compute_key_group_range_for_operator_index
+from dstl_core.savepoint import OperatorSnapshot, Snapshot
+from dstl_core.savepoint.folder import SavepointFolder
+from dstl_core.savepoint.keyed_encoder import KeyedStateEncoder
+from dstl_core.savepoint.keyed_sections import KeyedSections
+from dstl_core.savepoint.operator_columns import OperatorStateEncoder, operator_columns
+
+Keyed = dict[int, KeyGroupsSavepointStateHandle | None]
+Listed = dict[int, OperatorStreamStateHandle | None]
+
+
+def copy_through_columns(
+    snapshot: Snapshot, path: Path, *, compressed: bool = False, memory: int = 1 << 20
+) -> Path:
+    """A canonical savepoint of everything that a snapshot holds in managed state."""
+    folder = SavepointFolder(path)
+    operators = tuple(_copy(each, folder, compressed, memory) for each in snapshot.operators)
+    version = max(3, snapshot.metadata.version)
+    folder.publish(replace(snapshot.metadata, version=version, operators=operators), {})
+    return path
+
+
+def _copy(
+    operator: OperatorSnapshot, folder: SavepointFolder, compressed: bool, memory: int
+) -> OperatorState:
+    keyed = _keyed(operator, folder, compressed, memory)
+    listed = _listed(operator, folder, compressed)
+    subtasks = tuple(
+        OperatorSubtaskState(
+            index,
+            managed_operator_state=listed.get(index),
+            managed_keyed_state=keyed.get(index),
+        )
+        for index in range(operator.parallelism)
+    )
+    return replace(operator.state, subtasks=subtasks, uid=operator.uid)
+
+
+def _keyed(
+    operator: OperatorSnapshot, folder: SavepointFolder, compressed: bool, memory: int
+) -> Keyed:
+    if operator.key_type is None:
+        return {}
+    key_type = operator.key_type.serializer
+    encoder = KeyedStateEncoder(
+        key_type,
+        [info.meta.as_key_value() for info in operator.states],
+        operator.max_parallelism,
+        types=EXACT_OPTIONS,
+        compressed=compressed,
+    )
+    # The Java hash of a POJO is its class's own, so the key groups have to be told.
+    told = ("key_group",) if "Pojo" in type(key_type).__name__ else ()
+    with KeyedSections(
+        encoder.header, encoder.key_groups, encoder.max_parallelism, memory=memory
+    ) as sections:
+        for info in operator.states:
+            columns = (*encoder.schema(info.name).names, *told)
+            for batch in operator.flat(info.name, types=EXACT_OPTIONS, columns=columns).read():
+                sections.add(encoder.encode(info.name, batch))
+        total, parallelism = operator.max_parallelism, operator.parallelism
+        return {
+            index: folder.add_keyed_stream(
+                sections.stream(
+                    compute_key_group_range_for_operator_index(total, parallelism, index)
+                )
+            )
+            for index in range(parallelism)
+        }
+
+
+def _listed(operator: OperatorSnapshot, folder: SavepointFolder, compressed: bool) -> Listed:
+    found: Listed = {}
+    for subtask, handle, reader in operator.operator_state_readers():
+        encoder = OperatorStateEncoder(EXACT_OPTIONS, compressed=compressed)
+        for info in handle.states:
+            meta = reader.header.state(info)
+            encoder.add(meta, info.mode, operator_columns(reader, info, EXACT_OPTIONS))
+        found[subtask] = encoder.write(folder)
+    return found
