@@ -37,6 +37,7 @@ from dstl_core.savepoint.tables import (
     TableOptions,
 )
 from dstl_core.savepoint.windowing import WindowAssigner
+from dstl_core.spark.comparisons import diff_frame, history_frame
 from dstl_core.spark.reading import Identifier, batches_of_rows, check_type, name_of
 from dstl_core.spark.schema import arrow_schema_from_spark, parse_schema
 from dstl_core.spark.tables import (
@@ -249,6 +250,20 @@ class SavepointReader:
         against it.
         """
         return WindowSavepointReader(self, assigner)
+
+    def diff(self, other: str) -> DataFrame:
+        """What differs in the snapshot at ``other``: a row per added, removed or changed entry."""
+        return diff_frame(self.spark, self.place, replace(self.place, path=other))
+
+    def read_history(
+        self, others: Sequence[str], identifier: Identifier, state: str | None = None
+    ) -> DataFrame:
+        """Keyed state of this snapshot and of others, with columns ``snapshot`` and
+        ``checkpoint_id`` in front.
+        """
+        own = self._spec(identifier, KEYED if state is None else KEYED_FLAT, state)
+        every = [replace(own, place=replace(self.place, path=each)) for each in others]
+        return history_frame(self.spark, [own, *every])
 
     def with_types(self, types: ColumnOptions) -> SavepointReader:
         """The same snapshot, types as other columns."""

@@ -2,11 +2,12 @@
 
 import json
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from dstl_core.codec.serializers import Types
+from dstl_core.codec.serializers import BUILT_IN, Types, TypeSerializer
 from dstl_core.codec.serializers.windows import GlobalWindowSerializer
 from dstl_core.errors import (
     ConfigError,
@@ -18,13 +19,23 @@ from dstl_core.errors import (
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.savepoint import Snapshot
 from dstl_core.savepoint.changes import change_lines
-from dstl_core.savepoint.functions import KeyedStateReaderFunction, WindowReaderFunction
+from dstl_core.savepoint.functions import (
+    KeyedStateBootstrapFunction,
+    KeyedStateReaderFunction,
+    StateBootstrapFunction,
+    WindowReaderFunction,
+)
 from dstl_core.savepoint.windowing import (
     EventTimeSessionWindows,
     GlobalWindows,
     TumblingEventTimeWindows,
 )
-from dstl_core.spark import SavepointReader, register
+from dstl_core.spark import (
+    OperatorTransformation,
+    SavepointReader,
+    SavepointWriter,
+    register,
+)
 from dstl_core.spark.errors import errors_of_workers
 from dstl_core.state.descriptor import (
     AggregatingStateDescriptor,
@@ -115,6 +126,79 @@ def test_operators_by_uid_hash_and_name(spark):
 def test_a_missing_snapshot_is_an_error_at_once(spark, tmp_path):
     with pytest.raises(StateFileNotFoundError, match="There is no snapshot"):
         SavepointReader.read(spark, str(tmp_path))
+
+
+class Fahrenheit(TypeSerializer):
+    """A type of the user's own: an int that is stored as a short text."""
+
+    snapshot_class = "com.acme.FahrenheitSerializerSnapshot"
+    type_name = "Fahrenheit"
+    arrow_type = pa.int32()
+
+    def serialize(self, value, out):
+        out.write_utf(f"{value}F")
+
+    def deserialize(self, data):
+        return int(data.read_utf("degrees").removesuffix("F"))
+
+    def __eq__(self, other):
+        return type(other).__name__ == "Fahrenheit"
+
+    def __hash__(self):
+        return 1
+
+
+class Degrees(StateBootstrapFunction):
+    def initialize_state(self, context):
+        store = context.get_operator_state_store()
+        self.all = store.get_list_state(ListStateDescriptor("all", Fahrenheit()))
+        self.union = store.get_union_list_state(ListStateDescriptor("union", Fahrenheit()))
+
+    def process_element(self, value):
+        self.all.add(value["n"])
+        self.union.add(value["n"])
+
+
+class Latest(KeyedStateBootstrapFunction):
+    def open(self, runtime_context):
+        self.state = runtime_context.get_state(ValueStateDescriptor("latest", Fahrenheit()))
+
+    def process_element(self, value, ctx):
+        self.state.update(value["n"])
+
+
+class ReadLatest(KeyedStateReaderFunction):
+    def open(self, runtime_context):
+        self.state = runtime_context.get_state(ValueStateDescriptor("latest", Fahrenheit()))
+
+    def read_key(self, key, ctx):
+        yield key, self.state.value()
+
+
+def test_a_serializer_of_your_own(spark, tmp_path):
+    frame = spark.createDataFrame([("a", 451), ("b", -40)], "k string, n int")
+    rows = OperatorTransformation.bootstrap_with(frame)
+    path = (
+        SavepointWriter.new_savepoint(spark)
+        .with_operator(UID("degrees"), rows.transform(Degrees()))
+        .with_operator(UID("latest"), rows.key_by("k").transform(Latest()))
+        .write(str(tmp_path / "sp"))
+    )
+    registry = BUILT_IN.copy()
+    registry.register(Fahrenheit.snapshot_class, lambda data, version, context: Fahrenheit())
+    reader = SavepointReader.read(spark, path, serializers=registry)
+    for found in (
+        reader.read_list_state("degrees", "all", Fahrenheit()),
+        reader.read_union_state("degrees", "union"),
+    ):
+        assert sorted(row.list_value for row in found.collect()) == [-40, 451]
+    keyed = reader.read_keyed_state("latest", ReadLatest(), out_type="k string, n int")
+    assert {row.k: row.n for row in keyed.collect()} == {"a": 451, "b": -40}
+    with pytest.raises(SavepointError, match=r"expected Fahrenheit .*, got Long"):
+        reader.read_list_state("degrees", "all", Types.LONG)
+    unknown = SavepointReader.read(spark, path)
+    with pytest.raises(SavepointError, match="FahrenheitSerializerSnapshot"):
+        unknown.read_list_state("degrees", "all")
 
 
 # ---------------------------------------------------------------------------- keyed state

@@ -364,6 +364,17 @@ def test_columns_of_every_kind(spark, tmp_path):
     ]
 
 
+def test_a_key_with_nothing_but_a_timer(spark, tmp_path):
+    frame = spark.createDataFrame(
+        [("a", 1, []), ("b", None, [7])], "k string, n int, t array<bigint>"
+    )
+    columns = bootstrap_with(frame).key_by("k").transform_columns(event_time_timers="t")
+    write(spark, tmp_path / "sp", "op", columns)
+    rows = SavepointReader.read(spark, str(tmp_path / "sp")).read_keyed_state("op").collect()
+    found = {row.state_key: (row.n, row.event_time_timers) for row in rows}
+    assert found == {"a": (1, None), "b": (None, [7])}
+
+
 def test_a_template_gives_exactly_its_types(spark, tmp_path):
     """A savepoint of a SQL job: its RowData keys and accumulators, read and written again."""
     source = Snapshot.load(snapshot("h-sql-hashmap"))
@@ -518,3 +529,25 @@ def test_a_value_is_fixed_in_one_pipeline(spark, tmp_path):
     found = Snapshot.load(out)["a-keyed"]
     assert as_lines(found.dump()) == as_lines(map(normal, operator.dump()))
     assert Path(out.removeprefix("file:")).is_dir()
+
+
+def test_two_snapshots_as_a_difference_and_as_a_history(spark, tmp_path):
+    paths = []
+    for number, rows in enumerate([[("a", 1), ("b", 2)], [("a", 1), ("b", 3), ("c", 4)]]):
+        frame = spark.createDataFrame(rows, "k string, n bigint")
+        paths.append(str(tmp_path / str(number)))
+        write(spark, paths[-1], "op", bootstrap_with(frame).key_by("k").transform_columns())
+    reader = SavepointReader.read(spark, paths[0])
+    rows = reader.diff(paths[1]).collect()
+    assert {(row.change, row.op, row.key, row.before, row.after) for row in rows} == {
+        ("changed", "op", '"b"', "2", "3"),
+        ("added", "op", '"c"', None, "4"),
+    }
+    history = reader.read_history(paths[1:], "op").collect()
+    assert {(row.snapshot, row.state_key, row.n) for row in history} == {
+        (paths[0], "a", 1),
+        (paths[0], "b", 2),
+        (paths[1], "a", 1),
+        (paths[1], "b", 3),
+        (paths[1], "c", 4),
+    }

@@ -129,3 +129,14 @@ def test_the_plan_says_what_happens_to_every_operator() -> None:
     assert (keyed["action"], keyed["new_operator"]) == ("rename", "renamed")
     assert keyed["keyed_state"] == "rocksdb files -> canonical"
     assert keyed["max_parallelism"] == [128, 256]
+
+
+@pytest.mark.parametrize("name", ["a-hashmap-canonical", "a-rocksdb-native-incremental"])
+def test_rescaling_to_and_fro_keeps_every_entry(tmp_path: Path, name: str) -> None:
+    source = golden(name)
+    found = source
+    for count in (4096, 17, 128):
+        edit = edit_of(found).with_max_parallelism(count)
+        found = Snapshot.load(edit.write(tmp_path / str(count)))
+        assert found["a-keyed"].max_parallelism == count
+    assert as_lines(found["a-keyed"].dump()) == as_lines(source["a-keyed"].dump())
