@@ -65,10 +65,11 @@ def column_of_elements(
     if not elements:
         return pa.array([], arrow_type)
     try:
-        meta = StateMetaInfoSnapshot.key_value("elements", KeyedStateType.VALUE, serializer)
-        decoder = StateDecoder(RecordFormat(meta, Types.INT), 1, options)
+        layout_of(serializer, options)
     except NoLayoutError:
         return pa.array([deserialize_exactly(serializer, raw) for raw in elements], arrow_type)
+    meta = StateMetaInfoSnapshot.key_value("elements", KeyedStateType.VALUE, serializer)
+    decoder = StateDecoder(RecordFormat(meta, Types.INT), 1, options)
     section = write_section([(0, ((_KEY + b"\0", raw) for raw in elements))])
     scanner = SectionScanner(1, [True])
     parts = [

@@ -78,8 +78,10 @@ class SavepointEdit:
             SavepointError: It is there already; ``remove_operator`` first to replace it.
         """
         if identifier in self.operators or identifier.operator_id in self._kept_ids():
+            known = [str(each) for each in self.operators if each == identifier]
             raise SavepointError(
-                f"The savepoint already contains {identifier}; all operators must be unique, so "
+                f"The savepoint already contains {(known or [str(identifier)])[0]}; all operators "
+                f"must be unique, so "
                 f"use remove_operator first to replace it."
             )
         return replace(self, operators={**self.operators, identifier: transformation})

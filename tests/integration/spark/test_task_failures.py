@@ -85,8 +85,14 @@ spark.stop()
 """
 
 
-@pytest.mark.parametrize("master", ["local[2,4]", "local-cluster[2,1,1024]"])
-@pytest.mark.parametrize("how", ["columns", "function"])
+@pytest.mark.parametrize(
+    ("how", "master"),
+    [
+        ("columns", "local[2,4]"),
+        ("columns", "local-cluster[2,1,1024]"),
+        ("function", "local[2,4]"),
+    ],
+)
 def test_a_killed_task_is_retried_and_the_savepoint_is_exact(tmp_path, master, how):
     program = tmp_path / "program.py"
     program.write_text(textwrap.dedent(PROGRAM))
@@ -130,11 +136,11 @@ def test_tasks_that_run_twice_leave_only_what_gc_finds(tmp_path):
     batches = [
         pa.RecordBatch.from_pydict(
             {
-                "k": [f"k{n}" for n in range(first, first + 500)],
-                "n": list(range(first, first + 500)),
+                "k": [f"k{n}" for n in range(first, first + 3000)],
+                "n": list(range(first, first + 3000)),
             }
         )
-        for first in (0, 500, 1000)
+        for first in (0, 3000, 6000)
     ]
     folder = SavepointFolder(tmp_path / "sp")
     encode = _EncodeRuns(own, str(folder.folder), 128)
@@ -153,7 +159,7 @@ def test_tasks_that_run_twice_leave_only_what_gc_finds(tmp_path):
 
     found = Snapshot.load(tmp_path / "sp")
     values = {line["key"]: line["value"] for line in found["op"].dump()}
-    assert values == {f"k{n}": n for n in range(1500)}
+    assert values == {f"k{n}": n for n in range(9000)}
     make_old(tmp_path)
     there = {path.name for path in (tmp_path / "sp").iterdir()}
     named = {each.stream.relative_path for each in found["op"].keyed_handles}
