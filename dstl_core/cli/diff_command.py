@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
@@ -17,10 +17,12 @@ from dstl_core.cli.options import (
     load,
 )
 from dstl_core.cli.output import plain_console, printable, to_json, write_json
-from dstl_core.savepoint.diff import Difference, diff_snapshots
 
 KEYS_SHOWN = 5
 _MARKS = {"added": "+", "removed": "-", "changed": "~"}
+
+if TYPE_CHECKING:
+    from dstl_core.savepoint.diff import Difference
 
 
 def diff(
@@ -36,6 +38,9 @@ def diff(
 
     With --json every difference is one JSON object a line. Exit code 1 if anything differs.
     """
+    # Looking into a snapshot loads neither Arrow nor the compiler; comparing two does.
+    from dstl_core.savepoint.diff import diff_snapshots
+
     one = load(a, allow_root, relocate, changelog_base, key_type)
     two = load(b, allow_root, relocate, changelog_base, key_type)
     counts = _Counts()

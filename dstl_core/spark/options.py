@@ -11,7 +11,7 @@ from dstl_core.codec.columnar.type_layouts import ColumnOptions
 from dstl_core.codec.serializers import AnySerializer, TupleSerializer, Types
 from dstl_core.errors import ConfigError
 from dstl_core.savepoint.keyed_reader import KEYED
-from dstl_core.savepoint.tables import KINDS, SPLIT_BYTES, TableOptions
+from dstl_core.savepoint.table_base import KINDS, SPLIT_BYTES, TableOptions
 from dstl_core.spark.tables import SnapshotPlace, TableSpec
 
 _OPERATOR_OPTIONS = {"operator.uid": "uid", "operator.uid.hash": "hash", "operator.name": "name"}

@@ -25,7 +25,7 @@ from dstl_core.savepoint.function_reader import read_keys
 from dstl_core.savepoint.functions import KeyedStateReaderFunction
 from dstl_core.savepoint.keyed_reader import KEYED
 from dstl_core.savepoint.snapshot import Snapshot
-from dstl_core.savepoint.tables import (
+from dstl_core.savepoint.table_base import (
     BROADCAST,
     KEYED_FLAT,
     LIST,

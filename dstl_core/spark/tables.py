@@ -13,17 +13,17 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry
 from dstl_core.errors import NoSuchOperatorError, error_context
+from dstl_core.savepoint.operator_tables import MetadataTable
 from dstl_core.savepoint.snapshot import OperatorSnapshot, Snapshot
-from dstl_core.savepoint.tables import (
+from dstl_core.savepoint.table_base import (
     DEFAULT_TABLE,
     METADATA,
     SPLIT_BYTES,
-    MetadataTable,
     SnapshotTable,
     Split,
     TableOptions,
-    open_table,
 )
+from dstl_core.savepoint.tables import open_table
 from dstl_core.spark.schema import for_spark, spark_arrow_schema, spark_schema_of
 
 

@@ -9,17 +9,15 @@ OperatorTransformation.bootstrap_with(df).transform(SimpleBootstrapFunction())
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 from dstl_core.clock import SystemClock
-from dstl_core.codec.operator_state import OperatorStateStream
 from dstl_core.codec.serializers import (
     AnySerializer,
     ListSerializer,
@@ -34,11 +32,7 @@ from dstl_core.savepoint.bootstrap import (
     WINDOW_CONTENTS,
     WINDOW_TIMERS,
     WindowOperation,
-    rows_of,
-    run_broadcast_bootstrap,
-    run_state_bootstrap,
 )
-from dstl_core.savepoint.column_fit import elements_of_column
 from dstl_core.savepoint.functions import (
     BroadcastStateBootstrapFunction,
     KeyedStateBootstrapFunction,
@@ -49,6 +43,7 @@ from dstl_core.savepoint.snapshot import OperatorSnapshot
 from dstl_core.savepoint.windowing import Trigger, WindowAssigner
 from dstl_core.spark.column_bootstrap import ColumnBootstrap, StateColumns
 from dstl_core.spark.function_bootstrap import KeyedFunctionBootstrap, OperatorStateBootstrap
+from dstl_core.spark.operator_bootstrap import FromColumns, RunBroadcast, RunFunction
 from dstl_core.spark.schema import flink_type_of_column
 from dstl_core.state.descriptor import AggregateFunction, StateDescriptor
 from dstl_core.state.function_state import EVENT_TIMERS, PROCESSING_TIMERS, USER_TIMERS
@@ -83,8 +78,8 @@ class OneInputStateTransformation:
     ) -> OperatorStateBootstrap:
         """Operator state by a function. Broadcast state is made by one task, in memory."""
         if isinstance(function, BroadcastStateBootstrapFunction):
-            return OperatorStateBootstrap(self.rows, _RunBroadcast(function), 1)
-        return OperatorStateBootstrap(self.rows, _RunFunction(function), self.parallelism)
+            return OperatorStateBootstrap(self.rows, RunBroadcast(function), 1)
+        return OperatorStateBootstrap(self.rows, RunFunction(function), self.parallelism)
 
     def transform_columns(
         self,
@@ -127,7 +122,7 @@ class OneInputStateTransformation:
             raise ConfigError("Name at least one list_state, union_state or broadcast_state.")
         used: list[str] = [name for name, _, _ in lists]
         used += [column for columns in (broadcast_state or {}).values() for column in columns]
-        make = _FromColumns(tuple(lists), tuple(broadcasts))
+        make = FromColumns(tuple(lists), tuple(broadcasts))
         parallelism = 1 if broadcasts else self.parallelism
         rows = self.rows.select(*dict.fromkeys(used))
         return OperatorStateBootstrap(rows, make, parallelism)
@@ -140,51 +135,6 @@ class OneInputStateTransformation:
         """
         found = key_type or flink_type_of_column(self.rows.schema, column)
         return KeyedStateTransformation(self.rows, column, found, self.parallelism)
-
-
-@dataclass(frozen=True)
-class _RunFunction:
-    function: StateBootstrapFunction
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> OperatorStateStream:
-        return run_state_bootstrap(
-            self.function, (row for each in batches for row in rows_of(each))
-        )
-
-
-@dataclass(frozen=True)
-class _RunBroadcast:
-    function: BroadcastStateBootstrapFunction
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> OperatorStateStream:
-        rows = (row for each in batches for row in rows_of(each))
-        return run_broadcast_bootstrap(self.function, rows)
-
-
-@dataclass(frozen=True)
-class _FromColumns:
-    """List and broadcast states from columns."""
-
-    lists: tuple[tuple[str, AnySerializer, OperatorStateMode], ...]
-    broadcasts: tuple[Any, ...]
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> OperatorStateStream:
-        elements: dict[str, list[bytes]] = {name: [] for name, _, _ in self.lists}
-        pairs: dict[str, dict[bytes, bytes]] = {each[0]: {} for each in self.broadcasts}
-        for batch in batches:
-            for name, serializer, _ in self.lists:
-                column = batch.column(name).drop_null()
-                elements[name] += elements_of_column(serializer, column, f"State {name!r}")
-            for name, (key, key_type), (value, value_type) in self.broadcasts:
-                keys = elements_of_column(key_type, batch.column(key), f"Keys of {name!r}")
-                values = elements_of_column(value_type, batch.column(value), f"Values of {name!r}")
-                pairs[name].update(zip(keys, values, strict=True))
-        stream = OperatorStateStream()
-        for name, serializer, mode in self.lists:
-            stream.add_list(name, serializer, elements[name], mode)
-        for name, (_, key_type), (_, value_type) in self.broadcasts:
-            stream.add_broadcast(name, key_type, value_type, list(pairs[name].items()))
-        return stream
 
 
 @dataclass(frozen=True)

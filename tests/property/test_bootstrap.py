@@ -19,7 +19,8 @@ from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
 from dstl_core.model.ids import OperatorID
 from dstl_core.savepoint import Snapshot
 from dstl_core.savepoint.folder import SavepointFolder
-from dstl_core.savepoint.tables import TableOptions, open_table
+from dstl_core.savepoint.table_base import TableOptions
+from dstl_core.savepoint.tables import open_table
 from dstl_core.spark.column_bootstrap import (
     ColumnBootstrap,
     StateColumns,
