@@ -3,12 +3,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from benchmarks import changelog, columnar, state
+from benchmarks import changelog, columnar, savepoint, state
 
 BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], None], Callable[..., None]]] = {
     "changelog": (changelog.run, changelog.add_arguments),
     "columnar": (columnar.run, columnar.add_arguments),
     "state": (state.run, state.add_arguments),
+    "savepoint": (savepoint.run, savepoint.add_arguments),
 }
 
 

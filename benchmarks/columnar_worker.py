@@ -36,9 +36,9 @@ from dstl_core.model.checkpoint import (  # noqa: E402
 )
 from dstl_core.model.ids import OperatorID  # noqa: E402
 from dstl_core.savepoint import Snapshot  # noqa: E402
+from dstl_core.savepoint.folder import SavepointFolder  # noqa: E402
 from dstl_core.savepoint.keyed_encoder import KeyedStateEncoder, StateRuns  # noqa: E402
 from dstl_core.savepoint.keyed_sections import KeyedSections  # noqa: E402
-from dstl_core.savepoint.rewrite import SavepointFolder  # noqa: E402
 
 BATCH = 1 << 16
 MAX_PARALLELISM = 128

@@ -10,10 +10,10 @@ from dstl_core.model.checkpoint import OperatorState, OperatorSubtaskState
 from dstl_core.model.handle import KeyGroupsSavepointStateHandle, OperatorStreamStateHandle
 from dstl_core.model.key_group import compute_key_group_range_for_operator_index
 from dstl_core.savepoint import OperatorSnapshot, Snapshot
+from dstl_core.savepoint.folder import SavepointFolder
 from dstl_core.savepoint.keyed_encoder import KeyedStateEncoder
 from dstl_core.savepoint.keyed_sections import KeyedSections
 from dstl_core.savepoint.operator_columns import OperatorStateEncoder, operator_columns
-from dstl_core.savepoint.rewrite import SavepointFolder
 
 Keyed = dict[int, KeyGroupsSavepointStateHandle | None]
 Listed = dict[int, OperatorStreamStateHandle | None]

@@ -43,6 +43,9 @@ class UncertainFileIO:
     def write_new(self, location: Location, data: bytes) -> None:
         self._files.write_new(location, data)
 
+    def replace(self, location: Location, data: bytes) -> None:
+        self._files.replace(location, data)
+
     def size(self, location: Location) -> int | None:
         return self._files.size(location)
 

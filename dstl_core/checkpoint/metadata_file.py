@@ -94,13 +94,18 @@ def load_metadata_file(file_io: FileIO, path: Location) -> MetadataFile:
 
 
 def _load_sidecar(file_io: FileIO, folder: Location, digest: str) -> Sidecar | None:
+    sidecar = read_sidecar(file_io, folder)
+    # A sidecar of other metadata (a copy, an edit by another tool) says nothing of this one.
+    return sidecar if sidecar is not None and sidecar.metadata_sha256 == digest else None
+
+
+def read_sidecar(file_io: FileIO, folder: Location) -> Sidecar | None:
+    """The sidecar of a folder, whatever metadata it belongs to."""
     location = folder.child(SIDECAR_FILE_NAME)
     if file_io.size(location) is None:
         return None
     with error_context(location=str(location)):
-        sidecar = Sidecar.from_bytes(file_io.read_bytes(location))
-    # A sidecar of other metadata (a copy, an edit by another tool) says nothing of this one.
-    return sidecar if sidecar.metadata_sha256 == digest else None
+        return Sidecar.from_bytes(file_io.read_bytes(location))
 
 
 def publish_metadata_file(
@@ -118,10 +123,8 @@ def publish_metadata_file(
         StorageError: A snapshot is there already, or an unfinished one: its sidecar may belong to
             somebody who is about to finish it.
     """
-    raw = write_metadata(metadata)
-    digest = hashlib.sha256(raw).hexdigest()
-    uids = {each.operator_id: each.uid for each in metadata.operators if each.uid}
-    sidecar = Sidecar(digest, uids, facts)
+    raw, sidecar = _to_bytes(metadata, facts)
+    digest = sidecar.metadata_sha256
     target = folder.child(METADATA_FILE_NAME)
     if file_io.size(target) is None:
         if not file_io.publish_once(folder.child(SIDECAR_FILE_NAME), sidecar.to_bytes()):
@@ -136,3 +139,24 @@ def publish_metadata_file(
         f"A snapshot is already there: {folder}; choose another folder or remove it.",
         path=str(folder),
     )
+
+
+def replace_metadata_file(
+    file_io: FileIO,
+    folder: Location,
+    metadata: CheckpointMetadata,
+    facts: Mapping[str, Any],
+) -> None:
+    """As ``publish_metadata_file``, in the place of a snapshot that may be there. The old one's
+    state files stay; after a crash in between the old snapshot is there without its sidecar.
+    """
+    raw, sidecar = _to_bytes(metadata, facts)
+    file_io.replace(folder.child(SIDECAR_FILE_NAME), sidecar.to_bytes())
+    file_io.replace(folder.child(METADATA_FILE_NAME), raw)
+
+
+def _to_bytes(metadata: CheckpointMetadata, facts: Mapping[str, Any]) -> tuple[bytes, Sidecar]:
+    raw = write_metadata(metadata)
+    digest = hashlib.sha256(raw).hexdigest()
+    uids = {each.operator_id: each.uid for each in metadata.operators if each.uid}
+    return raw, Sidecar(digest, uids, facts)

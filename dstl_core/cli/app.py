@@ -13,8 +13,10 @@ from typer.core import TyperGroup
 from dstl_core.cli.changelog_command import changelog
 from dstl_core.cli.diff_command import diff
 from dstl_core.cli.dump_command import dump
+from dstl_core.cli.gc_command import gc
 from dstl_core.cli.inspect_command import inspect
 from dstl_core.cli.output import complain
+from dstl_core.cli.rewrite_command import rewrite
 from dstl_core.cli.verify_command import verify
 from dstl_core.errors import DstlError
 
@@ -61,7 +63,7 @@ def _options(
     """The option is here for the help; ``main`` takes it out of wherever it stands."""
 
 
-for command in (inspect, dump, verify, diff, changelog):
+for command in (inspect, dump, verify, diff, rewrite, changelog, gc):
     app.command()(command)
 
 

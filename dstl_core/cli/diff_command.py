@@ -18,11 +18,11 @@ from dstl_core.cli.options import (
 )
 from dstl_core.cli.output import plain_console, printable, to_json, write_json
 
-if TYPE_CHECKING:
-    from dstl_core.savepoint.diff import Difference
-
 KEYS_SHOWN = 5
 _MARKS = {"added": "+", "removed": "-", "changed": "~"}
+
+if TYPE_CHECKING:
+    from dstl_core.savepoint.diff import Difference
 
 
 def diff(
@@ -38,7 +38,7 @@ def diff(
 
     With --json every difference is one JSON object a line. Exit code 1 if anything differs.
     """
-    # Loads Arrow and the compiler, which the other commands do without.
+    # Looking into a snapshot loads neither Arrow nor the compiler; comparing two does.
     from dstl_core.savepoint.diff import diff_snapshots
 
     one = load(a, allow_root, relocate, changelog_base, key_type)

@@ -250,11 +250,15 @@ def mode_of(meta: StateMetaInfoSnapshot) -> OperatorStateMode:
         ) from None
 
 
+OperatorStream = tuple[bytes, tuple[OperatorStateMetaInfo, ...]]
+"""The stream of one subtask, and what its handle says of the states."""
+
+
 def write_operator_stream(
     lists: Sequence[tuple[StateMetaInfoSnapshot, Sequence[bytes]]],
     broadcasts: Sequence[tuple[StateMetaInfoSnapshot, Sequence[tuple[bytes, bytes]]]],
-) -> tuple[bytes, tuple[OperatorStateMetaInfo, ...]]:
-    """The stream of one subtask, and what its handle says of the states."""
+) -> OperatorStream:
+    """Writes list and union states with their elements, and broadcast states with their pairs."""
     out = DataOutput()
     out.write_i32(WRITTEN_VERSION)
     for metas in ([meta for meta, _ in lists], [meta for meta, _ in broadcasts]):

@@ -1,6 +1,28 @@
 """The State Processor API without Spark: look into snapshots, read them, write and edit them."""
 
+from dstl_core.savepoint.edit import SavepointEdit, edit_of
+from dstl_core.savepoint.gc import collect_garbage
+from dstl_core.savepoint.restore_plan import (
+    JobDescription,
+    JobOperator,
+    JobState,
+    RestorePlan,
+    plan_restore,
+)
 from dstl_core.savepoint.rewrite import rewrite_savepoint
 from dstl_core.savepoint.snapshot import OperatorSnapshot, Snapshot, StateInfo
 
-__all__ = ["OperatorSnapshot", "Snapshot", "StateInfo", "rewrite_savepoint"]
+__all__ = [
+    "JobDescription",
+    "JobOperator",
+    "JobState",
+    "OperatorSnapshot",
+    "RestorePlan",
+    "SavepointEdit",
+    "Snapshot",
+    "StateInfo",
+    "collect_garbage",
+    "edit_of",
+    "plan_restore",
+    "rewrite_savepoint",
+]

@@ -29,6 +29,7 @@ from dstl_core.model.handle import (
     ChangelogStateBackendHandle,
     ChangelogStateHandle,
     ChangelogStateHandleStream,
+    StreamStateHandle,
 )
 from dstl_core.savepoint.snapshot import OperatorSnapshot
 
@@ -41,9 +42,36 @@ def has_changelog(operator: OperatorSnapshot) -> bool:
     )
 
 
-def change_lines(operator: OperatorSnapshot, only: str | None) -> Iterator[dict[str, JsonValue]]:
+ChangeSetID = tuple[object, int]
+"""The segment that holds a change set, and its place in it."""
+
+
+def change_sets_of(operator: OperatorSnapshot) -> frozenset[ChangeSetID]:
+    """The change sets in files that an operator's changelog names."""
+    return frozenset(
+        change_set
+        for handle in operator.keyed_handles
+        if isinstance(handle, ChangelogStateBackendHandle)
+        for log in handle.non_materialized
+        if isinstance(log, ChangelogStateHandleStream)
+        for change_set in map(_id_of, log.handles_and_offsets)
+    )
+
+
+def _id_of(placed: tuple[StreamStateHandle, int]) -> ChangeSetID:
+    return getattr(placed[0], "path", placed[0]), placed[1]
+
+
+def change_lines(
+    operator: OperatorSnapshot, only: str | None, known: frozenset[ChangeSetID] = frozenset()
+) -> Iterator[dict[str, JsonValue]]:
     """Every change of an operator, in the order of replay. ``sqn`` counts the change sets of a
     subtask from 0: the numbers of the writer are not in the file.
+
+    Args:
+        operator: Whose changes.
+        only: Only those of this state.
+        known: Change sets that are left out, e.g. those of an earlier checkpoint.
     """
     snapshot = operator.snapshot
     reader = StateChangelogHandleReader(lru_cache(maxsize=1)(snapshot.resolver.read_segment))
@@ -57,11 +85,15 @@ def change_lines(operator: OperatorSnapshot, only: str | None) -> Iterator[dict[
         for log in handle.non_materialized:
             for change_set in _change_sets(log):
                 number += 1
+                is_known = isinstance(change_set, ChangelogStateHandleStream) and (
+                    _id_of(change_set.handles_and_offsets[0]) in known
+                )
                 for change in reader.get_changes(change_set):
                     with error_context(location=str(snapshot.folder), operator=operator.label):
                         parsed = read_change(change.change, snapshot.registry)
                         meta = _state_of(parsed, states)
-                        if only in (None, meta.name):
+                        # What is known may still describe states of later changes.
+                        if not is_known and only in (None, meta.name):
                             line = {
                                 "checkpoint": handle.checkpoint_id,
                                 "op": operator.label,

@@ -59,25 +59,37 @@ class EntryReader:
     Iterating gives the readable entries; ``unreadable`` collects the others.
     """
 
-    def __init__(self, operator: OperatorSnapshot, state: str | None) -> None:
+    def __init__(
+        self, operator: OperatorSnapshot, state: str | None, key_groups: KeyGroupRange | None = None
+    ) -> None:
         self._operator = operator
         self._only = state
+        self._key_groups = key_groups
         self.unreadable: list[Unreadable] = []
         self.on_progress: Callable[[int], None] = lambda _: None
         """Told of bytes of state that were read."""
 
     def __iter__(self) -> Iterator[Entry]:
+        yield from self.readable_keyed()
+        for listed in self.operator_state_entries():
+            if listed.is_readable:
+                yield listed
+            else:
+                self._report(listed)
+
+    def readable_keyed(self) -> Iterator[KeyedEntry | TimerEntry]:
+        """The readable entries of keyed state, and the timers."""
         for entry in self._keyed():
             if isinstance(entry, TimerEntry) or entry.is_readable:
                 yield entry
             else:
                 self._report(entry)
         yield from self.raw_timers()
-        for listed in self.operator_state_entries():
-            if listed.is_readable:
-                yield listed
-            else:
-                self._report(listed)
+
+    def keyed_and_timers(self) -> Iterator[KeyedEntry | TimerEntry]:
+        """The entries of keyed state, opaque values included, and the timers."""
+        yield from self._keyed()
+        yield from self.raw_timers()
 
     def keyed_entries(self) -> Iterator[KeyedEntry]:
         """The entries of key-value states, opaque values included."""
@@ -101,7 +113,7 @@ class EntryReader:
 
     def _keyed(self) -> Iterator[KeyedEntry | TimerEntry]:
         for handle in self._operator.keyed_handles:
-            ranges = key_group_ranges(handle)
+            ranges = self._ranges(handle)
             for key_groups in ranges:
                 state = self._operator.restore([handle], key_groups, keep_going=True)
                 for key_group in key_groups:
@@ -110,6 +122,13 @@ class EntryReader:
                             yield from self._of_table(table, key_group)
                 self._report_lost(state)
                 self.on_progress(handle.state_size // len(ranges))
+
+    def _ranges(self, handle: KeyedStateHandle) -> list[KeyGroupRange]:
+        ranges = key_group_ranges(handle)
+        if self._key_groups is None:
+            return ranges
+        cut = [each.get_intersection(self._key_groups) for each in ranges]
+        return [each for each in cut if len(each)]
 
     def _of_table(
         self, table: StateTable[Any], key_group: int
@@ -200,7 +219,7 @@ class EntryReader:
             groups = read_key_groups(
                 handle.offsets,
                 handle.stream,
-                handle.key_group_range,
+                handle.key_group_range.get_intersection(self._key_groups or handle.key_group_range),
                 snapshot.resolver,
                 zero_is_empty=False,
             )

@@ -44,7 +44,7 @@ from dstl_core.model.handle import (
     OperatorStateMode,
     OperatorStreamStateHandle,
 )
-from dstl_core.savepoint.rewrite import SavepointFolder
+from dstl_core.savepoint.folder import SavepointFolder
 from dstl_core.savepoint.snapshot import OPERATOR_KINDS, OperatorSnapshot
 from dstl_core.savepoint.state_columns import LIST_VALUE_COLUMN, MAP_KEY_COLUMN, MAP_VALUE_COLUMN
 

@@ -383,8 +383,8 @@ class OperatorSnapshot:
         return EntryReader(self, None).timer_entries()
 
     def window_entries(self) -> Iterator[WindowEntry]:
-        """What window operators keep: one entry a key and window."""
-        return windows_of(self.keyed_entries())
+        """What window operators keep: one entry a key and window, with the timers of the window."""
+        return windows_of(EntryReader(self, None).keyed_and_timers())
 
     def keyed(self, **options: Any) -> KeyedStateReader:
         """One row per key over all states, as Arrow record batches.

@@ -1,144 +1,154 @@
-"""``spark.read.format("savepoint")``: keyed state of a snapshot as a DataFrame.
+"""``spark.read.format("savepoint")``: every kind of state of a snapshot as a DataFrame.
 
-Options: ``path`` (or ``load(path)``); the operator as ``operator.uid``, ``operator.uid.hash`` or
-``operator.name`` (not needed if one operator has keyed state); ``state`` (``keyed`` for one row per
-key, or the name of one state; default ``keyed``); ``columns`` (comma-separated); ``split.bytes``.
+See ``docs/savepoint-source.md`` for the options. Credentials are never options.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql import datasource as ds
 from pyspark.sql.types import StructType
 
-from dstl_core.errors import ConfigError, NoSuchOperatorError
-from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.savepoint.keyed_reader import (
-    KEYED,
-    KeyedStateReader,
-)
-from dstl_core.savepoint.keyed_reader import (
-    ReadOptions as KeyedReadOptions,
-)
-from dstl_core.savepoint.snapshot import OperatorSnapshot, Snapshot
+from dstl_core.codec.serializers import Types
+from dstl_core.savepoint.keyed_reader import KEYED
+from dstl_core.savepoint.state_columns import KEY_COLUMN
+from dstl_core.spark.changelog_source import StateChangelogDataSource
+from dstl_core.spark.options import spec_of
 from dstl_core.spark.schema import spark_schema_of
+from dstl_core.spark.tables import TableSpec
+from dstl_core.spark.views import create_views
 
-DEFAULT_SPLIT_BYTES = 32 << 20
-_OPERATOR_OPTIONS = {"operator.uid": "uid", "operator.uid.hash": "hash", "operator.name": "name"}
-_KNOWN_OPTIONS = {"path", "state", "columns", "split.bytes", *_OPERATOR_OPTIONS}
-
-
-def register(spark: SparkSession) -> None:
-    """Makes ``format("savepoint")`` known to a session."""
-    spark.dataSource.register(SavepointDataSource)
-
-
-@dataclass(frozen=True)
-class ReadOptions:
-    """The options of one read, checked. Plain values, so that they travel to the tasks."""
-
-    path: str
-    operator: str | None
-    state: str
-    columns: tuple[str, ...] | None
-    split_bytes: int
-
-    @classmethod
-    def of(cls, options: Mapping[str, str]) -> ReadOptions:
-        """Raises ConfigError naming the option that is wrong."""
-        given = {name.lower(): value for name, value in options.items()}
-        unknown = sorted(set(given) - _KNOWN_OPTIONS)
-        if unknown:
-            raise ConfigError(
-                f"The savepoint source has no option {unknown[0]!r}; it has: "
-                f"{', '.join(sorted(_KNOWN_OPTIONS))}."
-            )
-        if "path" not in given:
-            raise ConfigError("The savepoint source needs a path: use load(path).")
-        named = [
-            f"{form}:{given[option]}"
-            for option, form in _OPERATOR_OPTIONS.items()
-            if option in given
-        ]
-        if len(named) > 1:
-            raise ConfigError(f"Give one of {', '.join(_OPERATOR_OPTIONS)}, not several.")
-        columns = given.get("columns")
-        split = given.get("split.bytes", str(DEFAULT_SPLIT_BYTES))
-        if not split.isdigit() or int(split) == 0:
-            raise ConfigError(f"split.bytes is wrong: expected a number of bytes, got {split!r}.")
-        return cls(
-            given["path"],
-            named[0] if named else None,
-            given.get("state", KEYED),
-            tuple(name.strip() for name in columns.split(",")) if columns else None,
-            int(split),
-        )
-
-    def reader(self) -> tuple[OperatorSnapshot, KeyedStateReader]:
-        """Opens the snapshot; only its metadata and headers are read."""
-        snapshot = Snapshot.load(self.path)
-        operator = self._operator(snapshot)
-        return operator, KeyedStateReader(
-            operator, self.state, KeyedReadOptions(columns=self.columns)
-        )
-
-    def _operator(self, snapshot: Snapshot) -> OperatorSnapshot:
-        if self.operator is not None:
-            return snapshot[self.operator]
-        keyed = [operator for operator in snapshot.operators if operator.keyed_handles]
-        if len(keyed) == 1:
-            return keyed[0]
-        known = ", ".join(repr(operator.label) for operator in keyed) or "none"
-        raise NoSuchOperatorError(
-            f"The operator is not clear: {len(keyed)} have keyed state ({known}); give "
-            f"operator.uid.",
-            location=str(snapshot.folder),
-        )
+FILTER_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 @dataclass
-class KeyGroupSplit(InputPartition):
-    """The key groups that one Spark task reads."""
+class SplitPartition(ds.InputPartition):
+    """What one Spark task reads: key groups, or a subtask."""
 
-    start_key_group: int
-    end_key_group: int
+    first: int
+    last: int
 
 
-class SavepointDataSource(DataSource):
-    """The Python data source ``savepoint``. Batch, read-only."""
+class SavepointDataSource(ds.DataSource):
+    """The Python data source ``savepoint``. Batch, read-only; keys by the options ``key`` and
+    ``key.in``.
+    """
 
     @classmethod
     def name(cls) -> str:
         return "savepoint"
 
     def schema(self) -> StructType:
-        _, reader = ReadOptions.of(self.options).reader()
-        return spark_schema_of(reader.schema)
+        return spark_schema_of(spec_of(self.options).open().schema)
 
-    def reader(self, schema: StructType) -> DataSourceReader:
-        return SavepointSourceReader(ReadOptions.of(self.options))
+    def reader(self, schema: StructType) -> ds.DataSourceReader:
+        return SavepointSourceReader(spec_of(self.options))
 
 
-class SavepointSourceReader(DataSourceReader):
-    """Plans one task per range of key groups, sized by bytes; a task yields Arrow batches."""
+class SavepointSourceReader(ds.DataSourceReader):
+    """Plans one task per split, sized by bytes; a task yields Arrow batches."""
 
-    def __init__(self, options: ReadOptions) -> None:
-        self._options = options
+    def __init__(self, spec: TableSpec) -> None:
+        self._spec = spec
 
     def partitions(self) -> list[Any]:
-        operator, _ = self._options.reader()
-        size = sum(handle.state_size for handle in operator.keyed_handles)
-        wanted = max(operator.parallelism, -(-size // self._options.split_bytes))
-        return [
-            KeyGroupSplit(split.start_key_group, split.end_key_group)
-            for split in operator.key_group_splits(min(wanted, operator.max_parallelism))
-        ]
+        table = self._spec.open()
+        minimum = 1 if self._spec.options.keys is not None else 2
+        splits = table.splits(self._spec.split_bytes, minimum)
+        return [SplitPartition(first, last) for first, last in splits]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        _, reader = self._options.reader()
-        yield from reader.read(KeyGroupRange(partition.start_key_group, partition.end_key_group))
+        return self._spec.read((partition.first, partition.last))
+
+
+class PushdownSavepointDataSource(SavepointDataSource):
+    """The same, with filters on the key pushed down. Needs ``FILTER_PUSHDOWN``."""
+
+    def reader(self, schema: StructType) -> ds.DataSourceReader:
+        return PushdownReader(spec_of(self.options))
+
+
+_RANGES = {
+    ds.GreaterThan: "greater",
+    ds.GreaterThanOrEqual: "greater_equal",
+    ds.LessThan: "less",
+    ds.LessThanOrEqual: "less_equal",
+}
+_EXACT_TYPES = (Types.STRING, Types.BOOLEAN, Types.BYTE, Types.SHORT, Types.INT, Types.LONG)
+
+
+class PushdownReader(SavepointSourceReader):
+    """Keys that a query names decide which key groups are read, ranges which rows are sent. Spark
+    applies every filter again, so what is pushed down only has to keep all rows that match.
+    """
+
+    def __init__(self, spec: TableSpec) -> None:
+        super().__init__(spec)
+        self._ranges: list[tuple[str, Any]] = []
+
+    def pushFilters(self, filters: list[ds.Filter]) -> Iterable[ds.Filter]:  # Spark's name
+        spec = self._spec
+        snapshot = spec.place.load()
+        found = None if spec.kind == "metadata" else spec.operator_of(snapshot).key_type
+        # Other types have values that Spark holds for equal and Flink does not, or the reverse.
+        if found is not None and found.serializer in _EXACT_TYPES and self._has_key_filter():
+            self._take(filters)
+        return filters
+
+    def _has_key_filter(self) -> bool:
+        return self._spec.kind in (None, KEYED, "keyed-flat")
+
+    def _take(self, filters: list[ds.Filter]) -> None:
+        keys: set[Any] | None = None
+        for each in filters:
+            if getattr(each, "attribute", None) != (KEY_COLUMN,):
+                continue
+            own: set[Any] | None = None
+            if isinstance(each, ds.EqualTo | ds.EqualNullSafe):
+                own = {each.value}
+            elif isinstance(each, ds.In):
+                own = set(each.value)
+            elif type(each) in _RANGES:
+                self._ranges.append((_RANGES[type(each)], each.value))  # type: ignore[attr-defined]  # ranges have one
+            if own is not None:
+                own.discard(None)
+                keys = own if keys is None else keys & own
+        if keys is not None and self._spec.options.keys is None:
+            options = replace(self._spec.options, keys=tuple(sorted(keys)))
+            self._spec = replace(self._spec, options=options)
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        for batch in super().read(partition):
+            if not self._ranges or KEY_COLUMN not in batch.schema.names:
+                yield batch
+                continue
+            mask = None
+            for comparison, value in self._ranges:
+                own = pc.call_function(comparison, [batch.column(KEY_COLUMN), pa.scalar(value)])
+                mask = own if mask is None else pc.and_(mask, own)
+            yield batch.filter(mask)
+
+
+def register(spark: SparkSession, path: str | None = None, **options: str) -> list[str]:
+    """Makes ``format("savepoint")`` and ``format("state-changelog")`` known to a session, with
+    filters on keys pushed down.
+
+    Args:
+        spark: The session; its push-down of filters to Python sources is switched on.
+        path: A snapshot whose tables become temporary views, named as in Flink's state catalog:
+            ``metadata``, ``uid_<uid>_keyed``, ``uid_<uid>_<state>_keyed_flat``, ...
+        **options: For reading these.
+
+    Returns:
+        The names of the views.
+    """
+    spark.conf.set(FILTER_PUSHDOWN, "true")
+    spark.dataSource.register(PushdownSavepointDataSource)
+    spark.dataSource.register(StateChangelogDataSource)
+    return [] if path is None else create_views(spark, path, options)

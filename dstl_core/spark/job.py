@@ -20,7 +20,7 @@ from dstl_core.model.handle import ChangelogStateBackendHandle
 from dstl_core.model.ids import JobID, OperatorID
 from dstl_core.model.key_group import check_parallelism
 from dstl_core.model.state_size import StateSize, logged_handles
-from dstl_core.savepoint.rewrite import SavepointFolder
+from dstl_core.savepoint.folder import SavepointFolder
 from dstl_core.savepoint.snapshot import Snapshot
 from dstl_core.spark.driver import CheckpointDriver
 from dstl_core.spark.errors import errors_of_workers

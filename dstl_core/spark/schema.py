@@ -1,4 +1,8 @@
-"""Spark types of Arrow types, and Flink types of Spark columns."""
+"""Spark types of Arrow types and back, and Flink types of Spark columns.
+
+The table is the one of ``docs/types.md``. What Arrow has and Spark has not becomes the nearest type
+that holds every value: an unsigned char an int, a time of day its nanoseconds as a long.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +23,72 @@ _SIMPLE: dict[pa.DataType, T.DataType] = {
     pa.float64(): T.DoubleType(),
     pa.string(): T.StringType(),
     pa.binary(): T.BinaryType(),
+    pa.date32(): T.DateType(),
+    pa.timestamp("us"): T.TimestampNTZType(),
+    pa.timestamp("us", "UTC"): T.TimestampType(),
 }
 _TO_ARROW = {spark: arrow for arrow, spark in _SIMPLE.items()}
 
 
+def spark_arrow_type(arrow_type: pa.DataType) -> pa.DataType:
+    """The Arrow type in which Spark takes a column of ``arrow_type``."""
+    if pa.types.is_uint16(arrow_type):
+        return pa.int32()
+    if pa.types.is_time(arrow_type):
+        return pa.int64()
+    if pa.types.is_null(arrow_type):
+        return pa.string()
+    if pa.types.is_large_string(arrow_type):
+        return pa.string()
+    if pa.types.is_fixed_size_binary(arrow_type) or pa.types.is_large_binary(arrow_type):
+        return pa.binary()
+    if pa.types.is_timestamp(arrow_type):
+        return pa.timestamp("us", None if arrow_type.tz is None else "UTC")
+    if pa.types.is_list(arrow_type):
+        return pa.list_(arrow_type.value_field.with_type(spark_arrow_type(arrow_type.value_type)))
+    if pa.types.is_map(arrow_type):
+        return pa.map_(
+            spark_arrow_type(arrow_type.key_type), spark_arrow_type(arrow_type.item_type)
+        )
+    if pa.types.is_struct(arrow_type):
+        return pa.struct([each.with_type(spark_arrow_type(each.type)) for each in arrow_type])
+    return arrow_type
+
+
+def spark_arrow_schema(schema: pa.Schema) -> pa.Schema:
+    """As ``spark_arrow_type``, for every column."""
+    return pa.schema([pa.field(each.name, spark_arrow_type(each.type)) for each in schema])
+
+
+def for_spark(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """A batch in the types of ``spark_arrow_schema``."""
+    if batch.schema.equals(schema):
+        return batch
+    arrays = [
+        _cast(column, wanted.type) for column, wanted in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _cast(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    if column.type.equals(wanted):
+        return column
+    if pa.types.is_time(column.type):
+        return column.cast(pa.time64("ns")).cast(pa.int64())
+    return column.cast(wanted)
+
+
 def spark_type_of(arrow_type: pa.DataType) -> T.DataType:
-    """The Spark type of an Arrow type of ``arrow_type_of``."""
+    """The Spark type of an Arrow type."""
+    arrow_type = spark_arrow_type(arrow_type)
     if pa.types.is_list(arrow_type):
         return T.ArrayType(spark_type_of(arrow_type.value_type))
     if pa.types.is_map(arrow_type):
         return T.MapType(spark_type_of(arrow_type.key_type), spark_type_of(arrow_type.item_type))
     if pa.types.is_struct(arrow_type):
         return spark_schema_of(pa.schema(list(arrow_type)))
+    if pa.types.is_decimal(arrow_type):
+        return T.DecimalType(arrow_type.precision, arrow_type.scale)
     return _SIMPLE[arrow_type]
 
 
@@ -49,14 +107,27 @@ def arrow_type_from_spark(spark_type: T.DataType) -> pa.DataType:
     """
     if isinstance(spark_type, T.ArrayType):
         return pa.list_(arrow_type_from_spark(spark_type.elementType))
+    if isinstance(spark_type, T.MapType):
+        return pa.map_(
+            arrow_type_from_spark(spark_type.keyType), arrow_type_from_spark(spark_type.valueType)
+        )
+    if isinstance(spark_type, T.StructType):
+        return pa.struct([(each.name, arrow_type_from_spark(each.dataType)) for each in spark_type])
+    if isinstance(spark_type, T.DecimalType):
+        return pa.decimal128(spark_type.precision, spark_type.scale)
     found = _TO_ARROW.get(spark_type)
     if found is None:
         raise ConfigError(
             f"A column of Spark type {spark_type.simpleString()} is not supported here; cast it "
             f"to one of: {', '.join(sorted(each.simpleString() for each in _TO_ARROW))}, or an "
-            f"array of these."
+            f"array, map or struct of these."
         )
     return found
+
+
+def arrow_schema_from_spark(schema: T.StructType) -> pa.Schema:
+    """The Arrow schema of a Spark schema."""
+    return pa.schema([(each.name, arrow_type_from_spark(each.dataType)) for each in schema])
 
 
 def flink_type_of_column(schema: T.StructType, column: str) -> AnySerializer:
@@ -69,7 +140,43 @@ def flink_type_of_column(schema: T.StructType, column: str) -> AnySerializer:
         raise ConfigError(
             f"There is no column {column!r}; the DataFrame has: {', '.join(schema.names)}."
         )
-    spark_type = schema[column].dataType
-    if isinstance(spark_type, T.ArrayType):
-        return Types.LIST(serializer_of(arrow_type_from_spark(spark_type.elementType)))
-    return serializer_of(arrow_type_from_spark(spark_type))
+    return flink_type_of(schema[column].dataType)
+
+
+def flink_type_of(spark_type: T.DataType) -> AnySerializer:
+    """The Flink type that a Spark type becomes: structs become ``Row``, whose fields may be null;
+    elements of arrays and values of maps may not, unless the type is given.
+    """
+    match spark_type:
+        case T.ArrayType():
+            return Types.LIST(flink_type_of(spark_type.elementType))
+        case T.MapType():
+            return Types.MAP(flink_type_of(spark_type.keyType), flink_type_of(spark_type.valueType))
+        case T.StructType():
+            return Types.ROW(*(flink_type_of(each.dataType) for each in spark_type))
+        case T.BinaryType():
+            return Types.BYTES
+        case T.DateType():
+            return Types.LOCAL_DATE
+        case T.TimestampType():
+            return Types.INSTANT
+        case T.TimestampNTZType():
+            return Types.LOCAL_DATE_TIME
+        case T.DecimalType():
+            return Types.BIG_DEC
+        case _:
+            return serializer_of(arrow_type_from_spark(spark_type))
+
+
+def parse_schema(schema: T.StructType | str) -> T.StructType:
+    """A Spark schema, given as such or as DDL.
+
+    Raises:
+        ConfigError: The DDL is no list of columns.
+    """
+    if isinstance(schema, T.StructType):
+        return schema
+    parsed = T.StructType.fromDDL(schema)
+    if not isinstance(parsed, T.StructType):
+        raise ConfigError(f"Not a schema: expected columns as DDL, got {schema!r}.")
+    return parsed

@@ -26,7 +26,7 @@ from dstl_core.model.handle import (
     KeyedStateHandle,
     KeyGroupsSavepointStateHandle,
 )
-from dstl_core.savepoint.rewrite import SavepointFolder
+from dstl_core.savepoint.folder import SavepointFolder
 from dstl_core.spark.inputs import FINGERPRINT_COLUMN, Fingerprint
 from dstl_core.spark.key_groups import SUBTASK_COLUMN
 from dstl_core.spark.operators import TaskSpec

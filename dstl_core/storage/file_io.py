@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Protocol
 from uuid import uuid4
 
@@ -38,6 +39,7 @@ class FileStatus:
     size: int
     is_folder: bool
     modified_ms: int | None = None
+    is_link: bool = False
 
 
 class FileIO(Protocol):
@@ -58,6 +60,12 @@ class FileIO(Protocol):
     def publish_once(self, location: Location, data: bytes) -> bool:
         """Makes a file appear whole, or returns False if it is already there. Atomic against
         other publishers on every machine.
+        """
+        ...
+
+    def replace(self, location: Location, data: bytes) -> None:
+        """Makes a file appear whole, in the place of another if there is one: a reader sees the
+        old one or the new one.
         """
         ...
 
@@ -184,6 +192,16 @@ class FsspecFileIO:
             self._make_parent(location)
             return publish(self._fs, self._path(location), data)
 
+    def replace(self, location: Location, data: bytes) -> None:
+        with self._mapped("replace", location):
+            self._make_parent(location)
+            path = self._path(location)
+            if self._protocol == "file":
+                _replace_local(path, data)
+            else:
+                # A PUT of an object store is seen whole; memory is a dictionary.
+                self._fs.pipe_file(path, data)
+
     def size(self, location: Location) -> int | None:
         with self._mapped("look up", location):
             try:
@@ -204,13 +222,15 @@ class FsspecFileIO:
             if entry["name"].rstrip("/") == path.rstrip("/"):
                 continue  # a listing of a file is the file itself; some stores list the folder too
             name = posixpath.basename(entry["name"].rstrip("/"))
-            modified = entry.get("mtime")
+            # Local files say mtime, S3 LastModified, memory created.
+            modified = entry.get("mtime", entry.get("LastModified", entry.get("created")))
             found.append(
                 FileStatus(
                     location.child(name),
                     int(entry["size"] or 0),
                     entry["type"] == "directory",
-                    int(modified * 1000) if isinstance(modified, int | float) else None,
+                    _milliseconds(modified),
+                    bool(entry.get("islink")),
                 )
             )
         return sorted(found, key=lambda status: status.location.name)
@@ -307,6 +327,12 @@ class FsspecFileIO:
             raise StorageError(f"Cannot {verb} {location}: {error}.", path=str(location)) from error
 
 
+def _milliseconds(modified: object) -> int | None:
+    if isinstance(modified, datetime):
+        return int(modified.timestamp() * 1000)
+    return int(modified * 1000) if isinstance(modified, int | float) else None
+
+
 def _make_folders(path: str, *, sync: bool) -> None:
     """Makes a folder with its parents; each new name is synced in the folder that holds it."""
     missing = []
@@ -337,6 +363,25 @@ def _sync_folder(path: str) -> None:
 
 def _publish_local(fs: Any, path: str, data: bytes) -> bool:
     """Temporary file, fsync, hard link (fails if the name is taken), fsync of the folder."""
+    with _temporary_beside(path, data) as temporary:
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+    _sync_folder(posixpath.dirname(path))
+    return True
+
+
+def _replace_local(path: str, data: bytes) -> None:
+    """Temporary file, fsync, rename over the old one, fsync of the folder."""
+    with _temporary_beside(path, data) as temporary:
+        os.replace(temporary, path)
+    _sync_folder(posixpath.dirname(path))
+
+
+@contextmanager
+def _temporary_beside(path: str, data: bytes) -> Iterator[str]:
+    """A durable temporary file in the same folder; gone at the end, unless it was moved."""
     folder = posixpath.dirname(path)
     temporary = posixpath.join(folder, f".{posixpath.basename(path)}.{uuid4().hex}.tmp")
     try:
@@ -344,15 +389,10 @@ def _publish_local(fs: Any, path: str, data: bytes) -> bool:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
-        try:
-            os.link(temporary, path)
-        except FileExistsError:
-            return False
+        yield temporary
     finally:
         if os.path.exists(temporary):
             os.unlink(temporary)
-    _sync_folder(folder)
-    return True
 
 
 def _publish_memory(fs: Any, path: str, data: bytes) -> bool:

@@ -110,6 +110,9 @@ class FaultyFileIO:
             raise StorageError(f"Cannot publish {location}: no answer.", path=str(location))
         return done
 
+    def replace(self, location: Location, data: bytes) -> None:
+        self.inner.replace(location, data)
+
     def size(self, location: Location) -> int | None:
         self._check_read(location)
         return self.inner.size(location)

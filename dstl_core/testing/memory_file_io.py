@@ -52,6 +52,10 @@ class MemoryFileIO:
             self.files[str(location)] = data
             return True
 
+    def replace(self, location: Location, data: bytes) -> None:
+        with self._lock:
+            self.files[str(location)] = data
+
     def size(self, location: Location) -> int | None:
         with self._lock:
             data = self.files.get(str(location))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from dstl_core.codec.data_io import DataOutput
 from dstl_core.codec.serializers.arrays import (
     BytePrimitiveArraySerializer,
     GenericArraySerializer,
@@ -28,6 +29,8 @@ from dstl_core.codec.serializers.dates import (
     SqlTimestampSerializer,
 )
 from dstl_core.codec.serializers.numbers import BigDecSerializer, BigIntSerializer
+from dstl_core.codec.serializers.optional_map import OptionalSnapshot
+from dstl_core.codec.serializers.pojo import PojoSerializer
 from dstl_core.codec.serializers.primitives import (
     BooleanSerializer,
     ByteSerializer,
@@ -109,8 +112,27 @@ class Types:
         return NullableSerializer(inner)
 
     @staticmethod
+    def POJO(pojo_class: str, **fields: AnySerializer) -> PojoSerializer:
+        """A POJO by its Java class name and its fields, which its own class declares."""
+        return PojoSerializer(
+            pojo_class,
+            tuple(
+                OptionalSnapshot(name, _field_key(pojo_class, name), fields[name])
+                for name in sorted(fields)
+            ),
+        )
+
+    @staticmethod
     def OBJECT_ARRAY(component_class: str, component: AnySerializer) -> GenericArraySerializer:
         return GenericArraySerializer(component_class, component)
+
+
+def _field_key(pojo_class: str, name: str) -> bytes:
+    """How a POJO's snapshot names a field: the declaring class and the name."""
+    out = DataOutput()
+    out.write_utf(pojo_class)
+    out.write_utf(name)
+    return out.to_bytes()
 
 
 _SIMPLE: dict[str, AnySerializer] = {

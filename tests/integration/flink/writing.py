@@ -26,7 +26,7 @@ from dstl_core.model.key_group import (
     compute_key_group_range_for_operator_index,
     compute_operator_index_for_key_group,
 )
-from dstl_core.savepoint.rewrite import SavepointFolder
+from dstl_core.savepoint.folder import SavepointFolder
 from dstl_core.savepoint.snapshot import Snapshot
 from dstl_core.state import (
     ChangelogKeyedStateBackend,

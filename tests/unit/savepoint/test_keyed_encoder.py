@@ -16,9 +16,9 @@ from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, Operat
 from dstl_core.model.ids import OperatorID
 from dstl_core.model.key_group import compute_key_group_range_for_operator_index
 from dstl_core.savepoint import Snapshot
+from dstl_core.savepoint.folder import SavepointFolder
 from dstl_core.savepoint.keyed_encoder import KeyedStateEncoder
 from dstl_core.savepoint.keyed_sections import KeyedSections
-from dstl_core.savepoint.rewrite import SavepointFolder
 from tests.unit.savepoint.test_keyed_reader import READABLE
 
 

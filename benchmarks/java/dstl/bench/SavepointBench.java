@@ -1,0 +1,177 @@
+package dstl.bench;
+
+import org.apache.flink.api.common.functions.OpenContext;
+import org.apache.flink.api.common.state.ValueState;
+import org.apache.flink.api.common.state.ValueStateDescriptor;
+import org.apache.flink.api.common.typeinfo.Types;
+import org.apache.flink.configuration.Configuration;
+import org.apache.flink.core.execution.JobClient;
+import org.apache.flink.core.execution.SavepointFormatType;
+import org.apache.flink.runtime.state.KeyedStateBackend;
+import org.apache.flink.runtime.state.VoidNamespace;
+import org.apache.flink.runtime.state.VoidNamespaceSerializer;
+import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
+import org.apache.flink.streaming.api.functions.KeyedProcessFunction;
+import org.apache.flink.streaming.api.functions.sink.v2.DiscardingSink;
+import org.apache.flink.streaming.api.functions.source.legacy.RichParallelSourceFunction;
+import org.apache.flink.streaming.api.operators.AbstractStreamOperator;
+import org.apache.flink.streaming.api.operators.OneInputStreamOperator;
+import org.apache.flink.streaming.runtime.streamrecord.StreamRecord;
+import org.apache.flink.util.Collector;
+
+import java.nio.file.Paths;
+import java.util.Iterator;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.stream.Stream;
+
+/**
+ * {@code write N FOLDER COMPRESSED}: a job fills keyed state ({@code key-%d} to Long) and takes a canonical savepoint.
+ * {@code read N SAVEPOINT ROUNDS}: a job restores it and reads every key. One line of JSON each.
+ */
+public final class SavepointBench {
+    static final int PARALLELISM = 2;
+    static final AtomicLong FILLED = new AtomicLong();
+    static final AtomicLong KEYS = new AtomicLong();
+    static final AtomicLong STARTED = new AtomicLong(Long.MAX_VALUE);
+    static final AtomicLong ENDED = new AtomicLong();
+
+    /** Gives numbers 0..n-1, then waits, or ends at once for n = 0. */
+    static final class Numbers extends RichParallelSourceFunction<Long> {
+        final long n;
+        volatile boolean running = true;
+
+        Numbers(long n) {
+            this.n = n;
+        }
+
+        @Override
+        public void run(SourceContext<Long> context) throws Exception {
+            for (long i = getRuntimeContext().getTaskInfo().getIndexOfThisSubtask(); i < n; i += PARALLELISM) {
+                synchronized (context.getCheckpointLock()) {
+                    context.collect(i);
+                }
+            }
+            while (running && n > 0) {
+                Thread.sleep(5);
+            }
+        }
+
+        @Override
+        public void cancel() {
+            running = false;
+        }
+    }
+
+    static final class Fill extends KeyedProcessFunction<String, Long, Long> {
+        transient ValueState<Long> state;
+
+        @Override
+        public void open(OpenContext context) {
+            state = getRuntimeContext().getState(new ValueStateDescriptor<>("v", Types.LONG));
+        }
+
+        @Override
+        public void processElement(Long value, Context context, Collector<Long> out) throws Exception {
+            state.update(value);
+            FILLED.incrementAndGet();
+        }
+    }
+
+    /** Reads every key once it is open; the restore is over by then. */
+    static final class Read extends AbstractStreamOperator<Long> implements OneInputStreamOperator<Long, Long> {
+        Read() {
+            STARTED.accumulateAndGet(System.nanoTime(), Math::min);
+        }
+
+        private void readObject(java.io.ObjectInputStream in) throws java.io.IOException, ClassNotFoundException {
+            in.defaultReadObject();
+            // The task makes its operator right before it restores the state.
+            STARTED.accumulateAndGet(System.nanoTime(), Math::min);
+        }
+
+        @Override
+        public void open() throws Exception {
+            super.open();
+            KeyedStateBackend<String> backend = getKeyedStateBackend();
+            ValueState<Long> state = backend.getPartitionedState(
+                    VoidNamespace.INSTANCE, VoidNamespaceSerializer.INSTANCE, new ValueStateDescriptor<>("v", Types.LONG));
+            long sum = 0;
+            long keys = 0;
+            try (Stream<String> stream = backend.getKeys("v", VoidNamespace.INSTANCE)) {
+                for (Iterator<String> each = stream.iterator(); each.hasNext(); keys++) {
+                    backend.setCurrentKey(each.next());
+                    sum += state.value();
+                }
+            }
+            KEYS.addAndGet(keys + (sum == Long.MIN_VALUE ? 1 : 0));
+            ENDED.accumulateAndGet(System.nanoTime(), Math::max);
+        }
+
+        @Override
+        public void processElement(StreamRecord<Long> element) {}
+    }
+
+    private static StreamExecutionEnvironment environment(boolean compressed, String restore) {
+        Configuration configuration = new Configuration();
+        configuration.setString("execution.checkpointing.snapshot-compression", String.valueOf(compressed));
+        configuration.setString("rest.bind-port", "0");
+        configuration.setString("state.backend.type", "hashmap");
+        configuration.setString("execution.checkpointing.storage", "filesystem");
+        configuration.setString("execution.checkpointing.dir", Paths.get("checkpoints").toAbsolutePath().toUri().toString());
+        if (restore != null) {
+            configuration.setString("execution.state-recovery.path", restore);
+        }
+        StreamExecutionEnvironment environment =
+                StreamExecutionEnvironment.createLocalEnvironment(PARALLELISM, configuration);
+        environment.setMaxParallelism(128);
+        return environment;
+    }
+
+    private static void write(long n, String folder, boolean compressed) throws Exception {
+        StreamExecutionEnvironment environment = environment(compressed, null);
+        environment.addSource(new Numbers(n)).keyBy(i -> "key-" + i, Types.STRING).process(new Fill()).uid("bench")
+                .returns(Types.LONG).sinkTo(new DiscardingSink<>());
+        long start = 0;
+        JobClient client = environment.executeAsync();
+        while (FILLED.get() < n) {
+            if (start == 0 && FILLED.get() > 0) {
+                start = System.nanoTime();
+            }
+            Thread.sleep(1);
+        }
+        String path = client.triggerSavepoint(folder, SavepointFormatType.CANONICAL).get();
+        double seconds = (System.nanoTime() - start) / 1e9;
+        client.cancel().get();
+        System.out.printf("{\"path\": \"%s\", \"seconds\": %.3f}%n", path, seconds);
+    }
+
+    private static void read(long n, String path, int rounds) throws Exception {
+        StringBuilder seconds = new StringBuilder();
+        for (int round = 0; round < rounds; round++) {
+            KEYS.set(0);
+            STARTED.set(Long.MAX_VALUE);
+            StreamExecutionEnvironment environment = environment(false, path);
+            environment.addSource(new Numbers(0)).keyBy(i -> "key-" + i, Types.STRING)
+                    .transform("read", Types.LONG, new Read()).uid("bench").sinkTo(new DiscardingSink<>());
+            // Making the graph copies the operator; only the copies of the tasks count.
+            environment.getStreamGraph(false);
+            STARTED.set(Long.MAX_VALUE);
+            environment.execute();
+            if (KEYS.get() != n) {
+                throw new IllegalStateException("read " + KEYS.get() + " of " + n + " keys");
+            }
+            seconds.append(round == 0 ? "" : ", ").append(String.format("%.3f", (ENDED.get() - STARTED.get()) / 1e9));
+        }
+        System.out.printf("{\"seconds\": [%s]}%n", seconds);
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        long n = Long.parseLong(arguments[1]);
+        if (arguments[0].equals("write")) {
+            write(n, arguments[2], Boolean.parseBoolean(arguments[3]));
+        } else {
+            read(n, arguments[2], Integer.parseInt(arguments[3]));
+        }
+        System.exit(0);
+    }
+}

@@ -1,0 +1,48 @@
+"""``dstl gc``: files that no snapshot names any more."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dstl_core.cli.options import JsonOption
+from dstl_core.cli.output import plain_console, printable, write_json
+from dstl_core.savepoint.gc import collect_garbage, parse_age
+
+
+def gc(
+    base: Annotated[str, typer.Argument(help="Folder of savepoints or of a pipeline.")],
+    delete: Annotated[bool, typer.Option("--delete", help="Delete, do not only list.")] = False,
+    older_than: Annotated[
+        str, typer.Option("--older-than", help="Younger files stay: 24h, 90m, 7d, ..")
+    ] = "24h",
+    also_referenced_from: Annotated[
+        list[str] | None,
+        typer.Option("--also-referenced-from", help="A folder of snapshots that name files here."),
+    ] = None,
+    flink_job_stopped: Annotated[
+        bool, typer.Option("--flink-job-stopped", help="The Flink job of the folder does not run.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """List the files that no snapshot names, and delete them with --delete."""
+    report = collect_garbage(
+        base,
+        delete=delete,
+        older_than_ms=parse_age(older_than),
+        also_referenced_from=also_referenced_from or (),
+        flink_job_stopped=flink_job_stopped,
+    )
+    if as_json:
+        write_json([report.to_json()], indent=1)
+        return
+    console = plain_console()
+    for each in report.garbage:
+        console.print(printable(f"{each.size:>12,}  {each.location}"))
+    kept = ", ".join(f"{count} {reason}" for reason, count in sorted(report.kept.items()))
+    verb = "deleted" if delete else "garbage (nothing was deleted; use --delete)"
+    console.print(
+        f"{len(report.garbage)} files, {report.size:,} bytes {verb}; {report.snapshots} snapshots"
+        f"{f'; kept: {kept}' if kept else ''}"
+    )

@@ -1,0 +1,289 @@
+"""Builds a savepoint from operators of another one and from new ones.
+
+The input is never touched. What is not edited is copied byte for byte; the result is self-contained
+and canonical.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, TypeVar
+
+from dstl_core.codec.metadata import WRITABLE_VERSIONS
+from dstl_core.errors import ConfigError, SavepointError
+from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
+from dstl_core.model.ids import OperatorID, OperatorIdentifier
+from dstl_core.model.key_group import check_max_parallelism
+from dstl_core.savepoint.folder import Mode, SavepointFolder, StateFiles
+from dstl_core.savepoint.operator_copy import check_writable, rewrite_operator
+from dstl_core.savepoint.snapshot import OperatorSnapshot, Snapshot
+
+DEFAULT_MAX_PARALLELISM = 128
+
+
+class StateBootstrapTransformation(Protocol):
+    """Makes the state of one operator."""
+
+    def write_operator(
+        self,
+        identifier: OperatorIdentifier,
+        files: StateFiles,
+        max_parallelism: int,
+        parallelism: int | None,
+    ) -> OperatorState:
+        """Writes the state files and gives what ``_metadata`` says of them. Its own parallelism,
+        if it has one, comes before the given one.
+        """
+        ...
+
+
+Edit = TypeVar("Edit", bound="SavepointEdit")
+
+
+@dataclass(frozen=True)
+class SavepointEdit:
+    """A savepoint to be written. Every method gives a changed copy; ``write`` does the work.
+
+    Args:
+        max_parallelism: Key groups of new operators.
+        source: The snapshot whose operators are kept; None starts from nothing.
+        new_max_parallelism: Key groups that kept operators get; None leaves theirs.
+        operators: New operators.
+        removed: Operators of the source that are left out.
+        renamed: Identifiers that change at the end.
+        parallelism: Subtasks of new operators that do not say it; one per core if None.
+    """
+
+    max_parallelism: int = DEFAULT_MAX_PARALLELISM
+    source: Snapshot | None = None
+    new_max_parallelism: int | None = None
+    operators: Mapping[OperatorIdentifier, StateBootstrapTransformation] = field(
+        default_factory=dict
+    )
+    removed: frozenset[OperatorID] = frozenset()
+    renamed: Mapping[OperatorIdentifier, OperatorIdentifier] = field(default_factory=dict)
+    parallelism: int | None = None
+
+    def __post_init__(self) -> None:
+        check_max_parallelism(self.max_parallelism)
+
+    def with_operator(
+        self: Edit, identifier: OperatorIdentifier, transformation: StateBootstrapTransformation
+    ) -> Edit:
+        """Adds an operator.
+
+        Raises:
+            SavepointError: It is there already; ``remove_operator`` first to replace it.
+        """
+        if identifier in self.operators or identifier.operator_id in self._kept_ids():
+            known = [str(each) for each in self.operators if each == identifier]
+            raise SavepointError(
+                f"The savepoint already contains {(known or [str(identifier)])[0]}; all operators "
+                f"must be unique, so "
+                f"use remove_operator first to replace it."
+            )
+        return replace(self, operators={**self.operators, identifier: transformation})
+
+    def remove_operator(self: Edit, identifier: OperatorIdentifier) -> Edit:
+        """Leaves an operator out.
+
+        Raises:
+            NoSuchOperatorError: It is not there; lists those that are.
+        """
+        if identifier in self.operators:
+            rest = {each: how for each, how in self.operators.items() if each != identifier}
+            return replace(self, operators=rest)
+        if identifier.operator_id not in self._kept_ids():
+            self._require_source(identifier).operator(identifier)
+        return replace(self, removed=self.removed | {identifier.operator_id})
+
+    def change_operator_identifier(
+        self: Edit, from_: OperatorIdentifier, to: OperatorIdentifier
+    ) -> Edit:
+        """Gives an operator another uid or hash, after everything else; swaps are fine, chains are
+        not followed.
+        """
+        if from_ in self.renamed:
+            raise SavepointError(f"Operator {from_} is renamed twice; give one new identifier.")
+        return replace(self, renamed={**self.renamed, from_: to})
+
+    def with_max_parallelism(self: Edit, max_parallelism: int) -> Edit:
+        """Changes the number of key groups of all keyed operators, kept and new.
+
+        Raises:
+            ConfigError: It is not within 1..32768.
+        """
+        check_max_parallelism(max_parallelism)
+        return replace(self, max_parallelism=max_parallelism, new_max_parallelism=max_parallelism)
+
+    def _require_source(self, identifier: OperatorIdentifier) -> Snapshot:
+        if self.source is None:
+            raise SavepointError(f"Operator {identifier} is not in the new savepoint.")
+        return self.source
+
+    def _kept(self) -> list[OperatorSnapshot]:
+        every = self.source.operators if self.source is not None else []
+        return [each for each in every if each.operator_id not in self.removed]
+
+    def _kept_ids(self) -> set[OperatorID]:
+        return {operator.operator_id for operator in self._kept()}
+
+    def plan(self) -> list[dict[str, Any]]:
+        """What ``write`` would do, one fact sheet per operator. Checks all that can be checked.
+
+        Raises:
+            SavepointError: Two operators would get the same id, an identifier change matches no
+                operator, or nothing is left.
+        """
+        lines = [self._plan_of(operator) for operator in self._kept()]
+        lines += [
+            {"operator": str(identifier), "action": "add", "bytes": None}
+            for identifier in self.operators
+        ]
+        lines += [
+            {"operator": each.label, "action": "remove", "bytes": each.state.state_size}
+            for each in (self.source.operators if self.source is not None else [])
+            if each.operator_id in self.removed
+        ]
+        self._check()
+        return lines
+
+    def _plan_of(self, operator: OperatorSnapshot) -> dict[str, Any]:
+        new = self.renamed.get(OperatorIdentifier(operator.operator_id))
+        line: dict[str, Any] = {
+            "operator": operator.label,
+            "action": "keep" if new is None else "rename",
+            "bytes": operator.state.state_size,
+        }
+        if new is not None:
+            line["new_operator"] = str(new)
+        if operator.keyed_handles:
+            line["keyed_state"] = f"{operator.form()} -> canonical"
+            if self.new_max_parallelism not in (None, operator.max_parallelism):
+                line["max_parallelism"] = [operator.max_parallelism, self.new_max_parallelism]
+        return line
+
+    def _check(self) -> None:
+        kept = self._kept()
+        if not kept and not self.operators:
+            raise SavepointError(
+                "Nothing is left to write: a savepoint needs at least one operator; use "
+                "with_operator, or remove fewer."
+            )
+        known = {OperatorIdentifier(each.operator_id) for each in kept} | set(self.operators)
+        unapplied = [str(each) for each in self.renamed if each not in known]
+        if unapplied:
+            raise SavepointError(
+                f"Some identifier changes match no operator: {', '.join(unapplied)}; the savepoint "
+                f"would have: {', '.join(sorted(self._labels())) or 'none'}."
+            )
+        seen: set[OperatorIdentifier] = set()
+        for each in known:
+            new = self.renamed.get(each, each)
+            if new in seen:
+                raise SavepointError(
+                    f"Two operators would have the uid {str(new)!r}; rename or remove one of them."
+                )
+            seen.add(new)
+        for operator in kept:
+            check_writable(operator, self.new_max_parallelism)
+
+    def _labels(self) -> list[str]:
+        return [each.label for each in self._kept()] + [str(each) for each in self.operators]
+
+    def write(
+        self, path: str | os.PathLike[str], mode: Mode = "error", run_key: str | None = None
+    ) -> str:
+        """Writes the savepoint and returns its path. Nothing is visible before all is in place.
+
+        Args:
+            path: Folder of the savepoint. The folder of the source itself (with ``overwrite``)
+                changes only its metadata where no state has to be rewritten.
+            mode: ``error`` refuses a folder with a snapshot; ``overwrite`` replaces it in one step.
+            run_key: Names the run: writing again under the same key does nothing.
+
+        Raises:
+            SavepointError: As ``plan``, or a snapshot is there already.
+        """
+        self._check()
+        target = SavepointFolder(path, mode=mode, run_key=run_key)
+        if target.is_finished:
+            return str(target.folder)
+        states = [
+            rewrite_operator(
+                operator,
+                replace(operator.state, uid=operator.uid),
+                target,
+                self.new_max_parallelism,
+            )
+            for operator in self._kept()
+        ]
+        states += [
+            transformation.write_operator(
+                identifier, target, self.max_parallelism, self.parallelism
+            )
+            for identifier, transformation in self.operators.items()
+        ]
+        return target.publish(self._metadata(self._renamed(states)), self._facts())
+
+    def _renamed(self, states: Sequence[OperatorState]) -> tuple[OperatorState, ...]:
+        result = []
+        for state in states:
+            new = self.renamed.get(OperatorIdentifier(state.operator_id))
+            if new is not None:
+                state = replace(state, operator_id=new.operator_id, uid=new.uid or "")
+            result.append(state)
+        return tuple(result)
+
+    def _metadata(self, operators: tuple[OperatorState, ...]) -> CheckpointMetadata:
+        oldest = min(WRITABLE_VERSIONS)
+        if self.source is None:
+            return CheckpointMetadata(oldest, 0, operators)
+        # What version 2 can hold, version 3 holds too, and version 2 is not written.
+        version = max(self.source.metadata.version, oldest)
+        return replace(self.source.metadata, version=version, operators=operators)
+
+    def _facts(self) -> dict[str, Any]:
+        if self.source is None:
+            return {"kind": "bootstrapped savepoint"}
+        return {
+            "kind": "rewritten savepoint",
+            "source": str(self.source.folder),
+            "source_sha256": self.source.file.sha256,
+        }
+
+
+def edit_of(source: Snapshot) -> SavepointEdit:
+    """An edit that keeps all of a snapshot; new operators get its largest max parallelism."""
+    return SavepointEdit(largest_max_parallelism(source), source)
+
+
+def largest_max_parallelism(source: Snapshot) -> int:
+    """The largest max parallelism of a snapshot's operators."""
+    return max((each.max_parallelism for each in source.operators), default=DEFAULT_MAX_PARALLELISM)
+
+
+def edit_by_names(
+    snapshot: Snapshot,
+    *,
+    rename: Mapping[str, str] | None = None,
+    remove: Sequence[str] = (),
+    max_parallelism: int | None = None,
+) -> SavepointEdit:
+    """An edit from names of operators (uid, hash or name), as people give them.
+
+    Raises:
+        NoSuchOperatorError: An operator to edit is not there.
+        ConfigError: A new uid is empty.
+    """
+    edit = edit_of(snapshot)
+    for old, new in (rename or {}).items():
+        if not new:
+            raise ConfigError("An operator cannot get an empty uid.")
+        from_ = OperatorIdentifier(snapshot[old].operator_id)
+        edit = edit.change_operator_identifier(from_, OperatorIdentifier.for_uid(new))
+    for each in remove:
+        edit = edit.remove_operator(OperatorIdentifier(snapshot[each].operator_id))
+    return edit if max_parallelism is None else edit.with_max_parallelism(max_parallelism)

@@ -1,0 +1,55 @@
+"""What readers share: names of operators, checks of declared types, rows of users' functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from dstl_core.codec.serializers import AnySerializer
+from dstl_core.errors import ConfigError, SavepointError
+from dstl_core.model.ids import OperatorIdentifier
+
+Identifier = OperatorIdentifier | str
+"""An operator; as a text: a uid, a hash or a unique name."""
+
+
+def name_of(identifier: Identifier) -> str:
+    """An identifier as ``snapshot[..]`` takes it."""
+    if isinstance(identifier, str):
+        return identifier
+    return f"hash:{identifier.operator_id.hex}"
+
+
+def check_type(what: str, stored: AnySerializer, declared: AnySerializer | None) -> None:
+    """Raises SavepointError if a declared type is not the stored one."""
+    if declared is not None and declared != stored:
+        raise SavepointError(
+            f"{what} has another type: expected {stored.type_name} (from the snapshot), got "
+            f"{declared.type_name} (declared)."
+        )
+
+
+ROWS_PER_BATCH = 10_000
+
+
+def batches_of_rows(rows: Iterable[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Rows of a user's function (dicts or tuples) as record batches."""
+    part: list[dict[str, Any]] = []
+    for row in rows:
+        part.append(dict(row) if isinstance(row, Mapping) else _named(row, schema))
+        if len(part) == ROWS_PER_BATCH:
+            yield pa.RecordBatch.from_pylist(part, schema=schema)
+            part = []
+    if part:
+        yield pa.RecordBatch.from_pylist(part, schema=schema)
+
+
+def _named(row: Any, schema: pa.Schema) -> dict[str, Any]:
+    values = tuple(row) if isinstance(row, tuple | list) else (row,)
+    if len(values) != len(schema):
+        raise ConfigError(
+            f"A function gave a row of {len(values)} values; out_type has {len(schema)} columns."
+        )
+    return dict(zip(schema.names, values, strict=True))

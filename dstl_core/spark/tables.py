@@ -1,0 +1,144 @@
+"""Tables of a snapshot as DataFrames: plain values that travel to the tasks, one task a split."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry
+from dstl_core.errors import NoSuchOperatorError, error_context
+from dstl_core.savepoint.operator_tables import MetadataTable
+from dstl_core.savepoint.snapshot import OperatorSnapshot, Snapshot
+from dstl_core.savepoint.table_base import (
+    DEFAULT_TABLE,
+    METADATA,
+    SPLIT_BYTES,
+    SnapshotTable,
+    Split,
+    TableOptions,
+)
+from dstl_core.savepoint.tables import open_table
+from dstl_core.spark.schema import for_spark, spark_arrow_schema, spark_schema_of
+
+
+@dataclass(frozen=True)
+class SnapshotPlace:
+    """Where a snapshot lies and how it is opened. Credentials are no part of it: every process
+    finds them by itself, as fsspec does, in its environment or configuration files.
+    """
+
+    path: str
+    allow_roots: tuple[str, ...] = ()
+    relocate: Mapping[str, str] = field(default_factory=dict)
+    changelog_base: str | None = None
+    serializers: SerializerRegistry | None = None
+
+    def load(self) -> Snapshot:
+        """Reads the metadata."""
+        return Snapshot.load(
+            self.path,
+            allow_roots=self.allow_roots,
+            relocate=self.relocate,
+            changelog_base=self.changelog_base,
+            serializers=self.serializers or BUILT_IN,
+        )
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """Which table of which snapshot. ``operator`` is as ``snapshot[..]`` takes it; None is the
+    only one that can be meant.
+    """
+
+    place: SnapshotPlace
+    operator: str | None = None
+    kind: str | None = None
+    state: str | None = None
+    options: TableOptions = DEFAULT_TABLE
+    split_bytes: int = SPLIT_BYTES
+
+    def open(self) -> SnapshotTable:
+        """Opens it; only metadata and headers are read."""
+        snapshot = self.place.load()
+        if self.kind == METADATA:
+            return MetadataTable(snapshot)
+        operator = self.operator_of(snapshot)
+        with error_context(location=str(snapshot.folder)):
+            return open_table(operator, self.kind, self.state, self.options)
+
+    def operator_of(self, snapshot: Snapshot) -> OperatorSnapshot:
+        """The operator that is meant.
+
+        Raises:
+            NoSuchOperatorError: None, or several; lists them.
+        """
+        if self.operator is not None:
+            return snapshot[self.operator]
+        keyed = [operator for operator in snapshot.operators if operator.keyed_handles]
+        if len(keyed) == 1:
+            return keyed[0]
+        known = ", ".join(repr(operator.label) for operator in keyed) or "none"
+        raise NoSuchOperatorError(
+            f"The operator is not clear: {len(keyed)} have keyed state ({known}); give "
+            f"operator.uid.",
+            location=str(snapshot.folder),
+        )
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        """The rows of a split, in types that Spark takes."""
+        table = self.open()
+        schema = spark_arrow_schema(table.schema)
+        for batch in table.read(split):
+            yield for_spark(batch, schema)
+
+
+@dataclass(frozen=True)
+class ReadSplits:
+    """Runs in tasks: numbers of splits become their rows."""
+
+    spec: TableSpec
+    splits: Sequence[Split]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in split_numbers(batches):
+            yield from self.spec.read(self.splits[number])
+
+
+def split_numbers(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
+    for batch in batches:
+        yield from batch.column(0).to_pylist()
+
+
+def frame_of_splits(spark: SparkSession, count: int, function: Any, schema: Any) -> DataFrame:
+    """Runs a function over the numbers of splits, each in a task of its own."""
+    numbers = spark.range(0, count, 1, max(1, count))
+    return numbers.mapInArrow(function, schema)
+
+
+def frame_of(spark: SparkSession, spec: TableSpec) -> DataFrame:
+    """A table as a DataFrame."""
+    table = spec.open()
+    splits = table.splits(spec.split_bytes, parallelism_of(spark, table.size))
+    return frame_of_splits(
+        spark, len(splits), ReadSplits(spec, splits), spark_schema_of(table.schema)
+    )
+
+
+SMALL_BYTES = 1 << 20
+
+
+def parallelism_of(spark: SparkSession, size: int) -> int:
+    """Tasks for so many bytes: one for little, else one per core, as far as the session says how
+    many there are (on a cluster, ``spark.default.parallelism``).
+    """
+    if size <= SMALL_BYTES:
+        return 1
+    cores = re.match(r"local\[(\d+)", spark.conf.get("spark.master", "") or "")
+    told = cores[1] if cores else spark.conf.get("spark.default.parallelism", None)
+    return int(told) if told else os.cpu_count() or 1

@@ -1,0 +1,354 @@
+"""Real Flink restores what SavepointWriter made of DataFrames, goes on, and we read it back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import functions as F
+
+from dstl_core.codec.serializers import Types
+from dstl_core.model.ids import OperatorIdentifier
+from dstl_core.savepoint import Snapshot
+from dstl_core.savepoint.functions import KeyedStateBootstrapFunction
+from dstl_core.savepoint.windowing import (
+    CountTrigger,
+    EventTimeSessionWindows,
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
+)
+from dstl_core.spark import OperatorTransformation, SavepointWriter
+from dstl_core.state.descriptor import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateTtlConfig,
+    ValueStateDescriptor,
+)
+from tests.integration.flink.checker import Entry, FlinkChecker, Operator, State, TimerService
+from tests.integration.flink.model import texts
+from tests.integration.spark.conftest import functions_travel_by_value, spark
+
+__all__ = ["functions_travel_by_value", "spark"]
+pytestmark = [pytest.mark.flink, pytest.mark.spark]
+
+UID = OperatorIdentifier.for_uid
+BACKENDS = ("hashmap", "rocksdb")
+bootstrap_with = OperatorTransformation.bootstrap_with
+PAIR = Types.TUPLE(Types.LONG, Types.LONG)
+STATES = [
+    State("v", "value", "long"),
+    State("l", "list", "string"),
+    State("m", "map", "long", map_key="string"),
+    State("r", "reducing", "long"),
+    State("a", "aggregating", "tuple<long,long>"),
+    State("fresh", "value", "long", ttl_ms=1 << 40),
+    State("fresh-list", "list", "string", ttl_ms=1 << 40),
+    State("fresh-map", "map", "long", map_key="string", ttl_ms=1 << 40),
+]
+KEYED = Operator("keyed", "string", STATES, timers=[TimerService()])
+TTL = StateTtlConfig(1 << 40)
+
+
+class Sum:
+    def create_accumulator(self) -> Any:
+        return (0, 0)
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        return (accumulator[0] + value, accumulator[1] + 1)
+
+    def get_result(self, accumulator: Any) -> Any:
+        return accumulator[0]
+
+    def merge(self, a: Any, b: Any) -> Any:
+        return (a[0] + b[0], a[1] + b[1])
+
+
+VALUE = ValueStateDescriptor("v", Types.LONG)
+LIST = ListStateDescriptor("l", Types.STRING)
+MAP = MapStateDescriptor("m", Types.STRING, Types.LONG)
+REDUCING = ReducingStateDescriptor("r", max, Types.LONG)
+AGGREGATING = AggregatingStateDescriptor("a", Sum(), PAIR)
+FRESH = ValueStateDescriptor("fresh", Types.LONG).enable_time_to_live(TTL)
+FRESH_LIST = ListStateDescriptor("fresh-list", Types.STRING).enable_time_to_live(TTL)
+FRESH_MAP = MapStateDescriptor("fresh-map", Types.STRING, Types.LONG).enable_time_to_live(TTL)
+
+
+class Fill(KeyedStateBootstrapFunction):
+    uses_timers = True
+
+    def open(self, runtime_context: Any) -> None:
+        context = runtime_context
+        self.v, self.l = context.get_state(VALUE), context.get_list_state(LIST)
+        self.m, self.r = context.get_map_state(MAP), context.get_reducing_state(REDUCING)
+        self.a, self.f = context.get_aggregating_state(AGGREGATING), context.get_state(FRESH)
+        self.fl, self.fm = context.get_list_state(FRESH_LIST), context.get_map_state(FRESH_MAP)
+
+    def process_element(self, value: Any, ctx: Any) -> None:
+        number = value["n"]
+        self.v.update(number)
+        self.l.add(f"e{number}")
+        self.m.put(f"u{number % 3}", number)
+        self.r.add(number)
+        self.a.add(number)
+        self.f.update(number)
+        self.fl.add(f"f{number}")
+        self.fm.put("x", number)
+        ctx.timer_service().register_event_time_timer(1000 + number)
+        ctx.timer_service().register_processing_time_timer(4102444800000)
+
+
+def expected_lines() -> list[Entry]:
+    """What Fill leaves of 200 rows over 50 keys, computed by hand."""
+    found: list[Entry] = []
+    for key in range(50):
+        numbers = [key, key + 50, key + 100, key + 150]
+        common: Entry = {"op": "keyed", "key": f"key-{key}", "ns": None}
+        pairs = sorted({f"u{n % 3}": n for n in numbers}.items())
+        plain = {"state": "v", "kind": "value", "value": numbers[-1]}
+        found += [
+            common | plain,
+            common | {"kind": "list", "state": "l", "value": [f"e{n}" for n in numbers]},
+            common | {"kind": "map", "state": "m", "value": [list(pair) for pair in pairs]},
+            common | {"kind": "reducing", "state": "r", "value": numbers[-1]},
+            common | {"kind": "aggregating", "state": "a", "value": [sum(numbers), 4]},
+        ]
+        timers: Entry = {"op": "keyed", "key": f"key-{key}", "ns": None, "service": "user-timers"}
+        found += [timers | {"kind": "event-timer", "ts": 1000 + n} for n in numbers]
+        found.append(timers | {"kind": "proc-timer", "ts": 4102444800000})
+    return found
+
+
+def without_ttl(entries: list[Entry]) -> list[Entry]:
+    return [each for each in entries if not str(each.get("state", "")).startswith("fresh")]
+
+
+def fresh(entries: list[Entry]) -> dict[str, dict[str, Any]]:
+    """The values of the states with a time to live, without their times."""
+    found: dict[str, dict[str, Any]] = {}
+    for each in entries:
+        if str(each.get("state", "")).startswith("fresh"):
+            found.setdefault(each["state"], {})[each["key"]] = _plain(each["value"])
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return value["v"]
+    return [
+        _plain(each) if not isinstance(each, list) else [each[0], _plain(each[1])] for each in value
+    ]
+
+
+@pytest.fixture(scope="module", params=["function", "columns"])
+def bootstrapped(request: Any, spark: Any, tmp_path_factory: Any) -> str:
+    """The same state twice: by a function, and by columns."""
+    rows = [(f"key-{number % 50}", number) for number in range(200)]
+    frame = spark.createDataFrame(rows, "k string, n bigint")
+    out = str(tmp_path_factory.mktemp("bootstrap") / request.param)
+    writer = SavepointWriter.new_savepoint(spark, 128, 2)
+    if request.param == "function":
+        made = bootstrap_with(frame).key_by("k").transform(Fill(), order_by=["n"])
+        return writer.with_operator(UID("keyed"), made).write(out)
+    numbers = F.array_sort(F.collect_list("n"))
+    grouped = frame.groupBy("k").agg(numbers.alias("ns"))
+    last = F.element_at("ns", -1)
+    pairs = F.expr(
+        "map_from_entries(transform(slice(reverse(ns), 1, 3), n -> struct(concat('u', n % 3), n)))"
+    )
+    columns = grouped.select(
+        "k",
+        last.alias("v"),
+        F.expr("transform(ns, n -> concat('e', n))").alias("l"),
+        pairs.alias("m"),
+        last.alias("r"),
+        F.struct(
+            F.expr("aggregate(ns, 0L, (a, n) -> a + n)").alias("s"),
+            F.lit(4).cast("bigint").alias("c"),
+        ).alias("a"),
+        last.alias("fresh"),
+        F.expr("transform(ns, n -> concat('f', n))").alias("fresh-list"),
+        F.create_map(F.lit("x"), last).alias("fresh-map"),
+        F.expr("transform(ns, n -> 1000 + n)").alias("timers"),
+        F.array(F.lit(4102444800000)).alias("proc"),
+    )
+    made_of_columns = (
+        bootstrap_with(columns)
+        .key_by("k")
+        .transform_columns(
+            states={
+                "r": REDUCING,
+                "a": AGGREGATING,
+                "fresh": FRESH,
+                "fresh-list": FRESH_LIST,
+                "fresh-map": FRESH_MAP,
+            },
+            event_time_timers="timers",
+            processing_time_timers="proc",
+        )
+    )
+    return writer.with_operator(UID("keyed"), made_of_columns).write(out)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_every_kind_of_keyed_state_restores_and_timers_fire(
+    flink: FlinkChecker, bootstrapped: str, tmp_path: Path, backend: str, parallelism: int
+) -> None:
+    restored = flink.restore(
+        bootstrapped,
+        [KEYED],
+        backend=backend,
+        parallelism=parallelism,
+        updates=[{"op": "keyed", "key": "key-0", "state": "v", "do": "update", "value": -7}],
+        watermark=1100,
+        savepoint_to=tmp_path,
+    )
+
+    assert texts(without_ttl(restored.entries), "kg") == texts(expected_lines())
+    assert fresh(restored.entries) == {
+        "fresh": {f"key-{key}": key + 150 for key in range(50)},
+        "fresh-list": {f"key-{key}": [f"f{n}" for n in range(key, 200, 50)] for key in range(50)},
+        "fresh-map": {f"key-{key}": [["x", key + 150]] for key in range(50)},
+    }
+    assert {each["ts"] for each in restored.fired} == set(range(1000, 1101))
+    assert restored.savepoint is not None
+    after = Snapshot.load(restored.savepoint)["keyed"]
+    values = {line["key"]: line["value"] for line in after.dump("v")}
+    assert values == {f"key-{key}": key + 150 for key in range(50)} | {"key-0": -7}
+    left = {line["ts"] for line in after.dump() if line["kind"] == "event-timer"}
+    assert left == set(range(1101, 1200))
+
+
+WINDOWS: list[tuple[str, Any, str, str]] = [
+    ("tumbling", TumblingEventTimeWindows.of(1000), "reducing", "long"),
+    ("sliding", SlidingEventTimeWindows.of(2000, 1000), "aggregating", "tuple<long,long>"),
+    ("session", EventTimeSessionWindows.with_gap(500), "reducing", "long"),
+    ("count-trigger", TumblingEventTimeWindows.of(1000), "reducing", "long"),
+    ("process", TumblingEventTimeWindows.of(1000), "list", "long"),
+]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("name", "assigner", "kind", "type_name"), WINDOWS)
+def test_windows_restore_and_their_timers_fire(
+    flink: FlinkChecker,
+    spark: Any,
+    tmp_path: Path,
+    name: str,
+    assigner: Any,
+    kind: str,
+    type_name: str,
+    backend: str,
+) -> None:
+    rows = [(f"key-{number % 5}", number, number * 100) for number in range(60)]
+    frame = spark.createDataFrame(rows, "k string, n bigint, ts bigint")
+    windows = bootstrap_with(frame).key_by("k").window(assigner, timestamp="ts")
+    if name == "count-trigger":
+        windows = windows.trigger(CountTrigger.of(100))
+    order: dict[str, Any] = {"element": "n", "order_by": ["ts"]}
+    made = {
+        "reducing": lambda: windows.reduce(lambda a, b: a + b, **order),
+        "aggregating": lambda: windows.aggregate(Sum(), PAIR, **order),
+        "list": lambda: windows.process(**order),
+    }[kind]()
+    out = (
+        SavepointWriter.new_savepoint(spark, 128, 2)
+        .with_operator(UID("w"), made)
+        .write(str(tmp_path / "sp"))
+    )
+    states = [State("window-contents", kind, type_name, ns="timewindow")]
+    if name == "count-trigger":
+        states.append(State("count", "reducing", "long", ns="timewindow"))
+    operator = Operator("w", "string", states, timers=[TimerService("window-timers", "timewindow")])
+
+    restored = flink.restore(out, [operator], backend=backend, parallelism=3, watermark=2999)
+
+    # The set of merged windows is no type that the checker can declare; Flink keeps it unclaimed.
+    ours = [
+        line for line in Snapshot.load(out)["w"].dump() if line.get("state") != "merging-window-set"
+    ]
+    assert texts(restored.entries, "kg") == texts(ours, "kg")
+    due = [line for line in ours if line["kind"] == "event-timer" and line["ts"] <= 2999]
+    assert sorted((each["key"], each["ts"]) for each in restored.fired) == sorted(
+        (line["key"], line["ts"]) for line in due
+    )
+    assert due
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_list_union_and_broadcast_state_restore(
+    flink: FlinkChecker,
+    spark: Any,
+    tmp_path: Path,
+    parallelism: int,
+) -> None:
+    frame = spark.createDataFrame([(n, f"s{n}") for n in range(20)], "n bigint, s string")
+    lists = (
+        bootstrap_with(frame)
+        .set_parallelism(2)
+        .transform_columns(list_state={"n": None}, union_state={"s": None})
+    )
+    rules = bootstrap_with(frame).transform_columns(broadcast_state={"rules": ("s", "n")})
+    out = (
+        SavepointWriter.new_savepoint(spark, 128)
+        .with_operator(UID("lists"), lists)
+        .with_operator(UID("rules"), rules)
+        .write(str(tmp_path / "sp"))
+    )
+    operators = [
+        Operator(
+            "lists",
+            operator_states=[State("n", "op-list", "long"), State("s", "op-union", "string")],
+        ),
+        Operator(
+            "rules", operator_states=[State("rules", "op-broadcast", "long", map_key="string")]
+        ),
+    ]
+
+    entries = flink.restore(out, operators, parallelism=parallelism).entries
+
+    elements = [v for each in entries if each["kind"] == "op-list" for v in each["value"]]
+    assert sorted(elements) == list(range(20))
+    [union] = [each for each in entries if each["kind"] == "op-union"]
+    assert sorted(union["value"]) == sorted(f"s{n}" for n in range(20))
+    [broadcast] = [each for each in entries if each["kind"] == "op-broadcast"]
+    assert dict(broadcast["value"]) == {f"s{n}": n for n in range(20)}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_operator_is_bootstrapped_beside_those_of_a_running_job(
+    flink: FlinkChecker,
+    spark: Any,
+    tmp_path: Path,
+    backend: str,
+) -> None:
+    old = Operator("old", "string", [State("n", "value", "long")])
+    updates = [
+        {"op": "old", "key": f"k{n}", "state": "n", "do": "update", "value": n} for n in range(30)
+    ]
+    source = flink.restore(None, [old], backend=backend, updates=updates, savepoint_to=tmp_path)
+    assert source.savepoint is not None
+    frame = spark.createDataFrame([(n, str(n)) for n in range(30)], "k int, s string")
+    out = (
+        SavepointWriter.from_existing_savepoint(spark, source.savepoint)
+        .with_operator(UID("new"), bootstrap_with(frame).key_by("k").transform_columns())
+        .change_operator_identifier(UID("old"), UID("renamed"))
+        .with_max_parallelism(512)
+        .write(str(tmp_path / "out"))
+    )
+    job = [
+        Operator("renamed", "string", [State("n", "value", "long")], max_parallelism=512),
+        Operator("new", "int", [State("s", "value", "string")], max_parallelism=512),
+    ]
+
+    entries = flink.restore(out, job, backend=backend, parallelism=3).entries
+
+    assert {e["key"]: e["value"] for e in entries if e["op"] == "renamed"} == {
+        f"k{n}": n for n in range(30)
+    }
+    assert {e["key"]: e["value"] for e in entries if e["op"] == "new"} == {
+        n: str(n) for n in range(30)
+    }

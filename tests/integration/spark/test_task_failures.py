@@ -1,0 +1,182 @@
+"""A savepoint is exact whatever happens to the tasks that write it; gc finds their leftovers."""
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from dstl_core.codec.serializers import Types
+from dstl_core.codec.state_meta import (
+    KeyedBackendHeader,
+    KeyedStateType,
+    StateMetaInfoSnapshot,
+)
+from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
+from dstl_core.model.ids import OperatorID
+from dstl_core.savepoint import Snapshot, collect_garbage
+from dstl_core.savepoint.folder import SavepointFolder
+from dstl_core.spark.column_bootstrap import (
+    ColumnBootstrap,
+    StateColumns,
+    _EncodeRuns,
+    _index_of,
+    _MergeRuns,
+)
+from dstl_core.spark.reports import SubtaskReport
+
+pytestmark = pytest.mark.spark
+ROOT = Path(__file__).parents[3]
+
+PROGRAM = """
+import os, sys
+from pyspark import TaskContext
+from pyspark.sql import SparkSession, functions as F
+from dstl_core.model.ids import OperatorIdentifier
+from dstl_core.spark import OperatorTransformation, SavepointWriter
+from dstl_core.savepoint.functions import KeyedStateBootstrapFunction
+from dstl_core.state.descriptor import ValueStateDescriptor
+from dstl_core.codec.serializers import Types
+
+master, out, marker, how = sys.argv[1:]
+spark = (
+    SparkSession.builder.master(master)
+    .config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+    .config("spark.ui.enabled", "false").config("spark.log.level", "OFF")
+    .config("spark.pyspark.python", sys.executable)
+    .config("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
+    .getOrCreate()
+)
+
+def dies_once(batches):
+    for number, batch in enumerate(batches):
+        yield batch
+        context = TaskContext.get()
+        if context.partitionId() == 1 and context.attemptNumber() == 0:
+            open(marker, "w").close()
+            os._exit(3)
+
+class Fill(KeyedStateBootstrapFunction):
+    def open(self, context):
+        self.n = context.get_state(ValueStateDescriptor("n", Types.LONG))
+        self.seen = 0
+    def process_element(self, value, ctx):
+        self.n.update(value["n"])
+        self.seen += 1
+        context = TaskContext.get()
+        if self.seen == 100 and context.attemptNumber() == 0 and not os.path.exists(marker):
+            open(marker, "w").close()
+            os._exit(3)
+
+numbers = spark.range(0, 4000, 1, 4)
+rows = numbers.select(F.format_string("key-%d", "id").alias("k"), F.col("id").alias("n"))
+keyed = OperatorTransformation.bootstrap_with
+if how == "columns":
+    made = keyed(rows.mapInArrow(dies_once, rows.schema)).key_by("k").transform_columns()
+else:
+    made = keyed(rows).key_by("k").transform(Fill())
+writer = SavepointWriter.new_savepoint(spark, 128, 3)
+writer.with_operator(OperatorIdentifier.for_uid("op"), made).write(out)
+spark.stop()
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "master"),
+    [
+        ("columns", "local[2,4]"),
+        ("columns", "local-cluster[2,1,1024]"),
+        ("function", "local[2,4]"),
+    ],
+)
+def test_a_killed_task_is_retried_and_the_savepoint_is_exact(tmp_path, master, how):
+    program = tmp_path / "program.py"
+    program.write_text(textwrap.dedent(PROGRAM))
+    out, marker = tmp_path / "sp", tmp_path / "died"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, program, master, out, marker, how],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert marker.exists(), "no task was killed"
+    values = {line["key"]: line["value"] for line in Snapshot.load(out)["op"].dump()}
+    assert values == {f"key-{number}": number for number in range(4000)}
+    make_old(out)
+    named = {"_metadata", "_dstl.json"} | {
+        each.stream.relative_path
+        for each in Snapshot.load(out)["op"].keyed_handles
+        if hasattr(each.stream, "relative_path")
+    }
+    left = {path.name for path in out.iterdir()} - named
+    report = collect_garbage(str(tmp_path))
+    assert {each.location.name for each in report.garbage} == left
+
+
+def make_old(folder):
+    then = time.time() - 3 * 86_400
+    for path in folder.rglob("*"):
+        os.utime(path, (then, then))
+
+
+def test_tasks_that_run_twice_leave_only_what_gc_finds(tmp_path):
+    """Speculation: both attempts of every task write, and the driver takes one report of each."""
+    meta = StateMetaInfoSnapshot.key_value("n", KeyedStateType.VALUE, Types.LONG)
+    states = (StateColumns(meta, {"n": "n"}, joined=True),)
+    own = ColumnBootstrap(None, "k", Types.STRING, states, 2)
+    batches = [
+        pa.RecordBatch.from_pydict(
+            {
+                "k": [f"k{n}" for n in range(first, first + 3000)],
+                "n": list(range(first, first + 3000)),
+            }
+        )
+        for first in (0, 3000, 6000)
+    ]
+    folder = SavepointFolder(tmp_path / "sp")
+    encode = _EncodeRuns(own, str(folder.folder), 128)
+    attempts = [[list(encode([batch])) for batch in batches] for _ in range(2)]
+    # The first attempt of the first task won, the second one of the others.
+    taken = [attempts[0][0], attempts[1][1], attempts[1][2]]
+    rows = [Row(**row) for part in taken for each in part for row in each.to_pylist()]
+    merge = _MergeRuns(
+        str(folder.folder), KeyedBackendHeader(Types.STRING, (meta,)), 2, 128, _index_of(rows)
+    )
+    numbers = pa.RecordBatch.from_pydict({"id": [0, 1]})
+    reports = [list(merge([numbers])) for _ in range(2)][1]
+    subtasks = [SubtaskReport.of(Row(**row.to_pylist()[0])).state for row in reports]
+    operator = OperatorState(OperatorID.for_uid("op"), 2, 128, tuple(subtasks), uid="op")
+    folder.publish(CheckpointMetadata(3, 0, (operator,)), {})
+
+    found = Snapshot.load(tmp_path / "sp")
+    values = {line["key"]: line["value"] for line in found["op"].dump()}
+    assert values == {f"k{n}": n for n in range(9000)}
+    make_old(tmp_path)
+    there = {path.name for path in (tmp_path / "sp").iterdir()}
+    named = {each.stream.relative_path for each in found["op"].keyed_handles}
+    report = collect_garbage(str(tmp_path), delete=True)
+    assert {each.location.name for each in report.garbage} == there - named - {
+        "_metadata",
+        "_dstl.json",
+    }
+    assert len(report.garbage) == 6 + 2
+    assert {line["key"] for line in Snapshot.load(tmp_path / "sp")["op"].dump()} == values.keys()
+
+
+class Row(dict):
+    """What Spark's rows offer."""
+
+    def __getattr__(self, name):
+        return self[name]
+
+    def asDict(self):  # Spark's name
+        return dict(self)

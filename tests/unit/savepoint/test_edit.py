@@ -1,0 +1,142 @@
+"""The builder of savepoints: refusals, in-place edits, overwriting, run keys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dstl_core.errors import ConfigError, NoSuchOperatorError, SavepointError
+from dstl_core.model.ids import OperatorIdentifier
+from dstl_core.savepoint import SavepointEdit, Snapshot, edit_of, rewrite_savepoint
+from tests.golden_files import as_lines, snapshot
+
+UID = OperatorIdentifier.for_uid
+
+
+def golden(name: str = "a-hashmap-canonical-files") -> Snapshot:
+    return Snapshot.load(snapshot(name))
+
+
+def lines(found: Snapshot) -> list[dict]:
+    return [line for operator in found.operators for line in operator.dump()]
+
+
+@pytest.mark.parametrize("count", [0, -1, 32769])
+def test_max_parallelism_is_checked(count: int) -> None:
+    with pytest.raises(ConfigError, match="32768"):
+        SavepointEdit(count)
+
+
+def test_nothing_to_write_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(SavepointError, match="at least one operator"):
+        SavepointEdit().write(tmp_path / "out")
+
+
+def test_an_identifier_change_that_matches_nothing_is_an_error(tmp_path: Path) -> None:
+    edit = edit_of(golden()).change_operator_identifier(UID("nobody"), UID("x"))
+    with pytest.raises(SavepointError, match="match no operator: nobody"):
+        edit.write(tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_unknown_operator_cannot_be_removed() -> None:
+    with pytest.raises(NoSuchOperatorError, match="a-keyed"):
+        edit_of(golden()).remove_operator(UID("nobody"))
+
+
+def test_hashes_and_uids_are_the_same_operator(tmp_path: Path) -> None:
+    by_hash = OperatorIdentifier.for_uid_hash(UID("a-keyed").operator_id.hex)
+    out = (
+        edit_of(golden())
+        .change_operator_identifier(by_hash, UID("new-uid"))
+        .write(tmp_path / "out")
+    )
+    found = Snapshot.load(out)
+    assert found["new-uid"].operator_id.hex == "e99dadaacdbb2ac71d935fdcc2674591"
+    assert UID("a-keyed").operator_id not in {each.operator_id for each in found.operators}
+
+
+def test_changes_are_not_followed_in_chains(tmp_path: Path) -> None:
+    edit = edit_of(golden()).change_operator_identifier(UID("a-keyed"), UID("sink"))
+    edit = edit.change_operator_identifier(UID("sink"), UID("third"))
+    found = Snapshot.load(edit.write(tmp_path / "out"))
+    assert len(list(found["sink"].dump())) == len(list(golden()["a-keyed"].dump()))
+    assert list(found["third"].dump()) == []
+
+
+def test_an_edit_in_place_writes_no_state(tmp_path: Path) -> None:
+    out = tmp_path / "savepoint"
+    rewrite_savepoint(golden(), out)
+    before = {path.name: path.stat().st_mtime_ns for path in out.iterdir()}
+    edit = edit_of(Snapshot.load(out)).change_operator_identifier(UID("a-keyed"), UID("renamed"))
+    with pytest.raises(SavepointError, match="already there"):
+        edit.write(out)
+    edit.write(out, "overwrite")
+    after = {path.name: path.stat().st_mtime_ns for path in out.iterdir()}
+    assert {name for name in after if after[name] != before.get(name)} == {
+        "_metadata",
+        "_dstl.json",
+    }
+    assert as_lines({**line, "op": "a-keyed"} for line in lines(Snapshot.load(out))) == as_lines(
+        lines(golden())
+    )
+
+
+def test_overwrite_replaces_the_snapshot_in_one_step(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    rewrite_savepoint(golden(), out)
+    first = {path.name for path in out.iterdir()}
+    rewrite_savepoint(golden(), out, remove=["sink"], mode="overwrite")
+    assert [each.uid for each in Snapshot.load(out).operators] == ["a-keyed", "src"]
+    assert {path.name for path in out.iterdir()} >= first, "old files are left to gc"
+
+
+def test_the_same_run_key_writes_once(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    edit = edit_of(golden())
+    edit.write(out, run_key="run-1")
+    before = {path.name: path.stat().st_mtime_ns for path in out.iterdir()}
+    edit.write(out, run_key="run-1")
+    assert {path.name: path.stat().st_mtime_ns for path in out.iterdir()} == before
+    with pytest.raises(SavepointError, match="already there"):
+        edit.write(out, run_key="run-2")
+
+
+def test_a_run_that_died_before_the_last_step_is_finished_under_its_key(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    edit = edit_of(golden())
+    edit.write(out, run_key="run-1")
+    (out / "_metadata").unlink()
+    with pytest.raises(SavepointError, match="unfinished"):
+        edit.write(out)
+    edit.write(out, run_key="run-1")
+    assert as_lines(lines(Snapshot.load(out))) == as_lines(lines(golden()))
+
+
+def test_another_mode_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="error or overwrite"):
+        edit_of(golden()).write(tmp_path / "out", "append")  # type: ignore[arg-type]
+
+
+def test_the_plan_says_what_happens_to_every_operator() -> None:
+    edit = edit_of(golden("a-rocksdb-native-incremental")).with_max_parallelism(256)
+    edit = edit.remove_operator(UID("sink"))
+    edit = edit.change_operator_identifier(UID("a-keyed"), UID("renamed"))
+    by_operator = {line["operator"]: line for line in edit.plan()}
+    assert by_operator["sink"]["action"] == "remove"
+    keyed = by_operator["a-keyed"]
+    assert (keyed["action"], keyed["new_operator"]) == ("rename", "renamed")
+    assert keyed["keyed_state"] == "rocksdb files -> canonical"
+    assert keyed["max_parallelism"] == [128, 256]
+
+
+@pytest.mark.parametrize("name", ["a-hashmap-canonical", "a-rocksdb-native-incremental"])
+def test_rescaling_to_and_fro_keeps_every_entry(tmp_path: Path, name: str) -> None:
+    source = golden(name)
+    found = source
+    for count in (4096, 17, 128):
+        edit = edit_of(found).with_max_parallelism(count)
+        found = Snapshot.load(edit.write(tmp_path / str(count)))
+        assert found["a-keyed"].max_parallelism == count
+    assert as_lines(found["a-keyed"].dump()) == as_lines(source["a-keyed"].dump())

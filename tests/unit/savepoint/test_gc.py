@@ -1,0 +1,147 @@
+"""Garbage collection: what is found, and above all what is left alone."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from dstl_core.errors import ConfigError, SavepointError
+from dstl_core.savepoint import Snapshot, collect_garbage, rewrite_savepoint
+from dstl_core.savepoint.gc import parse_age
+from tests.integration.flink.checker import State
+from tests.integration.flink.writing import LoggingJob, write_savepoint
+
+HOUR = 3600
+STATES = [State("n", "value", "long")]
+
+
+def make_old(folder: Path, seconds: int = 48 * HOUR) -> None:
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            then = time.time() - seconds
+            os.utime(path, (then, then))
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Large enough for files beside the metadata."""
+    updates = [
+        {"key": f"{number:0100}", "state": "n", "do": "update", "value": number}
+        for number in range(500)
+    ]
+    return write_savepoint(
+        tmp_path_factory.mktemp("gc") / "source", "op", "string", STATES, updates, parallelism=2
+    )
+
+
+@pytest.fixture
+def savepoint(source: Path) -> Callable[..., Path]:
+    def write(folder: Path, mode: str = "error") -> Path:
+        rewrite_savepoint(Snapshot.load(source), folder, mode=mode)  # type: ignore[arg-type]
+        assert len(list(folder.iterdir())) >= 4
+        return folder
+
+    return write
+
+
+def test_what_an_overwritten_savepoint_left_is_found_and_deleted(
+    tmp_path: Path, savepoint: Callable[..., Path]
+) -> None:
+    out = savepoint(tmp_path / "sp")
+    first = {path.name for path in out.iterdir()} - {"_metadata", "_dstl.json"}
+    savepoint(out, "overwrite")
+    make_old(tmp_path)
+    found = collect_garbage(str(tmp_path))
+    assert {each.location.name for each in found.garbage} == first
+    assert found.deleted == 0
+    assert first <= {path.name for path in out.iterdir()}, "listing deletes nothing"
+    assert collect_garbage(str(tmp_path), delete=True).deleted == len(first)
+    list(Snapshot.load(out)["op"].dump())
+    assert collect_garbage(str(tmp_path)).garbage == []
+
+
+def test_young_files_foreign_names_and_links_stay(
+    tmp_path: Path, savepoint: Callable[..., Path]
+) -> None:
+    out = savepoint(tmp_path / "sp")
+    (out / str(uuid4())).write_bytes(b"somebody is writing")
+    (out / "notes.txt").write_bytes(b"mine")
+    target = tmp_path / "elsewhere.bin"
+    target.write_bytes(b"x")
+    (out / str(uuid4())).symlink_to(target)
+    report = collect_garbage(str(tmp_path), delete=True)
+    assert (report.garbage, report.kept) == ([], {"young": 1})
+    make_old(tmp_path)
+    assert len(collect_garbage(str(tmp_path)).garbage) == 1
+    assert target.exists()
+
+
+def test_a_metadata_that_cannot_be_read_stops_everything(
+    tmp_path: Path, savepoint: Callable[..., Path]
+) -> None:
+    savepoint(tmp_path / "good")
+    (tmp_path / "good" / str(uuid4())).write_bytes(b"unnamed")
+    broken = savepoint(tmp_path / "broken")
+    (broken / "_metadata").write_bytes((broken / "_metadata").read_bytes()[:100])
+    make_old(tmp_path)
+    with pytest.raises(SavepointError, match="Nothing is collected"):
+        collect_garbage(str(tmp_path), delete=True)
+    assert len(list((tmp_path / "good").iterdir())) > 2
+
+
+def test_files_that_another_place_names_stay(
+    tmp_path: Path, savepoint: Callable[..., Path]
+) -> None:
+    out = savepoint(tmp_path / "a" / "sp")
+    copy = tmp_path / "b" / "sp"
+    copy.mkdir(parents=True)
+    (out / "_metadata").rename(copy / "_metadata")
+    make_old(tmp_path)
+    assert collect_garbage(str(tmp_path / "a")).garbage
+    report = collect_garbage(str(tmp_path / "a"), also_referenced_from=[str(tmp_path / "b")])
+    assert report.garbage == []
+
+
+def test_a_flink_jobs_folder_needs_to_be_told_that_the_job_is_stopped(tmp_path: Path) -> None:
+    job = tmp_path / "00112233445566778899aabbccddeeff"
+    (job / "shared").mkdir(parents=True)
+    (job / "shared" / str(uuid4())).write_bytes(b"an SST file")
+    make_old(tmp_path)
+    with pytest.raises(SavepointError, match="flink-job-stopped"):
+        collect_garbage(str(tmp_path))
+    assert len(collect_garbage(str(tmp_path), flink_job_stopped=True).garbage) == 1
+
+
+def test_what_is_younger_than_the_latest_claim_stays_at_any_age_limit(tmp_path: Path) -> None:
+    job = LoggingJob(tmp_path, "op", "string", max_parallelism=128)
+    before = tmp_path / job.job_id.hex / "taskowned" / str(uuid4())
+    before.parent.mkdir(parents=True, exist_ok=True)
+    before.write_bytes(b"of an owner that is gone")
+    make_old(tmp_path / job.job_id.hex / "taskowned")
+    run = job.run(STATES, parallelism=2)
+    run.apply([{"key": "k", "state": "n", "do": "update", "value": 1}])
+    run.materialize()  # its files are named by the next checkpoint only
+    found = collect_garbage(str(tmp_path), older_than_ms=0, delete=True)
+    assert [each.location.name for each in found.garbage] == [before.name]
+    assert "of a live claim" in found.kept
+    checkpoint = run.checkpoint()
+    run.close()
+    assert [line["value"] for line in Snapshot.load(checkpoint)["op"].dump()] == [1]
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"), [("24h", 86_400_000), ("90m", 5_400_000), ("7d", 604_800_000)]
+)
+def test_ages(text: str, ms: int) -> None:
+    assert parse_age(text) == ms
+
+
+@pytest.mark.parametrize("text", ["", "24", "-1h", "1 day"])
+def test_an_age_of_another_form_is_an_error(text: str) -> None:
+    with pytest.raises(ConfigError, match="An age is wrong"):
+        parse_age(text)

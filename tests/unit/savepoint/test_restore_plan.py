@@ -1,0 +1,117 @@
+"""What a job would find: matched, dropped and new operators, and types by Flink's rules."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dstl_core.codec.serializers import Types
+from dstl_core.codec.serializers.optional_map import OptionalSnapshot
+from dstl_core.codec.serializers.pojo import PojoSerializer
+from dstl_core.errors import ConfigError
+from dstl_core.model.ids import OperatorIdentifier
+from dstl_core.savepoint import JobDescription, JobOperator, JobState, Snapshot, plan_restore
+from dstl_core.savepoint.compatibility import Verdict, compatibility_of
+from tests.golden_files import snapshot
+
+UID = OperatorIdentifier.for_uid
+
+
+def golden(name: str = "a-hashmap-canonical") -> Snapshot:
+    return Snapshot.load(snapshot(name))
+
+
+def test_the_same_job_takes_everything() -> None:
+    plan = plan_restore(golden(), golden("a-rocksdb-canonical"))
+    assert {each.fate for each in plan.operators} == {"matched"}
+    assert plan.problems == []
+    assert not plan.needs_non_restored_state_allowed
+
+
+def test_operators_are_matched_dropped_and_new() -> None:
+    plan = plan_restore(golden(), JobDescription([JobOperator(UID("other"))]))
+    fates = {each.operator: each.fate for each in plan.operators}
+    assert fates["a-keyed"] == "dropped"
+    assert fates["other"] == "new"
+    assert plan.needs_non_restored_state_allowed
+
+
+def test_kinds_types_keys_and_max_parallelism_are_compared() -> None:
+    keyed = golden()["a-keyed"]
+    info = next(each for each in keyed.states if each.kind == "list")
+    job = JobDescription(
+        [
+            JobOperator(
+                UID("a-keyed"),
+                Types.LONG,
+                [JobState(info.name, "value"), JobState("fresh", "value", Types.INT)],
+                max_parallelism=256,
+            )
+        ]
+    )
+    plan = plan_restore(golden(), job)
+    text = "\n".join(plan.problems)
+    assert "the kind changed from list to value" in text
+    assert "key: the type changed from String to Long" in text
+    assert "max parallelism 128 cannot become 256" in text
+    found = next(each for each in plan.operators if each.operator == "a-keyed")
+    assert {each.name: each.fate for each in found.states}["fresh"] == "new"
+
+
+def test_a_rest_plan_names_heads_of_chains_only() -> None:
+    keyed = golden()["a-keyed"]
+    rest = {"plan": {"nodes": [{"id": keyed.operator_id.hex, "parallelism": 2}]}}
+    plan = plan_restore(golden(), JobDescription.from_rest_plan(rest))
+    assert [(each.operator, each.fate) for each in plan.operators] == [("a-keyed", "matched")]
+    assert any("not known whether the job has: " in note for note in plan.notes)
+
+
+@pytest.mark.parametrize("rest", [{}, {"plan": {}}, {"plan": {"nodes": [{"id": "x"}]}}])
+def test_another_document_is_an_error(rest: Any) -> None:
+    with pytest.raises(ConfigError, match="job plan"):
+        JobDescription.from_rest_plan(rest)
+
+
+def pojo(*fields: tuple[str, Any]) -> PojoSerializer:
+    return PojoSerializer("a.B", tuple(OptionalSnapshot(name, name, each) for name, each in fields))
+
+
+COLOR = Types.ENUM("a.Color", "RED", "GREEN")
+
+
+@pytest.mark.parametrize(
+    ("stored", "wanted", "verdict", "reason"),
+    [
+        (Types.LONG, Types.LONG, Verdict.COMPATIBLE_AS_IS, ""),
+        (Types.INT, Types.LONG, Verdict.INCOMPATIBLE, "from Integer to Long"),
+        (Types.LIST(Types.INT), Types.LIST(Types.LONG), Verdict.INCOMPATIBLE, "Integer to Long"),
+        (
+            pojo(("a", Types.INT)),
+            pojo(("a", Types.INT), ("b", Types.INT)),
+            Verdict.AFTER_MIGRATION,
+            "new fields get their default: b",
+        ),
+        (
+            pojo(("a", Types.INT), ("b", Types.INT)),
+            pojo(("a", Types.INT)),
+            Verdict.AFTER_MIGRATION,
+            "removed fields are dropped: b",
+        ),
+        (
+            pojo(("a", Types.INT)),
+            pojo(("a", Types.LONG)),
+            Verdict.INCOMPATIBLE,
+            "field 'a': the type changed",
+        ),
+        (pojo(), replace(pojo(), pojo_class="a.C"), Verdict.INCOMPATIBLE, "type changed"),
+        (COLOR, Types.ENUM("a.Color", "RED", "GREEN", "BLUE"), Verdict.COMPATIBLE_AS_IS, ""),
+        (COLOR, Types.ENUM("a.Color", "RED"), Verdict.INCOMPATIBLE, "lost constants: GREEN"),
+        (Types.TUPLE(Types.INT), Types.TUPLE(Types.INT, Types.INT), Verdict.INCOMPATIBLE, "type"),
+    ],
+)
+def test_evolution_of_types(stored: Any, wanted: Any, verdict: Verdict, reason: str) -> None:
+    found = compatibility_of(stored, wanted)
+    assert found.verdict is verdict
+    assert reason in found.reason
