@@ -10,34 +10,26 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dstl_core.codec.operator_state import (
-    OperatorStream,
-    broadcast_state_meta,
-    list_state_meta,
-    write_operator_stream,
-)
+from dstl_core.codec.operator_state import OperatorStream
 from dstl_core.codec.serializers import (
     AnySerializer,
     TupleSerializer,
     Types,
-    serialize_to_bytes,
 )
 from dstl_core.codec.serializers.runtime import StreamElementSerializer, StreamRecord
 from dstl_core.codec.serializers.windows import TimeWindow
-from dstl_core.errors import ConfigError, DstlError, UserFunctionError
-from dstl_core.model.handle import OperatorStateMode
+from dstl_core.errors import DstlError, UserFunctionError
 from dstl_core.savepoint.functions import (
     BootstrapContext,
     BroadcastBootstrapContext,
     BroadcastStateBootstrapFunction,
-    FunctionInitializationContext,
     KeyedStateBootstrapFunction,
-    OperatorStateStore,
     Row,
     RuntimeContext,
     StateBootstrapFunction,
 )
 from dstl_core.savepoint.windowing import GLOBAL, MAX_TIMESTAMP, Trigger, WindowAssigner
+from dstl_core.state.context import FunctionInitializationContext, KeyedStateStore
 from dstl_core.state.descriptor import (
     AggregateFunction,
     AggregatingStateDescriptor,
@@ -45,6 +37,8 @@ from dstl_core.state.descriptor import (
     ReducingStateDescriptor,
 )
 from dstl_core.state.function_state import StateAccess
+from dstl_core.state.operator_backend import DefaultOperatorStateBackend
+from dstl_core.state.timers import InternalTimerService, TimerService
 
 WINDOW_TIMERS = "window-timers"
 WINDOW_CONTENTS = "window-contents"
@@ -57,13 +51,15 @@ class KeyedBootstrapOperator:
     def __init__(self, function: KeyedStateBootstrapFunction, access: StateAccess) -> None:
         self._function = function
         self._access = access
-        timers = access.timers() if function.uses_timers else None
+        timers = None
+        if function.uses_timers:
+            timers = TimerService(InternalTimerService(access, access.clock))
         self._context = BootstrapContext(access, timers)
         call_user(function, "open", RuntimeContext(access))
         access.close_registration()
 
     def process(self, key: Any, row: Row) -> None:
-        self._access.set_key(key)
+        self._access.set_current_key(key)
         call_user(self._function, "process_element", row, self._context)
 
     def close(self) -> None:
@@ -129,21 +125,22 @@ class WindowBootstrapOperator:
         self._operation = operation
         self._access = access
         self._windows = operation.assigner.window_serializer
-        self._contents = access.state_of(operation.contents(), self._windows)
-        self._timers = access.timers(WINDOW_TIMERS, self._windows)
-        self._counts = None
+        self._contents: Any = access.get_or_create_keyed_state(self._windows, operation.contents())
+        self._timers = InternalTimerService(access, access.clock, WINDOW_TIMERS, self._windows)
+        self._counts: Any = None
         if operation.trigger.kind == "count":
             counter = ReducingStateDescriptor("count", lambda a, b: a + b, Types.LONG)
-            self._counts = access.get_reducing_state(counter, self._windows)
+            self._counts = access.get_or_create_keyed_state(self._windows, counter)
         self._sessions: Any = None
         if operation.assigner.is_merging:
             pair = TupleSerializer((self._windows, self._windows))
-            self._sessions = access.get_list_state(ListStateDescriptor(MERGING_WINDOW_SET, pair))
+            sessions = ListStateDescriptor(MERGING_WINDOW_SET, pair)
+            self._sessions = access.get_list_state(sessions)
         access.close_registration()
 
     def process(self, key: Any, row: Row) -> None:
         operation = self._operation
-        self._access.set_key(key)
+        self._access.set_current_key(key)
         now = self._access.clock.now_ms()
         timestamp = call_user_value(operation.timestamp, row)
         element = call_user_value(operation.element, row)
@@ -155,16 +152,10 @@ class WindowBootstrapOperator:
             else:
                 self._add(window, window, element)
 
-    def _enter(self, window: Any) -> None:
-        self._access.current_namespace = serialize_to_bytes(self._windows, window)
-
     def _add(self, window: Any, kept_under: Any, element: Any) -> None:
-        self._enter(kept_under)
+        self._contents.set_current_namespace(kept_under)
         self._contents.add(element)
-        self._enter(window)
-        fired = self._on_element(window)
-        if fired and self._operation.trigger.purges:
-            self._enter(kept_under)
+        if self._on_element(window) and self._operation.trigger.purges:
             self._contents.clear()
         self._register(window)
 
@@ -173,6 +164,7 @@ class WindowBootstrapOperator:
         trigger = self._operation.trigger
         if self._counts is None:
             return False
+        self._counts.set_current_namespace(window)
         self._counts.add(1)
         if self._counts.get() < trigger.count:
             return False
@@ -183,7 +175,6 @@ class WindowBootstrapOperator:
         """The timers of trigger and cleanup at the end of a window."""
         if window == GLOBAL:
             return  # it never ends
-        self._enter(window)
         operation = self._operation
         end = window.max_timestamp
         cleanup = end
@@ -193,11 +184,10 @@ class WindowBootstrapOperator:
         verb = "delete" if delete else "register"
         domain = "event" if operation.assigner.is_event_time else "processing"
         for time in times:
-            getattr(self._timers, f"{verb}_{domain}_time_timer")(time)
+            getattr(self._timers, f"{verb}_{domain}_time_timer")(window, time)
 
     def _add_to_session(self, window: Any, element: Any) -> None:
         """Merges the windows that touch the new one. The contents stay under one of them."""
-        self._access.current_namespace = b"\0"
         pairs = [(TimeWindow(*actual), TimeWindow(*kept)) for actual, kept in self._sessions.get()]
         touching = [
             pair for pair in pairs if pair[0].start <= window.end and pair[0].end >= window.start
@@ -211,37 +201,21 @@ class WindowBootstrapOperator:
                 self._register(each, delete=True)
             count += self._take_count(each)
             if under != kept:
-                self._merge_contents(under, kept)
-        self._access.current_namespace = b"\0"
+                self._contents.merge_namespaces(kept, [under])
         rest = [pair for pair in pairs if pair not in touching]
         self._sessions.update([*rest, (actual, kept)])
         if self._counts is not None and count:
-            self._enter(actual)
-            self._counts.update(count)
+            self._counts.set_current_namespace(actual)
+            self._counts.update_internal(count)
         self._add(actual, kept, element)
 
     def _take_count(self, window: TimeWindow) -> int:
         if self._counts is None:
             return 0
-        self._enter(window)
+        self._counts.set_current_namespace(window)
         count = self._counts.get() or 0
         self._counts.clear()
         return int(count)
-
-    def _merge_contents(self, source: TimeWindow, target: TimeWindow) -> None:
-        operation = self._operation
-        is_list = operation.evicting or (operation.reduce is None and operation.aggregate is None)
-        self._enter(source)
-        value = self._contents.get() if is_list else self._contents.value()
-        self._contents.clear()
-        self._enter(target)
-        if is_list:
-            self._contents.add_all(value)
-        elif operation.aggregate is not None:
-            old = self._contents.value()
-            self._contents.update(operation.aggregate.merge(old, value) if old else value)
-        else:
-            self._contents.add(value)
 
     def close(self) -> None:
         """Nothing is open."""
@@ -263,44 +237,28 @@ def call_user_value(function: Callable[[Row], Any], row: Row) -> Any:
 # -------------------------------------------------------------------------- operator state
 
 
-def run_state_bootstrap(function: StateBootstrapFunction, rows: Iterable[Row]) -> OperatorStream:
-    """List and union state of one subtask."""
-    store = OperatorStateStore()
-    call_user(function, "initialize_state", FunctionInitializationContext(store))
+def run_state_bootstrap(
+    function: StateBootstrapFunction, rows: Iterable[Row]
+) -> OperatorStream | None:
+    """List and union state of one subtask; None without any."""
+    backend = DefaultOperatorStateBackend()
+    context = FunctionInitializationContext(KeyedStateStore(None), backend, None)
+    call_user(function, "initialize_state", context)
     for row in rows:
         call_user(function, "process_element", row)
     call_user(function, "snapshot_state")
-    lists = []
-    for name, (descriptor, union, state) in store.lists.items():
-        serializer = _element(descriptor)
-        raw = [serialize_to_bytes(serializer, each) for each in state.elements]
-        mode = OperatorStateMode.UNION if union else OperatorStateMode.SPLIT_DISTRIBUTE
-        lists.append((list_state_meta(name, mode, serializer), raw))
-    return write_operator_stream(lists, [])
-
-
-def _element(descriptor: ListStateDescriptor) -> AnySerializer:
-    if descriptor.ttl is not None:
-        raise ConfigError(f"Operator state {descriptor.name!r} has no time to live.")
-    return descriptor.element_type
+    return backend.snapshot()
 
 
 def run_broadcast_bootstrap(
     function: BroadcastStateBootstrapFunction, rows: Iterable[Row]
-) -> OperatorStream:
-    """Broadcast state, whole."""
-    context = BroadcastBootstrapContext()
+) -> OperatorStream | None:
+    """Broadcast state, whole; None without any."""
+    backend = DefaultOperatorStateBackend()
+    context = BroadcastBootstrapContext(backend)
     for row in rows:
         call_user(function, "process_element", row, context)
-    broadcasts = []
-    for name, (descriptor, pairs) in context.states.items():
-        key_type, value_type = descriptor.key_type, descriptor.value_type
-        raw = [
-            (serialize_to_bytes(key_type, key), serialize_to_bytes(value_type, value))
-            for key, value in pairs.items()
-        ]
-        broadcasts.append((broadcast_state_meta(name, key_type, value_type), raw))
-    return write_operator_stream([], broadcasts)
+    return backend.snapshot()
 
 
 def rows_of(batch: Any) -> list[Mapping[str, Any]]:

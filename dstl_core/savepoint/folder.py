@@ -70,8 +70,10 @@ class StateFiles:
             kept = RelativeFileStateHandle(name, stream.size)
         return KeyGroupsSavepointStateHandle(stream.offsets, kept)
 
-    def add_operator_state(self, state: OperatorStream) -> OperatorStreamStateHandle | None:
-        """Keeps the operator state of one subtask."""
+    def add_operator_state(self, state: OperatorStream | None) -> OperatorStreamStateHandle | None:
+        """Keeps the operator state of one subtask; None without any."""
+        if state is None:
+            return None
         raw, infos = state
         return OperatorStreamStateHandle(infos, self.add_stream(raw)) if infos else None
 

@@ -49,13 +49,13 @@ def read_keys(
         timers = TimerIndex(state)
         for key_group in key_groups:
             scopes: dict[bytes, None] = {}
-            for table in access.registered:
+            for table in access.registered_tables():
                 scopes |= dict.fromkeys(table.groups.get(key_group, {}))
             scopes |= dict.fromkeys(timers.scopes(key_group))
             for scope in scopes:
                 key_bytes = scope[:-1]  # the void namespace is one byte
                 key = deserialize_exactly(access.key_serializer, key_bytes)
-                access.place(key_group, key, key_bytes)
+                access.place(key_group, key_bytes)
                 context = ReadContext(*timers.of(key_group, scope))
                 yield from _call(function, "read_key", key, context)
         _call(function, "close")
@@ -96,12 +96,10 @@ def read_windows(
             for scope, stored in contents.groups.get(key_group, {}).items():
                 key, kept_under, value = contents.decode(scope, stored)
                 window = actual.get((repr(key), kept_under), kept_under)
-                access.place(key_group, key, _key_bytes(contents, scope))
-                access.current_namespace = scope[len(access.current_key_bytes) :]
-                own = access.current_key_bytes + serialize_to_bytes(namespace, window)
-                context = WindowReadContext(
-                    window, access, ReadContext(*timers.of(key_group, own)), namespace
-                )
+                access.place(key_group, serialize_to_bytes(access.key_serializer, key))
+                own = access.current_key + serialize_to_bytes(namespace, window)
+                its_timers = ReadContext(*timers.of(key_group, own))
+                context = WindowReadContext(window, kept_under, access, its_timers, namespace)
                 elements = [_plain(each) for each in (value if _is_list(contents) else [value])]
                 if result_of is not None:
                     elements = [result_of(each) for each in elements]
@@ -134,11 +132,6 @@ def _actual_windows(state: KeyedState, key_group: int) -> dict[tuple[str, Any], 
                 for actual, kept_under in pairs:
                     found[repr(key), kept_under] = actual
     return found
-
-
-def _key_bytes(table: StateTable[Any], scope: bytes) -> bytes:
-    key, _ = table.codec.decode_scope(scope)
-    return serialize_to_bytes(table.codec.key_serializer, key)
 
 
 def _is_list(table: StateTable[Any]) -> bool:

@@ -7,60 +7,23 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from dstl_core.codec.serializers import AnySerializer
+from dstl_core.codec.serializers import AnySerializer, VoidNamespaceSerializer
 from dstl_core.errors import SavepointError
-from dstl_core.state.descriptor import (
-    AggregatingStateDescriptor,
-    ListStateDescriptor,
-    MapStateDescriptor,
-    ReducingStateDescriptor,
-    StateDescriptor,
-    ValueStateDescriptor,
-)
-from dstl_core.state.function_state import (
-    AccessedAggregatingState,
-    AccessedListState,
-    AccessedMapState,
-    AccessedReducingState,
-    AccessedTimers,
-    AccessedValueState,
-    StateAccess,
-)
+from dstl_core.state.context import FunctionInitializationContext, KeyedStateStore
+from dstl_core.state.descriptor import MapStateDescriptor, StateDescriptor
+from dstl_core.state.function_state import StateAccess
+from dstl_core.state.operator_backend import BroadcastState, DefaultOperatorStateBackend
+from dstl_core.state.timers import TimerService
 
 Row = Mapping[str, Any]
 Rows = Iterable[Any] | None
 
 
-class RuntimeContext:
+class RuntimeContext(KeyedStateStore):
     """Where functions register their state: in ``open``, all of it."""
-
-    def __init__(self, access: StateAccess) -> None:
-        self._access = access
-
-    def get_state(self, descriptor: ValueStateDescriptor) -> AccessedValueState:
-        """The value state of a descriptor."""
-        return self._access.get_state(descriptor)
-
-    def get_list_state(self, descriptor: ListStateDescriptor) -> AccessedListState:
-        """The list state of a descriptor."""
-        return self._access.get_list_state(descriptor)
-
-    def get_map_state(self, descriptor: MapStateDescriptor) -> AccessedMapState:
-        """The map state of a descriptor."""
-        return self._access.get_map_state(descriptor)
-
-    def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> AccessedReducingState:
-        """The reducing state of a descriptor."""
-        return self._access.get_reducing_state(descriptor)
-
-    def get_aggregating_state(
-        self, descriptor: AggregatingStateDescriptor
-    ) -> AccessedAggregatingState:
-        """The aggregating state of a descriptor."""
-        return self._access.get_aggregating_state(descriptor)
 
 
 # --------------------------------------------------------------------------------- reading
@@ -97,12 +60,26 @@ class KeyedStateReaderFunction(ABC):
 
 
 class WindowReadContext:
-    """One window of a key: its timers (not those of other windows), and its state."""
+    """One window of a key: its timers (not those of other windows), and its state.
+
+    Args:
+        window: The window.
+        kept_under: The window that its contents are kept under, another one after a merge.
+        access: The state.
+        timers: Those of the window.
+        window_type: The type of windows.
+    """
 
     def __init__(
-        self, window: Any, access: StateAccess, timers: ReadContext, window_type: AnySerializer
+        self,
+        window: Any,
+        kept_under: Any,
+        access: StateAccess,
+        timers: ReadContext,
+        window_type: AnySerializer,
     ) -> None:
         self._window = window
+        self._kept_under = kept_under
         self._access = access
         self._timers = timers
         self._window_type = window_type
@@ -118,34 +95,15 @@ class WindowReadContext:
 
     def trigger_state(self, descriptor: StateDescriptor) -> Any:
         """State of the trigger for this window."""
-        return self._access.state_of(descriptor, self._window_type)
+        return self.window_state(descriptor)
 
     def window_state(self, descriptor: StateDescriptor) -> Any:
         """State that the function keeps per window."""
-        return self._access.state_of(descriptor, self._window_type)
+        return self._access.get_partitioned_state(self._kept_under, self._window_type, descriptor)
 
     def global_state(self, descriptor: StateDescriptor) -> Any:
         """State that the function keeps per key."""
-        return _GlobalState(self._access, self._access.state_of(descriptor))
-
-
-class _GlobalState:
-    """State under the void namespace, looked at while the current namespace is a window."""
-
-    def __init__(self, access: StateAccess, state: Any) -> None:
-        self._access, self._state = access, state
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._state, name)
-
-        def call(*arguments: Any) -> Any:
-            kept, self._access.current_namespace = self._access.current_namespace, b"\0"
-            try:
-                return method(*arguments)
-            finally:
-                self._access.current_namespace = kept
-
-        return call
+        return self._access.get_or_create_keyed_state(VoidNamespaceSerializer(), descriptor)
 
 
 class WindowReaderFunction(ABC):
@@ -170,11 +128,11 @@ class WindowReaderFunction(ABC):
 class BootstrapContext:
     """What a keyed bootstrap function may ask while it processes a row."""
 
-    def __init__(self, access: StateAccess, timers: AccessedTimers | None) -> None:
+    def __init__(self, access: StateAccess, timers: TimerService | None) -> None:
         self._access = access
         self._timers = timers
 
-    def timer_service(self) -> AccessedTimers:
+    def timer_service(self) -> TimerService:
         """Registers timers; they fire after the restore, never here."""
         if self._timers is None:
             raise SavepointError(
@@ -183,7 +141,7 @@ class BootstrapContext:
         return self._timers
 
     def get_current_key(self) -> Any:
-        return self._access.current_key
+        return self._access.get_current_key()
 
     def current_processing_time(self) -> int:
         return self._access.clock.now_ms()
@@ -209,59 +167,6 @@ class KeyedStateBootstrapFunction(ABC):
         """Runs after the last row of a task."""
 
 
-@dataclass
-class BootstrapListState:
-    """A list or union state in the making."""
-
-    elements: list[Any] = field(default_factory=list)
-
-    def get(self) -> list[Any]:
-        return list(self.elements)
-
-    def add(self, element: Any) -> None:
-        self.elements.append(element)
-
-    def add_all(self, elements: Iterable[Any]) -> None:
-        self.elements.extend(elements)
-
-    def update(self, elements: Iterable[Any]) -> None:
-        self.elements = list(elements)
-
-    def clear(self) -> None:
-        self.elements = []
-
-
-@dataclass
-class OperatorStateStore:
-    """The operator state of one subtask in the making, by name."""
-
-    lists: dict[str, tuple[ListStateDescriptor, bool, BootstrapListState]] = field(
-        default_factory=dict
-    )
-
-    def get_list_state(self, descriptor: ListStateDescriptor) -> BootstrapListState:
-        """State that is spread over the subtasks on restore."""
-        return self._state(descriptor, union=False)
-
-    def get_union_list_state(self, descriptor: ListStateDescriptor) -> BootstrapListState:
-        """State that every subtask gets whole on restore."""
-        return self._state(descriptor, union=True)
-
-    def _state(self, descriptor: ListStateDescriptor, *, union: bool) -> BootstrapListState:
-        found = self.lists.setdefault(descriptor.name, (descriptor, union, BootstrapListState()))
-        return found[2]
-
-
-@dataclass
-class FunctionInitializationContext:
-    """Where a state bootstrap function gets its state."""
-
-    store: OperatorStateStore
-
-    def get_operator_state_store(self) -> OperatorStateStore:
-        return self.store
-
-
 class StateBootstrapFunction(ABC):
     """Makes list and union state from rows. One instance runs per subtask."""
 
@@ -277,15 +182,15 @@ class StateBootstrapFunction(ABC):
         """Runs after the last row, before the state is written."""
 
 
-@dataclass
 class BroadcastBootstrapContext:
-    """The broadcast states in the making, by name."""
+    """Where a broadcast bootstrap function gets the states that it fills."""
 
-    states: dict[str, tuple[MapStateDescriptor, dict[Any, Any]]] = field(default_factory=dict)
+    def __init__(self, backend: DefaultOperatorStateBackend) -> None:
+        self._backend = backend
 
-    def get_broadcast_state(self, descriptor: MapStateDescriptor) -> dict[Any, Any]:
-        """The map of a broadcast state, to be filled."""
-        return self.states.setdefault(descriptor.name, (descriptor, {}))[1]
+    def get_broadcast_state(self, descriptor: MapStateDescriptor) -> BroadcastState:
+        """The broadcast state of a descriptor, to be filled."""
+        return self._backend.get_broadcast_state(descriptor)
 
 
 class BroadcastStateBootstrapFunction(ABC):

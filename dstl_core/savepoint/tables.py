@@ -40,7 +40,7 @@ from dstl_core.savepoint.table_base import (
     chunks_of,
 )
 from dstl_core.savepoint.windows import MERGING_SETS, WindowEntry, windows_of
-from dstl_core.state.function_state import EVENT_TIMERS, PROCESSING_TIMERS, USER_TIMERS
+from dstl_core.state.timers import EVENT_TIMERS, PROCESSING_TIMERS, USER_TIMERS
 
 
 def open_table(

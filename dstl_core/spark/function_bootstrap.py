@@ -147,7 +147,7 @@ class _RunKeyed:
 
 # --------------------------------------------------------------------------- operator state
 
-MakeState = Callable[[Iterable[pa.RecordBatch]], OperatorStream]
+MakeState = Callable[[Iterable[pa.RecordBatch]], OperatorStream | None]
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ class RunFunction:
 
     function: StateBootstrapFunction
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> OperatorStream:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> OperatorStream | None:
         return run_state_bootstrap(
             self.function, (row for each in batches for row in rows_of(each))
         )
@@ -39,7 +39,7 @@ class RunBroadcast:
 
     function: BroadcastStateBootstrapFunction
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> OperatorStream:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> OperatorStream | None:
         rows = (row for each in batches for row in rows_of(each))
         return run_broadcast_bootstrap(self.function, rows)
 

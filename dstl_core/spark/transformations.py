@@ -46,7 +46,7 @@ from dstl_core.spark.function_bootstrap import KeyedFunctionBootstrap, OperatorS
 from dstl_core.spark.operator_bootstrap import FromColumns, RunBroadcast, RunFunction
 from dstl_core.spark.schema import flink_type_of_column
 from dstl_core.state.descriptor import AggregateFunction, StateDescriptor
-from dstl_core.state.function_state import EVENT_TIMERS, PROCESSING_TIMERS, USER_TIMERS
+from dstl_core.state.timers import EVENT_TIMERS, PROCESSING_TIMERS, USER_TIMERS
 
 Selector = str | Callable[[Row], Any]
 

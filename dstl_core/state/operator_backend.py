@@ -12,6 +12,7 @@ from typing import Any
 
 from dstl_core.codec.operator_state import (
     OperatorStateReader,
+    OperatorStream,
     broadcast_state_meta,
     list_state_meta,
     mode_of,
@@ -25,7 +26,7 @@ from dstl_core.codec.serializers import (
     serialize_to_bytes,
 )
 from dstl_core.codec.state_meta import KEY_SERIALIZER, StateMetaInfoSnapshot
-from dstl_core.errors import RestoreError, StateMigrationError, error_context
+from dstl_core.errors import ConfigError, RestoreError, StateMigrationError, error_context
 from dstl_core.model.handle import (
     OperatorStateMetaInfo,
     OperatorStateMode,
@@ -177,6 +178,7 @@ class DefaultOperatorStateBackend:
 
     def _list(self, descriptor: ListStateDescriptor, mode: OperatorStateMode) -> OperatorListState:
         name, element = descriptor.name, descriptor.element_type
+        _refuse_ttl(descriptor)
         meta = list_state_meta(name, mode, element)
         state = self._lists.setdefault(name, _List(meta))
         found = mode_of(state.meta)
@@ -195,6 +197,7 @@ class DefaultOperatorStateBackend:
     def get_broadcast_state(self, descriptor: MapStateDescriptor) -> BroadcastState:
         """A map of which every subtask has the same copy. Raises as above."""
         name, key, value = descriptor.name, descriptor.key_type, descriptor.value_type
+        _refuse_ttl(descriptor)
         meta = broadcast_state_meta(name, key, value)
         state = self._maps.setdefault(name, _Map(meta))
         old_key, old = state.meta.serializer(KEY_SERIALIZER), state.meta.value_serializer
@@ -218,7 +221,7 @@ class DefaultOperatorStateBackend:
 
     # ----------------------------------------------------------------------------- snapshot
 
-    def snapshot(self) -> tuple[bytes, tuple[OperatorStateMetaInfo, ...]] | None:
+    def snapshot(self) -> OperatorStream | None:
         """The stream of all state as it is now, and what the handle says; None without state."""
         if not self._lists and not self._maps:
             return None
@@ -226,6 +229,11 @@ class DefaultOperatorStateBackend:
             [(state.meta, list(state.elements)) for state in self._lists.values()],
             [(state.meta, list(state.pairs.items())) for state in self._maps.values()],
         )
+
+
+def _refuse_ttl(descriptor: ListStateDescriptor | MapStateDescriptor) -> None:
+    if descriptor.ttl_config is not None:
+        raise ConfigError(f"Operator state {descriptor.name!r} has no time to live.")
 
 
 def _must_migrate(name: str, old: AnySerializer, new: AnySerializer) -> bool:

@@ -150,7 +150,7 @@ class Fahrenheit(TypeSerializer):
 
 class Degrees(StateBootstrapFunction):
     def initialize_state(self, context):
-        store = context.get_operator_state_store()
+        store = context.operator_state_store
         self.all = store.get_list_state(ListStateDescriptor("all", Fahrenheit()))
         self.union = store.get_union_list_state(ListStateDescriptor("union", Fahrenheit()))
 

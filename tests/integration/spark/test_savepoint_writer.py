@@ -68,7 +68,7 @@ def accounts(spark):
 
 class Numbers(StateBootstrapFunction):
     def initialize_state(self, context):
-        store = context.get_operator_state_store()
+        store = context.operator_state_store
         self.state = store.get_list_state(ListStateDescriptor("state", Types.INT))
         self.union = store.get_union_list_state(ListStateDescriptor("union", Types.STRING))
 
@@ -92,7 +92,7 @@ RATES = MapStateDescriptor("currency-rates", Types.STRING, Types.DOUBLE)
 
 class Rates(BroadcastStateBootstrapFunction):
     def process_element(self, value, ctx):
-        ctx.get_broadcast_state(RATES)[value["currency"]] = value["rate"]
+        ctx.get_broadcast_state(RATES).put(value["currency"], value["rate"])
 
 
 def test_broadcast_state(spark, tmp_path):
