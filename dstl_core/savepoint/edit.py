@@ -172,21 +172,24 @@ class SavepointEdit:
                 "Nothing is left to write: a savepoint needs at least one operator; use "
                 "with_operator, or remove fewer."
             )
-        known = {OperatorIdentifier(each.operator_id) for each in kept} | set(self.operators)
+        known = {OperatorIdentifier(each.operator_id, each.uid or None) for each in kept}
+        known |= set(self.operators)
         unapplied = [str(each) for each in self.renamed if each not in known]
         if unapplied:
             raise SavepointError(
                 f"Some identifier changes match no operator: {', '.join(unapplied)}; the savepoint "
                 f"would have: {', '.join(sorted(self._labels())) or 'none'}."
             )
-        seen: set[OperatorIdentifier] = set()
+        seen: dict[OperatorIdentifier, OperatorIdentifier] = {}
         for each in known:
             new = self.renamed.get(each, each)
             if new in seen:
+                shown = new if new.uid else seen[new]  # the snapshot may not know its uid
                 raise SavepointError(
-                    f"Two operators would have the uid {str(new)!r}; rename or remove one of them."
+                    f"Two operators would have the uid {str(shown)!r}; rename or remove one of "
+                    f"them."
                 )
-            seen.add(new)
+            seen[new] = new
         for operator in kept:
             check_writable(operator, self.new_max_parallelism)
 
