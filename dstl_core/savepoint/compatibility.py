@@ -10,11 +10,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
-from dstl_core.codec.serializers import AnySerializer, UnknownSerializer
+from dstl_core.codec.serializers import AnySerializer, TtlSerializer, UnknownSerializer
 from dstl_core.codec.serializers.avro import AvroSerializer
 from dstl_core.codec.serializers.opaque import KryoSerializer
 from dstl_core.codec.serializers.pojo import PojoSerializer
+from dstl_core.codec.serializers.runtime import TtlAwareSerializer
 from dstl_core.codec.serializers.structs import EnumSerializer
+from dstl_core.state.avro_evolution import can_read_avro
 
 
 class Verdict(IntEnum):
@@ -41,18 +43,45 @@ def compatibility_of(stored: AnySerializer, wanted: AnySerializer) -> Compatibil
     """What Flink would say about a job that declares ``wanted`` for state of type ``stored``."""
     if stored == wanted:
         return _SAME
-    opaque = (UnknownSerializer, KryoSerializer, AvroSerializer)
+    if isinstance(stored, TtlAwareSerializer):
+        return compatibility_of(stored.inner, wanted)
+    if isinstance(wanted, TtlAwareSerializer):
+        return compatibility_of(stored, wanted.inner)
+    if isinstance(stored, TtlSerializer) != isinstance(wanted, TtlSerializer):
+        return _time_to_live(stored, wanted)
+    opaque = (UnknownSerializer, KryoSerializer)
     if isinstance(stored, opaque) or isinstance(wanted, opaque):
         return Compatibility(
             Verdict.UNKNOWN, f"only the job's own classes can compare {stored} with {wanted}"
         )
     if type(stored) is not type(wanted):
         return _changed(stored, wanted)
+    if isinstance(stored, AvroSerializer) and isinstance(wanted, AvroSerializer):
+        return _avro(stored, wanted)
     if isinstance(stored, PojoSerializer) and isinstance(wanted, PojoSerializer):
         return _pojo(stored, wanted)
     if isinstance(stored, EnumSerializer) and isinstance(wanted, EnumSerializer):
         return _enum(stored, wanted)
     return _nested(stored, wanted)
+
+
+def _time_to_live(stored: AnySerializer, wanted: AnySerializer) -> Compatibility:
+    """Flink 2.2 puts it on values as they are restored, or takes it off."""
+    is_stored = isinstance(stored, TtlSerializer)
+    inner = compatibility_of(
+        stored.value if isinstance(stored, TtlSerializer) else stored,
+        wanted.value if isinstance(wanted, TtlSerializer) else wanted,
+    )
+    what = "a time to live is taken off" if is_stored else "a time to live is put on"
+    return _worst([inner, Compatibility(Verdict.AFTER_MIGRATION, what)])
+
+
+def _avro(stored: AvroSerializer, wanted: AvroSerializer) -> Compatibility:
+    if can_read_avro(stored, wanted):
+        return Compatibility(Verdict.AFTER_MIGRATION, "the Avro schema changed")
+    return Compatibility(
+        Verdict.INCOMPATIBLE, f"the Avro schema of {wanted.java_class} cannot read the stored one"
+    )
 
 
 def _changed(stored: AnySerializer, wanted: AnySerializer) -> Compatibility:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from dstl_core.codec.serializers import Types
+from dstl_core.codec.serializers.avro import AvroSerializer
 from dstl_core.codec.serializers.optional_map import OptionalSnapshot
 from dstl_core.codec.serializers.pojo import PojoSerializer
+from dstl_core.codec.serializers.runtime import TtlSerializer
 from dstl_core.errors import ConfigError
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.savepoint import JobDescription, JobOperator, JobState, Snapshot, plan_restore
@@ -78,6 +81,12 @@ def pojo(*fields: tuple[str, Any]) -> PojoSerializer:
     return PojoSerializer("a.B", tuple(OptionalSnapshot(name, name, each) for name, each in fields))
 
 
+def avro(*types: str) -> AvroSerializer:
+    fields = [{"name": f"f{index}", "type": each} for index, each in enumerate(types)]
+    schema = {"type": "record", "name": "User", "fields": fields}
+    return AvroSerializer("com.example.User", json.dumps(schema))
+
+
 COLOR = Types.ENUM("a.Color", "RED", "GREEN")
 
 
@@ -109,6 +118,17 @@ COLOR = Types.ENUM("a.Color", "RED", "GREEN")
         (COLOR, Types.ENUM("a.Color", "RED", "GREEN", "BLUE"), Verdict.COMPATIBLE_AS_IS, ""),
         (COLOR, Types.ENUM("a.Color", "RED"), Verdict.INCOMPATIBLE, "lost constants: GREEN"),
         (Types.TUPLE(Types.INT), Types.TUPLE(Types.INT, Types.INT), Verdict.INCOMPATIBLE, "type"),
+        (TtlSerializer(Types.INT), Types.INT, Verdict.AFTER_MIGRATION, "is taken off"),
+        (
+            Types.LIST(Types.INT),
+            Types.LIST(TtlSerializer(Types.INT)),
+            Verdict.AFTER_MIGRATION,
+            "is put on",
+        ),
+        (Types.INT, TtlSerializer(Types.LONG), Verdict.INCOMPATIBLE, "from Integer to Long"),
+        (avro(), avro("int"), Verdict.INCOMPATIBLE, "com.example.User cannot read"),
+        (avro("int"), avro("int", "long"), Verdict.INCOMPATIBLE, "cannot read the stored one"),
+        (avro("int", "long"), avro("int"), Verdict.AFTER_MIGRATION, "the Avro schema changed"),
     ],
 )
 def test_evolution_of_types(stored: Any, wanted: Any, verdict: Verdict, reason: str) -> None:
