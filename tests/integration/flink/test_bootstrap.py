@@ -243,7 +243,10 @@ def test_windows_restore_and_their_timers_fire(
     type_name: str,
     backend: str,
 ) -> None:
-    rows = [(f"key-{number % 5}", number, number * 100) for number in range(60)]
+    # Three elements of a key half a second apart, then a pause: sessions merge, and some end.
+    rows = [
+        (f"key-{number % 5}", number, number * 100 + number // 15 * 1000) for number in range(60)
+    ]
     frame = spark.createDataFrame(rows, "k string, n bigint, ts bigint")
     windows = bootstrap_with(frame).key_by("k").window(assigner, timestamp="ts")
     if name == "count-trigger":
