@@ -58,7 +58,7 @@ def totals_in(storage: DstlStorageResource) -> dict[str, tuple[int, int, int]]:
     store = PAYMENTS.store(storage)
     snapshot = store.load(store.require_latest())
     by_state = {
-        state: {entry.key: entry.value for entry in snapshot["uid:totals"].keyed(state)}
+        state: {entry.key: entry.value for entry in snapshot["uid:totals"].keyed_entries(state)}
         for state in ("payments", "total", "largest")
     }
     return {

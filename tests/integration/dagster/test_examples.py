@@ -91,7 +91,7 @@ def test_the_quickstart_is_short_and_runs(tmp_path, instance):
     )
     assert done.success
     store = quickstart.TOTALS.store(storage)
-    found = store.load(store.require_latest())["uid:totals"].keyed("total")
+    found = store.load(store.require_latest())["uid:totals"].keyed_entries("total")
     assert {entry.key: entry.value for entry in found} == {"ada": 12, "bob": 3}
 
 

@@ -43,7 +43,9 @@ def storage(tmp_path):
 
 
 def counts(path, uid):
-    return {entry.key: entry.value for entry in Snapshot.load(path)[f"uid:{uid}"].keyed("count")}
+    return {
+        entry.key: entry.value for entry in Snapshot.load(path)[f"uid:{uid}"].keyed_entries("count")
+    }
 
 
 def test_a_savepoint_is_taken_checked_rewritten_and_restored_in_one_graph(cluster, flink, storage):
