@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql import datasource as ds
 from pyspark.sql.types import StructType
@@ -149,6 +150,14 @@ def register(spark: SparkSession, path: str | None = None, **options: str) -> li
         The names of the views.
     """
     spark.conf.set(FILTER_PUSHDOWN, "true")
-    spark.dataSource.register(PushdownSavepointDataSource)
-    spark.dataSource.register(StateChangelogDataSource)
+    for source in (PushdownSavepointDataSource, StateChangelogDataSource):
+        try:
+            spark.dataSource.register(source)
+        except AnalysisException as error:
+            if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+                raise
+            # Spark asks the active session, which may be another one. Making a DataFrame makes
+            # this one active.
+            spark.createDataFrame([], "nothing int")
+            spark.dataSource.register(source)
     return [] if path is None else create_views(spark, path, options)

@@ -141,8 +141,8 @@ def test_errors_are_flinks_own(cluster, flink, storage, tmp_path):
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(FlinkClusterError, match="The savepoint failed in Flink"):
         flink.savepoint(job, f"file:{tmp_path}/file/below")
-    with pytest.raises(FlinkClusterError, match=r"Flink refused POST /jobs/0{32}/savepoints: 404"):
-        flink.client.trigger_savepoint("0" * 32, storage.savepoint("x"))
+    with pytest.raises(FlinkClusterError, match=r"Flink refused GET /jobs/0{32}/checkpoints: 404"):
+        flink.client.checkpoints("0" * 32)
 
 
 def test_a_cluster_that_is_away_fails_the_op_and_not_the_resource(storage):

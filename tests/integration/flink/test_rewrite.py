@@ -98,7 +98,7 @@ def test_a_changelog_checkpoint_becomes_a_savepoint(
         ("boolean", [True, False]),
         ("int", [0, 1, -1, 2**31 - 1, -(2**31)]),
         ("long", [0, -1, 2**63 - 1, -(2**63), 2**32]),
-        ("float", [0.0, -0.0, 0.1, 3.4028235e38, "NaN", "-Infinity"]),
+        ("float", [0.0, -0.0, 0.10000000149011612, 3.4028234663852886e38, "NaN", "-Infinity"]),
         ("double", [0.0, -0.0, 0.1, 5e-324, "NaN", "Infinity"]),
         ("string", ["", "a", "Zürich", "😀", "\0", "lone \ud800"]),
         ("tuple<string,long>", [["a", 1], ["", -1], ["😀", 2**62]]),

@@ -9,7 +9,7 @@ from dstl_core.codec.serializers import Types
 from dstl_core.errors import ConfigError, DuplicateKeyError, SavepointError
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.savepoint import Snapshot
-from dstl_core.spark import OperatorTransformation, SavepointWriter
+from dstl_core.spark import OperatorTransformation, SavepointWriter, register
 
 pytestmark = pytest.mark.spark
 
@@ -46,6 +46,14 @@ def test_one_row_per_key_of_a_savepoint_by_flink(spark, canonical):
     assert {key: row.names for key, row in rows.items() if row.names is not None} == lists
     maps = {key: sorted(dict(value).items()) for key, value in truth("map", "m").items()}
     assert {k: sorted(r.m.items()) for k, r in rows.items() if r.m is not None} == maps
+
+
+def test_a_session_made_of_another_has_its_formats(spark, canonical):
+    register(spark)
+    another = spark.newSession()
+    register(another)
+    register(another)
+    assert read(another, canonical, operator_uid="a-keyed").count() > 0
 
 
 def test_one_state_in_flat_form(spark, canonical):
