@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
+from dstl_core.changelog.columns import check_set
 from dstl_core.checkpoint.metadata_file import load_metadata_file
 from dstl_core.codec.serializers import BUILT_IN
 from dstl_core.errors import DstlError
@@ -36,6 +37,8 @@ EXTRA_BYTES = 64 << 20
 BYTES_PER_BYTE = 16
 EXTRA_SECONDS = 1.0
 _PAGE = resource.getpagesize()
+# Libraries and compiled kernels take address space once, so they are loaded before any limit.
+check_set(memoryview(bytes(4)), 0)
 
 
 class TooSlow(BaseException):
