@@ -1,14 +1,24 @@
 """Savepoints and changelogs as DataFrames, and stateful jobs, on PySpark."""
 
+from dstl_core.model.state_size import StateSize
+from dstl_core.spark.column_function import ColumnResult, KeyedColumnFunction
 from dstl_core.spark.data_source import SavepointDataSource, register
-from dstl_core.spark.job import EpochResult, StatefulJob, StateSize
-from dstl_core.spark.operators import KeyedOperator
+from dstl_core.spark.functions import BroadcastFunction, ProcessFunction
+from dstl_core.spark.job import StatefulJob
+from dstl_core.spark.operators import KeyedOperator, LocalCopies, ProcessOperator
+from dstl_core.spark.result import EpochResult
 from dstl_core.spark.savepoint_writer import OperatorTransformation, SavepointWriter
 
 __all__ = [
+    "BroadcastFunction",
+    "ColumnResult",
     "EpochResult",
+    "KeyedColumnFunction",
     "KeyedOperator",
+    "LocalCopies",
     "OperatorTransformation",
+    "ProcessFunction",
+    "ProcessOperator",
     "SavepointDataSource",
     "SavepointWriter",
     "StateSize",

@@ -20,7 +20,11 @@ from pyspark.sql import DataFrame, SparkSession
 from dstl_core.codec.serializers import AnySerializer, ListSerializer, serialize_to_bytes
 from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot
 from dstl_core.errors import ConfigError, DuplicateKeyError, SavepointError
-from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
+from dstl_core.model.checkpoint import (
+    CheckpointMetadata,
+    OperatorState,
+    OperatorSubtaskState,
+)
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.model.key_group import (
     assign_to_key_group,
@@ -30,7 +34,7 @@ from dstl_core.model.key_group import (
 from dstl_core.savepoint.rewrite import SavepointFolder
 from dstl_core.spark.errors import errors_of_workers
 from dstl_core.spark.key_groups import SUBTASK_COLUMN, partition_by_subtask
-from dstl_core.spark.reports import REPORT_SCHEMA, SubtaskReport, encode_handle
+from dstl_core.spark.reports import REPORT_SCHEMA, SubtaskReport, encode_state
 from dstl_core.spark.schema import flink_type_of_column, spark_schema_of
 from dstl_core.spark.subtask import split_by_subtask
 from dstl_core.state.keyed_state import KeyedState
@@ -200,7 +204,7 @@ class SavepointWriter:
         with errors_of_workers():
             reports = placed.mapInArrow(encoder, spark_schema_of(REPORT_SCHEMA)).collect()
         states = sorted(
-            (SubtaskReport.of(row).state for row in reports), key=lambda each: each.index
+            (SubtaskReport.of(row).subtask_state for row in reports), key=lambda each: each.index
         )
         return OperatorState(
             identifier.operator_id,
@@ -226,7 +230,8 @@ class _ColumnEncoder:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for subtask, own in split_by_subtask(batches):
             handle = SavepointFolder(self.folder).add_keyed_state(self._encode(subtask, own))
-            yield SubtaskReport(subtask, encode_handle(handle)).to_batch()
+            state = OperatorSubtaskState(subtask, managed_keyed_state=handle)
+            yield SubtaskReport("", subtask, encode_state(state)).to_batch()
 
     def _encode(self, subtask: int, batches: Iterable[pa.RecordBatch]) -> KeyedState:
         key_groups = compute_key_group_range_for_operator_index(

@@ -1,0 +1,47 @@
+"""How large a changelog checkpoint is: its full state, and the log on top of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dstl_core.model.checkpoint import CheckpointMetadata
+from dstl_core.model.handle import (
+    ChangelogStateBackendHandle,
+    KeyGroupsSavepointStateHandle,
+    StreamStateHandle,
+)
+
+
+@dataclass(frozen=True)
+class StateSize:
+    """Bytes of the full state and of the log on top of it, in one checkpoint."""
+
+    materialized: int
+    log: int
+
+    @property
+    def log_ratio(self) -> float:
+        return self.log / max(self.materialized, 1)
+
+    @classmethod
+    def of(cls, metadata: CheckpointMetadata) -> StateSize:
+        """Counts each file once: after a rescale several subtasks name the same ones."""
+        base: dict[StreamStateHandle, int] = {}
+        log: dict[str, int] = {}
+        for handle in logged_handles(metadata):
+            for part in handle.materialized:
+                if isinstance(part, KeyGroupsSavepointStateHandle):
+                    base[part.stream] = part.state_size
+            for each in handle.non_materialized:
+                log[each.state_handle_id] = each.state_size
+        return cls(sum(base.values()), sum(log.values()))
+
+
+def logged_handles(metadata: CheckpointMetadata) -> list[ChangelogStateBackendHandle]:
+    """The keyed state of all subtasks that is a base with a log."""
+    return [
+        subtask.managed_keyed_state
+        for state in metadata.operators
+        for subtask in state.subtasks
+        if isinstance(subtask.managed_keyed_state, ChangelogStateBackendHandle)
+    ]
