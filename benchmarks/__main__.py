@@ -3,10 +3,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from benchmarks import changelog
+from benchmarks import changelog, jobs
 
 BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], None], Callable[..., None]]] = {
     "changelog": (changelog.run, changelog.add_arguments),
+    "jobs": (jobs.run, jobs.add_arguments),
 }
 
 

@@ -7,6 +7,7 @@ has written. The tasks of an epoch are gone when they have reported.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
@@ -87,6 +88,8 @@ class CheckpointDriver:
         self._clock = clock
         self._timeout_ms = timeout_ms
         self._owner: str | None = None
+        self.commit_seconds = 0.0
+        """What the last commit took, from the reports to the record in the log."""
         log = CommitLog(self._file_io, layout.commit_log, clock)
         self._store = CompletedCheckpointStore(
             self._file_io, layout, log, num_retained=num_retained
@@ -174,6 +177,7 @@ class CheckpointDriver:
             name = type(error).__name__
             gateway.receive_decline_message(DeclineCheckpoint(checkpoint_id, reason, name))
             raise
+        started = time.monotonic()
         states = {
             (OperatorID.for_uid(report.uid), report.subtask): report.subtask_state
             for report in reports
@@ -186,6 +190,7 @@ class CheckpointDriver:
             )
         if gateway.uncertain_commit is not None:
             raise gateway.uncertain_commit
+        self.commit_seconds = time.monotonic() - started
         try:
             return future.result(timeout=0)
         except CheckpointError as error:

@@ -311,7 +311,8 @@ class StatefulJob:
         outputs = self.output_of(checkpoint)
         last = next(reversed(outputs.values())) if outputs else None
         seconds = time.monotonic() - started
-        return EpochResult(checkpoint, committed_before, last, seconds, outputs)
+        commit = 0.0 if committed_before else self._driver.commit_seconds
+        return EpochResult(checkpoint, committed_before, last, seconds, outputs, commit)
 
     def _committed(
         self,

@@ -183,7 +183,11 @@ def _age(path: Path) -> float:
 
 
 def _sizes(folder: Path) -> dict[str, int]:
-    return {each.name: each.stat().st_size for each in folder.iterdir() if each.is_file()}
+    return {
+        each.name: each.stat().st_size
+        for each in folder.iterdir()
+        if each.is_file() and each.name != MANIFEST
+    }
 
 
 def _disk_bytes(folder: Path, seen: set[tuple[int, int]]) -> int:

@@ -23,6 +23,7 @@ class EpochResult:
     output: DataFrame | None
     seconds: float
     outputs: Mapping[str, DataFrame] = field(default_factory=dict)
+    commit_seconds: float = 0.0
 
     @property
     def facts(self) -> Mapping[str, Any]:
@@ -37,7 +38,8 @@ class EpochResult:
             f"{name}: {facts['input']['rows']:,} rows, {facts['changed_keys']:,} keys changed, "
             f"{facts['log_bytes']:,} bytes of log, {self.seconds:.1f} s"
         )
-        return f"{line} ({'; '.join(_of_operators(facts.get('operators', {})))})"
+        operators = "; ".join(_of_operators(facts.get("operators", {})))
+        return f"{line} ({operators}; commit {1000 * self.commit_seconds:,.0f} ms)"
 
 
 def _of_operators(operators: Mapping[str, Any]) -> list[str]:

@@ -38,6 +38,8 @@ _PREFIX = struct.Struct(">HH")
 _LENGTH = struct.Struct(">I")
 _KEEP: Any = object()
 MAX_TABLES = 1 << 16
+_DATABASE_FILES = ("CURRENT", "IDENTITY", "MANIFEST", "OPTIONS", "rocksdict")
+"""What a database consists of beside its tables, by how names begin; nothing is logged ahead."""
 
 
 class RocksDBStore:
@@ -115,7 +117,7 @@ def _link_database(source: Path, target: Path) -> None:
     for each in source.iterdir():
         if each.suffix == ".sst":
             os.link(each, target / each.name)
-        elif each.is_file() and each.name != "LOCK":
+        elif each.name.startswith(_DATABASE_FILES):
             shutil.copy2(each, target / each.name)
 
 
