@@ -87,8 +87,14 @@ class ColumnRestore:
                 parts = [
                     self._decoded(stored, at, self._check(meta))
                     for at, meta in enumerate(stored.header.states)
+                    if meta.name in self._states or self._has_records(stored, at)
                 ]
             self._put([(name, table) for name, table in parts if table.num_rows])
+
+    def _has_records(self, stored: StoredKeyGroups, state_id: int) -> bool:
+        mask = [at == state_id for at in range(len(stored.header.states))]
+        scanner = SectionScanner(stored.prefix_bytes, mask)
+        return any(len(batch) for batch in scanner.batches(stored.chunks()))
 
     def _check(self, meta: StateMetaInfoSnapshot) -> StateMetaInfoSnapshot:
         meta = meta.as_key_value()
@@ -144,7 +150,10 @@ class ColumnRestore:
                 parsed = read_change(changes[start].as_py(), BUILT_IN)
                 if not isinstance(parsed, MetadataChange):
                     raise FormatError("A change is in no key group", expected="a description")
-                metas[parsed.state_id] = self._check(parsed.state)
+                if parsed.state.name in self._states:
+                    metas[parsed.state_id] = self._check(parsed.state)
+                else:
+                    metas.pop(parsed.state_id, None)
                 start += 1
             if start < end:
                 self._apply(changes.slice(start, end - start), metas)

@@ -41,7 +41,8 @@ class EpochRun:
         spark: The session.
         tasks: Runs Spark jobs.
         layout: Of the pipeline.
-        specs: The operators in order, with what they restore.
+        operators: In order.
+        specs: The same as tasks get them, with what they restore.
         parents: The operators' states in the parent, by uid.
         rows: The batch; None for an epoch without one, in which only time passes.
         order_by: Of the batch.
@@ -52,6 +53,7 @@ class EpochRun:
     spark: SparkSession
     tasks: SparkTasks
     layout: JobLayout
+    operators: Sequence[Operator]
     specs: Sequence[TaskSpec]
     parents: Mapping[str, OperatorState | None]
     rows: DataFrame | None
@@ -64,9 +66,9 @@ class EpochRun:
 
     def check(self) -> None:
         """Raises ConfigError if the batch cannot be applied, before anything runs."""
-        for spec in self.specs:
-            if spec.operator.source == INPUT and self.rows is not None:
-                check_input(self.rows, spec.operator, self._order(spec.operator))
+        for operator in self.operators:
+            if operator.source == INPUT and self.rows is not None:
+                check_input(self.rows, operator, self._order(operator))
 
     def run(self, checkpoint_id: int, name: str) -> list[SubtaskReport]:
         """Runs all operators.
@@ -75,8 +77,8 @@ class EpochRun:
             InputChangedError: The batch changed while several operators read it.
         """
         frames: dict[str, DataFrame] = {} if self.rows is None else {INPUT: self.rows}
-        for spec in self.specs:
-            reports = self._run_operator(spec, frames, checkpoint_id, name)
+        for operator, spec in zip(self.operators, self.specs, strict=True):
+            reports = self._run_operator(operator, spec, frames, checkpoint_id, name)
             self.reports += reports
             schema = spec.operator.output_schema
             if schema is not None:
@@ -98,9 +100,13 @@ class EpochRun:
         return Fingerprint(0, 0) if self.rows is None else Fingerprint.of(self.rows)
 
     def _run_operator(
-        self, spec: TaskSpec, frames: Mapping[str, DataFrame], checkpoint_id: int, name: str
+        self,
+        operator: Operator,
+        spec: TaskSpec,
+        frames: Mapping[str, DataFrame],
+        checkpoint_id: int,
+        name: str,
     ) -> list[SubtaskReport]:
-        operator = spec.operator
         rows = None if self.rows is None else _resolve(operator.source, frames, operator.uid)
         watermark = self._watermark(spec, rows)
         self.watermarks[operator.uid] = watermark

@@ -35,7 +35,7 @@ from dstl_core.spark.lineage import (
     lineage,
 )
 from dstl_core.spark.materialize import BackgroundMaterialization, adopted
-from dstl_core.spark.operators import LocalCopies, Operator, TaskSpec
+from dstl_core.spark.operators import LocalCopies, Operator, TaskSpec, as_shipped
 from dstl_core.spark.reports import SubtaskReport, encode_state, epoch_facts
 from dstl_core.spark.restore import assign, carried
 from dstl_core.spark.result import EpochResult
@@ -381,6 +381,7 @@ class StatefulJob:
             self.spark,
             self._spark_tasks,
             self._layout,
+            self.operators,
             specs,
             parents,
             rows,
@@ -666,7 +667,7 @@ class StatefulJob:
             TaskSpec(
                 self.job_id,
                 self.base_path,
-                operator,
+                as_shipped(operator),
                 self.parallelism,
                 self.max_parallelism,
                 parent,

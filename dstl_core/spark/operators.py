@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -15,7 +15,6 @@ from dstl_core.model.ids import JobID, OperatorID
 from dstl_core.model.key_group import KeyGroupRange, compute_key_group_range_for_operator_index
 from dstl_core.model.restore import PrioritizedOperatorSubtaskState
 from dstl_core.spark.column_function import KeyedColumnFunction
-from dstl_core.spark.functions import BroadcastFunction
 from dstl_core.state.changelog_backend import ValueLogging
 from dstl_core.state.functions import RichFunction
 from dstl_core.state.state_backend import HashMapStateBackend, StateBackend
@@ -97,13 +96,14 @@ class ProcessOperator:
 Operator: TypeAlias = KeyedOperator | ProcessOperator
 
 
+def as_shipped(operator: Operator) -> Operator:
+    """An operator without what belongs to the driver: its inputs may hold DataFrames."""
+    return replace(operator, source=INPUT, broadcast=None)
+
+
 def is_columnar(operator: Operator) -> bool:
     """Whether the function works on columns."""
     return isinstance(operator.function, KeyedColumnFunction)
-
-
-def takes_broadcast(operator: Operator) -> bool:
-    return isinstance(operator.function, BroadcastFunction)
 
 
 @dataclass(frozen=True)
