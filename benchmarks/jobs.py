@@ -49,7 +49,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="keys")
     parser.add_argument("--change", type=int, default=CHANGE, help="rows of an epoch")
     parser.add_argument("--epochs", type=int, default=EPOCHS)
-    parser.add_argument("--without-peer", action="store_true", help="not transformWithState")
+    parser.add_argument(
+        "--peer-keys",
+        type=int,
+        default=1_000_000,
+        help="largest state for transformWithState, which takes minutes to fill (0: none)",
+    )
     parser.add_argument("--folder", help="where files go (default: a temporary folder)")
 
 
@@ -158,7 +163,7 @@ def _case(
     case["cold_epoch_s"], result = _timed(lambda: job.run(rows, 1000))
     case["cold_restore_ms"] = result.facts["operators"]["sums"]["restore_ms"]
     case["cold_warmth"] = result.facts["operators"]["sums"]["warmth"]
-    if not arguments.without_peer:
+    if size <= arguments.peer_keys:
         case["transform_with_state_s"] = _peer(spark, work, size, arguments)
     return case
 
