@@ -3,11 +3,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from benchmarks import changelog, jobs
+from benchmarks import changelog, jobs, state
 
 BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], None], Callable[..., None]]] = {
     "changelog": (changelog.run, changelog.add_arguments),
     "jobs": (jobs.run, jobs.add_arguments),
+    "state": (state.run, state.add_arguments),
 }
 
 

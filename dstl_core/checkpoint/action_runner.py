@@ -193,6 +193,11 @@ class ActionRunner:
             self._in_doubt, self.uncertainty = (action, facts), error
             return []
         except DstlError as error:
+            if self._store.is_in_doubt(checkpoint_id):
+                # Not even a look at the log was possible: as unknown as before.
+                doubt = CommitUncertainError(f"Whether checkpoint {checkpoint_id} stands: {error}")
+                self._in_doubt, self.uncertainty = (action, facts), doubt
+                return []
             self._causes[checkpoint_id] = error
             if not self._store.withdraw_metadata(folder):
                 self._still_readable.add(checkpoint_id)

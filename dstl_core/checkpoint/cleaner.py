@@ -80,7 +80,7 @@ class CheckpointsCleaner:
         try:
             files = self.files_of(folder).difference(needed)
             self._delete_metadata(folder)
-            for location in files:
+            for location in sorted(files, key=str):
                 self._file_io.delete(location)
             if not any(folder.contains(location) for location in needed):
                 self._file_io.delete_folder(folder)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from dstl_core.checkpoint.cleaner import CheckpointsCleaner
@@ -133,6 +134,10 @@ class CompletedCheckpointStore:
     def check_claim(self) -> None:
         """Raises FencedError if another owner has claimed the pipeline since."""
         self._log.refresh()
+        self.check_known_claim()
+
+    def check_known_claim(self) -> None:
+        """As ``check_claim``, by what this process knows already."""
         if self._owner is not None:
             self._log.check_claim(self._owner)
 
@@ -270,6 +275,10 @@ class CompletedCheckpointStore:
             self.abort(metadata.checkpoint_id)
             raise
 
+    def is_in_doubt(self, checkpoint_id: int) -> bool:
+        """Whether a record of the checkpoint may stand that this process has not seen."""
+        return checkpoint_id in self._in_doubt
+
     def settle(self) -> None:
         """Gives up commits whose outcome is unknown, unless they turn out to stand.
 
@@ -315,10 +324,9 @@ class CompletedCheckpointStore:
         self, before: int, owner: str, type_: OwnedRecordType, payload: dict[str, Any]
     ) -> LogRecord | None:
         """The record whose answer got lost, if it stands and can be read."""
-        try:
+        with suppress(StorageError):
+            # Even a look that breaks off may have brought it to light.
             self._log.refresh()
-        except StorageError:
-            return None
         wanted = (owner, type_, payload)
         new = self._log.records_after(before)
         return next((each for each in new if (each.owner, each.type, each.payload) == wanted), None)

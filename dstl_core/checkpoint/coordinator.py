@@ -7,7 +7,6 @@ not made up, and a commit whose outcome is unknown keeps the checkpoint pending 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 
 from dstl_core.checkpoint.events import (
@@ -47,7 +46,12 @@ from dstl_core.checkpoint.events import (
     TriggerTasks,
 )
 from dstl_core.checkpoint.failure import CheckpointFailureManager, CheckpointFailureReason
-from dstl_core.checkpoint.pending import CheckpointPlan, PendingCheckpoint, TaskAcknowledgeResult
+from dstl_core.checkpoint.pending import (
+    CheckpointPlan,
+    EndedCheckpoints,
+    PendingCheckpoint,
+    TaskAcknowledgeResult,
+)
 from dstl_core.checkpoint.periodic import PeriodicSchedule
 from dstl_core.checkpoint.properties import CheckpointProperties, CheckpointRetentionPolicy
 from dstl_core.checkpoint.requests import (
@@ -59,14 +63,6 @@ from dstl_core.config import CheckpointConfig
 from dstl_core.errors import CheckpointError, InvariantViolation
 from dstl_core.model.checkpoint import OperatorSubtaskState
 from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions, CheckpointType
-
-NUM_GHOST_CHECKPOINT_IDS = 16
-
-_RETENTION = {
-    "NO_EXTERNALIZED_CHECKPOINTS": CheckpointRetentionPolicy.NEVER_RETAIN_AFTER_TERMINATION,
-    "RETAIN_ON_CANCELLATION": CheckpointRetentionPolicy.RETAIN_ON_CANCELLATION,
-    "DELETE_ON_CANCELLATION": CheckpointRetentionPolicy.RETAIN_ON_FAILURE,
-}
 
 
 class CheckpointCoordinator:
@@ -91,7 +87,7 @@ class CheckpointCoordinator:
             max_concurrent=config.max_concurrent_checkpoints, min_pause_ms=config.min_pause_ms
         )
         self._failures = CheckpointFailureManager(config.tolerable_failed_checkpoints)
-        policy = _RETENTION[config.externalized_checkpoint_retention]
+        policy = CheckpointRetentionPolicy.of_option(config.externalized_checkpoint_retention)
         self.checkpoint_properties = CheckpointProperties.for_checkpoint(policy)
         self._pending: dict[int, PendingCheckpoint] = {}
         self._committing: int | None = None
@@ -100,8 +96,7 @@ class CheckpointCoordinator:
         self._orders = 0
         self._last_completion_ms: int | None = None
         self._latest_completed: int | None = None
-        self._recently_expired: dict[int, PendingCheckpoint] = {}
-        self._recently_completed: deque[int] = deque(maxlen=NUM_GHOST_CHECKPOINT_IDS)
+        self._ended = EndedCheckpoints()
         self._periodic = PeriodicSchedule(config)
         self._shutdown = False
         self._force_full_snapshot = False
@@ -132,8 +127,7 @@ class CheckpointCoordinator:
 
     def was_associated(self, checkpoint_id: int) -> bool:
         """Whether a checkpoint is pending, or was until a short time ago."""
-        known = (self._pending, self._recently_expired, self._recently_completed)
-        return any(checkpoint_id in each for each in known)
+        return checkpoint_id in self._pending or checkpoint_id in self._ended
 
     def next_deadline_ms(self) -> int | None:
         """When ``step(None, ..)`` has something to do, in monotonic milliseconds."""
@@ -176,10 +170,8 @@ class CheckpointCoordinator:
                 self._initialized(event)
             case InitializationFailed():
                 self._initialization_failed(event)
-            case AcknowledgeCoordinatorState():
-                self._acknowledge_coordinator(event)
-            case AcknowledgeMasterState():
-                self._acknowledge_master(event)
+            case AcknowledgeCoordinatorState() | AcknowledgeMasterState():
+                self._acknowledge_part(event)
             case AcknowledgeCheckpoint():
                 self._acknowledge(event)
             case DeclineCheckpoint():
@@ -191,8 +183,12 @@ class CheckpointCoordinator:
             case CommitFailed():
                 self._commit_failed(event)
             case CheckpointCleaned():
-                self._cleaned()
+                if self._cleaning == 0:
+                    raise InvariantViolation("more checkpoints were cleaned than had to be")
+                self._cleaning -= 1
             case TasksChanged(plan):
+                # What the old tasks reported belongs to a past that the new ones do not share.
+                self._abort_pending(CheckpointFailureReason.JOB_FAILOVER_REGION)
                 self._plan = plan
             case BacklogChanged(operator_id, is_processing):
                 self._periodic.backlog_changed(operator_id, is_processing, self._now_ms)
@@ -236,7 +232,7 @@ class CheckpointCoordinator:
     def _abort_all(self, reason: CheckpointFailureReason) -> None:
         for request in self._decider.abort_all():
             self._actions.append(FailRequest(request.token, reason))
-        self._abort_pending(lambda pending: True, reason)
+        self._abort_pending(reason)
 
     # ------------------------------------------------------------------------------- trigger
 
@@ -348,37 +344,29 @@ class CheckpointCoordinator:
 
     # --------------------------------------------------------------------------- acknowledge
 
-    def _acknowledge_coordinator(self, event: AcknowledgeCoordinatorState) -> None:
+    def _acknowledge_part(
+        self, event: AcknowledgeCoordinatorState | AcknowledgeMasterState
+    ) -> None:
         pending = self._pending.get(event.checkpoint_id)
         if pending is None:
             return
-        result = pending.acknowledge_coordinator_state(event.operator_id, event.state)
+        if isinstance(event, AcknowledgeMasterState):
+            result = pending.acknowledge_master_state(event.hook, event.state)
+        else:
+            result = pending.acknowledge_coordinator_state(event.operator_id, event.state)
         if result is TaskAcknowledgeResult.SUCCESS:
-            self._trigger_on(pending)
-
-    def _acknowledge_master(self, event: AcknowledgeMasterState) -> None:
-        pending = self._pending.get(event.checkpoint_id)
-        if pending is None:
-            return
-        result = pending.acknowledge_master_state(event.hook, event.state)
-        if result is TaskAcknowledgeResult.SUCCESS:
-            self._trigger_on(pending, hooks_asked=True)
+            self._trigger_on(pending, hooks_asked=isinstance(event, AcknowledgeMasterState))
 
     def _acknowledge(self, event: AcknowledgeCheckpoint) -> None:
         pending = self._pending.get(event.checkpoint_id)
         if pending is not None:
             result = pending.acknowledge_task(event.attempt_id, event.state)
-        elif event.checkpoint_id in self._recently_completed:
-            # What was reported is what the checkpoint names; it must not be touched.
-            result = TaskAcknowledgeResult.DUPLICATE
-        elif event.checkpoint_id in self._recently_expired:
-            result = TaskAcknowledgeResult.DISCARDED
         else:
-            result = TaskAcknowledgeResult.UNKNOWN
+            result = self._ended.result_of_late_acknowledgement(event.checkpoint_id)
         self._actions.append(Acknowledged(event.checkpoint_id, event.attempt_id, result))
         lingers = result in (TaskAcknowledgeResult.UNKNOWN, TaskAcknowledgeResult.DISCARDED)
         if lingers and event.state:
-            late = pending or self._recently_expired.get(event.checkpoint_id)
+            late = pending or self._ended.aborted.get(event.checkpoint_id)
             self._discard(event.checkpoint_id, tuple(event.state.values()), late, counts=False)
 
     def _discard(
@@ -418,7 +406,7 @@ class CheckpointCoordinator:
         pending = self._take_committing(event.checkpoint_id)
         properties, tasks = pending.properties, pending.plan.tasks_to_commit_to
         del self._pending[pending.checkpoint_id]
-        self._recently_completed.append(pending.checkpoint_id)
+        self._ended.completed.append(pending.checkpoint_id)
         self._failures.handle_success(pending.checkpoint_id)
         self._last_completion_ms = self._now_ms
         self._actions.append(CompleteRequest(pending.token, pending.checkpoint_id))
@@ -428,8 +416,8 @@ class CheckpointCoordinator:
         if not properties.is_savepoint or properties.is_synchronous:
             # An intermediate savepoint decides nothing: side effects wait for a checkpoint.
             self._abort_pending(
-                lambda each: each.checkpoint_id < pending.checkpoint_id and each.can_be_subsumed,
                 CheckpointFailureReason.CHECKPOINT_SUBSUMED,
+                lambda each: each.checkpoint_id < pending.checkpoint_id and each.can_be_subsumed,
             )
             self._actions.append(
                 NotifyCheckpointComplete(pending.checkpoint_id, pending.timestamp, tasks)
@@ -452,11 +440,6 @@ class CheckpointCoordinator:
         self._committing = None
         return self._pending[checkpoint_id]
 
-    def _cleaned(self) -> None:
-        if self._cleaning == 0:
-            raise InvariantViolation("more checkpoints were cleaned than had to be")
-        self._cleaning -= 1
-
     # --------------------------------------------------------------------------------- abort
 
     def _decline(self, event: DeclineCheckpoint) -> None:
@@ -466,15 +449,15 @@ class CheckpointCoordinator:
 
     def _task_failed(self, event: TaskFailed) -> None:
         self._abort_pending(
-            lambda pending: not pending.is_acknowledged_by(event.attempt_id),
             CheckpointFailureReason.TASK_FAILURE,
+            lambda pending: not pending.is_acknowledged_by(event.attempt_id),
             event.message,
         )
 
     def _abort_pending(
         self,
-        which: Callable[[PendingCheckpoint], bool],
         reason: CheckpointFailureReason,
+        which: Callable[[PendingCheckpoint], bool] = lambda pending: True,
         message: str = "",
     ) -> None:
         for pending in list(self._pending.values()):
@@ -490,22 +473,14 @@ class CheckpointCoordinator:
     ) -> None:
         checkpoint_id = pending.checkpoint_id
         del self._pending[checkpoint_id]
-        self._recently_expired[checkpoint_id] = pending
-        if len(self._recently_expired) > NUM_GHOST_CHECKPOINT_IDS:
-            del self._recently_expired[next(iter(self._recently_expired))]
+        self._ended.add_aborted(pending)
         if self._triggering == checkpoint_id:
             self._triggering = None
-        states = pending.discard()
+        states, tasks = pending.discard(), pending.plan.tasks_to_commit_to
         self._cleaning += 1
         self._actions += [
             FailRequest(pending.token, reason, message, checkpoint_id),
-            NotifyCheckpointAborted(
-                checkpoint_id,
-                self._latest_completed,
-                reason,
-                message,
-                pending.plan.tasks_to_commit_to,
-            ),
+            NotifyCheckpointAborted(checkpoint_id, self._latest_completed, reason, message, tasks),
             RecordAbort(checkpoint_id),
         ]
         self._discard(checkpoint_id, states, pending, counts=True)

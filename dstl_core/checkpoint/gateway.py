@@ -161,7 +161,7 @@ class CheckpointCoordinatorGateway:
         self._runner.coordinators[operator_id] = coordinator
 
     def tasks_changed(self, plan: CheckpointPlan | None) -> None:
-        """Tasks were started anew; None: not all of them run."""
+        """Tasks were started anew; None: not all of them run. What is pending is aborted."""
         self._plan = plan
         self._post(TasksChanged(plan))
 
@@ -314,7 +314,14 @@ class CheckpointCoordinatorGateway:
 
         Raises:
             RestoreError: There is no checkpoint, or it does not fit the job.
+            CommitUncertainError: Whether the last checkpoint was recorded is still unknown; try
+                again later.
         """
+        if self.uncertain_commit is not None:
+            self.poll()
+        if self.uncertain_commit is not None:
+            # It may stand any moment: nobody may go on from the one before it.
+            raise self.uncertain_commit
         self._store.refresh()
         latest = self._store.latest
         if latest is None:

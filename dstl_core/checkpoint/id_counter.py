@@ -29,6 +29,8 @@ class CheckpointIDCounter:
             StorageError: Ids of aborted ones have to be recorded first, and cannot be.
             FencedError: Another owner has claimed the pipeline.
         """
+        # Whoever has seen another owner's claim counts on from ids that are not its own.
+        self._store.check_known_claim()
         if self.get() >= self._store.id_limit():
             self._store.record_aborts()
         taken, limit = self.get(), self._store.id_limit()

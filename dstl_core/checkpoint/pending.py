@@ -5,6 +5,7 @@ Source: ``PendingCheckpoint`` and ``CheckpointPlan`` of Flink 2.2.1.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -246,3 +247,34 @@ def _belongs(task: CheckpointTask, reported: TaskStateSnapshot) -> bool:
         operator_id in task.operator_ids and state.index == task.subtask_index
         for operator_id, state in reported.items()
     )
+
+
+NUM_GHOST_CHECKPOINT_IDS = 16
+
+
+class EndedCheckpoints:
+    """The last checkpoints that are not pending any more, to tell late reports from strange ones.
+
+    ``aborted`` maps their ids to what they were; ``completed`` are ids.
+    """
+
+    def __init__(self) -> None:
+        self.aborted: dict[int, PendingCheckpoint] = {}
+        self.completed: deque[int] = deque(maxlen=NUM_GHOST_CHECKPOINT_IDS)
+
+    def __contains__(self, checkpoint_id: int) -> bool:
+        return checkpoint_id in self.aborted or checkpoint_id in self.completed
+
+    def add_aborted(self, pending: PendingCheckpoint) -> None:
+        self.aborted[pending.checkpoint_id] = pending
+        if len(self.aborted) > NUM_GHOST_CHECKPOINT_IDS:
+            del self.aborted[next(iter(self.aborted))]
+
+    def result_of_late_acknowledgement(self, checkpoint_id: int) -> TaskAcknowledgeResult:
+        """What an acknowledgement is that comes when its checkpoint is not pending."""
+        if checkpoint_id in self.completed:
+            # What was reported is what the checkpoint names; it must not be touched.
+            return TaskAcknowledgeResult.DUPLICATE
+        if checkpoint_id in self.aborted:
+            return TaskAcknowledgeResult.DISCARDED
+        return TaskAcknowledgeResult.UNKNOWN

@@ -23,6 +23,15 @@ class CheckpointRetentionPolicy(Enum):
     RETAIN_ON_FAILURE = "RETAIN_ON_FAILURE"
     RETAIN_ON_CANCELLATION = "RETAIN_ON_CANCELLATION"
 
+    @classmethod
+    def of_option(cls, retention: str) -> CheckpointRetentionPolicy:
+        """The policy of ``execution.checkpointing.externalized-checkpoint-retention``."""
+        return {
+            "NO_EXTERNALIZED_CHECKPOINTS": cls.NEVER_RETAIN_AFTER_TERMINATION,
+            "RETAIN_ON_CANCELLATION": cls.RETAIN_ON_CANCELLATION,
+            "DELETE_ON_CANCELLATION": cls.RETAIN_ON_FAILURE,
+        }[retention]
+
 
 class JobStatus(Enum):
     """How a job ended. A suspended one goes on elsewhere."""

@@ -16,14 +16,8 @@ from dstl_core.state.descriptor import (
     StateDescriptor,
     ValueStateDescriptor,
 )
-from dstl_core.state.keyed_access import (
-    AggregatingState,
-    FoldingState,
-    ListState,
-    MapState,
-    ReducingState,
-    ValueState,
-)
+from dstl_core.state.keyed_access import AggregatingState, FoldingState, ReducingState, ValueState
+from dstl_core.state.keyed_collections import ListState, MapState
 from dstl_core.state.keyed_state import KeyedState, restore_keyed_state
 from dstl_core.state.ttl import StateTtlConfig, StateVisibility, UpdateType
 

@@ -28,14 +28,11 @@ from dstl_core.state.descriptor import (
     ValueStateDescriptor,
 )
 from dstl_core.state.evolution import register_table
-from dstl_core.state.keyed_access import (
-    ListState,
-    State,
-    ValueState,
-    bind_state,
-)
+from dstl_core.state.keyed_access import State, ValueState
+from dstl_core.state.keyed_collections import ListState
 from dstl_core.state.keyed_state import KeyedState, StateKey, state_key
 from dstl_core.state.queue_table import QueueTable
+from dstl_core.state.state_binding import bind_state
 from dstl_core.state.store import HEAP, EntryStore
 from dstl_core.state.table import StateTable, ValueTable
 from dstl_core.state.ttl import TtlPolicy

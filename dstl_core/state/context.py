@@ -29,14 +29,8 @@ from dstl_core.state.descriptor import (
     StateDescriptor,
     ValueStateDescriptor,
 )
-from dstl_core.state.keyed_access import (
-    AggregatingState,
-    FoldingState,
-    ListState,
-    MapState,
-    ReducingState,
-    ValueState,
-)
+from dstl_core.state.keyed_access import AggregatingState, FoldingState, ReducingState, ValueState
+from dstl_core.state.keyed_collections import ListState, MapState
 from dstl_core.state.operator_backend import BroadcastState, OperatorListState
 from dstl_core.state.raw_streams import (
     KeyedStateCheckpointOutputStream,

@@ -26,8 +26,8 @@ from rocksdict import (
     DBCompressionType,
     Options,
     Rdict,
+    RdictIter,
     ReadOptions,
-    Snapshot,
     WriteOptions,
 )
 
@@ -95,7 +95,9 @@ class RocksDBStore:
         return RocksDBGroups(self.db, self._tables - 1, shape)
 
     def view(self) -> object:
-        return self.db.snapshot()
+        # An iterator sees the database as it was when it was made, wherever it seeks. (Those of
+        # rocksdict's own snapshots do not.)
+        return _Frozen(self.db.iter())
 
     def release(self) -> Path:
         """Closes the database and gives its folder away, to be the source of another store."""
@@ -135,34 +137,28 @@ class RocksDBGroups:
         return self._kind(self._db, _PREFIX.pack(self.table, key_group))
 
     def frozen(self, groups: dict[int, Group], view: object) -> dict[int, Group]:
-        if not isinstance(view, Snapshot):
+        if not isinstance(view, _Frozen):
             raise InvariantViolation("a table is frozen to the view of another store")
-        return {
-            key_group: self._kind(_Frozen(view), _PREFIX.pack(self.table, key_group))
-            for key_group in groups
-        }
+        kind = _FrozenPairs if self._kind is _Pairs else self._kind
+        return {key_group: kind(view, _PREFIX.pack(self.table, key_group)) for key_group in groups}
 
 
 class _Frozen:
-    """A snapshot with the reading part of a database."""
+    """One moment of a database, to be scanned: one scan at a time."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
-
-    def get(self, key: bytes) -> bytes | None:
-        try:
-            found: bytes = self._snapshot[key]
-        except KeyError:
-            return None
-        return found
+    def __init__(self, cursor: RdictIter) -> None:
+        self._cursor = cursor
 
     def iter(self, options: ReadOptions) -> Any:
-        return self._snapshot.iter(options)
+        return self._cursor
+
+    def get(self, key: bytes) -> bytes | None:
+        raise InvariantViolation("a frozen table is only scanned")
 
     def put(self, key: bytes, value: bytes) -> None:
         raise InvariantViolation("a frozen table was written to")
 
-    delete = put
+    delete = get
 
 
 def _after(prefix: bytes) -> bytes | None:
@@ -347,6 +343,26 @@ class _Pairs(MutableMapping[bytes, Any]):
 
     def clear(self) -> None:
         _delete_range(self._db, self._prefix)
+
+
+class _FrozenPairs(_Pairs):
+    """As ``_Pairs``; the pairs of a scope come whole, since one scan cannot stand in another."""
+
+    __slots__ = ()
+
+    def items(self) -> Any:
+        last: bytes | None = None
+        pairs: dict[bytes, bytes] = {}
+        for row, value in _scan(self._db, self._prefix):
+            (size,) = _LENGTH.unpack_from(row)
+            scope = row[_LENGTH.size : _LENGTH.size + size]
+            if scope != last:
+                if last is not None:
+                    yield last, pairs
+                last, pairs = scope, {}
+            pairs[row[_LENGTH.size + size :]] = value
+        if last is not None:
+            yield last, pairs
 
 
 _KINDS: dict[Shape, Callable[[Any, bytes], Group]] = {

@@ -10,12 +10,14 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import uuid4
 
 from dstl_core.changelog.interfaces import StateChangelogStorage
 from dstl_core.changelog.reader import StateChangelogHandleReader
 from dstl_core.clock import Clock
 from dstl_core.codec.serializers import BUILT_IN, AnySerializer, SerializerRegistry
 from dstl_core.config import ChangelogOptions
+from dstl_core.errors import CheckpointError
 from dstl_core.model.checkpoint import OperatorSubtaskState
 from dstl_core.model.handle import (
     CheckpointedStateScope,
@@ -107,7 +109,11 @@ class TaskEnvironment:
 
 
 def file_system_streams(
-    layout: JobLayout, file_io: FileIO, *, inline_threshold: int = 20 * 1024
+    layout: JobLayout,
+    file_io: FileIO,
+    *,
+    inline_threshold: int = 20 * 1024,
+    new_name: Callable[[], str] = lambda: str(uuid4()),
 ) -> StreamsOf:
     """Streams in the folders of a pipeline, and of savepoints wherever they go."""
 
@@ -122,6 +128,7 @@ def file_system_streams(
             layout.task_owned,
             inline_threshold=inline_threshold,
             relative=options.checkpoint_type.is_savepoint,
+            new_name=new_name,
         )
 
     return streams
@@ -151,6 +158,7 @@ class OperatorSubtask:
         self.index = index
         self._environment = environment
         self._function = function
+        self._last_snapshot = -1
         self.changelog: ChangelogKeyedStateBackend | None = None
         self.materialization: PeriodicMaterializationManager | None = None
         self.operator_state = environment.state_backend.create_operator_state_backend(
@@ -285,8 +293,18 @@ class OperatorSubtask:
         """Takes the state as it is now; what is returned makes it durable.
 
         It has to be called on the thread of the subtask, which may go on in between.
+
+        Raises:
+            CheckpointError: A later snapshot was taken before; what it holds must not be newer.
         """
         checkpoint_id = checkpoint.checkpoint_id
+        if checkpoint_id <= self._last_snapshot:
+            raise CheckpointError(
+                f"Checkpoint {checkpoint_id} comes after checkpoint {self._last_snapshot} was "
+                f"taken; it is subsumed.",
+                checkpoint_id=checkpoint_id,
+            )
+        self._last_snapshot = checkpoint_id
         streams = self._environment.streams(checkpoint_id, options)
         context = StateSnapshotContext(
             checkpoint_id,

@@ -45,8 +45,8 @@ class FaultyFileIO:
     """Writes and deletes of another ``FileIO``, with faults. Thread-safe if that is, and the
     source of faults.
 
-    Supported: faults of ``write_new`` and of ``delete``. Not supported: faults of reading and of
-    ``publish_once``, which pass through.
+    Supported: faults of ``write_new``, of ``delete``, and of ``publish_once``, which may be refused
+    or do its work and then lose the answer; reads and sizes that fail. Not supported: wrong bytes.
 
     Args:
         inner: Where files really go.
@@ -54,6 +54,8 @@ class FaultyFileIO:
         pause: Called with milliseconds where a write is slow or hangs.
         pause_ms: How long that is.
         delete_fails: Asked once for each deletion.
+        publish_fault: Asked once for each publication: NONE, REFUSED or BAD_CLOSE.
+        read_fails: Asked once for each read of content or size.
     """
 
     def __init__(
@@ -64,10 +66,14 @@ class FaultyFileIO:
         pause: Callable[[int], None],
         pause_ms: int = 60_000,
         delete_fails: Callable[[], bool] = lambda: False,
+        publish_fault: Callable[[], Fault] = lambda: Fault.NONE,
+        read_fails: Callable[[], bool] = lambda: False,
     ) -> None:
         self.inner = inner
         self.next_fault = next_fault
         self.delete_fails = delete_fails
+        self.publish_fault = publish_fault
+        self.read_fails = read_fails
         self.seen: Counter[Fault] = Counter()
         """Writes by what happened to them."""
         self._pause = pause
@@ -92,13 +98,25 @@ class FaultyFileIO:
         return self.inner.delete(location)
 
     def read_bytes(self, location: Location, start: int = 0, end: int | None = None) -> bytes:
+        self._check_read(location)
         return self.inner.read_bytes(location, start, end)
 
     def publish_once(self, location: Location, data: bytes) -> bool:
-        return self.inner.publish_once(location, data)
+        fault = self.publish_fault()
+        if fault is Fault.REFUSED:
+            raise StorageError(f"Cannot publish {location}: refused.", path=str(location))
+        done = self.inner.publish_once(location, data)
+        if fault is not Fault.NONE:
+            raise StorageError(f"Cannot publish {location}: no answer.", path=str(location))
+        return done
 
     def size(self, location: Location) -> int | None:
+        self._check_read(location)
         return self.inner.size(location)
+
+    def _check_read(self, location: Location) -> None:
+        if self.read_fails():
+            raise StorageError(f"Cannot read {location}: no answer.", path=str(location))
 
     def list_folder(self, location: Location) -> list[FileStatus]:
         return self.inner.list_folder(location)

@@ -632,8 +632,18 @@ def test_not_all_tasks_run() -> None:
     assert job.trigger() == [FailRequest("me", Reason.NOT_ALL_REQUIRED_TASKS_RUNNING)]
     job.step(TasksChanged(PLAN))
     assert len(job.trigger()) == 1
-    job.step(TasksChanged(None))
-    assert list(job.coordinator.pending_checkpoints) == [7]
+
+
+def test_new_tasks_do_not_complete_what_old_ones_began() -> None:
+    # The new tasks start from the latest checkpoint: one that old tasks complete after that would
+    # hold changes which its successor does not have.
+    job = Job()
+    job.trigger()
+    actions = job.step(TasksChanged(PLAN))
+    assert job.coordinator.pending_checkpoints == {}
+    assert FailRequest("me", Reason.JOB_FAILOVER_REGION, "", 7) in actions
+    late = job.step(ack(7, A0))
+    assert Acknowledged(7, A0, TaskAcknowledgeResult.DISCARDED) in late
 
 
 def test_tasks_that_end_while_the_trigger_runs() -> None:

@@ -1,0 +1,74 @@
+"""State operations on both backends, restore per million keys, and state larger than memory.
+
+Expected before measuring: a Python call that reads, adds and writes a Long on a dictionary is about
+2 us with the change of key; RocksDB adds one look-up and one write, 3-6 us. Each case runs in a
+process of its own, so that its memory is its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from typing import Any
+
+from benchmarks import results
+
+BACKENDS = ("hashmap", "rocksdb")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--keys", type=int, default=1_000_000)
+    parser.add_argument("--large-keys", type=int, default=20_000_000, help="0 leaves them out")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    before = results.machine()
+    cases = []
+    for backend in BACKENDS:
+        cases += [
+            _case("operations", backend, arguments.keys, changelog) for changelog in (False, True)
+        ]
+        cases.append(_case("restore", backend, arguments.keys, False))
+    if arguments.large_keys:
+        cases.append(_case("large", "rocksdb", arguments.large_keys, False))
+    figures = {
+        "machine": {**before, "load_average_after": results.machine()["load_average"]},
+        "cases": cases,
+    }
+    results.write("state", figures, _table(figures))
+
+
+def _case(name: str, backend: str, keys: int, changelog: bool) -> dict[str, Any]:
+    command = [sys.executable, "-m", "benchmarks.state_worker", name, backend, str(keys)]
+    command += ["changelog"] if changelog else []
+    print("#", *command[3:], file=sys.stderr)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    figures: dict[str, Any] = json.loads(done.stdout)
+    return {"case": name, "backend": backend, "keys": keys, "changelog": changelog, **figures}
+
+
+def _table(figures: dict[str, Any]) -> str:
+    machine = figures["machine"]
+    lines = [
+        "# State",
+        "",
+        f"{machine['cpu']}, {machine['memory_gib']} GiB, Python {machine['python']}, load "
+        f"{machine['load_average']:.1f} before and {machine['load_average_after']:.1f} after, "
+        f"commit {machine['commit']}{' with changes' if machine['dirty'] else ''}.",
+        "",
+        "| case | backend | changelog | keys | figures |",
+        "|---|---|---|---|---|",
+    ]
+    for case in figures["cases"]:
+        shown = ", ".join(
+            f"{name} {value:,}"
+            for name, value in case.items()
+            if name not in ("case", "backend", "changelog", "keys")
+        )
+        changelog = "on" if case["changelog"] else "off"
+        lines.append(
+            f"| {case['case']} | {case['backend']} | {changelog} | {case['keys']:,} | {shown} |"
+        )
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,256 @@
+"""A job manager and its tasks in a simulated world."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dstl_core.changelog.storage import FsStateChangelogStorage
+from dstl_core.checkpoint.events import AcknowledgeCheckpoint, DeclineCheckpoint
+from dstl_core.checkpoint.failure import CheckpointFailureReason
+from dstl_core.checkpoint.gateway import CheckpointCoordinatorGateway
+from dstl_core.checkpoint.pending import CheckpointPlan, CheckpointTask, OperatorPlan
+from dstl_core.checkpoint.storage import FileSystemCheckpointStorage
+from dstl_core.codec.serializers import Types
+from dstl_core.config import CheckpointConfig
+from dstl_core.errors import DstlError
+from dstl_core.model.ids import OperatorID
+from dstl_core.model.restore import PrioritizedOperatorSubtaskState
+from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions
+from dstl_core.state.context import (
+    CheckpointedFunction,
+    FunctionInitializationContext,
+    FunctionSnapshotContext,
+)
+from dstl_core.state.descriptor import ListStateDescriptor, ValueStateDescriptor
+from dstl_core.state.functions import Context, KeyedProcessFunction, RuntimeContext
+from dstl_core.state.subtask import OperatorSubtask
+
+if TYPE_CHECKING:
+    from dstl_core.testing.simulation import CheckpointSimulation
+
+UID = "counter"
+OPERATOR = OperatorID.for_uid(UID)
+MAX_PARALLELISM = 8
+TIMEOUT_MS = 1_000
+_COUNT = ValueStateDescriptor("count", Types.LONG)
+_CHANGES = ListStateDescriptor("changes", Types.LONG)
+_SPLIT = ListStateDescriptor("split", Types.LONG)
+
+Keyed = dict[str, list[int]]
+"""The changes of each key, in order."""
+
+
+class Counter(KeyedProcessFunction, CheckpointedFunction):
+    """Remembers every change of a key, and counts them."""
+
+    def initialize_state(self, context: FunctionInitializationContext) -> None:
+        self.split = context.operator_state_store.get_list_state(_SPLIT)
+
+    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
+        """All is in the state already."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self._count = runtime_context.get_state(_COUNT)
+        self._changes = runtime_context.get_list_state(_CHANGES)
+
+    def process_element(self, value: Mapping[str, Any], ctx: Context) -> None:
+        self._count.update((self._count.value() or 0) + 1)
+        self._changes.add(value["change"])
+        self.split.add(value["change"])
+
+    def seen(self) -> tuple[int | None, list[int]]:
+        """The count and the changes of the current key."""
+        return self._count.value(), self._changes.get()
+
+
+@dataclass
+class Task:
+    """One attempt of a subtask, and the changes that it holds by its own account."""
+
+    plan: CheckpointTask
+    subtask: OperatorSubtask
+    function: Counter
+    keyed: Keyed = field(default_factory=dict)
+    split: list[int] = field(default_factory=list)
+    alive: bool = True
+
+
+@dataclass
+class Part:
+    """What a task held when it took its part of a checkpoint."""
+
+    keyed: Keyed
+    split: list[int]
+
+
+Message = Callable[[], None]
+
+
+class Owner:
+    """A job manager and its tasks; also ``CheckpointTasks``. It may be a ghost without knowing."""
+
+    def __init__(self, world: CheckpointSimulation, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.running = True
+        self.tasks: dict[str, Task] = {}
+        self.store = world.open_store(world.io)
+        self.store.claim(name, in_flight=4)
+        self._attempts = 0
+        self._plan_of = OperatorPlan(OPERATOR, UID, 1, MAX_PARALLELISM)
+        self.changelog = FsStateChangelogStorage(
+            world.job_id,
+            world.options,
+            world.io,
+            direct=True,
+            threads=world.threads,
+            new_name=world.new_name,
+        )
+        config = CheckpointConfig.of(
+            timeout_ms=TIMEOUT_MS,
+            max_concurrent_checkpoints=world.random.choice([1, 1, 2]),
+            tolerable_failed_checkpoints=None,
+        )
+        self.gateway = CheckpointCoordinatorGateway(
+            world.job_id,
+            None,
+            config,
+            self.store,
+            FileSystemCheckpointStorage(world.layout, file_io=world.io, new_name=world.new_name),
+            self,
+            world.clock,
+            random=world.random,
+        )
+
+    # ------------------------------------------------------------------------------- restart
+
+    def start_tasks(self) -> None:
+        """Starts all tasks anew from the latest checkpoint, on some number of subtasks."""
+        world = self.world
+        for task in self.tasks.values():
+            if task.alive:
+                task.subtask.cancel()
+        self.tasks = {}
+        parallelism = world.random.choice([1, 2, 3])
+        plan = OperatorPlan(OPERATOR, UID, parallelism, MAX_PARALLELISM)
+        self._attempts += 1
+        tasks = tuple(
+            CheckpointTask(f"{self.name}-{self._attempts}-{index}", index, (OPERATOR,))
+            for index in range(parallelism)
+        )
+        self.gateway.tasks_changed(CheckpointPlan((plan,), tasks, tasks))
+        restored = self.gateway.restore_latest_checkpointed_state(
+            error_if_no_checkpoint=False, all_or_nothing_state=True
+        )
+        parts = [PrioritizedOperatorSubtaskState()] * parallelism
+        expected = Part({}, [])
+        if restored is not None:
+            parts = list(restored.assignment.subtasks[OPERATOR])
+            world.observe()
+            expected = world.expected_of(restored.checkpoint)
+        for each, part in zip(tasks, parts, strict=True):
+            function = Counter()
+            subtask = OperatorSubtask(
+                world.setup(parallelism),
+                world.environment(self.changelog),
+                each.subtask_index,
+                function,
+                part,
+            )
+            task = Task(each, subtask, function, split=function.split.get())
+            task.keyed = {
+                key: list(changes)
+                for key, changes in expected.keyed.items()
+                if subtask.key_groups.contains(world.key_group(key))
+            }
+            self.tasks[each.attempt_id] = task
+            world.check_task(task)
+
+    # ---------------------------------------------------------------- as the tasks of the job
+
+    def trigger_checkpoint(
+        self,
+        tasks: Sequence[CheckpointTask],
+        checkpoint: CheckpointMetaData,
+        options: CheckpointOptions,
+    ) -> None:
+        for each in tasks:
+            self._send(each.attempt_id, lambda task: self._snapshot(task, checkpoint, options))
+
+    def notify_checkpoint_complete(
+        self, tasks: Sequence[CheckpointTask], checkpoint_id: int, timestamp: int
+    ) -> None:
+        for each in tasks:
+            self._send(
+                each.attempt_id,
+                lambda task: task.subtask.notify_checkpoint_complete(checkpoint_id),
+            )
+
+    def notify_checkpoint_subsumed(
+        self, tasks: Sequence[CheckpointTask], checkpoint_id: int
+    ) -> None:
+        for each in tasks:
+            self._send(
+                each.attempt_id,
+                lambda task: task.subtask.notify_checkpoint_subsumed(checkpoint_id),
+            )
+
+    def notify_checkpoint_aborted(
+        self,
+        tasks: Sequence[CheckpointTask],
+        checkpoint_id: int,
+        latest_completed: int | None,
+        reason: CheckpointFailureReason,
+    ) -> None:
+        for each in tasks:
+            self._send(
+                each.attempt_id,
+                lambda task: task.subtask.notify_checkpoint_aborted(checkpoint_id),
+            )
+
+    def fail_job(self, message: str, attempt_id: str | None) -> None:
+        self.world.later(self.end)
+
+    def end(self) -> None:
+        """The process ends in an orderly way."""
+        self.running = False
+        for task in self.tasks.values():
+            if task.alive:
+                task.alive = False
+                task.subtask.cancel()
+
+    # ------------------------------------------------------------------------------ messages
+
+    def _send(self, attempt_id: str, deliver: Callable[[Task], None]) -> None:
+        def message() -> None:
+            task = self.tasks.get(attempt_id)
+            if task is not None and task.alive:
+                deliver(task)
+
+        # Only what a task is told may get lost; Flink does not tell it twice.
+        if self.world.random.random() >= self.world.loss:
+            self.world.later(message)
+
+    def _snapshot(
+        self, task: Task, checkpoint: CheckpointMetaData, options: CheckpointOptions
+    ) -> None:
+        world, checkpoint_id = self.world, checkpoint.checkpoint_id
+        part = Part({k: list(v) for k, v in task.keyed.items()}, list(task.split))
+        attempt_id = task.plan.attempt_id
+        try:
+            state = task.subtask.snapshot(checkpoint, options)
+        except DstlError as error:
+            reason = CheckpointFailureReason.CHECKPOINT_ASYNC_EXCEPTION
+            decline = DeclineCheckpoint(checkpoint_id, reason, str(error), attempt_id)
+            world.later(lambda: self.gateway.receive_decline_message(decline))
+            return
+        world.parts.setdefault(checkpoint_id, {})[attempt_id] = part
+        message = AcknowledgeCheckpoint(checkpoint_id, attempt_id, {OPERATOR: state})
+        copies = world.random.choices([0, 1, 2, 3], [world.loss, 1.0, 0.15, 0.05])[0]
+        for _ in range(copies):
+            world.later(lambda: self._acknowledge(message))
+
+    def _acknowledge(self, message: AcknowledgeCheckpoint) -> None:
+        self.gateway.receive_acknowledge_message(message)

@@ -1,0 +1,240 @@
+"""Whole jobs under one seed, and bugs planted on purpose: each kind has to be found."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dstl_core.checkpoint.action_runner import ActionRunner
+from dstl_core.checkpoint.cleaner import CheckpointsCleaner
+from dstl_core.checkpoint.completed_store import CompletedCheckpointStore
+from dstl_core.checkpoint.coordinator import CheckpointCoordinator
+from dstl_core.checkpoint.events import CommitFailed
+from dstl_core.checkpoint.pending import (
+    EndedCheckpoints,
+    PendingCheckpoint,
+    TaskAcknowledgeResult,
+)
+from dstl_core.state import subtask as subtask_module
+from dstl_core.state.carry_over import CarriedState, carry_over
+from dstl_core.state.changelog_backend import (
+    ChangelogKeyedStateBackend,
+    ChangelogTruncateHelper,
+)
+from dstl_core.state.compaction import compact_log
+from dstl_core.storage.commit_log import CommitLog
+from dstl_core.testing import CheckpointSimulation, SimulationError
+
+SEEDS_TO_FIND_A_BUG = 600
+SOAK_SEEDS = 20_000
+
+
+def test_a_slice_of_the_seeds() -> None:
+    commits = restored = 0
+    for seed in range(100):
+        world = CheckpointSimulation(seed)
+        world.run()
+        commits += world.commits
+        restored += world.restored
+    assert commits > 300
+    assert restored > 400
+
+
+@pytest.mark.soak
+def test_twenty_thousand_seeds(
+    soak_seed: int, soak_seconds: float, record_property: Callable[[str, object], None]
+) -> None:
+    """All of them, whatever the budget of the other long runs is."""
+    started = time.monotonic()
+    for seed in range(soak_seed, soak_seed + SOAK_SEEDS):
+        CheckpointSimulation(seed).run()
+    minutes = (time.monotonic() - started) / 60
+    record_property("seeds_per_minute", round(SOAK_SEEDS / minutes))
+
+
+def test_a_seed_is_one_run() -> None:
+    def trace(seed: int) -> tuple[Any, ...]:
+        world = CheckpointSimulation(seed)
+        world.run()
+        return world.commits, world.restored, world.clock.now_ms(), sorted(world.disk.files)
+
+    assert [trace(seed) for seed in range(5)] == [trace(seed) for seed in range(5)]
+
+
+# -------------------------------------------------------------------------------- planted bugs
+
+
+def drops_an_update(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value that is cleaned from the dirty set before it is logged."""
+    real = ChangelogKeyedStateBackend.value_updated
+
+    def forgetful(self: Any, table: Any, key_group: int, scope: bytes) -> None:
+        if len(self._dirty) < 2:
+            real(self, table, key_group, scope)
+
+    monkeypatch.setattr(ChangelogKeyedStateBackend, "value_updated", forgetful)
+
+
+def cuts_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of two subtasks takes over all of a log that belongs to both."""
+
+    def careless(handles: Any, own: Any) -> CarriedState | None:
+        found = carry_over(handles, own)
+        if found is not None:
+            return found
+        base = [each for handle in handles for each in getattr(handle, "materialized", ())]
+        logs = [each for handle in handles for each in getattr(handle, "non_materialized", ())]
+        return CarriedState(tuple(base), tuple(logs), 0) if logs else None
+
+    monkeypatch.setattr(subtask_module, "carry_over", careless)
+
+
+def forgets_what_it_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first checkpoint of a run leaves out the logs of earlier runs."""
+    real = ChangelogKeyedStateBackend.__init__
+
+    def init(self: Any, *arguments: Any, **options: Any) -> None:
+        real(self, *arguments, **(options | {"restored_log": ()}))
+
+    monkeypatch.setattr(ChangelogKeyedStateBackend, "__init__", init)
+
+
+def truncates_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log goes as soon as it is materialized, whatever checkpoints are on their way."""
+
+    def eager(self: Any) -> None:
+        if self._materialized > self._done:
+            self._truncate_log(self._materialized)
+            self._done = self._materialized
+
+    monkeypatch.setattr(ChangelogTruncateHelper, "_truncate", eager)
+
+
+def deletes_shared_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retiring a checkpoint deletes all that it names."""
+    real = CheckpointsCleaner.retire
+    monkeypatch.setattr(
+        CheckpointsCleaner, "retire", lambda self, folder, needed: real(self, folder, ())
+    )
+
+
+def does_not_fence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An owner that lost its claim goes on committing."""
+
+    def append(self: Any, owner: str, type_: Any, payload: Any) -> Any:
+        self.refresh()
+        record = self._next(owner, type_, payload)
+        assert self._publish(record)
+        return record
+
+    monkeypatch.setattr(CommitLog, "append", append)
+    monkeypatch.setattr(CommitLog, "check_claim", lambda self, owner: None)
+
+
+def shares_ids_with_its_successor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An owner that has seen its successor's claim counts on from the successor's ids."""
+    monkeypatch.setattr(CompletedCheckpointStore, "check_known_claim", lambda self: None)
+
+
+def discards_what_is_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An acknowledgement that comes again counts as a stranger's, and nobody looks who needs what
+    it names.
+    """
+    real = CheckpointsCleaner.discard
+    monkeypatch.setattr(
+        CheckpointsCleaner,
+        "discard",
+        lambda self, states, needed, folder, **rest: real(self, states, (), folder, **rest),
+    )
+    monkeypatch.setattr(
+        EndedCheckpoints,
+        "result_of_late_acknowledgement",
+        lambda self, checkpoint_id: TaskAcknowledgeResult.UNKNOWN,
+    )
+
+
+def completes_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint is complete with the first acknowledgement."""
+    monkeypatch.setattr(
+        PendingCheckpoint,
+        "is_fully_acknowledged",
+        property(lambda self: bool(self._acknowledged)),
+    )
+
+
+def completes_what_old_tasks_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint of old tasks completes after the new ones started from an earlier one."""
+    real = CheckpointCoordinator._handle
+
+    def handle(self: Any, event: Any) -> None:
+        if type(event).__name__ == "TasksChanged":
+            self._plan = event.plan
+        else:
+            real(self, event)
+
+    monkeypatch.setattr(CheckpointCoordinator, "_handle", handle)
+
+
+def takes_no_answer_for_a_no(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit whose answer got lost counts as failed."""
+    real = ActionRunner.commit
+
+    def hasty(self: Any, action: Any, facts: Any) -> Any:
+        events = real(self, action, facts)
+        if self.uncertainty is None:
+            return events
+        self._in_doubt = self.uncertainty = None
+        self._store.withdraw_metadata(self._store.layout.checkpoint(action.metadata.checkpoint_id))
+        return [CommitFailed(action.metadata.checkpoint_id, "no answer")]
+
+    monkeypatch.setattr(ActionRunner, "commit", hasty)
+
+
+def lets_checkpoints_overtake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A subtask takes an earlier checkpoint after a later one."""
+    real = subtask_module.OperatorSubtask.start_snapshot
+
+    def start(self: Any, checkpoint: Any, options: Any) -> Any:
+        self._last_snapshot = -1
+        return real(self, checkpoint, options)
+
+    monkeypatch.setattr(subtask_module.OperatorSubtask, "start_snapshot", start)
+
+
+def compacts_in_another_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logs are written together, the latest first."""
+    monkeypatch.setattr(
+        subtask_module, "compact_log", lambda log, *others: compact_log(log[::-1], *others)
+    )
+
+
+BUGS = [
+    drops_an_update,
+    cuts_logs,
+    forgets_what_it_restored,
+    truncates_too_early,
+    deletes_shared_files,
+    does_not_fence,
+    shares_ids_with_its_successor,
+    discards_what_is_doubled,
+    completes_too_early,
+    completes_what_old_tasks_began,
+    takes_no_answer_for_a_no,
+    lets_checkpoints_overtake,
+    compacts_in_another_order,
+]
+
+
+@pytest.mark.parametrize("plant", BUGS, ids=lambda each: each.__name__)
+def test_a_planted_bug_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    with pytest.raises(SimulationError, match=r"^seed \d+: ") as found:
+        for seed in range(SEEDS_TO_FIND_A_BUG):
+            CheckpointSimulation(seed).run()
+    # It was found by what it broke, not by a mistake of the plant.
+    assert not isinstance(found.value.__cause__, AttributeError | TypeError | NameError)
