@@ -1,8 +1,12 @@
 """Jobs with timers, several operators, broadcast inputs, rewind, materialization beside epochs."""
 
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
+from pyspark.errors import PySparkException
 
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import ConfigError, NonRestoredStateError, RestoreError
@@ -223,11 +227,51 @@ def test_rewind_goes_back_to_before_an_input(spark, tmp_path):
     assert again.committed_before and again.checkpoint == corrected.checkpoint
     job.run(frames[2], 2, order_by=["v"])
     assert totals_of(spark, job.latest_path()) == plain([batches[0], batches[3], batches[2]])
+    commits = len(job.history())
+    for number, frame in enumerate((frames[0], frames[3], frames[2])):
+        assert job.run(frame, number, order_by=["v"]).committed_before
+    assert len(job.history()) == commits
     short = totals_job(spark, tmp_path, name="short", num_retained=1)
     for number in range(2):
         short.run(frames[number], number, order_by=["v"])
     with pytest.raises(RestoreError, match="was retired and cannot be restored"):
         short.run(frames[2], 0, order_by=["v"], rewind=True)
+
+
+# ------------------------------------------------------------------------------------ cancel
+
+
+class Endless(KeyedProcessFunction):
+    """Says that it runs, and does not end."""
+
+    def __init__(self, says):
+        self._says = says
+
+    def process_element(self, value, ctx):
+        Path(self._says).touch()
+        while True:
+            pass
+
+
+def test_cancel_ends_the_spark_job_and_leaves_the_state(spark, tmp_path):
+    job = totals_job(spark, tmp_path)
+    rows = random_batch(1, 60)
+    job.run(spark.createDataFrame(rows, SCHEMA), 0, order_by=["v"])
+    before = job.latest()
+    says = tmp_path / "runs"
+    operator = KeyedOperator("totals", "k", Types.STRING, Endless(str(says)), OUTPUT)
+    endless = StatefulJob(spark, "job", str(tmp_path), operator)
+    frame = spark.createDataFrame(rows, SCHEMA)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(endless.run, frame, 1, ["v"])
+        while not says.exists():
+            assert not running.done(), running.result()
+        endless.cancel()
+        with pytest.raises(PySparkException, match=r"(?i)cancel"):
+            running.result(timeout=60)
+    assert job.latest() == before
+    job.run(frame, 1, order_by=["v"])
+    assert totals_of(spark, job.latest_path()) == plain([rows, rows])
 
 
 # ------------------------------------------------------------------- materialization, savepoint
