@@ -35,7 +35,7 @@ class SparkTasks:
 
     def cancel(self) -> None:
         """Ends the Spark jobs that are running; whoever waits for them gets Spark's error."""
-        self._spark.interruptTag(self._tag)
+        _cancel(self._spark, self._tag)
 
     def per_subtask(
         self, run: Callable[[int], SubtaskReport], subtasks: list[int], description: str
@@ -73,16 +73,31 @@ class _Described:
         self._before: str | None = None
 
     def __enter__(self) -> None:
-        self._spark.addTag(self._tag)
-        if not is_remote():
+        if is_remote():
+            self._spark.addTag(self._tag)
+        else:
             context = self._spark.sparkContext
+            context.addJobTag(self._tag)
             self._before = context.getLocalProperty(_DESCRIPTION)
             context.setJobDescription(self._description)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if not is_remote():
-            self._spark.sparkContext.setLocalProperty(_DESCRIPTION, self._before)  # type: ignore[arg-type]  # None clears it
         if error is not None and not isinstance(error, Exception):
             # The user's interrupt, or the end of the process: Spark must not go on alone.
-            self._spark.interruptTag(self._tag)
-        self._spark.removeTag(self._tag)
+            _cancel(self._spark, self._tag)
+        if is_remote():
+            self._spark.removeTag(self._tag)
+            return
+        context = self._spark.sparkContext
+        context.removeJobTag(self._tag)
+        context.setLocalProperty(_DESCRIPTION, self._before)  # type: ignore[arg-type]  # None clears it
+
+
+def _cancel(spark: SparkSession, tag: str) -> None:
+    """Ends the jobs with a tag. The session's own tags do not reach jobs of other threads in
+    classic Spark.
+    """
+    if is_remote():
+        spark.interruptTag(tag)
+    else:
+        spark.sparkContext.cancelJobsWithTag(tag)

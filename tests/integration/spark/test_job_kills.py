@@ -21,6 +21,7 @@ from tests.integration.spark.job_functions import plain, random_batch
 
 pytestmark = pytest.mark.spark
 ANSWER_S = 240
+ROOT = Path(__file__).parents[3]
 
 
 class Killed(Exception):
@@ -42,6 +43,7 @@ class Driver:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},  # executors run in other folders
         )
         assert self._answer(ANSWER_S) == "ready"
 
