@@ -32,7 +32,7 @@ from dstl_core.savepoint.keyed_sections import KeyedSections
 from dstl_core.savepoint.state_columns import KEY_COLUMN
 from dstl_core.spark.errors import errors_of_workers
 from dstl_core.spark.parallelism import subtasks_of
-from dstl_core.spark.reports import REPORT_SCHEMA, SubtaskReport, encode_handle
+from dstl_core.spark.reports import REPORT_SCHEMA, SubtaskReport
 from dstl_core.spark.schema import spark_schema_of
 from dstl_core.spark.tables import frame_of_splits, split_numbers
 
@@ -115,7 +115,9 @@ class ColumnBootstrap:
             for name in {row.file for row in index}:
                 with suppress(StorageError):  # gc finds what stays
                     files.file_io.delete(files.folder.child(name))
-        states = sorted((SubtaskReport.of(row).state for row in reports), key=lambda s: s.index)
+        states = sorted(
+            (SubtaskReport.of(row).subtask_state for row in reports), key=lambda s: s.index
+        )
         return OperatorState(
             identifier.operator_id,
             parallelism,
@@ -303,7 +305,7 @@ class _MergeRuns:
                 for piece in self._pieces(files, own.start_key_group, own.end_key_group):
                     sections.add_run(*piece)
                 handle = files.add_keyed_stream(sections.stream(own))
-            yield SubtaskReport(subtask, encode_handle(handle)).to_batch()
+            yield SubtaskReport.of_keyed(subtask, handle).to_batch()
 
     def _pieces(
         self, files: StateFiles, start: int, end: int

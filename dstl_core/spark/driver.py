@@ -7,6 +7,7 @@ has written. The tasks of an epoch are gone when they have reported.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
@@ -22,12 +23,9 @@ from dstl_core.checkpoint.storage import FileSystemCheckpointStorage
 from dstl_core.clock import Clock
 from dstl_core.config import CheckpointConfig
 from dstl_core.errors import CheckpointError, RestoreError
-from dstl_core.model.checkpoint import OperatorSubtaskState
-from dstl_core.model.handle import ChangelogStateBackendHandle
+from dstl_core.model.ids import JobID, OperatorID
 from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions
-from dstl_core.spark.operators import TaskSpec
 from dstl_core.spark.reports import SubtaskReport
-from dstl_core.spark.subtask import carried_state
 from dstl_core.storage.commit_log import CommitLog
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import JobLayout
@@ -90,6 +88,8 @@ class CheckpointDriver:
         self._clock = clock
         self._timeout_ms = timeout_ms
         self._owner: str | None = None
+        self.commit_seconds = 0.0
+        """What the last commit took, from the reports to the record in the log."""
         log = CommitLog(self._file_io, layout.commit_log, clock)
         self._store = CompletedCheckpointStore(
             self._file_io, layout, log, num_retained=num_retained
@@ -121,34 +121,43 @@ class CheckpointDriver:
     def latest_file(self) -> MetadataFile:
         return self._store.load(self.require_latest())
 
+    def file_of(self, checkpoint: CompletedCheckpoint) -> MetadataFile:
+        """The metadata of a commit.
+
+        Raises:
+            FileNotFoundError: It was retired.
+        """
+        return self._store.load(checkpoint)
+
+    def is_retained(self, checkpoint: CompletedCheckpoint) -> bool:
+        """Whether a commit can still be restored."""
+        self._store.refresh()
+        return any(each.checkpoint_id == checkpoint.checkpoint_id for each in self._store.retained)
+
     def checkpoint(
         self,
-        task: TaskSpec,
+        job_id: JobID,
+        plans: Sequence[OperatorPlan],
         run: Run,
         facts: Callable[[Sequence[SubtaskReport]], Mapping[str, Any]],
-        *,
-        carry_over: bool,
     ) -> CompletedCheckpoint:
         """One checkpoint: trigger, run, acknowledge, commit, retire old ones.
 
         Args:
-            task: The operator.
-            run: Runs all subtasks of a checkpoint id.
+            job_id: Of the pipeline.
+            plans: The operators.
+            run: Runs a checkpoint id; has to report every subtask of every operator.
             facts: What to keep in the commit record.
-            carry_over: Whether a subtask without a report keeps its part of the parent. A subtask
-                without rows may report nothing.
 
         Raises:
             FencedError: Another driver has claimed the pipeline.
             CheckpointError: It took too long.
         """
-        self._claim()
-        operator_id = task.operator.operator_id
-        plan = OperatorPlan(operator_id, task.operator.uid, task.parallelism, task.max_parallelism)
+        self.claim()
         epoch = _Epoch(self._delete_output)
         gateway = CheckpointCoordinatorGateway(
-            task.job_id,
-            CheckpointPlan.of_operators(plan),
+            job_id,
+            CheckpointPlan.of_operators(*plans),
             CheckpointConfig.of(timeout_ms=self._timeout_ms),
             self._store,
             FileSystemCheckpointStorage(self._layout, file_io=self._file_io),
@@ -168,17 +177,20 @@ class CheckpointDriver:
             name = type(error).__name__
             gateway.receive_decline_message(DeclineCheckpoint(checkpoint_id, reason, name))
             raise
-        states = {report.subtask: report.state for report in reports}
+        started = time.monotonic()
+        states = {
+            (OperatorID.for_uid(report.uid), report.subtask): report.subtask_state
+            for report in reports
+        }
         for each in epoch.tasks:
-            state = states.get(each.subtask_index)
-            if state is None and carry_over:
-                state = self._parent_part(task, each.subtask_index, checkpoint_id)
-            reported = None if state is None else {operator_id: state}
+            [operator_id] = each.operator_ids
+            state = states[operator_id, each.subtask_index]
             gateway.receive_acknowledge_message(
-                AcknowledgeCheckpoint(checkpoint_id, each.attempt_id, reported)
+                AcknowledgeCheckpoint(checkpoint_id, each.attempt_id, {operator_id: state})
             )
         if gateway.uncertain_commit is not None:
             raise gateway.uncertain_commit
+        self.commit_seconds = time.monotonic() - started
         try:
             return future.result(timeout=0)
         except CheckpointError as error:
@@ -190,7 +202,12 @@ class CheckpointDriver:
                 ) from error
             raise
 
-    def _claim(self) -> None:
+    def claim(self) -> None:
+        """Makes this driver the owner, and settles what a dead one left unclear.
+
+        Raises:
+            FencedError: Another driver has claimed the pipeline since this one did.
+        """
         if self._owner is None:
             self._owner = str(uuid4())
             self._store.claim(self._owner)
@@ -203,19 +220,3 @@ class CheckpointDriver:
             self._file_io.delete_folder(self._layout.output(checkpoint_id))
         except OSError as failure:
             _LOG.warning("output of an aborted epoch is left for gc: %s", failure)
-
-    def _parent_part(
-        self, task: TaskSpec, subtask: int, checkpoint_id: int
-    ) -> OperatorSubtaskState:
-        """A subtask's part of the parent checkpoint, unchanged."""
-        carried = carried_state(task, subtask)
-        handle = ChangelogStateBackendHandle(
-            carried.base,
-            carried.log,
-            task.key_groups(subtask),
-            carried.materialization_id,
-            checkpoint_id,
-            0,
-            str(uuid4()),
-        )
-        return OperatorSubtaskState(subtask, managed_keyed_state=handle)

@@ -31,7 +31,7 @@ from dstl_core.savepoint.functions import KeyedStateBootstrapFunction
 from dstl_core.spark.errors import errors_of_workers
 from dstl_core.spark.key_groups import SUBTASK_COLUMN, partition_by_subtask
 from dstl_core.spark.parallelism import subtasks_of
-from dstl_core.spark.reports import REPORT_SCHEMA, SubtaskReport, encode_handle
+from dstl_core.spark.reports import REPORT_SCHEMA, SubtaskReport
 from dstl_core.spark.schema import spark_schema_of
 from dstl_core.spark.subtask import split_by_subtask
 from dstl_core.state.function_state import StateAccess
@@ -81,7 +81,9 @@ class KeyedFunctionBootstrap:
         )
         with errors_of_workers():
             rows = placed.mapInArrow(task, spark_schema_of(REPORT_SCHEMA)).collect()
-        found = {state.index: state for state in (SubtaskReport.of(row).state for row in rows)}
+        found = {
+            state.index: state for state in (SubtaskReport.of(row).subtask_state for row in rows)
+        }
         states = [found.get(index, OperatorSubtaskState(index)) for index in range(parallelism)]
         return OperatorState(
             identifier.operator_id,
@@ -125,7 +127,7 @@ class _RunKeyed:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for subtask, own in split_by_subtask(batches):
             handle = StateFiles(self.folder).add_keyed_state(self._run(subtask, own))
-            yield SubtaskReport(subtask, encode_handle(handle)).to_batch()
+            yield SubtaskReport.of_keyed(subtask, handle).to_batch()
 
     def _run(self, subtask: int, batches: Iterable[pa.RecordBatch]) -> KeyedState:
         key_groups = compute_key_group_range_for_operator_index(

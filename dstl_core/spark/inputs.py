@@ -14,7 +14,7 @@ from pyspark.sql import types as T
 
 from dstl_core.errors import ConfigError
 from dstl_core.spark.key_groups import SUBTASK_COLUMN, partition_by_subtask
-from dstl_core.spark.operators import KeyedOperator
+from dstl_core.spark.operators import KeyedOperator, Operator
 
 FINGERPRINT_COLUMN = "__dstl_row_hash"
 _HASHES = 1 << 64
@@ -50,15 +50,16 @@ class Fingerprint:
         return f"{self.rows} rows, hash {self.hash_sum:016x}"
 
 
-def check_input(rows: DataFrame, operator: KeyedOperator, order_by: Sequence[str] | None) -> None:
-    """Raises ConfigError if the batch cannot be applied."""
+def check_input(rows: DataFrame, operator: Operator, order_by: Sequence[str] | None) -> None:
+    """Raises ConfigError if the rows cannot be applied."""
     if order_by is None and not operator.function.order_insensitive:
         raise ConfigError(
             f"The order of rows is not given and {type(operator.function).__name__} depends on it; "
             f"give order_by, or declare order_insensitive = True on the function."
         )
-    for column in [operator.key_by, *(order_by or ())]:
-        if column not in rows.columns:
+    needed = [operator.key_by, operator.event_time, *(order_by or ())]
+    for column in needed:
+        if column is not None and column not in rows.columns:
             raise ConfigError(
                 f"There is no column {column!r} in the input; it has: {', '.join(rows.columns)}."
             )
@@ -66,7 +67,7 @@ def check_input(rows: DataFrame, operator: KeyedOperator, order_by: Sequence[str
 
 def place(
     rows: DataFrame,
-    operator: KeyedOperator,
+    operator: Operator,
     order_by: Sequence[str],
     *,
     parallelism: int,
@@ -75,19 +76,39 @@ def place(
     """The rows at their subtasks, with the hash of each, in the order in which they apply: by
     ``order_by``, ties by all other columns.
     """
-    placed = partition_by_subtask(
-        rows.withColumn(FINGERPRINT_COLUMN, _row_hash(rows)),
-        operator.key_by,
-        operator.key_type,
-        max_parallelism=max_parallelism,
-        parallelism=parallelism,
-    )
+    hashed = rows.withColumn(FINGERPRINT_COLUMN, _row_hash(rows))
+    if isinstance(operator, KeyedOperator):
+        placed = partition_by_subtask(
+            hashed,
+            operator.key_by,
+            operator.key_type,
+            max_parallelism=max_parallelism,
+            parallelism=parallelism,
+        )
+    else:
+        owner = F.pmod(F.col(FINGERPRINT_COLUMN), F.lit(parallelism)).cast("int")
+        placed = hashed.withColumn(SUBTASK_COLUMN, owner).repartitionById(
+            parallelism, F.col(SUBTASK_COLUMN)
+        )
     ties = [
         each.name
         for each in rows.schema.fields
         if each.name not in order_by and not isinstance(each.dataType, T.MapType)
     ]
     return placed.sortWithinPartitions(SUBTASK_COLUMN, *order_by, *ties)
+
+
+def watermark_of(rows: DataFrame, column: str, out_of_orderness_ms: int) -> int | None:
+    """The watermark behind a batch; None if it has no time. Reads the column in Spark."""
+    kind = rows.schema[column].dataType
+    time = F.col(column)
+    if isinstance(kind, T.TimestampNTZType):
+        time = F.to_utc_timestamp(time.cast("string"), "UTC")
+    if isinstance(kind, T.TimestampType | T.TimestampNTZType):
+        time = F.unix_millis(time)
+    found = rows.agg(F.max(time.cast("long")).alias("time")).collect()[0]["time"]
+    # A watermark says that nothing at or before it comes any more.
+    return None if found is None else int(found) - out_of_orderness_ms - 1
 
 
 def _row_hash(rows: DataFrame) -> Column:

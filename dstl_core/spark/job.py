@@ -1,72 +1,58 @@
-"""Stateful jobs on Spark: one epoch is one Spark job over one batch of input."""
+"""Stateful jobs on Spark: one epoch is one checkpoint over one batch of input."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.metadata_file import MetadataFile, load_metadata_file
+from dstl_core.checkpoint.pending import OperatorPlan
 from dstl_core.clock import Clock, SystemClock
 from dstl_core.config import ChangelogOptions
 from dstl_core.errors import ConfigError, InputChangedError, RestoreError, SavepointError
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
-from dstl_core.model.handle import ChangelogStateBackendHandle
 from dstl_core.model.ids import JobID, OperatorID
 from dstl_core.model.key_group import check_parallelism
-from dstl_core.model.state_size import StateSize, logged_handles
+from dstl_core.model.restore import PrioritizedOperatorSubtaskState
+from dstl_core.model.snapshot_type import CheckpointOptions
+from dstl_core.model.state_size import StateSize
 from dstl_core.savepoint.folder import SavepointFolder
 from dstl_core.savepoint.snapshot import Snapshot
 from dstl_core.spark.driver import CheckpointDriver
-from dstl_core.spark.errors import errors_of_workers
-from dstl_core.spark.inputs import Fingerprint, check_input, place
-from dstl_core.spark.operators import KeyedOperator, TaskSpec
-from dstl_core.spark.reports import REPORT_SCHEMA, SubtaskReport, epoch_facts
-from dstl_core.spark.schema import spark_schema_of
-from dstl_core.spark.subtask import (
-    materialize_subtask,
-    run_epoch_subtask,
-    savepoint_subtask,
-    split_by_subtask,
+from dstl_core.spark.epoch import EpochRun, read_output
+from dstl_core.spark.inputs import Fingerprint
+from dstl_core.spark.lineage import (
+    RESTORED_FROM,
+    before_input,
+    check_order_of_inputs,
+    commit_of,
+    lineage,
 )
-from dstl_core.state.carry_over import carry_over
+from dstl_core.spark.materialize import BackgroundMaterialization, adopted
+from dstl_core.spark.operators import LocalCopies, Operator, TaskSpec, as_shipped
+from dstl_core.spark.reports import SubtaskReport, encode_state, epoch_facts
+from dstl_core.spark.restore import assign, carried
+from dstl_core.spark.result import EpochResult
+from dstl_core.spark.session import SparkTasks
+from dstl_core.spark.subtask import MATERIALIZE, snapshot_subtask
+from dstl_core.state.changelog_backend import ValueLogging
+from dstl_core.state.state_backend import HashMapStateBackend, StateBackend
+from dstl_core.state.timers import MIN_WATERMARK
+from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import JobLayout, Location
 
 _LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class EpochResult:
-    """What one epoch did. ``committed_before`` says that nothing ran: it was stored already."""
-
-    checkpoint: CompletedCheckpoint
-    committed_before: bool
-    output: DataFrame | None
-    seconds: float
-
-    @property
-    def facts(self) -> Mapping[str, Any]:
-        return self.checkpoint.facts
-
-    def __str__(self) -> str:
-        facts = self.facts
-        name = f"epoch {facts['input']['id']}, checkpoint {self.checkpoint.checkpoint_id}"
-        if self.committed_before:
-            return f"{name}: committed before, nothing ran"
-        return (
-            f"{name}: {facts['input']['rows']:,} rows, {facts['changed_keys']:,} keys changed, "
-            f"{facts['log_bytes']:,} bytes of log, {self.seconds:.1f} s"
-        )
-
-
 @dataclass
 class StatefulJob:
-    """A pipeline with keyed state between its runs.
+    """A pipeline with state between its runs.
 
     State lives under ``<base_path>/<job id>`` in Flink's formats: what a run commits is a retained
     checkpoint that Flink restores. One owner at a time; a driver that lost its claim can commit
@@ -76,20 +62,27 @@ class StatefulJob:
         spark: Session to run on; classic or Spark Connect.
         name: Name of the pipeline; its job id is derived from it.
         base_path: Folder or URL that driver and workers see.
-        operator: What the job does.
-        parallelism: Subtasks of the operator.
+        operator: What the job does; the first of several operators.
+        parallelism: Subtasks of every operator.
         max_parallelism: Key groups; fixed for the life of the state.
         num_retained: Committed checkpoints that are kept.
         compress_log: Whether changelog segments are compressed.
         changelog_options: Further options of the changelog, by name or Flink's key.
         checkpoint_timeout_s: When a pending checkpoint is given up.
         clock: Time, for tests.
+        downstream: Further operators, in the order in which they run.
+        changelog: Whether checkpoints are a base and a log; without, each holds all state.
+        state_backend: Where a task keeps the state that it works on.
+        local_copies: What workers keep between epochs.
+        value_logging: Which updates of value state are logged.
+        allow_non_restored_state: Whether state of operators that the job does not have (any more)
+            is left out; else it is an error.
     """
 
     spark: SparkSession
     name: str
     base_path: str
-    operator: KeyedOperator
+    operator: Operator
     parallelism: int = 2
     max_parallelism: int = 128
     num_retained: int = 1
@@ -97,9 +90,18 @@ class StatefulJob:
     changelog_options: Mapping[str, Any] = field(default_factory=dict)
     checkpoint_timeout_s: float = 600.0
     clock: Clock = field(default_factory=SystemClock)
+    downstream: Sequence[Operator] = ()
+    changelog: bool = True
+    state_backend: StateBackend = field(default_factory=HashMapStateBackend)
+    local_copies: LocalCopies = field(default_factory=LocalCopies)
+    value_logging: ValueLogging = ValueLogging.LAST_PER_CHECKPOINT
+    allow_non_restored_state: bool = False
 
     def __post_init__(self) -> None:
         check_parallelism(self.parallelism, self.max_parallelism)
+        uids = [each.uid for each in self.operators]
+        if len(set(uids)) < len(uids):
+            raise ConfigError(f"Two operators have the same uid: {', '.join(uids)}.")
         self.base_path = str(Location.parse(self.base_path))
         self.job_id = JobID.for_name(self.name)
         self._layout = JobLayout.of(Location.parse(self.base_path), self.job_id.hex)
@@ -109,8 +111,14 @@ class StatefulJob:
             timeout_ms=int(self.checkpoint_timeout_s * 1000),
             clock=self.clock,
         )
+        self._spark_tasks = SparkTasks(self.spark, self.name)
 
     # ------------------------------------------------------------------------------- state
+
+    @property
+    def operators(self) -> tuple[Operator, ...]:
+        """All operators, in the order in which they run."""
+        return (self.operator, *self.downstream)
 
     @property
     def path(self) -> str:
@@ -127,7 +135,10 @@ class StatefulJob:
 
     def latest_path(self) -> str:
         """The folder of the last committed checkpoint, which Flink can restore from."""
-        return str(self._layout.checkpoint(self._driver.require_latest().checkpoint_id))
+        return self._path_of(self._driver.require_latest())
+
+    def _path_of(self, checkpoint: CompletedCheckpoint) -> str:
+        return str(self._layout.checkpoint(checkpoint.checkpoint_id))
 
     def snapshot(self) -> Snapshot:
         """The last committed checkpoint as a catalog."""
@@ -137,19 +148,24 @@ class StatefulJob:
         """How large the log of the latest checkpoint is against its base."""
         return StateSize.of(self._driver.latest_file().metadata)
 
-    def _logged_handles(self) -> list[ChangelogStateBackendHandle]:
-        return logged_handles(self._driver.latest_file().metadata)
-
     # ------------------------------------------------------------------------------- start
 
-    def start(self, savepoint: str | None = None, *, uid: str | None = None) -> CompletedCheckpoint:
+    def start(
+        self,
+        savepoint: str | None = None,
+        *,
+        uid: str | None = None,
+        uids: Mapping[str, str] | None = None,
+    ) -> CompletedCheckpoint:
         """Commits the first checkpoint: empty, or with the state of a savepoint, copied in full.
 
         Does nothing if the pipeline was started before.
 
         Args:
-            savepoint: A savepoint or checkpoint, of dstl or of Flink.
-            uid: The operator in it, if it has another uid than this job's.
+            savepoint: A savepoint or checkpoint, of dstl or of Flink. State of operators that the
+                job does not have is left out.
+            uid: The first operator's uid in it, if it is another than this job's.
+            uids: The same for any operator: uid of the job to uid in the savepoint.
 
         Raises:
             RestoreError: The savepoint does not fit: another max parallelism, other types.
@@ -157,27 +173,43 @@ class StatefulJob:
         existing = self.latest()
         if existing is not None:
             return existing
-        source: dict[str, Any] | None = None
-        parent_operator = OperatorID.for_uid(uid or self.operator.uid)
-        if savepoint is not None:
-            snapshot = Snapshot.load(savepoint)
-            found = snapshot[f"uid:{uid or self.operator.uid}"]
-            if found.max_parallelism != self.max_parallelism:
+        if savepoint is None:
+            nothing = (PrioritizedOperatorSubtaskState(),) * self.parallelism
+            states = {plan.operator_id: nothing for plan in self._plans()}
+            return self._write_base(self._specs(str(self._layout.root), states), {"source": None})
+        names = {**({} if uid is None else {self.operator.uid: uid}), **(uids or {})}
+        snapshot = Snapshot.load(savepoint)
+        old_ids = {}
+        for operator in self.operators:
+            found = snapshot[f"uid:{names.get(operator.uid, operator.uid)}"]
+            if operator.key_type is not None and found.max_parallelism != self.max_parallelism:
                 raise RestoreError(
                     f"The savepoint has another max parallelism: expected {self.max_parallelism}, "
                     f"got {found.max_parallelism}; create the job with that, or rewrite the "
                     f"savepoint with the new one.",
                     location=str(snapshot.folder),
                 )
-            savepoint = str(snapshot.folder)
-            source = {"savepoint": savepoint, "sha256": snapshot.file.sha256}
-        task = self._task(savepoint, parent_operator)
-        return self._materialize(task, 1, {"kind": "start", "source": source})
+            old_ids[operator.operator_id] = found.operator_id
+        file = load_metadata_file(open_file_io(snapshot.folder), snapshot.folder)
+        states = assign(file, self._plans(), allow_non_restored_state=True, old_ids=old_ids)
+        source = {"savepoint": str(snapshot.folder), "sha256": snapshot.file.sha256}
+        return self._write_base(self._specs(str(snapshot.folder), states), {"source": source})
+
+    def _write_base(
+        self, specs: Sequence[TaskSpec], facts: Mapping[str, Any]
+    ) -> CompletedCheckpoint:
+        return self._full_checkpoint(specs, {"kind": "start", **facts})
 
     # ------------------------------------------------------------------------------- epoch
 
     def run(
-        self, rows: DataFrame, input_id: str | int, order_by: Sequence[str] | None = None
+        self,
+        rows: DataFrame,
+        input_id: str | int,
+        order_by: Sequence[str] | None = None,
+        *,
+        watermark_ms: int | None = None,
+        rewind: bool = False,
     ) -> EpochResult:
         """Applies one batch of input and commits it, exactly once.
 
@@ -185,6 +217,9 @@ class StatefulJob:
             rows: The batch.
             input_id: Names the batch. Ids grow: text is compared as text, numbers as numbers.
             order_by: Order in which the rows of a key apply; ties are broken by all other columns.
+            watermark_ms: Event time behind the batch: timers up to it fire at the end. By default
+                it is found from the operators' ``event_time`` columns.
+            rewind: Go back to the state before this input, if it or later ones were committed.
 
         Returns:
             The result of this run, or, if the id was committed before, what was stored then.
@@ -192,98 +227,178 @@ class StatefulJob:
         Raises:
             InputChangedError: The id was committed with other rows.
             FencedError: Another driver took over.
-            ConfigError: No order is given and the function depends on it.
+            ConfigError: No order is given and a function depends on it; an earlier id.
         """
         started = time.monotonic()
-        check_input(rows, self.operator, order_by)
         if self.latest() is None:
+            self._epoch_run(self._root_specs(), {}, rows, order_by, watermark_ms).check()
             self.start()
-        before = self._committed(rows, input_id)
+        line = lineage(self._driver.history())
+        self._check_running(line[-1])
+        before = self._committed(line, rows, input_id, rewind=rewind)
         if before is not None:
-            return EpochResult(before, True, self._output(before), time.monotonic() - started)
-        self._check_order_of_inputs(input_id)
-        task = self._task_for_epoch()
-        placed = place(
-            rows,
-            self.operator,
-            order_by or (),
-            parallelism=self.parallelism,
-            max_parallelism=self.max_parallelism,
-        )
-
-        def epoch(checkpoint_id: int) -> list[SubtaskReport]:
-            def run_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-                for subtask, own in split_by_subtask(batches):
-                    yield run_epoch_subtask(task, checkpoint_id, subtask, own).to_batch()
-
-            return self._collect(placed, run_partition, f"epoch {input_id}")
+            return self._result(before, started, committed_before=True)
+        if not rewind:
+            check_order_of_inputs(line, input_id)
+        parent = before_input(line, input_id) if rewind else line[-1]
+        epoch, _ = self._prepare(parent, rows, order_by, watermark_ms)
+        epoch.check()
 
         def facts(reports: Sequence[SubtaskReport]) -> dict[str, Any]:
-            return epoch_facts(input_id, reports, seconds=time.monotonic() - started)
+            return epoch_facts(
+                input_id,
+                fingerprint,
+                reports,
+                seconds=time.monotonic() - started,
+                watermarks=epoch.watermarks,
+                restored_from=parent.checkpoint_id,
+            )
 
-        checkpoint = self._driver.checkpoint(task, epoch, facts, carry_over=True)
-        seconds = time.monotonic() - started
-        result = EpochResult(checkpoint, False, self._output(checkpoint), seconds)
+        fingerprint = Fingerprint(0, 0)
+
+        def run(checkpoint_id: int) -> list[SubtaskReport]:
+            nonlocal fingerprint
+            reports = epoch.run(checkpoint_id, f"epoch {input_id}")
+            fingerprint = epoch.fingerprint()
+            return reports
+
+        checkpoint = self._driver.checkpoint(self.job_id, self._plans(), run, facts)
+        result = self._result(checkpoint, started)
         _LOG.info("%s", result)
         return result
 
-    def _task_for_epoch(self) -> TaskSpec:
-        """The latest checkpoint as parent; materialized first if its log cannot be carried over.
-
-        That is so after scaling up: a log belongs to one subtask as a whole.
+    def foreach_batch(
+        self, order_by: Sequence[str] | None = None
+    ) -> Callable[[DataFrame, int], None]:
+        """What ``DataStreamWriter.foreachBatch`` takes: each micro-batch is an epoch, its id the
+        input's.
         """
-        task = self._task(self.latest_path())
-        handles = self._logged_handles()
-        ranges = [task.key_groups(subtask) for subtask in range(self.parallelism)]
-        if all(carry_over(handles, key_groups) is not None for key_groups in ranges):
-            return task
-        self.materialize()
-        return self._task(self.latest_path())
 
-    def _committed(self, rows: DataFrame, input_id: str | int) -> CompletedCheckpoint | None:
-        """The commit of an input id, after a look whether the rows are the same."""
-        for checkpoint in reversed(self._driver.history()):
-            stored = checkpoint.facts.get("input")
-            if stored is None or stored["id"] != input_id:
+        def apply(rows: DataFrame, batch_id: int) -> None:
+            self.run(rows, batch_id, order_by)
+
+        return apply
+
+    def cancel(self) -> None:
+        """Ends the Spark jobs of this object, from any thread. Their epoch fails; state stays."""
+        self._spark_tasks.cancel()
+
+    def output_of(self, checkpoint: CompletedCheckpoint) -> dict[str, DataFrame]:
+        """The stored output of a commit, by uid of the operator."""
+        found = {}
+        for operator in self.operators:
+            if operator.output_schema is None:
                 continue
-            expected = Fingerprint(stored["rows"], int(stored["hash_sum"], 16))
-            found = Fingerprint.of(rows)
-            if found != expected:
-                raise InputChangedError(
-                    f"The input {input_id!r} was committed as checkpoint "
-                    f"{checkpoint.checkpoint_id} with other rows: expected {expected}, got "
-                    f"{found}; give the correction an input id of its own."
-                )
-            return checkpoint
-        return None
-
-    def _check_order_of_inputs(self, input_id: str | int) -> None:
-        inputs: list[Any] = [
-            each.facts["input"]["id"] for each in self._driver.history() if "input" in each.facts
-        ]
-        if not inputs:
-            return
-        last = inputs[-1]
-        if type(last) is not type(input_id):
-            raise ConfigError(
-                f"Input ids of one pipeline are of one type: expected {type(last).__name__}, got "
-                f"{type(input_id).__name__}."
+            stored = checkpoint.facts.get("operators", {}).get(operator.uid)
+            if stored is not None:
+                names = stored["output_files"]
+            elif operator is self.operator:
+                names = checkpoint.facts.get("output_files", [])
+            else:
+                continue
+            found[operator.uid] = read_output(
+                self.spark,
+                self._layout,
+                checkpoint.checkpoint_id,
+                names,
+                operator.output_schema,
             )
-        if _is_before(input_id, last):
-            raise ConfigError(
-                f"The input {input_id!r} comes after {last!r} was committed, and state does not "
-                f"go back; run it in a pipeline of another name, started from an earlier savepoint."
-            )
+        return found
 
-    def _output(self, checkpoint: CompletedCheckpoint) -> DataFrame | None:
-        if self.operator.output_schema is None:
+    def _result(
+        self, checkpoint: CompletedCheckpoint, started: float, *, committed_before: bool = False
+    ) -> EpochResult:
+        outputs = self.output_of(checkpoint)
+        last = next(reversed(outputs.values())) if outputs else None
+        seconds = time.monotonic() - started
+        commit = 0.0 if committed_before else self._driver.commit_seconds
+        return EpochResult(checkpoint, committed_before, last, seconds, outputs, commit)
+
+    def _committed(
+        self,
+        line: Sequence[CompletedCheckpoint],
+        rows: DataFrame,
+        input_id: str | int,
+        *,
+        rewind: bool,
+    ) -> CompletedCheckpoint | None:
+        """The commit of an input id, after a look whether the rows are the same."""
+        at = commit_of(line, input_id)
+        if at is None:
             return None
-        schema = spark_schema_of(self.operator.output_schema)
-        names = checkpoint.facts.get("output_files", [])
-        if not names:
-            return self.spark.createDataFrame([], schema)
-        folder = self._layout.output(checkpoint.checkpoint_id)
-        return self.spark.read.schema(schema).parquet(*(str(folder.child(name)) for name in names))
+        checkpoint = line[at]
+        if rewind and any("input" in each.facts for each in line[at + 1 :]):
+            return None
+        stored = checkpoint.facts["input"]
+        expected = Fingerprint(stored["rows"], int(stored["hash_sum"], 16))
+        found = Fingerprint.of(rows)
+        if found == expected:
+            return checkpoint
+        if rewind:
+            return None
+        raise InputChangedError(
+            f"The input {input_id!r} was committed as checkpoint "
+            f"{checkpoint.checkpoint_id} with other rows: expected {expected}, got "
+            f"{found}; give the correction an input id of its own, or rewind=True to run it and "
+            f"all later inputs again."
+        )
+
+    def _check_running(self, latest: CompletedCheckpoint) -> None:
+        if latest.facts.get("kind") == "stop":
+            raise ConfigError(
+                f"The pipeline {self.name!r} was stopped with savepoint "
+                f"{latest.facts['savepoint']}; start a pipeline of another name from it, or call "
+                f"resume()."
+            )
+
+    def _prepare(
+        self,
+        parent: CompletedCheckpoint,
+        rows: DataFrame | None,
+        order_by: Sequence[str] | None,
+        watermark_ms: int | None,
+        *,
+        drain: bool = False,
+    ) -> tuple[EpochRun, MetadataFile]:
+        file = self._load(parent)
+        specs = self._specs_of(parent, file)
+        by_id = {each.operator_id: each for each in file.metadata.operators}
+        parents = {each.uid: by_id.get(each.operator_id) for each in self.operators}
+        epoch = self._epoch_run(specs, parents, rows, order_by, watermark_ms, drain=drain)
+        return epoch, file
+
+    def _epoch_run(
+        self,
+        specs: Sequence[TaskSpec],
+        parents: Mapping[str, OperatorState | None],
+        rows: DataFrame | None,
+        order_by: Sequence[str] | None,
+        watermark_ms: int | None,
+        *,
+        drain: bool = False,
+    ) -> EpochRun:
+        return EpochRun(
+            self.spark,
+            self._spark_tasks,
+            self._layout,
+            self.operators,
+            specs,
+            parents,
+            rows,
+            order_by,
+            watermark_ms,
+            drain,
+        )
+
+    def _load(self, checkpoint: CompletedCheckpoint) -> MetadataFile:
+        try:
+            return self._driver.file_of(checkpoint)
+        except FileNotFoundError as error:
+            raise RestoreError(
+                f"Checkpoint {checkpoint.checkpoint_id} was retired and cannot be restored; "
+                f"raise num_retained (now {self.num_retained}), or start a pipeline of another "
+                f"name from an earlier savepoint."
+            ) from error
 
     # --------------------------------------------------------------- materialize, savepoint
 
@@ -292,32 +407,98 @@ class StatefulJob:
 
         The old log goes with the last retained checkpoint that needs it.
         """
-        handles = self._logged_handles()
-        return self._materialize(
-            self._task(self.latest_path()),
-            max((each.materialization_id for each in handles), default=0) + 1,
-            {
-                "kind": "materialization",
-                "log_bytes_before": self.state_size().log,
-            },
-        )
+        latest = self._driver.require_latest()
+        specs = self._specs_of(latest, self._load(latest))
+        facts = {
+            "kind": "materialization",
+            "log_bytes_before": self.state_size().log,
+            RESTORED_FROM: latest.checkpoint_id,
+            "watermarks": latest.facts.get("watermarks", {}),
+        }
+        return self._full_checkpoint(specs, facts)
 
-    def _materialize(
-        self, task: TaskSpec, materialization_id: int, facts: dict[str, Any]
+    def _full_checkpoint(
+        self, specs: Sequence[TaskSpec], facts: Mapping[str, Any]
     ) -> CompletedCheckpoint:
         def run(checkpoint_id: int) -> list[SubtaskReport]:
-            return self._per_subtask(
-                lambda subtask: materialize_subtask(
-                    task, checkpoint_id, materialization_id, subtask
-                ),
-                f"materialization {materialization_id}",
-            )
+            return self._snapshot(specs, checkpoint_id, MATERIALIZE, facts["kind"])
 
         def with_size(reports: Sequence[SubtaskReport]) -> dict[str, Any]:
-            size = sum(report.checkpointed_size for report in reports)
-            return {**facts, "materialization_id": materialization_id, "materialized_bytes": size}
+            states = [report.subtask_state for report in reports]
+            ids = [getattr(each.managed_keyed_state, "materialization_id", 0) for each in states]
+            return {
+                **facts,
+                "materialization_id": max(ids),
+                "materialized_bytes": sum(each.state_size for each in states),
+            }
 
-        return self._driver.checkpoint(task, run, with_size, carry_over=False)
+        return self._driver.checkpoint(self.job_id, self._plans(), run, with_size)
+
+    def _snapshot(
+        self,
+        specs: Sequence[TaskSpec],
+        checkpoint_id: int,
+        options: CheckpointOptions,
+        description: str,
+    ) -> list[SubtaskReport]:
+        reports = []
+        for spec in specs:
+
+            def run(subtask: int, spec: TaskSpec = spec) -> SubtaskReport:
+                return snapshot_subtask(spec, checkpoint_id, options, subtask)
+
+            subtasks = list(range(spec.parallelism))
+            name = f"{description}, {spec.operator.uid}"
+            reports += self._spark_tasks.per_subtask(run, subtasks, name)
+        return reports
+
+    def materialize_beside(self) -> BackgroundMaterialization:
+        """Starts writing the full state as it is now, as a Spark job of its own; epochs go on.
+
+        ``adopt`` then makes it the base, with the log of the epochs since on top.
+        """
+        latest = self._driver.require_latest()
+        file = self._load(latest)
+        specs = self._specs_of(latest, file)
+        tasks = SparkTasks(self.spark, self.name)
+
+        def run() -> list[SubtaskReport]:
+            reports = []
+            for spec in specs:
+
+                def write(subtask: int, spec: TaskSpec = spec) -> SubtaskReport:
+                    return snapshot_subtask(spec, latest.checkpoint_id, MATERIALIZE, subtask)
+
+                subtasks = list(range(spec.parallelism))
+                name = f"materialization of checkpoint {latest.checkpoint_id}, {spec.operator.uid}"
+                reports += tasks.per_subtask(write, subtasks, name)
+            return reports
+
+        return BackgroundMaterialization(file.metadata, run)
+
+    def adopt(self, materialization: BackgroundMaterialization) -> CompletedCheckpoint | None:
+        """Waits for a materialization beside epochs and commits it as the base of the latest state.
+
+        Returns:
+            None if the state has got another base meanwhile: then it is left to gc.
+        """
+        reports = materialization.result()
+        latest = self._driver.require_latest()
+        current = self._load(latest).metadata
+        states = adopted(materialization.parent, reports, current)
+        if states is None:
+            return None
+        facts = {
+            "kind": "materialization",
+            "log_bytes_before": self.state_size().log,
+            "of_checkpoint": materialization.parent.checkpoint_id,
+            "materialized_bytes": sum(each.subtask_state.state_size for each in reports),
+            RESTORED_FROM: latest.checkpoint_id,
+            "watermarks": latest.facts.get("watermarks", {}),
+        }
+        return self._driver.checkpoint(
+            self.job_id, self._plans(), lambda _: states, lambda _: facts
+        )
 
     def savepoint(self, path: str) -> str:
         """Writes the latest checkpoint as a self-contained canonical savepoint.
@@ -333,20 +514,97 @@ class StatefulJob:
         if existing is not None:
             return existing
         target = SavepointFolder(path)
-        folder = str(target.folder)
-        task = self._task(self.latest_path())
-        reports = self._per_subtask(
-            lambda subtask: savepoint_subtask(task, folder, subtask), f"savepoint {folder}"
+        options = CheckpointOptions.for_savepoint(str(target.folder))
+        specs = self._specs_of(latest, self._load(latest))
+        reports = self._snapshot(specs, latest.checkpoint_id, options, f"savepoint {target.folder}")
+        operators = tuple(
+            OperatorState(
+                spec.operator.operator_id,
+                spec.parallelism,
+                spec.max_parallelism,
+                tuple(
+                    report.subtask_state
+                    for report in sorted(reports, key=lambda each: each.subtask)
+                    if report.uid == spec.operator.uid
+                ),
+                uid=spec.operator.uid,
+            )
+            for spec in specs
         )
-        operator = OperatorState(
-            self.operator.operator_id,
-            self.parallelism,
-            self.max_parallelism,
-            tuple(report.state for report in sorted(reports, key=lambda each: each.subtask)),
-            uid=self.operator.uid,
-        )
-        metadata = CheckpointMetadata(3, latest.checkpoint_id, (operator,))
+        metadata = CheckpointMetadata(3, latest.checkpoint_id, operators)
         return target.publish(metadata, {"kind": "savepoint", "source": source})
+
+    def stop_with_savepoint(self, path: str, *, drain: bool = False) -> str:
+        """Ends the pipeline with a savepoint; ``run`` is an error until ``resume``.
+
+        Args:
+            path: Folder of the savepoint.
+            drain: End event time first, so that every event-time timer fires. The output of that
+                is ``output_of`` the commit before the last.
+
+        Returns:
+            The path of the savepoint.
+        """
+        latest = self._driver.require_latest()
+        if latest.facts.get("kind") == "stop":
+            return str(latest.facts["savepoint"])
+        if drain:
+            self._drain(latest)
+        written = self.savepoint(path)
+        self._carry({"kind": "stop", "savepoint": written})
+        return written
+
+    def resume(self) -> None:
+        """Goes on after ``stop_with_savepoint``."""
+        if self._driver.require_latest().facts.get("kind") == "stop":
+            self._carry({"kind": "resume"})
+
+    def _drain(self, latest: CompletedCheckpoint) -> None:
+        if latest.facts.get("kind") == "drain":
+            return
+        epoch, _ = self._prepare(latest, None, None, None, drain=True)
+
+        def facts(reports: Sequence[SubtaskReport]) -> dict[str, Any]:
+            found = epoch_facts(
+                "",
+                Fingerprint(0, 0),
+                reports,
+                seconds=0.0,
+                watermarks=latest.facts.get("watermarks", {}),
+                restored_from=latest.checkpoint_id,
+            )
+            del found["input"]
+            return {**found, "kind": "drain"}
+
+        self._driver.checkpoint(
+            self.job_id, self._plans(), lambda each: epoch.run(each, "drain"), facts
+        )
+
+    def _carry(self, facts: Mapping[str, Any]) -> None:
+        """Commits the latest state once more, with other facts."""
+        latest = self._driver.require_latest()
+        file = self._load(latest)
+
+        def run(checkpoint_id: int) -> list[SubtaskReport]:
+            return [
+                SubtaskReport(
+                    operator.uid,
+                    each.index,
+                    encode_state(carried(state, each.index, checkpoint_id)),
+                )
+                for state in file.metadata.operators
+                for operator in self.operators
+                if operator.operator_id == state.operator_id
+                for each in state.subtasks
+            ]
+
+        kept = {
+            RESTORED_FROM: latest.checkpoint_id,
+            "watermarks": latest.facts.get("watermarks", {}),
+            **facts,
+        }
+        plans = self._plans(file.metadata)
+        self._driver.checkpoint(self.job_id, plans, run, lambda _: kept)
 
     def _existing_savepoint(self, path: str, source: dict[str, Any]) -> str | None:
         try:
@@ -360,47 +618,67 @@ class StatefulJob:
             f"Another snapshot is already there: {found.folder}; choose another folder."
         )
 
-    # -------------------------------------------------------------------------------- spark
+    # -------------------------------------------------------------------------------- specs
 
-    def _task(self, parent: str | None, parent_operator: OperatorID | None = None) -> TaskSpec:
-        return TaskSpec(
-            self.job_id,
-            self.base_path,
-            self.operator,
-            self.parallelism,
-            self.max_parallelism,
-            parent,
-            parent_operator or self.operator.operator_id,
-            ChangelogOptions.of(
-                base_path=self.base_path,
-                **{"compression_enabled": self.compress_log, **self.changelog_options},
-            ),
+    def _plans(self, metadata: CheckpointMetadata | None = None) -> list[OperatorPlan]:
+        """The operators as checkpoints see them; with the parallelism of a snapshot, if given."""
+        there = (
+            {}
+            if metadata is None
+            else {each.operator_id: each.parallelism for each in metadata.operators}
+        )
+        return [
+            OperatorPlan(
+                each.operator_id,
+                each.uid,
+                there.get(each.operator_id, self.parallelism),
+                self.max_parallelism,
+            )
+            for each in self.operators
+        ]
+
+    def _root_specs(self) -> list[TaskSpec]:
+        nothing = (PrioritizedOperatorSubtaskState(),) * self.parallelism
+        return self._specs(
+            str(self._layout.root), {plan.operator_id: nothing for plan in self._plans()}
         )
 
-    def _per_subtask(
-        self, run: Callable[[int], SubtaskReport], description: str
-    ) -> list[SubtaskReport]:
-        def run_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for batch in batches:
-                for subtask in batch.column(0).to_pylist():
-                    yield run(subtask).to_batch()
+    def _specs_of(self, parent: CompletedCheckpoint, file: MetadataFile) -> list[TaskSpec]:
+        states = assign(file, self._plans(), allow_non_restored_state=self.allow_non_restored_state)
+        return self._specs(str(file.folder), states, parent.facts.get("watermarks", {}))
 
-        indexes = self.spark.range(0, self.parallelism, 1, self.parallelism)
-        return self._collect(indexes, run_partition, description)
-
-    def _collect(
+    def _specs(
         self,
-        rows: DataFrame,
-        run_partition: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
-        description: str,
-    ) -> list[SubtaskReport]:
-        _LOG.info("job %s: %s", self.name, description)
-        with errors_of_workers():
-            reports = rows.mapInArrow(run_partition, spark_schema_of(REPORT_SCHEMA)).collect()
-        return [SubtaskReport.of(row) for row in reports]
-
-
-def _is_before(input_id: str | int, last: Any) -> bool:
-    if isinstance(input_id, str):
-        return input_id < str(last)
-    return input_id < int(last)
+        parent: str,
+        states: Mapping[OperatorID, tuple[PrioritizedOperatorSubtaskState, ...]],
+        watermarks: Mapping[str, int] | None = None,
+    ) -> list[TaskSpec]:
+        options = ChangelogOptions.of(
+            **{
+                "base_path": self.base_path,
+                "compression_enabled": self.compress_log,
+                # A task lives for one epoch: what is due by time is up to who runs the job.
+                "periodic_materialize_enabled": False,
+                **self.changelog_options,
+            }
+        )
+        now_ms = self.clock.now_ms()
+        return [
+            TaskSpec(
+                self.job_id,
+                self.base_path,
+                as_shipped(operator),
+                self.parallelism,
+                self.max_parallelism,
+                parent,
+                states[operator.operator_id],
+                options,
+                self.changelog,
+                self.state_backend,
+                now_ms,
+                (watermarks or {}).get(operator.uid, MIN_WATERMARK),
+                self.local_copies,
+                self.value_logging,
+            )
+            for operator in self.operators
+        ]

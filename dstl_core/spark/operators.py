@@ -2,36 +2,64 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.config import ChangelogOptions
 from dstl_core.model.ids import JobID, OperatorID
 from dstl_core.model.key_group import KeyGroupRange, compute_key_group_range_for_operator_index
+from dstl_core.model.restore import PrioritizedOperatorSubtaskState
+from dstl_core.spark.column_function import KeyedColumnFunction
 from dstl_core.state.changelog_backend import ValueLogging
-from dstl_core.state.functions import KeyedProcessFunction
+from dstl_core.state.functions import RichFunction
+from dstl_core.state.state_backend import HashMapStateBackend, StateBackend
+from dstl_core.state.timers import MIN_WATERMARK
 from dstl_core.storage.location import JobLayout, Location
+
+Frames: TypeAlias = Mapping[str, DataFrame]
+"""DataFrames by name: the batch as ``input``, outputs of operators by uid."""
+
+Source: TypeAlias = str | Callable[[Frames], DataFrame]
+"""A name of ``Frames``, or what makes a DataFrame of them."""
+
+INPUT = "input"
 
 
 @dataclass(frozen=True)
 class KeyedOperator:
-    """The operator of a job: a function over the rows of each key.
+    """An operator with state per key.
 
     Args:
         uid: Stable name; its hash is the operator's id in every snapshot.
         key_by: Column that holds the key.
         key_type: Flink type of the key.
-        function: What runs for each row.
+        function: What runs: a ``KeyedProcessFunction``, ``RichMapFunction`` or, on whole columns, a
+            ``KeyedColumnFunction``.
         output_schema: Arrow schema of the rows that the function gives; None: it gives none.
+        source: Its rows: the batch, the output of an earlier operator by uid, or a function of
+            both. It runs on the driver and has to be deterministic.
+        order_by: Order in which the rows of a key apply, unless the run says it (which it does for
+            operators on the batch).
+        event_time: Column with the time of a row: a timestamp, or milliseconds.
+        out_of_orderness_ms: How far the watermark stays behind the largest time of a batch.
+        broadcast: Rows that every subtask gets before its own, for a ``BroadcastFunction``.
     """
 
     uid: str
     key_by: str
     key_type: AnySerializer
-    function: KeyedProcessFunction
+    function: RichFunction
     output_schema: pa.Schema | None = None
+    source: Source = INPUT
+    order_by: Sequence[str] | None = None
+    event_time: str | None = None
+    out_of_orderness_ms: int = 0
+    broadcast: Source | None = None
 
     @property
     def operator_id(self) -> OperatorID:
@@ -39,21 +67,85 @@ class KeyedOperator:
 
 
 @dataclass(frozen=True)
-class TaskSpec:
-    """Where a task finds its state and leaves its files.
+class ProcessOperator:
+    """An operator without a key: each row goes to the subtask that its hash says.
 
-    ``parent`` is the folder of the snapshot to restore from, ``parent_operator`` the operator
-    in it.
+    Args:
+        function: A ``ProcessFunction`` or ``RichMapFunction``; it may have operator state.
+
+    The others are as those of ``KeyedOperator``.
+    """
+
+    uid: str
+    function: RichFunction
+    output_schema: pa.Schema | None = None
+    source: Source = INPUT
+    order_by: Sequence[str] | None = None
+    event_time: str | None = None
+    out_of_orderness_ms: int = 0
+    broadcast: Source | None = None
+
+    key_by = None
+    key_type = None
+
+    @property
+    def operator_id(self) -> OperatorID:
+        return OperatorID.for_uid(self.uid)
+
+
+Operator: TypeAlias = KeyedOperator | ProcessOperator
+
+
+def as_shipped(operator: Operator) -> Operator:
+    """An operator without what belongs to the driver: its inputs may hold DataFrames."""
+    return replace(operator, source=INPUT, broadcast=None)
+
+
+def is_columnar(operator: Operator) -> bool:
+    """Whether the function works on columns."""
+    return isinstance(operator.function, KeyedColumnFunction)
+
+
+@dataclass(frozen=True)
+class LocalCopies:
+    """Where workers keep copies of state between epochs, so that they need not restore it.
+
+    Args:
+        folder: For copies on disk; a folder of the user in the system's temporary one by default.
+        max_bytes: Of all copies in the folder; the oldest go first. 0: no copies at all.
+        max_entries: Entries of state that one worker process keeps in memory.
+    """
+
+    folder: str | None = None
+    max_bytes: int = 20 << 30
+    max_entries: int = 5_000_000
+
+    @property
+    def enabled(self) -> bool:
+        return self.max_bytes > 0
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """One operator, where its tasks find their state and where they leave their files.
+
+    ``parent`` is the folder of the snapshot to restore from, ``assigned`` what each subtask takes
+    from it. ``now_ms`` is processing time in all tasks and attempts of a run.
     """
 
     job_id: JobID
     base_path: str
-    operator: KeyedOperator
+    operator: Operator
     parallelism: int
     max_parallelism: int
-    parent: str | None
-    parent_operator: OperatorID
-    changelog: ChangelogOptions
+    parent: str
+    assigned: tuple[PrioritizedOperatorSubtaskState, ...]
+    options: ChangelogOptions
+    changelog: bool = True
+    state_backend: StateBackend = field(default_factory=HashMapStateBackend)
+    now_ms: int = 0
+    watermark: int = MIN_WATERMARK
+    local_copies: LocalCopies = field(default_factory=LocalCopies)
     value_logging: ValueLogging = ValueLogging.LAST_PER_CHECKPOINT
 
     @property
@@ -65,3 +157,18 @@ class TaskSpec:
         return compute_key_group_range_for_operator_index(
             self.max_parallelism, self.parallelism, subtask
         )
+
+
+@dataclass(frozen=True)
+class EpochSpec:
+    """One run of an operator over rows.
+
+    Args:
+        checkpoint_id: Under which its files go.
+        watermark: Event time when the rows are done; timers up to it fire then.
+        broadcast: Rows for every subtask, as an Arrow stream.
+    """
+
+    checkpoint_id: int
+    watermark: int = MIN_WATERMARK
+    broadcast: bytes | None = None

@@ -8,179 +8,248 @@ nothing names.
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from itertools import groupby
-from uuid import uuid4
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
+from pyspark import TaskContext
 
 from dstl_core.changelog.storage import FsStateChangelogStorage
-from dstl_core.checkpoint.metadata_file import load_metadata_file
-from dstl_core.errors import InvariantViolation
-from dstl_core.model.handle import (
-    ChangelogStateBackendHandle,
-    FileStateHandle,
-    KeyedStateHandle,
-    KeyGroupsSavepointStateHandle,
+from dstl_core.errors import ConfigError
+from dstl_core.model.checkpoint import OperatorSubtaskState
+from dstl_core.model.snapshot_type import (
+    CheckpointMetaData,
+    CheckpointOptions,
+    CheckpointType,
 )
-from dstl_core.savepoint.folder import SavepointFolder
+from dstl_core.spark.column_subtask import ColumnSubtask
+from dstl_core.spark.functions import BroadcastFunction
 from dstl_core.spark.inputs import FINGERPRINT_COLUMN, Fingerprint
 from dstl_core.spark.key_groups import SUBTASK_COLUMN
-from dstl_core.spark.operators import TaskSpec
-from dstl_core.spark.reports import SubtaskReport, encode_handle
-from dstl_core.state.backend import HashMapKeyedStateBackend
-from dstl_core.state.carry_over import CarriedState, carry_over
-from dstl_core.state.changelog_backend import ChangelogKeyedStateBackend
-from dstl_core.state.functions import KeyedProcessOperator, Row
-from dstl_core.state.keyed_state import KeyedState, restore_keyed_state
-from dstl_core.storage.file_io import FileIO, open_file_io
-from dstl_core.storage.handle_resolver import HandleResolver
-from dstl_core.storage.location import Location
+from dstl_core.spark.operators import EpochSpec, TaskSpec, is_columnar
+from dstl_core.spark.output_files import OutputFiles
+from dstl_core.spark.reports import SubtaskReport, encode_state
+from dstl_core.spark.restore import Assigned
+from dstl_core.spark.warm_backend import WarmStateBackend
+from dstl_core.state.functions import user_code
+from dstl_core.state.subtask import (
+    OperatorSetup,
+    OperatorSubtask,
+    TaskEnvironment,
+    file_system_streams,
+)
+from dstl_core.storage.file_io import open_file_io
 
-OUTPUT_ROWS_PER_FILE = 1_000_000
+INLINE_BYTES = 1024
+"""Streams of at most so many bytes stand in ``_metadata``."""
 
 
-def parent_handles(task: TaskSpec) -> tuple[list[KeyedStateHandle], HandleResolver] | None:
-    """The operator's keyed handles in the parent snapshot, whole, with what resolves them."""
-    if task.parent is None:
+class FixedClock:
+    """Processing time stands still in an epoch: all tasks and attempts see the same."""
+
+    def __init__(self, now_ms: int) -> None:
+        self._now_ms = now_ms
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
+
+
+class RowSubtask:
+    """A subtask whose function takes row by row."""
+
+    def __init__(self, task: TaskSpec, subtask: int, given: Assigned) -> None:
+        operator = task.operator
+        file_io = open_file_io(task.layout.root)
+        self._operator = operator
+        self._function: Any = operator.function
+        self._storage = (
+            FsStateChangelogStorage(task.job_id, task.options, file_io) if task.changelog else None
+        )
+        self._backend = WarmStateBackend(task, subtask)
+        setup = OperatorSetup(
+            operator.uid,
+            operator.key_type,
+            operator.key_by or "",
+            task.parallelism,
+            task.max_parallelism,
+        )
+        environment = TaskEnvironment(
+            self._backend,
+            self._storage,
+            given.resolver,
+            file_system_streams(task.layout, file_io, inline_threshold=INLINE_BYTES),
+            FixedClock(task.now_ms),
+            task.options,
+            value_logging=task.value_logging,
+        )
+        self._subtask = OperatorSubtask(setup, environment, subtask, operator.function, given.state)
+        self._watermark = task.watermark
+        self._subtask.advance_watermark(task.watermark)
+
+    @property
+    def warmth(self) -> str:
+        return self._backend.warmth
+
+    @property
+    def changes(self) -> int:
+        changelog = self._subtask.changelog
+        return 0 if changelog is None else changelog.changes
+
+    @property
+    def changed_keys(self) -> int:
+        changelog = self._subtask.changelog
+        return 0 if changelog is None else len(changelog.changed_scopes)
+
+    def apply_broadcast(self, raw: bytes) -> None:
+        function = self._function
+        if not isinstance(function, BroadcastFunction):
+            raise ConfigError(
+                f"The operator {self._operator.uid!r} has a broadcast input; its function has to "
+                f"be a BroadcastFunction, got {type(function).__name__}."
+            )
+        with user_code(function, "process_broadcast_element"):
+            for row in pa.ipc.open_stream(io.BytesIO(raw)).read_all().to_pylist():
+                function.process_broadcast_element(row)
+
+    def apply(self, batch: pa.RecordBatch, output: OutputFiles) -> None:
+        process = self._subtask.process
+        times = _times(batch, self._operator.event_time)
+        rows = batch.to_pylist()
+        if times is None:
+            for row in rows:
+                output.add(process(row))
+            return
+        for row, timestamp in zip(rows, times, strict=True):
+            output.add(process(row, timestamp))
+
+    def finish(self, watermark: int, output: OutputFiles) -> None:
+        """Time passes: timers fire."""
+        output.add(self._subtask.advance_watermark(max(watermark, self._watermark)))
+        output.add(self._subtask.advance_processing_time())
+
+    def snapshot(
+        self, checkpoint: CheckpointMetaData, options: CheckpointOptions
+    ) -> OperatorSubtaskState:
+        return self._subtask.snapshot(checkpoint, options)
+
+    def close(self, state: OperatorSubtaskState | None) -> None:
+        """Ends the subtask after its state was kept, which a local copy may be named after."""
+        if state is not None and self._subtask.keyed is not None:
+            self._backend.keep(self._subtask.keyed, state)
+        self._subtask.close()
+        self._close_storage()
+
+    def abandon(self) -> None:
+        """Nothing of this attempt will be committed: its own files go at once."""
+        if self._subtask.changelog is not None:
+            self._subtask.changelog.abandon()
+        if self._subtask.keyed is not None:
+            self._subtask.keyed.close()
+        self._close_storage()
+
+    def _close_storage(self) -> None:
+        if self._storage is not None:
+            self._storage.close()
+
+
+def open_subtask(task: TaskSpec, subtask: int) -> RowSubtask | ColumnSubtask:
+    """The subtask, restored."""
+    given = Assigned.of(task, subtask)
+    if is_columnar(task.operator):
+        return ColumnSubtask(task, subtask, given)
+    return RowSubtask(task, subtask, given)
+
+
+def _times(batch: pa.RecordBatch, column: str | None) -> list[int | None] | None:
+    """The time of each row in milliseconds."""
+    if column is None:
         return None
-    folder = Location.parse(task.parent)
-    file_io = open_file_io(folder)
-    file = load_metadata_file(file_io, folder)
-    handles = [
-        subtask.managed_keyed_state
-        for operator in file.metadata.operators
-        if operator.operator_id == task.parent_operator
-        for subtask in operator.subtasks
-        if subtask.managed_keyed_state is not None
-    ]
-    return handles, HandleResolver(file_io, file.folder, allow_roots=[task.layout.root])
-
-
-def restore_subtask(task: TaskSpec, subtask: int) -> KeyedState:
-    """Reads the key groups of a subtask from the parent snapshot, whatever its parallelism."""
-    key_groups = task.key_groups(subtask)
-    parent = parent_handles(task)
-    if parent is None:
-        return KeyedState(key_groups, task.max_parallelism)
-    handles, resolver = parent
-    return restore_keyed_state(handles, key_groups, task.max_parallelism, resolver)
-
-
-def carried_state(task: TaskSpec, subtask: int) -> CarriedState:
-    """The handles of the parent that the subtask's next checkpoint builds on."""
-    parent = parent_handles(task)
-    if parent is None:
-        return CarriedState((), (), 0)
-    carried = carry_over(parent[0], task.key_groups(subtask))
-    if carried is None:
-        raise InvariantViolation("the parent had to be materialized before this epoch")
-    return carried
-
-
-# ----------------------------------------------------------------------------------- epoch
-
-
-@dataclass
-class OutputFiles:
-    """Output rows of one subtask, as Parquet files under the checkpoint."""
-
-    file_io: FileIO
-    folder: Location
-    schema: pa.Schema | None
-    subtask: int
-    names: list[str] = field(default_factory=list)
-    rows: int = 0
-    buffer: list[Row] = field(default_factory=list)
-
-    def add(self, rows: Iterable[Row]) -> None:
-        if self.schema is None:
-            return
-        self.buffer.extend(rows)
-        if len(self.buffer) >= OUTPUT_ROWS_PER_FILE:
-            self.flush()
-
-    def flush(self) -> None:
-        if not self.buffer or self.schema is None:
-            return
-        table = pa.Table.from_pylist([dict(row) for row in self.buffer], schema=self.schema)
-        raw = io.BytesIO()
-        pq.write_table(table, raw)
-        name = f"part-{self.subtask:05d}-{uuid4().hex}.parquet"
-        self.file_io.write_new(self.folder.child(name), raw.getvalue())
-        self.names.append(name)
-        self.rows += len(self.buffer)
-        self.buffer = []
+    values = batch.column(column)
+    if pa.types.is_timestamp(values.type):
+        values = pc.floor_temporal(values, unit="millisecond").cast(
+            pa.timestamp("ms", values.type.tz)
+        )
+    times: list[int | None] = values.cast(pa.int64()).to_pylist()
+    return times
 
 
 def run_epoch_subtask(
-    task: TaskSpec, checkpoint_id: int, subtask: int, batches: Iterable[pa.RecordBatch]
+    task: TaskSpec, epoch: EpochSpec, subtask: int, batches: Iterable[pa.RecordBatch]
 ) -> SubtaskReport:
-    """Restores, applies the rows in order, logs, persists."""
-    carried = carried_state(task, subtask)
+    """Restores, applies the rows in order, fires timers, logs, persists."""
     file_io = open_file_io(task.layout.root)
-    storage = FsStateChangelogStorage(task.job_id, task.changelog, file_io)
-    delegate = HashMapKeyedStateBackend(restore_subtask(task, subtask), task.operator.key_type)
-    writer = storage.create_writer(task.operator.uid, task.key_groups(subtask))
-    backend = ChangelogKeyedStateBackend(
-        delegate,
-        writer,
-        base=carried.base,
-        restored_log=carried.log,
-        materialization_id=carried.materialization_id,
-        value_logging=task.value_logging,
-    )
-    output = OutputFiles(
-        file_io, task.layout.output(checkpoint_id), task.operator.output_schema, subtask
-    )
+    folder = task.layout.output(epoch.checkpoint_id)
+    output = OutputFiles(file_io, folder, task.operator.output_schema, subtask)
+    started = time.monotonic()
+    running = open_subtask(task, subtask)
+    restored = time.monotonic()
     try:
-        fingerprint = _apply(_operator(task, delegate, subtask), batches, output)
+        if epoch.broadcast is not None:
+            running.apply_broadcast(epoch.broadcast)
+        fingerprint = _apply(running, batches, output)
+        running.finish(epoch.watermark, output)
         output.flush()
-        handle = backend.snapshot(checkpoint_id)
+        applied = time.monotonic()
+        state = running.snapshot(
+            CheckpointMetaData(epoch.checkpoint_id, task.now_ms),
+            CheckpointOptions.for_checkpoint_with_default_location(),
+        )
+        persisted = time.monotonic()
+        changes, changed_keys = running.changes, running.changed_keys
     except BaseException:
-        # Nothing of this attempt will be committed: its own files go at once.
-        writer.truncate_and_close(writer.initial_sequence_number())
+        running.abandon()
         raise
-    backend.close()
-    storage.close()
+    running.close(state)
+    context = TaskContext.get()
     return SubtaskReport(
+        task.operator.uid,
         subtask,
-        encode_handle(handle),
+        encode_state(state),
         fingerprint.rows,
         str(fingerprint.hash_sum),
-        backend.changes,
-        len(backend.changed_scopes),
+        changes,
+        changed_keys,
         output.rows,
         output.names,
-    )
-
-
-def _operator(
-    task: TaskSpec, backend: HashMapKeyedStateBackend, subtask: int
-) -> KeyedProcessOperator:
-    operator = task.operator
-    return KeyedProcessOperator(
-        operator.function,
-        backend,
-        operator.key_by,
-        subtask_index=subtask,
-        parallelism=task.parallelism,
+        running.warmth,
+        int(1000 * (restored - started)),
+        int(1000 * (applied - restored)),
+        int(1000 * (persisted - applied)),
+        0 if context is None else context.attemptNumber(),
     )
 
 
 def _apply(
-    operator: KeyedProcessOperator, batches: Iterable[pa.RecordBatch], output: OutputFiles
+    running: RowSubtask | ColumnSubtask, batches: Iterable[pa.RecordBatch], output: OutputFiles
 ) -> Fingerprint:
     fingerprint = Fingerprint(0, 0)
     for batch in batches:
         fingerprint += Fingerprint.of_column(batch.column(FINGERPRINT_COLUMN))
-        for row in batch.drop_columns([FINGERPRINT_COLUMN, SUBTASK_COLUMN]).to_pylist():
-            output.add(operator.process(row))
-    operator.close()
+        running.apply(batch.drop_columns([FINGERPRINT_COLUMN, SUBTASK_COLUMN]), output)
     return fingerprint
+
+
+def snapshot_subtask(
+    task: TaskSpec, checkpoint_id: int, options: CheckpointOptions, subtask: int
+) -> SubtaskReport:
+    """Writes the full state of a subtask: a new base, owned by the pipeline, or a savepoint."""
+    running = open_subtask(task, subtask)
+    try:
+        state = running.snapshot(CheckpointMetaData(checkpoint_id, task.now_ms), options)
+    except BaseException:
+        running.abandon()
+        raise
+    running.close(None if options.checkpoint_type.is_savepoint else state)
+    return SubtaskReport(task.operator.uid, subtask, encode_state(state), warmth=running.warmth)
+
+
+MATERIALIZE = CheckpointOptions(CheckpointType.FULL_CHECKPOINT)
 
 
 def split_by_subtask(
@@ -201,36 +270,3 @@ def _runs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBat
         for end, subtask in zip(ends, encoded.values.to_pylist(), strict=True):
             yield subtask, batch.slice(start, end - start)
             start = end
-
-
-# ------------------------------------------------------------------------------ full state
-
-
-def materialize_subtask(
-    task: TaskSpec, checkpoint_id: int, materialization_id: int, subtask: int
-) -> SubtaskReport:
-    """Writes the full state of a subtask as a new base, owned by the pipeline."""
-    state = _full_state(task, subtask)
-    raw, offsets = state.write_canonical()
-    location = task.layout.task_owned.child(str(uuid4()))
-    open_file_io(location).write_new(location, raw)
-    base = KeyGroupsSavepointStateHandle(offsets, FileStateHandle(str(location), len(raw)))
-    handle = ChangelogStateBackendHandle(
-        (base,), (), state.key_groups, materialization_id, checkpoint_id, len(raw), str(uuid4())
-    )
-    return SubtaskReport(subtask, encode_handle(handle))
-
-
-def savepoint_subtask(task: TaskSpec, target: str, subtask: int) -> SubtaskReport:
-    """Writes the full state of a subtask into a savepoint folder."""
-    handle = SavepointFolder(target).add_keyed_state(_full_state(task, subtask))
-    return SubtaskReport(subtask, encode_handle(handle))
-
-
-def _full_state(task: TaskSpec, subtask: int) -> KeyedState:
-    """The restored state with every state that the function declares, so that the header names
-    them even while they are empty, and types that do not fit are found before a byte is written.
-    """
-    state = restore_subtask(task, subtask)
-    _operator(task, HashMapKeyedStateBackend(state, task.operator.key_type), subtask)
-    return state

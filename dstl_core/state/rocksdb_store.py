@@ -12,6 +12,7 @@ copy of what checkpoints and the changelog hold, and is deleted when it is close
 
 from __future__ import annotations
 
+import os
 import shutil
 import struct
 import tempfile
@@ -37,6 +38,8 @@ _PREFIX = struct.Struct(">HH")
 _LENGTH = struct.Struct(">I")
 _KEEP: Any = object()
 MAX_TABLES = 1 << 16
+_DATABASE_FILES = ("CURRENT", "IDENTITY", "MANIFEST", "OPTIONS", "rocksdict")
+"""What a database consists of beside its tables, by how names begin; nothing is logged ahead."""
 
 
 class RocksDBStore:
@@ -46,11 +49,21 @@ class RocksDBStore:
         folder: Where the folder is made.
         cache_bytes: Of blocks that were read.
         write_buffer_bytes: Of a memtable; there are up to three.
+        source: Folder of a database that ``release`` gave, to start from; it is not changed.
     """
 
-    def __init__(self, folder: Path, *, cache_bytes: int, write_buffer_bytes: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        cache_bytes: int,
+        write_buffer_bytes: int,
+        source: Path | None = None,
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._folder = Path(tempfile.mkdtemp(prefix="dstl-rocksdb-", dir=folder))
+        self._folder = Path(tempfile.mkdtemp(prefix=".dstl-rocksdb-", dir=folder))
+        if source is not None:
+            _link_database(source, self._folder)
         options = Options(raw_mode=True)
         blocks = BlockBasedOptions()
         blocks.set_block_cache(Cache(cache_bytes))
@@ -71,6 +84,10 @@ class RocksDBStore:
         self._tables = 0
         self._closed = False
 
+    def start_at(self, table: int) -> None:
+        """The number of the next table: that of one in the source, or a free one."""
+        self._tables = table
+
     def open_table(self, shape: Shape) -> RocksDBGroups:
         if self._tables == MAX_TABLES:
             raise InvariantViolation("a backend has too many tables")
@@ -82,12 +99,28 @@ class RocksDBStore:
         # rocksdict's own snapshots do not.)
         return _Frozen(self.db.iter())
 
+    def release(self) -> Path:
+        """Closes the database and gives its folder away, to be the source of another store."""
+        self._closed = True
+        self.db.flush()
+        self.db.close()
+        return self._folder
+
     def close(self) -> None:
-        """Closes and deletes the database."""
+        """Closes and deletes the database, unless it was released."""
         if not self._closed:
             self._closed = True
             self.db.close()
             shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _link_database(source: Path, target: Path) -> None:
+    """Table files never change, so they are shared; the rest is small and copied."""
+    for each in source.iterdir():
+        if each.suffix == ".sst":
+            os.link(each, target / each.name)
+        elif each.name.startswith(_DATABASE_FILES):
+            shutil.copy2(each, target / each.name)
 
 
 class RocksDBGroups:
@@ -97,17 +130,17 @@ class RocksDBGroups:
 
     def __init__(self, db: Rdict, table: int, shape: Shape) -> None:
         self._db = db
-        self._table = table
+        self.table = table
         self._kind = _KINDS[shape]
 
     def new_group(self, key_group: int) -> Group:
-        return self._kind(self._db, _PREFIX.pack(self._table, key_group))
+        return self._kind(self._db, _PREFIX.pack(self.table, key_group))
 
     def frozen(self, groups: dict[int, Group], view: object) -> dict[int, Group]:
         if not isinstance(view, _Frozen):
             raise InvariantViolation("a table is frozen to the view of another store")
         kind = _FrozenPairs if self._kind is _Pairs else self._kind
-        return {key_group: kind(view, _PREFIX.pack(self._table, key_group)) for key_group in groups}
+        return {key_group: kind(view, _PREFIX.pack(self.table, key_group)) for key_group in groups}
 
 
 class _Frozen:

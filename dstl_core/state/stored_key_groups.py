@@ -134,7 +134,7 @@ def placed_sections(offsets: KeyGroupRangeOffsets, size: int, key_groups: KeyGro
             expected=f"< {size}",
             got=used[-1],
         )
-    ends = dict(zip(used, [*used[1:], size], strict=True))
+    ends = dict(zip(used, [*used[1:], size][: len(used)], strict=True))
     wanted = (
         (key_group, offset, ends[offset])
         for key_group, offset in offsets.items()

@@ -1,0 +1,72 @@
+"""Output of a subtask: Parquet files under the checkpoint, seen once it is committed."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dstl_core.errors import UserFunctionError
+from dstl_core.state.functions import Row
+from dstl_core.storage.file_io import FileIO
+from dstl_core.storage.location import Location
+
+OUTPUT_ROWS_PER_FILE = 1_000_000
+
+
+@dataclass
+class OutputFiles:
+    """Files of one subtask of one attempt. Names are random: what an attempt leaves that did not
+    count is named by nothing.
+    """
+
+    file_io: FileIO
+    folder: Location
+    schema: pa.Schema | None
+    subtask: int
+    names: list[str] = field(default_factory=list)
+    rows: int = 0
+    buffer: list[Row] = field(default_factory=list)
+
+    def add(self, rows: Iterable[Row]) -> None:
+        if self.schema is None:
+            return
+        self.buffer.extend(rows)
+        if len(self.buffer) >= OUTPUT_ROWS_PER_FILE:
+            self.flush()
+
+    def add_columns(self, rows: pa.RecordBatch | pa.Table | None) -> None:
+        """As ``add``, whole columns.
+
+        Raises:
+            UserFunctionError: They do not fit the schema.
+        """
+        if rows is None or self.schema is None or not rows.num_rows:
+            return
+        try:
+            arrays = [rows.column(field.name).cast(field.type) for field in self.schema]
+            table = pa.Table.from_arrays(arrays, schema=self.schema)
+        except (KeyError, pa.ArrowException) as error:
+            raise UserFunctionError(
+                f"The output of a function does not fit its schema ({error}): expected "
+                f"{', '.join(self.schema.names)}, got {', '.join(rows.schema.names)}."
+            ) from error
+        self._write(table)
+
+    def flush(self) -> None:
+        if not self.buffer or self.schema is None:
+            return
+        self._write(pa.Table.from_pylist([dict(row) for row in self.buffer], schema=self.schema))
+        self.buffer = []
+
+    def _write(self, table: pa.Table) -> None:
+        raw = io.BytesIO()
+        pq.write_table(table, raw)
+        name = f"part-{self.subtask:05d}-{uuid4().hex}.parquet"
+        self.file_io.write_new(self.folder.child(name), raw.getvalue())
+        self.names.append(name)
+        self.rows += table.num_rows

@@ -1,0 +1,54 @@
+"""What an epoch gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
+
+
+@dataclass(frozen=True)
+class EpochResult:
+    """What one epoch did. ``committed_before`` says that nothing ran: it was stored already.
+
+    ``output`` is that of the last operator that has one, ``outputs`` that of each, by uid.
+    """
+
+    checkpoint: CompletedCheckpoint
+    committed_before: bool
+    output: DataFrame | None
+    seconds: float
+    outputs: Mapping[str, DataFrame] = field(default_factory=dict)
+    commit_seconds: float = 0.0
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        return self.checkpoint.facts
+
+    def __str__(self) -> str:
+        facts = self.facts
+        name = f"epoch {facts['input']['id']}, checkpoint {self.checkpoint.checkpoint_id}"
+        if self.committed_before:
+            return f"{name}: committed before, nothing ran"
+        line = (
+            f"{name}: {facts['input']['rows']:,} rows, {facts['changed_keys']:,} keys changed, "
+            f"{facts['log_bytes']:,} bytes of log, {self.seconds:.1f} s"
+        )
+        operators = "; ".join(_of_operators(facts.get("operators", {})))
+        return f"{line} ({operators}; commit {1000 * self.commit_seconds:,.0f} ms)"
+
+
+def _of_operators(operators: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for uid, each in operators.items():
+        state = ", ".join(f"{count} {how}" for how, count in each["warmth"].items())
+        times = ", ".join(
+            f"{what} {each[f'{what}_ms']:,} ms" for what in ("restore", "apply", "persist")
+        )
+        retries = f", {each['retries']} retries" if each["retries"] else ""
+        lines.append(f"{uid}: {state}, {times}{retries}")
+    return lines

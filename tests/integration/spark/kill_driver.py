@@ -1,0 +1,66 @@
+"""A driver that is killed: ``python -m tests.integration.spark.kill_driver <base> <master>``.
+
+Takes one JSON command a line and answers with one JSON line.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
+
+from dstl_core.codec.serializers import Types
+from dstl_core.spark import KeyedOperator, LocalCopies, StatefulJob, register
+from tests.integration.spark import job_functions
+from tests.integration.spark.job_functions import OUTPUT, SCHEMA, TotalsByRow, random_batch
+
+
+def session(master):
+    spark = (
+        SparkSession.builder.master(master)
+        .appName("killed")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.pyspark.python", sys.executable)
+        .config("spark.log.level", "OFF")
+        .getOrCreate()
+    )
+    register(spark)
+    cloudpickle.register_pickle_by_value(job_functions)
+    return spark
+
+
+def _say(answer):
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
+
+
+def main():
+    base, master = sys.argv[1:]
+    spark = session(master)
+    operator = KeyedOperator("totals", "k", Types.STRING, TotalsByRow(), OUTPUT)
+    job = StatefulJob(
+        spark, "killed", base, operator, num_retained=2, local_copies=LocalCopies(f"{base}/local")
+    )
+    _say("ready")
+    for line in sys.stdin:
+        command = json.loads(line)
+        if command["do"] == "run":
+            rows = spark.createDataFrame(random_batch(command["input"]), SCHEMA)
+            result = job.run(rows, command["input"], order_by=["v"])
+            answer = [[row.k, row.total] for row in result.output.collect()]
+        else:
+            found = spark.read.format("savepoint").load(job.latest_path()).collect()
+            answer = [[row.state_key, row.total, row.last] for row in found]
+        _say(answer)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

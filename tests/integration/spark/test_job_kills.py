@@ -1,0 +1,208 @@
+"""Driver, executor or Python worker are killed at a random moment of an epoch; the next run of the
+same input ends with the exact state and output.
+"""
+
+import json
+import os
+import random
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dstl_core.model.ids import JobID
+from dstl_core.savepoint import Snapshot
+from dstl_core.savepoint.verify import verify_snapshot
+from tests.integration.spark.job_functions import plain, random_batch
+
+pytestmark = pytest.mark.spark
+ANSWER_S = 240
+ROOT = Path(__file__).parents[3]
+
+
+class Killed(Exception):
+    """The driver is gone."""
+
+
+class Driver:
+    """A driver process and all that it started, in a process group of their own."""
+
+    def __init__(self, base, master):
+        self._command = [sys.executable, "-m", "tests.integration.spark.kill_driver"]
+        self._command += [str(base), master]
+        self._process = None
+
+    def start(self):
+        self._process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},  # executors run in other folders
+        )
+        assert self._answer(ANSWER_S) == "ready"
+
+    def send(self, **command):
+        if self._process is None:
+            self.start()
+        self._process.stdin.write(json.dumps(command).encode() + b"\n")
+        self._process.stdin.flush()
+
+    def ask(self, **command):
+        self.send(**command)
+        return self._answer(ANSWER_S)
+
+    def answer_within(self, seconds):
+        """The answer, or None if there is none yet."""
+        ready, _, _ = select.select([self._process.stdout], [], [], seconds)
+        return self._answer(ANSWER_S) if ready else None
+
+    def wait(self):
+        return self._answer(ANSWER_S)
+
+    def _answer(self, seconds):
+        ready, _, _ = select.select([self._process.stdout], [], [], seconds)
+        assert ready, "the driver does not answer"
+        line = self._process.stdout.readline()
+        if not line:
+            self.kill()
+            raise Killed
+        return json.loads(line)
+
+    def kill(self):
+        """Ends the driver and its JVM at once, as the loss of its machine does."""
+        if self._process is not None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process.stdin.close()
+            self._process.stdout.close()
+            self._process = None
+
+    def kill_one(self, what, chooser):
+        """Kills one process that the driver has started; False if there is none now."""
+        found = [pid for pid in _descendants(self._process.pid) if what in _command_of(pid)]
+        if what == "pyspark.daemon":  # the daemon is the parent of the workers
+            found = [pid for pid in found if _parent(pid) in found]
+        if not found:
+            return False
+        os.kill(chooser.choice(sorted(found)), signal.SIGKILL)
+        return True
+
+
+def _parent(pid):
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def _command_of(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
+
+
+def _descendants(root):
+    parents = {int(path.name): _parent(path.name) for path in Path("/proc").glob("[0-9]*")}
+    found, waiting = set(), [root]
+    while waiting:
+        pid = waiting.pop()
+        children = [each for each, parent in parents.items() if parent == pid]
+        found.update(children)
+        waiting += children
+    return found
+
+
+TARGETS = {"worker": "pyspark.daemon", "executor": "CoarseGrainedExecutorBackend"}
+
+
+def run_with_kills(base, master, targets, kills, seed):
+    """Runs epochs, each with a kill; what was done at the end."""
+    chooser = random.Random(seed)
+    driver = Driver(base, master)
+    batches, done = [], {}
+    try:
+        took = _first_epoch(driver)
+        batches.append(random_batch(0))
+        for number in range(1, kills + 1):
+            batches.append(random_batch(number))
+            target = targets[number % len(targets)]
+            output = _epoch_with_kill(driver, number, target, chooser.uniform(0, took), chooser)
+            done[target] = done.get(target, 0) + output[0]
+            answer = output[1] or driver.ask(do="run", input=number)
+            assert sorted(map(tuple, answer)) == expected_output(batches)
+            state = {key: (total, last) for key, total, last in driver.ask(do="state")}
+            assert state == plain(batches), (number, target)
+    finally:
+        driver.kill()
+    return done
+
+
+def _first_epoch(driver):
+    driver.ask(do="run", input=0)
+    started = time.monotonic()
+    driver.ask(do="run", input=0)
+    return 2 * (time.monotonic() - started)
+
+
+def _epoch_with_kill(driver, number, target, delay, chooser):
+    """``(kills, answer)``; no answer if the epoch did not survive."""
+    driver.send(do="run", input=number)
+    try:
+        answer = driver.answer_within(delay)
+        if answer is not None:
+            return 0, answer  # it was faster
+        if target == "driver":
+            driver.kill()
+            return 1, None
+        killed = driver.kill_one(TARGETS[target], chooser)
+        return int(killed), driver.wait()
+    except Killed:
+        return 1, None
+
+
+def expected_output(batches):
+    """The running sums of the last batch."""
+    sums = {key: total for key, (total, _) in plain(batches[:-1]).items()}
+    rows = []
+    for key, value, _ in sorted(batches[-1], key=lambda row: row[1]):
+        sums[key] = sums.get(key, 0) + value
+        rows.append((key, sums[key]))
+    return sorted(rows)
+
+
+def check_files(base):
+    """What retained checkpoints name is whole."""
+    folder = base / JobID.for_name("killed").hex
+    checkpoints = sorted(folder.glob("chk-*"))
+    assert checkpoints
+    for path in checkpoints:
+        if (path / "_metadata").exists():
+            assert not verify_snapshot(Snapshot.load(str(path))).findings
+
+
+def test_killed_drivers_and_workers_lose_and_repeat_nothing(tmp_path):
+    done = run_with_kills(tmp_path, "local[2,4]", ["worker", "driver", "worker"], 3, 11)
+    assert sum(done.values()) >= 1
+    check_files(tmp_path)
+
+
+@pytest.mark.soak
+def test_fifty_kills(tmp_path):
+    seed = int(os.environ.get("DSTL_SOAK_SEED", "0"))
+    (tmp_path / "local").mkdir()
+    done = run_with_kills(tmp_path / "local", "local[2,4]", ["worker", "driver"], 34, seed)
+    (tmp_path / "cluster").mkdir()
+    cluster = run_with_kills(
+        tmp_path / "cluster", "local-cluster[2,1,1024]", ["executor", "worker", "driver"], 16, seed
+    )
+    sys.stderr.write(json.dumps({"local": done, "local-cluster": cluster}) + "\n")
+    assert sum(done.values()) + sum(cluster.values()) >= 35
+    check_files(tmp_path / "local")
+    check_files(tmp_path / "cluster")

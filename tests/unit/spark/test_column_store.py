@@ -1,0 +1,104 @@
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dstl_core.codec.serializers import Types
+from dstl_core.errors import FormatError
+from dstl_core.spark.column_store import MAX_LEVELS, ColumnStore
+from dstl_core.state import ValueStateDescriptor
+
+STATES = (ValueStateDescriptor("n", Types.LONG), ValueStateDescriptor("t", Types.STRING))
+
+
+def put(store, rows):
+    keys, _ = store.keys(pa.array([key for key, *_ in rows], pa.string()))
+    columns = [
+        pa.array([row[at] for row in rows], kind)
+        for at, kind in ((1, pa.int64()), (2, pa.string()))
+    ]
+    store.put(keys, pa.Table.from_arrays(columns, schema=store.schema))
+
+
+def look(store, names):
+    keys, numbers = store.keys(pa.array(names, pa.string()))
+    found = store.lookup(keys).to_pylist()
+    return [(found[number]["n"], found[number]["t"]) for number in numbers]
+
+
+def random_store(seed, rounds, *, tidy):
+    chooser = random.Random(seed)
+    store, model = ColumnStore(Types.STRING, STATES), {}
+    names = [f"key-{i}" for i in range(50)] + ["", "ключ", "😀"]
+    for _ in range(rounds):
+        rows = [
+            (name, chooser.choice([None, chooser.randrange(100)]), chooser.choice([None, "a", "ß"]))
+            for name in chooser.sample(names, chooser.randrange(1, 20))
+        ]
+        put(store, rows)
+        model.update({name: rest for name, *rest in rows})
+        if tidy:
+            store.tidy()
+    return store, {name: tuple(rest) for name, rest in model.items()}, names
+
+
+@pytest.mark.parametrize("tidy", [False, True])
+@pytest.mark.parametrize("seed", range(5))
+def test_the_newest_row_of_a_key_is_found(seed, tidy):
+    store, model, names = random_store(seed, 40, tidy=tidy)
+    assert look(store, names) == [model.get(name, (None, None)) for name in names]
+    whole = {row["key"]: (row["n"], row["t"]) for row in store.whole().to_pylist()}
+    assert whole == {name: row for name, row in model.items() if row != (None, None)}
+    if tidy:
+        assert len(store.levels) <= MAX_LEVELS
+
+
+def test_keys_with_the_same_hash_are_told_apart():
+    store = ColumnStore(Types.STRING, STATES)
+    names = [f"key-{i}" for i in range(20)]
+    put(store, [(name, at, name) for at, name in enumerate(names)])
+    [level] = store.levels
+    level.hashes = np.full(20, 7, np.uint64)
+    keys, _ = store.keys(pa.array([*names, "stranger"]))
+    keys.hashes[:] = 7
+    found = store.lookup(keys).to_pylist()
+    assert [row["t"] for row in found] == [*names, None]
+
+
+def test_files_give_back_what_was_saved(tmp_path):
+    store, model, names = random_store(1, 30, tidy=True)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    stored = store.save(tmp_path / "a")
+    opened = ColumnStore(Types.STRING, STATES, store.seed)
+    opened.open(tmp_path / "a", stored)
+    put(opened, [("key-1", 5, "new")])
+    again = ColumnStore(Types.STRING, STATES, store.seed)
+    again.open(tmp_path / "b", opened.save(tmp_path / "b"))
+    model["key-1"] = (5, "new")
+    assert look(again, names) == [model.get(name, (None, None)) for name in names]
+    shared = {each.stat().st_ino for each in (tmp_path / "a").glob("*.arrow")}
+    assert shared <= {each.stat().st_ino for each in (tmp_path / "b").glob("*.arrow")}
+
+
+def test_damaged_files_and_other_states_are_refused(tmp_path):
+    store, *_ = random_store(2, 3, tidy=False)
+    [first, *_] = names = store.save(tmp_path)
+    other = ColumnStore(Types.STRING, STATES[:1], store.seed)
+    with pytest.raises(FormatError, match="other states"):
+        other.open(tmp_path, names)
+    for suffix in (".npy", ".arrow"):
+        path = tmp_path / (first + suffix)
+        whole = path.read_bytes()
+        path.write_bytes(whole[: len(whole) // 2])
+        with pytest.raises(FormatError, match="damaged"):
+            ColumnStore(Types.STRING, STATES, store.seed).open(tmp_path, names)
+        path.write_bytes(whole)
+
+
+def test_an_empty_store_has_no_rows():
+    store = ColumnStore(Types.STRING, STATES)
+    assert look(store, ["a"]) == [(None, None)]
+    assert store.whole().num_rows == 0
+    assert store.whole().schema.names == ["key", "n", "t"]

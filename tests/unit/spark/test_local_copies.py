@@ -1,0 +1,105 @@
+import os
+
+from dstl_core.codec.serializers import Types
+from dstl_core.config import ChangelogOptions
+from dstl_core.model.handle import (
+    ByteStreamStateHandle,
+    ChangelogStateBackendHandle,
+    ChangelogStateHandleStream,
+    FileStateHandle,
+    KeyGroupRangeOffsets,
+    KeyGroupsSavepointStateHandle,
+)
+from dstl_core.model.ids import JobID
+from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.model.restore import PrioritizedOperatorSubtaskState
+from dstl_core.spark.local_copies import KEPT_PER_RANGE, CopyFolder, Parts
+from dstl_core.spark.operators import KeyedOperator, LocalCopies, TaskSpec
+from dstl_core.state.functions import KeyedProcessFunction
+
+RANGE = KeyGroupRange(0, 1)
+BASE = KeyGroupsSavepointStateHandle(
+    KeyGroupRangeOffsets(RANGE, (0, 0)), ByteStreamStateHandle("base", b"b")
+)
+
+
+def log(name):
+    segment = FileStateHandle(f"file:/x/{name}", 3)
+    return ChangelogStateHandleStream(((segment, 0),), RANGE, 3, 3, "filesystem", name)
+
+
+def parts(*names):
+    logs = tuple(log(name) for name in names)
+    return Parts.of([ChangelogStateBackendHandle((BASE,), logs, RANGE, 1, 1, 0, "id")])
+
+
+def folder(tmp_path, max_bytes=1 << 20):
+    operator = KeyedOperator("u", "k", Types.STRING, KeyedProcessFunction)
+    task = TaskSpec(
+        JobID.for_name("j"),
+        "file:/x",
+        operator,
+        1,
+        2,
+        "file:/x",
+        (PrioritizedOperatorSubtaskState(),),
+        ChangelogOptions(),
+        local_copies=LocalCopies(str(tmp_path), max_bytes),
+    )
+    return CopyFolder(task, 0)
+
+
+def publish(copies, of, content=b"state"):
+    built = copies.scratch()
+    (built / "data").write_bytes(content)
+    copies.publish(built, of, {"fact": of.name})
+    return copies.path / of.name
+
+
+def test_an_older_state_leads_to_a_newer_one_by_its_log():
+    older, newer = parts("a"), parts("a", "b", "c")
+    assert newer.since(older) == (log("b"), log("c"))
+    assert newer.since(newer) == ()
+    assert older.since(newer) is None
+    assert newer.since(parts("b")) is None
+    other_base = Parts(("other",), older.log, older.log_handles)
+    assert newer.since(other_base) is None
+
+
+def test_the_nearest_copy_is_found(tmp_path):
+    copies = folder(tmp_path)
+    publish(copies, parts("a"))
+    nearest = publish(copies, parts("a", "b"))
+    publish(copies, parts("a", "x"))
+    path, facts, found = copies.find(parts("a", "b", "c"))
+    assert (path, facts["fact"], found.log) == (nearest, parts("a", "b").name, parts("a", "b").log)
+    assert copies.find(parts("z")) is None
+
+
+def test_a_copy_that_is_not_whole_is_not_found(tmp_path):
+    copies = folder(tmp_path)
+    path = publish(copies, parts("a"))
+    (path / "data").write_bytes(b"less")
+    assert copies.find(parts("a")) is None
+    (path / "data").unlink()
+    assert copies.find(parts("a")) is None
+    (path / "copy.json").write_text("[1]")
+    assert copies.find(parts("a")) is None
+
+
+def test_old_copies_go(tmp_path):
+    copies = folder(tmp_path)
+    for at, name in enumerate("abcde"):
+        path = publish(copies, parts(name))
+        os.utime(path, ns=(at, at))
+    publish(copies, parts("f"))
+    kept = [each.name for each in copies.path.iterdir()]
+    assert len(kept) == KEPT_PER_RANGE and parts("f").name in kept
+
+
+def test_the_bytes_of_all_copies_are_bounded(tmp_path):
+    copies = folder(tmp_path, max_bytes=1500)
+    first = publish(copies, parts("a"), b"x" * 1000)
+    os.utime(first, ns=(1, 1))
+    second = publish(copies, parts("b"), b"x" * 1000)
+    assert not first.exists() and second.exists()
