@@ -86,6 +86,7 @@ class CheckpointDriver:
         self._layout = layout
         self._file_io = open_file_io(layout.root)
         self._clock = clock
+        self.num_retained = num_retained
         self._timeout_ms = timeout_ms
         self._owner: str | None = None
         self.commit_seconds = 0.0

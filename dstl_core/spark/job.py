@@ -12,38 +12,32 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.metadata_file import MetadataFile, load_metadata_file
-from dstl_core.checkpoint.pending import OperatorPlan
 from dstl_core.clock import Clock, SystemClock
-from dstl_core.config import ChangelogOptions
-from dstl_core.errors import ConfigError, InputChangedError, RestoreError, SavepointError
-from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
-from dstl_core.model.ids import JobID, OperatorID
+from dstl_core.errors import ConfigError, InputChangedError, RestoreError
+from dstl_core.model.checkpoint import OperatorState
+from dstl_core.model.ids import JobID
 from dstl_core.model.key_group import check_parallelism
-from dstl_core.model.restore import PrioritizedOperatorSubtaskState
-from dstl_core.model.snapshot_type import CheckpointOptions
 from dstl_core.model.state_size import StateSize
-from dstl_core.savepoint.folder import SavepointFolder
 from dstl_core.savepoint.snapshot import Snapshot
 from dstl_core.spark.driver import CheckpointDriver
 from dstl_core.spark.epoch import EpochRun, read_output
 from dstl_core.spark.inputs import Fingerprint
-from dstl_core.spark.lineage import (
-    RESTORED_FROM,
-    before_input,
-    check_order_of_inputs,
-    commit_of,
-    lineage,
+from dstl_core.spark.job_savepoint import write_savepoint
+from dstl_core.spark.job_tasks import JobTasks
+from dstl_core.spark.lineage import before_input, check_order_of_inputs, commit_of, lineage
+from dstl_core.spark.materialize import (
+    BackgroundMaterialization,
+    adopt,
+    materialize,
+    materialize_beside,
 )
-from dstl_core.spark.materialize import BackgroundMaterialization, adopted
-from dstl_core.spark.operators import LocalCopies, Operator, TaskSpec, as_shipped
-from dstl_core.spark.reports import SubtaskReport, encode_state, epoch_facts
-from dstl_core.spark.restore import assign, carried
+from dstl_core.spark.operators import LocalCopies, Operator, TaskSpec
+from dstl_core.spark.reports import SubtaskReport, epoch_facts
+from dstl_core.spark.restore import assign
 from dstl_core.spark.result import EpochResult
 from dstl_core.spark.session import SparkTasks
-from dstl_core.spark.subtask import MATERIALIZE, snapshot_subtask
 from dstl_core.state.changelog_backend import ValueLogging
 from dstl_core.state.state_backend import HashMapStateBackend, StateBackend
-from dstl_core.state.timers import MIN_WATERMARK
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import JobLayout, Location
 
@@ -111,7 +105,23 @@ class StatefulJob:
             timeout_ms=int(self.checkpoint_timeout_s * 1000),
             clock=self.clock,
         )
-        self._spark_tasks = SparkTasks(self.spark, self.name)
+        self._tasks = JobTasks(
+            self.job_id,
+            self._layout,
+            self.base_path,
+            self.operators,
+            self.parallelism,
+            self.max_parallelism,
+            {"compression_enabled": self.compress_log, **self.changelog_options},
+            self.changelog,
+            self.state_backend,
+            self.local_copies,
+            self.value_logging,
+            self.allow_non_restored_state,
+            self.clock,
+            self._driver,
+            SparkTasks(self.spark, self.name),
+        )
 
     # ------------------------------------------------------------------------------- state
 
@@ -174,9 +184,9 @@ class StatefulJob:
         if existing is not None:
             return existing
         if savepoint is None:
-            nothing = (PrioritizedOperatorSubtaskState(),) * self.parallelism
-            states = {plan.operator_id: nothing for plan in self._plans()}
-            return self._write_base(self._specs(str(self._layout.root), states), {"source": None})
+            return self._tasks.full_checkpoint(
+                self._tasks.root_specs(), {"kind": "start", "source": None}
+            )
         names = {**({} if uid is None else {self.operator.uid: uid}), **(uids or {})}
         snapshot = Snapshot.load(savepoint)
         old_ids = {}
@@ -191,14 +201,11 @@ class StatefulJob:
                 )
             old_ids[operator.operator_id] = found.operator_id
         file = load_metadata_file(open_file_io(snapshot.folder), snapshot.folder)
-        states = assign(file, self._plans(), allow_non_restored_state=True, old_ids=old_ids)
+        states = assign(file, self._tasks.plans(), allow_non_restored_state=True, old_ids=old_ids)
         source = {"savepoint": str(snapshot.folder), "sha256": snapshot.file.sha256}
-        return self._write_base(self._specs(str(snapshot.folder), states), {"source": source})
-
-    def _write_base(
-        self, specs: Sequence[TaskSpec], facts: Mapping[str, Any]
-    ) -> CompletedCheckpoint:
-        return self._full_checkpoint(specs, {"kind": "start", **facts})
+        return self._tasks.full_checkpoint(
+            self._tasks.specs(str(snapshot.folder), states), {"kind": "start", "source": source}
+        )
 
     # ------------------------------------------------------------------------------- epoch
 
@@ -231,7 +238,7 @@ class StatefulJob:
         """
         started = time.monotonic()
         if self.latest() is None:
-            self._epoch_run(self._root_specs(), {}, rows, order_by, watermark_ms).check()
+            self._epoch_run(self._tasks.root_specs(), {}, rows, order_by, watermark_ms).check()
             self.start()
         line = lineage(self._driver.history())
         self._check_running(line[-1])
@@ -262,7 +269,7 @@ class StatefulJob:
             fingerprint = epoch.fingerprint()
             return reports
 
-        checkpoint = self._driver.checkpoint(self.job_id, self._plans(), run, facts)
+        checkpoint = self._driver.checkpoint(self.job_id, self._tasks.plans(), run, facts)
         result = self._result(checkpoint, started)
         _LOG.info("%s", result)
         return result
@@ -281,7 +288,7 @@ class StatefulJob:
 
     def cancel(self) -> None:
         """Ends the Spark jobs of this object, from any thread. Their epoch fails; state stays."""
-        self._spark_tasks.cancel()
+        self._tasks.spark_tasks.cancel()
 
     def output_of(self, checkpoint: CompletedCheckpoint) -> dict[str, DataFrame]:
         """The stored output of a commit, by uid of the operator."""
@@ -360,8 +367,8 @@ class StatefulJob:
         *,
         drain: bool = False,
     ) -> tuple[EpochRun, MetadataFile]:
-        file = self._load(parent)
-        specs = self._specs_of(parent, file)
+        file = self._tasks.load(parent)
+        specs = self._tasks.specs_of(parent, file)
         by_id = {each.operator_id: each for each in file.metadata.operators}
         parents = {each.uid: by_id.get(each.operator_id) for each in self.operators}
         epoch = self._epoch_run(specs, parents, rows, order_by, watermark_ms, drain=drain)
@@ -379,7 +386,7 @@ class StatefulJob:
     ) -> EpochRun:
         return EpochRun(
             self.spark,
-            self._spark_tasks,
+            self._tasks.spark_tasks,
             self._layout,
             self.operators,
             specs,
@@ -390,16 +397,6 @@ class StatefulJob:
             drain,
         )
 
-    def _load(self, checkpoint: CompletedCheckpoint) -> MetadataFile:
-        try:
-            return self._driver.file_of(checkpoint)
-        except FileNotFoundError as error:
-            raise RestoreError(
-                f"Checkpoint {checkpoint.checkpoint_id} was retired and cannot be restored; "
-                f"raise num_retained (now {self.num_retained}), or start a pipeline of another "
-                f"name from an earlier savepoint."
-            ) from error
-
     # --------------------------------------------------------------- materialize, savepoint
 
     def materialize(self) -> CompletedCheckpoint:
@@ -407,74 +404,14 @@ class StatefulJob:
 
         The old log goes with the last retained checkpoint that needs it.
         """
-        latest = self._driver.require_latest()
-        specs = self._specs_of(latest, self._load(latest))
-        facts = {
-            "kind": "materialization",
-            "log_bytes_before": self.state_size().log,
-            RESTORED_FROM: latest.checkpoint_id,
-            "watermarks": latest.facts.get("watermarks", {}),
-        }
-        return self._full_checkpoint(specs, facts)
-
-    def _full_checkpoint(
-        self, specs: Sequence[TaskSpec], facts: Mapping[str, Any]
-    ) -> CompletedCheckpoint:
-        def run(checkpoint_id: int) -> list[SubtaskReport]:
-            return self._snapshot(specs, checkpoint_id, MATERIALIZE, facts["kind"])
-
-        def with_size(reports: Sequence[SubtaskReport]) -> dict[str, Any]:
-            states = [report.subtask_state for report in reports]
-            ids = [getattr(each.managed_keyed_state, "materialization_id", 0) for each in states]
-            return {
-                **facts,
-                "materialization_id": max(ids),
-                "materialized_bytes": sum(each.state_size for each in states),
-            }
-
-        return self._driver.checkpoint(self.job_id, self._plans(), run, with_size)
-
-    def _snapshot(
-        self,
-        specs: Sequence[TaskSpec],
-        checkpoint_id: int,
-        options: CheckpointOptions,
-        description: str,
-    ) -> list[SubtaskReport]:
-        reports = []
-        for spec in specs:
-
-            def run(subtask: int, spec: TaskSpec = spec) -> SubtaskReport:
-                return snapshot_subtask(spec, checkpoint_id, options, subtask)
-
-            subtasks = list(range(spec.parallelism))
-            name = f"{description}, {spec.operator.uid}"
-            reports += self._spark_tasks.per_subtask(run, subtasks, name)
-        return reports
+        return materialize(self._tasks)
 
     def materialize_beside(self) -> BackgroundMaterialization:
         """Starts writing the full state as it is now, as a Spark job of its own; epochs go on.
 
         ``adopt`` then makes it the base, with the log of the epochs since on top.
         """
-        latest = self._driver.require_latest()
-        file = self._load(latest)
-        specs = self._specs_of(latest, file)
-        tasks = SparkTasks(self.spark, self.name)
-
-        def run() -> list[SubtaskReport]:
-            reports = []
-            for spec in specs:
-
-                def write(subtask: int, spec: TaskSpec = spec) -> SubtaskReport:
-                    return snapshot_subtask(spec, latest.checkpoint_id, MATERIALIZE, subtask)
-
-                subtasks = list(range(spec.parallelism))
-                name = f"materialization of checkpoint {latest.checkpoint_id}, {spec.operator.uid}"
-                reports += tasks.per_subtask(write, subtasks, name)
-            return reports
-
-        return BackgroundMaterialization(file.metadata, run)
+        return materialize_beside(self._tasks)
 
     def adopt(self, materialization: BackgroundMaterialization) -> CompletedCheckpoint | None:
         """Waits for a materialization beside epochs and commits it as the base of the latest state.
@@ -482,23 +419,7 @@ class StatefulJob:
         Returns:
             None if the state has got another base meanwhile: then it is left to gc.
         """
-        reports = materialization.result()
-        latest = self._driver.require_latest()
-        current = self._load(latest).metadata
-        states = adopted(materialization.parent, reports, current)
-        if states is None:
-            return None
-        facts = {
-            "kind": "materialization",
-            "log_bytes_before": self.state_size().log,
-            "of_checkpoint": materialization.parent.checkpoint_id,
-            "materialized_bytes": sum(each.subtask_state.state_size for each in reports),
-            RESTORED_FROM: latest.checkpoint_id,
-            "watermarks": latest.facts.get("watermarks", {}),
-        }
-        return self._driver.checkpoint(
-            self.job_id, self._plans(), lambda _: states, lambda _: facts
-        )
+        return adopt(self._tasks, materialization)
 
     def savepoint(self, path: str) -> str:
         """Writes the latest checkpoint as a self-contained canonical savepoint.
@@ -508,31 +429,7 @@ class StatefulJob:
         Returns:
             The path of the savepoint.
         """
-        latest = self._driver.require_latest()
-        source = {"checkpoint": latest.data_version, "job": self.job_id.hex, "name": self.name}
-        existing = self._existing_savepoint(path, source)
-        if existing is not None:
-            return existing
-        target = SavepointFolder(path)
-        options = CheckpointOptions.for_savepoint(str(target.folder))
-        specs = self._specs_of(latest, self._load(latest))
-        reports = self._snapshot(specs, latest.checkpoint_id, options, f"savepoint {target.folder}")
-        operators = tuple(
-            OperatorState(
-                spec.operator.operator_id,
-                spec.parallelism,
-                spec.max_parallelism,
-                tuple(
-                    report.subtask_state
-                    for report in sorted(reports, key=lambda each: each.subtask)
-                    if report.uid == spec.operator.uid
-                ),
-                uid=spec.operator.uid,
-            )
-            for spec in specs
-        )
-        metadata = CheckpointMetadata(3, latest.checkpoint_id, operators)
-        return target.publish(metadata, {"kind": "savepoint", "source": source})
+        return write_savepoint(self._tasks, path, self.name)
 
     def stop_with_savepoint(self, path: str, *, drain: bool = False) -> str:
         """Ends the pipeline with a savepoint; ``run`` is an error until ``resume``.
@@ -551,13 +448,13 @@ class StatefulJob:
         if drain:
             self._drain(latest)
         written = self.savepoint(path)
-        self._carry({"kind": "stop", "savepoint": written})
+        self._tasks.carry({"kind": "stop", "savepoint": written})
         return written
 
     def resume(self) -> None:
         """Goes on after ``stop_with_savepoint``."""
         if self._driver.require_latest().facts.get("kind") == "stop":
-            self._carry({"kind": "resume"})
+            self._tasks.carry({"kind": "resume"})
 
     def _drain(self, latest: CompletedCheckpoint) -> None:
         if latest.facts.get("kind") == "drain":
@@ -577,108 +474,5 @@ class StatefulJob:
             return {**found, "kind": "drain"}
 
         self._driver.checkpoint(
-            self.job_id, self._plans(), lambda each: epoch.run(each, "drain"), facts
+            self.job_id, self._tasks.plans(), lambda each: epoch.run(each, "drain"), facts
         )
-
-    def _carry(self, facts: Mapping[str, Any]) -> None:
-        """Commits the latest state once more, with other facts."""
-        latest = self._driver.require_latest()
-        file = self._load(latest)
-
-        def run(checkpoint_id: int) -> list[SubtaskReport]:
-            return [
-                SubtaskReport(
-                    operator.uid,
-                    each.index,
-                    encode_state(carried(state, each.index, checkpoint_id)),
-                )
-                for state in file.metadata.operators
-                for operator in self.operators
-                if operator.operator_id == state.operator_id
-                for each in state.subtasks
-            ]
-
-        kept = {
-            RESTORED_FROM: latest.checkpoint_id,
-            "watermarks": latest.facts.get("watermarks", {}),
-            **facts,
-        }
-        plans = self._plans(file.metadata)
-        self._driver.checkpoint(self.job_id, plans, run, lambda _: kept)
-
-    def _existing_savepoint(self, path: str, source: dict[str, Any]) -> str | None:
-        try:
-            found = Snapshot.load(path)
-        except FileNotFoundError:
-            return None
-        sidecar = found.file.sidecar
-        if sidecar is not None and sidecar.facts.get("source") == source:
-            return str(found.folder)
-        raise SavepointError(
-            f"Another snapshot is already there: {found.folder}; choose another folder."
-        )
-
-    # -------------------------------------------------------------------------------- specs
-
-    def _plans(self, metadata: CheckpointMetadata | None = None) -> list[OperatorPlan]:
-        """The operators as checkpoints see them; with the parallelism of a snapshot, if given."""
-        there = (
-            {}
-            if metadata is None
-            else {each.operator_id: each.parallelism for each in metadata.operators}
-        )
-        return [
-            OperatorPlan(
-                each.operator_id,
-                each.uid,
-                there.get(each.operator_id, self.parallelism),
-                self.max_parallelism,
-            )
-            for each in self.operators
-        ]
-
-    def _root_specs(self) -> list[TaskSpec]:
-        nothing = (PrioritizedOperatorSubtaskState(),) * self.parallelism
-        return self._specs(
-            str(self._layout.root), {plan.operator_id: nothing for plan in self._plans()}
-        )
-
-    def _specs_of(self, parent: CompletedCheckpoint, file: MetadataFile) -> list[TaskSpec]:
-        states = assign(file, self._plans(), allow_non_restored_state=self.allow_non_restored_state)
-        return self._specs(str(file.folder), states, parent.facts.get("watermarks", {}))
-
-    def _specs(
-        self,
-        parent: str,
-        states: Mapping[OperatorID, tuple[PrioritizedOperatorSubtaskState, ...]],
-        watermarks: Mapping[str, int] | None = None,
-    ) -> list[TaskSpec]:
-        options = ChangelogOptions.of(
-            **{
-                "base_path": self.base_path,
-                "compression_enabled": self.compress_log,
-                # A task lives for one epoch: what is due by time is up to who runs the job.
-                "periodic_materialize_enabled": False,
-                **self.changelog_options,
-            }
-        )
-        now_ms = self.clock.now_ms()
-        return [
-            TaskSpec(
-                self.job_id,
-                self.base_path,
-                as_shipped(operator),
-                self.parallelism,
-                self.max_parallelism,
-                parent,
-                states[operator.operator_id],
-                options,
-                self.changelog,
-                self.state_backend,
-                now_ms,
-                (watermarks or {}).get(operator.uid, MIN_WATERMARK),
-                self.local_copies,
-                self.value_logging,
-            )
-            for operator in self.operators
-        ]

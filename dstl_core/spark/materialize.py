@@ -1,16 +1,22 @@
-"""A materialization that is written beside epochs, and how it becomes the base."""
+"""Full state as a new base: at once, or written beside epochs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
+from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorSubtaskState
 from dstl_core.model.handle import ChangelogStateBackendHandle
 from dstl_core.model.ids import OperatorID
+from dstl_core.model.state_size import StateSize
+from dstl_core.spark.job_tasks import JobTasks
+from dstl_core.spark.lineage import RESTORED_FROM
 from dstl_core.spark.local_copies import Parts
 from dstl_core.spark.reports import SubtaskReport, encode_state
+from dstl_core.spark.subtask import MATERIALIZE
 
 
 class BackgroundMaterialization:
@@ -34,6 +40,58 @@ class BackgroundMaterialization:
     def result(self, timeout_s: float | None = None) -> list[SubtaskReport]:
         """Waits; raises what failed."""
         return self._future.result(timeout_s)
+
+
+def materialize(tasks: JobTasks) -> CompletedCheckpoint:
+    """Writes the full state as a new base and commits a checkpoint without a log."""
+    latest = tasks.driver.require_latest()
+    file = tasks.load(latest)
+    return tasks.full_checkpoint(tasks.specs_of(latest, file), _facts(latest, file.metadata))
+
+
+def materialize_beside(tasks: JobTasks) -> BackgroundMaterialization:
+    """Starts writing the full state as it is now, as a Spark job of its own; epochs go on."""
+    latest = tasks.driver.require_latest()
+    file = tasks.load(latest)
+    specs = tasks.specs_of(latest, file)
+    name = f"materialization of checkpoint {latest.checkpoint_id}"
+    beside = tasks.spark_tasks.beside()
+
+    def run() -> list[SubtaskReport]:
+        return tasks.snapshot(specs, latest.checkpoint_id, MATERIALIZE, name, beside)
+
+    return BackgroundMaterialization(file.metadata, run)
+
+
+def adopt(
+    tasks: JobTasks, materialization: BackgroundMaterialization
+) -> CompletedCheckpoint | None:
+    """Waits for a materialization beside epochs and commits it as the base of the latest state.
+
+    Returns:
+        None if the state has got another base meanwhile: then it is left to gc.
+    """
+    reports = materialization.result()
+    latest = tasks.driver.require_latest()
+    current = tasks.load(latest).metadata
+    states = adopted(materialization.parent, reports, current)
+    if states is None:
+        return None
+    facts = {
+        **_facts(latest, current),
+        "of_checkpoint": materialization.parent.checkpoint_id,
+        "materialized_bytes": sum(each.subtask_state.state_size for each in reports),
+    }
+    return tasks.driver.checkpoint(tasks.job_id, tasks.plans(), lambda _: states, lambda _: facts)
+
+
+def _facts(latest: CompletedCheckpoint, metadata: CheckpointMetadata) -> dict[str, Any]:
+    return {
+        "kind": "materialization",
+        "log_bytes_before": StateSize.of(metadata).log,
+        RESTORED_FROM: latest.checkpoint_id,
+        "watermarks": latest.facts.get("watermarks", {}),
+    }
 
 
 def adopted(

@@ -33,6 +33,10 @@ class SparkTasks:
         self._name = name
         self._tag = f"dstl-{uuid4().hex}"
 
+    def beside(self) -> SparkTasks:
+        """The same for work that goes on when this is cancelled."""
+        return SparkTasks(self._spark, self._name)
+
     def cancel(self) -> None:
         """Ends the Spark jobs that are running; whoever waits for them gets Spark's error."""
         _cancel(self._spark, self._tag)
