@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dstl_dagster.flink_resource import FlinkClusterResource, build_flink_savepoint_asset
     from dstl_dagster.io_manager import DstlIOManager
     from dstl_dagster.jobs import (
+        build_gc_job,
         build_reset_job,
         build_savepoint_job,
         build_truncate_job,
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     from dstl_dagster.pipeline import StatefulPipeline
     from dstl_dagster.pipeline_defs import build_pipeline_defs
     from dstl_dagster.pipeline_store import PipelineStore
+    from dstl_dagster.protocol_ops import build_confirm_op, build_persist_op, build_protocol_job
     from dstl_dagster.restore_checks import (
-        ExpectedOperator,
         build_restore_plan_check,
         build_schema_check,
         expected_of,
@@ -90,7 +91,6 @@ _MODULES = {
         "build_state_check",
     ),
     "restore_checks": (
-        "ExpectedOperator",
         "build_restore_plan_check",
         "build_schema_check",
         "expected_of",
@@ -101,6 +101,7 @@ _MODULES = {
         "snapshot_at",
     ),
     "jobs": (
+        "build_gc_job",
         "build_reset_job",
         "build_savepoint_job",
         "build_truncate_job",
@@ -118,6 +119,7 @@ _MODULES = {
     ),
     "pipeline_defs": ("build_pipeline_defs",),
     "pipeline_store": ("PipelineStore",),
+    "protocol_ops": ("build_confirm_op", "build_persist_op", "build_protocol_job"),
     "asset_decorator": ("build_dstl_asset_specs", "dstl_assets"),
     "epochs": ("run_epochs",),
     "pipeline": ("StatefulPipeline",),
@@ -152,7 +154,6 @@ __all__ = [
     "DstlStorageResource",
     "DstlTranslatorData",
     "EnvironmentCredentials",
-    "ExpectedOperator",
     "FlinkClient",
     "FlinkClusterError",
     "FlinkClusterResource",
@@ -166,14 +167,18 @@ __all__ = [
     "UploadSchedulerResource",
     "aggregating_pipeline",
     "build_bootstrapped_asset",
+    "build_confirm_op",
     "build_diff_size_check",
     "build_dstl_asset_specs",
     "build_external_checkpoint_sensor",
     "build_flink_savepoint_asset",
+    "build_gc_job",
     "build_materialization_asset",
     "build_materialization_schedule",
+    "build_persist_op",
     "build_pipeline_checks",
     "build_pipeline_defs",
+    "build_protocol_job",
     "build_reset_job",
     "build_reset_sensors",
     "build_restore_plan_check",

@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 
 from dstl_core.errors import ConfigError
-from dstl_dagster.epochs import EPOCH_KINDS
+from dstl_dagster.epoch_metadata import EPOCH_KINDS
 from dstl_dagster.pipeline import StatefulPipeline
 
 DEFAULT_RETRIES = dg.RetryPolicy(

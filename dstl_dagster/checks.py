@@ -1,5 +1,6 @@
 """Asset checks of a pipeline's checkpoint and of any snapshot. None of them needs Spark."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import dagster as dg
@@ -134,7 +135,7 @@ def build_verify_check(
     return verified
 
 
-def lines_of(items: list[str]) -> str:
+def lines_of(items: Sequence[str]) -> str:
     shown = items[:MAX_SHOWN]
     more = [f"and {len(items) - MAX_SHOWN} more"] if len(items) > MAX_SHOWN else []
     return "; ".join([*shown, *more]) or "none"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
@@ -19,12 +19,9 @@ from dstl_core.errors import (
     InputChangedError,
     RestoreError,
 )
-from dstl_core.model.state_size import StateSize
-from dstl_dagster import metadata as show
+from dstl_dagster.epoch_metadata import EPOCH_KINDS, EpochMetadata
 from dstl_dagster.pipeline import StatefulPipeline
-from dstl_dagster.pipeline_store import PipelineStore
 from dstl_dagster.storage_resource import DstlStorageResource
-from dstl_dagster.translator import DstlAssetKind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,7 +34,9 @@ if TYPE_CHECKING:
 Batch = Callable[["SparkSession", str], "DataFrame"]
 Events = Iterator[dg.MaterializeResult | dg.AssetMaterialization]
 
-EPOCH_KINDS: tuple[DstlAssetKind, ...] = ("state", "changelog", "checkpoint")
+REWIND_TAG = "dstl/rewind"
+"""A run with this tag as ``true`` goes back to before its first window, whatever was committed."""
+
 _PERMANENT = (FencedError, InputChangedError, ConfigError, RestoreError, FormatError)
 
 
@@ -47,7 +46,10 @@ def no_retry_of_permanent_errors() -> Iterator[None]:
     try:
         yield
     except _PERMANENT as error:
-        raise dg.Failure(str(error), allow_retries=False) from error
+        hint = ""
+        if isinstance(error, InputChangedError):
+            hint = f" In Dagster, rewind=True is the run tag {REWIND_TAG}=true."
+        raise dg.Failure(f"{error}{hint}", allow_retries=False) from error
 
 
 def run_epochs(
@@ -85,10 +87,16 @@ def run_epochs(
         job = pipeline.open(session, storage, options)
         if pipeline.starts_from is not None:
             job.start(storage.path_of(pipeline.starts_from))
-        report = _Report(context, pipeline, job, store)
+        report = _Report(context, pipeline, EpochMetadata(pipeline, job, store, run_id))
         commits: dict[str, CompletedCheckpoint] = {}
+        rewind = context.run.tags.get(REWIND_TAG) == "true"
         for key in sorted(context.partition_keys):
-            result = job.run(batch(session, key), input_id=key, order_by=pipeline.order_by or None)
+            rows = batch(session, key)
+            result = job.run(rows, key, pipeline.order_by or None, rewind=rewind)
+            if rewind:
+                # Once: a retry of this run goes on from here.
+                context.instance.add_run_tags(run_id, {REWIND_TAG: f"done, to before {key}"})
+                rewind = False
             context.log.info(str(result))
             commits[key] = result.checkpoint
             report.partition(key, result.checkpoint, result.committed_before)
@@ -118,13 +126,11 @@ class _Report:
         self,
         context: dg.AssetExecutionContext,
         pipeline: StatefulPipeline,
-        job: StatefulJob,
-        store: PipelineStore,
+        metadata: EpochMetadata,
     ) -> None:
         self._context = context
         self._pipeline = pipeline
-        self._job = job
-        self._store = store
+        self._metadata = metadata
         self._keys = {
             kind: pipeline.key(kind)
             for kind in EPOCH_KINDS
@@ -134,30 +140,8 @@ class _Report:
     def partition(self, key: str, commit: CompletedCheckpoint, committed_before: bool) -> None:
         """Metadata of one partition, given to Dagster before the outputs are."""
         for kind, asset in self._keys.items():
-            metadata = self._metadata(kind, commit, committed_before)
+            metadata = self._metadata.of_commit(kind, commit, committed_before=committed_before)
             self._context.add_asset_metadata(metadata, asset_key=asset, partition_key=key)
-
-    def _metadata(
-        self, kind: DstlAssetKind, commit: CompletedCheckpoint, committed_before: bool
-    ) -> dict[str, Any]:
-        history = [
-            each for each in self._job.history() if each.checkpoint_id <= commit.checkpoint_id
-        ]
-        common = {
-            "dstl/checkpoint_id": commit.checkpoint_id,
-            "dstl/committed_before": committed_before,
-            "dstl/run": dg.MetadataValue.dagster_run(self._context.run.run_id),
-            "dstl/log_chart": show.log_chart(history),
-        }
-        match kind:
-            case "state":
-                return {**common, **show.epoch_metadata(commit)}
-            case "changelog":
-                numbers = show.epoch_metadata(commit)
-                return {**common, "dstl/epoch_log_bytes": numbers["dstl/epoch_log_bytes"]}
-            case _:
-                details = show.checkpoint_metadata(commit, self._store.path_of(commit))
-                return {**common, **details, "dstl/commits": show.epochs_table(history)}
 
     def results(self, commits: dict[str, CompletedCheckpoint]) -> Events:
         """The outputs; then, for a run of several partitions, each partition's own version.
@@ -166,36 +150,15 @@ class _Report:
         reported once more with theirs.
         """
         last = commits[max(commits)]
-        metadata = self._run_metadata()
+        upstream = _first_upstream(self._context, self._pipeline)
+        metadata = self._metadata.of_state(upstream)
         for kind, asset in self._keys.items():
             yield dg.MaterializeResult(
                 asset, metadata=metadata.get(kind), data_version=dg.DataVersion(last.data_version)
             )
         for key, commit in commits.items():
-            if commit == last:
-                continue
-            for kind, asset in self._keys.items():
-                yield dg.AssetMaterialization(
-                    asset,
-                    partition=key,
-                    metadata=self._metadata(kind, commit, committed_before=False),
-                    tags={"dagster/data_version": commit.data_version},
-                )
-
-    def _run_metadata(self) -> dict[DstlAssetKind, dict[str, Any]]:
-        """What is the same for all partitions of the run: schema, lineage, sizes."""
-        snapshot = self._job.snapshot()
-        size = StateSize.of(snapshot.metadata)
-        found: dict[DstlAssetKind, dict[str, Any]] = {
-            "state": {"dagster/column_schema": show.column_schema(snapshot, self._pipeline.uid)},
-            "changelog": {"dstl/log_bytes": size.log, "dstl/handles": show.handles_table(snapshot)},
-            "checkpoint": {"dstl/state_bytes": size.materialized, "dstl/log_bytes": size.log},
-        }
-        upstream = _first_upstream(self._context, self._pipeline)
-        if self._pipeline.lineage and upstream is not None:
-            lineage = show.column_lineage(self._pipeline.lineage, upstream)
-            found["state"]["dagster/column_lineage"] = lineage
-        return found
+            if commit != last:
+                yield from self._metadata.events(key, commit, self._keys)
 
 
 def _first_upstream(

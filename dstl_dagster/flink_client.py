@@ -19,6 +19,7 @@ from typing import Any
 from uuid import uuid4
 
 from dstl_core.errors import ConfigError, DstlError
+from dstl_core.savepoint import JobDescription
 
 MAX_ANSWER_BYTES = 64 << 20
 _JOB_ID = re.compile(r"[0-9a-f]{32}")
@@ -111,6 +112,13 @@ class FlinkClient:
             if each["status"] == "COMPLETED" and each.get("external_path")
         ]
         return sorted(found, key=lambda each: each.checkpoint_id)
+
+    def plan(self, job_id: str) -> JobDescription:
+        """The operators of a job as its plan names them: the first of each chain.
+
+        It is what ``plan_restore`` takes.
+        """
+        return JobDescription.from_rest_plan(self._request("GET", f"/jobs/{job_id}/plan"))
 
     def trigger_savepoint(
         self,

@@ -1,10 +1,12 @@
-"""The verbs of a pipeline as jobs: truncate, savepoint, verify, reset."""
+"""The verbs of a pipeline as jobs: truncate, savepoint, verify, reset, gc."""
 
 from typing import Any
 
 import dagster as dg
+from pydantic import Field
 
 from dstl_core.clock import SystemClock
+from dstl_core.savepoint import collect_garbage
 from dstl_dagster.pipeline import StatefulPipeline
 from dstl_dagster.pipeline_store import Lease, PipelineStore
 from dstl_dagster.storage_resource import DstlStorageResource
@@ -86,6 +88,56 @@ def build_reset_job(pipeline: StatefulPipeline) -> dg.JobDefinition:
         reset()
 
     return reset_job
+
+
+class GcConfig(dg.Config):
+    """What a gc does."""
+
+    delete: bool = Field(default=False, description="Delete the files; else they are counted.")
+    older_than_hours: float = Field(
+        default=24.0, ge=0, description="Younger files stay: somebody may be about to name them."
+    )
+
+
+def build_gc_job(pipeline: StatefulPipeline) -> dg.JobDefinition:
+    """Finds files of the pipeline that nothing names, and deletes them if it is told to. No Spark.
+
+    Savepoints anywhere below the storage's base path count as naming them.
+    """
+
+    @dg.op(name=pipeline.python_name("gc_op"), tags=pipeline.run_tags)
+    def gc(context: dg.OpExecutionContext, config: GcConfig, storage: DstlStorageResource) -> None:
+        found = collect_garbage(
+            pipeline.store(storage).layout.root,
+            delete=config.delete,
+            older_than_ms=int(config.older_than_hours * 3_600_000),
+            also_referenced_from=[storage.base_path],
+        )
+        context.log.info(
+            f"{len(found.garbage)} files that nothing names, {found.size:,} bytes; "
+            f"{found.deleted} deleted"
+        )
+        context.log_event(
+            dg.AssetObservation(
+                pipeline.key("checkpoint"),
+                metadata={
+                    "dstl/garbage_files": len(found.garbage),
+                    "dstl/garbage_bytes": found.size,
+                    "dstl/garbage_deleted": found.deleted,
+                    "dstl/garbage_kept": dg.MetadataValue.json(found.to_json()["kept"]),
+                },
+            )
+        )
+
+    @dg.job(
+        name=pipeline.python_name("gc"),
+        executor_def=dg.in_process_executor,
+        tags=_tags(pipeline, 3_600),
+    )
+    def gc_job() -> None:
+        gc()
+
+    return gc_job
 
 
 def working_runs(instance: dg.DagsterInstance, store: PipelineStore) -> list[str]:

@@ -12,6 +12,7 @@ from dstl_core.errors import DstlError
 from dstl_core.model.handle import ChangelogStateBackendHandle
 from dstl_core.model.state_size import StateSize
 from dstl_core.savepoint import Snapshot
+from dstl_core.savepoint.state_columns import is_queue
 
 if TYPE_CHECKING:
     from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
@@ -171,7 +172,11 @@ def column_schema(snapshot: Snapshot, uid: str) -> dg.TableSchema:
             "state_key", "?" if key is None else key.serializer.type_name, constraints=constraints
         )
     ]
-    columns += [dg.TableColumn(info.name, f"{info.kind} {info.type}") for info in operator.states]
+    columns += [
+        dg.TableColumn(info.name, f"{info.kind} {info.type}")
+        for info in operator.states
+        if not is_queue(info.meta)
+    ]
     return dg.TableSchema(columns)
 
 

@@ -9,6 +9,7 @@ import dagster as dg
 
 from dstl_dagster.checks import build_pipeline_checks
 from dstl_dagster.jobs import (
+    build_gc_job,
     build_reset_job,
     build_savepoint_job,
     build_truncate_job,
@@ -72,7 +73,13 @@ def build_pipeline_defs(
     return dg.Definitions(
         assets=[*assets, *behind],
         asset_checks=build_pipeline_checks(pipeline, max_log_ratio=2 * max_log_ratio),
-        jobs=[truncate, reset, verify, build_savepoint_job(pipeline)],
+        jobs=[
+            truncate,
+            reset,
+            verify,
+            build_savepoint_job(pipeline),
+            build_gc_job(pipeline),
+        ],
         sensors=[
             build_truncation_sensor(
                 pipeline,

@@ -125,14 +125,24 @@ class PipelineStore:
     @contextmanager
     def lease(self, run_id: str) -> Iterator[None]:
         """Marks the run as working on the pipeline, as long as Python runs."""
-        place = self._leases.child(f"{run_id}.json")
-        content = {"run_id": run_id, "since_ms": self._clock.now_ms()}
-        # It may be there from an attempt of the same run that was killed.
-        self._file_io.publish_once(place, write_json_object(content, "A lease"))
+        self.begin(run_id)
         try:
             yield
         finally:
-            self._file_io.delete(place)
+            self.end(run_id)
+
+    def begin(self, run_id: str) -> None:
+        """Marks the run as working on the pipeline, until ``end`` in this or another process."""
+        content = {"run_id": run_id, "since_ms": self._clock.now_ms()}
+        # It may be there from an attempt of the same run that was killed.
+        self._file_io.publish_once(self._lease(run_id), write_json_object(content, "A lease"))
+
+    def end(self, run_id: str) -> None:
+        """The run does not work on the pipeline any more."""
+        self._file_io.delete(self._lease(run_id))
+
+    def _lease(self, run_id: str) -> Location:
+        return self._leases.child(f"{run_id}.json")
 
     def leases(self) -> list[Lease]:
         """Runs that work on the pipeline, and runs that were killed while they did."""
@@ -183,7 +193,7 @@ class PipelineStore:
             else:
                 self._file_io.delete(status.location)
         for lease in leases:
-            self._file_io.delete(self._leases.child(f"{lease.run_id}.json"))
+            self.end(lease.run_id)
         return Reset(
             swept_runs=tuple(lease.run_id for lease in leases),
             deleted=tuple(str(status.location) for status in orphans),

@@ -131,6 +131,17 @@ class CompletedCheckpointStore:
         self._log.claim(owner, payload)
         self._owner = owner
 
+    def resume_claim(self, owner: str) -> None:
+        """Goes on as an owner that has claimed the pipeline in another process.
+
+        Raises:
+            FencedError: Another owner has claimed it since.
+        """
+        self._log.refresh()
+        self._log.check_claim(owner)
+        self._owner = owner
+        self._read()
+
     def check_claim(self) -> None:
         """Raises FencedError if another owner has claimed the pipeline since."""
         self._log.refresh()

@@ -1,9 +1,10 @@
 """Finds files that nothing names any more, under a folder of savepoints and checkpoints.
 
 A file is garbage only if all of this holds: its name is one that dstl or Flink gives to files; no
-``_metadata`` under the folder or among the further roots names it; it is older than the age limit;
-it is no link; and, in a pipeline's folder, it is older than the latest claim, whose owner may still
-be writing. A ``_metadata`` that cannot be read stops everything: what it names is unknown.
+``_metadata`` under the folder or among the further roots names it, nor a commit, if it is stored
+output of an epoch; it is older than the age limit; it is no link; and, in a pipeline's folder, it
+is older than the latest claim, whose owner may still be writing. A ``_metadata`` that cannot be
+read stops everything: what it names is unknown.
 
 The files are listed before the metadata is read, so what is published in between is known.
 """
@@ -41,6 +42,8 @@ _NAMES = re.compile(
     rf"|{_UUID}\.runs"  # what a bootstrap's tasks leave for its second stage
     r"|\..*\.[0-9a-f]{32}\.tmp"  # a file that was being published
 )
+_OUTPUT = re.compile(r"part-[0-9]{5}-[0-9a-f]{32}\.parquet")
+"""Stored output of an epoch; the commit records name what counts."""
 _JOB_FOLDERS = (SHARED_DIR, TASK_OWNED_DIR, CHANGELOG_DIR)
 
 
@@ -112,8 +115,11 @@ def collect_garbage(
     now = (clock or SystemClock()).now_ms()
     report = GarbageReport()
     every = list(_walk(files, root))
-    claims = _claims(files, root, every, flink_job_stopped=flink_job_stopped)
+    logs = _commit_logs(files, root, every, flink_job_stopped=flink_job_stopped)
+    claims = [(job, log.latest_claim.at_ms) for job, log in logs.items() if log.latest_claim]
     referenced = _referenced(files, every, report)
+    for log in logs.values():
+        referenced |= _committed_output(log)
     for other in also_referenced_from:
         place = Location.parse(other)
         other_files = files if place.scheme == root.scheme else open_file_io(place)
@@ -141,8 +147,10 @@ def _walk(files: FileIO, folder: Location) -> Iterator[FileStatus]:
 
 
 def _is_ours(status: FileStatus) -> bool:
-    parts = status.location.path.split("/")
-    return _NAMES.fullmatch(status.location.name) is not None and INTERNAL_DIR not in parts
+    name = status.location.name
+    if INTERNAL_DIR in status.location.path.split("/"):
+        return _OUTPUT.fullmatch(name) is not None
+    return _NAMES.fullmatch(name) is not None
 
 
 def _reason_to_keep(
@@ -158,28 +166,36 @@ def _reason_to_keep(
     return None
 
 
-def _claims(
+def _commit_logs(
     files: FileIO, root: Location, every: Iterable[FileStatus], *, flink_job_stopped: bool
-) -> list[tuple[Location, int]]:
-    """The folders of our own pipelines, with the time of the latest claim of each.
+) -> dict[Location, CommitLog]:
+    """The folders of our own pipelines, with their logs.
 
     Raises:
         SavepointError: There is a Flink job's folder, and nobody said that the job is stopped.
     """
-    claims: dict[Location, int] = {}
+    logs: dict[Location, CommitLog] = {}
     for job in sorted(_job_folders(root, every), key=str):
         log = CommitLog(files, JobLayout(job).commit_log, SystemClock())
         log.refresh()
-        claim = log.latest_claim
-        if claim is not None:
-            claims[job] = claim.at_ms
+        if log.latest_claim is not None:
+            logs[job] = log
         elif not flink_job_stopped:
             raise SavepointError(
                 f"A Flink job keeps its checkpoints in {job}, and only that job knows which files "
                 f"it still uses; stop it and say so with --flink-job-stopped, or choose another "
                 f"folder."
             )
-    return list(claims.items())
+    return logs
+
+
+def _committed_output(log: CommitLog) -> set[str]:
+    """Of all commits, retired ones too: their input may be given again."""
+    found: set[str] = set()
+    for record in log.commits:
+        names = record.payload.get("facts", {}).get("output_files", ())
+        found.update(name for name in names if isinstance(name, str))
+    return found
 
 
 def _job_folders(root: Location, every: Iterable[FileStatus]) -> set[Location]:
@@ -189,7 +205,9 @@ def _job_folders(root: Location, every: Iterable[FileStatus]) -> set[Location]:
         folder = status.location.parent
         while root.contains(folder):
             name = folder.name
-            if name in (*_JOB_FOLDERS, INTERNAL_DIR) or checkpoint_id_of(name) is not None:
+            is_inside = INTERNAL_DIR in folder.parent.path.split("/")
+            is_mark = name in (*_JOB_FOLDERS, INTERNAL_DIR) or checkpoint_id_of(name) is not None
+            if is_mark and not is_inside:
                 found.add(folder.parent)
             if folder.path == "/":
                 break

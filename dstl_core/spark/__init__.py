@@ -3,6 +3,7 @@
 from dstl_core.model.state_size import StateSize
 from dstl_core.spark.column_function import ColumnResult, KeyedColumnFunction
 from dstl_core.spark.data_source import SavepointDataSource, register
+from dstl_core.spark.driver import PersistedCheckpoint
 from dstl_core.spark.functions import BroadcastFunction, ProcessFunction
 from dstl_core.spark.job import StatefulJob
 from dstl_core.spark.operators import KeyedOperator, LocalCopies, ProcessOperator
@@ -19,6 +20,7 @@ __all__ = [
     "KeyedOperator",
     "LocalCopies",
     "OperatorTransformation",
+    "PersistedCheckpoint",
     "ProcessFunction",
     "ProcessOperator",
     "SavepointDataSource",

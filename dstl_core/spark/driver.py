@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
@@ -22,18 +24,34 @@ from dstl_core.checkpoint.pending import CheckpointPlan, CheckpointTask, Operato
 from dstl_core.checkpoint.storage import FileSystemCheckpointStorage
 from dstl_core.clock import Clock
 from dstl_core.config import CheckpointConfig
-from dstl_core.errors import CheckpointError, RestoreError
+from dstl_core.errors import CheckpointError, FormatError, RestoreError
 from dstl_core.model.ids import JobID, OperatorID
 from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions
 from dstl_core.spark.reports import SubtaskReport
 from dstl_core.storage.commit_log import CommitLog
 from dstl_core.storage.file_io import open_file_io
+from dstl_core.storage.json_document import CONVERSION_ERRORS
 from dstl_core.storage.location import JobLayout
 
 _LOG = logging.getLogger(__name__)
 
 Run = Callable[[int], Sequence[SubtaskReport]]
 """Runs the Spark job of a checkpoint id."""
+
+
+@dataclass
+class _Started:
+    """A checkpoint that was triggered."""
+
+    gateway: CheckpointCoordinatorGateway
+    epoch: _Epoch
+    future: Future[CompletedCheckpoint] = field(default_factory=Future)
+    reports: Sequence[SubtaskReport] = ()
+
+    @property
+    def checkpoint_id(self) -> int:
+        assert self.epoch.checkpoint_id is not None
+        return self.epoch.checkpoint_id
 
 
 class _Epoch:
@@ -73,6 +91,46 @@ class _Epoch:
 
     def fail_job(self, message: str, attempt_id: str | None) -> None:
         """The epoch fails with its checkpoint."""
+
+
+@dataclass(frozen=True)
+class PersistedCheckpoint:
+    """A checkpoint whose files are written and that is not confirmed: nobody can see it yet.
+
+    It may travel to another process as JSON. ``is_committed`` tells of an input that was committed
+    before: then nothing was written.
+    """
+
+    checkpoint_id: int
+    owner: str
+    reports: Sequence[SubtaskReport]
+    facts: Mapping[str, Any]
+    is_committed: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "checkpoint_id": self.checkpoint_id,
+            "owner": self.owner,
+            "reports": [report.to_json() for report in self.reports],
+            "facts": dict(self.facts),
+            "is_committed": self.is_committed,
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> PersistedCheckpoint:
+        """Raises: FormatError: It is not what ``to_json`` gave."""
+        try:
+            return cls(
+                int(body["checkpoint_id"]),
+                str(body["owner"]),
+                [SubtaskReport.from_json(each) for each in body["reports"]],
+                dict(body["facts"]),
+                bool(body["is_committed"]),
+            )
+        except CONVERSION_ERRORS as error:
+            raise FormatError(
+                f"Not a persisted checkpoint ({error}); give what persist() returned."
+            ) from error
 
 
 class CheckpointDriver:
@@ -154,6 +212,49 @@ class CheckpointDriver:
             FencedError: Another driver has claimed the pipeline.
             CheckpointError: It took too long.
         """
+        started = self._trigger(job_id, plans, facts)
+        return self._acknowledge(started, self._run(started, run))
+
+    def persist(
+        self,
+        job_id: JobID,
+        plans: Sequence[OperatorPlan],
+        run: Run,
+        facts: Callable[[Sequence[SubtaskReport]], Mapping[str, Any]],
+    ) -> PersistedCheckpoint:
+        """The first half of ``checkpoint``: all is written, nothing is committed."""
+        started = self._trigger(job_id, plans, facts)
+        reports = self._run(started, run)
+        owner = self._owner or ""
+        return PersistedCheckpoint(started.checkpoint_id, owner, reports, facts(reports))
+
+    def confirm(
+        self, job_id: JobID, plans: Sequence[OperatorPlan], persisted: PersistedCheckpoint
+    ) -> CompletedCheckpoint:
+        """The second half, in this or another process.
+
+        Raises:
+            FencedError: Another driver has claimed the pipeline since ``persist``.
+            CheckpointError: Another checkpoint was committed since ``persist``.
+        """
+        self._store.resume_claim(persisted.owner)
+        self._owner = persisted.owner
+        started = self._trigger(job_id, plans, lambda _: persisted.facts)
+        if started.checkpoint_id != persisted.checkpoint_id:
+            self._decline(started, "another checkpoint was persisted")
+            raise CheckpointError(
+                f"Checkpoint {persisted.checkpoint_id} cannot be confirmed: the next one to commit "
+                f"is {started.checkpoint_id}; run its input again.",
+                location=str(self._layout.root),
+            )
+        return self._acknowledge(started, persisted.reports)
+
+    def _trigger(
+        self,
+        job_id: JobID,
+        plans: Sequence[OperatorPlan],
+        facts: Callable[[Sequence[SubtaskReport]], Mapping[str, Any]],
+    ) -> _Started:
         self.claim()
         epoch = _Epoch(self._delete_output)
         gateway = CheckpointCoordinatorGateway(
@@ -166,24 +267,36 @@ class CheckpointDriver:
             self._clock,
             tasks_live_on=False,
         )
-        reports: Sequence[SubtaskReport] = ()
-        future = gateway.trigger_checkpoint(KEPT, facts=lambda: facts(reports))
-        checkpoint_id = epoch.checkpoint_id
-        if checkpoint_id is None:
-            return future.result(timeout=0)
+        started = _Started(gateway, epoch)
+        started.future = gateway.trigger_checkpoint(KEPT, facts=lambda: facts(started.reports))
+        if epoch.checkpoint_id is None:
+            started.future.result(timeout=0)  # raises why it was not triggered
+        return started
+
+    def _run(self, started: _Started, run: Run) -> Sequence[SubtaskReport]:
         try:
-            reports = run(checkpoint_id)
+            return run(started.checkpoint_id)
         except BaseException as error:
-            reason = CheckpointFailureReason.TASK_FAILURE
-            name = type(error).__name__
-            gateway.receive_decline_message(DeclineCheckpoint(checkpoint_id, reason, name))
+            self._decline(started, type(error).__name__)
             raise
-        started = time.monotonic()
+
+    def _decline(self, started: _Started, why: str) -> None:
+        reason = CheckpointFailureReason.TASK_FAILURE
+        started.gateway.receive_decline_message(
+            DeclineCheckpoint(started.checkpoint_id, reason, why)
+        )
+
+    def _acknowledge(
+        self, started: _Started, reports: Sequence[SubtaskReport]
+    ) -> CompletedCheckpoint:
+        started.reports = reports
+        gateway, checkpoint_id = started.gateway, started.checkpoint_id
+        begun = time.monotonic()
         states = {
             (OperatorID.for_uid(report.uid), report.subtask): report.subtask_state
             for report in reports
         }
-        for each in epoch.tasks:
+        for each in started.epoch.tasks:
             [operator_id] = each.operator_ids
             state = states[operator_id, each.subtask_index]
             gateway.receive_acknowledge_message(
@@ -191,9 +304,9 @@ class CheckpointDriver:
             )
         if gateway.uncertain_commit is not None:
             raise gateway.uncertain_commit
-        self.commit_seconds = time.monotonic() - started
+        self.commit_seconds = time.monotonic() - begun
         try:
-            return future.result(timeout=0)
+            return started.future.result(timeout=0)
         except CheckpointError as error:
             if error.context.get("reason") is CheckpointFailureReason.CHECKPOINT_EXPIRED:
                 raise CheckpointError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
 from dstl_core.errors import ConfigError, InputChangedError
 from dstl_core.model.checkpoint import OperatorState
 from dstl_core.spark.inputs import Fingerprint, check_input, place, watermark_of
@@ -21,7 +23,7 @@ from dstl_core.spark.operators import (
     TaskSpec,
     is_columnar,
 )
-from dstl_core.spark.reports import SubtaskReport, encode_state
+from dstl_core.spark.reports import SubtaskReport, encode_state, epoch_facts
 from dstl_core.spark.restore import carried
 from dstl_core.spark.schema import spark_schema_of
 from dstl_core.spark.session import SparkTasks
@@ -187,6 +189,41 @@ class EpochRun:
         return raw.getvalue()
 
 
+@dataclass
+class InputEpoch:
+    """The epoch of a batch that has a name.
+
+    Args:
+        epoch: What becomes of the batch.
+        input_id: Its name.
+        restored_from: Id of the checkpoint before it.
+        started: When its call began, by ``time.monotonic``.
+    """
+
+    epoch: EpochRun
+    input_id: str | int
+    restored_from: int
+    started: float
+    _fingerprint: Fingerprint = field(default_factory=lambda: Fingerprint(0, 0))
+
+    def run(self, checkpoint_id: int) -> list[SubtaskReport]:
+        """Applies the batch."""
+        reports = self.epoch.run(checkpoint_id, f"epoch {self.input_id}")
+        self._fingerprint = self.epoch.fingerprint()
+        return reports
+
+    def facts(self, reports: Sequence[SubtaskReport]) -> dict[str, Any]:
+        """What the commit record keeps, after ``run``."""
+        return epoch_facts(
+            self.input_id,
+            self._fingerprint,
+            reports,
+            seconds=time.monotonic() - self.started,
+            watermarks=self.epoch.watermarks,
+            restored_from=self.restored_from,
+        )
+
+
 def _must_run(spec: TaskSpec, epoch: EpochSpec, parent: OperatorState | None) -> bool:
     """Whether a subtask without rows has to run, rather than keep its part of the parent."""
     if parent is None or parent.parallelism != spec.parallelism or not spec.changelog:
@@ -208,6 +245,29 @@ def _resolve(source: Source, frames: Mapping[str, DataFrame], uid: str) -> DataF
             f"an operator before it; there are: {', '.join(frames)}."
         )
     return frames[source]
+
+
+def read_outputs(
+    spark: SparkSession,
+    layout: JobLayout,
+    operators: Sequence[Operator],
+    checkpoint: CompletedCheckpoint,
+) -> dict[str, DataFrame]:
+    """The stored output of a commit, by uid of the operator."""
+    found = {}
+    for at, operator in enumerate(operators):
+        if operator.output_schema is None:
+            continue
+        stored = checkpoint.facts.get("operators", {}).get(operator.uid)
+        if stored is not None:
+            names = stored["output_files"]
+        elif at == 0:
+            names = checkpoint.facts.get("output_files", [])
+        else:
+            continue
+        schema = operator.output_schema
+        found[operator.uid] = read_output(spark, layout, checkpoint.checkpoint_id, names, schema)
+    return found
 
 
 def read_output(

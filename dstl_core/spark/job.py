@@ -19,8 +19,8 @@ from dstl_core.model.ids import JobID
 from dstl_core.model.key_group import check_parallelism
 from dstl_core.model.state_size import StateSize
 from dstl_core.savepoint.snapshot import Snapshot
-from dstl_core.spark.driver import CheckpointDriver
-from dstl_core.spark.epoch import EpochRun, read_output
+from dstl_core.spark.driver import CheckpointDriver, PersistedCheckpoint
+from dstl_core.spark.epoch import EpochRun, InputEpoch, read_outputs
 from dstl_core.spark.inputs import Fingerprint
 from dstl_core.spark.job_savepoint import write_savepoint
 from dstl_core.spark.job_tasks import JobTasks
@@ -237,6 +237,70 @@ class StatefulJob:
             ConfigError: No order is given and a function depends on it; an earlier id.
         """
         started = time.monotonic()
+        epoch = self._begin(rows, input_id, order_by, watermark_ms, rewind=rewind)
+        if isinstance(epoch, CompletedCheckpoint):
+            return self._result(epoch, started, committed_before=True)
+        checkpoint = self._driver.checkpoint(
+            self.job_id, self._tasks.plans(), epoch.run, epoch.facts
+        )
+        result = self._result(checkpoint, started)
+        _LOG.info("%s", result)
+        return result
+
+    def persist(
+        self,
+        rows: DataFrame,
+        input_id: str | int,
+        order_by: Sequence[str] | None = None,
+        *,
+        watermark_ms: int | None = None,
+        rewind: bool = False,
+    ) -> PersistedCheckpoint:
+        """The first half of ``run``: applies a batch and writes all, but commits nothing.
+
+        What is not confirmed was never there: the next run starts from the last commit, and gc
+        finds the files. Arguments and errors are those of ``run``.
+        """
+        epoch = self._begin(rows, input_id, order_by, watermark_ms, rewind=rewind)
+        if isinstance(epoch, CompletedCheckpoint):
+            return PersistedCheckpoint(epoch.checkpoint_id, "", (), {}, is_committed=True)
+        return self._driver.persist(self.job_id, self._tasks.plans(), epoch.run, epoch.facts)
+
+    def confirm(self, persisted: PersistedCheckpoint) -> EpochResult:
+        """The second half of ``run``, in this or another process: commits.
+
+        Raises:
+            FencedError: Another driver has taken the pipeline over since.
+            CheckpointError: Another checkpoint was committed since, or this one was retired.
+        """
+        started = time.monotonic()
+        committed = self._committed_as(persisted)
+        if committed is not None:
+            return self._result(committed, started, committed_before=True)
+        plans = self._tasks.plans()
+        checkpoint = self._driver.confirm(self.job_id, plans, persisted)
+        return self._result(checkpoint, started)
+
+    def _committed_as(self, persisted: PersistedCheckpoint) -> CompletedCheckpoint | None:
+        """The commit of a persisted checkpoint, if it was confirmed before."""
+        for each in self.history():
+            if each.checkpoint_id == persisted.checkpoint_id and (
+                persisted.is_committed or dict(persisted.facts).items() <= each.facts.items()
+            ):
+                return each
+        return None
+
+    def _begin(
+        self,
+        rows: DataFrame,
+        input_id: str | int,
+        order_by: Sequence[str] | None,
+        watermark_ms: int | None,
+        *,
+        rewind: bool,
+    ) -> InputEpoch | CompletedCheckpoint:
+        """The epoch of an input, ready to run, or its commit."""
+        started = time.monotonic()
         if self.latest() is None:
             self._epoch_run(self._tasks.root_specs(), {}, rows, order_by, watermark_ms).check()
             self.start()
@@ -244,35 +308,13 @@ class StatefulJob:
         self._check_running(line[-1])
         before = self._committed(line, rows, input_id, rewind=rewind)
         if before is not None:
-            return self._result(before, started, committed_before=True)
+            return before
         if not rewind:
             check_order_of_inputs(line, input_id)
         parent = before_input(line, input_id) if rewind else line[-1]
         epoch, _ = self._prepare(parent, rows, order_by, watermark_ms)
         epoch.check()
-
-        def facts(reports: Sequence[SubtaskReport]) -> dict[str, Any]:
-            return epoch_facts(
-                input_id,
-                fingerprint,
-                reports,
-                seconds=time.monotonic() - started,
-                watermarks=epoch.watermarks,
-                restored_from=parent.checkpoint_id,
-            )
-
-        fingerprint = Fingerprint(0, 0)
-
-        def run(checkpoint_id: int) -> list[SubtaskReport]:
-            nonlocal fingerprint
-            reports = epoch.run(checkpoint_id, f"epoch {input_id}")
-            fingerprint = epoch.fingerprint()
-            return reports
-
-        checkpoint = self._driver.checkpoint(self.job_id, self._tasks.plans(), run, facts)
-        result = self._result(checkpoint, started)
-        _LOG.info("%s", result)
-        return result
+        return InputEpoch(epoch, input_id, parent.checkpoint_id, started)
 
     def foreach_batch(
         self, order_by: Sequence[str] | None = None
@@ -292,25 +334,7 @@ class StatefulJob:
 
     def output_of(self, checkpoint: CompletedCheckpoint) -> dict[str, DataFrame]:
         """The stored output of a commit, by uid of the operator."""
-        found = {}
-        for operator in self.operators:
-            if operator.output_schema is None:
-                continue
-            stored = checkpoint.facts.get("operators", {}).get(operator.uid)
-            if stored is not None:
-                names = stored["output_files"]
-            elif operator is self.operator:
-                names = checkpoint.facts.get("output_files", [])
-            else:
-                continue
-            found[operator.uid] = read_output(
-                self.spark,
-                self._layout,
-                checkpoint.checkpoint_id,
-                names,
-                operator.output_schema,
-            )
-        return found
+        return read_outputs(self.spark, self._layout, self.operators, checkpoint)
 
     def _result(
         self, checkpoint: CompletedCheckpoint, started: float, *, committed_before: bool = False

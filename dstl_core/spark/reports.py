@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -69,6 +70,13 @@ class SubtaskReport:
         """The report of a task that only wrote keyed state."""
         state = OperatorSubtaskState(subtask, managed_keyed_state=handle)
         return cls("", subtask, encode_state(state))
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "state": base64.b64encode(self.state).decode()}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> SubtaskReport:
+        return cls(**{**body, "state": base64.b64decode(body["state"], validate=True)})
 
     def to_batch(self) -> pa.RecordBatch:
         return pa.RecordBatch.from_pylist([asdict(self)], schema=REPORT_SCHEMA)

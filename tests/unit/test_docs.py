@@ -32,7 +32,9 @@ def rows() -> list[list[str]]:
 
 
 def named_tests() -> list[str]:
-    return sorted(set(re.findall(r"`(tests/[^`]+)`", MAP.read_text())))
+    pages = [MAP, *(ROOT / "docs" / "decisions").glob("*.md")]
+    text = "\n".join(page.read_text() for page in pages)
+    return sorted(set(re.findall(r"`(tests/[^`]+)`", text)))
 
 
 @functools.cache

@@ -241,17 +241,20 @@ def test_a_savepoint_of_real_flink_in_yaml(tmp_path):
 CHECKED = """
 import dagster as dg
 from dstl_dagster import (
-    DstlStorageResource, ExpectedOperator, build_restore_plan_check, build_schema_check,
-    build_verify_check, snapshot_at,
+    DstlStorageResource, build_restore_plan_check, build_schema_check, build_verify_check,
+    snapshot_at,
 )
+from dstl_core.codec.serializers import Types
+from dstl_core.model.ids import OperatorIdentifier
+from dstl_core.savepoint import JobDescription, JobOperator, JobState
 
 source = snapshot_at({path!r})
 asset = dg.AssetSpec("savepoint")
 WARN = dg.AssetCheckSeverity.WARN
 
 
-def types(text):
-    return [ExpectedOperator({uid!r}, {{{state!r}: text}})]
+def job(uid, *states):
+    return JobDescription([JobOperator(OperatorIdentifier.for_uid(uid), states=states)])
 
 
 @dg.asset_check(asset=asset.key)
@@ -263,8 +266,11 @@ defs = dg.Definitions(
     assets=[asset],
     asset_checks=[
         build_verify_check(asset.key, source),
-        build_restore_plan_check([ExpectedOperator("other")], asset=asset.key, source=source),
-        build_schema_check(types("value Nothing"), asset=asset.key, source=source, severity=WARN),
+        build_restore_plan_check(job("other"), asset=asset.key, source=source),
+        build_schema_check(
+            job({uid!r}, JobState({state!r}, "value", Types.STRING)),
+            asset=asset.key, source=source, severity=WARN,
+        ),
         broken,
     ],
     resources={{"storage": DstlStorageResource(base_path="state")}},

@@ -6,6 +6,7 @@ import dagster as dg
 import pytest
 
 from dstl_core.spark import StatefulJob
+from dstl_core.spark.session import SparkTasks
 from dstl_dagster import metadata as show
 from tests.integration.dagster.small_pipeline import (
     PAYMENTS,
@@ -192,12 +193,12 @@ def test_a_run_with_a_stale_claim_is_told_who_holds_it(run_days, storage, monkey
                 claimed.append(PAYMENTS.store(storage).reset("another run", lambda run_id: False))
             return reports
 
-        collect = StatefulJob._collect
-        monkeypatch.setattr(StatefulJob, "_collect", lambda *args: claim(collect(*args)))
+        collect = SparkTasks.collect
+        monkeypatch.setattr(SparkTasks, "collect", lambda *args: claim(collect(*args)))
         try:
             return run(self, rows, input_id, order_by)
         finally:
-            monkeypatch.setattr(StatefulJob, "_collect", collect)
+            monkeypatch.setattr(SparkTasks, "collect", collect)
 
     assert run_days("2026-01-01").success
     before = totals_in(storage)

@@ -22,7 +22,9 @@ from dstl_dagster import (
     BatchingUploads,
     DagsterDstlTranslator,
     DirectUploads,
+    DstlSparkResource,
     DstlStorageResource,
+    FlinkClusterResource,
     GcsCredentials,
     S3Credentials,
     StatefulPipeline,
@@ -232,6 +234,31 @@ def test_uploads_can_be_configured_by_kind():
 
 def pipeline(**options):
     return StatefulPipeline("p", "u", "nowhere:job", **options)
+
+
+def test_setting_up_resources_does_no_io():
+    """Retries do not cover it: nothing there answers, and nothing is asked."""
+    resources = {
+        "storage": DstlStorageResource(base_path="s3://no-such-bucket/dstl"),
+        "spark": DstlSparkResource(remote="sc://127.0.0.1:1"),
+        "flink": FlinkClusterResource(url="http://127.0.0.1:1"),
+    }
+    with dg.build_resources(resources) as built:
+        assert built.storage.jobs == "s3://no-such-bucket/dstl/jobs"
+
+
+def test_every_job_runs_in_one_process():
+    """The default executor would start a JVM for each step."""
+    jobs = definitions.defs.resolve_all_job_defs()
+    ours = [job for job in jobs if job.name.startswith("flights_")]
+    assert {job.name for job in ours} >= {
+        "flights_truncate",
+        "flights_write_savepoint",
+        "flights_verify",
+        "flights_reset",
+        "flights_gc",
+    }
+    assert {job.executor_def.name for job in ours} == {"in_process"}
 
 
 def test_the_translator_has_one_point_to_override():

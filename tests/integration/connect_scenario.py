@@ -1,0 +1,91 @@
+"""What a client of Spark Connect does.
+
+    python -m tests.integration.connect_scenario <url> <folder>
+
+A process is a client of Spark Connect or it has a Spark of its own, so this one runs by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import dagster as dg
+from pyspark import cloudpickle
+
+from dstl_core.codec.serializers import Types
+from dstl_core.model.ids import OperatorIdentifier
+from dstl_core.spark import (
+    KeyedOperator,
+    OperatorTransformation,
+    SavepointReader,
+    SavepointWriter,
+    StatefulJob,
+    register,
+)
+from dstl_core.state import ValueStateDescriptor
+from dstl_core.state.functions import KeyedProcessFunction
+from dstl_dagster import DstlSparkResource, DstlStorageResource
+from tests.integration.dagster import small_pipeline
+
+
+class Sum(KeyedProcessFunction):
+    def open(self, runtime_context: Any) -> None:
+        self._total = runtime_context.get_state(ValueStateDescriptor("total", Types.LONG))
+
+    def process_element(self, value: Any, ctx: Any) -> None:
+        self._total.update((self._total.value() or 0) + value["v"])
+
+
+def run(url: str, folder: str) -> dict[str, Any]:
+    """Everything once; what was seen."""
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    spark = DstlSparkResource(remote=url)
+    session = spark.spark_session
+    register(session)
+    seen: dict[str, Any] = {"session": type(session).__module__}
+
+    rows = session.createDataFrame([("a", 1), ("b", 2)], "k string, n long")
+    out = f"{folder}/bootstrapped"
+    (
+        SavepointWriter.new_savepoint(session, max_parallelism=128)
+        .with_operator(
+            OperatorIdentifier.for_uid("op"),
+            OperatorTransformation.bootstrap_with(rows).key_by("k").transform_columns(),
+        )
+        .write(out)
+    )
+    read = session.read.format("savepoint").option("operator.uid", "op").load(out)
+    seen["read"] = sorted(map(tuple, read.select("state_key", "n").collect()))
+    session.sql(f"CREATE TEMPORARY VIEW state USING savepoint OPTIONS (path '{out}')")
+    found = session.sql("SELECT n FROM state WHERE state_key = 'b'").collect()
+    seen["sql"] = [row["n"] for row in found]
+    keyed = SavepointReader.read(session, out).read_keyed_state(OperatorIdentifier.for_uid("op"))
+    seen["reader"] = sorted(map(tuple, keyed.select("state_key", "n").collect()))
+
+    job = StatefulJob(session, "job", folder, KeyedOperator("op", "k", Types.STRING, Sum()))
+    for epoch in (1, 2):
+        batch = session.createDataFrame([("a", epoch), ("c", 10)], "k string, v long")
+        job.run(batch, epoch, ["v"])
+    state = session.read.format("savepoint").load(job.savepoint(f"{folder}/savepoint"))
+    seen["job"] = sorted(map(tuple, state.select("state_key", "total").collect()))
+    changes = session.read.format("state-changelog").load(job.latest_path())
+    seen["changes"] = changes.count() > 0
+
+    storage = DstlStorageResource(base_path=f"{folder}/dagster")
+    defs = small_pipeline.small_defs(storage)
+    with dg.DagsterInstance.ephemeral() as instance:
+        done = dg.materialize(
+            [next(iter(defs.assets or ()))],
+            instance=instance,
+            partition_key="2026-01-01",
+            resources={"storage": storage, "spark": spark},
+            raise_on_error=False,
+        )
+    seen["dagster"] = done.success and sorted(small_pipeline.totals_in(storage).items())
+    return seen
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(run(*sys.argv[1:])) + "\n")

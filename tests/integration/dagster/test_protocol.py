@@ -1,0 +1,205 @@
+"""The verbs by themselves: persist, confirm, gc, rewind; and what the automation asks for."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from dstl_core.errors import FencedError
+from dstl_dagster import build_gc_job, build_protocol_job
+from dstl_dagster.epochs import REWIND_TAG
+from tests.integration.dagster.small_pipeline import (
+    DAYS,
+    PAYMENTS,
+    ROWS,
+    SPARK,
+    expected_totals,
+    rows_of,
+    small_defs,
+    totals_in,
+)
+
+pytestmark = [pytest.mark.dagster, pytest.mark.spark]
+
+DAY = "2026-01-01"
+
+
+@pytest.fixture
+def run_protocol(storage, instance):
+    def run(day=DAY, between=None, batch=rows_of):
+        def checked(session, key):
+            return batch(session, key)
+
+        job = build_protocol_job(PAYMENTS, checked, DAYS)
+        resources = {"storage": storage, "spark": SPARK}
+        hooks = {between} if between is not None else set()
+        return job.with_hooks(hooks).execute_in_process(
+            partition_key=day, instance=instance, resources=resources, raise_on_error=False
+        )
+
+    return run
+
+
+def materialized(instance, kind, day):
+    wanted = dg.AssetRecordsFilter(PAYMENTS.key(kind), asset_partitions=[day])
+    return [
+        each.asset_materialization for each in instance.fetch_materializations(wanted, 9).records
+    ]
+
+
+def test_persist_and_confirm_are_the_epoch(run_protocol, storage, instance):
+    assert run_protocol().success
+    assert totals_in(storage) == expected_totals(DAY)
+    store = PAYMENTS.store(storage)
+    version = store.require_latest().data_version
+    for kind in ("state", "changelog", "checkpoint"):
+        [event] = materialized(instance, kind, DAY)
+        assert event.tags["dagster/data_version"] == version
+    assert store.leases() == []
+    assert run_protocol().success
+    assert store.require_latest().data_version == version
+
+
+def test_between_the_two_the_run_counts_as_working_and_nothing_is_committed(run_protocol, storage):
+    seen = {}
+
+    @dg.success_hook(required_resource_keys={"storage"})
+    def look(context):
+        if context.op.name == "payments_persist_op":
+            store = PAYMENTS.store(context.resources.storage)
+            seen["leases"] = [lease.run_id for lease in store.leases()]
+            seen["epochs"] = [each for each in store.history() if each.facts["kind"] == "epoch"]
+            seen["orphans"] = store.orphans()
+
+    done = run_protocol(between=look)
+    assert done.success
+    assert seen["leases"] == [done.run_id]
+    assert seen["epochs"] == []
+    assert seen["orphans"]
+
+
+def test_a_takeover_between_the_two_ends_the_run_and_loses_nothing(run_protocol, storage):
+    @dg.success_hook(required_resource_keys={"storage"})
+    def take_over(context):
+        if context.op.name == "payments_persist_op":
+            PAYMENTS.store(context.resources.storage).reset("another", lambda run_id: False)
+
+    done = run_protocol(between=take_over)
+    assert not done.success
+    [failure] = [event for event in done.all_events if event.is_step_failure]
+    assert FencedError.__name__ in str(failure.event_specific_data.error) or "claimed" in str(
+        failure.event_specific_data.error.message
+    )
+    assert [each for each in PAYMENTS.store(storage).history() if "input" in each.facts] == []
+    assert run_protocol().success
+    assert totals_in(storage) == expected_totals(DAY)
+
+
+def test_a_failed_persist_leaves_no_lease(run_protocol, storage):
+    def broken(session, day):
+        raise RuntimeError("no rows")
+
+    assert not run_protocol(batch=broken).success
+    assert PAYMENTS.store(storage).leases() == []
+
+
+def test_gc_counts_and_deletes_only_when_told(run_days, storage, instance):
+    assert run_days(DAY).success
+    root = Path(PAYMENTS.store(storage).layout.root.path)
+    lost = root / "taskowned" / "0b0e3b51-6b1f-4b9e-9d55-0c6b3a1f6e11"
+    lost.parent.mkdir(exist_ok=True)
+    lost.write_bytes(b"of a run that is gone")
+    then = time.time() - 48 * 3600
+    os.utime(lost, (then, then))
+    job = build_gc_job(PAYMENTS)
+
+    def run(**config):
+        done = job.execute_in_process(
+            run_config={"ops": {"payments_gc_op": {"config": config}}} if config else None,
+            instance=instance,
+            resources={"storage": storage},
+        )
+        assert done.success
+        [event] = [each for each in done.all_events if each.event_type_value == "ASSET_OBSERVATION"]
+        shown = event.event_specific_data.asset_observation.metadata
+        return shown["dstl/garbage_files"].value, shown["dstl/garbage_deleted"].value
+
+    assert run() == (1, 0)
+    assert lost.exists()
+    assert run(delete=True) == (1, 1)
+    assert not lost.exists()
+    assert totals_in(storage) == expected_totals(DAY)
+
+
+def test_a_run_with_the_rewind_tag_goes_back_and_runs_the_corrected_days(
+    storage, instance, monkeypatch
+):
+    pipeline_defs = small_defs(storage)
+    [assets] = [each for each in pipeline_defs.assets if each.keys >= {PAYMENTS.key("checkpoint")}]
+
+    def run(*days, **tags):
+        span = {"dagster/asset_partition_range_start": days[0]}
+        span["dagster/asset_partition_range_end"] = days[-1]
+        return dg.materialize(
+            [assets],
+            instance=instance,
+            tags={**span, **tags},
+            resources={"storage": storage, "spark": SPARK},
+            raise_on_error=False,
+        )
+
+    days = ("2026-01-01", "2026-01-02", "2026-01-03")
+    monkeypatch.setattr(PAYMENTS.__class__, "open", _retaining(PAYMENTS.__class__.open))
+    assert run(*days).success
+    corrected = [(account, amount + 1000) for account, amount in ROWS[days[1]]]
+    monkeypatch.setitem(ROWS, days[1], corrected)
+    refused = run(*days[1:])
+    assert not refused.success
+    [failure] = [event for event in refused.all_events if event.is_step_failure]
+    assert REWIND_TAG in failure.event_specific_data.error.message
+    done = run(*days[1:], **{REWIND_TAG: "true"})
+    assert done.success
+    assert totals_in(storage) == expected_totals(*days)
+    assert instance.get_run_by_id(done.run_id).tags[REWIND_TAG] == f"done, to before {days[1]}"
+
+
+def _retaining(original):
+    def opened(self, *args):
+        job = original(self, *args)
+        return type(job)(
+            job.spark,
+            job.name,
+            job.base_path,
+            job.operator,
+            parallelism=job.parallelism,
+            num_retained=9,
+        )
+
+    return opened
+
+
+def test_a_new_savepoint_asks_for_the_rewritten_one(run_days, storage, instance):
+    """The automation condition of what is derived, as the daemon evaluates it."""
+    defs = small_defs(storage)
+    rewritten = PAYMENTS.key("rewritten")
+    first = dg.evaluate_automation_conditions(
+        defs, instance=instance, asset_selection=dg.AssetSelection.assets(rewritten)
+    )
+    assert first.get_requested_partitions(rewritten) == set()
+    assert run_days(DAY).success
+    behind = [
+        each for each in defs.assets if not each.keys & {rewritten, PAYMENTS.key("checkpoint")}
+    ]
+    resources = {"storage": storage, "spark": SPARK}
+    assert dg.materialize(behind, instance=instance, resources=resources).success
+    second = dg.evaluate_automation_conditions(
+        defs,
+        instance=instance,
+        asset_selection=dg.AssetSelection.assets(rewritten),
+        cursor=first.cursor,
+    )
+    assert second.get_requested_partitions(rewritten) == {None}

@@ -1,0 +1,94 @@
+"""An epoch in two halves: persist here, confirm there."""
+
+import json
+
+import pytest
+
+from dstl_core.errors import CheckpointError, FencedError, FormatError
+from dstl_core.savepoint.gc import collect_garbage
+from dstl_core.spark import PersistedCheckpoint
+from tests.integration.spark.test_job import batch, job_on
+
+pytestmark = pytest.mark.spark
+
+
+def persist(job, rows, input_id):
+    """Through JSON, as between two processes."""
+    persisted = job.persist(batch(job.spark, rows), input_id, ["v"])
+    return PersistedCheckpoint.from_json(json.loads(json.dumps(persisted.to_json())))
+
+
+def totals(job):
+    rows = job.spark.read.format("savepoint").load(job.latest_path()).select("state_key", "total")
+    return {row["state_key"]: row["total"] for row in rows.collect()}
+
+
+@pytest.fixture
+def job(spark, tmp_path):
+    job = job_on(spark, tmp_path)
+    job.run(batch(spark, [("a", 1), ("b", 2)]), 1, ["v"])
+    return job
+
+
+def test_what_is_persisted_is_seen_only_when_another_process_has_confirmed_it(spark, tmp_path, job):
+    persisted = persist(job, [("a", 5)], 2)
+    before = job.latest()
+    assert totals(job) == {"a": 1, "b": 2}
+
+    result = job_on(spark, tmp_path).confirm(persisted)
+
+    assert totals(job) == {"a": 6, "b": 2}
+    assert job.latest() == result.checkpoint != before
+    assert result.facts["input"]["id"] == 2
+    assert [tuple(row) for row in result.output.collect()] == [("a", 6)]
+    again = job_on(spark, tmp_path).confirm(persisted)
+    assert again.committed_before
+    assert again.checkpoint == result.checkpoint
+
+
+def test_an_input_that_was_committed_is_not_persisted_again(spark, tmp_path, job):
+    persisted = persist(job, [("a", 1), ("b", 2)], 1)
+    assert persisted.is_committed
+    assert job.confirm(persisted).committed_before
+    assert job.latest().checkpoint_id == persisted.checkpoint_id
+
+
+def test_what_was_not_confirmed_was_never_there(spark, tmp_path, job):
+    old = persist(job, [("a", 100)], 2)
+    other = job_on(spark, tmp_path)
+    other.run(batch(spark, [("a", 5)]), 2, ["v"])
+    assert totals(job) == {"a": 6, "b": 2}
+    with pytest.raises(FencedError):
+        job_on(spark, tmp_path).confirm(old)
+    assert totals(job) == {"a": 6, "b": 2}
+    found = collect_garbage(str(tmp_path), older_than_ms=0)
+    print(found.to_json(), sorted(map(str, tmp_path.rglob("*"))))
+    garbage = {str(each.location) for each in found.garbage}
+    assert garbage, "what the first half wrote is found"
+    assert not garbage & {str(each.location) for each in _named(job)}
+
+
+def _named(job):
+    snapshot = job.snapshot()
+    for operator in snapshot.operators:
+        for subtask in operator.state.subtasks:
+            for stream in subtask.streams():
+                place = snapshot.resolver.resolve(stream)
+                if place.location is not None:
+                    yield place
+
+
+def test_of_two_that_were_persisted_one_is_confirmed(spark, tmp_path, job):
+    first = persist(job, [("a", 10)], 2)
+    second = persist(job, [("a", 20)], 2)
+    job.confirm(second)
+    assert totals(job) == {"a": 21, "b": 2}
+    with pytest.raises(CheckpointError, match="cannot be confirmed"):
+        job.confirm(first)
+    assert totals(job) == {"a": 21, "b": 2}
+
+
+@pytest.mark.parametrize("body", [{}, {"reports": [{}]}, {"checkpoint_id": "x"}])
+def test_another_json_is_refused(body):
+    with pytest.raises(FormatError, match="what persist"):
+        PersistedCheckpoint.from_json(body)
