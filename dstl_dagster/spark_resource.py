@@ -1,5 +1,6 @@
 """A Spark session for assets: started on first use, replaced when it is dead."""
 
+import atexit
 import sys
 import threading
 from collections.abc import Iterator
@@ -66,6 +67,10 @@ class DstlSparkResource(dg.ConfigurableResource):
         self._lazy = LazyPySparkResource(spark_config=self._start_config())
         shared = self._lazy.spark_session
         session: SparkSession = shared.newSession()
+        if self.remote:
+            # An open session of Spark Connect can keep Python from ending.
+            for each in (shared, session):
+                atexit.register(_stop, each)
         for key, value in self.spark_config.items():
             if _is_runtime(key):
                 session.conf.set(key, value)
@@ -113,8 +118,8 @@ class DstlSparkResource(dg.ConfigurableResource):
                 _remove_tag(session, tag)
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
-        if self.stop_on_teardown and self._session is not None and not is_stopped(self._session):
-            self._session.stop()
+        if self.stop_on_teardown and self._session is not None:
+            _stop(self._session)
 
 
 def _is_runtime(key: str) -> bool:
@@ -148,6 +153,11 @@ def _cancel_tagged(session: Any, tag: str) -> None:
         session.interruptTag(tag)
     else:
         session.sparkContext.cancelJobsWithTag(tag)
+
+
+def _stop(session: Any) -> None:
+    if not is_stopped(session):
+        session.stop()
 
 
 def is_stopped(session: Any) -> bool:

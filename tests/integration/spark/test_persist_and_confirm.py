@@ -62,7 +62,6 @@ def test_what_was_not_confirmed_was_never_there(spark, tmp_path, job):
         job_on(spark, tmp_path).confirm(old)
     assert totals(job) == {"a": 6, "b": 2}
     found = collect_garbage(str(tmp_path), older_than_ms=0)
-    print(found.to_json(), sorted(map(str, tmp_path.rglob("*"))))
     garbage = {str(each.location) for each in found.garbage}
     assert garbage, "what the first half wrote is found"
     assert not garbage & {str(each.location) for each in _named(job)}
