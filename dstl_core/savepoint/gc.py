@@ -189,7 +189,9 @@ def _job_folders(root: Location, every: Iterable[FileStatus]) -> set[Location]:
         folder = status.location.parent
         while root.contains(folder):
             name = folder.name
-            if name in (*_JOB_FOLDERS, INTERNAL_DIR) or checkpoint_id_of(name) is not None:
+            if INTERNAL_DIR in folder.parent.path.split("/"):
+                pass  # what a pipeline keeps there looks like checkpoints, and is none
+            elif name in (*_JOB_FOLDERS, INTERNAL_DIR) or checkpoint_id_of(name) is not None:
                 found.add(folder.parent)
             if folder.path == "/":
                 break

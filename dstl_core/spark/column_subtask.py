@@ -93,9 +93,14 @@ class ColumnSubtask:
         with user_code(function, "open"):
             function.open(RuntimeContext(None, subtask, task.parallelism))
 
+    late_rows = 0
+
     @property
     def changed_keys(self) -> int:
         return self._changed_keys
+
+    def begin(self, output: OutputFiles) -> None:
+        """There are no timers."""
 
     # ------------------------------------------------------------------------------- restore
 
