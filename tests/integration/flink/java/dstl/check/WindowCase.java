@@ -124,7 +124,8 @@ final class WindowCase {
                     (left, right) -> Tuple2.of(left.f0, left.f1 + right.f1),
                     new Show<Tuple2<String, Long>, W>(),
                     Types.STRING);
-            case "aggregate" -> windows.aggregate(new SumAndCount(), new Show<Long, W>(), ACCUMULATOR, Types.STRING);
+            case "aggregate" -> windows.aggregate(
+                    new SumAndCount(), new Show<Long, W>(), ACCUMULATOR, Types.LONG, Types.STRING);
             case "process" -> windows.process(new Show<Tuple2<String, Long>, W>(), Types.STRING);
             default -> throw new IllegalArgumentException("no function: " + window);
         };
