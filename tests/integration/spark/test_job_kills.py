@@ -83,6 +83,13 @@ class Driver:
             self._process.stdout.close()
             self._process = None
 
+    def pause(self):
+        """Stops the driver and its JVM, as a machine that hangs does."""
+        os.killpg(self._process.pid, signal.SIGSTOP)
+
+    def wake(self):
+        os.killpg(self._process.pid, signal.SIGCONT)
+
     def kill_one(self, what, chooser):
         """Kills one process that the driver has started; False if there is none now."""
         found = [pid for pid in _descendants(self._process.pid) if what in _command_of(pid)]
@@ -203,6 +210,26 @@ def check_files(base):
 def test_killed_drivers_and_workers_lose_and_repeat_nothing(tmp_path):
     done = run_with_kills(tmp_path, "local[2,4]", ["worker", "driver"], 2, 11)
     assert (done["worker"], done["driver"]) == (1, 1)
+
+
+def test_a_paused_driver_that_wakes_after_a_takeover_commits_nothing(tmp_path):
+    paused, other = Driver(tmp_path, "local[2,4]"), Driver(tmp_path, "local[2,4]")
+    batches = [random_batch(number) for number in range(3)]
+    try:
+        _first_epochs(paused)
+        paused.send(do="run", input=2)
+        assert paused.answer_within(0.05) is None, "it is in its epoch"
+        paused.pause()
+        check_epoch(other, batches, other.ask(do="run", input=2))
+        commits = sorted(tmp_path.glob("*/_dstl/log/*.json"))
+        paused.wake()
+        assert paused.wait() == "fenced"
+        assert sorted(tmp_path.glob("*/_dstl/log/*.json")) == commits
+        check_epoch(other, batches, other.ask(do="run", input=2))
+        check_files(tmp_path)
+    finally:
+        paused.kill()
+        other.kill()
 
 
 CLUSTER = "local-cluster[2,1,1024]"
