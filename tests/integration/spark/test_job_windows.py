@@ -14,8 +14,8 @@ from dstl_core.state.window_functions import ProcessWindowFunction, WindowFuncti
 from dstl_core.state.windowing import (
     EventTimeSessionWindows,
     GlobalWindows,
+    ProcessingTimeSessionWindows,
     TumblingEventTimeWindows,
-    TumblingProcessingTimeWindows,
 )
 from dstl_core.testing import ManualClock
 from tests.integration.spark import job_functions
@@ -136,7 +136,8 @@ def test_count_windows_need_no_time(spark, tmp_path):
 
 def test_windows_by_the_clock_fire_before_the_rows_of_the_next_epoch(spark, tmp_path):
     clock = ManualClock(10_000)
-    assigner = TumblingProcessingTimeWindows.of(1000)
+    # The next row touches a session that is over: merged if its timer had not fired.
+    assigner = ProcessingTimeSessionWindows.with_gap(1000)
     job = job_of(spark, tmp_path, assigner, options={"clock": clock})
     rows = spark.createDataFrame([("a", 1, 0), ("b", 2, 0)], SCHEMA)
     assert rows_of(job.run(rows, 1, order_by=["v"])) == []
