@@ -110,6 +110,14 @@ class RowSubtask:
     def late_rows(self) -> int:
         return self._subtask.late_rows
 
+    @property
+    def upload_metrics(self) -> tuple[int, int]:
+        """How long uploads had to wait, in milliseconds, and how many attempts failed."""
+        if self._storage is None:
+            return 0, 0
+        metrics = self._storage.metrics
+        return metrics.back_pressure_ms.count, metrics.upload_failures.count
+
     def begin(self, output: OutputFiles) -> None:
         """The clock has moved since the last epoch: its timers fire before the rows."""
         output.add(self._subtask.advance_processing_time())
@@ -211,6 +219,7 @@ def run_epoch_subtask(
         )
         persisted = time.monotonic()
         changes, changed_keys, late_rows = running.changes, running.changed_keys, running.late_rows
+        upload_metrics = running.upload_metrics
     except BaseException:
         running.abandon()
         raise
@@ -232,6 +241,7 @@ def run_epoch_subtask(
         int(1000 * (persisted - applied)),
         0 if context is None else context.attemptNumber(),
         late_rows,
+        *upload_metrics,
     )
 
 
