@@ -114,7 +114,6 @@ def run(arguments: argparse.Namespace) -> None:
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     spark = _session(work)
     before = results.machine()
-    cases = []
     try:
         for kind, sizes in (
             ("column", arguments.column_sizes),
@@ -126,23 +125,22 @@ def run(arguments: argparse.Namespace) -> None:
                 folder = work / f"{kind}-{size}"
                 measure = _peer if kind == "peer" else _case
                 case = measure(spark, folder, size, arguments, kind)
-                cases.append({"kind": kind, "keys": size, "machine": before, **case})
+                _write(arguments.change, {"kind": kind, "keys": size, "machine": before, **case})
                 shutil.rmtree(folder, ignore_errors=True)
     finally:
         spark.stop()
         shutil.rmtree(work, ignore_errors=True)
-    figures = {"change": arguments.change, "cases": _with_earlier(cases, arguments.change)}
-    results.write("jobs", figures, _table(figures))
 
 
-def _with_earlier(cases: list[dict[str, Any]], change: int) -> list[dict[str, Any]]:
-    """These cases, and those of earlier runs that were not measured again."""
+def _write(change: int, case: dict[str, Any]) -> None:
+    """Writes a case, and those of earlier runs that were not measured again."""
     stored = results.RESULTS / "jobs.json"
     earlier = json.loads(stored.read_text()) if stored.exists() else {}
     if earlier.get("change") != change or any("kind" not in each for each in earlier["cases"]):
         earlier = {"cases": []}
-    found = {(each["kind"], each["keys"]): each for each in [*earlier["cases"], *cases]}
-    return [found[place] for place in sorted(found)]
+    found = {(each["kind"], each["keys"]): each for each in [*earlier["cases"], case]}
+    figures = {"change": change, "cases": [found[place] for place in sorted(found)]}
+    results.write("jobs", figures, _table(figures))
 
 
 def _session(work: Path) -> SparkSession:
