@@ -1,8 +1,9 @@
 """Epochs of a stateful job as its state grows and the change stays the same.
 
-One run measures, for each size of state and the same change: a warm epoch by columns, the commit
-alone, a cold epoch (no local copy: recovery), bytes per epoch, a full snapshot of the same
-state, and Spark's own ``transformWithState`` (RocksDB, changelog checkpointing) on the same rows.
+One run measures, for each size of state and the same change: a warm epoch, the commit alone, a cold
+epoch (no local copy: recovery), bytes per epoch, and a full snapshot of the same state; by columns,
+by rows, and by Spark's own ``transformWithState`` (RocksDB, changelog checkpointing) on the same
+rows. Runs may be done one by one: each replaces its own cases in the results.
 
 Expected before measuring: two Python stages of Spark take about 0.25 s whatever the state; a binary
 search in a mapped file takes microseconds a key; so a warm epoch does not grow, and a full snapshot
@@ -12,12 +13,15 @@ and a cold epoch grow with the state.
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import statistics
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,22 +43,28 @@ from dstl_core.spark import (
     StatefulJob,
 )
 from dstl_core.state import ValueStateDescriptor
+from dstl_core.state.functions import (
+    Context,
+    KeyedProcessFunction,
+    RichFunction,
+    Row,
+    RuntimeContext,
+)
 
-SIZES = (100_000, 1_000_000)
+SIZES = (100_000, 1_000_000, 10_000_000)
+ROW_SIZES = (100_000, 1_000_000)
+PEER_SIZES = (100_000, 1_000_000)
 CHANGE = 10_000
 EPOCHS = 7
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="keys")
+    for name, sizes in (("column", SIZES), ("row", ROW_SIZES), ("peer", PEER_SIZES)):
+        parser.add_argument(
+            f"--{name}-sizes", type=int, nargs="*", default=list(sizes), help="keys of state"
+        )
     parser.add_argument("--change", type=int, default=CHANGE, help="rows of an epoch")
     parser.add_argument("--epochs", type=int, default=EPOCHS)
-    parser.add_argument(
-        "--peer-keys",
-        type=int,
-        default=1_000_000,
-        help="largest state for transformWithState, which takes minutes to fill (0: none)",
-    )
     parser.add_argument("--folder", help="where files go (default: a temporary folder)")
 
 
@@ -70,6 +80,18 @@ class Sums(KeyedColumnFunction):
         total = pc.fill_null(state.column("total"), 0).to_numpy().copy()
         np.add.at(total, rows.column("key_index").to_numpy(), rows.column("v").to_numpy())
         return ColumnResult(pa.RecordBatch.from_arrays([pa.array(total)], names=["total"]))
+
+
+class SumsByRow(KeyedProcessFunction):
+    """The same row by row."""
+
+    order_insensitive = True
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self._total = runtime_context.get_state(Sums.states[0])
+
+    def process_element(self, value: Row, ctx: Context) -> None:
+        self._total.update((self._total.value() or 0) + value["v"])
 
 
 class PeerSums(StatefulProcessor):
@@ -91,13 +113,33 @@ def run(arguments: argparse.Namespace) -> None:
     work = Path(tempfile.mkdtemp(prefix="dstl-bench-", dir=arguments.folder))
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     spark = _session(work)
+    before = results.machine()
     try:
-        before = results.machine()
-        cases = [_case(spark, work / str(size), size, arguments) for size in arguments.sizes]
+        for kind, sizes in (
+            ("column", arguments.column_sizes),
+            ("row", arguments.row_sizes),
+            ("peer", arguments.peer_sizes),
+        ):
+            for size in sizes:
+                print(f"# {kind}, {size:,} keys", file=sys.stderr)
+                folder = work / f"{kind}-{size}"
+                measure = _peer if kind == "peer" else _case
+                case = measure(spark, folder, size, arguments, kind)
+                _write(arguments.change, {"kind": kind, "keys": size, "machine": before, **case})
+                shutil.rmtree(folder, ignore_errors=True)
     finally:
         spark.stop()
         shutil.rmtree(work, ignore_errors=True)
-    figures = {"machine": before, "change": arguments.change, "cases": cases}
+
+
+def _write(change: int, case: dict[str, Any]) -> None:
+    """Writes a case, and those of earlier runs that were not measured again."""
+    stored = results.RESULTS / "jobs.json"
+    earlier = json.loads(stored.read_text()) if stored.exists() else {}
+    if earlier.get("change") != change or any("kind" not in each for each in earlier["cases"]):
+        earlier = {"cases": []}
+    found = {(each["kind"], each["keys"]): each for each in [*earlier["cases"], case]}
+    figures = {"change": change, "cases": [found[place] for place in sorted(found)]}
     results.write("jobs", figures, _table(figures))
 
 
@@ -132,39 +174,44 @@ def _rows(spark: SparkSession, size: int, count: int, seed: int) -> DataFrame:
 
 
 def _case(
-    spark: SparkSession, work: Path, size: int, arguments: argparse.Namespace
+    spark: SparkSession, work: Path, size: int, arguments: argparse.Namespace, kind: str
 ) -> dict[str, Any]:
-    print(f"# {size:,} keys", file=sys.stderr)
     local = LocalCopies(str(work / "local"))
-    operator = KeyedOperator("sums", "k", Types.STRING, Sums())
-    job = StatefulJob(spark, "bench", str(work), operator, local_copies=local)
+
+    def job_of(function: RichFunction) -> StatefulJob:
+        operator = KeyedOperator("sums", "k", Types.STRING, function)
+        return StatefulJob(spark, "bench", str(work), operator, local_copies=local)
+
+    job = job_of(Sums())
     change = arguments.change
-    seconds, _ = _timed(lambda: job.run(_rows(spark, size, size, 0), 0))
-    case: dict[str, Any] = {"keys": size, "bootstrap_s": seconds}
-    materialize_s, committed = _timed(job.materialize)
-    case["full_snapshot_s"] = materialize_s
+    case: dict[str, Any] = {}
+    case["bootstrap_s"], _ = _timed(lambda: job.run(_rows(spark, size, size, 0), 0))
+    if kind == "row":
+        job = job_of(SumsByRow())
+    case["full_snapshot_s"], committed = _timed(job.materialize)
     case["full_snapshot_bytes"] = committed.facts["materialized_bytes"]
-    warm, tasks, commits, facts = [], [], [], {}
-    for epoch in range(1, arguments.epochs + 2):
+    warm, tasks, commits = [], [], []
+    own: dict[str, Any] = {}
+    warmth: Counter[str] = Counter()
+    for epoch in range(1, arguments.epochs + 3):
         rows = _stored(spark, work, _rows(spark, size, change, epoch), epoch)
         seconds, result = _timed(lambda rows=rows, epoch=epoch: job.run(rows, epoch))
-        facts = dict(result.facts)
-        own = facts["operators"]["sums"]
-        if epoch > 1:  # the first one warms up
+        own = result.facts["operators"]["sums"]
+        if epoch > 2:  # the first ones warm up, each worker process for itself
+            warmth.update(own["warmth"])
             warm.append(seconds)
             commits.append(result.commit_seconds)
             tasks.append((own["restore_ms"] + own["apply_ms"] + own["persist_ms"]) / 1000)
     case["warm_epoch_s"], case["warm_task_s"] = _summary(warm), _summary(tasks)
-    case["log_bytes"], case["changed_keys"] = facts["log_bytes"], facts["changed_keys"]
-    case["warmth"] = facts["operators"]["sums"]["warmth"]
+    case["log_bytes"], case["changed_keys"] = own["log_bytes"], own["changed_keys"]
+    case["warmth"] = dict(warmth)
     case["commit_s"] = _summary(commits)
-    shutil.rmtree(work / "local")
+    shutil.rmtree(work / "local", ignore_errors=True)
     rows = _stored(spark, work, _rows(spark, size, change, 1000), 1000)
-    case["cold_epoch_s"], result = _timed(lambda: job.run(rows, 1000))
-    case["cold_restore_ms"] = result.facts["operators"]["sums"]["restore_ms"]
-    case["cold_warmth"] = result.facts["operators"]["sums"]["warmth"]
-    if size <= arguments.peer_keys:
-        case["transform_with_state_s"] = _peer(spark, work, size, arguments)
+    recovered = replace(job, local_copies=LocalCopies(str(work / "none"), max_bytes=0))
+    case["cold_epoch_s"], result = _timed(lambda: recovered.run(rows, 1000))
+    own = result.facts["operators"]["sums"]
+    case["cold_restore_s"], case["cold_warmth"] = own["restore_ms"] / 1000, own["warmth"]
     return case
 
 
@@ -176,12 +223,12 @@ def _stored(spark: SparkSession, work: Path, rows: DataFrame, number: int) -> Da
 
 
 def _peer(
-    spark: SparkSession, work: Path, size: int, arguments: argparse.Namespace
-) -> dict[str, float]:
-    """Micro-batches of the same rows; the first one has all keys."""
+    spark: SparkSession, work: Path, size: int, arguments: argparse.Namespace, kind: str
+) -> dict[str, Any]:
+    """Micro-batches of the same rows by ``transformWithState``; the first one has all keys."""
     source = work / "peer"
     _rows(spark, size, size, 0).coalesce(1).write.parquet(str(source / "n=0"))
-    for epoch in range(1, arguments.epochs + 2):
+    for epoch in range(1, arguments.epochs + 3):
         _rows(spark, size, arguments.change, epoch).coalesce(1).write.parquet(
             str(source / f"n={epoch}")
         )
@@ -198,12 +245,9 @@ def _peer(
         .start()
     )
     stream.awaitTermination()
-    took = [
-        each["durationMs"]["triggerExecution"] / 1000
-        for each in stream.recentProgress
-        if each["numInputRows"] == arguments.change
-    ]
-    return _summary(took[1:])
+    batches = [each for each in stream.recentProgress if each["numInputRows"]]
+    took = [each["durationMs"]["triggerExecution"] / 1000 for each in batches]
+    return {"bootstrap_s": took[0], "warm_epoch_s": _summary(took[3:])}
 
 
 def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
@@ -221,30 +265,34 @@ def _summary(seconds: list[float]) -> dict[str, float]:
 
 
 def _table(figures: dict[str, Any]) -> str:
-    machine = figures["machine"]
+    cases = figures["cases"]
     head = (
-        f"# Epochs of {figures['change']:,} rows\n\n{machine['cpu']}, load "
-        f"{machine['load_average']:.1f} before, commit {machine['commit']}"
-        f"{' (changed)' if machine['dirty'] else ''}. Seconds, median (min-max) of the run.\n\n"
-        "| keys | warm epoch | its tasks | commit alone | cold epoch (restore) | full snapshot | "
-        "log bytes / full bytes | transformWithState |\n|---|---|---|---|---|---|---|---|\n"
+        f"# Epochs of {figures['change']:,} rows\n\n{cases[0]['machine']['cpu']}. Seconds, median "
+        f"(min-max) of the epochs of a run.\n\n"
+        "| function | keys | warm epoch | its tasks | commit alone | cold epoch (restore) | "
+        "full snapshot | log bytes / full bytes | load before, commit |\n"
+        "|---|---|---|---|---|---|---|---|---|\n"
     )
-    return head + "".join(map(_line, figures["cases"]))
+    names = {"column": "by column", "row": "by row", "peer": "transformWithState"}
+    return head + "".join(_line(names[case["kind"]], case) for case in cases)
 
 
-def _line(case: dict[str, Any]) -> str:
-    peer = case.get("transform_with_state_s")
-    cells = [
-        f"{case['keys']:,}",
-        _cell(case["warm_epoch_s"]),
-        _cell(case["warm_task_s"]),
-        _cell(case["commit_s"]),
-        f"{case['cold_epoch_s']:.2f} ({case['cold_restore_ms'] / 1000:.2f})",
-        f"{case['full_snapshot_s']:.2f}",
-        f"{case['log_bytes']:,} / {case['full_snapshot_bytes']:,}",
-        "-" if peer is None else _cell(peer),
-    ]
-    return f"| {' | '.join(cells)} |\n"
+def _line(name: str, case: dict[str, Any]) -> str:
+    machine = case["machine"]
+    run = f"{machine['load_average']:.1f}, {machine['commit']}"
+    cells = [name, f"{case['keys']:,}", _cell(case["warm_epoch_s"])]
+    if "commit_s" in case:
+        warmth = ", ".join(f"{count} {how}" for how, count in case["warmth"].items())
+        cells += [
+            f"{_cell(case['warm_task_s'])}; {warmth}",
+            _cell(case["commit_s"]),
+            f"{case['cold_epoch_s']:.2f} ({case['cold_restore_s']:.2f})",
+            f"{case['full_snapshot_s']:.2f}",
+            f"{case['log_bytes']:,} / {case['full_snapshot_bytes']:,}",
+        ]
+    else:
+        cells += ["-"] * 5
+    return f"| {' | '.join([*cells, run])} |\n"
 
 
 def _cell(summary: dict[str, float]) -> str:

@@ -73,9 +73,7 @@ class AggregatingFunction(KeyedProcessFunction):
     def __init__(self, states: Mapping[str, Aggregate]) -> None:
         self._aggregates = dict(states)
         # Read by the job before it accepts a batch without an order.
-        self.order_insensitive = not any(  # type: ignore[misc]
-            each.how in _ORDERED for each in states.values()
-        )
+        self.order_insensitive = not any(each.how in _ORDERED for each in states.values())
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self._states = [

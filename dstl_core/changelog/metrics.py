@@ -35,6 +35,9 @@ class ChangelogStorageMetricGroup:
         self.upload_batch_sizes = group.histogram("uploadBatchSizes")
         """Tasks in one file."""
 
+        self.back_pressure_ms = group.counter("backPressureMs")
+        """Not in Flink: how long callers have waited for room in flight."""
+
     def register_upload_queue_size(self, read: Callable[[], int]) -> None:
         """Tasks that wait for their batch to be sent."""
         self._group.gauge("uploadQueueSize", read)

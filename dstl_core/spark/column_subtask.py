@@ -93,9 +93,22 @@ class ColumnSubtask:
         with user_code(function, "open"):
             function.open(RuntimeContext(None, subtask, task.parallelism))
 
+    late_rows = 0
+
     @property
     def changed_keys(self) -> int:
         return self._changed_keys
+
+    @property
+    def upload_metrics(self) -> tuple[int, int]:
+        """As for a function by row."""
+        if self._changelog is None:
+            return 0, 0
+        metrics = self._storage.metrics
+        return metrics.back_pressure_ms.count, metrics.upload_failures.count
+
+    def begin(self, output: OutputFiles) -> None:
+        """There are no timers."""
 
     # ------------------------------------------------------------------------------- restore
 

@@ -30,6 +30,7 @@ from dstl_core.spark.session import SparkTasks
 from dstl_core.spark.subtask import run_epoch_subtask, split_by_subtask
 from dstl_core.state.functions import KeyedProcessFunction
 from dstl_core.state.timers import MAX_WATERMARK, MIN_WATERMARK
+from dstl_core.state.window_functions import WindowFunction
 from dstl_core.storage.location import JobLayout
 
 MAX_BROADCAST_BYTES = 64 << 20
@@ -231,6 +232,8 @@ def _must_run(spec: TaskSpec, epoch: EpochSpec, parent: OperatorState | None) ->
     if epoch.broadcast is not None:
         return True
     function = spec.operator.function
+    if isinstance(function, WindowFunction):
+        return True
     if is_columnar(spec.operator) or not isinstance(function, KeyedProcessFunction):
         return False
     return type(function).on_timer is not KeyedProcessFunction.on_timer

@@ -15,6 +15,7 @@ from pyspark.sql import types as T
 from dstl_core.errors import ConfigError
 from dstl_core.spark.key_groups import SUBTASK_COLUMN, partition_by_subtask
 from dstl_core.spark.operators import KeyedOperator, Operator
+from dstl_core.state.window_functions import WindowFunction
 
 FINGERPRINT_COLUMN = "__dstl_row_hash"
 _HASHES = 1 << 64
@@ -56,6 +57,16 @@ def check_input(rows: DataFrame, operator: Operator, order_by: Sequence[str] | N
         raise ConfigError(
             f"The order of rows is not given and {type(operator.function).__name__} depends on it; "
             f"give order_by, or declare order_insensitive = True on the function."
+        )
+    function = operator.function
+    if (
+        isinstance(function, WindowFunction)
+        and function.assigner.needs_timestamp
+        and operator.event_time is None
+    ):
+        raise ConfigError(
+            f"The windows of {operator.uid!r} are in event time; give event_time, the column that "
+            f"holds the time of a row."
         )
     needed = [operator.key_by, operator.event_time, *(order_by or ())]
     for column in needed:

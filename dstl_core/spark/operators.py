@@ -38,8 +38,8 @@ class KeyedOperator:
         uid: Stable name; its hash is the operator's id in every snapshot.
         key_by: Column that holds the key.
         key_type: Flink type of the key.
-        function: What runs: a ``KeyedProcessFunction``, ``RichMapFunction`` or, on whole columns, a
-            ``KeyedColumnFunction``.
+        function: What runs: a ``KeyedProcessFunction``, ``RichMapFunction``, ``WindowFunction``, or
+            a ``KeyedColumnFunction`` on whole columns.
         output_schema: Arrow schema of the rows that the function gives; None: it gives none.
         source: Its rows: the batch, the output of an earlier operator by uid, or a function of
             both. It runs on the driver and has to be deterministic.

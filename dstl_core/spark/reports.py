@@ -33,6 +33,9 @@ REPORT_SCHEMA = pa.schema(
         ("apply_ms", pa.int64()),
         ("persist_ms", pa.int64()),
         ("attempt", pa.int32()),
+        ("late_rows", pa.int64()),
+        ("back_pressure_ms", pa.int64()),
+        ("failed_uploads", pa.int64()),
     ]
 )
 
@@ -59,6 +62,9 @@ class SubtaskReport:
     apply_ms: int = 0
     persist_ms: int = 0
     attempt: int = 0
+    late_rows: int = 0
+    back_pressure_ms: int = 0
+    failed_uploads: int = 0
 
     @classmethod
     def of(cls, row: Row) -> SubtaskReport:
@@ -149,6 +155,9 @@ def epoch_facts(
                 "restore_ms": max(each.restore_ms for each in own),
                 "apply_ms": max(each.apply_ms for each in own),
                 "persist_ms": max(each.persist_ms for each in own),
+                "late_rows": sum(each.late_rows for each in own),
+                "back_pressure_ms": max(each.back_pressure_ms for each in own),
+                "failed_uploads": sum(each.failed_uploads for each in own),
                 "retries": sum(each.attempt for each in own),
             }
             for uid in uids

@@ -50,5 +50,6 @@ def _of_operators(operators: Mapping[str, Any]) -> list[str]:
             f"{what} {each[f'{what}_ms']:,} ms" for what in ("restore", "apply", "persist")
         )
         retries = f", {each['retries']} retries" if each["retries"] else ""
-        lines.append(f"{uid}: {state}, {times}{retries}")
+        late = f", {each['late_rows']:,} late rows" if each.get("late_rows") else ""
+        lines.append(f"{uid}: {state}, {times}{retries}{late}")
     return lines

@@ -36,7 +36,6 @@ from dstl_core.savepoint.table_base import (
     Split,
     TableOptions,
 )
-from dstl_core.savepoint.windowing import WindowAssigner
 from dstl_core.spark.comparisons import diff_frame, history_frame
 from dstl_core.spark.reading import Identifier, batches_of_rows, check_type, name_of
 from dstl_core.spark.schema import arrow_schema_from_spark, parse_schema
@@ -49,6 +48,7 @@ from dstl_core.spark.tables import (
     split_numbers,
 )
 from dstl_core.spark.window_reader import WindowSavepointReader
+from dstl_core.state.windowing import WindowAssigner
 
 
 @dataclass(frozen=True)

@@ -106,6 +106,22 @@ class RowSubtask:
         changelog = self._subtask.changelog
         return 0 if changelog is None else len(changelog.changed_scopes)
 
+    @property
+    def late_rows(self) -> int:
+        return self._subtask.late_rows
+
+    @property
+    def upload_metrics(self) -> tuple[int, int]:
+        """How long uploads had to wait, in milliseconds, and how many attempts failed."""
+        if self._storage is None:
+            return 0, 0
+        metrics = self._storage.metrics
+        return metrics.back_pressure_ms.count, metrics.upload_failures.count
+
+    def begin(self, output: OutputFiles) -> None:
+        """The clock has moved since the last epoch: its timers fire before the rows."""
+        output.add(self._subtask.advance_processing_time())
+
     def apply_broadcast(self, raw: bytes) -> None:
         function = self._function
         if not isinstance(function, BroadcastFunction):
@@ -190,6 +206,7 @@ def run_epoch_subtask(
     running = open_subtask(task, subtask)
     restored = time.monotonic()
     try:
+        running.begin(output)
         if epoch.broadcast is not None:
             running.apply_broadcast(epoch.broadcast)
         fingerprint = _apply(running, batches, output)
@@ -201,7 +218,8 @@ def run_epoch_subtask(
             CheckpointOptions.for_checkpoint_with_default_location(),
         )
         persisted = time.monotonic()
-        changes, changed_keys = running.changes, running.changed_keys
+        changes, changed_keys, late_rows = running.changes, running.changed_keys, running.late_rows
+        upload_metrics = running.upload_metrics
     except BaseException:
         running.abandon()
         raise
@@ -222,6 +240,8 @@ def run_epoch_subtask(
         int(1000 * (applied - restored)),
         int(1000 * (persisted - applied)),
         0 if context is None else context.attemptNumber(),
+        late_rows,
+        *upload_metrics,
     )
 
 

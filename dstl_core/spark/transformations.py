@@ -28,11 +28,7 @@ from dstl_core.codec.serializers import (
 from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot
 from dstl_core.errors import ConfigError
 from dstl_core.model.handle import OperatorStateMode
-from dstl_core.savepoint.bootstrap import (
-    WINDOW_CONTENTS,
-    WINDOW_TIMERS,
-    WindowOperation,
-)
+from dstl_core.savepoint.bootstrap import WindowOperation
 from dstl_core.savepoint.functions import (
     BroadcastStateBootstrapFunction,
     KeyedStateBootstrapFunction,
@@ -40,13 +36,16 @@ from dstl_core.savepoint.functions import (
     StateBootstrapFunction,
 )
 from dstl_core.savepoint.snapshot import OperatorSnapshot
-from dstl_core.savepoint.windowing import Trigger, WindowAssigner
 from dstl_core.spark.column_bootstrap import ColumnBootstrap, StateColumns
 from dstl_core.spark.function_bootstrap import KeyedFunctionBootstrap, OperatorStateBootstrap
 from dstl_core.spark.operator_bootstrap import FromColumns, RunBroadcast, RunFunction
 from dstl_core.spark.schema import flink_type_of_column
 from dstl_core.state.descriptor import AggregateFunction, StateDescriptor
+from dstl_core.state.evictors import Evictor
 from dstl_core.state.timers import EVENT_TIMERS, PROCESSING_TIMERS, USER_TIMERS
+from dstl_core.state.triggers import Trigger
+from dstl_core.state.window_functions import WINDOW_CONTENTS, WINDOW_TIMERS, WindowFunction
+from dstl_core.state.windowing import WindowAssigner
 
 Selector = str | Callable[[Row], Any]
 
@@ -364,17 +363,17 @@ class WindowedStateTransformation:
             if not isinstance(element, str):
                 raise ConfigError("Give the type of the elements, or the column that holds them.")
             kept = flink_type_of_column(keyed.rows.schema, element)
-        operation = WindowOperation(
+        function = WindowFunction(
             self.assigner,
-            self._trigger or self.assigner.default_trigger(),
             kept,
-            _selector(element),
-            _selector(self.timestamp, 0),
             reduce,
             aggregate,
-            self._evicting,
-            self._lateness,
+            element=element,
+            trigger=self._trigger,
+            evictor=Evictor() if self._evicting else None,
+            allowed_lateness=self._lateness,
         )
+        operation = WindowOperation(function, _timestamp(self.timestamp))
         return KeyedFunctionBootstrap(
             keyed.rows, keyed.key_column, keyed.key_type, operation, order_by, keyed.parallelism
         )
@@ -436,19 +435,11 @@ class _Column:
         return row[self.name]
 
 
-@dataclass(frozen=True)
-class _Constant:
-    value: Any
-
-    def __call__(self, row: Row) -> Any:
-        return self.value
+def _no_time(row: Row) -> int:
+    return 0
 
 
-def _identity(row: Row) -> Any:
-    return row
-
-
-def _selector(selector: Selector | None, default: Any = None) -> Callable[[Row], Any]:
+def _timestamp(selector: Selector | None) -> Callable[[Row], int]:
     if selector is None:
-        return _identity if default is None else _Constant(default)
+        return _no_time
     return _Column(selector) if isinstance(selector, str) else selector

@@ -18,10 +18,10 @@ from dstl_core.savepoint.function_reader import WINDOW_CONTENTS, read_windows
 from dstl_core.savepoint.functions import WindowReaderFunction
 from dstl_core.savepoint.snapshot import StateInfo
 from dstl_core.savepoint.table_base import WINDOWS, Split, TableOptions
-from dstl_core.savepoint.windowing import WindowAssigner
 from dstl_core.spark.reading import Identifier, batches_of_rows, check_type, name_of
 from dstl_core.spark.tables import TableSpec, frame_of, split_numbers
 from dstl_core.state.descriptor import AggregateFunction
+from dstl_core.state.windowing import WindowAssigner
 
 if TYPE_CHECKING:
     from dstl_core.spark.savepoint_reader import SavepointReader

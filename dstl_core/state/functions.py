@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from dstl_core.errors import ConfigError, UserFunctionError
 from dstl_core.state.backend import KeyedStateBackend
@@ -68,7 +68,7 @@ class OnTimerContext(Context):
 class RichFunction:
     """A function with a beginning and an end."""
 
-    order_insensitive: ClassVar[bool] = False
+    order_insensitive: bool = False
     """Whether the result does not depend on the order of the elements of a key."""
 
     def open(self, runtime_context: RuntimeContext) -> None:

@@ -17,7 +17,7 @@ from dstl_core.changelog.reader import StateChangelogHandleReader
 from dstl_core.clock import Clock
 from dstl_core.codec.serializers import BUILT_IN, AnySerializer, SerializerRegistry
 from dstl_core.config import ChangelogOptions
-from dstl_core.errors import CheckpointError
+from dstl_core.errors import CheckpointError, ConfigError
 from dstl_core.model.checkpoint import OperatorSubtaskState
 from dstl_core.model.handle import (
     CheckpointedStateScope,
@@ -46,6 +46,8 @@ from dstl_core.state.raw_streams import raw_keyed_inputs, raw_operator_inputs
 from dstl_core.state.state_backend import KeyedStateBackendParameters, StateBackend
 from dstl_core.state.streams import CheckpointStreamFactory, FsCheckpointStreamFactory
 from dstl_core.state.timers import MAX_WATERMARK, InternalTimerService
+from dstl_core.state.window_functions import WindowFunction
+from dstl_core.state.window_operator import WindowOperator
 from dstl_core.storage.file_io import FileIO, open_file_io
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import JobLayout, Location
@@ -165,20 +167,11 @@ class OperatorSubtask:
             restored.managed_operator_state, environment.resolver
         )
         self.keyed: KeyedStateBackend | None = None
-        timers = None
         if setup.key_type is not None:
             self.keyed = self._create_keyed(setup.key_type, restored)
             self._set_up_changelog(self.keyed, restored.managed_keyed_state)
-            timers = InternalTimerService(self.keyed, environment.clock)
         self._initialize(restored)
-        self._operator = KeyedProcessOperator(
-            function,
-            self.keyed,
-            setup.key_by,
-            subtask_index=index,
-            parallelism=setup.parallelism,
-            timers=timers,
-        )
+        self._operator = self._create_operator()
 
     # ------------------------------------------------------------------------------- restore
 
@@ -248,7 +241,35 @@ class OperatorSubtask:
             with user_code(function, "initialize_state"):
                 function.initialize_state(context)
 
+    def _create_operator(self) -> KeyedProcessOperator | WindowOperator:
+        setup, clock, function = self.setup, self._environment.clock, self._function
+        if not isinstance(function, WindowFunction):
+            return KeyedProcessOperator(
+                function,
+                self.keyed,
+                setup.key_by,
+                subtask_index=self.index,
+                parallelism=setup.parallelism,
+                timers=None if self.keyed is None else InternalTimerService(self.keyed, clock),
+            )
+        if self.keyed is None:
+            raise ConfigError(f"The windows of {setup.uid!r} need a key; use a keyed operator.")
+        return WindowOperator(
+            function,
+            self.keyed,
+            clock,
+            setup.key_by,
+            subtask_index=self.index,
+            parallelism=setup.parallelism,
+        )
+
     # ---------------------------------------------------------------------------------- work
+
+    @property
+    def late_rows(self) -> int:
+        """Rows that windows have dropped, since they came after all of their end."""
+        operator = self._operator
+        return operator.late_rows if isinstance(operator, WindowOperator) else 0
 
     def process(self, element: Any, timestamp: int | None = None) -> list[Any]:
         """Applies one element; gives the output."""

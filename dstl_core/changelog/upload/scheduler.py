@@ -227,6 +227,7 @@ class BatchingStateChangeUploadScheduler(StateChangeUploadScheduler):
         return InFlightAccount(self._throttle)
 
     def upload(self, task: UploadTask) -> None:
+        started = self._threads.clock.monotonic_ms()
         try:
             self._throttle.seize(
                 task.size, task.account, self._backpressure_timeout_ms, kept=task.kept
@@ -234,6 +235,8 @@ class BatchingStateChangeUploadScheduler(StateChangeUploadScheduler):
         except WriterClosedError as error:
             task.fail(error)
             return
+        finally:
+            self._metrics.back_pressure_ms.inc(self._threads.clock.monotonic_ms() - started)
         admitted = self._admit(task)
         with self._lock:
             closed = self._closed

@@ -12,12 +12,6 @@ from dstl_core.codec.serializers import Types
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.savepoint import Snapshot
 from dstl_core.savepoint.functions import KeyedStateBootstrapFunction
-from dstl_core.savepoint.windowing import (
-    CountTrigger,
-    EventTimeSessionWindows,
-    SlidingEventTimeWindows,
-    TumblingEventTimeWindows,
-)
 from dstl_core.spark import OperatorTransformation, SavepointWriter
 from dstl_core.state.descriptor import (
     AggregatingStateDescriptor,
@@ -26,6 +20,12 @@ from dstl_core.state.descriptor import (
     ReducingStateDescriptor,
     StateTtlConfig,
     ValueStateDescriptor,
+)
+from dstl_core.state.triggers import CountTrigger
+from dstl_core.state.windowing import (
+    EventTimeSessionWindows,
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
 )
 from tests.integration.flink.checker import Entry, FlinkChecker, Operator, State, TimerService
 from tests.integration.flink.model import texts

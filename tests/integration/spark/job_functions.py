@@ -69,3 +69,12 @@ def plain(batches):
         for key, value, text in sorted(rows, key=lambda row: row[1]):
             state[key] = (state.get(key, (0, None))[0] + value, text)
     return state
+
+
+def random_windowed_batch(seed, begin, count=300):
+    """Rows ``(key, value, time)`` whose times go back and forth from ``begin``."""
+    chooser = random.Random(seed)
+    return [
+        (f"key-{chooser.randrange(20)}", number, begin + chooser.randrange(-1500, 1500))
+        for number in range(count)
+    ]

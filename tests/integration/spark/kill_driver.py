@@ -12,6 +12,7 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 from dstl_core.codec.serializers import Types
+from dstl_core.errors import FencedError
 from dstl_core.spark import KeyedOperator, LocalCopies, StatefulJob, register
 from tests.integration.spark import job_functions
 from tests.integration.spark.job_functions import OUTPUT, SCHEMA, TotalsByRow, random_batch
@@ -53,8 +54,11 @@ def main():
         command = json.loads(line)
         if command["do"] == "run":
             rows = spark.createDataFrame(random_batch(command["input"]), SCHEMA)
-            result = job.run(rows, command["input"], order_by=["v"])
-            answer = [[row.k, row.total] for row in result.output.collect()]
+            try:
+                result = job.run(rows, command["input"], order_by=["v"])
+                answer = [[row.k, row.total] for row in result.output.collect()]
+            except FencedError:
+                answer = "fenced"
         else:
             found = spark.read.format("savepoint").load(job.latest_path()).collect()
             answer = [[row.state_key, row.total, row.last] for row in found]

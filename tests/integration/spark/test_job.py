@@ -129,6 +129,23 @@ def test_a_committed_input_runs_nothing_and_gives_what_was_stored(spark, tmp_pat
     assert "committed before" in str(again)
 
 
+def test_every_committed_epoch_run_again_gives_what_it_gave(spark, tmp_path):
+    batches = [random_rows(number) for number in range(4)]
+    first = [
+        job_on(spark, tmp_path, parallelism=number + 1).run(batch(spark, rows), number, ["v"])
+        for number, rows in enumerate(batches)
+    ]
+    stored = [sorted(result.output.collect()) for result in first]
+    job = job_on(spark, tmp_path)
+    latest, state = job.latest(), state_of(spark, job.latest_path())
+    for number, rows in enumerate(batches):
+        again = job.run(batch(spark, rows), number, order_by=["v"])
+        assert again.checkpoint == first[number].checkpoint
+        assert sorted(again.output.collect()) == stored[number]
+    assert job.latest() == latest
+    assert state_of(spark, job.latest_path()) == state
+
+
 def test_other_rows_under_a_committed_id_are_refused(spark, tmp_path):
     job = job_on(spark, tmp_path)
     rows = random_rows(1)

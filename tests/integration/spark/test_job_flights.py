@@ -15,6 +15,7 @@ from dstl_core.spark import (
     StatefulJob,
 )
 from dstl_core.state import ValueStateDescriptor
+from dstl_core.state.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
 from examples.flights import pipeline
 from examples.flights.events import KEY, ORDER_BY, aggregate, events_of, ingest
 from examples.flights.pipeline import STATES, FlightStatistics
@@ -52,22 +53,34 @@ class FlightsByColumn(KeyedColumnFunction):
         return ColumnResult(pa.RecordBatch.from_arrays(new, names=list(STATES)))
 
 
-def test_flights_by_row_and_by_column_are_a_plain_aggregation(spark, tmp_path):
+@pytest.mark.parametrize(
+    ("function", "changelog", "backend"),
+    [
+        (FlightStatistics(), True, HashMapStateBackend()),
+        (FlightStatistics(), False, EmbeddedRocksDBStateBackend()),
+        (FlightsByColumn(), True, HashMapStateBackend()),
+        (FlightsByColumn(), False, HashMapStateBackend()),
+    ],
+)
+def test_flights_by_row_and_by_column_are_a_plain_aggregation(
+    spark, tmp_path, function, changelog, backend
+):
     events = tmp_path / "events"
     ingest(events)
-    for function in (FlightStatistics(), FlightsByColumn()):
-        operator = KeyedOperator("flights", KEY, Types.STRING, function)
-        for day, parallelism in zip(DAYS, (2, 5, 1), strict=True):
-            job = StatefulJob(
-                spark,
-                type(function).__name__,
-                str(tmp_path),
-                operator,
-                parallelism=parallelism,
-                local_copies=LocalCopies(str(tmp_path / "local")),
-            )
-            job.run(events_of(spark, events, day, day), day, order_by=ORDER_BY)
-        rows = spark.read.format("savepoint").load(job.latest_path()).collect()
-        found = {row.state_key: tuple(row[name] for name in STATES) for row in rows}
-        plain = aggregate(events_of(spark, events, DAYS[0], DAYS[-1])).collect()
-        assert found == {row[KEY]: tuple(row[name] for name in STATES) for row in plain}
+    operator = KeyedOperator("flights", KEY, Types.STRING, function)
+    for day, parallelism in zip(DAYS, (2, 5, 1), strict=True):
+        job = StatefulJob(
+            spark,
+            "flights",
+            str(tmp_path),
+            operator,
+            parallelism=parallelism,
+            changelog=changelog,
+            state_backend=backend,
+            local_copies=LocalCopies(str(tmp_path / "local")),
+        )
+        job.run(events_of(spark, events, day, day), day, order_by=ORDER_BY)
+    rows = spark.read.format("savepoint").load(job.latest_path()).collect()
+    found = {row.state_key: tuple(row[name] for name in STATES) for row in rows}
+    plain = aggregate(events_of(spark, events, DAYS[0], DAYS[-1])).collect()
+    assert found == {row[KEY]: tuple(row[name] for name in STATES) for row in plain}

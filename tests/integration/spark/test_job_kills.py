@@ -1,5 +1,5 @@
 """Driver, executor or Python worker are killed at a random moment of an epoch; the next run of the
-same input ends with the exact state and output.
+same input ends with the exact state and output, and what gc lists can go without a loss.
 """
 
 import json
@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from dstl_core.model.ids import JobID
-from dstl_core.savepoint import Snapshot
+from dstl_core.savepoint import Snapshot, collect_garbage
 from dstl_core.savepoint.verify import verify_snapshot
 from tests.integration.spark.job_functions import plain, random_batch
 
@@ -83,6 +83,13 @@ class Driver:
             self._process.stdout.close()
             self._process = None
 
+    def pause(self):
+        """Stops the driver and its JVM, as a machine that hangs does."""
+        os.killpg(self._process.pid, signal.SIGSTOP)
+
+    def wake(self):
+        os.killpg(self._process.pid, signal.SIGCONT)
+
     def kill_one(self, what, chooser):
         """Kills one process that the driver has started; False if there is none now."""
         found = [pid for pid in _descendants(self._process.pid) if what in _command_of(pid)]
@@ -123,32 +130,44 @@ TARGETS = {"worker": "pyspark.daemon", "executor": "CoarseGrainedExecutorBackend
 
 
 def run_with_kills(base, master, targets, kills, seed):
-    """Runs epochs, each with a kill; what was done at the end."""
+    """Runs epochs, each with a kill at a random moment, until so many have hit; what was done."""
     chooser = random.Random(seed)
     driver = Driver(base, master)
-    batches, done = [], {}
+    batches, done = [random_batch(0), random_batch(1)], dict.fromkeys(targets, 0)
+    garbage = 0
     try:
-        took = _first_epoch(driver)
-        batches.append(random_batch(0))
-        for number in range(1, kills + 1):
+        took = _first_epochs(driver)
+        while sum(done.values()) < kills:
+            number = len(batches)
+            assert number < 3 * kills + 2, f"epochs are faster than the kills: {done}"
             batches.append(random_batch(number))
-            target = targets[number % len(targets)]
-            output = _epoch_with_kill(driver, number, target, chooser.uniform(0, took), chooser)
-            done[target] = done.get(target, 0) + output[0]
-            answer = output[1] or driver.ask(do="run", input=number)
-            assert sorted(map(tuple, answer)) == expected_output(batches)
-            state = {key: (total, last) for key, total, last in driver.ask(do="state")}
-            assert state == plain(batches), (number, target)
+            target = targets[sum(done.values()) % len(targets)]
+            killed, answer = _epoch_with_kill(
+                driver, number, target, chooser.uniform(0, took), chooser
+            )
+            done[target] += killed
+            if answer is None:
+                answer = driver.ask(do="run", input=number)
+            check_epoch(driver, batches, answer)
+            garbage += check_files(base)
+            check_epoch(driver, batches, driver.ask(do="run", input=number))
     finally:
         driver.kill()
-    return done
+    return {**done, "epochs": len(batches), "files deleted by gc": garbage}
 
 
-def _first_epoch(driver):
+def check_epoch(driver, batches, answer):
+    assert sorted(map(tuple, answer)) == expected_output(batches)
+    state = {key: (total, last) for key, total, last in driver.ask(do="state")}
+    assert state == plain(batches)
+
+
+def _first_epochs(driver):
+    """Seconds of an epoch, of the second one: the first one starts the workers."""
     driver.ask(do="run", input=0)
     started = time.monotonic()
-    driver.ask(do="run", input=0)
-    return 2 * (time.monotonic() - started)
+    driver.ask(do="run", input=1)
+    return time.monotonic() - started
 
 
 def _epoch_with_kill(driver, number, target, delay, chooser):
@@ -178,31 +197,56 @@ def expected_output(batches):
 
 
 def check_files(base):
-    """What retained checkpoints name is whole."""
+    """What retained checkpoints name is whole without what gc lists; the number of its files."""
     folder = base / JobID.for_name("killed").hex
-    checkpoints = sorted(folder.glob("chk-*"))
-    assert checkpoints
-    for path in checkpoints:
-        if (path / "_metadata").exists():
-            assert not verify_snapshot(Snapshot.load(str(path))).findings
+    garbage = collect_garbage(str(folder), delete=True, older_than_ms=0).garbage
+    retained = [path for path in folder.glob("chk-*") if (path / "_metadata").exists()]
+    assert retained
+    for path in retained:
+        assert not verify_snapshot(Snapshot.load(str(path))).findings
+    return len(garbage)
 
 
 def test_killed_drivers_and_workers_lose_and_repeat_nothing(tmp_path):
-    done = run_with_kills(tmp_path, "local[2,4]", ["worker", "driver", "worker"], 3, 11)
-    assert sum(done.values()) >= 1
-    check_files(tmp_path)
+    done = run_with_kills(tmp_path, "local[2,4]", ["worker", "driver"], 2, 11)
+    assert (done["worker"], done["driver"]) == (1, 1)
+
+
+def test_a_paused_driver_that_wakes_after_a_takeover_commits_nothing(tmp_path):
+    paused, other = Driver(tmp_path, "local[2,4]"), Driver(tmp_path, "local[2,4]")
+    batches = [random_batch(number) for number in range(3)]
+    try:
+        _first_epochs(paused)
+        paused.send(do="run", input=2)
+        assert paused.answer_within(0.05) is None, "it is in its epoch"
+        paused.pause()
+        check_epoch(other, batches, other.ask(do="run", input=2))
+        commits = sorted(tmp_path.glob("*/_dstl/log/*.json"))
+        paused.wake()
+        assert paused.wait() == "fenced"
+        assert sorted(tmp_path.glob("*/_dstl/log/*.json")) == commits
+        check_epoch(other, batches, other.ask(do="run", input=2))
+        check_files(tmp_path)
+    finally:
+        paused.kill()
+        other.kill()
+
+
+CLUSTER = "local-cluster[2,1,1024]"
 
 
 @pytest.mark.soak
-def test_fifty_kills(tmp_path):
+@pytest.mark.parametrize(
+    ("master", "targets", "kills"),
+    [
+        ("local[2,4]", ["worker", "driver"], 13),
+        ("local[2,4]", ["driver", "worker"], 13),
+        (CLUSTER, ["executor", "worker", "driver"], 8),
+        (CLUSTER, ["worker", "executor", "driver"], 8),
+        (CLUSTER, ["driver", "executor", "worker"], 8),
+    ],
+)
+def test_fifty_kills(tmp_path, request, master, targets, kills):
     seed = int(os.environ.get("DSTL_SOAK_SEED", "0"))
-    (tmp_path / "local").mkdir()
-    done = run_with_kills(tmp_path / "local", "local[2,4]", ["worker", "driver"], 34, seed)
-    (tmp_path / "cluster").mkdir()
-    cluster = run_with_kills(
-        tmp_path / "cluster", "local-cluster[2,1,1024]", ["executor", "worker", "driver"], 16, seed
-    )
-    sys.stderr.write(json.dumps({"local": done, "local-cluster": cluster}) + "\n")
-    assert sum(done.values()) + sum(cluster.values()) >= 35
-    check_files(tmp_path / "local")
-    check_files(tmp_path / "cluster")
+    done = run_with_kills(tmp_path, master, targets, kills, f"{seed} {request.node.name}")
+    sys.stderr.write(f"{master}: {json.dumps(done)}\n")

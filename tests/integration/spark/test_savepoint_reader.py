@@ -25,11 +25,6 @@ from dstl_core.savepoint.functions import (
     StateBootstrapFunction,
     WindowReaderFunction,
 )
-from dstl_core.savepoint.windowing import (
-    EventTimeSessionWindows,
-    GlobalWindows,
-    TumblingEventTimeWindows,
-)
 from dstl_core.spark import (
     OperatorTransformation,
     SavepointReader,
@@ -43,6 +38,11 @@ from dstl_core.state.descriptor import (
     MapStateDescriptor,
     ReducingStateDescriptor,
     ValueStateDescriptor,
+)
+from dstl_core.state.windowing import (
+    EventTimeSessionWindows,
+    GlobalWindows,
+    TumblingEventTimeWindows,
 )
 from tests.golden_files import GOLDEN, Fixture, snapshot
 from tests.integration.flink.checker import State

@@ -17,14 +17,6 @@ from dstl_core.savepoint.functions import (
     StateBootstrapFunction,
 )
 from dstl_core.savepoint.verify import verify_snapshot
-from dstl_core.savepoint.windowing import (
-    CountTrigger,
-    EventTimeSessionWindows,
-    GlobalWindows,
-    PurgingTrigger,
-    SlidingEventTimeWindows,
-    TumblingEventTimeWindows,
-)
 from dstl_core.spark import OperatorTransformation, SavepointReader, SavepointWriter
 from dstl_core.state.descriptor import (
     AggregatingStateDescriptor,
@@ -33,6 +25,13 @@ from dstl_core.state.descriptor import (
     ReducingStateDescriptor,
     StateTtlConfig,
     ValueStateDescriptor,
+)
+from dstl_core.state.triggers import CountTrigger, PurgingTrigger
+from dstl_core.state.windowing import (
+    EventTimeSessionWindows,
+    GlobalWindows,
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
 )
 from tests.golden_files import as_lines, snapshot
 

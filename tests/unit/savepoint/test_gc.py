@@ -10,9 +10,13 @@ from uuid import uuid4
 
 import pytest
 
+from dstl_core.clock import SystemClock
 from dstl_core.errors import ConfigError, SavepointError
 from dstl_core.savepoint import Snapshot, collect_garbage, rewrite_savepoint
 from dstl_core.savepoint.gc import parse_age
+from dstl_core.storage.commit_log import CommitLog
+from dstl_core.storage.file_io import open_file_io
+from dstl_core.storage.location import JobLayout, Location
 from tests.integration.flink.checker import State
 from tests.integration.flink.writing import LoggingJob, write_savepoint
 
@@ -145,3 +149,18 @@ def test_ages(text: str, ms: int) -> None:
 def test_an_age_of_another_form_is_an_error(text: str) -> None:
     with pytest.raises(ConfigError, match="An age is wrong"):
         parse_age(text)
+
+
+def test_the_output_of_a_job_is_no_flink_job(tmp_path: Path) -> None:
+    folder = Location.parse(str(tmp_path / "job"))
+    log = CommitLog(open_file_io(folder), JobLayout(folder).commit_log, SystemClock())
+    log.claim("driver")
+    output = tmp_path / "job" / "_dstl" / "output" / "chk-1"
+    output.mkdir(parents=True)
+    (output / "part-00000-0123.parquet").write_bytes(b"rows")
+    left = tmp_path / "job" / "taskowned" / str(uuid4())
+    left.parent.mkdir()
+    left.write_bytes(b"left by a lost task")
+    make_old(tmp_path)
+    found = collect_garbage(str(tmp_path)).garbage
+    assert [each.location.name for each in found] == [left.name]

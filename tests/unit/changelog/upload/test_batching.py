@@ -159,6 +159,7 @@ def test_back_pressure() -> None:
     assert not f.available
     f.upload(1)  # waits until the first upload is over
     assert f.threads.clock.monotonic_ms() == 500
+    assert f.metrics.add_group("ChangelogStorage").counter("backPressureMs").count == 500
     f.threads.run_until_idle()
     assert f.available
     assert sorted(chain.from_iterable(f.uploader.batches)) == [1, LIMIT // 2, LIMIT // 2]

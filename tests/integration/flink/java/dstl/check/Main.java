@@ -1,5 +1,6 @@
 package dstl.check;
 
+import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.ObjectNode;
 
 import java.io.BufferedReader;
@@ -43,7 +44,11 @@ public final class Main {
 
     private static ObjectNode answer(Cluster cluster, String line) {
         try {
-            return new RestoreCase(cluster, Json.parse(line)).run().put("ok", true);
+            JsonNode request = Json.parse(line);
+            ObjectNode answer = request.has("window")
+                    ? new WindowCase(cluster, request).run()
+                    : new RestoreCase(cluster, request).run();
+            return answer.put("ok", true);
         } catch (Throwable error) {
             error.printStackTrace();
             return Json.object().put("ok", false).put("error", causes(error));

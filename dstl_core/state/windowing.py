@@ -1,12 +1,14 @@
-"""Window assigners, triggers and evictors: what of them shapes the state of a window operator.
+"""Window assigners.
 
-Times are milliseconds. Source: ``org.apache.flink.streaming.api.windowing`` of Flink 2.2.1.
+Times are milliseconds. Source: ``org.apache.flink.streaming.api.windowing.assigners`` and
+``WindowOperator.cleanupTime`` of Flink 2.2.1.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.codec.serializers.windows import (
@@ -15,57 +17,15 @@ from dstl_core.codec.serializers.windows import (
     TimeWindowSerializer,
 )
 from dstl_core.errors import ConfigError
+from dstl_core.state.triggers import EventTimeTrigger, NeverTrigger, ProcessingTimeTrigger, Trigger
 
 MAX_TIMESTAMP = (1 << 63) - 1
 GLOBAL = "global"
 
 
-@dataclass(frozen=True)
-class Trigger:
-    """When a window fires.
-
-    Args:
-        kind: ``event`` or ``processing`` time (a timer at the end of the window), ``count``, or
-            ``never``.
-        count: Elements after which ``count`` fires.
-        purges: Whether firing clears the contents.
-    """
-
-    kind: str
-    count: int = 0
-    purges: bool = False
-
-
-class EventTimeTrigger:
-    """Fires when the watermark passes the end of the window."""
-
-    @staticmethod
-    def create() -> Trigger:
-        return Trigger("event")
-
-
-class ProcessingTimeTrigger:
-    """Fires when the clock passes the end of the window."""
-
-    @staticmethod
-    def create() -> Trigger:
-        return Trigger("processing")
-
-
-class CountTrigger:
-    """Fires after so many elements."""
-
-    @staticmethod
-    def of(count: int) -> Trigger:
-        return Trigger("count", count)
-
-
-class PurgingTrigger:
-    """Fires with another trigger, and clears the window."""
-
-    @staticmethod
-    def of(inner: Trigger) -> Trigger:
-        return Trigger(inner.kind, inner.count, purges=True)
+def max_timestamp(window: Any) -> int:
+    """The last time inside a window; the global window never ends."""
+    return window.max_timestamp if isinstance(window, TimeWindow) else MAX_TIMESTAMP
 
 
 @dataclass(frozen=True)
@@ -83,8 +43,18 @@ class WindowAssigner(ABC):
     def window_serializer(self) -> AnySerializer:
         return TimeWindowSerializer()
 
+    @property
+    def needs_timestamp(self) -> bool:
+        """Whether an element has to have an event time."""
+        return self.is_event_time
+
     def default_trigger(self) -> Trigger:
-        return Trigger("event" if self.is_event_time else "processing")
+        return EventTimeTrigger() if self.is_event_time else ProcessingTimeTrigger()
+
+    def cleanup_time(self, window: Any, allowed_lateness: int) -> int:
+        """When everything about a window goes; ``MAX_TIMESTAMP``: never."""
+        lateness = allowed_lateness if self.is_event_time else 0
+        return min(max_timestamp(window) + lateness, MAX_TIMESTAMP)
 
 
 def _start(timestamp: int, offset: int, size: int) -> int:
@@ -150,25 +120,44 @@ class SlidingProcessingTimeWindows(_Aligned):
 
 
 @dataclass(frozen=True)
-class EventTimeSessionWindows(WindowAssigner):
-    """Windows that end after a gap without elements."""
-
+class _Sessions(WindowAssigner):
     gap: int
     is_merging = True
 
-    @classmethod
-    def with_gap(cls, gap: int) -> EventTimeSessionWindows:
-        if gap <= 0:
-            raise ConfigError(f"The gap of a session is positive, got {gap} ms.")
-        return cls(gap)
+    def __post_init__(self) -> None:
+        if self.gap <= 0:
+            raise ConfigError(f"The gap of a session is positive, got {self.gap} ms.")
 
     def assign_windows(self, timestamp: int, now: int) -> list[TimeWindow] | list[str]:
-        return [TimeWindow(timestamp, timestamp + self.gap)]
+        time = timestamp if self.is_event_time else now
+        return [TimeWindow(time, time + self.gap)]
+
+
+class EventTimeSessionWindows(_Sessions):
+    """Windows that end after a gap without elements."""
+
+    @classmethod
+    def with_gap(cls, gap: int) -> EventTimeSessionWindows:
+        return cls(gap)
+
+
+class ProcessingTimeSessionWindows(_Sessions):
+    """Sessions by the clock."""
+
+    is_event_time = False
+
+    @classmethod
+    def with_gap(cls, gap: int) -> ProcessingTimeSessionWindows:
+        return cls(gap)
 
 
 @dataclass(frozen=True)
 class GlobalWindows(WindowAssigner):
     """One window for everything."""
+
+    @property
+    def needs_timestamp(self) -> bool:
+        return False
 
     @classmethod
     def create(cls) -> GlobalWindows:
@@ -179,7 +168,7 @@ class GlobalWindows(WindowAssigner):
         return GlobalWindowSerializer()
 
     def default_trigger(self) -> Trigger:
-        return Trigger("never")
+        return NeverTrigger()
 
     def assign_windows(self, timestamp: int, now: int) -> list[TimeWindow] | list[str]:
         return [GLOBAL]

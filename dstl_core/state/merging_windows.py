@@ -1,0 +1,62 @@
+"""Which windows of a key were merged, and under which window their contents are kept.
+
+Source: ``MergingWindowSet`` and ``TimeWindow.mergeWindows`` of Flink 2.2.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dstl_core.codec.serializers.windows import TimeWindow
+from dstl_core.state.keyed_collections import ListState
+
+Merged = Callable[[TimeWindow, list[TimeWindow], TimeWindow, list[TimeWindow]], None]
+"""Called with the window that others became, these, where its contents are kept, and where those
+of the others were.
+"""
+
+
+class MergingWindowSet:
+    """The windows of the current key. Contents do not move while windows grow: they stay under
+    the first window that they were put under.
+    """
+
+    def __init__(self, state: ListState) -> None:
+        self._state = state
+        self._stored = {TimeWindow(*window): TimeWindow(*kept) for window, kept in state.get()}
+        self._mapping = dict(self._stored)
+
+    def state_window(self, window: TimeWindow) -> TimeWindow | None:
+        """Under which window the contents are kept; None if there is no such window."""
+        return self._mapping.get(window)
+
+    def retire_window(self, window: TimeWindow) -> None:
+        """Forgets a window."""
+        self._mapping.pop(window, None)
+
+    def add_window(self, new: TimeWindow, merged: Merged) -> TimeWindow:
+        """Adds a window; gives the one that it has become with those that it touches."""
+        # Windows of the set never touch each other, so only what touches the new one merges.
+        touching = [
+            window
+            for window in self._mapping
+            if window.start <= new.end and window.end >= new.start
+        ]
+        if not touching:
+            self._mapping[new] = new
+            return new
+        result = TimeWindow(
+            min(new.start, *(window.start for window in touching)),
+            max(new.end, *(window.end for window in touching)),
+        )
+        kept, *others = [self._mapping.pop(window) for window in touching]
+        self._mapping[result] = kept
+        if touching != [result]:
+            merged(result, touching, kept, others)
+        return result
+
+    def persist(self) -> None:
+        """Writes the set, if it has changed."""
+        if self._mapping != self._stored:
+            self._state.update(list(self._mapping.items()))
+            self._stored = dict(self._mapping)

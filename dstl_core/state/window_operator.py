@@ -1,0 +1,358 @@
+"""Windows of a keyed operator: elements, timers, contents, the end of their life.
+
+Source: ``WindowOperator`` and ``EvictingWindowOperator`` of Flink 2.2.1, whose state this is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dstl_core.clock import Clock
+from dstl_core.codec.serializers import AnySerializer, TupleSerializer
+from dstl_core.codec.serializers.runtime import StreamRecord, Timer
+from dstl_core.errors import ConfigError
+from dstl_core.state.backend import KeyedStateBackend
+from dstl_core.state.context import KeyedStateStore
+from dstl_core.state.descriptor import ListStateDescriptor, StateDescriptor
+from dstl_core.state.functions import KeySelector, RuntimeContext, user_code
+from dstl_core.state.keyed_collections import ListState
+from dstl_core.state.merging_windows import MergingWindowSet
+from dstl_core.state.timers import InternalTimerService
+from dstl_core.state.triggers import Trigger, TriggerResult
+from dstl_core.state.window_functions import MERGING_WINDOW_SET, WINDOW_TIMERS, WindowFunction
+from dstl_core.state.windowing import MAX_TIMESTAMP, WindowAssigner, max_timestamp
+
+
+class WindowOperator:
+    """Puts elements into windows, which fire. One thread.
+
+    Args:
+        function: The windows.
+        backend: Their state.
+        clock: Processing time.
+        key_by: Column that holds the key, or what gives the key of an element.
+        subtask_index: From 0.
+        parallelism: Number of subtasks.
+    """
+
+    def __init__(
+        self,
+        function: WindowFunction,
+        backend: KeyedStateBackend,
+        clock: Clock,
+        key_by: str | KeySelector,
+        *,
+        subtask_index: int = 0,
+        parallelism: int = 1,
+    ) -> None:
+        self._function = function
+        self._assigner = function.assigner
+        self._trigger = function.trigger or function.assigner.default_trigger()
+        self._backend = backend
+        self._key_of: KeySelector = key_by if callable(key_by) else lambda row: row[key_by]
+        windows = function.assigner.window_serializer
+        self._contents: Any = backend.get_or_create_keyed_state(windows, function.contents())
+        self.timers = InternalTimerService(backend, clock, WINDOW_TIMERS, windows)
+        self._context = _TriggerContext(backend, self.timers, windows, self._trigger)
+        self._process_context = _ProcessContext(backend, self.timers, windows, function.assigner)
+        self._sessions: ListState | None = None
+        if function.assigner.is_merging:
+            pair = TupleSerializer((windows, windows))
+            self._sessions = backend.get_list_state(ListStateDescriptor(MERGING_WINDOW_SET, pair))
+        self.late_rows = 0
+        """Rows that came after the end of the life of all their windows, and were dropped."""
+        if function.process is not None:
+            with user_code(function.process, "open"):
+                function.process.open(RuntimeContext(backend, subtask_index, parallelism))
+
+    # ------------------------------------------------------------------------------ elements
+
+    def process(self, row: Any, timestamp: int | None = None) -> list[Any]:
+        """Adds one element; gives the output of the windows that fire."""
+        return self.add(self._key_of(row), row, timestamp)
+
+    def add(self, key: Any, row: Any, timestamp: int | None) -> list[Any]:
+        """As ``process``, for an element whose key is known.
+
+        Raises:
+            ConfigError: Windows in event time, and no timestamp.
+        """
+        if timestamp is None and self._assigner.needs_timestamp:
+            raise ConfigError(
+                "A row has no timestamp, which windows in event time need; give event_time, the "
+                "column that holds it, and leave no null in it."
+            )
+        output: list[Any] = []
+        self._backend.set_current_key(key)
+        with user_code(self._function, "element"):
+            element = self._function.element_of(row)
+        if self._function.evictor is not None:
+            element = StreamRecord(element, timestamp)
+        windows: Sequence[Any] = self._assigner.assign_windows(
+            timestamp or 0, self.timers.current_processing_time()
+        )
+        if self._sessions is None:
+            added = [self._add(key, window, window, element, output) for window in windows]
+        else:
+            sessions = MergingWindowSet(self._sessions)
+            added = [self._add_merging(key, each, sessions, element, output) for each in windows]
+            sessions.persist()
+        if not any(added) and self._is_late(timestamp or 0):
+            self.late_rows += 1
+        return output
+
+    def _is_late(self, timestamp: int) -> bool:
+        lateness = self._function.allowed_lateness
+        return self._assigner.is_event_time and timestamp + lateness <= self._watermark
+
+    def _is_window_late(self, window: Any) -> bool:
+        return self._assigner.is_event_time and self._cleanup_time(window) <= self._watermark
+
+    @property
+    def _watermark(self) -> int:
+        return self.timers.current_watermark
+
+    def _cleanup_time(self, window: Any) -> int:
+        return self._assigner.cleanup_time(window, self._function.allowed_lateness)
+
+    def _add(self, key: Any, window: Any, kept: Any, element: Any, output: list[Any]) -> bool:
+        """Adds an element to a window; False if that is over."""
+        if self._is_window_late(window):
+            return False
+        self._contents.set_current_namespace(kept)
+        with user_code(self._function, "reduce or aggregate"):
+            self._contents.add(element)
+        self._context.enter(window)
+        self._react(key, window, self._trigger.on_element(self._context), output)
+        self._register_cleanup(window)
+        return True
+
+    def _add_merging(
+        self, key: Any, window: Any, sessions: MergingWindowSet, element: Any, output: list[Any]
+    ) -> bool:
+        actual = sessions.add_window(window, self._merged)
+        is_added = self._add(key, actual, sessions.state_window(actual), element, output)
+        if not is_added:
+            sessions.retire_window(actual)
+        return is_added
+
+    def _merged(self, result: Any, merged: list[Any], kept: Any, others: list[Any]) -> None:
+        """Windows have become one: trigger and timers follow, then the contents."""
+        self._context.enter(result, merged)
+        self._trigger.on_merge(self._context)
+        for window in merged:
+            self._context.enter(window)
+            self._trigger.clear(self._context)
+            self._delete_cleanup(window)
+        with user_code(self._function, "merge"):
+            self._contents.merge_namespaces(kept, others)
+
+    def _react(self, key: Any, window: Any, result: TriggerResult, output: list[Any]) -> None:
+        """Fires and purges the window whose contents are current."""
+        if result.is_fire:
+            contents = self._contents.get()
+            if contents is not None and contents != []:
+                output += self._emit(key, window, contents)
+        if result.is_purge:
+            self._contents.clear()
+
+    def _emit(self, key: Any, window: Any, contents: Any) -> list[Any]:
+        function, evictor = self._function, self._function.evictor
+        if evictor is None:
+            elements = contents if isinstance(self._contents, ListState) else [contents]
+            return self._call(key, window, elements)
+        with user_code(evictor, "evict_before"):
+            records = evictor.evict_before(contents)
+        with user_code(function, "reduce or aggregate"):
+            elements = function.result_of([record.value for record in records])
+        output = self._call(key, window, elements)
+        with user_code(evictor, "evict_after"):
+            left = evictor.evict_after(records)
+        if left != contents:
+            self._contents.update(left)
+        return output
+
+    def _call(self, key: Any, window: Any, elements: Sequence[Any]) -> list[Any]:
+        process = self._function.process
+        if process is None:
+            return list(elements)
+        self._process_context.enter(window)
+        with user_code(process, "process"):
+            return list(process.process(key, self._process_context, elements) or ())
+
+    # -------------------------------------------------------------------------------- timers
+
+    def _register_cleanup(self, window: Any) -> None:
+        time = self._cleanup_time(window)
+        if time == MAX_TIMESTAMP:
+            return  # it never ends
+        if self._assigner.is_event_time:
+            self.timers.register_event_time_timer(window, time)
+        else:
+            self.timers.register_processing_time_timer(window, time)
+
+    def _delete_cleanup(self, window: Any) -> None:
+        time = self._cleanup_time(window)
+        if time == MAX_TIMESTAMP:
+            return
+        if self._assigner.is_event_time:
+            self.timers.delete_event_time_timer(window, time)
+        else:
+            self.timers.delete_processing_time_timer(window, time)
+
+    def advance_watermark(self, watermark_ms: int) -> list[Any]:
+        """Event time is at least this; gives the output of the windows that fire."""
+        output: list[Any] = []
+        for timer in self.timers.advance_watermark(watermark_ms):
+            self._on_timer(timer, output, is_event_time=True)
+        return output
+
+    def advance_processing_time(self) -> list[Any]:
+        """Fires what is due by the clock; gives its output."""
+        output: list[Any] = []
+        for timer in self.timers.advance_processing_time():
+            self._on_timer(timer, output, is_event_time=False)
+        return output
+
+    def _on_timer(self, timer: Timer, output: list[Any], *, is_event_time: bool) -> None:
+        window = kept = timer.namespace
+        sessions = None
+        if self._sessions is not None:
+            sessions = MergingWindowSet(self._sessions)
+            kept = sessions.state_window(window)
+            if kept is None:
+                return  # the timer of a window that is gone
+        self._contents.set_current_namespace(kept)
+        self._context.enter(window)
+        trigger, time = self._trigger, timer.timestamp
+        on_timer = trigger.on_event_time if is_event_time else trigger.on_processing_time
+        self._react(timer.key, window, on_timer(time, self._context), output)
+        ends = self._assigner.is_event_time == is_event_time
+        if ends and time == self._cleanup_time(window):
+            self._clear(window)
+            if sessions is not None:
+                sessions.retire_window(window)
+        if sessions is not None:
+            sessions.persist()
+
+    def _clear(self, window: Any) -> None:
+        """Everything about a window goes."""
+        self._contents.clear()
+        self._context.enter(window)
+        self._trigger.clear(self._context)
+        process = self._function.process
+        if process is not None:
+            self._process_context.enter(window)
+            with user_code(process, "clear"):
+                process.clear(self._process_context)
+
+    def close(self) -> None:
+        if self._function.process is not None:
+            with user_code(self._function.process, "close"):
+                self._function.process.close()
+
+
+class _TriggerContext:
+    """One window of the current key, as its trigger sees it."""
+
+    def __init__(
+        self,
+        backend: KeyedStateBackend,
+        timers: InternalTimerService,
+        windows: AnySerializer,
+        trigger: Trigger,
+    ) -> None:
+        self._timers = timers
+        self._window: Any = None
+        self._merged: Sequence[Any] = ()
+        self._states: dict[str, Any] = {
+            each.name: backend.get_or_create_keyed_state(windows, each) for each in trigger.states
+        }
+
+    def enter(self, window: Any, merged: Sequence[Any] = ()) -> None:
+        """What follows is about this window, which those of ``merged`` have become."""
+        self._window, self._merged = window, merged
+
+    @property
+    def max_timestamp(self) -> int:
+        return max_timestamp(self._window)
+
+    def get_current_watermark(self) -> int:
+        return self._timers.current_watermark
+
+    def get_current_processing_time(self) -> int:
+        return self._timers.current_processing_time()
+
+    def register_event_time_timer(self, time_ms: int) -> None:
+        self._timers.register_event_time_timer(self._window, time_ms)
+
+    def register_processing_time_timer(self, time_ms: int) -> None:
+        self._timers.register_processing_time_timer(self._window, time_ms)
+
+    def delete_event_time_timer(self, time_ms: int) -> None:
+        self._timers.delete_event_time_timer(self._window, time_ms)
+
+    def delete_processing_time_timer(self, time_ms: int) -> None:
+        self._timers.delete_processing_time_timer(self._window, time_ms)
+
+    def get_partitioned_state(self, descriptor: StateDescriptor) -> Any:
+        state = self._states[descriptor.name]
+        state.set_current_namespace(self._window)
+        return state
+
+    def merge_partitioned_state(self, descriptor: StateDescriptor) -> None:
+        self._states[descriptor.name].merge_namespaces(self._window, self._merged)
+
+
+class _ProcessContext:
+    """One window of the current key, as its process function sees it."""
+
+    def __init__(
+        self,
+        backend: KeyedStateBackend,
+        timers: InternalTimerService,
+        windows: AnySerializer,
+        assigner: WindowAssigner,
+    ) -> None:
+        self._timers = timers
+        self._window: Any = None
+        self._is_merging = assigner.is_merging
+        self._global_state = KeyedStateStore(backend)
+        self._window_state = _WindowStateStore(backend, windows)
+
+    def enter(self, window: Any) -> None:
+        self._window = self._window_state.window = window
+
+    def window(self) -> Any:
+        return self._window
+
+    def current_processing_time(self) -> int:
+        return self._timers.current_processing_time()
+
+    def current_watermark(self) -> int:
+        return self._timers.current_watermark
+
+    def window_state(self) -> KeyedStateStore:
+        """Raises: ConfigError: The windows merge."""
+        if self._is_merging:
+            raise ConfigError(
+                "State per window is not there where windows merge; use global_state."
+            )
+        return self._window_state
+
+    def global_state(self) -> KeyedStateStore:
+        return self._global_state
+
+
+class _WindowStateStore(KeyedStateStore):
+    """Registers state per window."""
+
+    def __init__(self, backend: KeyedStateBackend, windows: AnySerializer) -> None:
+        super().__init__(backend)
+        self._keyed = backend
+        self._windows = windows
+        self.window: Any = None
+
+    def _state(self, descriptor: StateDescriptor) -> Any:
+        return self._keyed.get_partitioned_state(self.window, self._windows, descriptor)

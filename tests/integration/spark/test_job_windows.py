@@ -1,0 +1,157 @@
+"""Windows as operators of a job: rows over several epochs against a plain Spark aggregation."""
+
+import pyarrow as pa
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql import functions as F
+
+from dstl_core.codec.serializers import Types
+from dstl_core.errors import ConfigError
+from dstl_core.savepoint import Snapshot
+from dstl_core.spark import KeyedOperator, LocalCopies, StatefulJob
+from dstl_core.state.triggers import CountTrigger, PurgingTrigger
+from dstl_core.state.window_functions import ProcessWindowFunction, WindowFunction
+from dstl_core.state.windowing import (
+    EventTimeSessionWindows,
+    GlobalWindows,
+    ProcessingTimeSessionWindows,
+    TumblingEventTimeWindows,
+)
+from dstl_core.testing import ManualClock
+from tests.integration.spark import job_functions
+from tests.integration.spark.job_functions import random_windowed_batch
+
+pytestmark = pytest.mark.spark
+OUTPUT = pa.schema(
+    [("k", pa.string()), ("start", pa.int64()), ("end", pa.int64()), ("total", pa.int64())]
+)
+SCHEMA = "k string, v long, ts long"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def by_value():
+    cloudpickle.register_pickle_by_value(job_functions)
+    yield
+    cloudpickle.unregister_pickle_by_value(job_functions)
+
+
+class Sums(ProcessWindowFunction):
+    def process(self, key, context, elements):
+        window = context.window()
+        start, end = (0, 0) if window == "global" else window
+        yield {"k": key, "start": start, "end": end, "total": sum(elements)}
+
+
+def job_of(spark, base, assigner, name="windows", options=None, **parts):
+    parts = {"reduce": lambda a, b: a + b, "element": "v", "process": Sums(), **parts}
+    function = WindowFunction(assigner, Types.LONG, **parts)
+    operator = KeyedOperator(
+        "w", "k", Types.STRING, function, OUTPUT, event_time="ts", out_of_orderness_ms=500
+    )
+    local = LocalCopies(str(base / "local"))
+    return StatefulJob(spark, name, str(base), operator, local_copies=local, **(options or {}))
+
+
+def rows_of(result):
+    return [(row.k, row.start, row.end, row.total) for row in result.output.collect()]
+
+
+def in_time(batches):
+    """The rows of each batch whose windows have not ended before it."""
+    watermark = -(1 << 63)
+    for rows in batches:
+        yield [row for row in rows if row[2] // 1000 * 1000 + 999 > watermark]
+        watermark = max([watermark, *(row[2] - 501 for row in rows)])
+
+
+def test_tumbling_windows_over_epochs_are_a_plain_aggregation(spark, tmp_path):
+    job = job_of(spark, tmp_path, TumblingEventTimeWindows.of(1000))
+    batches = [random_windowed_batch(seed, 800 * seed) for seed in range(5)]
+    seen, dropped = [], 0
+    for number, rows in enumerate(batches):
+        if number == 3:
+            job = job_of(
+                spark, tmp_path, TumblingEventTimeWindows.of(1000), options={"parallelism": 5}
+            )
+        result = job.run(spark.createDataFrame(rows, SCHEMA), number, order_by=["ts"])
+        seen += rows_of(result)
+        dropped += result.facts["operators"]["w"]["late_rows"]
+    path = job.stop_with_savepoint(str(tmp_path / "savepoint"), drain=True)
+    drained = job.history()[-2]
+    seen += [
+        (row.k, row.start, row.end, row.total) for row in job.output_of(drained)["w"].collect()
+    ]
+    kept = [row for rows in in_time(batches) for row in rows]
+    assert dropped == sum(map(len, batches)) - len(kept) > 0
+    start = (F.floor(F.col("ts") / 1000) * 1000).alias("start")
+    expected = (
+        spark.createDataFrame(kept, SCHEMA).groupBy("k", start).agg(F.sum("v").alias("total"))
+    )
+    assert sorted(seen) == sorted(
+        (row.k, row.start, row.start + 1000, row.total) for row in expected.collect()
+    )
+    assert list(Snapshot.load(path)["w"].dump()) == []
+
+
+def test_open_windows_are_committed_and_a_repeated_input_gives_their_output(spark, tmp_path):
+    job = job_of(spark, tmp_path, EventTimeSessionWindows.with_gap(100))
+    first = spark.createDataFrame([("a", 1, 0), ("a", 2, 90), ("b", 4, 5000)], SCHEMA)
+    result = job.run(first, 1, order_by=["ts"])
+    assert rows_of(result) == [("a", 0, 190, 3)]
+    assert result.facts["watermarks"] == {"w": 4499}
+    open_windows = [
+        (line["key"], line["ns"], line["value"])
+        for line in job.snapshot()["w"].dump("window-contents")
+    ]
+    assert open_windows == [("b", [5000, 5100], 4)]
+    again = job_of(spark, tmp_path, EventTimeSessionWindows.with_gap(100))
+    assert rows_of(again.run(first, 1, order_by=["ts"])) == [("a", 0, 190, 3)]
+    # No row for b: its subtask runs all the same, since time has passed.
+    second = spark.createDataFrame([("a", 8, 9000), ("a", 16, 10)], SCHEMA)
+    result = again.run(second, 2, order_by=["ts"])
+    assert rows_of(result) == [("b", 5000, 5100, 4)]
+    assert result.facts["operators"]["w"]["late_rows"] == 1
+
+
+def test_count_windows_need_no_time(spark, tmp_path):
+    trigger = PurgingTrigger.of(CountTrigger.of(3))
+    function = WindowFunction(
+        GlobalWindows.create(),
+        Types.LONG,
+        element="v",
+        process=Sums(),
+        trigger=trigger,
+    )
+    operator = KeyedOperator("w", "k", Types.STRING, function, OUTPUT)
+    job = StatefulJob(spark, "counts", str(tmp_path), operator)
+    totals = []
+    for number in range(2):
+        rows = [("a", 10 * number + each, 0) for each in range(4)]
+        result = job.run(spark.createDataFrame(rows, SCHEMA), number, order_by=["v"])
+        totals += [row.total for row in result.output.collect()]
+    assert totals == [0 + 1 + 2, 3 + 10 + 11]
+    kept = {line["state"]: line["value"] for line in job.snapshot()["w"].dump()}
+    assert kept == {"window-contents": [12, 13], "count": 2}
+
+
+def test_windows_by_the_clock_fire_before_the_rows_of_the_next_epoch(spark, tmp_path):
+    clock = ManualClock(10_000)
+    # The next row touches a session that is over: merged if its timer had not fired.
+    assigner = ProcessingTimeSessionWindows.with_gap(1000)
+    job = job_of(spark, tmp_path, assigner, options={"clock": clock})
+    rows = spark.createDataFrame([("a", 1, 0), ("b", 2, 0)], SCHEMA)
+    assert rows_of(job.run(rows, 1, order_by=["v"])) == []
+    clock.advance(1000)
+    rows = spark.createDataFrame([("a", 4, 0)], SCHEMA)
+    found = rows_of(job.run(rows, 2, order_by=["v"]))
+    assert sorted(found) == [("a", 10_000, 11_000, 1), ("b", 10_000, 11_000, 2)]
+
+
+def test_windows_in_event_time_need_its_column(spark, tmp_path):
+    function = WindowFunction(TumblingEventTimeWindows.of(10), Types.LONG, element="v")
+    job = StatefulJob(
+        spark, "windows", str(tmp_path), KeyedOperator("w", "k", Types.STRING, function)
+    )
+    with pytest.raises(ConfigError, match="The windows of 'w' are in event time"):
+        job.run(spark.createDataFrame([("a", 1, 0)], SCHEMA), 1, order_by=["v"])
+    assert job.latest() is None
