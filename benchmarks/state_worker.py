@@ -10,6 +10,10 @@ import time
 from pathlib import Path
 from random import Random
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from dstl_core.changelog import FsStateChangelogStorage
 from dstl_core.clock import SystemClock
 from dstl_core.codec.serializers import Types
@@ -29,6 +33,8 @@ from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import Location
 
+BATCH = 100_000
+MOST_MEMORY_MB = 1024
 ALL = KeyGroupRange(0, 127)
 COUNT = ValueStateDescriptor("count", Types.LONG)
 SECONDS = 5.0
@@ -90,15 +96,42 @@ def update_at_random(backend: KeyedStateBackend, keys: int, seconds: float = SEC
     return done / (time.perf_counter() - started)
 
 
-def operations(case: Case, keys: int, changelog: bool) -> dict[str, float]:
+def fill_columns(backend: KeyedStateBackend, keys: int) -> float:
+    """As ``fill``, a batch at a time."""
+    count = backend.get_value_columns(COUNT)
+    count.put(pa.array([0]), pa.array([0]))  # compiles, or loads what is compiled
+    started = time.perf_counter()
+    for start in range(0, keys, BATCH):
+        batch = pa.array(np.arange(start, min(start + BATCH, keys)))
+        count.put(batch, batch)
+    return keys / (time.perf_counter() - started)
+
+
+def update_columns(backend: KeyedStateBackend, keys: int, seconds: float = SECONDS) -> float:
+    """As ``update_at_random``, a batch of distinct keys at a time."""
+    count, random, done = backend.get_value_columns(COUNT), np.random.default_rng(1), 0
+    count.get(pa.array([0]))
+    started = time.perf_counter()
+    while time.perf_counter() - started < seconds:
+        batch = pa.array(np.unique(random.integers(0, keys, BATCH)))
+        count.put(batch, pc.add(count.get(batch), 1))
+        done += len(batch)
+    return done / (time.perf_counter() - started)
+
+
+WAYS = {"rows": (fill, update_at_random), "columns": (fill_columns, update_columns)}
+
+
+def operations(case: Case, keys: int, way: str, changelog: bool) -> dict[str, float]:
     backend = case.create()
+    insert, update = WAYS[way]
     log = None
     if changelog:
         options = ChangelogOptions.of(base_path=str(case.folder))
         storage = FsStateChangelogStorage(JobID.for_name("bench"), options)
         log = ChangelogKeyedStateBackend(backend, storage.create_writer("operator", ALL))
-    figures: dict[str, float] = {"insert_per_s": round(fill(backend, keys))}
-    figures["read_modify_write_per_s"] = round(update_at_random(backend, keys))
+    figures: dict[str, float] = {"insert_per_s": round(insert(backend, keys))}
+    figures["read_modify_write_per_s"] = round(update(backend, keys))
     if log is not None:
         started = time.perf_counter()
         log.snapshot(1)
@@ -111,7 +144,7 @@ def operations(case: Case, keys: int, changelog: bool) -> dict[str, float]:
 
 def restore(case: Case, keys: int) -> dict[str, float]:
     backend = case.create()
-    fill(backend, keys)
+    fill_columns(backend, keys)
     started = time.perf_counter()
     handle = case.snapshot(backend)
     written = time.perf_counter()
@@ -130,14 +163,27 @@ def restore(case: Case, keys: int) -> dict[str, float]:
 
 
 def large(case: Case, keys: int) -> dict[str, float]:
+    """All of it within ``MOST_MEMORY_MB``, interpreter and libraries included."""
     backend = case.create()
-    figures: dict[str, float] = {"insert_per_s": round(fill(backend, keys))}
-    figures["read_modify_write_per_s"] = round(update_at_random(backend, keys))
-    before = memory_mb()
+    figures: dict[str, float] = {"columns_insert_per_s": round(fill_columns(backend, keys))}
+    figures["columns_read_modify_write_per_s"] = round(update_columns(backend, keys, 20))
+    figures["rows_read_modify_write_per_s"] = round(update_at_random(backend, keys, 20))
+    started = time.perf_counter()
     handle = case.snapshot(backend)
-    figures["snapshot_bytes"] = handle.state_size
+    figures["snapshot_s"] = round(time.perf_counter() - started, 1)
+    figures["snapshot_mb"] = handle.state_size >> 20
     backend.close()
-    return {**figures, **before, "peak_with_snapshot_mb": memory_mb()["peak_mb"]}
+    started = time.perf_counter()
+    restored = case.create((handle,))
+    figures["restore_s"] = round(time.perf_counter() - started, 1)
+    found = restored.get_value_columns(COUNT).get(pa.array([0, keys - 1]))
+    if found.null_count:
+        raise SystemExit("the restored state is another one")
+    restored.close()
+    memory = memory_mb()
+    if memory["peak_mb"] > MOST_MEMORY_MB:
+        raise SystemExit(f"the peak was {memory['peak_mb']} MB, expected {MOST_MEMORY_MB} at most")
+    return {**figures, **memory}
 
 
 def main() -> None:
@@ -146,7 +192,7 @@ def main() -> None:
     try:
         case = Case(folder, backend)
         if name == "operations":
-            figures = operations(case, keys, "changelog" in sys.argv[4:])
+            figures = operations(case, keys, sys.argv[4], "changelog" in sys.argv[5:])
         else:
             figures = {"restore": restore, "large": large}[name](case, keys)
         print(json.dumps(figures))

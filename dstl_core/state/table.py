@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 from dstl_core.codec.change_payload import StateChangeOperation
@@ -72,6 +72,22 @@ class StateTable(ABC, Generic[Stored]):
                 raise ConfigError("State was accessed without a current key; set the key first.")
             found = self.groups[key_group] = self.store_groups.new_group(key_group)
         return found
+
+    def get_many(self, key_groups: Sequence[int], scopes: Sequence[bytes]) -> list[Stored | None]:
+        """The stored values of many places at a time, None where there is none."""
+        self._open_groups(key_groups)
+        return self.store_groups.get_many(self.groups, key_groups, scopes)
+
+    def put_many(
+        self, key_groups: Sequence[int], scopes: Sequence[bytes], values: Sequence[bytes | None]
+    ) -> None:
+        """Stores the values of many places, in their order; None removes one. Rows only."""
+        self._open_groups(key_groups)
+        self.store_groups.put_many(self.groups, key_groups, scopes, values)
+
+    def _open_groups(self, key_groups: Sequence[int]) -> None:
+        for key_group in set(key_groups):
+            self.group(key_group)
 
     def frozen(self, view: object) -> StateTable[Stored]:
         """The table as it was when its store gave the view; to be read only."""
