@@ -1,10 +1,10 @@
 """State operations row-wise and by column, restore per million keys, state larger than memory.
 
 Expected before measuring: a Python call that reads, adds and writes a Long on a dictionary is about
-2 us with the change of key; RocksDB adds one look-up and one write, 3-6 us. By column what stays per
-row is the look-up and the write of the store: 0.3 us, and 2-4 us. Each case runs in a process of its
-own, so that its memory is its own. State larger than memory goes into a table of its own, so that
-either part can be run alone.
+2 us with the change of key; RocksDB adds one look-up and one write, 3-6 us. By column what stays
+per row is the look-up and the write of the store: 0.3 us, and 2-4 us. Each case runs in a process
+of its own, so that its memory is its own. State larger than memory goes into a table of its own, so
+that either part can be run alone.
 """
 
 from __future__ import annotations

@@ -1,0 +1,78 @@
+"""Takes large canonical state into tables a few megabytes at a time, rows in batches.
+
+A kernel finds the records and checks their keys; what stays per record is cutting two byte strings
+and the store's own work. What a kernel does not take goes to the record-wise reader, which says
+what is wrong with it, if anything is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dstl_core.codec.columnar import scan_kernel as scan
+from dstl_core.codec.columnar.decoder import SpanProgram, key_roots
+from dstl_core.codec.columnar.output import ArrowAllocator
+from dstl_core.codec.columnar.sections import SectionChunks
+from dstl_core.codec.columnar.spans import SectionScanner, SpanBatch
+from dstl_core.codec.columnar.type_layouts import DEFAULT_OPTIONS, NoLayoutError
+from dstl_core.codec.keyed_records import RecordFormat
+from dstl_core.state.store import Shape
+from dstl_core.state.table import StateTable
+
+_ROWS, _BYTES = 1 << 16, 8 << 20
+
+
+def load_sections(
+    tables: Sequence[StateTable[Any]], prefix_bytes: int, chunks: SectionChunks
+) -> None:
+    """Takes all records of some sections in; ``tables`` stand in the order of the header.
+
+    Raises:
+        FormatError: Damaged bytes.
+    """
+    scanner = SectionScanner(prefix_bytes, [True] * len(tables), _ROWS, _BYTES)
+    loaders = [_Loader(table, prefix_bytes) for table in tables]
+    for batch in scanner.batches(chunks):
+        states = batch.states
+        for state_id in np.unique(states).tolist():
+            own = states == state_id
+            loaders[state_id].load(batch if own.all() else batch.take(own))
+
+
+class _Loader:
+    """Fills one table."""
+
+    def __init__(self, table: StateTable[Any], prefix_bytes: int) -> None:
+        self._table = table
+        self._prefix_bytes = prefix_bytes
+        self._check_keys: SpanProgram | None = None
+        # In other tables, or with lengths between the parts, a stored key is not its scope.
+        if table.shape is Shape.ROWS and not table.codec.is_ambiguous:
+            record = RecordFormat(table.meta, table.codec.key_serializer)
+            try:
+                roots = key_roots(record, DEFAULT_OPTIONS)
+            except NoLayoutError:
+                return
+            self._check_keys = SpanProgram(roots, scan.KEY_START, ArrowAllocator())
+
+    def load(self, batch: SpanBatch) -> None:
+        data = batch.source.data
+        places = batch.spans[:, : scan.TAG] - batch.source.base
+        key_starts, key_ends, starts, ends = places.T.tolist()
+        key_groups = batch.key_groups.tolist()
+        keys = [data[start:end] for start, end in zip(key_starts, key_ends, strict=True)]
+        values = [data[start:end] for start, end in zip(starts, ends, strict=True)]
+        program = self._check_keys
+        if program is not None and program.run(batch, frozenset(), len(batch))[1] is None:
+            is_new = len(set(keys)) == len(keys) and not any(
+                found is not None for found in self._table.get_many(key_groups, keys)
+            )
+            if is_new:
+                self._table.put_many(key_groups, keys, values)
+                return
+        for key_group, key, value in zip(key_groups, keys, values, strict=True):
+            stored = key_group.to_bytes(self._prefix_bytes, "big") + key
+            self._table.load_record(key_group, stored, value)
