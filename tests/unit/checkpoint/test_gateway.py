@@ -203,7 +203,9 @@ def test_what_the_end_of_the_job_leaves(
     pipeline: Pipeline, retention: str, kept: list[str], status: JobStatus
 ) -> None:
     shell = Shell(pipeline, externalized_checkpoint_retention=retention)
-    shell.checkpoint(shell.write("taskowned/base"))
+    base = shell.write("taskowned/base")
+    shell.checkpoint(base)
+    shell.checkpoint(base)
     pending = shell.gateway.trigger_checkpoint()
     shell.gateway.shutdown(status)
     down = CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN
@@ -217,7 +219,7 @@ def test_what_the_end_of_the_job_leaves(
         # It is recorded as gone before the first file goes: nobody restores it.
         assert reader.latest is None
         assert pipeline.there() == set()
-    assert [each.checkpoint_id for each in reader.completed] == [1]
+    assert [each.checkpoint_id for each in reader.completed] == [1, 2]
 
 
 def test_properties_of_a_commit_are_remembered(pipeline: Pipeline) -> None:
