@@ -162,8 +162,8 @@ class KeyedStateBackend:
         if migrated and self.logger is not None:
             self.logger.migrated(table.meta)
         ttl = None
-        if descriptor.ttl_config is not None:
-            ttl = self._ttl[state_key(meta)] = TtlPolicy(descriptor.ttl_config, self._clock)
+        if descriptor.ttl is not None:
+            ttl = self._ttl[state_key(meta)] = TtlPolicy(descriptor.ttl, self._clock)
         else:
             self._ttl.pop(state_key(meta), None)
         return bind_state(self, descriptor, table, ttl)
