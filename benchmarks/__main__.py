@@ -3,13 +3,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from benchmarks import changelog, columnar, savepoint, state
+from benchmarks import changelog, columnar, savepoint, simulation, state
 
 BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], None], Callable[..., None]]] = {
     "changelog": (changelog.run, changelog.add_arguments),
     "columnar": (columnar.run, columnar.add_arguments),
     "state": (state.run, state.add_arguments),
     "savepoint": (savepoint.run, savepoint.add_arguments),
+    "simulation": (simulation.run, simulation.add_arguments),
 }
 
 

@@ -61,13 +61,10 @@ def _case(
 
 
 def _table(figures: dict[str, Any]) -> str:
-    machine = figures["machine"]
     lines = [
         "# State",
         "",
-        f"{machine['cpu']}, {machine['memory_gib']} GiB, Python {machine['python']}, load "
-        f"{machine['load_average']:.1f} before and {machine['load_average_after']:.1f} after, "
-        f"commit {machine['commit']}{' with changes' if machine['dirty'] else ''}.",
+        results.describe(figures["machine"]),
         "",
         "| case | backend | changelog | keys | figures |",
         "|---|---|---|---|---|",

@@ -160,6 +160,14 @@ class StateTable(ABC, Generic[Stored]):
         for scope, stored in self.groups.get(key_group, {}).items():
             yield self.decode(scope, stored)
 
+    def _rows(self, key_group: int) -> Iterator[tuple[bytes, Stored]]:
+        """Stored keys and values of a table of rows."""
+        rows = self.groups.get(key_group, {}).items()
+        if self.codec.is_ambiguous:
+            return ((self._stored_key(key_group, scope), value) for scope, value in rows)
+        prefix = key_group.to_bytes(self.codec.prefix_bytes, "big")
+        return ((prefix + scope, value) for scope, value in rows)
+
     def _stored_key(self, key_group: int, scope: bytes, user_key: bytes = b"") -> bytes:
         if self.codec.is_ambiguous:
             key, namespace = self.codec.read_scope(DataInput(scope))
@@ -217,8 +225,7 @@ class ValueTable(StateTable[bytes]):
         group[scope] = value
 
     def records(self, key_group: int) -> Iterator[tuple[bytes, bytes]]:
-        for scope, value in self.groups.get(key_group, {}).items():
-            yield self._stored_key(key_group, scope), value
+        return self._rows(key_group)
 
     def live_records(self, key_group: int, ttl: TtlPolicy) -> Iterator[tuple[bytes, bytes]]:
         return (each for each in self.records(key_group) if not ttl.is_expired(each[1]))
@@ -286,8 +293,7 @@ class ListTable(StateTable[bytes]):
         group[scope] = value
 
     def records(self, key_group: int) -> Iterator[tuple[bytes, bytes]]:
-        for scope, value in self.groups.get(key_group, {}).items():
-            yield self._stored_key(key_group, scope), value
+        return self._rows(key_group)
 
     def live_records(self, key_group: int, ttl: TtlPolicy) -> Iterator[tuple[bytes, bytes]]:
         for key, stored in self.records(key_group):
