@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import time
 from collections.abc import Callable
@@ -189,6 +190,23 @@ def completes_what_old_tasks_began(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CheckpointCoordinator, "_handle", handle)
 
 
+def completes_what_expired(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an expired checkpoint holds is deleted, but late tasks may still complete it."""
+    real = CheckpointCoordinator._can_expire
+    expired: set[int] = set()
+
+    def can_expire(self: Any, pending: Any) -> bool:
+        if not real(self, pending) or self._now_ms < pending.deadline_ms:
+            return False
+        if id(pending) not in expired:
+            expired.add(id(pending))
+            states = copy.copy(pending).discard()
+            self._discard(pending.checkpoint_id, states, pending, counts=False)
+        return False
+
+    monkeypatch.setattr(CheckpointCoordinator, "_can_expire", can_expire)
+
+
 def takes_no_answer_for_a_no(monkeypatch: pytest.MonkeyPatch) -> None:
     """A commit whose answer got lost counts as failed."""
     real = ActionRunner.commit
@@ -232,6 +250,7 @@ BUGS = [
     shares_ids_with_its_successor,
     discards_what_is_doubled,
     completes_too_early,
+    completes_what_expired,
     completes_what_old_tasks_began,
     takes_no_answer_for_a_no,
     lets_checkpoints_overtake,
