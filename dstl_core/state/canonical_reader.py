@@ -112,7 +112,7 @@ def load_canonical(
         sections = placed_sections(handle.offsets, handle.stream.state_size, state.key_groups)
         if sum(end - start for _, start, end in sections) >= _KERNELS_FROM_BYTES:
             from dstl_core.codec.columnar.sections import compressed_chunks, plain_chunks
-            from dstl_core.state.canonical_columns import load_sections
+            from dstl_core.state.column_restore import load_sections
 
             chunks = compressed_chunks if header.compressed else plain_chunks
             read = partial(resolver.read, handle.stream)

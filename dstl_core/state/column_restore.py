@@ -1,4 +1,4 @@
-"""Takes large canonical state into tables a few megabytes at a time, rows in batches.
+"""Takes large state into tables a few megabytes at a time, rows in batches.
 
 A kernel finds the records and checks their keys; what stays per record is cutting two byte strings
 and the store's own work. What a kernel does not take goes to the record-wise reader, which says
@@ -15,14 +15,23 @@ import numpy as np
 from dstl_core.codec.columnar import scan_kernel as scan
 from dstl_core.codec.columnar.decoder import SpanProgram, key_roots
 from dstl_core.codec.columnar.output import ArrowAllocator
-from dstl_core.codec.columnar.sections import SectionChunks
+from dstl_core.codec.columnar.sections import ReadRange, SectionChunks, plain_chunks
 from dstl_core.codec.columnar.spans import SectionScanner, SpanBatch
 from dstl_core.codec.columnar.type_layouts import DEFAULT_OPTIONS, NoLayoutError
 from dstl_core.codec.keyed_records import RecordFormat
+from dstl_core.codec.serializers import SerializerRegistry
+from dstl_core.model.handle import IncrementalRemoteKeyedStateHandle
+from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.state.canonical_reader import placed_sections
+from dstl_core.state.rocksdb_columns import open_table_rows
 from dstl_core.state.store import Shape
 from dstl_core.state.table import StateTable
+from dstl_core.state.tables import KeyedTables
+from dstl_core.storage.handle_resolver import HandleResolver
 
 _ROWS, _BYTES = 1 << 16, 8 << 20
+_FILES_AT_ONCE = 64 << 20
+"""Bytes of RocksDB's files whose rows are brought together at once."""
 
 
 def load_sections(
@@ -40,6 +49,38 @@ def load_sections(
         for state_id in np.unique(states).tolist():
             own = states == state_id
             loaders[state_id].load(batch if own.all() else batch.take(own))
+
+
+def load_table_files(
+    state: KeyedTables,
+    tables: Sequence[StateTable[Any]],
+    handle: IncrementalRemoteKeyedStateHandle,
+    key_groups: KeyGroupRange,
+    resolver: HandleResolver,
+    registry: SerializerRegistry,
+) -> bool:
+    """Takes the rows of RocksDB's files in, some key groups at a time; ``tables`` stand in the
+    order of the header. False, and nothing is taken, if the files hold range deletions.
+
+    Raises:
+        FormatError: A file is damaged.
+    """
+    parts = max(1, min(len(key_groups), -(-handle.state_size // _FILES_AT_ONCE)))
+    first, total = key_groups.start_key_group, len(key_groups)
+    for part in range(parts):
+        start, stop = first + total * part // parts, first + total * (part + 1) // parts
+        own = KeyGroupRange(start, stop - 1)
+        stored = open_table_rows(handle, own, state.prefix_bytes, resolver, registry)
+        if stored is None:
+            return False
+        _, raw, offsets = stored
+        sections = placed_sections(offsets, len(raw), own)
+        load_sections(tables, state.prefix_bytes, plain_chunks(_cut(raw), sections))
+    return True
+
+
+def _cut(raw: bytes) -> ReadRange:
+    return lambda start, end: raw[start:end]
 
 
 class _Loader:
