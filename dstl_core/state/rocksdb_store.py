@@ -99,11 +99,11 @@ class RocksDBGroups:
     def __init__(self, db: Rdict, table: int, shape: Shape, write_options: WriteOptions) -> None:
         self._db = db
         self._write_options = write_options
-        self._table = table
+        self.table = table
         self._kind = _KINDS[shape]
 
     def new_group(self, key_group: int) -> Group:
-        return self._kind(self._db, _PREFIX.pack(self._table, key_group))
+        return self._kind(self._db, _PREFIX.pack(self.table, key_group))
 
     def get_many(
         self, groups: dict[int, Group], key_groups: Sequence[int], scopes: Sequence[bytes]
@@ -137,7 +137,7 @@ class RocksDBGroups:
         self._db.write(batch, self._write_options)
 
     def _rows(self, key_groups: Sequence[int], scopes: Sequence[bytes]) -> list[bytes]:
-        prefixes = {each: _PREFIX.pack(self._table, each) for each in set(key_groups)}
+        prefixes = {each: _PREFIX.pack(self.table, each) for each in set(key_groups)}
         return [
             prefixes[key_group] + scope for key_group, scope in zip(key_groups, scopes, strict=True)
         ]
@@ -146,7 +146,7 @@ class RocksDBGroups:
         if not isinstance(view, _Frozen):
             raise InvariantViolation("a table is frozen to the view of another store")
         kind = _FrozenPairs if self._kind is _Pairs else self._kind
-        return {key_group: kind(view, _PREFIX.pack(self._table, key_group)) for key_group in groups}
+        return {key_group: kind(view, _PREFIX.pack(self.table, key_group)) for key_group in groups}
 
 
 class _Frozen:
