@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from itertools import pairwise
 
 from dstl_core.codec.data_io import DataInput
@@ -23,7 +22,6 @@ from dstl_core.state.tables import KeyedTables
 from dstl_core.storage.handle_resolver import HandleResolver
 
 KeyGroupsHandle = KeyGroupsSavepointStateHandle | KeyGroupsStateHandle
-Placed = list[tuple[int, int, int]]
 _KERNELS_FROM_BYTES = 1 << 20
 """Below it the kernels cost more to load than they save."""
 
@@ -74,31 +72,6 @@ def read_key_groups(
         yield key_group, DataInput(raw, offset - start, ends[offset] - start)
 
 
-def placed_sections(offsets: KeyGroupRangeOffsets, size: int, key_groups: KeyGroupRange) -> Placed:
-    """Where the sections of some key groups lie in a stream of ``size`` bytes.
-
-    Raises:
-        FormatError: One begins behind the end.
-    """
-    used = sorted({offset for offset in offsets.offsets if offset})
-    if not used:
-        return []
-    if used[-1] >= size:
-        raise FormatError(
-            "A key group lies outside its stream",
-            field="key-group offset",
-            expected=f"< {size}",
-            got=used[-1],
-        )
-    ends = dict(zip(used, [*used[1:], size], strict=True))
-    wanted = (
-        (key_group, offset, ends[offset])
-        for key_group, offset in offsets.items()
-        if offset and key_groups.contains(key_group)
-    )
-    return sorted(wanted, key=lambda section: section[1])
-
-
 def load_canonical(
     state: KeyedTables,
     handle: KeyGroupsHandle,
@@ -109,14 +82,10 @@ def load_canonical(
     header = read_stream_header(handle, resolver, registry)
     tables = [state.table(meta, header.key_serializer) for meta in header.states]
     with error_context(location=resolver.describe(handle.stream)):
-        sections = placed_sections(handle.offsets, handle.stream.state_size, state.key_groups)
-        if sum(end - start for _, start, end in sections) >= _KERNELS_FROM_BYTES:
-            from dstl_core.codec.columnar.sections import compressed_chunks, plain_chunks
-            from dstl_core.state.column_restore import load_sections
+        if handle.stream.state_size >= _KERNELS_FROM_BYTES:
+            from dstl_core.state.column_restore import load_canonical_stream
 
-            chunks = compressed_chunks if header.compressed else plain_chunks
-            read = partial(resolver.read, handle.stream)
-            load_sections(tables, state.prefix_bytes, chunks(read, sections))
+            load_canonical_stream(state, tables, handle, header, resolver)
             return
         for key_group, data in read_key_groups(
             handle.offsets, handle.stream, state.key_groups, resolver

@@ -8,6 +8,7 @@ what is wrong with it, if anything is.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,16 +16,26 @@ import numpy as np
 from dstl_core.codec.columnar import scan_kernel as scan
 from dstl_core.codec.columnar.decoder import SpanProgram, key_roots
 from dstl_core.codec.columnar.output import ArrowAllocator
-from dstl_core.codec.columnar.sections import ReadRange, SectionChunks, plain_chunks
+from dstl_core.codec.columnar.sections import (
+    ReadRange,
+    SectionChunks,
+    compressed_chunks,
+    plain_chunks,
+)
 from dstl_core.codec.columnar.spans import SectionScanner, SpanBatch
 from dstl_core.codec.columnar.type_layouts import DEFAULT_OPTIONS, NoLayoutError
 from dstl_core.codec.keyed_records import RecordFormat
 from dstl_core.codec.serializers import SerializerRegistry
-from dstl_core.model.handle import IncrementalRemoteKeyedStateHandle
+from dstl_core.codec.state_meta import KeyedBackendHeader
+from dstl_core.model.handle import (
+    IncrementalRemoteKeyedStateHandle,
+    KeyGroupsSavepointStateHandle,
+    KeyGroupsStateHandle,
+)
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.state.canonical_reader import placed_sections
 from dstl_core.state.rocksdb_columns import open_table_rows
 from dstl_core.state.store import Shape
+from dstl_core.state.stored_key_groups import placed_sections
 from dstl_core.state.table import StateTable
 from dstl_core.state.tables import KeyedTables
 from dstl_core.storage.handle_resolver import HandleResolver
@@ -32,6 +43,24 @@ from dstl_core.storage.handle_resolver import HandleResolver
 _ROWS, _BYTES = 1 << 16, 8 << 20
 _FILES_AT_ONCE = 64 << 20
 """Bytes of RocksDB's files whose rows are brought together at once."""
+
+
+def load_canonical_stream(
+    state: KeyedTables,
+    tables: Sequence[StateTable[Any]],
+    handle: KeyGroupsSavepointStateHandle | KeyGroupsStateHandle,
+    header: KeyedBackendHeader,
+    resolver: HandleResolver,
+) -> None:
+    """Takes the wanted key groups of a stream in; ``tables`` stand in the order of the header.
+
+    Raises:
+        FormatError: Damaged bytes.
+    """
+    sections = placed_sections(handle.offsets, handle.stream.state_size, state.key_groups)
+    chunks = compressed_chunks if header.compressed else plain_chunks
+    read = partial(resolver.read, handle.stream)
+    load_sections(tables, state.prefix_bytes, chunks(read, sections))
 
 
 def load_sections(

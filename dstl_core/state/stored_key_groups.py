@@ -19,7 +19,7 @@ from dstl_core.codec.columnar.sections import (
 )
 from dstl_core.codec.serializers import AnySerializer, SerializerRegistry
 from dstl_core.codec.state_meta import KeyedBackendHeader
-from dstl_core.errors import error_context
+from dstl_core.errors import FormatError, error_context
 from dstl_core.model.handle import (
     IncrementalRemoteKeyedStateHandle,
     KeyedStateHandle,
@@ -27,12 +27,13 @@ from dstl_core.model.handle import (
     KeyGroupsSavepointStateHandle,
 )
 from dstl_core.model.key_group import KeyGroupRange, key_group_prefix_bytes
-from dstl_core.state.canonical_reader import Placed, placed_sections, read_stream_header
+from dstl_core.state.canonical_reader import read_stream_header
 from dstl_core.state.keyed_state import restore_keyed_state
 from dstl_core.state.rocksdb_columns import open_table_rows
 from dstl_core.storage.handle_resolver import HandleResolver
 
 ReadRange = Callable[[int, int], bytes]
+Placed = list[tuple[int, int, int]]
 
 
 @dataclass(frozen=True)
@@ -115,3 +116,28 @@ def _in_memory(
     return StoredKeyGroups(
         header, prefix_bytes, "restored state", sections, lambda start, end: raw[start:end]
     )
+
+
+def placed_sections(offsets: KeyGroupRangeOffsets, size: int, key_groups: KeyGroupRange) -> Placed:
+    """Where the sections of some key groups lie in a stream of ``size`` bytes.
+
+    Raises:
+        FormatError: One begins behind the end.
+    """
+    used = sorted({offset for offset in offsets.offsets if offset})
+    if not used:
+        return []
+    if used[-1] >= size:
+        raise FormatError(
+            "A key group lies outside its stream",
+            field="key-group offset",
+            expected=f"< {size}",
+            got=used[-1],
+        )
+    ends = dict(zip(used, [*used[1:], size], strict=True))
+    wanted = (
+        (key_group, offset, ends[offset])
+        for key_group, offset in offsets.items()
+        if offset and key_groups.contains(key_group)
+    )
+    return sorted(wanted, key=lambda section: section[1])
