@@ -65,6 +65,8 @@ def _table(figures: dict[str, Any]) -> str:
         "# State",
         "",
         results.describe(figures["machine"]),
+        "Times are wall times; `cpu` counts the CPU time of the one thread that works, which other",
+        "load on the machine hardly changes.",
         "",
         "| case | backend | changelog | keys | figures |",
         "|---|---|---|---|---|",
