@@ -133,6 +133,20 @@ def deletes_shared_files(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+def brings_back_what_was_subsumed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the end of a job discards makes room for checkpoints that are gone already."""
+    real = CompletedCheckpointStore._take
+
+    def take(self: Any, record: Any) -> None:
+        if record.type != "discard":
+            real(self, record)
+            return
+        gone = set(record.payload["checkpoint_ids"])
+        self._held = [each for each in self._held if each.checkpoint_id not in gone]
+
+    monkeypatch.setattr(CompletedCheckpointStore, "_take", take)
+
+
 def does_not_fence(monkeypatch: pytest.MonkeyPatch) -> None:
     """An owner that lost its claim goes on committing."""
 
@@ -246,6 +260,7 @@ BUGS = [
     forgets_what_it_restored,
     truncates_too_early,
     deletes_shared_files,
+    brings_back_what_was_subsumed,
     does_not_fence,
     shares_ids_with_its_successor,
     discards_what_is_doubled,
