@@ -3,7 +3,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from benchmarks import changelog, columnar, jobs, savepoint, state
+from benchmarks import changelog, columnar, jobs, savepoint, simulation, state
 
 BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], None], Callable[..., None]]] = {
     "changelog": (changelog.run, changelog.add_arguments),
@@ -11,6 +11,7 @@ BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], None], Callable[..., 
     "jobs": (jobs.run, jobs.add_arguments),
     "state": (state.run, state.add_arguments),
     "savepoint": (savepoint.run, savepoint.add_arguments),
+    "simulation": (simulation.run, simulation.add_arguments),
 }
 
 

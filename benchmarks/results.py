@@ -36,6 +36,15 @@ def machine() -> dict[str, Any]:
     }
 
 
+def describe(machine: dict[str, Any]) -> str:
+    """One sentence of it; ``load_average_after`` is the caller's."""
+    return (
+        f"{machine['cpu']}, {machine['memory_gib']} GiB, Python {machine['python']}, load "
+        f"{machine['load_average']:.1f} before and {machine['load_average_after']:.1f} after, "
+        f"commit {machine['commit']}{' with changes' if machine['dirty'] else ''}."
+    )
+
+
 def _git(*command: str) -> str:
     done = subprocess.run(["git", *command], capture_output=True, text=True, check=False)
     return done.stdout.strip()

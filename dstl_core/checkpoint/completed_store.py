@@ -103,8 +103,9 @@ class CompletedCheckpointStore:
                 if not checkpoint.properties.unclaimed:
                     self._cleaner.own(self.folder_of(checkpoint))
             case "discard":
-                gone = set(record.payload.get("checkpoint_ids", ()))
-                self._held = [each for each in self._held if each.checkpoint_id not in gone]
+                # By name: what was subsumed before must not come back as the latest.
+                kept = set(record.payload.get("kept_ids", ()))
+                self._held = [each for each in self._held if each.checkpoint_id in kept]
         first_free = first_free_id(record)
         if record.type in ("commit", "abort", "savepoint"):
             self._recorded_ids.add(first_free - 1)
@@ -431,11 +432,14 @@ class CompletedCheckpointStore:
             The ids of the discarded checkpoints.
         """
         self.check_claim()
-        leaving = [each for each in self.retained if each.properties.discard_on_job(status)]
+        retained = self.retained
+        leaving = [each for each in retained if each.properties.discard_on_job(status)]
         if not leaving:
             return []
         ids = [each.checkpoint_id for each in leaving]
-        self._log.append(self._require_owner(), "discard", {"checkpoint_ids": ids})
+        kept = [each.checkpoint_id for each in retained if each not in leaving]
+        payload = {"checkpoint_ids": ids, "kept_ids": kept}
+        self._log.append(self._require_owner(), "discard", payload)
         needed = self._needed_by(self.retained)
         for each in leaving:
             self._cleaner.retire(self.folder_of(each), needed)

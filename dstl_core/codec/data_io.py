@@ -255,10 +255,6 @@ class DataOutput:
         self.write_u16(len(raw))
         self._buffer += raw
 
-    def patch_u8(self, position: int, value: int) -> None:
-        """Overwrites one byte that is already written."""
-        self._buffer[position] = value
-
 
 def float32_from_bits(bits: int) -> float:
     """The value of 32 bits. A NaN keeps its payload; the machine's conversion would quiet it."""

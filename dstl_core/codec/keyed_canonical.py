@@ -11,6 +11,7 @@ Source: ``FullSnapshotAsyncWriter`` and ``FullSnapshotRestoreOperation`` of Flin
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -22,6 +23,7 @@ from dstl_core.model.handle import KeyGroupRangeOffsets
 from dstl_core.model.key_group import KeyGroupRange
 
 END_OF_KEY_GROUP_MARK = 0xFFFF
+_LENGTH = struct.Struct(">i")
 FIRST_BIT_MASK = 0x80
 
 
@@ -75,24 +77,22 @@ def write_section(runs: Iterable[tuple[int, Iterable[tuple[bytes, bytes]]]]) -> 
     Returns:
         The bytes, or nothing if no run has a record.
     """
-    out = DataOutput()
+    parts: list[bytes] = []
+    length = _LENGTH.pack
     for state_id, records in runs:
-        last_key = -1
+        start = len(parts)
+        parts.append(state_id.to_bytes(2, "big"))
         for key, value in records:
-            if last_key < 0:
-                out.write_u16(state_id)
-            out.write_i32(len(key))
-            last_key = out.position
-            last_byte = key[0]
-            out.write_bytes(key)
-            out.write_i32(len(value))
-            out.write_bytes(value)
-        if last_key >= 0:
-            out.patch_u8(last_key, last_byte | FIRST_BIT_MASK)
-    if out.position == 0:
+            parts += (length(len(key)), key, length(len(value)), value)
+        if len(parts) == start + 1:
+            parts.pop()
+            continue
+        last = parts[-3]
+        parts[-3] = bytes((last[0] | FIRST_BIT_MASK,)) + last[1:]
+    if not parts:
         return b""
-    out.write_u16(END_OF_KEY_GROUP_MARK)
-    return out.to_bytes()
+    parts.append(END_OF_KEY_GROUP_MARK.to_bytes(2, "big"))
+    return b"".join(parts)
 
 
 def write_canonical_stream(

@@ -6,9 +6,9 @@ Source of the behaviour: ``AbstractKeyedStateBackend``, ``HeapKeyedStateBackend`
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dstl_core.clock import Clock, SystemClock
 from dstl_core.codec.change_payload import StateChangeOperation
@@ -37,6 +37,9 @@ from dstl_core.state.store import HEAP, EntryStore
 from dstl_core.state.table import StateTable, ValueTable
 from dstl_core.state.ttl import TtlPolicy
 
+if TYPE_CHECKING:
+    from dstl_core.state.column_access import ListColumns, ValueColumns
+
 _VOID = VoidNamespaceSerializer()
 
 
@@ -53,6 +56,23 @@ class StateChangeLogger(Protocol):
         scope: bytes,
         operands: bytes,
     ) -> None: ...
+
+    def values_updated(
+        self, table: ValueTable, key_groups: Sequence[int], scopes: Sequence[bytes]
+    ) -> None:
+        """As ``value_updated`` for each of some places."""
+        ...
+
+    def logged_batch(
+        self,
+        meta: StateMetaInfoSnapshot,
+        operation: StateChangeOperation,
+        key_groups: Sequence[int],
+        scopes: Sequence[bytes],
+        operands: Sequence[bytes],
+    ) -> None:
+        """As ``logged`` for each of some places, in their order."""
+        ...
 
     def migrated(self, meta: StateMetaInfoSnapshot) -> None:
         """The values of a state have another type from here on."""
@@ -142,8 +162,8 @@ class KeyedStateBackend:
         if migrated and self.logger is not None:
             self.logger.migrated(table.meta)
         ttl = None
-        if descriptor.ttl_config is not None:
-            ttl = self._ttl[state_key(meta)] = TtlPolicy(descriptor.ttl_config, self._clock)
+        if descriptor.ttl is not None:
+            ttl = self._ttl[state_key(meta)] = TtlPolicy(descriptor.ttl, self._clock)
         else:
             self._ttl.pop(state_key(meta), None)
         return bind_state(self, descriptor, table, ttl)
@@ -165,6 +185,22 @@ class KeyedStateBackend:
         """A list state without namespaces."""
         state: Any = self.get_or_create_keyed_state(_VOID, descriptor)
         return state  # type: ignore[no-any-return]
+
+    def get_value_columns(self, descriptor: ValueStateDescriptor) -> ValueColumns:
+        """A value state of many keys at a time, as columns.
+
+        Raises:
+            NoLayoutError: A type has no columnar form.
+        """
+        from dstl_core.state.column_access import ValueColumns
+
+        return ValueColumns(self, self.get_value_state(descriptor))
+
+    def get_list_columns(self, descriptor: ListStateDescriptor) -> ListColumns:
+        """A list state of many keys at a time, as columns. Raises as above."""
+        from dstl_core.state.column_access import ListColumns
+
+        return ListColumns(self, self.get_list_state(descriptor))
 
     def create_queue(self, name: str, namespace_serializer: AnySerializer) -> QueueTable:
         """The queue of a timer service, made if it is new."""

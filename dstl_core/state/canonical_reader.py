@@ -22,6 +22,8 @@ from dstl_core.state.tables import KeyedTables
 from dstl_core.storage.handle_resolver import HandleResolver
 
 KeyGroupsHandle = KeyGroupsSavepointStateHandle | KeyGroupsStateHandle
+_KERNELS_FROM_BYTES = 1 << 20
+"""Below it the kernels cost more to load than they save."""
 
 
 def read_stream_header(
@@ -80,6 +82,11 @@ def load_canonical(
     header = read_stream_header(handle, resolver, registry)
     tables = [state.table(meta, header.key_serializer) for meta in header.states]
     with error_context(location=resolver.describe(handle.stream)):
+        if handle.stream.state_size >= _KERNELS_FROM_BYTES:
+            from dstl_core.state.column_restore import load_canonical_stream
+
+            load_canonical_stream(state, tables, handle, header, resolver)
+            return
         for key_group, data in read_key_groups(
             handle.offsets, handle.stream, state.key_groups, resolver
         ):
@@ -95,6 +102,6 @@ def load_canonical(
                         "A record stands in the section of another key group",
                         offset=record.offset,
                         expected=f"key group {key_group}",
-                        got=f"prefix {record.key[: state.prefix_bytes].hex()}",
+                        got=f"key group {int.from_bytes(record.key[: state.prefix_bytes], 'big')}",
                     )
                 tables[record.state_id].load_record(key_group, record.key, record.value)

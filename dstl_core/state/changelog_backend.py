@@ -7,9 +7,10 @@ aborted one cannot hold up materialization.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import compress, repeat
 from typing import Any
 from uuid import uuid4
 
@@ -38,6 +39,10 @@ from dstl_core.state.table import ValueTable
 
 MAX_DIRTY = 200_000
 """Changed values that wait for the checkpoint at most; more are logged at once."""
+
+
+_BY_COLUMNS_FROM = 10_000
+"""Below it the kernels cost more to load than they save; also how many are logged at once."""
 
 
 class ValueLogging(Enum):
@@ -178,6 +183,35 @@ class ChangelogKeyedStateBackend:
         if len(self._dirty) > MAX_DIRTY:
             self._flush_dirty()
 
+    def values_updated(
+        self, table: ValueTable, key_groups: Sequence[int], scopes: Sequence[bytes]
+    ) -> None:
+        if self._value_logging is ValueLogging.EVERY:
+            # A key that comes twice in a batch has one value after it.
+            places = dict.fromkeys(zip(key_groups, scopes, strict=True))
+            self._log_values(table, list(places))
+            return
+        self._dirty.update(
+            dict.fromkeys(zip(repeat(id(table)), key_groups, scopes, strict=False), table)
+        )
+        if len(self._dirty) > MAX_DIRTY:
+            self._flush_dirty()
+
+    def logged_batch(
+        self,
+        meta: StateMetaInfoSnapshot,
+        operation: StateChangeOperation,
+        key_groups: Sequence[int],
+        scopes: Sequence[bytes],
+        operands: Sequence[bytes],
+    ) -> None:
+        head = data_change(operation, self._described_id(meta), b"")
+        changes = [head + scope + operand for scope, operand in zip(scopes, operands, strict=True)]
+        self._writer.append_batch(key_groups, changes)
+        self.changes += len(changes)
+        self.log_bytes += sum(map(len, changes))
+        self.changed_scopes.update(scopes)
+
     def logged(
         self,
         meta: StateMetaInfoSnapshot,
@@ -186,8 +220,17 @@ class ChangelogKeyedStateBackend:
         scope: bytes,
         operands: bytes,
     ) -> None:
-        # A state's id counts in this log only. It is described before its first change, and again
-        # after a materialization, so that the log above it stands alone.
+        change = data_change(operation, self._described_id(meta), scope, operands)
+        self._writer.append(key_group, change)
+        self.changes += 1
+        self.log_bytes += len(change)
+        if scope:
+            self.changed_scopes.add(scope)
+
+    def _described_id(self, meta: StateMetaInfoSnapshot) -> int:
+        """The id of a state, which counts in this log only. It is described before its first
+        change, and again after a materialization, so that the log above it stands alone.
+        """
         state_id = self._state_ids.get(id(meta))
         if state_id is None:
             state_id = self._state_ids[id(meta)] = len(self._state_ids)
@@ -195,12 +238,7 @@ class ChangelogKeyedStateBackend:
         if state_id not in self._described:
             self._writer.append_meta(metadata_change(state_id, meta))
             self._described.add(state_id)
-        change = data_change(operation, state_id, scope, operands)
-        self._writer.append(key_group, change)
-        self.changes += 1
-        self.log_bytes += len(change)
-        if scope:
-            self.changed_scopes.add(scope)
+        return state_id
 
     def migrated(self, meta: StateMetaInfoSnapshot) -> None:
         # The log so far holds values of the old type; one log has one type for a state.
@@ -211,17 +249,45 @@ class ChangelogKeyedStateBackend:
         if value is None:
             self.logged(table.meta, key_group, StateChangeOperation.CLEAR, scope, b"")
             return
-        is_plain = table.meta.keyed_state_type is KeyedStateType.VALUE
-        operation = StateChangeOperation.SET if is_plain else StateChangeOperation.SET_INTERNAL
-        self.logged(table.meta, key_group, operation, scope, value)
+        self.logged(table.meta, key_group, _set_operation(table), scope, value)
+
+    def _log_values(self, table: ValueTable, places: Sequence[tuple[int, bytes]]) -> None:
+        """As ``_log_value`` for each place, by columns."""
+        key_groups, scopes = [each[0] for each in places], [each[1] for each in places]
+        values = table.get_many(key_groups, scopes)
+        there = [value is not None for value in values]
+        gone = [value is None for value in values]
+        for operation, chosen, operands in (
+            (_set_operation(table), there, [each for each in values if each is not None]),
+            (StateChangeOperation.CLEAR, gone, [b""] * sum(gone)),
+        ):
+            if operands:
+                self.logged_batch(
+                    table.meta,
+                    operation,
+                    list(compress(key_groups, chosen)),
+                    list(compress(scopes, chosen)),
+                    operands,
+                )
 
     def _flush_dirty(self) -> None:
         # Each is forgotten only when it is logged: the log may refuse half-way, and a checkpoint
         # later must have the rest.
-        for place, table in list(self._dirty.items()):
-            _, key_group, scope = place
-            self._log_value(table, key_group, scope)
-            del self._dirty[place]
+        dirty = list(self._dirty.items())
+        if len(dirty) < _BY_COLUMNS_FROM:
+            for place, table in dirty:
+                _, key_group, scope = place
+                self._log_value(table, key_group, scope)
+                del self._dirty[place]
+            return
+        tables = {id(table): table for _, table in dirty}
+        for table in tables.values():
+            places = [place for place, _ in dirty if place[0] == id(table)]
+            for start in range(0, len(places), _BY_COLUMNS_FROM):
+                part = places[start : start + _BY_COLUMNS_FROM]
+                self._log_values(table, [place[1:] for place in part])
+                for place in part:
+                    del self._dirty[place]
 
     # -------------------------------------------------------------------------- checkpoints
 
@@ -380,6 +446,11 @@ class ChangelogKeyedStateBackend:
     def abandon(self) -> None:
         """Ends the log; files that no checkpoint has named go."""
         self._writer.truncate_and_close(self._highest)
+
+
+def _set_operation(table: ValueTable) -> StateChangeOperation:
+    is_plain = table.meta.keyed_state_type is KeyedStateType.VALUE
+    return StateChangeOperation.SET if is_plain else StateChangeOperation.SET_INTERNAL
 
 
 def _delta_of(result: SnapshotResult[Any]) -> tuple[ChangelogStateHandle | None, int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self
 
 from dstl_core.codec.serializers import (
@@ -45,6 +45,8 @@ class StateDescriptor(ABC):
     """Base of all descriptors. Names are unique within an operator."""
 
     name: str
+    ttl: StateTtlConfig | None = field(default=None, kw_only=True)
+    """For a map and a list it is that of each element."""
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -59,21 +61,16 @@ class StateDescriptor(ABC):
     def serializer(self) -> AnySerializer:
         """The type of the whole stored value, time to live included."""
 
-    @abstractmethod
     def enable_time_to_live(self, config: StateTtlConfig) -> Self:
-        """The same state with a time to live; for a map and a list it is that of each element."""
+        """The same state with a time to live."""
+        return replace(self, ttl=config)
 
-    @property
-    @abstractmethod
-    def ttl_config(self) -> StateTtlConfig | None: ...
+    def _with_ttl(self, serializer: AnySerializer) -> AnySerializer:
+        return serializer if self.ttl is None else TtlSerializer(serializer)
 
     def meta_info(self, namespace: AnySerializer | None = None) -> StateMetaInfoSnapshot:
         """The state as snapshots describe it."""
         return StateMetaInfoSnapshot.key_value(self.name, self.kind, self.serializer, namespace)
-
-
-def _with_ttl(serializer: AnySerializer, ttl: StateTtlConfig | None) -> AnySerializer:
-    return serializer if ttl is None else TtlSerializer(serializer)
 
 
 @dataclass(frozen=True)
@@ -82,20 +79,12 @@ class ValueStateDescriptor(StateDescriptor):
 
     type: AnySerializer
     default_value: Any = None
-    ttl: StateTtlConfig | None = None
 
     kind = KeyedStateType.VALUE
 
-    def enable_time_to_live(self, config: StateTtlConfig) -> Self:
-        return replace(self, ttl=config)
-
-    @property
-    def ttl_config(self) -> StateTtlConfig | None:
-        return self.ttl
-
     @property
     def serializer(self) -> AnySerializer:
-        return _with_ttl(self.type, self.ttl)
+        return self._with_ttl(self.type)
 
 
 @dataclass(frozen=True)
@@ -103,20 +92,12 @@ class ListStateDescriptor(StateDescriptor):
     """A list per key; ``element_type`` is the type of one element."""
 
     element_type: AnySerializer
-    ttl: StateTtlConfig | None = None
 
     kind = KeyedStateType.LIST
 
-    def enable_time_to_live(self, config: StateTtlConfig) -> Self:
-        return replace(self, ttl=config)
-
-    @property
-    def ttl_config(self) -> StateTtlConfig | None:
-        return self.ttl
-
     @property
     def serializer(self) -> AnySerializer:
-        return ListSerializer(_with_ttl(self.element_type, self.ttl))
+        return ListSerializer(self._with_ttl(self.element_type))
 
 
 @dataclass(frozen=True)
@@ -125,20 +106,12 @@ class MapStateDescriptor(StateDescriptor):
 
     key_type: AnySerializer
     value_type: AnySerializer
-    ttl: StateTtlConfig | None = None
 
     kind = KeyedStateType.MAP
 
-    def enable_time_to_live(self, config: StateTtlConfig) -> Self:
-        return replace(self, ttl=config)
-
-    @property
-    def ttl_config(self) -> StateTtlConfig | None:
-        return self.ttl
-
     @property
     def serializer(self) -> AnySerializer:
-        return MapSerializer(self.key_type, _with_ttl(self.value_type, self.ttl))
+        return MapSerializer(self.key_type, self._with_ttl(self.value_type))
 
 
 @dataclass(frozen=True)
@@ -147,20 +120,12 @@ class ReducingStateDescriptor(StateDescriptor):
 
     reduce_function: ReduceFunction
     type: AnySerializer
-    ttl: StateTtlConfig | None = None
 
     kind = KeyedStateType.REDUCING
 
-    def enable_time_to_live(self, config: StateTtlConfig) -> Self:
-        return replace(self, ttl=config)
-
-    @property
-    def ttl_config(self) -> StateTtlConfig | None:
-        return self.ttl
-
     @property
     def serializer(self) -> AnySerializer:
-        return _with_ttl(self.type, self.ttl)
+        return self._with_ttl(self.type)
 
 
 @dataclass(frozen=True)
@@ -169,20 +134,12 @@ class AggregatingStateDescriptor(StateDescriptor):
 
     aggregate_function: AggregateFunction
     accumulator_type: AnySerializer
-    ttl: StateTtlConfig | None = None
 
     kind = KeyedStateType.AGGREGATING
 
-    def enable_time_to_live(self, config: StateTtlConfig) -> Self:
-        return replace(self, ttl=config)
-
-    @property
-    def ttl_config(self) -> StateTtlConfig | None:
-        return self.ttl
-
     @property
     def serializer(self) -> AnySerializer:
-        return _with_ttl(self.accumulator_type, self.ttl)
+        return self._with_ttl(self.accumulator_type)
 
 
 @dataclass(frozen=True)
@@ -195,17 +152,9 @@ class FoldingStateDescriptor(StateDescriptor):
     initial_value: Any
     fold_function: FoldFunction
     type: AnySerializer
-    ttl: StateTtlConfig | None = None
 
     kind = KeyedStateType.FOLDING
 
-    def enable_time_to_live(self, config: StateTtlConfig) -> Self:
-        return replace(self, ttl=config)
-
-    @property
-    def ttl_config(self) -> StateTtlConfig | None:
-        return self.ttl
-
     @property
     def serializer(self) -> AnySerializer:
-        return _with_ttl(self.type, self.ttl)
+        return self._with_ttl(self.type)

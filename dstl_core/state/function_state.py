@@ -75,7 +75,7 @@ class StateAccess(KeyedStateBackend):
             )
         if self._only_existing:
             self._check_exists(descriptor.name)
-            if descriptor.ttl_config is not None:
+            if descriptor.ttl is not None:
                 descriptor = descriptor.enable_time_to_live(_NEVER_EXPIRES)
         found = super().get_or_create_keyed_state(namespace_serializer, descriptor)
         self._registered[descriptor.name] = None

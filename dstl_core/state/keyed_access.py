@@ -41,6 +41,16 @@ class State(Generic[Table]):
         self._namespace = VOID_NAMESPACE
 
     @property
+    def table(self) -> Table:
+        """The entries of all keys."""
+        return self._table
+
+    @property
+    def ttl(self) -> TtlPolicy | None:
+        """When entries expire, if they do."""
+        return self._ttl
+
+    @property
     def name(self) -> str:
         return self._table.meta.name
 

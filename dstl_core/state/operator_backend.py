@@ -232,7 +232,7 @@ class DefaultOperatorStateBackend:
 
 
 def _refuse_ttl(descriptor: ListStateDescriptor | MapStateDescriptor) -> None:
-    if descriptor.ttl_config is not None:
+    if descriptor.ttl is not None:
         raise ConfigError(f"Operator state {descriptor.name!r} has no time to live.")
 
 

@@ -65,7 +65,9 @@ def _sections(runs: list[Runs], key_groups: KeyGroupRange) -> tuple[bytes, KeyGr
     parts: list[bytes | memoryview] = [b"\0"]
     offsets, at = [], 1
     data = [memoryview(each.data) for each in runs]
-    bounds = np.array([each.bounds for each in runs], np.int64).reshape(len(runs), -1)
+    bounds = np.array([each.bounds for each in runs], np.int64).reshape(
+        len(runs), len(key_groups) + 1
+    )
     for index in range(len(key_groups)):
         own = [
             part[bounds[state, index] : bounds[state, index + 1]] for state, part in enumerate(data)

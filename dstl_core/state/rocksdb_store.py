@@ -16,7 +16,7 @@ import os
 import shutil
 import struct
 import tempfile
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from rocksdict import (
     Rdict,
     RdictIter,
     ReadOptions,
+    WriteBatch,
     WriteOptions,
 )
 
@@ -78,9 +79,9 @@ class RocksDBStore:
         options.set_compression_type(DBCompressionType.lz4())
         options.set_level_compaction_dynamic_level_bytes(True)
         self.db = Rdict(str(self._folder), options)
-        unlogged = WriteOptions()
-        unlogged.disable_wal = True  # type: ignore[method-assign,assignment]  # a property
-        self.db.set_write_options(unlogged)
+        self._unlogged = WriteOptions()
+        self._unlogged.disable_wal = True  # type: ignore[method-assign,assignment]  # a property
+        self.db.set_write_options(self._unlogged)
         self._tables = 0
         self._closed = False
 
@@ -92,7 +93,7 @@ class RocksDBStore:
         if self._tables == MAX_TABLES:
             raise InvariantViolation("a backend has too many tables")
         self._tables += 1
-        return RocksDBGroups(self.db, self._tables - 1, shape)
+        return RocksDBGroups(self.db, self._tables - 1, shape, self._unlogged)
 
     def view(self) -> object:
         # An iterator sees the database as it was when it was made, wherever it seeks. (Those of
@@ -128,13 +129,51 @@ class RocksDBGroups:
 
     is_sorted = True
 
-    def __init__(self, db: Rdict, table: int, shape: Shape) -> None:
+    def __init__(self, db: Rdict, table: int, shape: Shape, write_options: WriteOptions) -> None:
         self._db = db
+        self._write_options = write_options
         self.table = table
         self._kind = _KINDS[shape]
 
     def new_group(self, key_group: int) -> Group:
         return self._kind(self._db, _PREFIX.pack(self.table, key_group))
+
+    def get_many(
+        self, groups: dict[int, Group], key_groups: Sequence[int], scopes: Sequence[bytes]
+    ) -> list[Any]:
+        rows = self._rows(key_groups, scopes)
+        # In the order of the database, neighbours come out of one block.
+        order = sorted(range(len(rows)), key=rows.__getitem__)
+        found: list[Any] = [None] * len(rows)
+        got: Any = self._db.get([rows[at] for at in order]) if rows else []
+        for at, value in zip(order, got, strict=True):
+            found[at] = value
+        return found
+
+    def put_many(
+        self,
+        groups: dict[int, Group],
+        key_groups: Sequence[int],
+        scopes: Sequence[bytes],
+        values: Sequence[bytes | None],
+    ) -> None:
+        rows = self._rows(key_groups, scopes)
+        batch = WriteBatch(raw_mode=True)
+        put, delete = batch.put, batch.delete
+        # Sorting is stable: of a row that comes twice, the last value stays.
+        for at in sorted(range(len(rows)), key=rows.__getitem__):
+            value = values[at]
+            if value is None:
+                delete(rows[at])
+            else:
+                put(rows[at], value)
+        self._db.write(batch, self._write_options)
+
+    def _rows(self, key_groups: Sequence[int], scopes: Sequence[bytes]) -> list[bytes]:
+        prefixes = {each: _PREFIX.pack(self.table, each) for each in set(key_groups)}
+        return [
+            prefixes[key_group] + scope for key_group, scope in zip(key_groups, scopes, strict=True)
+        ]
 
     def frozen(self, groups: dict[int, Group], view: object) -> dict[int, Group]:
         if not isinstance(view, _Frozen):

@@ -6,7 +6,7 @@ the tables themselves are the same whatever the store.
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 from enum import Enum
 from typing import Any, Protocol
 
@@ -34,6 +34,22 @@ class Groups(Protocol):
 
     def new_group(self, key_group: int) -> Group:
         """The group of a key group, which the store has not seen."""
+        ...
+
+    def get_many(
+        self, groups: dict[int, Group], key_groups: Sequence[int], scopes: Sequence[bytes]
+    ) -> list[Any]:
+        """The values of rows, None where there is none."""
+        ...
+
+    def put_many(
+        self,
+        groups: dict[int, Group],
+        key_groups: Sequence[int],
+        scopes: Sequence[bytes],
+        values: Sequence[bytes | None],
+    ) -> None:
+        """Stores rows in their order; None removes one. All of them, or none."""
         ...
 
     def frozen(self, groups: dict[int, Group], view: object) -> dict[int, Group]:
@@ -76,6 +92,27 @@ class HeapGroups:
 
     def new_group(self, key_group: int) -> Group:
         return {}
+
+    def get_many(
+        self, groups: dict[int, Group], key_groups: Sequence[int], scopes: Sequence[bytes]
+    ) -> list[Any]:
+        return [
+            groups[key_group].get(scope)
+            for key_group, scope in zip(key_groups, scopes, strict=True)
+        ]
+
+    def put_many(
+        self,
+        groups: dict[int, Group],
+        key_groups: Sequence[int],
+        scopes: Sequence[bytes],
+        values: Sequence[bytes | None],
+    ) -> None:
+        for key_group, scope, value in zip(key_groups, scopes, values, strict=True):
+            if value is None:
+                groups[key_group].pop(scope, None)
+            else:
+                groups[key_group][scope] = value
 
     def frozen(self, groups: dict[int, Group], view: object) -> dict[int, Group]:
         if self._shape is Shape.PAIRS:

@@ -6,9 +6,8 @@ Source: ``CheckpointStreamFactory``, ``FsCheckpointStreamFactory`` and
 
 from __future__ import annotations
 
-import mmap
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 from uuid import uuid4
 
@@ -58,7 +57,7 @@ class FsCheckpointStateOutputStream:
 
     def __init__(
         self,
-        keep: Callable[[list[bytes | memoryview], int], StreamStateHandle],
+        keep: Callable[[Iterable[bytes], int], StreamStateHandle],
     ) -> None:
         self._keep = keep
         # It is closed by close() and close_and_get_handle().
@@ -83,24 +82,10 @@ class FsCheckpointStateOutputStream:
             raise InvariantViolation("a stream was closed twice")
         try:
             self._spool.seek(0)
-            if self.position <= SPOOL_BYTES:
-                return self._keep([self._spool.read()], self.position)
-            return self._keep_mapped()
+            chunks = iter(lambda: self._spool.read(_CHUNK), b"")
+            return self._keep(chunks, self.position)
         finally:
             self.close()
-
-    def _keep_mapped(self) -> StreamStateHandle:
-        self._spool.rollover()
-        self._spool.flush()
-        # Mapped, so that the bytes are in memory only as long as the system likes.
-        with mmap.mmap(self._spool.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-            whole = memoryview(mapped)
-            parts = [whole[at : at + _CHUNK] for at in range(0, self.position, _CHUNK)]
-            try:
-                return self._keep([*parts], self.position)
-            finally:
-                for part in [*parts, whole]:
-                    part.release()
 
     def close(self) -> None:
         if not self._closed:
@@ -141,13 +126,13 @@ class FsCheckpointStreamFactory:
     def create_checkpoint_state_output_stream(
         self, scope: CheckpointedStateScope
     ) -> FsCheckpointStateOutputStream:
-        def keep(parts: list[bytes | memoryview], size: int) -> StreamStateHandle:
+        def keep(parts: Iterable[bytes], size: int) -> StreamStateHandle:
             return self._keep(scope, parts, size)
 
         return FsCheckpointStateOutputStream(keep)
 
     def _keep(
-        self, scope: CheckpointedStateScope, parts: list[bytes | memoryview], size: int
+        self, scope: CheckpointedStateScope, parts: Iterable[bytes], size: int
     ) -> StreamStateHandle:
         name = self._new_name()
         if size <= self._inline_threshold:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 from dstl_core.codec.change_payload import StateChangeOperation
@@ -72,6 +72,22 @@ class StateTable(ABC, Generic[Stored]):
                 raise ConfigError("State was accessed without a current key; set the key first.")
             found = self.groups[key_group] = self.store_groups.new_group(key_group)
         return found
+
+    def get_many(self, key_groups: Sequence[int], scopes: Sequence[bytes]) -> list[Stored | None]:
+        """The stored values of many places at a time, None where there is none."""
+        self._open_groups(key_groups)
+        return self.store_groups.get_many(self.groups, key_groups, scopes)
+
+    def put_many(
+        self, key_groups: Sequence[int], scopes: Sequence[bytes], values: Sequence[bytes | None]
+    ) -> None:
+        """Stores the values of many places, in their order; None removes one. Rows only."""
+        self._open_groups(key_groups)
+        self.store_groups.put_many(self.groups, key_groups, scopes, values)
+
+    def _open_groups(self, key_groups: Sequence[int]) -> None:
+        for key_group in set(key_groups):
+            self.group(key_group)
 
     def frozen(self, view: object) -> StateTable[Stored]:
         """The table as it was when its store gave the view; to be read only."""
@@ -144,6 +160,14 @@ class StateTable(ABC, Generic[Stored]):
         for scope, stored in self.groups.get(key_group, {}).items():
             yield self.decode(scope, stored)
 
+    def _rows(self, key_group: int) -> Iterator[tuple[bytes, Stored]]:
+        """Stored keys and values of a table of rows."""
+        rows = self.groups.get(key_group, {}).items()
+        if self.codec.is_ambiguous:
+            return ((self._stored_key(key_group, scope), value) for scope, value in rows)
+        prefix = key_group.to_bytes(self.codec.prefix_bytes, "big")
+        return ((prefix + scope, value) for scope, value in rows)
+
     def _stored_key(self, key_group: int, scope: bytes, user_key: bytes = b"") -> bytes:
         if self.codec.is_ambiguous:
             key, namespace = self.codec.read_scope(DataInput(scope))
@@ -201,8 +225,7 @@ class ValueTable(StateTable[bytes]):
         group[scope] = value
 
     def records(self, key_group: int) -> Iterator[tuple[bytes, bytes]]:
-        for scope, value in self.groups.get(key_group, {}).items():
-            yield self._stored_key(key_group, scope), value
+        return self._rows(key_group)
 
     def live_records(self, key_group: int, ttl: TtlPolicy) -> Iterator[tuple[bytes, bytes]]:
         return (each for each in self.records(key_group) if not ttl.is_expired(each[1]))
@@ -270,8 +293,7 @@ class ListTable(StateTable[bytes]):
         group[scope] = value
 
     def records(self, key_group: int) -> Iterator[tuple[bytes, bytes]]:
-        for scope, value in self.groups.get(key_group, {}).items():
-            yield self._stored_key(key_group, scope), value
+        return self._rows(key_group)
 
     def live_records(self, key_group: int, ttl: TtlPolicy) -> Iterator[tuple[bytes, bytes]]:
         for key, stored in self.records(key_group):

@@ -34,6 +34,7 @@ UID = "counter"
 OPERATOR = OperatorID.for_uid(UID)
 MAX_PARALLELISM = 8
 TIMEOUT_MS = 1_000
+RETENTIONS = ("NO_EXTERNALIZED_CHECKPOINTS", "DELETE_ON_CANCELLATION", "RETAIN_ON_CANCELLATION")
 _COUNT = ValueStateDescriptor("count", Types.LONG)
 _CHANGES = ListStateDescriptor("changes", Types.LONG)
 _SPLIT = ListStateDescriptor("split", Types.LONG)
@@ -112,6 +113,7 @@ class Owner:
             timeout_ms=TIMEOUT_MS,
             max_concurrent_checkpoints=world.random.choice([1, 1, 2]),
             tolerable_failed_checkpoints=None,
+            externalized_checkpoint_retention=RETENTIONS[world.seed % len(RETENTIONS)],
         )
         self.gateway = CheckpointCoordinatorGateway(
             world.job_id,

@@ -21,6 +21,7 @@ from dstl_core.checkpoint.assignment import StateAssignment, assign_state
 from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.completed_store import CompletedCheckpointStore
 from dstl_core.checkpoint.pending import CheckpointTask, OperatorPlan
+from dstl_core.checkpoint.properties import JobStatus
 from dstl_core.codec.serializers import Types
 from dstl_core.config import ChangelogOptions
 from dstl_core.errors import DstlError, FencedError, InvariantViolation, StorageError
@@ -319,6 +320,22 @@ class CheckpointSimulation:
         for each in self._observer.retained:
             if each.location is None:
                 self._check_commit(each)
+        self._end_job()
+
+    def _end_job(self) -> None:
+        """The job ends in one of its ways: what its retention says goes, and nothing else."""
+        status = list(JobStatus)[self.seed % len(JobStatus)]
+        before = self._observer.retained
+        self.owner.end()
+        self.owner.gateway.shutdown(status)
+        self.observe()
+        kept = [each for each in before if not each.properties.discard_on_job(status)]
+        if self._observer.retained != kept:
+            self._fail(f"a job that is {status.name} keeps {self._observer.retained}, not {kept}")
+        for each in before:
+            metadata = self._observer.folder_of(each).child(METADATA_FILE_NAME)
+            if each not in kept and str(metadata) in self.disk.files:
+                self._fail(f"checkpoint {each.checkpoint_id} was discarded and is still there")
 
     # ---------------------------------------------------------------------------- the checks
 

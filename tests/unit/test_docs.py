@@ -120,6 +120,24 @@ def test_the_map_counts_right() -> None:
     assert all(row[3] for row in without)  # why not
 
 
+def test_every_name_of_state_and_checkpoints_has_a_test_or_a_reason() -> None:
+    text = MAP.read_text()
+    section = text[text.index("## State and checkpoints, name by name") :]
+    table = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in section.splitlines()
+        if line.startswith("| ") and not line.startswith("| Flink |")
+    ]
+    assert len(table) > 50
+    for _, ours, tests, why in table:
+        if ours == tests == "none":
+            assert why
+        else:
+            names = _CODE.findall(tests)
+            assert names
+            assert all("::" in name for name in names)
+
+
 def test_every_file_that_a_document_links_to_is_there() -> None:
     documents = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     missing = [

@@ -17,10 +17,13 @@ from dstl_core.changelog.writer import FsPersistFuture, FsStateChangelogWriter
 from dstl_core.codec.change_format import read_change_set, segment_body
 from dstl_core.model.handle import ChangelogStateHandleStream, FileStateHandle
 from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.model.sequence import SequenceNumber
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
 
 KEY_GROUPS = KeyGroupRange(0, 5)
+SMALL = b"0123456789"
+ZERO = SequenceNumber(0)
 
 
 class ManualUploads(StateChangeUploadScheduler):
@@ -120,3 +123,10 @@ def handle_of(future: FsPersistFuture) -> ChangelogStateHandleStream:
 
 def files_of(handle: ChangelogStateHandleStream) -> set[str]:
     return {stream.path for stream, _ in handle.handles_and_offsets}  # type: ignore[union-attr]
+
+
+def append(writer: FsStateChangelogWriter, change: bytes = SMALL) -> SequenceNumber:
+    """Appends one change to a set of its own; gives the number of the set."""
+    number = writer.next_sequence_number()
+    writer.append(0, change)
+    return number

@@ -1,0 +1,53 @@
+"""Checkpointing by Flink's keys, those of older releases too."""
+
+from __future__ import annotations
+
+import pytest
+
+from dstl_core.checkpoint.properties import CheckpointRetentionPolicy
+from dstl_core.config import CheckpointConfig
+from dstl_core.errors import ConfigError
+
+
+def test_the_options_of_flinks_documents() -> None:
+    config = CheckpointConfig.of(
+        **{
+            "state.backend.type": "hashmap",
+            "execution.checkpointing.dir": "file:///checkpoints",
+            "execution.checkpointing.savepoint-dir": "file:///savepoints",
+            "execution.checkpointing.interval": "30 s",
+            "execution.checkpointing.mode": "EXACTLY_ONCE",
+            "execution.checkpointing.timeout": 600_000,
+            "execution.checkpointing.max-concurrent-checkpoints": 1,
+            "execution.checkpointing.min-pause": "5000 ms",
+            "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
+        }
+    )
+    assert config.state_backend_type == "hashmap"
+    assert config.checkpoint_dir == "file:///checkpoints"
+    assert config.savepoint_dir == "file:///savepoints"
+    assert (config.interval_ms, config.timeout_ms, config.min_pause_ms) == (30_000, 600_000, 5_000)
+    assert config.max_concurrent_checkpoints == 1
+    policy = CheckpointRetentionPolicy.of_option(config.externalized_checkpoint_retention)
+    assert policy is CheckpointRetentionPolicy.RETAIN_ON_CANCELLATION
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "value"),
+    [
+        ("state.backend", "state.backend.type", "hashmap"),
+        ("state.checkpoints.dir", "execution.checkpointing.dir", "file:///checkpoints"),
+        ("state.savepoints.dir", "execution.checkpointing.savepoint-dir", "file:///savepoints"),
+        ("state.checkpoints.num-retained", "execution.checkpointing.num-retained", 3),
+        ("execution.savepoint-restore-mode", "execution.state-recovery.claim-mode", "CLAIM"),
+    ],
+)
+def test_keys_of_older_releases_warn_and_hold(old: str, new: str, value: object) -> None:
+    with pytest.warns(DeprecationWarning, match=f"use {new}"):
+        found = CheckpointConfig.of(**{old: value})
+    assert found == CheckpointConfig.of(**{new: value})
+
+
+def test_less_than_exactly_once_is_refused() -> None:
+    with pytest.raises(ConfigError, match="EXACTLY_ONCE"):
+        CheckpointConfig.of(mode="AT_LEAST_ONCE")
