@@ -42,15 +42,13 @@ from dstl_core.savepoint.entries import (
 from dstl_core.state.canonical_reader import read_key_groups
 from dstl_core.state.keyed_state import KeyedState, LostEntries
 from dstl_core.state.table import StateTable
+from dstl_core.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
 
 if TYPE_CHECKING:
     from dstl_core.savepoint.snapshot import OperatorSnapshot
 
 BYTES_AT_ONCE = 16 << 20
 """Of stored state, per range of key groups."""
-
-EVENT_TIMERS = "_timer_state/event_"
-PROCESSING_TIMERS = "_timer_state/processing_"
 
 
 class EntryReader:

@@ -12,13 +12,12 @@ import numpy as np
 import pyarrow as pa
 
 from dstl_core.changelog.reader import StateChangelogHandleReader
-from dstl_core.codec.change_payload import MetadataChange, StateChangeOperation, read_change
-from dstl_core.codec.columnar import scan_kernel as scan
+from dstl_core.codec.change_payload import MetadataChange, read_change
+from dstl_core.codec.columnar.change_spans import ChangeSpans, change_spans
 from dstl_core.codec.columnar.places import NotInColumns
-from dstl_core.codec.columnar.program import Int64s
-from dstl_core.codec.columnar.replay import HEAD_BYTES, StateReplay
+from dstl_core.codec.columnar.replay import StateReplay
 from dstl_core.codec.columnar.runs import runs_of, sections_of
-from dstl_core.codec.columnar.spans import SectionScanner, Source, SpanBatch
+from dstl_core.codec.columnar.spans import SectionScanner
 from dstl_core.codec.keyed_records import RecordFormat
 from dstl_core.codec.serializers import AnySerializer, SerializerRegistry
 from dstl_core.codec.state_meta import KeyedBackendHeader, StateMetaInfoSnapshot
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from dstl_core.state.stored_key_groups import StoredKeyGroups
 
 OpenBase = Callable[[KeyedStateHandle], "StoredKeyGroups | None"]
-_METADATA = StateChangeOperation.METADATA.value
 _ORDER_STEP = 2
 
 
@@ -117,53 +115,27 @@ class _Replay:
 
     def add_changes(self, batch: pa.RecordBatch, registry: SerializerRegistry) -> None:
         """Takes the next changes of the log."""
-        values = batch.column("value")
-        groups = batch.column("key_group").to_numpy().astype(np.int64)
-        _, offsets, data = values.buffers()
-        rows = len(values)
-        source = Source(data if data is not None else b"", ())
-        bounds = np.frombuffer(offsets, np.int32)[values.offset : values.offset + rows + 1]
-        bounds = bounds.astype(np.int64)
-        raw = np.frombuffer(source.data or b"\0", np.uint8)
-        if (np.diff(bounds) < HEAD_BYTES).any():
-            raise NotInColumns
-        at = bounds[:-1]
-        operations = raw[at]
-        ids = (raw[at + 1].astype(np.int16) << 8 | raw[at + 2]).astype(np.int16)
-        orders = self._order + _ORDER_STEP * np.arange(rows, dtype=np.int64)
-        self._order += _ORDER_STEP * rows
-        first = 0
-        for row in [*np.flatnonzero(operations == _METADATA).tolist(), rows]:
-            part = slice(first, row)
-            spans = np.zeros((row - first, scan.SPAN_WORDS), np.int64)
-            spans[:, scan.VALUE_START] = source.base + at[part] + HEAD_BYTES
-            spans[:, scan.VALUE_END] = source.base + bounds[1:][part]
-            spans[:, scan.TAG] = groups[part] << 16
-            kinds = operations[part].astype(np.int64), ids[part].astype(np.int64)
-            self._add(SpanBatch(spans, source), *kinds, orders[part])
-            if row < rows:
-                change = read_change(values[row].as_py(), registry)
-                if not isinstance(change, MetadataChange):
-                    raise NotInColumns
-                if self._key is not None:
-                    self._ids[change.state_id] = self._state(change.state)
-            first = row + 1
-
-    def _add(self, batch: SpanBatch, operations: Int64s, ids: Int64s, orders: Int64s) -> None:
-        """Takes changes between two descriptions of states."""
-        if not len(batch):
-            return
-        if batch.key_groups.min() < 0:
-            raise NotInColumns
-        kinds = operations << 16 | (ids & 0xFFFF)
-        for kind in np.unique(kinds):
-            own = np.flatnonzero(kinds == kind)
-            key = self._ids.get(int(ids[own[0]]))
-            code = int(kind) >> 16
-            if key is None or code >= _METADATA:
+        for part in change_spans(batch):
+            if isinstance(part, ChangeSpans):
+                self._add(part)
+                continue
+            change = read_change(part, registry)
+            if not isinstance(change, MetadataChange):
                 raise NotInColumns
-            operation = StateChangeOperation(code)
-            self._states[key].add_changes(operation, batch.take(own), orders[own])
+            if self._key is not None:
+                self._ids[change.state_id] = self._state(change.state)
+        self._order += _ORDER_STEP * batch.num_rows
+
+    def _add(self, changes: ChangeSpans) -> None:
+        """Takes changes between two descriptions of states."""
+        if changes.batch.key_groups.min() < 0:
+            raise NotInColumns
+        for operation, state_id, own in changes.by_operation():
+            key = self._ids.get(state_id)
+            if key is None:
+                raise NotInColumns
+            orders = self._order + _ORDER_STEP * own.rows
+            self._states[key].add_changes(operation, own.batch, orders)
 
     # -------------------------------------------------------------------------------- result
 

@@ -41,8 +41,6 @@ from dstl_core.codec.keyed_records import RecordFormat, part_of
 from dstl_core.codec.serializers import ListSerializer, MapSerializer, TimerSerializer
 from dstl_core.codec.state_meta import KeyedStateType
 
-HEAD_BYTES = 3
-"""Operation and state id."""
 _NO_FLAG = np.zeros(1, np.uint8)
 """In front of the value of a pair that is not null."""
 _WHOLE = (Operation.SET, Operation.SET_INTERNAL)
