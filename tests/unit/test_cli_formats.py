@@ -77,7 +77,7 @@ def test_output_of_every_snapshot_is_valid(run: Run, fixture: Fixture) -> None:
 @pytest.mark.parametrize(
     ("a", "b"),
     [
-        ("a-hashmap-canonical", "a-hashmap-p3-max17"),
+        ("a-hashmap-canonical", "f-two-ops-hashmap"),
         ("a-hashmap-canonical", "e-ttl-hashmap"),
         ("c-opstate-hashmap", "d-windows-hashmap"),
         ("d-windows-hashmap", "b-types-hashmap"),
