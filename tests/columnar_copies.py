@@ -15,18 +15,30 @@ from dstl_core.savepoint.keyed_encoder import KeyedStateEncoder
 from dstl_core.savepoint.keyed_sections import KeyedSections
 from dstl_core.savepoint.operator_columns import OperatorStateEncoder, operator_columns
 
+WITH_PROPERTIES = 4
 Keyed = dict[int, KeyGroupsSavepointStateHandle | None]
 Listed = dict[int, OperatorStreamStateHandle | None]
 
 
 def copy_through_columns(
-    snapshot: Snapshot, path: Path, *, compressed: bool = False, memory: int = 1 << 20
+    snapshot: Snapshot,
+    path: Path,
+    *,
+    compressed: bool = False,
+    memory: int = 1 << 20,
+    version: int = 0,
 ) -> Path:
-    """A canonical savepoint of everything that a snapshot holds in managed state."""
+    """A canonical savepoint of everything that a snapshot holds in managed state; by default of the
+    version of its metadata.
+    """
     folder = SavepointFolder(path)
     operators = tuple(_copy(each, folder, compressed, memory) for each in snapshot.operators)
-    version = max(3, snapshot.metadata.version)
-    folder.publish(replace(snapshot.metadata, version=version, operators=operators), {})
+    version = version or max(3, snapshot.metadata.version)
+    properties = snapshot.metadata.properties if version >= WITH_PROPERTIES else None
+    metadata = replace(
+        snapshot.metadata, version=version, operators=operators, properties=properties
+    )
+    folder.publish(metadata, {})
     return path
 
 

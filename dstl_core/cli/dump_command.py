@@ -18,14 +18,23 @@ from dstl_core.cli.options import (
     StateOption,
     load,
 )
-from dstl_core.cli.output import Advance, complain, progress, write_json
+from dstl_core.cli.output import Advance, complain, progress, write_json, write_lines
 from dstl_core.clock import SystemClock
 from dstl_core.errors import ConfigError, DstlError, NoSuchStateError
 from dstl_core.savepoint import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.entries import Entry, Expiry, KeyedEntry, Unreadable, summarize
+from dstl_core.savepoint.entry_reader import EntryReader
 
 _TTL = re.compile(r"(\d+)\s*(ms|s|m|h|d)")
 _MILLIS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+COLUMNS_FROM_BYTES = 4 << 20
+"""The keyed state of an operator is printed by columns if it has so many bytes."""
+
+
+def size_of(operator: OperatorSnapshot) -> int:
+    """Bytes of keyed state."""
+    return sum(handle.state_size for handle in operator.keyed_handles)
 
 
 def dump(
@@ -114,7 +123,10 @@ class _Printer:
     def print(self, operator: OperatorSnapshot) -> None:
         reader = operator.entries(self._state)
         reader.on_progress = self._advance
-        write_json(self._lines(iter(reader)))
+        if self._expiry is None and size_of(operator) >= COLUMNS_FROM_BYTES:
+            self._print_by_columns(operator, reader)
+        else:
+            write_json(self._lines(iter(reader)))
         if self._opaque:
             shown = [each.entry for each in reader.unreadable if each.entry is not None]
             write_json(entry.to_line() for entry in shown)
@@ -123,6 +135,19 @@ class _Printer:
             self._unreadable += reader.unreadable
         if operator.keyed_handles and (found := operator.key_type) is not None and found.note:
             self._notes.append(f"operator {operator.label!r}: {found.note}")
+
+    def _print_by_columns(self, operator: OperatorSnapshot, reader: EntryReader) -> None:
+        # Loads Arrow and the compiler, which small state does not pay for.
+        from dstl_core.savepoint.column_lines import ColumnLines
+
+        columns = ColumnLines(operator, self._state)
+        for handle, key_groups in reader.keyed_ranges():
+            lines = columns.lines(handle, key_groups)
+            if lines is None:
+                write_json(self._lines(reader.readable_range(handle, key_groups)))
+            else:
+                write_lines(lines)
+        write_json(self._lines(reader.readable_rest()))
 
     def _lines(self, entries: Iterator[Entry]) -> Iterator[dict[str, Any]]:
         for entry in entries:

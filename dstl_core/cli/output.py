@@ -39,6 +39,13 @@ def write_json(values: Iterable[Any], indent: int | None = None) -> None:
         sys.stdout.write(to_json(value, indent) + "\n")
 
 
+def write_lines(lines: Iterable[str]) -> None:
+    """Writes JSON documents that are lines already."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")
+    sys.stdout.writelines(lines)
+
+
 def plain_console() -> Console:
     """Prints text as it is: names come from snapshots, they are no markup."""
     if isinstance(sys.stdout, io.TextIOWrapper):

@@ -27,11 +27,11 @@ from dstl_core.codec.state_meta import KeyedStateType
 from dstl_core.errors import SavepointError, UnreadableValueError
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.entries import EVENT_TIMER, Entry, KeyedEntry, TimerEntry
-from dstl_core.savepoint.entry_reader import EVENT_TIMERS, PROCESSING_TIMERS
 from dstl_core.savepoint.keyed_records import Records, read_records
 from dstl_core.savepoint.snapshot import OperatorSnapshot, Snapshot, StateInfo
 from dstl_core.savepoint.state_columns import is_queue
 from dstl_core.state.keyed_state import types_of
+from dstl_core.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
 
 BYTES_AT_ONCE = 64 << 20
 """Of stored state of both snapshots, per range of key groups."""

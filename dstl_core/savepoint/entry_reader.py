@@ -42,15 +42,13 @@ from dstl_core.savepoint.entries import (
 from dstl_core.state.canonical_reader import read_key_groups
 from dstl_core.state.keyed_state import KeyedState, LostEntries
 from dstl_core.state.table import StateTable
+from dstl_core.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
 
 if TYPE_CHECKING:
     from dstl_core.savepoint.snapshot import OperatorSnapshot
 
 BYTES_AT_ONCE = 16 << 20
 """Of stored state, per range of key groups."""
-
-EVENT_TIMERS = "_timer_state/event_"
-PROCESSING_TIMERS = "_timer_state/processing_"
 
 
 class EntryReader:
@@ -70,21 +68,37 @@ class EntryReader:
         """Told of bytes of state that were read."""
 
     def __iter__(self) -> Iterator[Entry]:
-        yield from self.readable_keyed()
+        yield from self._readable(self._keyed())
+        yield from self.readable_rest()
+
+    def readable_keyed(self) -> Iterator[KeyedEntry | TimerEntry]:
+        """The readable entries of keyed state, and the timers."""
+        yield from self._readable(self._keyed())
+        yield from self.raw_timers()
+
+    def readable_range(
+        self, handle: KeyedStateHandle, key_groups: KeyGroupRange
+    ) -> Iterator[KeyedEntry | TimerEntry]:
+        """The readable entries and timers of one of ``keyed_ranges``."""
+        return self._readable(self._of_range(handle, key_groups))
+
+    def readable_rest(self) -> Iterator[Entry]:
+        """What is not in ``keyed_ranges``: raw timers and operator state."""
+        yield from self.raw_timers()
         for listed in self.operator_state_entries():
             if listed.is_readable:
                 yield listed
             else:
                 self._report(listed)
 
-    def readable_keyed(self) -> Iterator[KeyedEntry | TimerEntry]:
-        """The readable entries of keyed state, and the timers."""
-        for entry in self._keyed():
+    def _readable(
+        self, entries: Iterator[KeyedEntry | TimerEntry]
+    ) -> Iterator[KeyedEntry | TimerEntry]:
+        for entry in entries:
             if isinstance(entry, TimerEntry) or entry.is_readable:
                 yield entry
             else:
                 self._report(entry)
-        yield from self.raw_timers()
 
     def keyed_and_timers(self) -> Iterator[KeyedEntry | TimerEntry]:
         """The entries of keyed state, opaque values included, and the timers."""
@@ -112,16 +126,26 @@ class EntryReader:
     # --------------------------------------------------------------------------------- keyed
 
     def _keyed(self) -> Iterator[KeyedEntry | TimerEntry]:
+        for handle, key_groups in self.keyed_ranges():
+            yield from self._of_range(handle, key_groups)
+
+    def keyed_ranges(self) -> Iterator[tuple[KeyedStateHandle, KeyGroupRange]]:
+        """What is read at once. Progress is told when the next is asked for."""
         for handle in self._operator.keyed_handles:
             ranges = self._ranges(handle)
             for key_groups in ranges:
-                state = self._operator.restore([handle], key_groups, keep_going=True)
-                for key_group in key_groups:
-                    for table in state.tables.values():
-                        if self._only in (None, table.meta.name):
-                            yield from self._of_table(table, key_group)
-                self._report_lost(state)
+                yield handle, key_groups
                 self.on_progress(handle.state_size // len(ranges))
+
+    def _of_range(
+        self, handle: KeyedStateHandle, key_groups: KeyGroupRange
+    ) -> Iterator[KeyedEntry | TimerEntry]:
+        state = self._operator.restore([handle], key_groups, keep_going=True)
+        for key_group in key_groups:
+            for table in state.tables.values():
+                if self._only in (None, table.meta.name):
+                    yield from self._of_table(table, key_group)
+        self._report_lost(state)
 
     def _ranges(self, handle: KeyedStateHandle) -> list[KeyGroupRange]:
         ranges = key_group_ranges(handle)

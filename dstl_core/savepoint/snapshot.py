@@ -67,15 +67,14 @@ from dstl_core.state.canonical_reader import read_stream_header
 from dstl_core.state.key_type import KeyType, key_type_of_changes
 from dstl_core.state.keyed_state import KeyedState, knowledge_of, restore_keyed_state, state_key
 from dstl_core.state.rocksdb_reader import read_meta_header
+from dstl_core.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
 from dstl_core.storage.file_io import FileIO, open_file_io
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import Location
 
 if TYPE_CHECKING:
+    from dstl_core.savepoint.change_reader import StateChangeReader
     from dstl_core.savepoint.keyed_reader import KeyedStateReader
-
-EVENT_TIMERS = "_timer_state/event_"
-PROCESSING_TIMERS = "_timer_state/processing_"
 
 Values = list[Any]
 OPERATOR_KINDS = {
@@ -411,6 +410,18 @@ class OperatorSnapshot:
             SavepointError: There are none, or windows of several types.
         """
         return self._reader("windows", options)
+
+    def changes(self, name: str, **types: Any) -> StateChangeReader:
+        """The changes of a keyed state in the checkpoint's changelog, as Arrow record batches.
+        ``types`` are those of ``ColumnOptions``.
+
+        Raises:
+            NoSuchStateError: There is no such state.
+        """
+        from dstl_core.codec.columnar.type_layouts import ColumnOptions
+        from dstl_core.savepoint.change_reader import StateChangeReader
+
+        return StateChangeReader(self, name, ColumnOptions(**types))
 
     def _reader(self, form: str, options: dict[str, Any]) -> KeyedStateReader:
         # Looking into a snapshot loads neither Arrow nor the compiler.

@@ -37,6 +37,8 @@ from dstl_core.state.keyed_state import KeyedState
 from dstl_core.state.table import StateTable
 from dstl_core.storage.location import Location
 
+COLUMNS_FROM_BYTES = 4 << 20
+"""State of so many bytes is checked by columns; what these refuse, record by record."""
 MAX_FINDINGS_OF_A_KIND = 5
 """Of one operator and state; more are counted."""
 
@@ -259,6 +261,19 @@ class _OperatorCheck:
 
     def _keyed(self, subtask: int, handle: KeyedStateHandle) -> None:
         for key_groups in key_group_ranges(handle):
+            checked = None
+            if handle.state_size >= COLUMNS_FROM_BYTES:
+                # Loads Arrow and the compiler, which small state does not pay for.
+                from dstl_core.savepoint.stored_columns import check_range
+
+                checked = check_range(self._operator, handle, key_groups)
+            if checked is not None:
+                self._report.entries += checked
+                self._report.keys_checked += checked
+                self._on_progress(
+                    handle.state_size * len(key_groups) // len(handle.key_group_range)
+                )
+                continue
             try:
                 self._entries(subtask, self._restore(handle, key_groups), key_groups)
             except DstlError:

@@ -19,7 +19,7 @@ def load_heap(
     registry: SerializerRegistry,
 ) -> None:
     """Takes the wanted key groups of a handle into the tables of a state."""
-    if handle.state_handle_id is None and _is_canonical(handle, resolver):
+    if handle.state_handle_id is None and is_canonical(handle, resolver):
         load_canonical(state, handle, resolver, registry)
         return
     header = read_stream_header(handle, resolver, registry)
@@ -37,7 +37,7 @@ def load_heap(
                     table.load_entry(key_group, entry.scope, entry.value, entry.pairs)
 
 
-def _is_canonical(handle: KeyGroupsStateHandle, resolver: HandleResolver) -> bool:
+def is_canonical(handle: KeyGroupsStateHandle, resolver: HandleResolver) -> bool:
     """Handles of older releases do not say which form they have: RocksDB's full snapshots were
     canonical. A heap stream has an offset for every key group, and repeats its number there.
     """

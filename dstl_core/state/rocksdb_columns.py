@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from dstl_core.codec.columnar.runs import Runs, runs_of
+from dstl_core.codec.columnar.runs import Runs, runs_of, sections_of
 from dstl_core.codec.columnar.sst_rows import has_twin, merged_spans
-from dstl_core.codec.keyed_canonical import END_OF_KEY_GROUP_MARK
 from dstl_core.codec.serializers import SerializerRegistry
 from dstl_core.codec.state_meta import KeyedBackendHeader
 from dstl_core.errors import FormatError, error_context
@@ -14,8 +11,6 @@ from dstl_core.model.handle import IncrementalRemoteKeyedStateHandle, KeyGroupRa
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.state.rocksdb_reader import open_table_files, read_meta_header
 from dstl_core.storage.handle_resolver import HandleResolver
-
-_END = END_OF_KEY_GROUP_MARK.to_bytes(2, "big")
 
 
 def open_table_rows(
@@ -58,23 +53,4 @@ def open_table_rows(
                 runs_of(rows.spans, ids[family], own, groups, len(key_groups), prefix_bytes)
             )
     plain = KeyedBackendHeader(header.key_serializer, metas)
-    return plain, *_sections(runs, key_groups)
-
-
-def _sections(runs: list[Runs], key_groups: KeyGroupRange) -> tuple[bytes, KeyGroupRangeOffsets]:
-    parts: list[bytes | memoryview] = [b"\0"]
-    offsets, at = [], 1
-    data = [memoryview(each.data) for each in runs]
-    bounds = np.array([each.bounds for each in runs], np.int64).reshape(
-        len(runs), len(key_groups) + 1
-    )
-    for index in range(len(key_groups)):
-        own = [
-            part[bounds[state, index] : bounds[state, index + 1]] for state, part in enumerate(data)
-        ]
-        size = sum(map(len, own))
-        offsets.append(at if size else 0)
-        if size:
-            parts += [*own, _END]
-            at += size + len(_END)
-    return b"".join(parts), KeyGroupRangeOffsets(key_groups, tuple(offsets))
+    return plain, *sections_of(runs, key_groups)

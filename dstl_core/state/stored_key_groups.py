@@ -1,7 +1,9 @@
 """Keyed state of some key groups as canonical sections, whatever form it is stored in.
 
-Canonical handles are read piece by piece as they are scanned. RocksDB's table files are put
-together by columns of their entries. Other forms are restored first, record by record.
+Canonical handles are read piece by piece as they are scanned. RocksDB's table files, the heap
+backend's own form, and changelogs on top of any of them are put together by columns. What columns
+do not hold (range deletions, merges of namespaces in a changelog, values that only Java classes of
+the job can tell apart, damage) is restored record by record.
 """
 
 from __future__ import annotations
@@ -21,13 +23,17 @@ from dstl_core.codec.serializers import AnySerializer, SerializerRegistry
 from dstl_core.codec.state_meta import KeyedBackendHeader
 from dstl_core.errors import FormatError, error_context
 from dstl_core.model.handle import (
+    ChangelogStateBackendHandle,
     IncrementalRemoteKeyedStateHandle,
     KeyedStateHandle,
     KeyGroupRangeOffsets,
     KeyGroupsSavepointStateHandle,
+    KeyGroupsStateHandle,
 )
 from dstl_core.model.key_group import KeyGroupRange, key_group_prefix_bytes
 from dstl_core.state.canonical_reader import read_stream_header
+from dstl_core.state.changelog_columns import open_changelog_rows
+from dstl_core.state.heap_columns import open_heap_rows
 from dstl_core.state.keyed_state import restore_keyed_state
 from dstl_core.state.rocksdb_columns import open_table_rows
 from dstl_core.storage.handle_resolver import HandleResolver
@@ -88,11 +94,26 @@ def open_key_groups(
             header, prefix_bytes, location, sections, partial(resolver.read, handle.stream)
         )
     own = handle.key_group_range.get_intersection(key_groups)
+    stored = None
     if isinstance(handle, IncrementalRemoteKeyedStateHandle):
         stored = open_table_rows(handle, own, prefix_bytes, resolver, registry)
-        if stored is not None:
-            header, raw, offsets = stored
-            return _in_memory(header, prefix_bytes, raw, offsets, own)
+    elif isinstance(handle, KeyGroupsStateHandle):
+        stored = open_heap_rows(handle, own, prefix_bytes, resolver, registry)
+    elif isinstance(handle, ChangelogStateBackendHandle):
+        stored = open_changelog_rows(
+            handle,
+            own,
+            prefix_bytes,
+            resolver,
+            registry,
+            lambda base: open_key_groups(
+                base, own, max_parallelism, resolver, registry, key_serializer
+            ),
+            key_serializer,
+        )
+    if stored is not None:
+        header, raw, offsets = stored
+        return _in_memory(header, prefix_bytes, raw, offsets, own)
     state = restore_keyed_state(
         [handle], own, max_parallelism, resolver, registry, key_serializer=key_serializer
     )

@@ -14,7 +14,7 @@ import jsonschema
 import pytest
 
 from dstl_core.checkpoint.metadata_file import publish_metadata_file
-from dstl_core.cli import main
+from dstl_core.cli import dump_command, main
 from dstl_core.codec.keyed_canonical import write_canonical_stream, write_section
 from dstl_core.codec.serializers import Types
 from dstl_core.codec.state_meta import KeyedBackendHeader, KeyedStateType, StateMetaInfoSnapshot
@@ -22,7 +22,8 @@ from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, Operat
 from dstl_core.model.handle import ByteStreamStateHandle, KeyGroupsSavepointStateHandle
 from dstl_core.model.ids import OperatorID
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.savepoint import Snapshot
+from dstl_core.savepoint import Snapshot, verify
+from dstl_core.savepoint.column_lines import ColumnLines
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
 from tests.golden_files import SNAPSHOTS, Fixture, as_lines, snapshot
@@ -71,6 +72,62 @@ def test_output_of_every_snapshot_is_valid(run: Run, fixture: Fixture) -> None:
     changelog = validator("changelog")
     for line in run("changelog", path)[1].splitlines():
         changelog.validate(json.loads(line))
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ("a-hashmap-canonical", "f-two-ops-hashmap"),
+        ("a-hashmap-canonical", "e-ttl-hashmap"),
+        ("c-opstate-hashmap", "d-windows-hashmap"),
+        ("d-windows-hashmap", "b-types-hashmap"),
+        ("o-windows-more-changelog", "x-kryo-hashmap"),
+    ],
+)
+def test_output_of_diff_is_valid(run: Run, a: str, b: str) -> None:
+    code, out, err = run("diff", str(snapshot(a)), str(snapshot(b)), "--json")
+    assert (code, err) == (1, "")
+    check = validator("diff")
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert lines
+    for line in lines:
+        check.validate(line)
+
+
+def test_a_changed_value_is_valid(run: Run, tmp_path: Path) -> None:
+    other = (RIGHT[0], i64(2))
+    a = publish(tmp_path / "a", subtask(0, {81: [RIGHT]}, ALL))
+    b = publish(tmp_path / "b", subtask(0, {81: [other]}, ALL))
+    _, out, _ = run("diff", a, b, "--json")
+    line = json.loads(out)
+    validator("diff").validate(line)
+    assert (line["change"], line["before"], line["after"]) == ("changed", 1, 2)
+
+
+@pytest.mark.parametrize("fixture", SNAPSHOTS, ids=str)
+def test_columns_print_and_check_the_same(
+    run: Run, monkeypatch: pytest.MonkeyPatch, fixture: Fixture
+) -> None:
+    path = str(fixture.snapshot)
+    dumped, checked = run("dump", path), run("verify", path, "--json")
+    monkeypatch.setattr(dump_command, "COLUMNS_FROM_BYTES", 0)
+    monkeypatch.setattr(verify, "COLUMNS_FROM_BYTES", 0)
+    assert run("verify", path, "--json") == checked
+    code, out, err = run("dump", path)
+    assert (code, err) == (dumped[0], dumped[2])
+    # A replayed log leaves the entries of a key group in an order of its own.
+    assert sorted(out.splitlines()) == sorted(dumped[1].splitlines())
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a-hashmap-canonical", "a-hashmap-native", "a-hashmap-changelog-multi", "o-finished-keyed"],
+)
+def test_plain_types_are_printed_by_columns(name: str) -> None:
+    for operator in Snapshot.load(snapshot(name)).operators:
+        lines = ColumnLines(operator, None)
+        for handle, key_groups in operator.entries().keyed_ranges():
+            assert lines.lines(handle, key_groups) is not None
 
 
 @pytest.mark.parametrize("fixture", SNAPSHOTS, ids=str)

@@ -35,7 +35,7 @@ KEY, NAMESPACE, USER_KEY, TIMESTAMP, VALUE = "key", "namespace", "user_key", "ti
 TIMESTAMP_BYTES = 8
 _END_OF = {KEY: "key_end", NAMESPACE: "namespace_end"}
 
-_OPTION_ERRORS = {
+OPTION_ERRORS = {
     i.LONE_SURROGATE: "holds a surrogate without its partner, which a text column cannot; read it "
     "with strings=utf16",
     i.NO_UTF8: "holds a SQL string that is no UTF-8, which a text column cannot; read it with "
@@ -297,7 +297,7 @@ class StateDecoder:
             self._format.decode(framed)
         except FormatError as error:
             raise error.moved(section.origin) from refusal
-        problem = _OPTION_ERRORS.get(failure.code)
+        problem = OPTION_ERRORS.get(failure.code)
         if problem is None:
             raise InvariantViolation("a kernel refused what the decoder takes") from refusal
         raise ColumnValueError(

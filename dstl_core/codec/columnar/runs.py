@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,9 +11,13 @@ import pyarrow as pa
 from dstl_core.codec.columnar.memory import address_of
 from dstl_core.codec.columnar.program import Int64s
 from dstl_core.codec.columnar.run_kernel import run_sizes, write_runs
+from dstl_core.codec.keyed_canonical import END_OF_KEY_GROUP_MARK
 from dstl_core.errors import ColumnValueError
+from dstl_core.model.handle import KeyGroupRangeOffsets
+from dstl_core.model.key_group import KeyGroupRange
 
 MAX_PART_BYTES = 0x7FFFFFFF - 2
+_END = END_OF_KEY_GROUP_MARK.to_bytes(2, "big")
 
 
 @dataclass(frozen=True)
@@ -71,3 +76,25 @@ def runs_of(
 
 def _aligned(values: Int64s) -> Int64s:
     return np.ascontiguousarray(values, np.int64)
+
+
+def sections_of(
+    runs: Sequence[Runs], key_groups: KeyGroupRange
+) -> tuple[bytes, KeyGroupRangeOffsets]:
+    """The sections of some key groups, whose buckets the runs of each state have, and where they
+    start; counted from 1, since 0 stands for none.
+    """
+    parts: list[bytes | memoryview] = [b"\0"]
+    offsets, at = [], 1
+    data = [memoryview(each.data) for each in runs]
+    bounds = [each.bounds.tolist() for each in runs]
+    for index in range(len(key_groups)):
+        own = [
+            part[bound[index] : bound[index + 1]] for part, bound in zip(data, bounds, strict=True)
+        ]
+        size = sum(map(len, own))
+        offsets.append(at if size else 0)
+        if size:
+            parts += [*own, _END]
+            at += size + len(_END)
+    return b"".join(parts), KeyGroupRangeOffsets(key_groups, tuple(offsets))

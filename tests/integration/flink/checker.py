@@ -75,7 +75,11 @@ class TimerService:
 class Operator:
     """A declared operator, by uid or else by hash. ``key`` is None if it is not keyed.
 
-    Without ``max_parallelism`` Flink takes that of the snapshot.
+    Without ``max_parallelism`` Flink takes that of the snapshot. With ``window`` it is a real
+    window operator over (string, long, long): assigner (tumbling, sliding, session, count), size
+    (ms, or elements), slide, trigger (count, continuous) with every, evictor, and function (reduce,
+    aggregate, process, process with state). It reports what fires, and no entries; its updates are
+    elements with key, value and ts.
     """
 
     uid: str | None = None
@@ -85,6 +89,7 @@ class Operator:
     operator_states: Sequence[State] = ()
     hash: str | None = None
     max_parallelism: int | None = None
+    window: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -139,6 +144,7 @@ def find_jars() -> list[Path]:
 def compile_checker(java: Java, jars: Sequence[Path]) -> Path:
     """The folder of the compiled checker; compiled once for the same sources, jars and javac."""
     sources = sorted(SOURCES.rglob("*.java"))
+    is_old = any(jar.name.startswith("flink-dist-1.") for jar in jars)
     digest = hashlib.sha256(str(java.javac.resolve()).encode())
     for part in (*(jar.name.encode() for jar in jars), *(each.read_bytes() for each in sources)):
         digest.update(len(part).to_bytes(8, "big") + part)
@@ -150,6 +156,8 @@ def compile_checker(java: Java, jars: Sequence[Path]) -> Path:
         classes = Path(scratch, "classes")
         options = ["-proc:none", "-nowarn", "--release", "17", "-d", str(classes)]
         options += ["-cp", os.pathsep.join(map(str, jars))]
+        if is_old:
+            sources = _for_flink_1(sources, Path(scratch, "sources"))
         done = subprocess.run(
             [java.javac, *options, *sources],
             capture_output=True,
@@ -165,6 +173,17 @@ def compile_checker(java: Java, jars: Sequence[Path]) -> Path:
             if not target.is_dir():  # else another session was faster
                 raise
     return target
+
+
+def _for_flink_1(sources: Sequence[Path], folder: Path) -> list[Path]:
+    """The sources with the places that classes had before they were called legacy."""
+    folder.mkdir()
+    moved = []
+    for each in sources:
+        text = each.read_text().replace(".functions.source.legacy.", ".functions.source.")
+        moved.append(folder / each.name)
+        moved[-1].write_text(text)
+    return moved
 
 
 _MAIN = "dstl.check.Main"
@@ -252,11 +271,12 @@ class FlinkChecker:
 
     Args:
         work: A folder for Flink's temporary files and the JVM's log.
+        jars: Those of another release; by default of the one that is installed.
     """
 
-    def __init__(self, work: Path) -> None:
+    def __init__(self, work: Path, jars: Sequence[Path] | None = None) -> None:
         java = Java.find()
-        jars = find_jars()
+        jars = find_jars() if jars is None else jars
         classpath = os.pathsep.join(map(str, [compile_checker(java, jars), *jars]))
         self._command = [str(java.java), *_JVM_FLAGS, "-cp", classpath, _MAIN, str(work)]
         self._log = work / "jvm.log"

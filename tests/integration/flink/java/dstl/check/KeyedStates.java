@@ -6,7 +6,6 @@ import org.apache.flink.api.java.tuple.Tuple2;
 import org.apache.flink.runtime.state.KeyGroupRangeAssignment;
 import org.apache.flink.runtime.state.KeyedStateBackend;
 import org.apache.flink.runtime.state.internal.InternalKvState;
-import org.apache.flink.runtime.state.ttl.AbstractTtlDecorator;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.ObjectNode;
 
@@ -88,7 +87,7 @@ final class KeyedStates {
         if (registered.spec.ttlMs() == 0) {
             return registered.state;
         }
-        Field original = AbstractTtlDecorator.class.getDeclaredField("original");
+        Field original = Class.forName("org.apache.flink.runtime.state.ttl.AbstractTtlDecorator").getDeclaredField("original");
         original.setAccessible(true);
         return (InternalKvState<Object, Object, ?>) original.get(registered.state);
     }

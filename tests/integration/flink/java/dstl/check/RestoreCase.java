@@ -86,6 +86,11 @@ final class RestoreCase {
         UpdateSource source = new UpdateSource(caseId, updatesOf(name), watermark);
         DataStream<String> updates =
                 environment.addSource(source, "updates of " + name, Types.STRING).setParallelism(1);
+        if (spec.hasNonNull("window")) {
+            JsonNode window = spec.get("window");
+            new WindowJob(caseId, name, window).add(updates, parallelism).uid(name);
+            return;
+        }
         if (spec.hasNonNull("key")) {
             String type = spec.get("key").asText();
             KeySelector<String, Object> key = update -> ValueType.parse(type).fromJson(Json.parse(update).get("key"));

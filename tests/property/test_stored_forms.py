@@ -1,0 +1,95 @@
+"""The heap backend's own form and changelogs: columns and the record-wise code give the same
+records, and refuse the same damage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dstl_core.errors import DstlError
+from dstl_core.model.change import META_KEY_GROUP
+from dstl_core.state import stored_key_groups
+from tests.stored_forms import (
+    changelog_forms,
+    heap_forms,
+    records_of_sections,
+    records_of_tables,
+)
+
+
+def never(*_args, **_kwargs):
+    raise AssertionError("read record by record")
+
+
+def assert_same(form):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stored_key_groups, "restore_keyed_state", never)
+        stored = form.opened()
+    expected = records_of_tables(form.restored())
+    assert (records_of_sections(stored) if stored is not None else {}) == expected
+
+
+@given(heap_forms())
+def test_the_heaps_own_form(form):
+    assert_same(form)
+
+
+@given(changelog_forms())
+def test_changelogs(form):
+    assert_same(form)
+
+
+def outcome(read):
+    """Records, or what was refused."""
+    try:
+        return read()
+    except DstlError as error:
+        return type(error), str(error)
+
+
+def assert_same_outcome(form):
+    def by_columns():
+        stored = form.opened()
+        return {} if stored is None else records_of_sections(stored)
+
+    assert outcome(by_columns) == outcome(lambda: records_of_tables(form.restored()))
+
+
+@given(heap_forms(), st.data())
+@settings(max_examples=50)
+def test_damage_to_the_heaps_own_form(form, data):
+    stream = form.handle.stream
+    first = form.handle.offsets.offsets[0]
+    for _ in range(10):
+        raw = bytearray(stream.data)
+        at = data.draw(st.integers(first, len(raw) - 1))
+        if data.draw(st.booleans()):
+            raw[at] = data.draw(st.integers(0, 255))
+        else:
+            del raw[at:]
+        damaged = replace(form.handle, stream=replace(stream, data=bytes(raw)))
+        assert_same_outcome(replace(form, handle=damaged))
+
+
+@given(changelog_forms(), st.data())
+@settings(max_examples=50)
+def test_damage_to_changelogs(form, data):
+    [log] = form.handle.non_materialized
+    places = [at for at, (group, _) in enumerate(log.changes) if group != META_KEY_GROUP]
+    if not places:
+        return
+    for _ in range(10):
+        changes = list(log.changes)
+        place = data.draw(st.sampled_from(places))
+        key_group, raw = changes[place]
+        at = data.draw(st.integers(0, len(raw) - 1))
+        byte = bytes([data.draw(st.integers(0, 255))])
+        cut = data.draw(st.booleans())
+        changes[place] = key_group, raw[:at] if cut else raw[:at] + byte + raw[at + 1 :]
+        damaged = replace(log, changes=tuple(changes))
+        handle = replace(form.handle, non_materialized=(damaged,))
+        assert_same_outcome(replace(form, handle=handle))
