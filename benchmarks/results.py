@@ -41,6 +41,11 @@ def _git(*command: str) -> str:
     return done.stdout.strip()
 
 
+def read(name: str) -> Any:
+    """The figures of the last run."""
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
 def write(name: str, figures: dict[str, Any], table: str) -> None:
     """Writes ``results/<name>.json`` and ``.md``, and prints the table."""
     RESULTS.mkdir(exist_ok=True)

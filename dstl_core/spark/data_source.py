@@ -5,6 +5,7 @@ See ``docs/savepoints/query.md`` for the options. Credentials are never options.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,7 +23,7 @@ from dstl_core.savepoint.state_columns import KEY_COLUMN
 from dstl_core.spark.changelog_source import StateChangelogDataSource
 from dstl_core.spark.options import spec_of
 from dstl_core.spark.schema import spark_schema_of
-from dstl_core.spark.tables import TableSpec
+from dstl_core.spark.tables import SMALL_BYTES, TableSpec
 from dstl_core.spark.views import create_views
 
 FILTER_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -60,8 +61,9 @@ class SavepointSourceReader(ds.DataSourceReader):
 
     def partitions(self) -> list[Any]:
         table = self._spec.open()
-        minimum = 1 if self._spec.options.keys is not None else 2
-        splits = table.splits(self._spec.split_bytes, minimum)
+        few = self._spec.options.keys is not None or table.size <= SMALL_BYTES
+        # No session is in reach here; on a cluster, split.bytes decides.
+        splits = table.splits(self._spec.split_bytes, 1 if few else os.cpu_count() or 1)
         return [SplitPartition(first, last) for first, last in splits]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
