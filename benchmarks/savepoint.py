@@ -102,6 +102,7 @@ def _session() -> SparkSession:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "100000")
         .config("spark.pyspark.python", sys.executable)
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "OFF")
         .getOrCreate()
     )

@@ -192,10 +192,10 @@ class _EncodeRuns:
                 held.append(runs)
                 size += runs.data.size
             if size >= FLUSH_BYTES:
-                yield self._flush(held)
+                yield from self._flush(held)
                 held, size = [], 0
         if held:
-            yield self._flush(held)
+            yield from self._flush(held)
 
     def _encode(self, encoder: KeyedStateEncoder, batch: pa.RecordBatch) -> Iterator[StateRuns]:
         own = self.bootstrap
@@ -232,7 +232,7 @@ class _EncodeRuns:
             return _with_time(column, wanted, state.ttl_now_ms, what)
         return fit(column, wanted, what)
 
-    def _flush(self, held: Sequence[StateRuns]) -> pa.RecordBatch:
+    def _flush(self, held: Sequence[StateRuns]) -> Iterator[pa.RecordBatch]:
         """Writes the runs by key group and state, so that a subtask reads them in one piece."""
         pieces: list[tuple[int, int, memoryview]] = []
         for runs in held:
@@ -241,21 +241,25 @@ class _EncodeRuns:
                 group = runs.key_groups.start_key_group + int(at)
                 part = data[int(bounds[at]) : int(bounds[at + 1])]
                 pieces.append((group, runs.state_id, part))
+        if not pieces:
+            return
         pieces.sort(key=lambda piece: piece[:2])
         name = f"{uuid4()}{RUNS_SUFFIX}"
         folder = Location.parse(self.folder)
         # A power loss ends the job that would read it.
         file_io = open_file_io(folder, fsync=False)
         file_io.write_new(folder.child(name), [part for _, _, part in pieces])
-        lengths = np.array([len(part) for _, _, part in pieces], np.int64)
-        offsets = np.cumsum(lengths) - lengths
-        return pa.RecordBatch.from_arrays(
+        # What stands side by side is one piece: a key group may hold several runs of a state.
+        places = np.array([(group, state) for group, state, _ in pieces], np.int64)
+        firsts = np.flatnonzero(np.any(np.diff(places, axis=0, prepend=-1) != 0, axis=1))
+        lengths = np.add.reduceat([len(part) for _, _, part in pieces], firsts)
+        yield pa.RecordBatch.from_arrays(
             [
-                pa.array([name] * len(pieces), pa.string()),
-                pa.array([state for _, state, _ in pieces], pa.int32()),
-                pa.array([group for group, _, _ in pieces], pa.int32()),
-                pa.array(offsets),
-                pa.array(lengths),
+                pa.array([name] * len(firsts), pa.string()),
+                pa.array(places[firsts, 1], pa.int32()),
+                pa.array(places[firsts, 0], pa.int32()),
+                pa.array(np.cumsum(lengths) - lengths, pa.int64()),
+                pa.array(lengths, pa.int64()),
             ],
             schema=_INDEX_SCHEMA,
         )
