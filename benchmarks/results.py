@@ -42,8 +42,9 @@ def _git(*command: str) -> str:
 
 
 def read(name: str) -> Any:
-    """The figures of the last run."""
-    return json.loads((RESULTS / f"{name}.json").read_text())
+    """The figures of the last run; None if there are none."""
+    file = RESULTS / f"{name}.json"
+    return json.loads(file.read_text()) if file.is_file() else None
 
 
 def write(name: str, figures: dict[str, Any], table: str) -> None:

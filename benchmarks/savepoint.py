@@ -46,7 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    kept = results.read("savepoint")["sizes"] if arguments.add else []
+    last = results.read("savepoint") if arguments.add else None
+    kept = [] if last is None else last["sizes"]
     work = Path(tempfile.mkdtemp(prefix="dstl-bench-", dir=arguments.folder))
     try:
         sizes = {each["keys"]: each for each in kept}
@@ -72,7 +73,7 @@ def _measure(keys: int, rounds: int, work: Path) -> dict[str, Any]:
             written = _java(classpath, work, "write", keys, f"file:{work}/flink-{name}", compressed)
             seconds[f"write flink {name}"] = [written["seconds"]]
             sources[name] = written["path"].removeprefix("file:")
-            read = _java(classpath, work, "read", keys, written["path"], min(rounds, 3))
+            read = _java(classpath, work, "read", keys, written["path"], 2)
             seconds[f"read flink {name}"] = read["seconds"]
     spark = _session()
     try:
