@@ -72,10 +72,32 @@ class TimerService:
 
 
 @dataclass(frozen=True)
+class Windows:
+    """Flink's own window operator over numbers, whose keys are ``key-<n % 5>``; it sums, or with
+    ``list`` keeps them. Its updates are elements: ``{"op", "value", "ts"}``; what its windows give
+    is in ``fired``: ``{"op", "key", "ns", "value": [..]}``.
+
+    Args:
+        assigner: tumbling, sliding, session or count.
+        kind: reducing, aggregating or list.
+        size: Of a window, or the gap of sessions (milliseconds); of a count window, elements.
+        slide: Of sliding windows.
+        keep: Elements that an evictor leaves; None for no evictor.
+    """
+
+    assigner: str
+    kind: str
+    size: int
+    slide: int | None = None
+    keep: int | None = None
+
+
+@dataclass(frozen=True)
 class Operator:
     """A declared operator, by uid or else by hash. ``key`` is None if it is not keyed.
 
-    Without ``max_parallelism`` Flink takes that of the snapshot.
+    Without ``max_parallelism`` Flink takes that of the snapshot. With ``window`` it is Flink's
+    window operator, which reports no entries.
     """
 
     uid: str | None = None
@@ -85,6 +107,7 @@ class Operator:
     operator_states: Sequence[State] = ()
     hash: str | None = None
     max_parallelism: int | None = None
+    window: Windows | None = None
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dstl_core.codec.serializers.pojo import Pojo
 from dstl_core.errors import ConfigError, DuplicateKeyError
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.savepoint import Snapshot
-from dstl_core.spark import SavepointReader, SavepointWriter
+from dstl_core.spark import OperatorTransformation, SavepointReader, SavepointWriter
 from dstl_core.state.descriptor import (
     ReducingStateDescriptor,
     StateTtlConfig,
@@ -173,3 +173,37 @@ def test_no_file_is_left_that_the_savepoint_does_not_name(spark, tmp_path):
         "_dstl.json",
     }
     assert len(list(operator.dump())) == 5000
+
+
+def test_parquet_files_are_read_by_the_tasks(spark, tmp_path):
+    """Several files, a folder with a space, every kind of column; the same as by rows."""
+    rows = spark.range(0, 5000, 1, 3).selectExpr(
+        "struct(concat('key-', id) AS f0, id AS f1) AS k",
+        "id AS n",
+        "IF(id % 3 = 0, NULL, transform(sequence(1, id % 4 + 1), i -> concat('e', i))) AS names",
+        "map(concat('m', id % 5), id * 2.5D) AS m",
+        "make_date(2026, 1, 1 + CAST(id % 28 AS INT)) AS d",
+        "array(id) AS timers",
+    )
+    folder = str(tmp_path / "a folder")
+    rows.write.option("parquet.block.size", 4096).parquet(folder)
+    key = Types.TUPLE(Types.STRING, Types.LONG)
+    found = []
+    for start in (
+        bootstrap_with(rows),
+        OperatorTransformation.bootstrap_with_parquet(spark, folder),
+    ):
+        made = start.key_by("k", key).transform_columns(event_time_timers="timers")
+        operator = write(spark, tmp_path / f"sp-{len(found)}", "op", made)
+        found.append(as_lines(operator.dump()))
+    assert found[0] == found[1]
+    assert sum(found[0].values()) > 4 * 5000
+
+
+def test_parquet_files_have_no_columns_of_their_folders(spark, tmp_path):
+    rows = spark.createDataFrame([("a", 1, "x"), ("b", 2, "y")], "k string, n bigint, part string")
+    rows.write.partitionBy("part").parquet(str(tmp_path / "parts"))
+    made = OperatorTransformation.bootstrap_with_parquet(spark, str(tmp_path / "parts"))
+    with pytest.raises(ConfigError, match="Column 'part' is not in the Parquet file"):
+        write(spark, tmp_path / "sp", "op", made.key_by("k").transform_columns())
+    assert not (tmp_path / "sp" / "_metadata").exists()

@@ -86,6 +86,13 @@ final class RestoreCase {
         UpdateSource source = new UpdateSource(caseId, updatesOf(name), watermark);
         DataStream<String> updates =
                 environment.addSource(source, "updates of " + name, Types.STRING).setParallelism(1);
+        if (spec.hasNonNull("window")) {
+            SingleOutputStreamOperator<String> windows = WindowJob.add(updates, spec.get("window"));
+            windows.setParallelism(parallelism).uid(spec.get("uid").asText());
+            windows.transform("sink of " + name, Types.STRING, new WindowJob.Sink(caseId, name))
+                    .setParallelism(parallelism);
+            return;
+        }
         if (spec.hasNonNull("key")) {
             String type = spec.get("key").asText();
             KeySelector<String, Object> key = update -> ValueType.parse(type).fromJson(Json.parse(update).get("key"));
