@@ -138,28 +138,45 @@ class PushdownReader(SavepointSourceReader):
             yield batch.filter(mask)
 
 
-def register(spark: SparkSession, path: str | None = None, **options: str) -> list[str]:
-    """Makes ``format("savepoint")`` and ``format("state-changelog")`` known to a session, with
-    filters on keys pushed down.
+PUSHES_PER_QUERY = hasattr(ds.DataSourceReader, "pushLimit")
+"""Whether this Spark keeps what a query pushed down with that query. Up to 4.3.0 it keeps it with
+the DataFrame (``PythonDataSourceV2.setReadInfo``), and reads that again for the next query over it.
+"""
+
+
+def register(
+    spark: SparkSession,
+    path: str | None = None,
+    *,
+    push_filters: bool = PUSHES_PER_QUERY,
+    **options: str,
+) -> list[str]:
+    """Makes ``format("savepoint")`` and ``format("state-changelog")`` known to a session.
 
     Args:
-        spark: The session; its push-down of filters to Python sources is switched on.
+        spark: The session.
         path: A snapshot whose tables become temporary views, named as in Flink's state catalog:
             ``metadata``, ``uid_<uid>_keyed``, ``uid_<uid>_<state>_keyed_flat``, ...
-        **options: For reading these.
+        push_filters: Whether filters on keys decide what is read. On Spark up to 4.3.0 only for
+            DataFrames and views that one query alone uses, once: another query over the same
+            DataFrame, with other filters or none, would get too few rows.
+        **options: For reading the views.
 
     Returns:
         The names of the views.
     """
-    spark.conf.set(FILTER_PUSHDOWN, "true")
-    for source in (PushdownSavepointDataSource, StateChangelogDataSource):
+    source = SavepointDataSource
+    if push_filters:
+        spark.conf.set(FILTER_PUSHDOWN, "true")
+        source = PushdownSavepointDataSource
+    for each in (source, StateChangelogDataSource):
         try:
-            spark.dataSource.register(source)
+            spark.dataSource.register(each)
         except AnalysisException as error:
             if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
                 raise
             # Spark asks the active session, which may be another one. Making a DataFrame makes
             # this one active.
             spark.createDataFrame([], "nothing int")
-            spark.dataSource.register(source)
+            spark.dataSource.register(each)
     return [] if path is None else create_views(spark, path, options)
