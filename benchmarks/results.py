@@ -50,6 +50,12 @@ def _git(*command: str) -> str:
     return done.stdout.strip()
 
 
+def read(name: str) -> Any:
+    """The figures of the last run; None if there are none."""
+    file = RESULTS / f"{name}.json"
+    return json.loads(file.read_text()) if file.is_file() else None
+
+
 def write(name: str, figures: dict[str, Any], table: str) -> None:
     """Writes ``results/<name>.json`` and ``.md``, and prints the table."""
     RESULTS.mkdir(exist_ok=True)

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from pyspark.sql import functions as F
 from benchmarks import flink, results
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.spark import OperatorTransformation, SavepointReader, SavepointWriter, register
+from dstl_core.spark.transformations import OneInputStateTransformation
 
 JAVA_MAIN = "dstl.bench.SavepointBench"
 OPENS = ["java.lang", "java.util", "java.util.concurrent", "java.net", "java.nio", "sun.nio.ch"]
@@ -38,23 +40,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--keys", type=int, nargs="+", default=[1_000_000, 5_000_000])
     parser.add_argument("--folder", help="where files go (default: a temporary folder)")
+    parser.add_argument(
+        "--add", action="store_true", help="keep the other sizes of the last results"
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:
+    last = results.read("savepoint") if arguments.add else None
+    kept = [] if last is None else last["sizes"]
     work = Path(tempfile.mkdtemp(prefix="dstl-bench-", dir=arguments.folder))
     try:
-        figures = {"machine": results.machine(), "sizes": []}
+        sizes = {each["keys"]: each for each in kept}
         for keys in arguments.keys:
-            figures["sizes"].append(_measure(keys, arguments.rounds, work / str(keys)))
+            sizes[keys] = _measure(keys, arguments.rounds, work / str(keys))
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    results.write("savepoint", figures, _table(figures))
+    figures = {"machine": results.machine(), "sizes": [sizes[each] for each in sorted(sizes)]}
+    results.write("savepoint", figures, table_of(figures))
 
 
 def _measure(keys: int, rounds: int, work: Path) -> dict[str, Any]:
     work.mkdir(parents=True)
-    figures: dict[str, Any] = {"keys": keys}
-    sources: dict[str, str | None] = {"plain": None, "compressed": None}
+    figures: dict[str, Any] = {"keys": keys, "load_average": os.getloadavg()[0]}
+    seconds: dict[str, list[float]] = {}
+    sources: dict[str, str] = {}
     classes = work / "classes"
     classes.mkdir()
     classpath = flink.compiled_classpath(classes)
@@ -62,16 +71,16 @@ def _measure(keys: int, rounds: int, work: Path) -> dict[str, Any]:
         for name, compressed in (("plain", "false"), ("compressed", "true")):
             print(f"# Flink, {keys} keys, {name}", file=sys.stderr)
             written = _java(classpath, work, "write", keys, f"file:{work}/flink-{name}", compressed)
-            figures[f"write flink {name}"] = [written["seconds"]]
+            seconds[f"write flink {name}"] = [written["seconds"]]
             sources[name] = written["path"].removeprefix("file:")
-            read = _java(classpath, work, "read", keys, written["path"], min(rounds, 3))
-            figures[f"read flink {name}"] = read["seconds"]
+            read = _java(classpath, work, "read", keys, written["path"], 2)
+            seconds[f"read flink {name}"] = read["seconds"]
     spark = _session()
     try:
-        figures |= _spark(spark, keys, rounds, work, sources)
+        seconds |= _spark(spark, keys, rounds, work, sources)
     finally:
         spark.stop()
-    return figures
+    return figures | {"seconds": seconds, "goals": goals_of(keys, seconds)}
 
 
 def _java(classpath: str, work: Path, *arguments: object) -> dict[str, Any]:
@@ -94,6 +103,7 @@ def _session() -> SparkSession:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "100000")
         .config("spark.pyspark.python", sys.executable)
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "OFF")
         .getOrCreate()
     )
@@ -102,71 +112,87 @@ def _session() -> SparkSession:
 
 
 def _spark(
-    spark: SparkSession, keys: int, rounds: int, work: Path, sources: dict[str, str | None]
-) -> dict[str, Any]:
+    spark: SparkSession, keys: int, rounds: int, work: Path, sources: dict[str, str]
+) -> dict[str, list[float]]:
+    """Seconds of every work in every round, the works of a round one after the other."""
     rows = spark.range(0, keys, 1, 2).select(
         F.concat(F.lit("key-"), F.col("id").cast("string")).alias("k"), F.col("id").alias("v")
     )
-    figures: dict[str, Any] = {}
 
-    def write_ours(round_: int) -> None:
-        made = OperatorTransformation.bootstrap_with(rows).key_by("k").transform_columns()
-        path = str(work / f"ours-{round_}")
-        SavepointWriter.new_savepoint(spark).with_operator(UID, made).write(path)
+    def write(name: str, start: OneInputStateTransformation) -> None:
+        made = start.key_by("k").transform_columns()
+        SavepointWriter.new_savepoint(spark).with_operator(UID, made).write(str(work / name))
 
-    def write_parquet(round_: int) -> None:
-        rows.write.parquet(str(work / f"parquet-{round_}"))
-
-    figures |= _timed("write ours", rounds, write_ours)
-    figures |= _timed("write parquet", rounds, write_parquet)
-    parquet = str(work / "parquet-0")
+    parquet = str(work / "parquet")
+    rows.write.parquet(parquet)
+    write("ours", OperatorTransformation.bootstrap_with(rows))
+    sources = sources or {"plain": str(work / "ours")}
+    for path in (str(work / "ours"), *sources.values()):
+        _check(spark, path, keys)
+    scratch = "scratch"
+    works: dict[str, Callable[[], Any]] = {
+        "write ours": lambda: write(scratch, OperatorTransformation.bootstrap_with(rows)),
+        "write parquet": lambda: rows.write.parquet(str(work / scratch)),
+        "write ours from parquet files": lambda: write(
+            scratch, OperatorTransformation.bootstrap_with_parquet(spark, parquet)
+        ),
+        "write floor": lambda: _noop(rows.mapInArrow(_drop, rows.schema)),
+    }
     for name, path in sources.items():
-        source = path or (str(work / "ours-0") if name == "plain" else None)
-        if source is None:
-            continue
-        _check(spark, source, keys)
-        figures |= _timed(
-            f"read source {name}", rounds, lambda _, s=source: _noop(_source(spark, s))
-        )
-        figures |= _timed(
-            f"read reader {name}", rounds, lambda _, s=source: _noop(_reader(spark, s))
-        )
-        figures |= _timed(
-            f"sum source {name}", rounds, lambda _, s=source: _sum(_source(spark, s, columns="v"))
-        )
-    figures |= _timed("read parquet", rounds, lambda _: _noop(spark.read.parquet(parquet)))
-    figures |= _timed("sum parquet", rounds, lambda _: _sum(spark.read.parquet(parquet)))
-    figures |= _timed("read floor", rounds, lambda _: _noop(_floor(spark, keys)))
-    plain = sources["plain"] or str(work / "ours-0")
+        works |= {
+            f"read source {name}": lambda s=path: _noop(_source(spark, s)),
+            f"read reader {name}": lambda s=path: _noop(_reader(spark, s)),
+            f"sum source {name}": lambda s=path: _sum(_source(spark, s, columns="v")),
+            f"sum reader {name}": lambda s=path: _sum(_reader(spark, s, "v")),
+        }
     one = f"key-{keys // 2}"
-    figures |= _timed(
-        "one key", rounds, lambda _: _source(spark, plain).where(F.col("k") == one).collect()
-    )
-    return figures
+    works |= {
+        "read parquet": lambda: _noop(spark.read.parquet(parquet)),
+        "sum parquet": lambda: _sum(spark.read.parquet(parquet)),
+        "read floor": lambda: _noop(_floor(spark, keys)),
+        "one key": lambda: _one(_source(spark, sources["plain"], key=one), one),
+        "one key parquet": lambda: _one(spark.read.parquet(parquet), one),
+    }
+    found: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(rounds + 1):
+        for name, each in works.items():
+            start = time.perf_counter()
+            each()
+            found[name].append(round(time.perf_counter() - start, 3))
+            shutil.rmtree(work / scratch, ignore_errors=True)
+    print(json.dumps(found, indent=1), file=sys.stderr)
+    return found
 
 
-def _timed(name: str, rounds: int, work: Callable[[int], Any]) -> dict[str, list[float]]:
-    """Seconds of each round; the first one is cold."""
-    found = []
-    for number in range(rounds):
-        start = time.perf_counter()
-        work(number)
-        found.append(round(time.perf_counter() - start, 3))
-    print(f"# {name}: {found}", file=sys.stderr)
-    return {name: found}
+def _drop(batches: Any) -> Any:
+    """Takes the rows and gives none: what it costs to bring them to Python."""
+    for _ in batches:
+        pass
+    yield from ()
 
 
-def _source(spark: SparkSession, path: str, columns: str = "k,v") -> DataFrame:
+def _one(frame: DataFrame, key: str) -> None:
+    [row] = frame.where(F.col("k") == key).collect()
+    if row.k != key:
+        raise SystemExit(f"wrong row: {row}")
+
+
+def _source(
+    spark: SparkSession, path: str, columns: str = "k,v", key: str | None = None
+) -> DataFrame:
     renamed = columns.replace("k", "state_key")
     reader = (
         spark.read.format("savepoint").option("operator.uid", "bench").option("timers", "false")
     )
+    if key is not None:
+        reader = reader.option("key", key)
     frame = reader.option("columns", renamed).load(path)
     return frame.withColumnRenamed("state_key", "k")
 
 
-def _reader(spark: SparkSession, path: str) -> DataFrame:
-    return SavepointReader.read(spark, path).read_keyed_state(UID, columns=["state_key", "v"])
+def _reader(spark: SparkSession, path: str, *columns: str) -> DataFrame:
+    wanted = list(columns) or ["state_key", "v"]
+    return SavepointReader.read(spark, path).read_keyed_state(UID, columns=wanted)
 
 
 def _floor(spark: SparkSession, keys: int) -> DataFrame:
@@ -200,31 +226,80 @@ def _check(spark: SparkSession, path: str, keys: int) -> None:
         raise SystemExit(f"wrong rows: {row}")
 
 
-def _table(figures: dict[str, Any]) -> str:
+def _warm(seconds: Mapping[str, list[float]], name: str) -> float:
+    """The median of the rounds after the first."""
+    return statistics.median(seconds[name][1:] or seconds[name])
+
+
+def goals_of(keys: int, seconds: Mapping[str, list[float]]) -> list[dict[str, Any]]:
+    """Ratios of medians: ``at_least`` times as fast as a peer, or ``at_most`` times its time."""
+    large = keys >= 5_000_000
+    wanted = [
+        ("read source plain", "read flink plain", "at_least", 25 if large else 8),
+        ("read reader plain", "read flink plain", "at_least", 40 if large else 10),
+        ("read source compressed", "read flink compressed", "at_least", 3 if large else 1.5),
+        ("read reader compressed", "read flink compressed", "at_least", 3 if large else 1.5),
+        ("read reader plain", "read parquet", "at_most", 1.2),
+        ("read source plain", "read parquet", "at_most", 2),
+        ("sum reader plain", "sum parquet", "at_most", 3),
+        ("sum source plain", "sum parquet", "at_most", 3),
+    ]
+    if large:  # where fixed costs do not rule
+        wanted += [
+            ("write ours", "write flink plain", "at_least", 4),
+            ("write ours", "write parquet", "at_most", 2),
+            ("write ours from parquet files", "write flink plain", "at_least", 15),
+        ]
+    found = []
+    for ours, peer, kind, goal in wanted:
+        if ours in seconds and peer in seconds:
+            mine, theirs = _warm(seconds, ours), _warm(seconds, peer)
+            ratio = theirs / mine if kind == "at_least" else mine / theirs
+            met = ratio >= goal if kind == "at_least" else ratio <= goal
+            found.append(
+                {
+                    "work": ours,
+                    "peer": peer,
+                    kind: goal,
+                    "ratio": round(ratio, 2),
+                    "met": met,
+                }
+            )
+    return found
+
+
+def table_of(figures: dict[str, Any]) -> str:
     machine = figures["machine"]
     lines = [
         "# Savepoints",
         "",
-        f"{machine['date']}, {machine['cpu']}, load {machine['load_average']:.1f}, commit "
-        f"{machine['commit']}{' with changes' if machine['dirty'] else ''}. String -> Long; best "
-        'and median of the warm rounds; "source" is `format("savepoint")`, "reader" is '
-        "`SavepointReader`; the floor sends the same rows from Python without decoding.",
+        f"{machine['date']}, {machine['cpu']}, commit {machine['commit']}"
+        f"{' with changes' if machine['dirty'] else ''}. String -> Long. Flink restores and reads "
+        "a savepoint in a job (plain, and written with snapshot compression), and fills and saves "
+        'state in another; "source" is `format("savepoint")`, "reader" `SavepointReader`; the '
+        "floors move the same rows between Python and the JVM and do nothing else. Medians of the "
+        "rounds after the first, which stands beside them.",
         "",
     ]
     for size in figures["sizes"]:
         keys = size["keys"]
         lines += [
-            f"## {keys:,} keys",
+            f"## {keys:,} keys (load {size['load_average']:.1f} before)",
             "",
             "| work | s, best | s, median | M rows/s | first, s |",
             "|---|---|---|---|---|",
         ]
-        for name, seconds in size.items():
-            if name == "keys":
-                continue
-            warm = seconds[1:] or seconds
-            middle = statistics.median(warm)
-            rate = f"{keys / middle / 1e6:.2f}" if name != "one key" else "-"
-            lines.append(f"| {name} | {min(warm):.2f} | {middle:.2f} | {rate} | {seconds[0]:.2f} |")
+        for name, seconds in size["seconds"].items():
+            best, middle = min(seconds[1:] or seconds), _warm(size["seconds"], name)
+            rate = "-" if name.startswith("one key") else f"{keys / middle / 1e6:.2f}"
+            lines.append(f"| {name} | {best:.2f} | {middle:.2f} | {rate} | {seconds[0]:.2f} |")
+        lines += ["", "| goal | ratio | wanted | met |", "|---|---|---|---|"]
+        for each in size["goals"]:
+            times = "as fast as" if "at_least" in each else "times the time of"
+            goal = f">= {each['at_least']}" if "at_least" in each else f"<= {each['at_most']}"
+            lines.append(
+                f"| {each['work']}, {times} {each['peer']} | {each['ratio']:.2f} | {goal} | "
+                f"{'yes' if each['met'] else '**no**'} |"
+            )
         lines.append("")
     return "\n".join(lines) + "\n"

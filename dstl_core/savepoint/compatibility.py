@@ -10,7 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
-from dstl_core.codec.serializers import AnySerializer, TtlSerializer, UnknownSerializer
+from dstl_core.codec.serializers import (
+    AnySerializer,
+    MapSerializer,
+    TtlSerializer,
+    UnknownSerializer,
+)
 from dstl_core.codec.serializers.avro import AvroSerializer
 from dstl_core.codec.serializers.opaque import KryoSerializer
 from dstl_core.codec.serializers.pojo import PojoSerializer
@@ -63,6 +68,22 @@ def compatibility_of(stored: AnySerializer, wanted: AnySerializer) -> Compatibil
     if isinstance(stored, EnumSerializer) and isinstance(wanted, EnumSerializer):
         return _enum(stored, wanted)
     return _nested(stored, wanted)
+
+
+def compatibility_of_state(
+    stored: AnySerializer, wanted: AnySerializer, *, is_map: bool
+) -> Compatibility:
+    """As ``compatibility_of``, for the whole value of a state. The user keys of map state never
+    migrate: RocksDB has them in the keys of its records
+    (``RocksDBKeyedStateBackend.checkMapStateKeySchemaCompatibility``).
+    """
+    if is_map and isinstance(stored, MapSerializer) and isinstance(wanted, MapSerializer):
+        key = compatibility_of(stored.key, wanted.key)
+        if key.verdict is Verdict.AFTER_MIGRATION:
+            return Compatibility(
+                Verdict.INCOMPATIBLE, f"the user keys of map state cannot migrate: {key.reason}"
+            )
+    return compatibility_of(stored, wanted)
 
 
 def _time_to_live(stored: AnySerializer, wanted: AnySerializer) -> Compatibility:

@@ -17,7 +17,8 @@ from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
 from dstl_core.model.ids import OperatorID, OperatorIdentifier
 from dstl_core.model.key_group import check_max_parallelism
 from dstl_core.savepoint.folder import Mode, SavepointFolder, StateFiles
-from dstl_core.savepoint.operator_copy import check_writable, rewrite_operator
+from dstl_core.savepoint.keyed_copy import StatesOf, merged_header
+from dstl_core.savepoint.operator_copy import check_writable, compose_operator, rewrite_operator
 from dstl_core.savepoint.snapshot import OperatorSnapshot, Snapshot
 
 DEFAULT_MAX_PARALLELISM = 128
@@ -39,6 +40,15 @@ class StateBootstrapTransformation(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class StateMove:
+    """States that go from one operator to another; all of them if ``states`` is None."""
+
+    from_: OperatorID
+    to: OperatorIdentifier
+    states: frozenset[str] | None = None
+
+
 Edit = TypeVar("Edit", bound="SavepointEdit")
 
 
@@ -53,6 +63,7 @@ class SavepointEdit:
         operators: New operators.
         removed: Operators of the source that are left out.
         renamed: Identifiers that change at the end.
+        moved: States that change their operator.
         parallelism: Subtasks of new operators that do not say it; one per core if None.
     """
 
@@ -65,6 +76,7 @@ class SavepointEdit:
     removed: frozenset[OperatorID] = frozenset()
     renamed: Mapping[OperatorIdentifier, OperatorIdentifier] = field(default_factory=dict)
     parallelism: int | None = None
+    moved: tuple[StateMove, ...] = ()
 
     def __post_init__(self) -> None:
         check_max_parallelism(self.max_parallelism)
@@ -109,6 +121,43 @@ class SavepointEdit:
             raise SavepointError(f"Operator {from_} is renamed twice; give one new identifier.")
         return replace(self, renamed={**self.renamed, from_: to})
 
+    def split_operator(
+        self: Edit, from_: OperatorIdentifier, to: OperatorIdentifier, states: Sequence[str]
+    ) -> Edit:
+        """Moves states of an operator, keyed or not, to a new one with the same keys and the same
+        parallelism. Timers are states, too: ``_timer_state/event_user-timers``.
+
+        Raises:
+            NoSuchStateError: A state is not there; lists those that are.
+            SavepointError: There is an operator ``to`` already, or nothing to move.
+        """
+        operator = self._require_source(from_).operator(from_)
+        for name in states:
+            operator.state_info(name)
+        if not states:
+            raise SavepointError(f"No state of operator {operator.label!r} is named to be moved.")
+        if to in self.operators or to.operator_id in self._kept_ids():
+            raise SavepointError(
+                f"The savepoint already contains {to}; split into a new operator, then merge."
+            )
+        move = StateMove(from_.operator_id, to, frozenset(states))
+        return replace(self, moved=(*self.moved, move))
+
+    def merge_operators(self: Edit, from_: OperatorIdentifier, into: OperatorIdentifier) -> Edit:
+        """Moves all states of an operator to another one, which keeps its parallelism and its
+        number of key groups. Timers of one service become one; other states of one name are an
+        error when it is written.
+
+        Raises:
+            NoSuchOperatorError: One of them is not there; lists those that are.
+        """
+        source = self._require_source(from_)
+        source.operator(into), source.operator(from_)
+        if from_ == into:
+            raise SavepointError(f"Operator {from_} cannot be merged with itself.")
+        move = StateMove(from_.operator_id, into)
+        return replace(self, moved=(*self.moved, move))
+
     def with_max_parallelism(self: Edit, max_parallelism: int) -> Edit:
         """Changes the number of key groups of all keyed operators, kept and new.
 
@@ -128,7 +177,42 @@ class SavepointEdit:
         return [each for each in every if each.operator_id not in self.removed]
 
     def _kept_ids(self) -> set[OperatorID]:
-        return {operator.operator_id for operator in self._kept()}
+        merged = {each.from_ for each in self.moved if each.states is None}
+        kept = {operator.operator_id for operator in self._kept()} - merged
+        return kept | {each.to.operator_id for each in self.moved}
+
+    def _parts(self) -> list[_Parts]:
+        """The operators that come from the source, and where their states come from."""
+        kept = {each.operator_id: each for each in self._kept()}
+        found: dict[OperatorID, _Parts] = {}
+        for operator_id, operator in kept.items():
+            away = [each for each in self.moved if each.from_ == operator_id]
+            if any(each.states is None for each in away):
+                continue
+            left = StatesOf(operator, without=self._split_from(operator_id))
+            state = replace(operator.state, uid=operator.uid)
+            found[operator_id] = _Parts(state, [left], is_whole=not away)
+        for move in self.moved:
+            if move.from_ not in kept:
+                continue  # it was removed
+            operator = kept[move.from_]
+            new = replace(
+                operator.state,
+                operator_id=move.to.operator_id,
+                uid=move.to.uid or "",
+                name="",
+                coordinator_state=None,
+            )
+            target = found.setdefault(move.to.operator_id, _Parts(new, [], is_whole=False))
+            without = self._split_from(move.from_) if move.states is None else frozenset()
+            target.sources.append(StatesOf(operator, move.states, without))
+            target.is_whole = False
+        return list(found.values())
+
+    def _split_from(self, operator_id: OperatorID) -> frozenset[str]:
+        """States that leave an operator one by one."""
+        own = [each.states or () for each in self.moved if each.from_ == operator_id]
+        return frozenset().union(*own)
 
     def plan(self) -> list[dict[str, Any]]:
         """What ``write`` would do, one fact sheet per operator. Checks all that can be checked.
@@ -138,6 +222,16 @@ class SavepointEdit:
                 operator, or nothing is left.
         """
         lines = [self._plan_of(operator) for operator in self._kept()]
+        lines += [
+            {
+                "operator": str(OperatorIdentifier(move.from_)),
+                "action": "merge" if move.states is None else "split",
+                "bytes": None,
+                "states": sorted(move.states or ()),
+                "new_operator": str(move.to),
+            }
+            for move in self.moved
+        ]
         lines += [
             {"operator": str(identifier), "action": "add", "bytes": None}
             for identifier in self.operators
@@ -173,7 +267,8 @@ class SavepointEdit:
                 "with_operator, or remove fewer."
             )
         known = {OperatorIdentifier(each.operator_id, each.uid or None) for each in kept}
-        known |= set(self.operators)
+        known |= set(self.operators) | {each.to for each in self.moved}
+        known -= {OperatorIdentifier(each.from_) for each in self.moved if each.states is None}
         unapplied = [str(each) for each in self.renamed if each not in known]
         if unapplied:
             raise SavepointError(
@@ -192,6 +287,9 @@ class SavepointEdit:
             seen[new] = new
         for operator in kept:
             check_writable(operator, self.new_max_parallelism)
+        for parts in self._parts():
+            if not parts.is_whole:
+                merged_header(parts.sources)  # says what does not fit together
 
     def _labels(self) -> list[str]:
         return [each.label for each in self._kept()] + [str(each) for each in self.operators]
@@ -214,15 +312,7 @@ class SavepointEdit:
         target = SavepointFolder(path, mode=mode, run_key=run_key)
         if target.is_finished:
             return str(target.folder)
-        states = [
-            rewrite_operator(
-                operator,
-                replace(operator.state, uid=operator.uid),
-                target,
-                self.new_max_parallelism,
-            )
-            for operator in self._kept()
-        ]
+        states = [self._written(parts, target) for parts in self._parts()]
         states += [
             transformation.write_operator(
                 identifier, target, self.max_parallelism, self.parallelism
@@ -230,6 +320,13 @@ class SavepointEdit:
             for identifier, transformation in self.operators.items()
         ]
         return target.publish(self._metadata(self._renamed(states)), self._facts())
+
+    def _written(self, parts: _Parts, target: StateFiles) -> OperatorState:
+        count = self.new_max_parallelism
+        if parts.is_whole:
+            [own] = parts.sources
+            return rewrite_operator(own.operator, parts.state, target, count)
+        return compose_operator(parts.sources, parts.state, target, count)
 
     def _renamed(self, states: Sequence[OperatorState]) -> tuple[OperatorState, ...]:
         result = []
@@ -256,6 +353,15 @@ class SavepointEdit:
             "source": str(self.source.folder),
             "source_sha256": self.source.file.sha256,
         }
+
+
+@dataclass
+class _Parts:
+    """An operator of the result, and the states of it; ``is_whole`` if it is one of the source."""
+
+    state: OperatorState
+    sources: list[StatesOf]
+    is_whole: bool
 
 
 def edit_of(source: Snapshot) -> SavepointEdit:

@@ -13,7 +13,7 @@ are their bytes, with the class in the field's metadata ``flink.class``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Protocol
@@ -343,6 +343,9 @@ class _Keyed:
                     record_format, stored.prefix_bytes, self.options.types
                 )
                 names[state] = name
+        if len(decoders) == 1 and not next(iter(decoders.values())).is_grouped:
+            yield from self._single(stored, decoders, names, wanted, keys)
+            return
         join = KeyJoin(header.key_serializer, decoders, self.options.types, self._namespace)
         chosen = {state for state, name in names.items() if name in wanted}
         for batch in self._whole_key_groups(stored, decoders):
@@ -357,6 +360,32 @@ class _Keyed:
                 for name in wanted - columns.keys():
                     columns[name] = pa.nulls(joined.count, self.columns[name])
                 yield columns
+
+    def _single(
+        self,
+        stored: StoredKeyGroups,
+        decoders: Mapping[int, StateDecoder],
+        names: Mapping[int, str],
+        wanted: frozenset[str],
+        keys: _KeyFilter,
+    ) -> Iterator[dict[str, pa.Array]]:
+        """A state alone with one record per key: its records are the rows, nothing is joined."""
+        [(state, decoder)] = decoders.items()
+        roles = {KEY: KEY_COLUMN, NAMESPACE: WINDOW_COLUMN, VALUE: names[state]}
+        read = {role for role, name in roles.items() if name in wanted} or {KEY}
+        mask = [each == state for each in range(len(stored.header.states))]
+        scanner = SectionScanner(stored.prefix_bytes, mask)
+        for batch in scanner.batches(stored.chunks()):
+            own = keys.apply(decoder, batch)
+            if not len(own):
+                continue
+            found = decoder.decode(own, read)
+            columns = {roles[role]: column for role, column in found.items()}
+            if KEY_GROUP_COLUMN in wanted:
+                columns[KEY_GROUP_COLUMN] = pa.array(own.key_groups, pa.int32())
+            for name in wanted - columns.keys():
+                columns[name] = pa.nulls(len(own), self.columns[name])
+            yield columns
 
     def _whole_key_groups(
         self, stored: StoredKeyGroups, decoders: dict[int, StateDecoder]

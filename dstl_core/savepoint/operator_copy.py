@@ -1,9 +1,14 @@
-"""Copies one operator into a new savepoint: as it is, in canonical form, or rescaled."""
+"""Copies operators into a new savepoint: as they are, in canonical form, rescaled, or several
+parts as one.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 
+from dstl_core.codec.state_meta import KeyedBackendHeader
 from dstl_core.errors import SavepointError
 from dstl_core.model.checkpoint import OperatorState, OperatorSubtaskState
 from dstl_core.model.handle import (
@@ -20,6 +25,8 @@ from dstl_core.model.key_group import (
     compute_key_group_range_for_operator_index,
 )
 from dstl_core.savepoint.folder import StateFiles
+from dstl_core.savepoint.keyed_copy import NotByBytesError, StatesOf, collect, merged_header
+from dstl_core.savepoint.operator_state_copy import spread_operator_state
 from dstl_core.savepoint.snapshot import OperatorSnapshot
 from dstl_core.state.rescale import cut, with_max_parallelism
 
@@ -56,22 +63,74 @@ def rewrite_operator(
         max_parallelism: Its new number of key groups, if that changes.
     """
     if max_parallelism is not None and _is_rescaled(operator, max_parallelism):
-        return _rescale(operator, state, target, max_parallelism)
-    subtasks = tuple(_copy_subtask(operator, each, target) for each in state.subtasks)
-    return replace(state, subtasks=subtasks)
+        keyed = _rescaled(operator, state.parallelism, target, max_parallelism)
+        by_index = {subtask.index: subtask for subtask in state.subtasks}
+        subtasks = [
+            replace(
+                _copy_subtask(operator, by_index.get(index, OperatorSubtaskState(index)), target),
+                managed_keyed_state=handle,
+            )
+            for index, handle in enumerate(keyed)
+        ]
+        return replace(state, max_parallelism=max_parallelism, subtasks=tuple(subtasks))
+    canonical = _Canonical(operator, target)
+    subtasks = [
+        replace(
+            _copy_subtask(operator, each, target),
+            managed_keyed_state=canonical.of(each.managed_keyed_state),
+        )
+        for each in state.subtasks
+    ]
+    return replace(state, subtasks=tuple(subtasks))
+
+
+def compose_operator(
+    parts: Sequence[StatesOf],
+    state: OperatorState,
+    target: StateFiles,
+    max_parallelism: int | None,
+) -> OperatorState:
+    """``state`` with the states of several operators, or with some of one.
+
+    Args:
+        parts: Where the states come from; raw operator state comes with the first part, if that is
+            the operator itself.
+        state: The operator as it shall be, whose subtasks are made.
+        target: Where the bytes go.
+        max_parallelism: Its new number of key groups, if that changes.
+
+    Raises:
+        SavepointError: The parts do not fit together.
+    """
+    count = max_parallelism or state.max_parallelism
+    keyed = _composed(parts, state.parallelism, target, count)
+    streams = spread_operator_state(parts, state.parallelism)
+    own = parts[0].operator
+    raw = own.state.subtasks if own.operator_id == state.operator_id else ()
+    raw_states = {each.index: each.raw_operator_state for each in raw}
+    subtasks = tuple(
+        OperatorSubtaskState(
+            index,
+            target.add_operator_state(streams[index]),
+            _copy_operator_state(own, raw_states.get(index), target),
+            keyed[index],
+        )
+        for index in range(state.parallelism)
+    )
+    return replace(state, max_parallelism=count, subtasks=subtasks)
 
 
 def _copy_subtask(
     operator: OperatorSnapshot, subtask: OperatorSubtaskState, target: StateFiles
 ) -> OperatorSubtaskState:
-    keyed = subtask.managed_keyed_state
+    """A subtask with its operator state, the keyed state left out."""
     return replace(
         subtask,
         managed_operator_state=_copy_operator_state(
             operator, subtask.managed_operator_state, target
         ),
         raw_operator_state=_copy_operator_state(operator, subtask.raw_operator_state, target),
-        managed_keyed_state=None if keyed is None else _canonical(operator, keyed, target),
+        managed_keyed_state=None,
     )
 
 
@@ -108,35 +167,76 @@ def _copy_stream(
     return target.add_stream(snapshot.resolver.read(stream))
 
 
-def _canonical(
-    operator: OperatorSnapshot, handle: KeyedStateHandle, target: StateFiles
-) -> KeyGroupsSavepointStateHandle | None:
-    if isinstance(handle, KeyGroupsSavepointStateHandle):
-        return replace(handle, stream=_copy_stream(operator, handle.stream, target))
-    return target.add_keyed_state(operator.restore([handle], handle.key_group_range))
+class _Canonical:
+    """Handles of an operator in canonical form."""
+
+    def __init__(self, operator: OperatorSnapshot, target: StateFiles) -> None:
+        self._operator = operator
+        self._target = target
+
+    @cached_property
+    def _header(self) -> KeyedBackendHeader | None:
+        return merged_header([StatesOf(self._operator)])
+
+    def of(self, handle: KeyedStateHandle | None) -> KeyGroupsSavepointStateHandle | None:
+        if handle is None:
+            return None
+        operator, target = self._operator, self._target
+        if isinstance(handle, KeyGroupsSavepointStateHandle):
+            return replace(handle, stream=_copy_stream(operator, handle.stream, target))
+        if self._header is None:
+            return None
+        try:
+            with collect(
+                [StatesOf(operator)], self._header, operator.max_parallelism, handle
+            ) as sections:
+                found = target.add_keyed_stream(sections.stream())
+        except NotByBytesError:
+            found = None
+        # Also where there is a header and no record.
+        return found or target.add_keyed_state(operator.restore([handle], handle.key_group_range))
 
 
-def _rescale(
-    operator: OperatorSnapshot,
-    state: OperatorState,
-    target: StateFiles,
-    max_parallelism: int,
-) -> OperatorState:
-    everything = KeyGroupRange(0, operator.max_parallelism - 1)
-    moved = with_max_parallelism(
-        operator.restore(operator.keyed_handles, everything), max_parallelism
-    )
-    subtasks = []
-    by_index = {subtask.index: subtask for subtask in state.subtasks}
-    for index in range(state.parallelism):
-        old = by_index.get(index, OperatorSubtaskState(index))
-        own = compute_key_group_range_for_operator_index(max_parallelism, state.parallelism, index)
-        subtasks.append(
-            OperatorSubtaskState(
-                index,
-                _copy_operator_state(operator, old.managed_operator_state, target),
-                _copy_operator_state(operator, old.raw_operator_state, target),
-                target.add_keyed_state(cut(moved, own)),
-            )
-        )
-    return replace(state, max_parallelism=max_parallelism, subtasks=tuple(subtasks))
+def _rescaled(
+    operator: OperatorSnapshot, parallelism: int, target: StateFiles, max_parallelism: int
+) -> list[KeyGroupsSavepointStateHandle | None]:
+    """The keyed state of each subtask under another number of key groups."""
+    header = merged_header([StatesOf(operator)])
+    ranges = _ranges(max_parallelism, parallelism)
+    if header is None:
+        return [None] * parallelism
+    try:
+        with collect([StatesOf(operator)], header, max_parallelism) as sections:
+            return [target.add_keyed_stream(sections.stream(each)) for each in ranges]
+    except NotByBytesError:
+        everything = KeyGroupRange(0, operator.max_parallelism - 1)
+        restored = operator.restore(operator.keyed_handles, everything)
+        moved = with_max_parallelism(restored, max_parallelism)
+        return [target.add_keyed_state(cut(moved, each)) for each in ranges]
+
+
+def _composed(
+    parts: Sequence[StatesOf], parallelism: int, target: StateFiles, max_parallelism: int
+) -> list[KeyGroupsSavepointStateHandle | None]:
+    header = merged_header(parts)
+    if header is None:
+        return [None] * parallelism
+    check_parallelism(parallelism, max_parallelism)
+    try:
+        with collect(parts, header, max_parallelism) as sections:
+            return [
+                target.add_keyed_stream(sections.stream(each))
+                for each in _ranges(max_parallelism, parallelism)
+            ]
+    except NotByBytesError as error:
+        raise SavepointError(
+            f"Keyed state of operator {parts[0].operator.label!r} cannot be split or merged: its "
+            f"keys ({header.key_serializer.type_name}) have no columnar form."
+        ) from error
+
+
+def _ranges(max_parallelism: int, parallelism: int) -> list[KeyGroupRange]:
+    return [
+        compute_key_group_range_for_operator_index(max_parallelism, parallelism, index)
+        for index in range(parallelism)
+    ]

@@ -13,7 +13,12 @@ from dstl_core.codec.serializers import AnySerializer
 from dstl_core.codec.state_meta import BackendStateType
 from dstl_core.errors import ConfigError
 from dstl_core.model.ids import OperatorID, OperatorIdentifier, is_id_hex
-from dstl_core.savepoint.compatibility import Compatibility, Verdict, compatibility_of
+from dstl_core.savepoint.compatibility import (
+    Compatibility,
+    Verdict,
+    compatibility_of,
+    compatibility_of_state,
+)
 from dstl_core.savepoint.snapshot import OperatorSnapshot, Snapshot, StateInfo
 
 Fate = Literal["matched", "dropped", "new"]
@@ -242,4 +247,5 @@ def _fits(info: StateInfo, state: JobState) -> Compatibility:
         )
     if state.type is None:
         return Compatibility(Verdict.UNKNOWN, "the job does not say its type")
-    return compatibility_of(info.meta.value_serializer, state.type)
+    stored = info.meta.as_key_value().value_serializer
+    return compatibility_of_state(stored, state.type, is_map=info.kind == "map")

@@ -18,7 +18,8 @@ KEYED_FLAT, WINDOWS, TIMERS, METADATA = "keyed-flat", "windows", "timers", "meta
 LIST, UNION, BROADCAST = "list", "union", "broadcast"
 KINDS = (KEYED, KEYED_FLAT, WINDOWS, TIMERS, LIST, UNION, BROADCAST, METADATA)
 OPERATOR_KINDS = {OP_LIST: LIST, OP_UNION: UNION, OP_BROADCAST: BROADCAST}
-SPLIT_BYTES = 32 << 20
+SPLIT_BYTES = 128 << 20
+"""What a task reads, as of Spark's own files: a task costs more than reading some more bytes."""
 ROWS_PER_BATCH = 10_000
 
 Split = tuple[int, int]

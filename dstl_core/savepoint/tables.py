@@ -100,7 +100,8 @@ def _named(operator: OperatorSnapshot, state: str | None, kind: str) -> str:
 def _key_group_splits(
     operator: OperatorSnapshot, size: int, split_bytes: int, minimum: int
 ) -> list[Split]:
-    wanted = max(minimum, -(-size // split_bytes), 1)
+    rounds = max(1, -(-size // (split_bytes * minimum)))  # whole rounds, so that no core waits
+    wanted = rounds * minimum
     splits = operator.key_group_splits(min(wanted, operator.max_parallelism))
     return [(each.start_key_group, each.end_key_group) for each in splits]
 

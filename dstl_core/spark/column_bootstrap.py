@@ -32,9 +32,12 @@ from dstl_core.savepoint.keyed_sections import KeyedSections
 from dstl_core.savepoint.state_columns import KEY_COLUMN
 from dstl_core.spark.errors import errors_of_workers
 from dstl_core.spark.parallelism import subtasks_of
+from dstl_core.spark.parquet_rows import ParquetRows, ReadParquet
 from dstl_core.spark.reports import REPORT_SCHEMA, SubtaskReport
 from dstl_core.spark.schema import spark_schema_of
 from dstl_core.spark.tables import frame_of_splits, split_numbers
+from dstl_core.storage.file_io import open_file_io
+from dstl_core.storage.location import Location
 
 FLUSH_BYTES = 64 << 20
 """Encoded bytes that a task holds before they go to its file."""
@@ -77,6 +80,8 @@ class ColumnBootstrap:
     parallelism: int | None
     show_keys: bool = False
     types: ColumnOptions = DEFAULT_OPTIONS
+    files: ParquetRows | None = None
+    """The same rows, where tasks read them by themselves."""
 
     def write_operator(
         self,
@@ -94,12 +99,10 @@ class ColumnBootstrap:
         parallelism = subtasks_of(self, max_parallelism, parallelism)
         metas = tuple(each.meta for each in self.states)
         encode = _EncodeRuns(self, str(files.folder), max_parallelism).without_rows()
-        used = [self.key_column, *(c for s in self.states for c in s.columns.values())]
-        rows = self.rows.select(*dict.fromkeys(used))
         index: list[Any] = []
         try:
             with errors_of_workers():
-                index = rows.mapInArrow(encode, spark_schema_of(_INDEX_SCHEMA)).collect()
+                index = self._encoded(encode).collect()
                 header = KeyedBackendHeader(self.key_type, metas)
                 merge = _MergeRuns(
                     str(files.folder), header, parallelism, max_parallelism, _index_of(index)
@@ -125,6 +128,18 @@ class ColumnBootstrap:
             tuple(states),
             uid=identifier.uid or "",
         )
+
+    def _encoded(self, encode: _EncodeRuns) -> DataFrame:
+        """The index of the files that the tasks write."""
+        used = [self.key_column, *(c for s in self.states for c in s.columns.values())]
+        names = list(dict.fromkeys(used))
+        result = spark_schema_of(_INDEX_SCHEMA)
+        if self.files is None:
+            return self.rows.select(*names).mapInArrow(encode, result)
+        spark = self.rows.sparkSession
+        splits = self.files.splits(spark, names)
+        schema = pa.schema([self.files.schema.field(name) for name in names])
+        return frame_of_splits(spark, len(splits), ReadParquet(splits, schema, encode), result)
 
     def _duplicates(self) -> str:
         counted = self.rows.groupBy(self.key_column).count().where("count > 1")
@@ -179,10 +194,10 @@ class _EncodeRuns:
                 held.append(runs)
                 size += runs.data.size
             if size >= FLUSH_BYTES:
-                yield self._flush(held)
+                yield from self._flush(held)
                 held, size = [], 0
         if held:
-            yield self._flush(held)
+            yield from self._flush(held)
 
     def _encode(self, encoder: KeyedStateEncoder, batch: pa.RecordBatch) -> Iterator[StateRuns]:
         own = self.bootstrap
@@ -219,7 +234,7 @@ class _EncodeRuns:
             return _with_time(column, wanted, state.ttl_now_ms, what)
         return fit(column, wanted, what)
 
-    def _flush(self, held: Sequence[StateRuns]) -> pa.RecordBatch:
+    def _flush(self, held: Sequence[StateRuns]) -> Iterator[pa.RecordBatch]:
         """Writes the runs by key group and state, so that a subtask reads them in one piece."""
         pieces: list[tuple[int, int, memoryview]] = []
         for runs in held:
@@ -228,19 +243,25 @@ class _EncodeRuns:
                 group = runs.key_groups.start_key_group + int(at)
                 part = data[int(bounds[at]) : int(bounds[at + 1])]
                 pieces.append((group, runs.state_id, part))
+        if not pieces:
+            return
         pieces.sort(key=lambda piece: piece[:2])
         name = f"{uuid4()}{RUNS_SUFFIX}"
-        files = StateFiles(self.folder)
-        files.file_io.write_new(files.folder.child(name), [part for _, _, part in pieces])
-        lengths = np.array([len(part) for _, _, part in pieces], np.int64)
-        offsets = np.cumsum(lengths) - lengths
-        return pa.RecordBatch.from_arrays(
+        folder = Location.parse(self.folder)
+        # A power loss ends the job that would read it.
+        file_io = open_file_io(folder, fsync=False)
+        file_io.write_new(folder.child(name), [part for _, _, part in pieces])
+        # What stands side by side is one piece: a key group may hold several runs of a state.
+        places = np.array([(group, state) for group, state, _ in pieces], np.int64)
+        firsts = np.flatnonzero(np.any(np.diff(places, axis=0, prepend=-1) != 0, axis=1))
+        lengths = np.add.reduceat([len(part) for _, _, part in pieces], firsts)
+        yield pa.RecordBatch.from_arrays(
             [
-                pa.array([name] * len(pieces), pa.string()),
-                pa.array([state for _, state, _ in pieces], pa.int32()),
-                pa.array([group for group, _, _ in pieces], pa.int32()),
-                pa.array(offsets),
-                pa.array(lengths),
+                pa.array([name] * len(firsts), pa.string()),
+                pa.array(places[firsts, 1], pa.int32()),
+                pa.array(places[firsts, 0], pa.int32()),
+                pa.array(np.cumsum(lengths) - lengths, pa.int64()),
+                pa.array(lengths, pa.int64()),
             ],
             schema=_INDEX_SCHEMA,
         )

@@ -5,6 +5,7 @@ See ``docs/savepoints/query.md`` for the options. Credentials are never options.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,7 +23,7 @@ from dstl_core.savepoint.state_columns import KEY_COLUMN
 from dstl_core.spark.changelog_source import StateChangelogDataSource
 from dstl_core.spark.options import spec_of
 from dstl_core.spark.schema import spark_schema_of
-from dstl_core.spark.tables import TableSpec
+from dstl_core.spark.tables import SMALL_BYTES, TableSpec
 from dstl_core.spark.views import create_views
 
 FILTER_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -60,8 +61,9 @@ class SavepointSourceReader(ds.DataSourceReader):
 
     def partitions(self) -> list[Any]:
         table = self._spec.open()
-        minimum = 1 if self._spec.options.keys is not None else 2
-        splits = table.splits(self._spec.split_bytes, minimum)
+        few = self._spec.options.keys is not None or table.size <= SMALL_BYTES
+        # No session is in reach here; on a cluster, split.bytes decides.
+        splits = table.splits(self._spec.split_bytes, 1 if few else os.cpu_count() or 1)
         return [SplitPartition(first, last) for first, last in splits]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
@@ -136,28 +138,45 @@ class PushdownReader(SavepointSourceReader):
             yield batch.filter(mask)
 
 
-def register(spark: SparkSession, path: str | None = None, **options: str) -> list[str]:
-    """Makes ``format("savepoint")`` and ``format("state-changelog")`` known to a session, with
-    filters on keys pushed down.
+PUSHES_PER_QUERY = hasattr(ds.DataSourceReader, "pushLimit")
+"""Whether this Spark keeps what a query pushed down with that query. Up to 4.3.0 it keeps it with
+the DataFrame (``PythonDataSourceV2.setReadInfo``), and reads that again for the next query over it.
+"""
+
+
+def register(
+    spark: SparkSession,
+    path: str | None = None,
+    *,
+    push_filters: bool = PUSHES_PER_QUERY,
+    **options: str,
+) -> list[str]:
+    """Makes ``format("savepoint")`` and ``format("state-changelog")`` known to a session.
 
     Args:
-        spark: The session; its push-down of filters to Python sources is switched on.
+        spark: The session.
         path: A snapshot whose tables become temporary views, named as in Flink's state catalog:
             ``metadata``, ``uid_<uid>_keyed``, ``uid_<uid>_<state>_keyed_flat``, ...
-        **options: For reading these.
+        push_filters: Whether filters on keys decide what is read. On Spark up to 4.3.0 only for
+            DataFrames and views that one query alone uses, once: another query over the same
+            DataFrame, with other filters or none, would get too few rows.
+        **options: For reading the views.
 
     Returns:
         The names of the views.
     """
-    spark.conf.set(FILTER_PUSHDOWN, "true")
-    for source in (PushdownSavepointDataSource, StateChangelogDataSource):
+    source = SavepointDataSource
+    if push_filters:
+        spark.conf.set(FILTER_PUSHDOWN, "true")
+        source = PushdownSavepointDataSource
+    for each in (source, StateChangelogDataSource):
         try:
-            spark.dataSource.register(source)
+            spark.dataSource.register(each)
         except AnalysisException as error:
             if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
                 raise
             # Spark asks the active session, which may be another one. Making a DataFrame makes
             # this one active.
             spark.createDataFrame([], "nothing int")
-            spark.dataSource.register(source)
+            spark.dataSource.register(each)
     return [] if path is None else create_views(spark, path, options)

@@ -124,7 +124,8 @@ def frame_of_splits(spark: SparkSession, count: int, function: Any, schema: Any)
 def frame_of(spark: SparkSession, spec: TableSpec) -> DataFrame:
     """A table as a DataFrame."""
     table = spec.open()
-    splits = table.splits(spec.split_bytes, parallelism_of(spark, table.size))
+    few = spec.options.keys is not None  # of few key groups
+    splits = table.splits(spec.split_bytes, 1 if few else parallelism_of(spark, table.size))
     return frame_of_splits(
         spark, len(splits), ReadSplits(spec, splits), spark_schema_of(table.schema)
     )

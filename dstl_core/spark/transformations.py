@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
@@ -39,6 +39,7 @@ from dstl_core.savepoint.snapshot import OperatorSnapshot
 from dstl_core.spark.column_bootstrap import ColumnBootstrap, StateColumns
 from dstl_core.spark.function_bootstrap import KeyedFunctionBootstrap, OperatorStateBootstrap
 from dstl_core.spark.operator_bootstrap import FromColumns, RunBroadcast, RunFunction
+from dstl_core.spark.parquet_rows import ParquetRows
 from dstl_core.spark.schema import flink_type_of_column
 from dstl_core.state.descriptor import AggregateFunction, StateDescriptor
 from dstl_core.state.evictors import Evictor
@@ -58,6 +59,14 @@ class OperatorTransformation:
         """Starts from the rows of a DataFrame."""
         return OneInputStateTransformation(rows)
 
+    @staticmethod
+    def bootstrap_with_parquet(spark: SparkSession, *paths: str) -> OneInputStateTransformation:
+        """Starts from Parquet files: by columns, the tasks read them by themselves, which is
+        several times faster than rows that come from the JVM.
+        """
+        rows = spark.read.parquet(*paths)
+        return OneInputStateTransformation(rows, files=ParquetRows.of(rows))
+
 
 @dataclass(frozen=True)
 class OneInputStateTransformation:
@@ -65,6 +74,7 @@ class OneInputStateTransformation:
 
     rows: DataFrame
     parallelism: int | None = None
+    files: ParquetRows | None = None
 
     def set_parallelism(self, parallelism: int) -> OneInputStateTransformation:
         """The number of subtasks of the operator; one per core by default."""
@@ -133,7 +143,7 @@ class OneInputStateTransformation:
         tuple key, make a struct column first.
         """
         found = key_type or flink_type_of_column(self.rows.schema, column)
-        return KeyedStateTransformation(self.rows, column, found, self.parallelism)
+        return KeyedStateTransformation(self.rows, column, found, self.parallelism, self.files)
 
 
 @dataclass(frozen=True)
@@ -144,6 +154,7 @@ class KeyedStateTransformation:
     key_column: str
     key_type: AnySerializer
     parallelism: int | None
+    files: ParquetRows | None = None
 
     def transform(
         self, function: KeyedStateBootstrapFunction, *, order_by: Sequence[str] = ()
@@ -222,7 +233,13 @@ class KeyedStateTransformation:
         if has_timers:
             found += _timer_states(timers, key_type)
         return ColumnBootstrap(
-            rows, self.key_column, key_type, tuple(found), self.parallelism, show_keys
+            rows,
+            self.key_column,
+            key_type,
+            tuple(found),
+            self.parallelism,
+            show_keys,
+            files=self.files if on_duplicate == "error" else None,
         )
 
     def _without_duplicates(self, on_duplicate: str, order_by: Sequence[str]) -> DataFrame:
@@ -424,6 +441,7 @@ class WindowedStateTransformation:
             tuple(states),
             keyed.parallelism,
             show_keys,
+            files=keyed.files,
         )
 
 

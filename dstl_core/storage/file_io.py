@@ -143,6 +143,11 @@ class FsspecFileIO:
             return b""
         return part
 
+    def open_input(self, location: Location) -> Any:
+        """A file to be read here and there: an object with ``read``, ``seek`` and ``tell``."""
+        with self._mapped("open", location):
+            return self._fs.open(self._path(location), "rb")
+
     def write_new(self, location: Location, data: Content) -> None:
         buffers = [data] if isinstance(data, bytes) else data
         with self._mapped("write", location):

@@ -6,6 +6,7 @@ The functions are those that run in Spark's tasks; Spark itself is in the integr
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,12 @@ from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.codec.state_meta import KeyedBackendHeader
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
 from dstl_core.model.ids import OperatorID
-from dstl_core.savepoint import Snapshot
+from dstl_core.savepoint import Snapshot, edit_of
 from dstl_core.savepoint.folder import SavepointFolder
+from dstl_core.savepoint.snapshot import OperatorSnapshot
 from dstl_core.savepoint.table_base import TableOptions
 from dstl_core.savepoint.tables import open_table
+from dstl_core.savepoint.verify import verify_snapshot
 from dstl_core.spark.column_bootstrap import (
     ColumnBootstrap,
     StateColumns,
@@ -41,10 +44,21 @@ KEYS: list[tuple[AnySerializer, pa.DataType, st.SearchStrategy[Any]]] = [
     (Types.LONG, pa.int64(), LONGS),
     (Types.INT, pa.int32(), INTS),
     (Types.BOOLEAN, pa.bool_(), st.booleans()),
+    (Types.DOUBLE, pa.float64(), DOUBLES),
+    (Types.SHORT, pa.int16(), st.integers(-(2**15), 2**15 - 1)),
+    (
+        Types.TUPLE(Types.STRING, Types.LONG),
+        pa.struct([("f0", pa.string()), ("f1", pa.int64())]),
+        st.fixed_dictionaries({"f0": TEXT, "f1": LONGS}),
+    ),
+    (
+        Types.ROW_DATA("STRING", "BIGINT NOT NULL"),
+        pa.struct([("f0", pa.string()), ("f1", pa.int64())]),
+        st.fixed_dictionaries({"f0": st.none() | TEXT, "f1": LONGS}),
+    ),
 ]
 VALUES: list[tuple[AnySerializer, pa.DataType, st.SearchStrategy[Any]]] = [
     *KEYS,
-    (Types.DOUBLE, pa.float64(), DOUBLES),
     (Types.LIST(Types.STRING), pa.list_(pa.string()), st.lists(TEXT, max_size=4)),
     (Types.LIST(Types.LONG), pa.list_(pa.int64()), st.lists(LONGS, max_size=4)),
     (
@@ -61,15 +75,17 @@ VALUES: list[tuple[AnySerializer, pa.DataType, st.SearchStrategy[Any]]] = [
 
 
 @st.composite
-def tables(draw: st.DrawFn) -> tuple[AnySerializer, list[AnySerializer], pa.Table, int, int, int]:
+def tables(
+    draw: st.DrawFn, max_parallelisms: Sequence[int] = (1, 2, 17, 128, 129, 300)
+) -> tuple[AnySerializer, list[AnySerializer], pa.Table, int, int, int]:
     key_type, key_arrow, keys = draw(st.sampled_from(KEYS))
     chosen = draw(st.lists(st.sampled_from(VALUES), min_size=1, max_size=3))
-    names = draw(st.lists(keys, unique=True, max_size=12))
+    names = draw(st.lists(keys, unique_by=repr, max_size=12))
     columns = {"k": pa.array(names, key_arrow)}
     for at, (_, arrow_type, values) in enumerate(chosen):
         own = draw(st.lists(st.none() | values, min_size=len(names), max_size=len(names)))
         columns[f"s{at}"] = pa.array(own, arrow_type)
-    max_parallelism = draw(st.sampled_from([1, 2, 17, 128, 129, 300]))
+    max_parallelism = draw(st.sampled_from(max_parallelisms))
     parallelism = draw(st.integers(1, min(4, max_parallelism)))
     rows_per_batch = draw(st.integers(1, 13))
     types = [each for each, _, _ in chosen]
@@ -91,50 +107,78 @@ class Row(dict):  # type: ignore[type-arg]
         return dict(self)
 
 
-@settings(max_examples=60)
-@given(tables())
-def test_what_is_bootstrapped_is_read_back(case: Any) -> None:
+def bootstrapped(case: Any, folder: Path) -> Snapshot:
+    """A savepoint of the rows, made by the functions that run in tasks."""
     key_type, types, table, max_parallelism, parallelism, rows_per_batch = case
     metas = tuple(_state_of(f"s{at}", each) for at, each in enumerate(types))
     states = tuple(StateColumns(meta, {meta.name: meta.name}, joined=True) for meta in metas)
     own = ColumnBootstrap(None, "k", key_type, states, parallelism)  # type: ignore[arg-type]
-    with tempfile.TemporaryDirectory() as work:
-        folder = SavepointFolder(Path(work) / "sp")
-        encode = _EncodeRuns(own, str(folder.folder), max_parallelism)
-        index = [
-            Row(row)
-            for batch in table.to_batches(rows_per_batch)
-            for part in encode([batch])
-            for row in part.to_pylist()
-        ]
-        header = KeyedBackendHeader(key_type, metas)
-        merge = _MergeRuns(
-            str(folder.folder), header, parallelism, max_parallelism, _index_of(index)
-        )
-        numbers = pa.RecordBatch.from_pydict({"id": list(range(parallelism))})
-        reports = [SubtaskReport.of(Row(part.to_pylist()[0])) for part in merge([numbers])]  # type: ignore[arg-type]
-        subtasks = tuple(report.state for report in reports)
-        operator = OperatorState(OperatorID.for_uid("op"), parallelism, max_parallelism, subtasks)
-        folder.publish(CheckpointMetadata(3, 0, (operator,)), {})
+    target = SavepointFolder(folder)
+    encode = _EncodeRuns(own, str(target.folder), max_parallelism)
+    index = [
+        Row(row)
+        for batch in table.to_batches(rows_per_batch)
+        for part in encode([batch])
+        for row in part.to_pylist()
+    ]
+    header = KeyedBackendHeader(key_type, metas)
+    merge = _MergeRuns(str(target.folder), header, parallelism, max_parallelism, _index_of(index))
+    numbers = pa.RecordBatch.from_pydict({"id": list(range(parallelism))})
+    reports = [SubtaskReport.of(Row(part.to_pylist()[0])) for part in merge([numbers])]  # type: ignore[arg-type]
+    subtasks = tuple(report.state for report in reports)
+    operator = OperatorState(OperatorID.for_uid("op"), parallelism, max_parallelism, subtasks)
+    target.publish(CheckpointMetadata(3, 0, (operator,)), {})
+    return Snapshot.load(folder)
 
-        found = Snapshot.load(Path(work) / "sp").operators[0]
-        expected = [normalise(row) for row in table.to_pylist()]
-        expected = [
-            row for row in expected if any(v is not None for k, v in row.items() if k != "k")
-        ]
+
+def rows_of(found: OperatorSnapshot) -> list[str]:
+    """One row per key, in an order of its own."""
+    reader = open_table(found, "keyed", None, TableOptions())
+    return sorted(
+        repr(in_map_order({"k": row.pop("state_key"), **row}))
+        for split in reader.splits(1 << 20, 3)
+        for batch in reader.read(split)
+        for row in batch.to_pylist()
+    )
+
+
+def expected_rows(table: pa.Table) -> list[str]:
+    every = [normalise(row) for row in table.to_pylist()]
+    return sorted(
+        repr(in_map_order(row))
+        for row in every
+        if any(value is not None for name, value in row.items() if name != "k")
+    )
+
+
+@settings(max_examples=60)
+@given(tables())
+def test_what_is_bootstrapped_is_read_back(case: Any) -> None:
+    with tempfile.TemporaryDirectory() as work:
+        [found] = bootstrapped(case, Path(work) / "sp").operators
+        expected = expected_rows(case[2])
         if not expected:
             assert found.keyed_handles == []
             return
-        reader = open_table(found, "keyed", None, TableOptions())
-        rows = [
-            {"k": row.pop("state_key"), **row}
-            for split in reader.splits(1 << 20, 3)
-            for batch in reader.read(split)
-            for row in batch.to_pylist()
-        ]
-    assert sorted(map(repr, map(in_map_order, rows))) == sorted(
-        map(repr, map(in_map_order, expected))
-    )
+        assert rows_of(found) == expected
+
+
+@settings(max_examples=25)
+@given(tables([128]))
+def test_rescaling_there_and_back_keeps_contents(case: Any) -> None:
+    with tempfile.TemporaryDirectory() as work:
+        found = bootstrapped(case, Path(work) / "sp")
+        expected = expected_rows(case[2])
+        if not expected:
+            return
+        before = sorted(map(repr, found.operators[0].dump()))
+        for number, count in enumerate((4096, 17, 128)):
+            edit = edit_of(found).with_max_parallelism(count)
+            found = Snapshot.load(edit.write(Path(work) / str(number)))
+            assert found.operators[0].max_parallelism == count
+            assert rows_of(found.operators[0]) == expected
+            assert verify_snapshot(found).findings == [], "every key is in its key group"
+        assert sorted(map(repr, found.operators[0].dump())) == before
 
 
 def in_map_order(row: dict[str, Any]) -> dict[str, Any]:

@@ -59,6 +59,18 @@ def test_every_test_that_the_map_names_is_there(name: str) -> None:
         assert function in functions(ROOT / path)
 
 
+def test_every_test_of_the_table_of_promises_is_there() -> None:
+    text = (ROOT / "docs" / "savepoints" / "state-processor-api.md").read_text()
+    named = set(re.findall(r"\btest_\w+", text))
+    there = {
+        name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for name in functions(path) | {path.stem}
+    }
+    assert len(named) > 40
+    assert named <= there
+
+
 def has_member(owner: Any, name: str) -> bool:
     """Whether a class has a method, a field, or an attribute that its instances set."""
     return (

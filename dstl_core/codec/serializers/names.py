@@ -50,6 +50,7 @@ from dstl_core.codec.serializers.structs import (
     RowSerializer,
     Tuple0Serializer,
 )
+from dstl_core.codec.serializers.table import RowDataSerializer, row_data_of
 from dstl_core.errors import ConfigError
 
 
@@ -121,6 +122,13 @@ class Types:
                 for name in sorted(fields)
             ),
         )
+
+    @staticmethod
+    def ROW_DATA(*types: str) -> RowDataSerializer:
+        """A row of a SQL job by the SQL types of its fields, e.g. ``BIGINT NOT NULL``, ``STRING``,
+        ``DECIMAL(10, 2)``. Nested types come from a template savepoint.
+        """
+        return row_data_of(*types)
 
     @staticmethod
     def OBJECT_ARRAY(component_class: str, component: AnySerializer) -> GenericArraySerializer:

@@ -35,7 +35,9 @@ from dstl_core.codec.binary_row import (
 )
 from dstl_core.codec.data_io import DataInput, DataOutput
 from dstl_core.codec.java_stream import read_java_object_bytes
+from dstl_core.codec.logical_type_objects import java_object_of, parse_logical_type
 from dstl_core.codec.logical_types import LogicalType, logical_type_of
+from dstl_core.codec.serializers.arrays import BytePrimitiveArraySerializer
 from dstl_core.codec.serializers.base import (
     AnySerializer,
     JsonValue,
@@ -49,7 +51,16 @@ from dstl_core.codec.serializers.base import (
 )
 from dstl_core.codec.serializers.collections import text_key
 from dstl_core.codec.serializers.dates import date_time_text
-from dstl_core.codec.serializers.primitives import float_text
+from dstl_core.codec.serializers.primitives import (
+    BooleanSerializer,
+    ByteSerializer,
+    DoubleSerializer,
+    FloatSerializer,
+    IntSerializer,
+    LongSerializer,
+    ShortSerializer,
+    float_text,
+)
 from dstl_core.codec.serializers.structs import ROW_KINDS
 from dstl_core.errors import ConfigError
 
@@ -290,6 +301,44 @@ class RowDataSerializer(TypeSerializer[RowData]):
 
     def to_text(self, value: RowData) -> JsonValue:
         return row_text(value, self.types)
+
+
+def row_data_of(*names: str) -> RowDataSerializer:
+    """The serializer of rows of SQL types that are given by name.
+
+    Raises:
+        ConfigError: A type is not known, or has types inside.
+    """
+    types = tuple(map(parse_logical_type, names))
+    return RowDataSerializer(types, tuple(map(_part_of, types)), tuple(map(java_object_of, types)))
+
+
+def _part_of(kind: LogicalType) -> AnySerializer:
+    """``InternalSerializers.create`` for a type without types inside."""
+    match kind.root:
+        case "CHAR" | "VARCHAR":
+            return StringDataSerializer()
+        case "DECIMAL":
+            return DecimalDataSerializer(kind.precision, kind.scale)
+        case "TIMESTAMP" | "TIMESTAMP_LTZ":
+            return TimestampDataSerializer(kind.precision)
+        case root:
+            return _PARTS[root]
+
+
+_PARTS: dict[str, AnySerializer] = {
+    "BOOLEAN": BooleanSerializer(),
+    "BINARY": BytePrimitiveArraySerializer(),
+    "VARBINARY": BytePrimitiveArraySerializer(),
+    "TINYINT": ByteSerializer(),
+    "SMALLINT": ShortSerializer(),
+    "INT": IntSerializer(),
+    "DATE": IntSerializer(),
+    "TIME": IntSerializer(),
+    "BIGINT": LongSerializer(),
+    "FLOAT": FloatSerializer(),
+    "DOUBLE": DoubleSerializer(),
+}
 
 
 def _read_row_data(data: DataInput, version: int, context: SnapshotContext) -> RowDataSerializer:

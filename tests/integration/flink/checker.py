@@ -49,7 +49,7 @@ class State:
     Args:
         kind: value, list, map, reducing, aggregating; op-list, op-union, op-broadcast.
         type: Of a value or element: string, long, int, double, float, boolean, tuple<..>,
-            list<..>, map<..,..>.
+            list<..>, map<..,..>, rowdata<..> (a SQL row of plain types).
         map_key: Type of the keys of map and op-broadcast state.
         ns: Namespace of keyed state: void or timewindow.
         ttl_ms: Time to live of keyed state; 0 for none.
@@ -72,6 +72,27 @@ class TimerService:
 
 
 @dataclass(frozen=True)
+class Windows:
+    """Flink's own window operator over numbers, whose keys are ``key-<n % 5>``; it sums, or with
+    ``list`` keeps them. Its updates are elements: ``{"op", "value", "ts"}``; what its windows give
+    is in ``fired``: ``{"op", "key", "ns", "value": [..]}``.
+
+    Args:
+        assigner: tumbling, sliding, session or count.
+        kind: reducing, aggregating or list.
+        size: Of a window, or the gap of sessions (milliseconds); of a count window, elements.
+        slide: Of sliding windows.
+        keep: Elements that an evictor leaves; None for no evictor.
+    """
+
+    assigner: str
+    kind: str
+    size: int
+    slide: int | None = None
+    keep: int | None = None
+
+
+@dataclass(frozen=True)
 class Operator:
     """A declared operator, by uid or else by hash. ``key`` is None if it is not keyed.
 
@@ -79,7 +100,8 @@ class Operator:
     window operator over (string, long, long): assigner (tumbling, sliding, session, count), size
     (ms, or elements), slide, trigger (count, continuous) with every, evictor, and function (reduce,
     aggregate, process, process with state). It reports what fires, and no entries; its updates are
-    elements with key, value and ts.
+    elements with key, value and ts. With ``number_window`` it is Flink's
+    window operator over numbers.
     """
 
     uid: str | None = None
@@ -90,6 +112,7 @@ class Operator:
     hash: str | None = None
     max_parallelism: int | None = None
     window: dict[str, Any] | None = None
+    number_window: Windows | None = None
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,16 @@ from typing import Any
 
 import pytest
 
-from dstl_core.savepoint import Snapshot, rewrite_savepoint
-from tests.integration.flink.checker import Entry, FlinkChecker, FlinkRestoreError, Operator, State
+from dstl_core.model.ids import OperatorIdentifier
+from dstl_core.savepoint import Snapshot, edit_of, rewrite_savepoint
+from tests.integration.flink.checker import (
+    Entry,
+    FlinkChecker,
+    FlinkRestoreError,
+    Operator,
+    State,
+    TimerService,
+)
 from tests.integration.flink.model import Model, texts
 from tests.integration.flink.writing import LoggingJob, write_savepoint
 
@@ -160,3 +168,85 @@ def test_operator_state_is_kept_and_a_removed_operator_is_gone(
     )
     restored = flink.restore(one, [source], parallelism=2).entries
     assert texts(restored) == texts({"op": "source", **each} for each in entries)
+
+
+@pytest.mark.parametrize("max_parallelism", [None, 4096])
+@pytest.mark.parametrize(
+    ("backend", "changelog", "form"),
+    [
+        ("hashmap", False, "heap"),
+        ("rocksdb", False, "rocksdb"),
+        ("hashmap", True, "changelog"),
+        ("rocksdb", True, "changelog"),
+    ],
+)
+def test_native_incremental_and_changelog_snapshots_become_canonical(
+    flink: FlinkChecker,
+    tmp_path: Path,
+    backend: str,
+    changelog: bool,
+    form: str,
+    max_parallelism: int | None,
+) -> None:
+    """What Flink wrote in its own forms, it restores once it is rewritten, on any backend."""
+    operator = Operator("old", "string", STATES, timers=[TimerService()])
+    timers: list[Entry] = [
+        {
+            "key": f"key-{n}",
+            "service": "user-timers",
+            "kind": "event-timer",
+            "ts": n,
+            "do": "register",
+        }
+        for n in range(50)
+    ]
+    updates = [{"op": "old", **each} for each in (*UPDATES, *timers)]
+    written = flink.restore(
+        None,
+        [operator],
+        backend=backend,
+        changelog=changelog,
+        parallelism=2,
+        updates=updates,
+        savepoint_to=tmp_path,
+        savepoint_format="native",
+    ).savepoint
+    assert written is not None
+    source = Snapshot.load(written)
+    assert form in source["old"].form()
+    model = Model("old", STATES)
+    model.apply([*UPDATES, *timers])
+
+    out = rewrite_savepoint(source, tmp_path / "out", max_parallelism=max_parallelism)
+
+    assert Snapshot.load(out)["old"].form() == "canonical"
+    for other in BACKENDS:
+        restored = flink.restore(out, [operator], backend=other, parallelism=3)
+        assert texts(restored.entries, "kg") == texts(model.entries())
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_states_that_were_split_off_and_merged_restore(
+    flink: FlinkChecker, tmp_path: Path, backend: str
+) -> None:
+    source = write_savepoint(tmp_path / "source", "old", "string", STATES, UPDATES, parallelism=2)
+    old, apart = OperatorIdentifier.for_uid("old"), OperatorIdentifier.for_uid("apart")
+    split = edit_of(Snapshot.load(source)).split_operator(old, apart, ["names"])
+    out = split.write(tmp_path / "split")
+
+    n, names = STATES
+    restored = flink.restore(
+        out,
+        [Operator("old", "string", [n]), Operator("apart", "string", [names])],
+        backend=backend,
+        parallelism=3,
+    )
+    together = [{**entry, "op": "old"} for entry in restored.entries]
+    assert texts(together, "kg") == expected("old")
+    assert {entry["op"] for entry in restored.entries if entry["state"] == "names"} == {"apart"}
+
+    merged = edit_of(Snapshot.load(out)).merge_operators(old, apart).write(tmp_path / "merged")
+    restored = flink.restore(
+        merged, [Operator("apart", "string", STATES)], backend=backend, parallelism=2
+    )
+    assert texts(restored.entries, "kg") == expected("apart")

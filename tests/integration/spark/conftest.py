@@ -5,6 +5,7 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 from dstl_core.spark import register
+from tests.integration.spark import reading, writing
 
 
 @pytest.fixture(scope="session")
@@ -30,6 +31,15 @@ def spark():
 @pytest.fixture(scope="module", autouse=True)
 def functions_travel_by_value(request):
     """Workers cannot import test modules, so their functions are sent whole."""
-    cloudpickle.register_pickle_by_value(request.module)
+    modules = (request.module, reading, writing)
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)
     yield
-    cloudpickle.unregister_pickle_by_value(request.module)
+    for module in modules:
+        cloudpickle.unregister_pickle_by_value(module)
+
+
+@pytest.fixture(scope="module")
+def accounts(spark):
+    rows = [(number % 7, float(number), number * 1000, f"n{number % 3}") for number in range(40)]
+    return spark.createDataFrame(rows, "id int, amount double, ts bigint, name string")

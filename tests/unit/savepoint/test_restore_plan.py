@@ -16,7 +16,11 @@ from dstl_core.codec.serializers.runtime import TtlSerializer
 from dstl_core.errors import ConfigError
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.savepoint import JobDescription, JobOperator, JobState, Snapshot, plan_restore
-from dstl_core.savepoint.compatibility import Verdict, compatibility_of
+from dstl_core.savepoint.compatibility import (
+    Verdict,
+    compatibility_of,
+    compatibility_of_state,
+)
 from tests.golden_files import snapshot
 
 UID = OperatorIdentifier.for_uid
@@ -133,5 +137,27 @@ COLOR = Types.ENUM("a.Color", "RED", "GREEN")
 )
 def test_evolution_of_types(stored: Any, wanted: Any, verdict: Verdict, reason: str) -> None:
     found = compatibility_of(stored, wanted)
+    assert found.verdict is verdict
+    assert reason in found.reason
+
+
+ONE, TWO = pojo(("a", Types.INT)), pojo(("a", Types.INT), ("b", Types.INT))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "is_map", "verdict", "reason"),
+    [
+        (Types.MAP(ONE, ONE), True, Verdict.COMPATIBLE_AS_IS, ""),
+        (Types.MAP(ONE, TWO), True, Verdict.AFTER_MIGRATION, "new fields get their default: b"),
+        (Types.MAP(TWO, ONE), True, Verdict.INCOMPATIBLE, "user keys of map state cannot migrate"),
+        (Types.MAP(Types.INT, ONE), True, Verdict.INCOMPATIBLE, "the type changed"),
+        (Types.MAP(TWO, ONE), False, Verdict.AFTER_MIGRATION, "new fields get their default: b"),
+    ],
+)
+def test_user_keys_of_map_state_do_not_migrate(
+    wanted: Any, is_map: bool, verdict: Verdict, reason: str
+) -> None:
+    """A map that is the value of value state does, keys and all."""
+    found = compatibility_of_state(Types.MAP(ONE, ONE), wanted, is_map=is_map)
     assert found.verdict is verdict
     assert reason in found.reason

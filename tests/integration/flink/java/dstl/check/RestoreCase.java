@@ -91,6 +91,13 @@ final class RestoreCase {
             new WindowJob(caseId, name, window).add(updates, parallelism).uid(name);
             return;
         }
+        if (spec.hasNonNull("number_window")) {
+            SingleOutputStreamOperator<String> windows = NumberWindows.add(updates, spec.get("number_window"));
+            windows.setParallelism(parallelism).uid(spec.get("uid").asText());
+            windows.transform("sink of " + name, Types.STRING, new NumberWindows.Sink(caseId, name))
+                    .setParallelism(parallelism);
+            return;
+        }
         if (spec.hasNonNull("key")) {
             String type = spec.get("key").asText();
             KeySelector<String, Object> key = update -> ValueType.parse(type).fromJson(Json.parse(update).get("key"));

@@ -37,7 +37,7 @@ abstract class ValueType {
     final TypeInformation<Object> information;
 
     @SuppressWarnings("unchecked")
-    private ValueType(TypeInformation<?> information) {
+    ValueType(TypeInformation<?> information) {
         this.information = (TypeInformation<Object>) information;
     }
 
@@ -62,11 +62,13 @@ abstract class ValueType {
             }
             return scalar;
         }
-        List<ValueType> inner = parseAll(name.substring(open + 1, name.length() - 1));
+        String names = name.substring(open + 1, name.length() - 1);
+        List<ValueType> inner = parseAll(names);
         return switch (name.substring(0, open)) {
             case "list" -> new ListType(inner.get(0));
             case "map" -> new MapType(inner.get(0), inner.get(1));
             case "tuple" -> new TupleType(inner);
+            case "rowdata" -> new RowDataType(inner, List.of(names.split(",")));
             default -> throw new IllegalArgumentException("unknown type " + name);
         };
     }

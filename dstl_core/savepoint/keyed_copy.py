@@ -1,0 +1,214 @@
+"""Keyed state of operators into canonical sections of another, as bytes: no value is decoded.
+
+Bounded in memory: what is collected beyond a limit lies in a temporary file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from dstl_core.codec.columnar import scan_kernel as scan
+from dstl_core.codec.columnar.decoder import KEY, TIMESTAMP_BYTES, SpanProgram
+from dstl_core.codec.columnar.key_groups import key_groups_of
+from dstl_core.codec.columnar.layouts import Rest
+from dstl_core.codec.columnar.output import ArrowAllocator
+from dstl_core.codec.columnar.program import Int64s
+from dstl_core.codec.columnar.runs import runs_of
+from dstl_core.codec.columnar.spans import SectionScanner, SpanBatch
+from dstl_core.codec.columnar.type_layouts import EXACT_OPTIONS, NoLayoutError, layout_of
+from dstl_core.codec.serializers import AnySerializer, TimerSerializer
+from dstl_core.codec.state_meta import (
+    BackendStateType,
+    KeyedBackendHeader,
+    StateMetaInfoSnapshot,
+)
+from dstl_core.errors import RestoreError, SavepointError, error_context
+from dstl_core.model.handle import KeyedStateHandle
+from dstl_core.model.key_group import KeyGroupRange, key_group_prefix_bytes
+from dstl_core.savepoint.keyed_encoder import StateRuns
+from dstl_core.savepoint.keyed_records import handle_parts
+from dstl_core.savepoint.keyed_sections import WRITE_MEMORY, KeyedSections
+from dstl_core.savepoint.snapshot import OperatorSnapshot
+from dstl_core.savepoint.state_columns import is_queue
+from dstl_core.state.keyed_state import StateKey, describe_state, state_key, types_of
+from dstl_core.state.stored_key_groups import StoredKeyGroups, open_key_groups
+
+ROWS_PER_BATCH = 1 << 18
+BYTES_PER_BATCH = 64 << 20
+
+
+class NotByBytesError(Exception):
+    """This state has to be restored record by record; that also says what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class StatesOf:
+    """Some states of an operator, by name; None for all."""
+
+    operator: OperatorSnapshot
+    names: frozenset[str] | None = None
+    without: frozenset[str] = frozenset()
+
+    def has(self, name: str) -> bool:
+        return name not in self.without and (self.names is None or name in self.names)
+
+    @property
+    def metas(self) -> list[StateMetaInfoSnapshot]:
+        """The keyed states."""
+        return [info.meta for info in self.operator.states if self.has(info.name)]
+
+
+def merged_header(sources: Sequence[StatesOf]) -> KeyedBackendHeader | None:
+    """The states of all sources; None if there are none.
+
+    Raises:
+        SavepointError: Keys have different types, or two sources have a state of one name. Timers
+            of one service become one queue.
+    """
+    metas: dict[StateKey, StateMetaInfoSnapshot] = {}
+    key_type: AnySerializer | None = None
+    for source in sources:
+        own = source.metas
+        if not own:
+            continue
+        found = source.operator.key_type
+        assert found is not None  # there is keyed state
+        if key_type is not None and key_type != found.serializer:
+            raise SavepointError(
+                f"Operators with keys of different types cannot become one: "
+                f"{key_type.type_name} and {found.serializer.type_name}."
+            )
+        key_type = found.serializer
+        for meta in own:
+            known = metas.setdefault(state_key(meta), meta)
+            if known is not meta and not (is_queue(meta) and types_of(known) == types_of(meta)):
+                raise SavepointError(
+                    f"Two operators that become one both have a state {meta.name!r} "
+                    f"({describe_state(known)}); leave one of them out."
+                )
+    return None if key_type is None else KeyedBackendHeader(key_type, tuple(metas.values()))
+
+
+def collect(
+    sources: Iterable[StatesOf],
+    header: KeyedBackendHeader,
+    max_parallelism: int,
+    handle: KeyedStateHandle | None = None,
+    memory: int = WRITE_MEMORY,
+) -> KeyedSections:
+    """The records of some states under ``max_parallelism`` key groups. To be closed.
+
+    Args:
+        sources: Where they come from.
+        header: The states to write, by id.
+        max_parallelism: The number of key groups to write.
+        handle: Only what this handle of the one source holds.
+        memory: Bytes to keep in memory.
+
+    Raises:
+        NotByBytesError: A key group cannot be told by columns.
+    """
+    everything = KeyGroupRange(0, max_parallelism - 1)
+    key_groups = everything if handle is None else handle.key_group_range
+    # What a snapshot holds has every key once.
+    sections = KeyedSections(
+        header, key_groups, max_parallelism, memory=memory, check_duplicates=False
+    )
+    copy = _Copy(sections, max_parallelism)
+    try:
+        for source in sources:
+            _add(copy, source, handle)
+    except NoLayoutError as error:
+        sections.close()
+        raise NotByBytesError from error
+    except BaseException:
+        sections.close()
+        raise
+    return sections
+
+
+def _add(copy: _Copy, source: StatesOf, only: KeyedStateHandle | None) -> None:
+    operator = source.operator
+    snapshot = operator.snapshot
+    key_type = operator.key_type
+    for handle, own in handle_parts(operator, KeyGroupRange(0, operator.max_parallelism - 1)):
+        if only is not None and handle is not only:
+            continue
+        with error_context(location=str(snapshot.folder), operator=operator.label):
+            stored = open_key_groups(
+                handle,
+                own,
+                operator.max_parallelism,
+                snapshot.resolver,
+                snapshot.registry,
+                None if key_type is None else key_type.serializer,
+            )
+            if stored is not None:
+                with stored.context():
+                    copy.add(stored, source)
+
+
+class _Copy:
+    """Records on their way into sections."""
+
+    def __init__(self, sections: KeyedSections, max_parallelism: int) -> None:
+        self._sections = sections
+        self._max_parallelism = max_parallelism
+        self._prefix = key_group_prefix_bytes(max_parallelism)
+        self._ids = {state_key(meta): at for at, meta in enumerate(sections.header.states)}
+
+    def add(self, stored: StoredKeyGroups, source: StatesOf) -> None:
+        states = stored.header.states
+        if any(meta.backend_state_type is BackendStateType.KEY_VALUE_V2 for meta in states):
+            raise NotByBytesError
+        wanted = [source.has(meta.name) for meta in states]
+        targets: dict[int, int] = {}
+        for at, meta in enumerate(states):
+            if wanted[at]:
+                targets[at] = self._ids[state_key(meta)]
+                _check_types(self._sections.header.states[targets[at]], meta)
+        scanner = SectionScanner(stored.prefix_bytes, wanted, ROWS_PER_BATCH, BYTES_PER_BATCH)
+        is_same = source.operator.max_parallelism == self._max_parallelism
+        for batch in scanner.batches(stored.chunks()):
+            ids = batch.states
+            for at, target in targets.items():
+                own = batch.take(ids == at)
+                if len(own):
+                    groups = own.key_groups if is_same else self._groups(own, stored, at)
+                    self._write(own, target, groups)
+
+    def _write(self, records: SpanBatch, state: int, groups: Int64s) -> None:
+        own = self._sections.key_groups
+        places = groups - own.start_key_group
+        runs = runs_of(records.spans, state, places, groups, len(own), self._prefix)
+        self._sections.add(StateRuns(state, own, runs.data, runs.bounds))
+
+    def _groups(self, records: SpanBatch, stored: StoredKeyGroups, state: int) -> Int64s:
+        """The new key groups, by the hash of the keys."""
+        key_type = stored.header.key_serializer
+        meta = stored.header.states[state]
+        spans = records.spans.copy()
+        if is_queue(meta):
+            if not isinstance(meta.value_serializer, TimerSerializer):
+                raise NotByBytesError
+            spans[:, scan.KEY_START] += TIMESTAMP_BYTES
+        roots = [(KEY, layout_of(key_type, EXACT_OPTIONS)), ("rest", Rest())]
+        program = SpanProgram(roots, scan.KEY_START, ArrowAllocator())
+        columns, failure = program.run(SpanBatch(spans, records.source), {KEY}, len(spans))
+        if failure is not None:
+            raise NotByBytesError
+        keys: pa.Array = columns[KEY]
+        found = key_groups_of(keys, key_type, self._max_parallelism, EXACT_OPTIONS)
+        return found.astype(np.int64)
+
+
+def _check_types(known: StateMetaInfoSnapshot, found: StateMetaInfoSnapshot) -> None:
+    if types_of(known) != types_of(found):
+        raise RestoreError(
+            f"State {found.name!r} has different types in the handles of one operator: "
+            f"{describe_state(known)} and {describe_state(found)}."
+        )

@@ -1,0 +1,110 @@
+"""Rows of Parquet files that tasks read by themselves, so that no row crosses from the JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+from dstl_core.errors import ConfigError
+from dstl_core.spark.schema import arrow_schema_from_spark
+from dstl_core.spark.tables import parallelism_of, split_numbers
+from dstl_core.storage.file_io import open_file_io
+from dstl_core.storage.location import Location
+
+ROWS_PER_BATCH = 100_000
+SPLIT_BYTES = 128 << 20
+"""Bytes of column chunks that a task reads, as of Spark's own files."""
+
+RowGroup = tuple[str, int]
+"""A file, and the number of a row group in it."""
+
+
+@dataclass(frozen=True)
+class ParquetRows:
+    """The rows of a DataFrame that is nothing but Parquet files.
+
+    Args:
+        files: URLs of the files, as Spark lists them.
+        schema: The columns in Spark's types.
+    """
+
+    files: tuple[str, ...]
+    schema: pa.Schema
+
+    @classmethod
+    def of(cls, rows: DataFrame) -> ParquetRows:
+        """Those of ``spark.read.parquet(..)``."""
+        files = tuple(sorted(unquote(each) for each in rows.inputFiles()))
+        return cls(files, arrow_schema_from_spark(rows.schema))
+
+    def splits(self, spark: SparkSession, columns: Sequence[str]) -> list[list[RowGroup]]:
+        """Row groups for each task, of about the same size. Reads the footers.
+
+        Raises:
+            ConfigError: A column is not in the files.
+        """
+        found: list[tuple[int, RowGroup]] = []
+        for name in self.files:
+            with _open(name) as file:
+                _check_columns(name, file.schema_arrow.names, columns)
+                sizes = [
+                    file.metadata.row_group(at).total_byte_size
+                    for at in range(file.metadata.num_row_groups)
+                ]
+            found += [(size, (name, at)) for at, size in enumerate(sizes)]
+        total = sum(size for size, _ in found)
+        cores = parallelism_of(spark, total)
+        count = max(1, min(len(found), cores * -(-total // (SPLIT_BYTES * cores))))
+        tasks: list[tuple[int, list[RowGroup]]] = [(0, []) for _ in range(count)]
+        for size, group in sorted(found, reverse=True):
+            at = min(range(count), key=lambda each: tasks[each][0])
+            tasks[at] = (tasks[at][0] + size, [*tasks[at][1], group])
+        return [sorted(groups) for _, groups in tasks]
+
+
+def _check_columns(file: str, there: Sequence[str], wanted: Sequence[str]) -> None:
+    missing = [name for name in wanted if name not in there]
+    if missing:
+        raise ConfigError(
+            f"Column {missing[0]!r} is not in the Parquet file {file}, which has: "
+            f"{', '.join(there)}; columns of partition folders come with "
+            f"bootstrap_with(spark.read.parquet(..))."
+        )
+
+
+def _open(name: str) -> pq.ParquetFile:
+    location = Location.parse(name)
+    if location.is_local:
+        return pq.ParquetFile(location.path, memory_map=True)
+    return pq.ParquetFile(open_file_io(location).open_input(location))
+
+
+@dataclass(frozen=True)
+class ReadParquet:
+    """Runs in tasks: numbers of splits become what ``then`` makes of their rows."""
+
+    splits: Sequence[Sequence[RowGroup]]
+    schema: pa.Schema
+    then: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in split_numbers(batches):
+            yield from self.then(self._rows(self.splits[number]))
+
+    def _rows(self, groups: Sequence[RowGroup]) -> Iterator[pa.RecordBatch]:
+        by_file: dict[str, list[int]] = {}
+        for name, at in groups:
+            by_file.setdefault(name, []).append(at)
+        for name, numbers in by_file.items():
+            with _open(name) as file:
+                read: Any = file.iter_batches(
+                    ROWS_PER_BATCH, numbers, self.schema.names, use_threads=False
+                )
+                for batch in read:
+                    yield batch.select(self.schema.names).cast(self.schema)

@@ -1,0 +1,209 @@
+"""SavepointWriter: state by columns, read back."""
+
+import pytest
+from pyspark.sql import functions as F
+
+from dstl_core.codec.serializers import Types
+from dstl_core.codec.serializers.pojo import Pojo
+from dstl_core.errors import ConfigError, DuplicateKeyError
+from dstl_core.model.ids import OperatorIdentifier
+from dstl_core.savepoint import Snapshot
+from dstl_core.spark import OperatorTransformation, SavepointReader, SavepointWriter
+from dstl_core.state.descriptor import (
+    ReducingStateDescriptor,
+    StateTtlConfig,
+    ValueStateDescriptor,
+)
+from tests.golden_files import as_lines, snapshot
+from tests.integration.spark.writing import bootstrap_with, entries, write
+
+pytestmark = pytest.mark.spark
+
+
+def test_columns_of_every_kind(spark, tmp_path):
+    schema = (
+        "k string, v bigint, l array<string>, m map<string, bigint>, t array<bigint>, "
+        "p array<bigint>, fresh bigint, pojo struct<count:int, name:string>, r bigint, "
+        "d decimal(10,2), row struct<a:int, b:string>"
+    )
+    rows = [
+        ("a", 1, ["x", "y"], {"q": 1}, [5, 6], None, 9, (1, "one"), 3, None, (1, None)),
+        ("b", None, [], {}, [], [7], None, None, None, None, None),
+        ("c", None, None, None, [8], None, None, (2, None), 4, None, None),
+    ]
+    frame = spark.createDataFrame(rows, schema).withColumn(
+        "d", F.expr("CASE WHEN k = 'a' THEN CAST(-12.50 AS DECIMAL(10,2)) END")
+    )
+    ttl = ValueStateDescriptor("fresh", Types.LONG).enable_time_to_live(StateTtlConfig(1000))
+    columns = (
+        bootstrap_with(frame)
+        .key_by("k")
+        .transform_columns(
+            types={"pojo": Types.POJO("com.acme.Account", count=Types.INT, name=Types.STRING)},
+            states={"fresh": ttl, "r": ReducingStateDescriptor("max", max, Types.INT)},
+            event_time_timers="t",
+            processing_time_timers="p",
+        )
+    )
+    operator = write(spark, tmp_path / "sp", "op", columns)
+    values = {}
+    for line in operator.dump():
+        if "ts" not in line:
+            values.setdefault(line["state"], {})[line["key"]] = line["value"]
+    stamps = {key: value["ts"] for key, value in values["fresh"].items()}
+    assert stamps.keys() == {"a"}
+    assert stamps["a"] > 1_600_000_000_000
+    assert values == {
+        "v": {"a": 1},
+        "l": {"a": ["x", "y"]},
+        "m": {"a": [["q", 1]]},
+        "fresh": {"a": {"v": 9, "ts": stamps["a"]}},
+        "pojo": {"a": {"count": 1, "name": "one"}, "c": {"count": 2, "name": None}},
+        "max": {"a": 3, "c": 4},
+        "d": {"a": "-12.50"},
+        "row": {"a": [1, None]},
+    }
+    assert {(each["key"], each["ts"]) for each in entries(operator, "event-timer")} == {
+        ("a", 5),
+        ("a", 6),
+        ("c", 8),
+    }
+    assert {(each["key"], each["ts"]) for each in entries(operator, "proc-timer")} == {("b", 7)}
+    assert operator.state_info("max").type == "Integer"
+    assert Pojo("com.acme.Account", {"count": 1, "name": "one"}) in [
+        each.value for each in operator.keyed_entries("pojo")
+    ]
+
+
+def test_a_key_with_nothing_but_a_timer(spark, tmp_path):
+    frame = spark.createDataFrame(
+        [("a", 1, []), ("b", None, [7])], "k string, n int, t array<bigint>"
+    )
+    columns = bootstrap_with(frame).key_by("k").transform_columns(event_time_timers="t")
+    write(spark, tmp_path / "sp", "op", columns)
+    rows = SavepointReader.read(spark, str(tmp_path / "sp")).read_keyed_state("op").collect()
+    found = {row.state_key: (row.n, row.event_time_timers) for row in rows}
+    assert found == {"a": (1, None), "b": (None, [7])}
+
+
+def test_a_template_gives_exactly_its_types(spark, tmp_path):
+    """A savepoint of a SQL job: its RowData keys and accumulators, read and written again."""
+    source = Snapshot.load(snapshot("h-sql-hashmap"))
+    operator = next(each for each in source.operators if each.keyed_handles)
+    reader = SavepointReader.read(spark, str(snapshot("h-sql-hashmap")))
+    frame = reader.read_keyed_state(OperatorIdentifier(operator.operator_id))
+    states = [info.name for info in operator.states if "timer" not in info.kind]
+    rows = bootstrap_with(frame.select("state_key", *states)).key_by(
+        "state_key", operator.key_type.serializer
+    )
+    again = (
+        SavepointWriter.from_existing_savepoint(spark, source)
+        .remove_operator(OperatorIdentifier(operator.operator_id))
+        .with_operator(
+            OperatorIdentifier(operator.operator_id),
+            rows.transform_columns(template=operator),
+        )
+        .write(str(tmp_path / "sp"))
+    )
+    found = Snapshot.load(again)
+    same = found.operator(OperatorIdentifier(operator.operator_id))
+    for state in states:
+        assert as_lines(same.dump(state)) == as_lines(operator.dump(state))
+        assert same.state_info(state).meta == operator.state_info(state).meta
+
+
+def test_list_and_union_state_by_columns(spark, tmp_path):
+    frame = spark.createDataFrame([(1, "a"), (2, None), (3, "c")], "n int, s string")
+    columns = bootstrap_with(frame).transform_columns(
+        list_state={"n": Types.LONG}, union_state={"s": None}
+    )
+    operator = write(spark, tmp_path / "sp", "op", columns)
+    assert sorted(operator.list("n")) == [1, 2, 3]
+    assert sorted(operator.union("s")) == ["a", "c"]
+    assert operator.state_info("n").type == "Long"
+
+
+def test_the_last_row_of_a_key(spark, tmp_path, accounts):
+    with pytest.raises(DuplicateKeyError, match="a key comes more than once"):
+        write(
+            spark,
+            tmp_path / "a",
+            "op",
+            bootstrap_with(accounts.select("id", "amount")).key_by("id").transform_columns(),
+        )
+    last = (
+        bootstrap_with(accounts.select("id", "amount", "ts"))
+        .key_by("id")
+        .transform_columns(on_duplicate="last", order_by=["ts"])
+    )
+    operator = write(spark, tmp_path / "b", "op", last)
+    assert {line["key"]: line["value"] for line in operator.dump("amount")} == {
+        key: float(max(n for n in range(40) if n % 7 == key)) for key in range(7)
+    }
+    assert [each.name for each in operator.states] == ["amount"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "schema", "types", "message"),
+    [
+        ([(None, 1)], "k string, n bigint", {}, r"key is null \(row 0"),
+        ([("a", 1 << 40)], "k string, n bigint", {"n": Types.INT}, "a value does not fit"),
+        ([("a", "x")], "k string, n string", {"n": Types.BOOLEAN}, "cannot be written"),
+    ],
+)
+def test_what_does_not_fit_is_an_error_without_values(
+    spark, tmp_path, rows, schema, types, message
+):
+    frame = spark.createDataFrame(rows, schema)
+    keyed = bootstrap_with(frame).key_by("k").transform_columns(types)
+    with pytest.raises(ConfigError, match=message) as raised:
+        write(spark, tmp_path / "sp", "op", keyed)
+    assert str(1 << 40) not in raised.value.message
+    assert not (tmp_path / "sp" / "_metadata").exists()
+
+
+def test_no_file_is_left_that_the_savepoint_does_not_name(spark, tmp_path):
+    frame = spark.range(5000).select(F.format_string("key-%d", "id").alias("k"), "id")
+    operator = write(
+        spark, tmp_path / "sp", "op", bootstrap_with(frame).key_by("k").transform_columns()
+    )
+    named = {each.stream.relative_path for each in operator.keyed_handles}
+    assert {path.name for path in (tmp_path / "sp").iterdir()} == named | {
+        "_metadata",
+        "_dstl.json",
+    }
+    assert len(list(operator.dump())) == 5000
+
+
+def test_parquet_files_are_read_by_the_tasks(spark, tmp_path):
+    """Several files, a folder with a space, every kind of column; the same as by rows."""
+    rows = spark.range(0, 5000, 1, 3).selectExpr(
+        "struct(concat('key-', id) AS f0, id AS f1) AS k",
+        "id AS n",
+        "IF(id % 3 = 0, NULL, transform(sequence(1, id % 4 + 1), i -> concat('e', i))) AS names",
+        "map(concat('m', id % 5), id * 2.5D) AS m",
+        "make_date(2026, 1, 1 + CAST(id % 28 AS INT)) AS d",
+        "array(id) AS timers",
+    )
+    folder = str(tmp_path / "a folder")
+    rows.write.option("parquet.block.size", 4096).parquet(folder)
+    key = Types.TUPLE(Types.STRING, Types.LONG)
+    found = []
+    for start in (
+        bootstrap_with(rows),
+        OperatorTransformation.bootstrap_with_parquet(spark, folder),
+    ):
+        made = start.key_by("k", key).transform_columns(event_time_timers="timers")
+        operator = write(spark, tmp_path / f"sp-{len(found)}", "op", made)
+        found.append(as_lines(operator.dump()))
+    assert found[0] == found[1]
+    assert sum(found[0].values()) > 4 * 5000
+
+
+def test_parquet_files_have_no_columns_of_their_folders(spark, tmp_path):
+    rows = spark.createDataFrame([("a", 1, "x"), ("b", 2, "y")], "k string, n bigint, part string")
+    rows.write.partitionBy("part").parquet(str(tmp_path / "parts"))
+    made = OperatorTransformation.bootstrap_with_parquet(spark, str(tmp_path / "parts"))
+    with pytest.raises(ConfigError, match="Column 'part' is not in the Parquet file"):
+        write(spark, tmp_path / "sp", "op", made.key_by("k").transform_columns())
+    assert not (tmp_path / "sp" / "_metadata").exists()

@@ -1,0 +1,39 @@
+"""What tests of writing share."""
+
+from dstl_core.model.ids import OperatorIdentifier
+from dstl_core.savepoint import Snapshot
+from dstl_core.savepoint.verify import verify_snapshot
+from dstl_core.spark import OperatorTransformation, SavepointWriter
+
+UID = OperatorIdentifier.for_uid
+bootstrap_with = OperatorTransformation.bootstrap_with
+
+
+def write(spark, path, uid, transformation, **options):
+    writer = SavepointWriter.new_savepoint(spark, options.pop("max_parallelism", 128), 2)
+    out = writer.with_operator(UID(uid), transformation).write(str(path), **options)
+    found = Snapshot.load(out)
+    assert verify_snapshot(found).findings == []
+    return found[uid]
+
+
+def entries(operator, kind, state=None):
+    return [
+        line
+        for line in operator.dump()
+        if line["kind"] == kind and state in (None, line.get("state"))
+    ]
+
+
+class Mean:
+    def create_accumulator(self):
+        return (0.0, 0)
+
+    def add(self, value, accumulator):
+        return (accumulator[0] + value, accumulator[1] + 1)
+
+    def get_result(self, accumulator):
+        return accumulator[0] / accumulator[1]
+
+    def merge(self, a, b):
+        return (a[0] + b[0], a[1] + b[1])

@@ -1,0 +1,170 @@
+"""States move between operators, whatever form they are stored in; nothing else changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dstl_core.errors import NoSuchOperatorError, NoSuchStateError, SavepointError
+from dstl_core.model.ids import OperatorIdentifier
+from dstl_core.savepoint import Snapshot
+from dstl_core.savepoint.edit import edit_of
+from tests.golden_files import as_lines, snapshot
+
+UID = OperatorIdentifier.for_uid
+EVENT_TIMERS = "_timer_state/event_user-timers"
+FORMS = [
+    "a-hashmap-canonical",
+    "a-hashmap-canonical-compressed",
+    "a-hashmap-native",
+    "a-rocksdb-native-incremental",
+    "a-hashmap-changelog-materialized",
+]
+
+
+def golden(name: str) -> Snapshot:
+    return Snapshot.load(snapshot(name))
+
+
+def of_operator(found: Snapshot, name: str, as_: str = "") -> list[dict[str, Any]]:
+    return [{**line, "op": as_ or line["op"]} for line in found[name].dump()]
+
+
+def in_any_union_order(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The parts of a union have no order."""
+    return [
+        {**line, "value": sorted(line["value"])} if line["kind"] == "op-union" else line
+        for line in lines
+    ]
+
+
+def is_moved(line: dict[str, Any]) -> bool:
+    return line.get("state") in ("cnt", "names") or line["kind"] == "event-timer"
+
+
+@pytest.mark.parametrize("max_parallelism", [None, 17])
+@pytest.mark.parametrize("name", FORMS)
+def test_keyed_states_of_an_operator_are_split_and_merged(
+    tmp_path: Path, name: str, max_parallelism: int | None
+) -> None:
+    source = golden(name)
+    before = of_operator(source, "a-keyed")
+    moved, left = filter(is_moved, before), [each for each in before if not is_moved(each)]
+    edit = edit_of(source).split_operator(
+        UID("a-keyed"), UID("apart"), ["cnt", "names", EVENT_TIMERS]
+    )
+    if max_parallelism is not None:
+        edit = edit.with_max_parallelism(max_parallelism)
+    split = Snapshot.load(edit.write(tmp_path / "split"))
+
+    without_groups = as_lines({**line, "kg": 0} for line in left)
+    assert as_lines({**e, "kg": 0} for e in of_operator(split, "a-keyed")) == without_groups
+    assert as_lines({**e, "kg": 0} for e in of_operator(split, "apart", "a-keyed")) == as_lines(
+        {**line, "kg": 0} for line in moved
+    )
+    assert split["apart"].parallelism == source["a-keyed"].parallelism
+    assert split["apart"].max_parallelism == (max_parallelism or 128)
+
+    back = edit_of(split).merge_operators(UID("apart"), UID("a-keyed")).with_max_parallelism(128)
+    merged = Snapshot.load(back.write(tmp_path / "merged"))
+    assert as_lines(of_operator(merged, "a-keyed")) == as_lines(before)
+    assert "apart" not in [each.label for each in merged.operators]
+
+
+def test_operator_states_are_split_and_merged(tmp_path: Path) -> None:
+    source = golden("c-opstate-hashmap")
+    edit = edit_of(source).split_operator(UID("c-list"), UID("apart"), ["offs"])
+    split = Snapshot.load(edit.write(tmp_path / "split"))
+    assert [info.name for info in split["apart"].operator_states] == ["offs"]
+    assert sorted(split["apart"].union("offs")) == sorted(source["c-list"].union("offs"))
+    assert "offs" not in [info.name for info in split["c-list"].operator_states]
+
+    back = edit_of(split).merge_operators(UID("apart"), UID("c-list"))
+    back = back.merge_operators(UID("c-broadcast"), UID("c-list"))
+    merged = Snapshot.load(back.write(tmp_path / "merged"))
+    every = of_operator(source, "c-list") + of_operator(source, "c-broadcast", "c-list")
+    assert as_lines(in_any_union_order(of_operator(merged, "c-list"))) == as_lines(
+        in_any_union_order(every)
+    )
+
+
+def test_elements_are_spread_over_another_number_of_subtasks(tmp_path: Path) -> None:
+    """A list of four subtasks, merged into an operator with fewer."""
+    source = golden("o-opstate-p4")
+    wide = next(each for each in source.operators if each.parallelism == 4 and each.operator_states)
+    lists = [info.name for info in wide.operator_states if info.kind == "op-list"]
+    narrow = next(
+        each
+        for each in source.operators
+        if each.parallelism != 4 and not each.operator_states and not each.keyed_handles
+    )
+    edit = edit_of(source).merge_operators(
+        OperatorIdentifier(wide.operator_id), OperatorIdentifier(narrow.operator_id)
+    )
+    merged = Snapshot.load(edit.write(tmp_path / "merged")).operator(
+        OperatorIdentifier(narrow.operator_id)
+    )
+    assert lists
+    assert merged.parallelism == narrow.parallelism
+    for name in lists:
+        assert merged.list(name) == wide.list(name)
+
+
+def test_a_changed_operator_is_whole_in_the_result(tmp_path: Path) -> None:
+    """The source may go: nothing of the result points at it."""
+    source = golden("a-hashmap-canonical-files")
+    edit = edit_of(source).split_operator(UID("a-keyed"), UID("apart"), ["cnt"])
+    edit = edit.change_operator_identifier(UID("apart"), UID("renamed"))
+    out = edit.write(tmp_path / "out")
+    assert edit.plan()[-1]["action"] == "split"
+    moved = (tmp_path / "out").rename(tmp_path / "elsewhere")
+    assert len(list(Snapshot.load(moved)["renamed"].dump("cnt"))) == len(
+        list(source["a-keyed"].dump("cnt"))
+    )
+    assert out.endswith("out")
+
+
+def test_what_does_not_fit_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    source = golden("f-two-ops-hashmap")
+    edit = edit_of(source)
+    one, other = (
+        OperatorIdentifier(each.operator_id) for each in source.operators if each.keyed_handles
+    )
+    with pytest.raises(NoSuchStateError, match="'nothing' is not in operator"):
+        edit.split_operator(one, UID("new"), ["nothing"])
+    with pytest.raises(SavepointError, match="already contains"):
+        edit.split_operator(one, other, ["cnt"])
+    with pytest.raises(SavepointError, match="No state"):
+        edit.split_operator(one, UID("new"), [])
+    with pytest.raises(NoSuchOperatorError):
+        edit.merge_operators(one, UID("nobody"))
+    with pytest.raises(SavepointError, match="with itself"):
+        edit.merge_operators(one, one)
+    with pytest.raises(SavepointError, match="both have a state 'agg'"):
+        edit.merge_operators(one, other).write(tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_timers_of_one_service_become_one_queue(tmp_path: Path) -> None:
+    source = golden("f-two-ops-hashmap")
+    one, other = (
+        OperatorIdentifier(each.operator_id) for each in source.operators if each.keyed_handles
+    )
+    names = ["agg", "cnt", "m", "names", "red"]
+    edit = edit_of(source).split_operator(one, UID("apart"), names).merge_operators(one, other)
+    merged = Snapshot.load(edit.write(tmp_path / "out"))
+    timers = [
+        {**line, "op": ""}
+        for each in (one, other)
+        for line in source.operator(each).dump()
+        if "ts" in line and line["kind"].endswith("timer")
+    ]
+    found = [line for line in merged.operator(other).dump() if line["kind"].endswith("timer")]
+    assert {str(line) for line in ({**each, "op": ""} for each in found)} == {
+        str(line) for line in timers
+    }
+    assert len(list(merged["apart"].dump())) == sum(
+        not line["kind"].endswith("timer") for line in source.operator(one).dump()
+    )
