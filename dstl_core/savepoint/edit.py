@@ -17,9 +17,9 @@ from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
 from dstl_core.model.ids import OperatorID, OperatorIdentifier
 from dstl_core.model.key_group import check_max_parallelism
 from dstl_core.savepoint.folder import Mode, SavepointFolder, StateFiles
-from dstl_core.savepoint.keyed_copy import StatesOf, merged_header
 from dstl_core.savepoint.operator_copy import check_writable, compose_operator, rewrite_operator
 from dstl_core.savepoint.snapshot import OperatorSnapshot, Snapshot
+from dstl_core.savepoint.state_parts import StatesOf, merged_header
 
 DEFAULT_MAX_PARALLELISM = 128
 

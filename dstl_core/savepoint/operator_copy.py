@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from dstl_core.codec.state_meta import KeyedBackendHeader
 from dstl_core.errors import SavepointError
@@ -25,10 +26,13 @@ from dstl_core.model.key_group import (
     compute_key_group_range_for_operator_index,
 )
 from dstl_core.savepoint.folder import StateFiles
-from dstl_core.savepoint.keyed_copy import NotByBytesError, StatesOf, collect, merged_header
 from dstl_core.savepoint.operator_state_copy import spread_operator_state
 from dstl_core.savepoint.snapshot import OperatorSnapshot
+from dstl_core.savepoint.state_parts import NotByBytesError, StatesOf, merged_header
 from dstl_core.state.rescale import cut, with_max_parallelism
+
+if TYPE_CHECKING:
+    from dstl_core.savepoint.keyed_sections import KeyedSections
 
 
 def _is_rescaled(operator: OperatorSnapshot, max_parallelism: int | None) -> bool:
@@ -187,7 +191,7 @@ class _Canonical:
         if self._header is None:
             return None
         try:
-            with collect(
+            with _collect(
                 [StatesOf(operator)], self._header, operator.max_parallelism, handle
             ) as sections:
                 found = target.add_keyed_stream(sections.stream())
@@ -206,7 +210,7 @@ def _rescaled(
     if header is None:
         return [None] * parallelism
     try:
-        with collect([StatesOf(operator)], header, max_parallelism) as sections:
+        with _collect([StatesOf(operator)], header, max_parallelism) as sections:
             return [target.add_keyed_stream(sections.stream(each)) for each in ranges]
     except NotByBytesError:
         everything = KeyGroupRange(0, operator.max_parallelism - 1)
@@ -223,7 +227,7 @@ def _composed(
         return [None] * parallelism
     check_parallelism(parallelism, max_parallelism)
     try:
-        with collect(parts, header, max_parallelism) as sections:
+        with _collect(parts, header, max_parallelism) as sections:
             return [
                 target.add_keyed_stream(sections.stream(each))
                 for each in _ranges(max_parallelism, parallelism)
@@ -233,6 +237,17 @@ def _composed(
             f"Keyed state of operator {parts[0].operator.label!r} cannot be split or merged: its "
             f"keys ({header.key_serializer.type_name}) have no columnar form."
         ) from error
+
+
+def _collect(
+    parts: Sequence[StatesOf],
+    header: KeyedBackendHeader,
+    max_parallelism: int,
+    handle: KeyedStateHandle | None = None,
+) -> KeyedSections:
+    from dstl_core.savepoint.keyed_copy import collect  # loads kernels; only a rewrite needs them
+
+    return collect(parts, header, max_parallelism, handle)
 
 
 def _ranges(max_parallelism: int, parallelism: int) -> list[KeyGroupRange]:

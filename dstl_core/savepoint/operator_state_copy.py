@@ -10,7 +10,7 @@ from dstl_core.codec.operator_state import OperatorStream, write_operator_stream
 from dstl_core.codec.state_meta import StateMetaInfoSnapshot
 from dstl_core.errors import SavepointError, UnreadableValueError, error_context
 from dstl_core.model.handle import OperatorStateMode
-from dstl_core.savepoint.keyed_copy import StatesOf
+from dstl_core.savepoint.state_parts import StatesOf
 
 
 @dataclass

@@ -91,6 +91,7 @@ spark.stop()
         ("columns", "local[2,4]"),
         ("columns", "local-cluster[2,1,1024]"),
         ("function", "local[2,4]"),
+        ("function", "local-cluster[2,1,1024]"),
     ],
 )
 def test_a_killed_task_is_retried_and_the_savepoint_is_exact(tmp_path, master, how):

@@ -1,0 +1,70 @@
+"""State as bytes into other sections: the same with any memory, of every key and value type."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dstl_core.errors import ConfigError
+from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.savepoint import Snapshot, rewrite_savepoint
+from dstl_core.savepoint.keyed_copy import collect
+from dstl_core.savepoint.state_parts import StatesOf, merged_header
+from dstl_core.savepoint.verify import verify_snapshot
+from tests.golden_files import as_lines, snapshot
+
+
+@pytest.mark.parametrize("count", [128, 4096])
+@pytest.mark.parametrize(
+    "name", ["a-hashmap-canonical", "a-rocksdb-checkpoint-incremental", "x-lsm-rocksdb-incremental"]
+)
+def test_little_memory_gives_the_same_sections(name: str, count: int) -> None:
+    operator = next(each for each in Snapshot.load(snapshot(name)).operators if each.keyed_handles)
+    parts = [StatesOf(operator)]
+    header = merged_header(parts)
+    assert header is not None
+    with (
+        collect(parts, header, count) as large,
+        collect(parts, header, count, memory=1) as small,
+    ):
+        groups = KeyGroupRange(0, count - 1)
+        found = [large.section(each) for each in groups]
+        assert found == [small.section(each) for each in groups]
+        assert any(found)
+        assert b"".join(large.stream()) == b"".join(small.stream())
+
+
+def test_every_key_type_is_moved_to_its_key_groups(tmp_path: Path) -> None:
+    source = Snapshot.load(snapshot("x-keys-hashmap"))
+    kept = [each for each in source.operators if each.label != "k-pojo"]
+    before = [{**line, "kg": 0} for each in kept for line in each.dump()]
+    out = rewrite_savepoint(source, tmp_path / "out", remove=["k-pojo"], max_parallelism=512)
+    found = Snapshot.load(out)
+    after = [{**line, "kg": 0} for each in found.operators for line in each.dump()]
+    assert as_lines(after) == as_lines(before)
+    assert verify_snapshot(found).findings == [], "every key is in its key group"
+
+
+def test_keys_whose_hash_only_java_knows_are_refused(tmp_path: Path) -> None:
+    source = Snapshot.load(snapshot("x-keys-hashmap"))
+    with pytest.raises(ConfigError, match="cannot be a key: its Java hash is not known"):
+        rewrite_savepoint(source, tmp_path / "out", max_parallelism=512)
+    assert not (tmp_path / "out" / "_metadata").exists()
+
+
+def test_values_that_only_java_reads_are_moved_as_they_are(tmp_path: Path) -> None:
+    source = Snapshot.load(snapshot("x-kryo-hashmap"))
+    out = rewrite_savepoint(source, tmp_path / "out", max_parallelism=512)
+    back = rewrite_savepoint(Snapshot.load(out), tmp_path / "back", max_parallelism=128)
+    old, new = source["with-kryo"], Snapshot.load(back)["with-kryo"]
+    groups = KeyGroupRange(0, 127)
+    sections = []
+    for operator in (old, new):
+        parts = [StatesOf(operator)]
+        header = merged_header(parts)
+        assert header is not None
+        with collect(parts, header, 128) as collected:
+            sections.append([sorted(collected.section(each)) for each in groups])
+    assert sections[0] == sections[1]
+    assert [info.type for info in new.states] == [info.type for info in old.states]
