@@ -30,7 +30,7 @@ from dstl_core.model.key_group import (
     compute_key_group_range_for_operator_index,
 )
 from dstl_core.savepoint.entries import summarize
-from dstl_core.savepoint.entry_reader import key_group_ranges
+from dstl_core.savepoint.entry_reader import EntryReader, key_group_ranges
 from dstl_core.savepoint.facts import streams_of
 from dstl_core.savepoint.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.state.keyed_state import KeyedState
@@ -159,6 +159,7 @@ class _OperatorCheck:
             self._channels(subtask)
             if subtask.managed_keyed_state is not None:
                 self._keyed(subtask.index, subtask.managed_keyed_state)
+        self._raw_timers()
         self._operator_state()
         for (state, kind), count in self._counts.items():
             if count > MAX_FINDINGS_OF_A_KIND:
@@ -316,9 +317,29 @@ class _OperatorCheck:
         except DstlError as error:
             self._found("damaged entry", str(error), subtask, table.meta.name)
             return
-        serializer: AnySerializer = table.codec.key_serializer
         if isinstance(value, Timer):
             key = value.key
+        self._key(subtask, table.meta.name, table.codec.key_serializer, key, key_group)
+
+    def _raw_timers(self) -> None:
+        """Timers that RocksDB kept on the heap, and those of old jobs."""
+        reader = EntryReader(self._operator, None)
+        for timer in reader.raw_timers():
+            self._report.entries += 1
+            self._key(None, timer.service, timer.key_type, timer.key, timer.key_group)
+        for each in reader.unreadable:
+            self._note(
+                f"operator {self._operator.label!r}: {each.state} is not checked ({each.reason})"
+            )
+
+    def _key(
+        self,
+        subtask: int | None,
+        state: str,
+        serializer: AnySerializer,
+        key: Any,
+        key_group: int,
+    ) -> None:
         try:
             key_hash = serializer.java_hash(key)
         except ConfigError:
@@ -335,7 +356,7 @@ class _OperatorCheck:
                 f"a key lies in key group {key_group} and belongs into {expected}; Flink would "
                 f"never find it",
                 subtask,
-                table.meta.name,
+                state,
             )
 
     def _note(self, text: str) -> None:

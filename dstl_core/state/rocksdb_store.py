@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from rocksdict import (
+    BlockBasedIndexType,
     BlockBasedOptions,
     Cache,
     DBCompressionType,
@@ -69,8 +70,12 @@ class RocksDBStore:
         blocks = BlockBasedOptions()
         blocks.set_block_cache(Cache(cache_bytes))
         blocks.set_bloom_filter(10, False)
-        # Else indexes and filters of all files stay in memory, whatever the cache allows.
+        # Else indexes and filters of all files stay in memory, whatever the cache allows. If whole,
+        # they are larger than a shard of the cache, and every look-up reads them again.
         blocks.set_cache_index_and_filter_blocks(True)
+        blocks.set_index_type(BlockBasedIndexType.two_level_index_search())
+        blocks.set_partition_filters(True)
+        blocks.set_pin_top_level_index_and_filter(True)
         blocks.set_pin_l0_filter_and_index_blocks_in_cache(True)
         options.set_block_based_table_factory(blocks)
         options.set_write_buffer_size(write_buffer_bytes)

@@ -75,19 +75,17 @@ class StateTable(ABC, Generic[Stored]):
 
     def get_many(self, key_groups: Sequence[int], scopes: Sequence[bytes]) -> list[Stored | None]:
         """The stored values of many places at a time, None where there is none."""
-        self._open_groups(key_groups)
+        for key_group in set(key_groups):
+            self.group(key_group)
         return self.store_groups.get_many(self.groups, key_groups, scopes)
 
     def put_many(
         self, key_groups: Sequence[int], scopes: Sequence[bytes], values: Sequence[bytes | None]
     ) -> None:
         """Stores the values of many places, in their order; None removes one. Rows only."""
-        self._open_groups(key_groups)
-        self.store_groups.put_many(self.groups, key_groups, scopes, values)
-
-    def _open_groups(self, key_groups: Sequence[int]) -> None:
         for key_group in set(key_groups):
             self.group(key_group)
+        self.store_groups.put_many(self.groups, key_groups, scopes, values)
 
     def frozen(self, view: object) -> StateTable[Stored]:
         """The table as it was when its store gave the view; to be read only."""
@@ -106,9 +104,13 @@ class StateTable(ABC, Generic[Stored]):
         except UnreadableValueError as error:
             self.lost[key_group, None] = error.message
 
-    @abstractmethod
-    def records(self, key_group: int) -> Iterator[tuple[bytes, bytes]]:
-        """The records of a key group in canonical form."""
+    def records(self, key_group: int) -> Iterator[tuple[bytes, Any]]:
+        """The records of a key group in canonical form; here those of a table of rows."""
+        rows = self.groups.get(key_group, {}).items()
+        if self.codec.is_ambiguous:
+            return ((self._stored_key(key_group, scope), value) for scope, value in rows)
+        prefix = key_group.to_bytes(self.codec.prefix_bytes, "big")
+        return ((prefix + scope, value) for scope, value in rows)
 
     def live_records(self, key_group: int, ttl: TtlPolicy) -> Iterator[tuple[bytes, bytes]]:
         """As ``records``, without what has expired."""
@@ -159,14 +161,6 @@ class StateTable(ABC, Generic[Stored]):
         """Every entry of a key group, decoded."""
         for scope, stored in self.groups.get(key_group, {}).items():
             yield self.decode(scope, stored)
-
-    def _rows(self, key_group: int) -> Iterator[tuple[bytes, Stored]]:
-        """Stored keys and values of a table of rows."""
-        rows = self.groups.get(key_group, {}).items()
-        if self.codec.is_ambiguous:
-            return ((self._stored_key(key_group, scope), value) for scope, value in rows)
-        prefix = key_group.to_bytes(self.codec.prefix_bytes, "big")
-        return ((prefix + scope, value) for scope, value in rows)
 
     def _stored_key(self, key_group: int, scope: bytes, user_key: bytes = b"") -> bytes:
         if self.codec.is_ambiguous:
@@ -223,9 +217,6 @@ class ValueTable(StateTable[bytes]):
         group, scope = self.group(key_group), key + namespace
         _expect_once(scope in group, self.meta.name)
         group[scope] = value
-
-    def records(self, key_group: int) -> Iterator[tuple[bytes, bytes]]:
-        return self._rows(key_group)
 
     def live_records(self, key_group: int, ttl: TtlPolicy) -> Iterator[tuple[bytes, bytes]]:
         return (each for each in self.records(key_group) if not ttl.is_expired(each[1]))
@@ -291,9 +282,6 @@ class ListTable(StateTable[bytes]):
         group, scope = self.group(key_group), key + namespace
         _expect_once(scope in group, self.meta.name)
         group[scope] = value
-
-    def records(self, key_group: int) -> Iterator[tuple[bytes, bytes]]:
-        return self._rows(key_group)
 
     def live_records(self, key_group: int, ttl: TtlPolicy) -> Iterator[tuple[bytes, bytes]]:
         for key, stored in self.records(key_group):
