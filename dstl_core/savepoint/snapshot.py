@@ -394,29 +394,20 @@ class OperatorSnapshot:
         return self._reader("keyed", options)
 
     def flat(self, name: str, **options: Any) -> KeyedStateReader:
-        """One keyed state or timer service in flat form, as Arrow record batches; a row for each
-        value, list element, map entry or timer. Arguments as ``keyed``.
-
-        Raises:
-            NoSuchStateError: There is no such state.
+        """One keyed state or timer service in flat form, as Arrow record batches: a row for each
+        value, list element, map entry or timer. Arguments as ``keyed``; ``NoSuchStateError``.
         """
         return self._reader(name, options)
 
     def windows(self, **options: Any) -> KeyedStateReader:
-        """One row per key and window over all states of windows, as Arrow record batches.
-        Arguments as ``keyed``.
-
-        Raises:
-            SavepointError: There are none, or windows of several types.
+        """One row per key and window over all states of windows, as Arrow record batches;
+        arguments as ``keyed``. A ``SavepointError`` if there are none, or of several types.
         """
         return self._reader("windows", options)
 
     def changes(self, name: str, **types: Any) -> StateChangeReader:
-        """The changes of a keyed state in the checkpoint's changelog, as Arrow record batches.
-        ``types`` are those of ``ColumnOptions``.
-
-        Raises:
-            NoSuchStateError: There is no such state.
+        """The changes of a keyed state in the changelog, as Arrow record batches; ``types`` as in
+        ``ColumnOptions``. Raises as ``flat``.
         """
         from dstl_core.codec.columnar.type_layouts import ColumnOptions
         from dstl_core.savepoint.change_reader import StateChangeReader
