@@ -56,9 +56,6 @@ from dstl_core.codec.columnar.value_kernel import (
     MAX_OFFSET,
 )
 
-SIGN_BIT = -0x8000000000000000
-LIST_DELIMITER = 0x2C
-
 
 def _make(full: bool) -> Any:
     """The kernel, without what the plain instructions do not need unless ``full``: the compiler
@@ -104,7 +101,9 @@ def _make(full: bool) -> Any:
                     return row
                 values = get64(ip + 8)
                 if values != 0:
-                    put64(values + 8 * n, load64(at) if op == ops.COPY8 else load64(at) ^ SIGN_BIT)
+                    put64(
+                        values + 8 * n, load64(at) if op == ops.COPY8 else load64(at) ^ ops.SIGN_BIT
+                    )
                     valid = get64(ip + 16)
                     if valid != 0:
                         put8(valid + n, 1)
@@ -224,7 +223,7 @@ def _make(full: bool) -> Any:
                 offsets = get64(start + 8)
                 n += 1
                 if at < end:
-                    if load8(at) != LIST_DELIMITER:
+                    if load8(at) != ops.LIST_DELIMITER:
                         fail(status, ops.BAD_DELIMITER, at)
                         return row
                     at += 1

@@ -55,9 +55,6 @@ from dstl_core.codec.columnar.write_sql_kernel import (
     write_slot_timestamp,
 )
 
-SIGN_BIT = -0x8000000000000000
-LIST_DELIMITER = 0x2C
-
 
 def _make(full: bool) -> Any:
     """The kernel, without what the plain instructions do not need unless ``full``: the compiler
@@ -126,7 +123,7 @@ def _make(full: bool) -> Any:
                     return row
                 if no_room(at, limit, 8, status):
                     return row
-                store64(at, get64(get64(ip + 8) + 8 * n) ^ SIGN_BIT)
+                store64(at, get64(get64(ip + 8) + 8 * n) ^ ops.SIGN_BIT)
                 at += 8
                 ip += ops.INSTRUCTION_BYTES
             elif op == ops.MARKER:
@@ -184,7 +181,7 @@ def _make(full: bool) -> Any:
                 if n < get64(ip + 32):
                     if no_room(at, limit, 1, status):
                         return row
-                    put8(at, LIST_DELIMITER)
+                    put8(at, ops.LIST_DELIMITER)
                     at += 1
                     ip = program + get64(ip + 8)
                 else:

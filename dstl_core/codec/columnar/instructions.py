@@ -21,6 +21,10 @@ at a time. Jumps and frames are byte offsets from the start of the program.
 
 from __future__ import annotations
 
+SIGN_BIT = -0x8000000000000000
+LIST_DELIMITER = 0x2C
+"""Between the elements of list state."""
+
 WORDS = 8
 INSTRUCTION_BYTES = 8 * WORDS
 
