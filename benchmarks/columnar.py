@@ -31,6 +31,8 @@ NAMES = {
     "string-list10": "(String, list of 10 Long)",
     "string-map5": "(String, map of 5)",
 }
+FORMS = ("sst", "heap", "changelog")
+"""Steps with a fifth of the records."""
 LARGE_RECORDS = 33_000_000
 LARGE_MEMORY = 64 << 20
 
@@ -59,6 +61,7 @@ def _measure(arguments: argparse.Namespace, work: Path) -> dict[str, Any]:
         found: dict[str, Any] = {"records": records}
         shared = ["--records", str(records), "--rounds", str(arguments.rounds)]
         found["encode"] = _worker("encode", case, shared, work / "none")
+        found["decode"] = _worker("decode", case, shared, work / "none")
         for form in ("plain", "compressed"):
             folder = work / f"{case}-{form}"
             flags = [*shared, *(["--compressed"] * (form == "compressed"))]
@@ -68,7 +71,8 @@ def _measure(arguments: argparse.Namespace, work: Path) -> dict[str, Any]:
         cases[case] = found
         if case == "string-long":
             fewer = ["--records", str(records // 5), "--rounds", str(arguments.rounds)]
-            found["sst"] = _worker("sst", case, fewer, work / "sst")
+            for step in FORMS:
+                found[step] = _worker(step, case, fewer, work / step)
     first = _first(work / "string-long-plain", int(RECORDS["string-long"] * arguments.scale), work)
     large = _large(work)
     return {
@@ -120,6 +124,7 @@ def _speed(found: dict[str, Any], records: int) -> str:
 
 STEPS = {
     "encode": "columns to runs by key group",
+    "decode": "sections in memory to columns",
     "write plain": "columns to a savepoint, closed and synced",
     "write compressed": "the same, Snappy",
     "flat plain": "savepoint to columns, flat form",
@@ -127,6 +132,8 @@ STEPS = {
     "keyed plain": "savepoint to columns, one row per key",
     "keyed compressed": "the same, Snappy",
     "sst": "RocksDB's table files to columns",
+    "heap": "a native savepoint of the heap backend to columns",
+    "changelog": "a changelog of SETs to columns",
 }
 
 
@@ -149,7 +156,7 @@ def _table(figures: dict[str, Any]) -> str:
     for case, found in figures["cases"].items():
         for step, what in STEPS.items():
             if step in found:
-                rows = found["records"] // (5 if step == "sst" else 1)
+                rows = found["records"] // (5 if step in FORMS else 1)
                 speed = _speed(found[step], rows)
                 lines.append(f"| {NAMES[case]} | {rows:,} | {what} | {speed} |")
     lines += ["", "First read of a process, seconds by the clock on the wall under that load:", ""]

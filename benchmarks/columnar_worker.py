@@ -20,9 +20,14 @@ STARTED = time.perf_counter()
 import numpy as np  # noqa: E402  # imports are part of what is timed
 import pyarrow as pa  # noqa: E402
 
+from benchmarks.stored_forms import write_changelog, write_heap  # noqa: E402
 from dstl_core.codec.columnar.decoder import StateDecoder  # noqa: E402
 from dstl_core.codec.columnar.jit import CACHE_FOLDER  # noqa: E402
-from dstl_core.codec.columnar.sections import Section, SectionChunk  # noqa: E402
+from dstl_core.codec.columnar.sections import (  # noqa: E402
+    Section,
+    SectionChunk,
+    SectionChunks,
+)
 from dstl_core.codec.columnar.spans import SectionScanner, Source, SpanBatch  # noqa: E402
 from dstl_core.codec.columnar.sst_rows import merged_spans  # noqa: E402
 from dstl_core.codec.keyed_records import RecordFormat  # noqa: E402
@@ -40,6 +45,7 @@ from dstl_core.savepoint.folder import SavepointFolder  # noqa: E402
 from dstl_core.savepoint.keyed_encoder import KeyedStateEncoder, StateRuns  # noqa: E402
 from dstl_core.savepoint.keyed_sections import KeyedSections  # noqa: E402
 
+STEPS = ["encode", "decode", "write", "read", "first", "sst", "heap", "changelog"]
 BATCH = 1 << 16
 MAX_PARALLELISM = 128
 VALUE, LIST, MAP = KeyedStateType.VALUE, KeyedStateType.LIST, KeyedStateType.MAP
@@ -111,7 +117,8 @@ class Work:
         self.folder = Path(arguments.folder)
         self.compressed: bool = arguments.compressed
         key_type, kind, value, self._keys, self._values = CASES[arguments.case]
-        meta = StateMetaInfoSnapshot.key_value("v", kind, value)
+        self._key_type = key_type
+        meta = self._meta = StateMetaInfoSnapshot.key_value("v", kind, value)
         self.encoder = KeyedStateEncoder(
             key_type, [meta], MAX_PARALLELISM, compressed=self.compressed
         )
@@ -161,6 +168,37 @@ class Work:
         [handle] = operator.keyed_handles
         return watch.figures(bytes=handle.state_size, rows=rows)
 
+    def decode(self) -> dict[str, float]:
+        """Sections in memory to columns: what the kernels do, without reading a file."""
+        with KeyedSections(
+            self.encoder.header, self.encoder.key_groups, MAX_PARALLELISM, check_duplicates=False
+        ) as sections:
+            for batch in self.batches():
+                [runs] = self.encoder.encode_keyed(batch)
+                sections.add(runs)
+            stored = [
+                SectionChunk(raw, [Section(key_group, 0, len(raw), 0)])
+                for key_group in self.encoder.key_groups
+                for raw in [sections.section(key_group)]
+                if raw
+            ]
+        record_format = RecordFormat(self._meta, self._key_type)
+        decoder = StateDecoder(record_format, 1)
+        rows, watch = 0, Stopwatch()
+        with watch:
+            for spans in SectionScanner(1, [True]).batches(_one_by_one(stored)):
+                rows += len(decoder.decode(spans, set(decoder.columns))["value"])
+        return watch.figures(bytes=sum(len(each.data) for each in stored), rows=rows)
+
+    def make_form(self, form: str) -> None:
+        """The same rows in the heap's own form, or as a changelog."""
+        if self.folder.exists():
+            return
+        if form == "heap":
+            write_heap(self.folder, self.encoder, self.batches())
+        else:
+            write_changelog(self.folder, self.encoder, self._key_type, self._meta, self.batches())
+
     def read_table_files(self) -> dict[str, float]:
         """RocksDB's table files to columns; the files are made by RocksDB itself."""
         paths = sorted(self.folder.glob("*.sst")) or self._make_table_files()
@@ -207,6 +245,11 @@ def _part(raw: bytes, start: int, end: int) -> bytes:
     return raw[start:end]
 
 
+def _one_by_one(chunks: list[SectionChunk]) -> SectionChunks:
+    """Whole sections only, so that nothing is sent back."""
+    yield from chunks
+
+
 def _sections_of(runs: StateRuns) -> Iterator[SectionChunk]:
     for at, key_group in enumerate(runs.key_groups):
         part = bytes(memoryview(runs.data)[runs.bounds[at] : runs.bounds[at + 1]])
@@ -217,7 +260,7 @@ def _sections_of(runs: StateRuns) -> Iterator[SectionChunk]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("step", choices=["encode", "write", "read", "first", "sst"])
+    parser.add_argument("step", choices=STEPS)
     parser.add_argument("case", choices=list(CASES))
     parser.add_argument("--records", type=int, required=True)
     parser.add_argument("--rounds", type=int, default=1)
@@ -238,6 +281,13 @@ def main() -> None:
         Work(warm).write(Work(warm).batches(), arguments.memory)
         found = [work.write(work.batches(), arguments.memory)]
     elif arguments.step == "read":
+        work.read()
+        found = [work.read() for _ in range(arguments.rounds)]
+    elif arguments.step == "decode":
+        work.decode()
+        found = [work.decode() for _ in range(arguments.rounds)]
+    elif arguments.step in ("heap", "changelog"):
+        work.make_form(arguments.step)
         work.read()
         found = [work.read() for _ in range(arguments.rounds)]
     elif arguments.step == "sst":

@@ -1,8 +1,4 @@
-"""Decoded values and raw elements as Arrow columns, for state that does not come in key groups.
-
-Elements are framed as records of a value state, so that the one columnar decoder reads them, with
-every type and option that it has.
-"""
+"""Decoded values and raw elements as Arrow columns, for state that does not come in key groups."""
 
 from __future__ import annotations
 
@@ -11,27 +7,20 @@ from typing import Any
 
 import pyarrow as pa
 
-from dstl_core.codec.columnar.decoder import VALUE, StateDecoder
-from dstl_core.codec.columnar.sections import Section, SectionChunk, SectionChunks
-from dstl_core.codec.columnar.spans import SectionScanner
+from dstl_core.codec.columnar.decoder import OPTION_ERRORS
 from dstl_core.codec.columnar.type_layouts import (
     DEFAULT_OPTIONS,
     ColumnOptions,
     NoLayoutError,
     layout_of,
 )
-from dstl_core.codec.keyed_canonical import write_section
-from dstl_core.codec.keyed_records import RecordFormat
 from dstl_core.codec.serializers import (
     AnySerializer,
-    Types,
     deserialize_exactly,
     serialize_to_bytes,
 )
-from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot
-from dstl_core.errors import SavepointError
-
-_KEY = b"\0" * 5  # one byte of key group, an int key
+from dstl_core.errors import ColumnValueError, SavepointError
+from dstl_core.savepoint.element_columns import decode_elements
 
 
 def column_type(serializer: AnySerializer, options: ColumnOptions = DEFAULT_OPTIONS) -> pa.DataType:
@@ -65,22 +54,17 @@ def column_of_elements(
     if not elements:
         return pa.array([], arrow_type)
     try:
-        layout_of(serializer, options)
+        layout = layout_of(serializer, options)
     except NoLayoutError:
         return pa.array([deserialize_exactly(serializer, raw) for raw in elements], arrow_type)
-    meta = StateMetaInfoSnapshot.key_value("elements", KeyedStateType.VALUE, serializer)
-    decoder = StateDecoder(RecordFormat(meta, Types.INT), 1, options)
-    section = write_section([(0, ((_KEY + b"\0", raw) for raw in elements))])
-    scanner = SectionScanner(1, [True])
-    parts = [
-        decoder.decode(batch, {VALUE}, check_all=True)[VALUE]
-        for batch in scanner.batches(_chunk(section))
-    ]
-    return pa.chunked_array(parts, arrow_type).combine_chunks()
-
-
-def _chunk(section: bytes) -> SectionChunks:
-    yield SectionChunk(section, [Section(0, 0, len(section), 0)])
+    column, failure = decode_elements(layout, elements)
+    if failure is not None:
+        deserialize_exactly(serializer, elements[failure.row])
+        raise ColumnValueError(
+            f"A value of type {serializer.type_name} (element {failure.row}) "
+            f"{OPTION_ERRORS.get(failure.code, 'cannot be in a column')}."
+        )
+    return column
 
 
 def column_of_values(

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dstl_core.codec.columnar.type_layouts import DEFAULT_OPTIONS, ColumnOptions
-from dstl_core.codec.data_io import DataInput
-from dstl_core.codec.keyed_canonical import read_section
-from dstl_core.codec.serializers import AnySerializer, Types
-from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot
+from dstl_core.codec.columnar.type_layouts import DEFAULT_OPTIONS, ColumnOptions, layout_of
+from dstl_core.codec.serializers import AnySerializer
 from dstl_core.errors import ConfigError
 from dstl_core.savepoint.arrow_values import column_type
-from dstl_core.savepoint.keyed_encoder import KeyedStateEncoder
-from dstl_core.savepoint.state_columns import KEY_COLUMN, VALUE_COLUMN
-
-_KEY_BYTES = 1 + 4
-"""One byte of key group, an int key."""
+from dstl_core.savepoint.element_columns import encode_elements
 
 
 def fit(column: pa.Array, wanted: pa.DataType, what: str) -> pa.Array:
@@ -124,14 +116,9 @@ def elements_of_column(
         return []
     if column.null_count:
         raise ConfigError(f"{what} has a null element; drop or fill such rows.")
-    # One key group holds all rows, so they stay in order.
-    meta = StateMetaInfoSnapshot.key_value("elements", KeyedStateType.VALUE, serializer)
-    encoder = KeyedStateEncoder(Types.INT, [meta], 1, types=options)
-    fitted = fit(column, column_type(serializer, options), what)
-    keys = pa.array(np.arange(len(column), dtype=np.int32))
-    rows = pa.table({KEY_COLUMN: keys, VALUE_COLUMN: fitted})
-    raw = bytes(encoder.encode("elements", rows).data) + b"\xff\xff"
-    return [record.value for record in read_section(DataInput(raw), 1)]
+    wanted = column_type(serializer, options)
+    fitted = fit(column, wanted, what)
+    return [bytes(each) for each in encode_elements(layout_of(serializer, options), fitted)]
 
 
 def cast_columns(columns: dict[str, pa.Array], wanted: pa.Schema) -> dict[str, pa.Array]:

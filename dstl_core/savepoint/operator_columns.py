@@ -16,13 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from dstl_core.codec.columnar import scan_kernel as scan
-from dstl_core.codec.columnar.decoder import SpanProgram
-from dstl_core.codec.columnar.encoder import EncodeProgram
 from dstl_core.codec.columnar.layouts import Layout, Repeated, Struct
-from dstl_core.codec.columnar.output import ArrowAllocator
-from dstl_core.codec.columnar.sections import Section
-from dstl_core.codec.columnar.spans import Source, SpanBatch
 from dstl_core.codec.columnar.type_layouts import (
     DEFAULT_OPTIONS,
     ColumnOptions,
@@ -44,13 +38,13 @@ from dstl_core.model.handle import (
     OperatorStateMode,
     OperatorStreamStateHandle,
 )
+from dstl_core.savepoint.element_columns import decode_elements, encode_elements
 from dstl_core.savepoint.folder import SavepointFolder
 from dstl_core.savepoint.snapshot import OPERATOR_KINDS, OperatorSnapshot
 from dstl_core.savepoint.state_columns import LIST_VALUE_COLUMN, MAP_KEY_COLUMN, MAP_VALUE_COLUMN
 
 SUBTASK_COLUMN = "subtask"
 _VERSION = 6
-_VALUE = "value"
 
 
 def read_operator_state(
@@ -84,18 +78,9 @@ def operator_columns(
     """The rows of one state of one subtask."""
     meta = reader.header.state(info)
     layout = _layout(meta, info.mode, types)
-    program = SpanProgram([(_VALUE, layout)], scan.VALUE_START, ArrowAllocator())
-    parts = reader.element_bytes(info)
-    data = b"".join(parts)
-    source = Source(data, [Section(0, 0, len(data), 0)])
-    ends = np.cumsum([len(part) for part in parts], dtype=np.int64) + source.base
-    spans = np.zeros((len(parts), scan.SPAN_WORDS), np.int64)
-    spans[:, scan.VALUE_START] = ends - [len(part) for part in parts]
-    spans[:, scan.VALUE_END] = ends
-    columns, failure = program.run(SpanBatch(spans, source), {_VALUE}, len(parts))
+    column, failure = decode_elements(layout, reader.element_bytes(info))
     if failure is not None:
         _explain(reader, info, failure.row)
-    column = columns[_VALUE]
     if info.mode is not OperatorStateMode.BROADCAST:
         return pa.table({LIST_VALUE_COLUMN: column})
     entries = column.flatten()
@@ -158,10 +143,7 @@ class OperatorStateEncoder:
                 raise ColumnValueError(f"Column {name!r} is missing; there are: {known}.")
         columns = [rows[name].combine_chunks() for name in names]
         column = _entries(columns, layout) if broadcast else columns[0]
-        encoded = EncodeProgram([(_VALUE, layout)]).encode({_VALUE: column}, len(column))
-        raw, base = memoryview(encoded.data), encoded.data.address
-        bounds = zip(encoded.starts - base, encoded.ends - base, strict=True)
-        self._states.append((meta, mode, [raw[start:end] for start, end in bounds]))
+        self._states.append((meta, mode, encode_elements(layout, column)))
 
     def write(self, folder: SavepointFolder) -> OperatorStreamStateHandle:
         """Keeps the stream in a savepoint."""

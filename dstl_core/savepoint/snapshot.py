@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any
 
 from dstl_core.changelog.reader import StateChangelogHandleReader
@@ -37,11 +37,9 @@ from dstl_core.errors import (
     NoSuchStateError,
     error_context,
 )
-from dstl_core.model.change import META_KEY_GROUP
 from dstl_core.model.checkpoint import OperatorState
 from dstl_core.model.handle import (
     ChangelogStateBackendHandle,
-    ChangelogStateHandle,
     IncrementalRemoteKeyedStateHandle,
     KeyedStateHandle,
     KeyGroupsSavepointStateHandle,
@@ -62,9 +60,10 @@ from dstl_core.savepoint.entries import (
     Unreadable,
 )
 from dstl_core.savepoint.entry_reader import EntryReader
+from dstl_core.savepoint.handle_forms import descriptions, form_of, lacks_base, logs_of
 from dstl_core.savepoint.windows import WindowEntry, windows_of
 from dstl_core.state.canonical_reader import read_stream_header
-from dstl_core.state.key_type import KeyType, key_type_of_changes
+from dstl_core.state.key_type import MAX_CHANGES, KeyType, key_type_of_changes
 from dstl_core.state.keyed_state import KeyedState, knowledge_of, restore_keyed_state, state_key
 from dstl_core.state.rocksdb_reader import read_meta_header
 from dstl_core.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
@@ -77,6 +76,8 @@ if TYPE_CHECKING:
     from dstl_core.savepoint.keyed_reader import KeyedStateReader
 
 Values = list[Any]
+SAMPLE = 2 * MAX_CHANGES
+"""Changes of a log that are looked at for the type of the key."""
 OPERATOR_KINDS = {
     OperatorStateMode.SPLIT_DISTRIBUTE: OP_LIST,
     OperatorStateMode.UNION: OP_UNION,
@@ -239,10 +240,15 @@ class OperatorSnapshot:
             for handle in self.keyed_handles:
                 for header in self._headers(handle):
                     return KeyType(header.key_serializer)
-            logs = (log for handle in self.keyed_handles for log in _logs(handle))
+            logs = [log for handle in self.keyed_handles for log in logs_of(handle)]
             reader = StateChangelogHandleReader(self.snapshot.resolver.read_segment)
-            changes = (change for log in logs for change in reader.get_changes(log))
-            return key_type_of_changes(changes, self.snapshot.registry, self.max_parallelism)
+            registry, total = self.snapshot.registry, self.max_parallelism
+            described = (change for log in logs for change in descriptions(log, reader))
+            changes = islice((each for log in logs for each in reader.get_changes(log)), SAMPLE)
+            # A description of timers says it; else a sample of the changes has to.
+            return key_type_of_changes(described, registry, total) or key_type_of_changes(
+                changes, registry, total
+            )
 
     @property
     def states(self) -> list[StateInfo]:
@@ -261,12 +267,11 @@ class OperatorSnapshot:
             yield from (meta.as_key_value() for meta in header.states)
         snapshot = self.snapshot
         reader = StateChangelogHandleReader(snapshot.resolver.read_segment)
-        for log in _logs(handle):
-            for change in reader.get_changes(log):
-                if change.key_group == META_KEY_GROUP:
-                    parsed = read_change(change.change, snapshot.registry)
-                    if isinstance(parsed, MetadataChange):
-                        yield parsed.state
+        for log in logs_of(handle):
+            for change in descriptions(log, reader):
+                parsed = read_change(change.change, snapshot.registry)
+                if isinstance(parsed, MetadataChange):
+                    yield parsed.state
 
     def _headers(self, handle: KeyedStateHandle) -> Iterator[KeyedBackendHeader]:
         resolver, registry = self.snapshot.resolver, self.snapshot.registry
@@ -342,7 +347,7 @@ class OperatorSnapshot:
         """The keyed state of some key groups, in memory."""
         snapshot = self.snapshot
         with self._context():
-            found = self.key_type if any(_lacks_base(handle) for handle in handles) else None
+            found = self.key_type if any(lacks_base(handle) for handle in handles) else None
             return restore_keyed_state(
                 handles,
                 key_groups,
@@ -394,29 +399,20 @@ class OperatorSnapshot:
         return self._reader("keyed", options)
 
     def flat(self, name: str, **options: Any) -> KeyedStateReader:
-        """One keyed state or timer service in flat form, as Arrow record batches; a row for each
-        value, list element, map entry or timer. Arguments as ``keyed``.
-
-        Raises:
-            NoSuchStateError: There is no such state.
+        """One keyed state or timer service in flat form, as Arrow record batches: a row for each
+        value, list element, map entry or timer. Arguments as ``keyed``; ``NoSuchStateError``.
         """
         return self._reader(name, options)
 
     def windows(self, **options: Any) -> KeyedStateReader:
-        """One row per key and window over all states of windows, as Arrow record batches.
-        Arguments as ``keyed``.
-
-        Raises:
-            SavepointError: There are none, or windows of several types.
+        """One row per key and window over all states of windows, as Arrow record batches;
+        arguments as ``keyed``. A ``SavepointError`` if there are none, or of several types.
         """
         return self._reader("windows", options)
 
     def changes(self, name: str, **types: Any) -> StateChangeReader:
-        """The changes of a keyed state in the checkpoint's changelog, as Arrow record batches.
-        ``types`` are those of ``ColumnOptions``.
-
-        Raises:
-            NoSuchStateError: There is no such state.
+        """The changes of a keyed state in the changelog, as Arrow record batches; ``types`` as in
+        ``ColumnOptions``. Raises as ``flat``.
         """
         from dstl_core.codec.columnar.type_layouts import ColumnOptions
         from dstl_core.savepoint.change_reader import StateChangeReader
@@ -476,7 +472,7 @@ class OperatorSnapshot:
 
     def form(self) -> str:
         """How the keyed state is stored, for people."""
-        return ", ".join(sorted({_form_of(handle) for handle in self.keyed_handles})) or "none"
+        return ", ".join(sorted({form_of(handle) for handle in self.keyed_handles})) or "none"
 
     def problem(self) -> str | None:
         """Why the keyed state cannot be read, or None if it can."""
@@ -486,24 +482,3 @@ class OperatorSnapshot:
         except DstlError as error:
             return str(error)
         return None
-
-
-def _logs(handle: KeyedStateHandle) -> tuple[ChangelogStateHandle, ...]:
-    return handle.non_materialized if isinstance(handle, ChangelogStateBackendHandle) else ()
-
-
-def _lacks_base(handle: KeyedStateHandle) -> bool:
-    return isinstance(handle, ChangelogStateBackendHandle) and not handle.materialized
-
-
-def _form_of(handle: KeyedStateHandle) -> str:
-    match handle:
-        case KeyGroupsSavepointStateHandle():
-            return "canonical"
-        case KeyGroupsStateHandle():
-            return "heap"
-        case ChangelogStateBackendHandle():
-            base = sorted({_form_of(each) for each in handle.materialized})
-            return f"changelog on {' and '.join(base) or 'nothing'}"
-        case _:
-            return "rocksdb files"

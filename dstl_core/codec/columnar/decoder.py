@@ -11,7 +11,7 @@ import pyarrow as pa
 from dstl_core.codec.columnar import instructions as i
 from dstl_core.codec.columnar import scan_kernel as scan
 from dstl_core.codec.columnar.byte_index import Ranges
-from dstl_core.codec.columnar.decode_kernel import decode_rows
+from dstl_core.codec.columnar.decode_kernel import decoder_of
 from dstl_core.codec.columnar.layouts import Fixed, Layout, Nullable, Opaque, Position, Repeated
 from dstl_core.codec.columnar.memory import address_of
 from dstl_core.codec.columnar.output import Allocator, ArrowAllocator, Densities, OutputColumns
@@ -94,6 +94,7 @@ class SpanProgram:
         self._columns = code.columns
         self._program: Program = code.finish()
         self._nulls = _null_program(self._layouts) if null_unreadable else None
+        self._decode = decoder_of(self._program.operations)
 
     def arrow_type(self, name: str) -> pa.DataType:
         return self._layouts[self.names.index(name)].arrow_type
@@ -116,7 +117,7 @@ class SpanProgram:
         bound = self._program.bind(output.table)
         row = 0
         while True:
-            row = decode_rows(
+            row = self._decode(
                 address_of(bound),
                 start,
                 scan.SPAN_BYTES,
@@ -132,7 +133,7 @@ class SpanProgram:
                 bound = self._program.bind(output.table)
             elif status[0] == i.UNREADABLE and self._nulls is not None:
                 nulls = self._nulls.bind(output.table)
-                row = decode_rows(
+                row = self._decode(
                     address_of(nulls),
                     start,
                     scan.SPAN_BYTES,

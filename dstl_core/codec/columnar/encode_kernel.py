@@ -7,10 +7,12 @@ row. Columns are read by row number alone; that their offsets are in order was c
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from dstl_core.codec.columnar import instructions as ops
 from dstl_core.codec.columnar.jit import kernel
 from dstl_core.codec.columnar.memory import (
-    copy,
     get16,
     get32,
     get64,
@@ -32,6 +34,15 @@ from dstl_core.codec.columnar.write_kernel import (
     write_text,
     write_value,
 )
+from dstl_core.codec.columnar.write_parts_kernel import (
+    class_number,
+    mark_null,
+    write_class_name,
+    write_digits,
+    write_mask,
+    write_pojo_flags,
+    write_sizes,
+)
 from dstl_core.codec.columnar.write_sql_kernel import (
     begin_array,
     begin_region,
@@ -44,442 +55,359 @@ from dstl_core.codec.columnar.write_sql_kernel import (
     write_slot_timestamp,
 )
 
-SIGN_BIT = -0x8000000000000000
-LIST_DELIMITER = 0x2C
-POJO_NULL, POJO_ITSELF, POJO_SUBCLASS, POJO_TAGGED = 1, 2, 4, 8
 
-
-@kernel
-def write_digits(at: int, limit: int, size: int, status: int) -> int:
-    """The digits of ``size``, lowest first, at least one; the position after them."""
-    if no_room(at, limit, 8, status):
-        return -1
-    put8(at, size & 0xFF)
-    at += 1
-    size >>= 8
-    while size != 0:
-        put8(at, size & 0xFF)
-        at += 1
-        size >>= 8
-    return at
-
-
-@kernel
-def write_mask(ip: int, at: int, limit: int, n: int, status: int) -> int:
-    """A mask without nulls, with the row's kind in front if the type has it."""
-    size = (get64(ip + 24) + 7) // 8
-    if no_room(at, limit, size, status):
-        return -1
-    put_zeros(at, size)
-    kinds = get64(ip + 32)
-    if get64(ip + 8) != 0 and kinds != 0:
-        kind = load8(kinds + n)
-        if kind > 3:
-            return fail(status, ops.BAD_ROW_KIND, 0)
-        put8(at, (kind & 1) << 7 | (kind & 2) << 5)
-    put64(ip + 48, at)
-    return at + size
-
-
-@kernel
-def mark_null(program: int, ip: int) -> None:
-    """Sets the bit of a ops.MASK_FIELD."""
-    mask = program + get64(ip + 24)
-    bit = get64(ip + 32)
-    if bit < 0:
-        bit = get64(mask + 40)
-        start = get64(mask + 32)
-    else:
-        start = get64(mask + 48)
-    at = start + (bit >> 3)
-    put8(at, load8(at) | 0x80 >> (bit & 7))
-
-
-@kernel
-def class_number(pojo: int, n: int) -> int:
-    numbers = get64(pojo + 48)
-    return 0 if numbers == 0 else get32(numbers + 4 * n)
-
-
-@kernel
-def write_pojo_flags(ip: int, at: int, limit: int, n: int, status: int) -> int:
-    """Status word 4 says what was written: 0 null, 1 the class itself, 2 a subclass."""
-    if no_room(at, limit, 2, status):
-        return -1
-    if is_null(get64(ip + 16), n):
-        put8(at, POJO_NULL)
-        put64(status + 32, 0)
-        return at + 1
-    number = class_number(ip, n)
-    if number == 0:
-        put8(at, POJO_ITSELF)
-        put64(status + 32, 1)
-        return at + 1
-    put64(status + 32, 2)
-    if number <= get64(ip + 32):
-        put8(at, POJO_TAGGED)
-        put8(at + 1, number - 1)
-        put64(ip + 40, number - 1)
-        return at + 2
-    put8(at, POJO_SUBCLASS)
-    put64(ip + 40, -1)
-    return at + 1
-
-
-@kernel
-def write_class_name(ip: int, at: int, limit: int, status: int) -> int:
-    size = get64(ip + 32)
-    if no_room(at, limit, 2 + size, status):
-        return -1
-    store16(at, size)
-    copy(at + 2, get64(ip + 40), size)
-    return at + 2 + size
-
-
-@kernel
-def write_sizes(program: int, ip: int, at: int, limit: int, n: int, status: int) -> int:
-    if no_room(at, limit, 8, status):
-        return -1
-    for word in range(3, 5):
-        offsets = get64(program + get64(ip + 8 * word) + 8)
-        store32(at, get32(offsets + 4 * n + 4) - get32(offsets + 4 * n))
-        at += 4
-    return at
-
-
-@kernel
-def encode_rows(
-    program: int, row: int, rows: int, out: int, limit: int, ends: int, status: int
-) -> int:
-    """Writes rows from ``row`` on; the number of rows that are complete, which is ``rows`` unless
-    the status says why not.
-
-    Args:
-        program: Address of the bound program.
-        row: The first row; its bytes go to ``out``.
-        rows: Where to stop.
-        out: Address of the output.
-        limit: Where the output ends.
-        ends: Gets the address where each row ends, as int64.
-        status: What a refusal was.
+def _make(full: bool) -> Any:
+    """The kernel, without what the plain instructions do not need unless ``full``: the compiler
+    leaves out what a constant rules out.
     """
-    if row == rows:
-        return row
-    ip = program
-    n = row
-    at = out
-    while True:
-        op = get64(ip)
-        if op == ops.END:
-            put64(ends + 8 * row, at)
-            row += 1
-            if row == rows:
-                return row
-            n = row
-            ip = program
-        elif op == ops.TEXT:
-            at = write_text(ip, at, limit, n, status)
-            if at < 0:
-                return row
-            ip += ops.INSTRUCTION_BYTES
-        elif op <= ops.BOOL:
-            # ops.COPY8, ops.COPY4, ops.COPY2, COPY1, ops.BOOL
-            if is_null(get64(ip + 16), n):
-                fail(status, ops.NULL_VALUE, 0)
-                return row
-            if no_room(at, limit, 8, status):
-                return row
-            values = get64(ip + 8)
-            if op == ops.COPY8:
-                store64(at, get64(values + 8 * n))
-                at += 8
-            elif op == ops.COPY4:
-                store32(at, get32(values + 4 * n))
-                at += 4
-            elif op == ops.COPY2:
-                store16(at, get16(values + 2 * n))
-                at += 2
-            else:
-                put8(at, load8(values + n))
-                at += 1
-            ip += ops.INSTRUCTION_BYTES
-        elif op == ops.FLIP8:
-            if is_null(get64(ip + 16), n):
-                fail(status, ops.NULL_VALUE, 0)
-                return row
-            if no_room(at, limit, 8, status):
-                return row
-            store64(at, get64(get64(ip + 8) + 8 * n) ^ SIGN_BIT)
-            at += 8
-            ip += ops.INSTRUCTION_BYTES
-        elif op == ops.MARKER:
-            if no_room(at, limit, 1, status):
-                return row
-            put8(at, max(0, get64(ip + 8)))
-            at += 1
-            ip += ops.INSTRUCTION_BYTES
-        elif op == ops.LIST:
-            if is_null(get64(ip + 16), n):
-                fail(status, ops.NULL_VALUE, 0)
-                return row
-            offsets = get64(ip + 8)
-            first = get32(offsets + 4 * n)
-            count = get32(offsets + 4 * n + 4) - first
-            masked = get64(ip + 48) == ops.LIST_MASKED
-            mask = at + 4
-            at = write_list_size(at, limit, count, masked, status)
-            if at < 0:
-                return row
-            loop = program + get64(ip + 40)
-            if count == 0:
-                ip = loop + ops.INSTRUCTION_BYTES
-            else:
-                put64(loop + 8, count)
-                put64(loop + 16, n)
-                put64(loop + 32, mask)
-                put64(loop + 40, 0)
-                n = first
-                ip += ops.INSTRUCTION_BYTES
-        elif op == ops.LOOP:
-            left = get64(ip + 8) - 1
-            if left != 0:
-                put64(ip + 8, left)
-                put64(ip + 40, get64(ip + 40) + 1)
-                n += 1
-                ip = program + get64(ip + 24)
-            else:
-                n = get64(ip + 16)
-                ip += ops.INSTRUCTION_BYTES
-        elif op == ops.DELIMITED:
-            offsets = get64(ip + 8)
-            loop = program + get64(ip + 40)
-            first = get32(offsets + 4 * n)
-            end = get32(offsets + 4 * n + 4)
-            if is_null(get64(ip + 16), n) or first == end:
-                fail(status, ops.EMPTY_LIST, 0)
-                return row
-            put64(loop + 16, n)
-            put64(loop + 32, end)
-            n = first
-            ip += ops.INSTRUCTION_BYTES
-        elif op == ops.NEXT_DELIMITED:
-            n += 1
-            if n < get64(ip + 32):
-                if no_room(at, limit, 1, status):
+
+    @kernel
+    def encode_rows(
+        program: int, row: int, rows: int, out: int, limit: int, ends: int, status: int
+    ) -> int:
+        """Writes rows from ``row`` on; the number of rows that are complete, which is ``rows``
+        unless the status says why not.
+
+        Args:
+            program: Address of the bound program.
+            row: The first row; its bytes go to ``out``.
+            rows: Where to stop.
+            out: Address of the output.
+            limit: Where the output ends.
+            ends: Gets the address where each row ends, as int64.
+            status: What a refusal was.
+        """
+        if row == rows:
+            return row
+        ip = program
+        n = row
+        at = out
+        while True:
+            op = get64(ip)
+            if op == ops.END:
+                put64(ends + 8 * row, at)
+                row += 1
+                if row == rows:
                     return row
-                put8(at, LIST_DELIMITER)
-                at += 1
-                ip = program + get64(ip + 8)
-            else:
-                n = get64(ip + 16)
-                ip += ops.INSTRUCTION_BYTES
-        elif op == ops.NULL_FLAG or op == ops.PRESENT_FLAG:
-            null = is_null(get64(ip + 16), n)
-            padding = get64(ip + 24)
-            if no_room(at, limit, 1 + padding, status):
-                return row
-            put8(at, 1 if null == (op == ops.NULL_FLAG) else 0)
-            at += 1
-            if null:
-                put_zeros(at, padding)
-                at += padding
-                ip += ops.INSTRUCTION_BYTES
-            else:
-                ip = program + get64(ip + 8)
-        elif op == ops.JUMP:
-            ip = program + get64(ip + 8)
-        elif op == ops.VALID:
-            if is_null(get64(ip + 16), n):
-                fail(status, ops.NULL_VALUE, 0)
-                return row
-            ip += ops.INSTRUCTION_BYTES
-        elif (
-            op == ops.NULL_FIXED
-            or op == ops.NULL_OFFSETS
-            or op == ops.NULL_STRUCT
-            or op == ops.SKIP_REST
-            or op == ops.REQUIRE
-            or op == ops.POSITION
-            or op == ops.CONSTANT4
-        ):
-            # Says only something about columns that are filled.
-            ip += ops.INSTRUCTION_BYTES
-        elif op == ops.BYTES:
-            at = write_bytes(ip, at, limit, n, status)
-            if at < 0:
-                return row
-            ip += ops.INSTRUCTION_BYTES
-        elif op == ops.MARK:
-            put64(program + get64(ip + 8) + 8, at)
-            ip += ops.INSTRUCTION_BYTES
-        elif op == ops.LENGTH_DIGITS:
-            at = write_digits(at, limit, at - get64(ip + 8), status)
-            if at < 0:
-                return row
-            ip += ops.INSTRUCTION_BYTES
-        elif op == ops.ZERO_IS_NULL:
-            if is_null(get64(ip + 16), n):
-                if no_room(at, limit, 4, status):
-                    return row
-                store32(at, 0)
-                at += 4
-                ip += ops.INSTRUCTION_BYTES
-            else:
-                ip = program + get64(ip + 8)
-        elif op == ops.INDEX4:
-            index = get32(get64(ip + 8) + 4 * n)
-            if is_null(get64(ip + 16), n):
-                fail(status, ops.NULL_VALUE, 0)
-                return row
-            if index < 0 or index >= get64(ip + 40):
-                fail(status, ops.BAD_VALUE, 0)
-                return row
-            if no_room(at, limit, 4, status):
-                return row
-            store32(at, index)
-            at += 4
-            ip += ops.INSTRUCTION_BYTES
-        elif op == ops.MASK:
-            at = write_mask(ip, at, limit, n, status)
-            if at < 0:
-                return row
-            ip += ops.INSTRUCTION_BYTES
-        elif op == ops.MASK_FIELD:
-            if is_null(get64(ip + 16), n):
-                mark_null(program, ip)
-                ip += ops.INSTRUCTION_BYTES
-            else:
-                ip = program + get64(ip + 8)
-        elif op == ops.EITHER:
-            if is_null(get64(ip + 16), n):
-                fail(status, ops.NULL_VALUE, 0)
-                return row
-            if no_room(at, limit, 1, status):
-                return row
-            left = load8(get64(ip + 8) + n)
-            put8(at, 2 - left if get64(ip + 40) == 1 else left)
-            at += 1
-            if left != 0:
-                ip = program + get64(ip + 24)
-            else:
-                ip += ops.INSTRUCTION_BYTES
-        elif op == ops.POJO:
-            at = write_pojo_flags(ip, at, limit, n, status)
-            if at < 0:
-                return row
-            meaning = get64(status + 32)
-            if meaning == 0:
-                ip += ops.INSTRUCTION_BYTES
-            elif meaning == 1:
-                ip = program + get64(ip + 8)
-            else:
-                ip = program + get64(ip + 24)
-        elif op == ops.TAG_IS:
-            if get64(program + get64(ip + 24) + 40) == get64(ip + 32):
-                ip = program + get64(ip + 8)
-            else:
-                ip += ops.INSTRUCTION_BYTES
-        elif op == ops.CLASS_IS:
-            if class_number(program + get64(ip + 24), n) == get64(ip + 48):
-                at = write_class_name(ip, at, limit, status)
+                n = row
+                ip = program
+            elif op == ops.TEXT:
+                at = write_text(ip, at, limit, n, status)
                 if at < 0:
                     return row
-                ip = program + get64(ip + 8)
-            else:
                 ip += ops.INSTRUCTION_BYTES
-        elif op == ops.REFUSE:
-            fail(status, get64(ip + 24), 0)
-            return row
-        elif op == ops.STREAM_TAG:
-            if no_room(at, limit, 9, status):
-                return row
-            if is_null(get64(ip + 16), n):
-                put8(at, 1)
+            elif op <= ops.BOOL:
+                # ops.COPY8, ops.COPY4, ops.COPY2, COPY1, ops.BOOL
+                if is_null(get64(ip + 16), n):
+                    fail(status, ops.NULL_VALUE, 0)
+                    return row
+                if no_room(at, limit, 8, status):
+                    return row
+                values = get64(ip + 8)
+                if op == ops.COPY8:
+                    store64(at, get64(values + 8 * n))
+                    at += 8
+                elif op == ops.COPY4:
+                    store32(at, get32(values + 4 * n))
+                    at += 4
+                elif op == ops.COPY2:
+                    store16(at, get16(values + 2 * n))
+                    at += 2
+                else:
+                    put8(at, load8(values + n))
+                    at += 1
+                ip += ops.INSTRUCTION_BYTES
+            elif op == ops.FLIP8:
+                if is_null(get64(ip + 16), n):
+                    fail(status, ops.NULL_VALUE, 0)
+                    return row
+                if no_room(at, limit, 8, status):
+                    return row
+                store64(at, get64(get64(ip + 8) + 8 * n) ^ ops.SIGN_BIT)
+                at += 8
+                ip += ops.INSTRUCTION_BYTES
+            elif op == ops.MARKER:
+                if no_room(at, limit, 1, status):
+                    return row
+                put8(at, max(0, get64(ip + 8)))
                 at += 1
-            else:
-                put8(at, 0)
-                store64(at + 1, get64(get64(ip + 8) + 8 * n))
-                at += 9
-            ip += ops.INSTRUCTION_BYTES
-        elif op == ops.SIZES:
-            at = write_sizes(program, ip, at, limit, n, status)
-            if at < 0:
-                return row
-            ip += ops.INSTRUCTION_BYTES
-        elif op == ops.REGION:
-            at = begin_region(program, ip, at, limit, status)
-            if at < 0:
-                return row
-            ip += ops.INSTRUCTION_BYTES
-        elif op == ops.REGION_END:
-            at = end_region(program, ip, at, limit, status)
-            if at < 0:
-                return row
-            ip += ops.INSTRUCTION_BYTES
-        elif op == ops.SQL_ROW:
-            at = begin_row(program, ip, at, limit, n, status)
-            if at < 0:
-                return row
-            ip += ops.INSTRUCTION_BYTES
-        elif op == ops.SQL_ARRAY:
-            if get64(ip + 24) < 0:
-                # The values of a map stand in the rows of its keys.
-                keys = program + get64(ip + 8)
-                first = get64(keys + FIRST_ROW)
-                count = get64(keys + ITEMS)
-            else:
+                ip += ops.INSTRUCTION_BYTES
+            elif op == ops.LIST:
+                if is_null(get64(ip + 16), n):
+                    fail(status, ops.NULL_VALUE, 0)
+                    return row
                 offsets = get64(ip + 8)
                 first = get32(offsets + 4 * n)
                 count = get32(offsets + 4 * n + 4) - first
-            at = begin_array(program, ip, at, limit, first, count, status)
-            if at < 0:
-                return row
-            loop = program + get64(ip + 40)
-            if count == 0:
-                ip = loop + ops.INSTRUCTION_BYTES
-            else:
-                put64(loop + 8, count)
+                masked = get64(ip + 48) == ops.LIST_MASKED
+                mask = at + 4
+                at = write_list_size(at, limit, count, masked, status)
+                if at < 0:
+                    return row
+                loop = program + get64(ip + 40)
+                if count == 0:
+                    ip = loop + ops.INSTRUCTION_BYTES
+                else:
+                    put64(loop + 8, count)
+                    put64(loop + 16, n)
+                    put64(loop + 32, mask)
+                    put64(loop + 40, 0)
+                    n = first
+                    ip += ops.INSTRUCTION_BYTES
+            elif op == ops.LOOP:
+                left = get64(ip + 8) - 1
+                if left != 0:
+                    put64(ip + 8, left)
+                    put64(ip + 40, get64(ip + 40) + 1)
+                    n += 1
+                    ip = program + get64(ip + 24)
+                else:
+                    n = get64(ip + 16)
+                    ip += ops.INSTRUCTION_BYTES
+            elif op == ops.DELIMITED:
+                offsets = get64(ip + 8)
+                loop = program + get64(ip + 40)
+                first = get32(offsets + 4 * n)
+                end = get32(offsets + 4 * n + 4)
+                if is_null(get64(ip + 16), n) or first == end:
+                    fail(status, ops.EMPTY_LIST, 0)
+                    return row
                 put64(loop + 16, n)
+                put64(loop + 32, end)
                 n = first
                 ip += ops.INSTRUCTION_BYTES
-        elif op == ops.NEXT_SLOT:
-            left = get64(ip + 8) - 1
-            if left != 0:
-                put64(ip + 8, left)
+            elif op == ops.NEXT_DELIMITED:
                 n += 1
-                frame = program + get64(ip + 40)
-                put64(frame + SLOTS, get64(frame + SLOTS) + get64(ip + 32))
-                put64(frame + FIRST_BIT, get64(frame + FIRST_BIT) + 1)
-                ip = program + get64(ip + 24)
-            else:
-                n = get64(ip + 16)
-                ip += ops.INSTRUCTION_BYTES
-        elif op == ops.SLOT_NULL:
-            if is_null(get64(ip + 16), n):
-                set_slot_null(program + get64(ip + 24), get64(ip + 32))
-                ip += ops.INSTRUCTION_BYTES
-            else:
+                if n < get64(ip + 32):
+                    if no_room(at, limit, 1, status):
+                        return row
+                    put8(at, ops.LIST_DELIMITER)
+                    at += 1
+                    ip = program + get64(ip + 8)
+                else:
+                    n = get64(ip + 16)
+                    ip += ops.INSTRUCTION_BYTES
+            elif op == ops.NULL_FLAG or op == ops.PRESENT_FLAG:
+                null = is_null(get64(ip + 16), n)
+                padding = get64(ip + 24)
+                if no_room(at, limit, 1 + padding, status):
+                    return row
+                put8(at, 1 if null == (op == ops.NULL_FLAG) else 0)
+                at += 1
+                if null:
+                    put_zeros(at, padding)
+                    at += padding
+                    ip += ops.INSTRUCTION_BYTES
+                else:
+                    ip = program + get64(ip + 8)
+            elif op == ops.JUMP:
                 ip = program + get64(ip + 8)
-        elif op == ops.SLOT:
-            write_slot(program, ip, n)
-            ip += ops.INSTRUCTION_BYTES
-        elif op == ops.SLOT_BYTES:
-            at = write_slot_bytes(program, ip, at, limit, n, status)
-            if at < 0:
+            elif op == ops.VALID:
+                if is_null(get64(ip + 16), n):
+                    fail(status, ops.NULL_VALUE, 0)
+                    return row
+                ip += ops.INSTRUCTION_BYTES
+            elif op == ops.BYTES:
+                at = write_bytes(ip, at, limit, n, status)
+                if at < 0:
+                    return row
+                ip += ops.INSTRUCTION_BYTES
+            elif op == ops.MARK:
+                put64(program + get64(ip + 8) + 8, at)
+                ip += ops.INSTRUCTION_BYTES
+            elif op == ops.LENGTH_DIGITS:
+                at = write_digits(at, limit, at - get64(ip + 8), status)
+                if at < 0:
+                    return row
+                ip += ops.INSTRUCTION_BYTES
+            elif op == ops.ZERO_IS_NULL:
+                if is_null(get64(ip + 16), n):
+                    if no_room(at, limit, 4, status):
+                        return row
+                    store32(at, 0)
+                    at += 4
+                    ip += ops.INSTRUCTION_BYTES
+                else:
+                    ip = program + get64(ip + 8)
+            elif op == ops.MASK:
+                at = write_mask(ip, at, limit, n, status)
+                if at < 0:
+                    return row
+                ip += ops.INSTRUCTION_BYTES
+            elif op == ops.MASK_FIELD:
+                if is_null(get64(ip + 16), n):
+                    mark_null(program, ip)
+                    ip += ops.INSTRUCTION_BYTES
+                else:
+                    ip = program + get64(ip + 8)
+            elif op == ops.EITHER:
+                if is_null(get64(ip + 16), n):
+                    fail(status, ops.NULL_VALUE, 0)
+                    return row
+                if no_room(at, limit, 1, status):
+                    return row
+                left = load8(get64(ip + 8) + n)
+                put8(at, 2 - left if get64(ip + 40) == 1 else left)
+                at += 1
+                if left != 0:
+                    ip = program + get64(ip + 24)
+                else:
+                    ip += ops.INSTRUCTION_BYTES
+            elif (
+                op == ops.NULL_FIXED
+                or op == ops.NULL_OFFSETS
+                or op == ops.NULL_STRUCT
+                or op == ops.SKIP_REST
+                or op == ops.REQUIRE
+                or op == ops.POSITION
+                or op == ops.CONSTANT4
+            ):
+                # Says only something about columns that are filled.
+                ip += ops.INSTRUCTION_BYTES
+            elif full:
+                if op == ops.INDEX4:
+                    index = get32(get64(ip + 8) + 4 * n)
+                    if is_null(get64(ip + 16), n):
+                        fail(status, ops.NULL_VALUE, 0)
+                        return row
+                    if index < 0 or index >= get64(ip + 40):
+                        fail(status, ops.BAD_VALUE, 0)
+                        return row
+                    if no_room(at, limit, 4, status):
+                        return row
+                    store32(at, index)
+                    at += 4
+                    ip += ops.INSTRUCTION_BYTES
+                elif op == ops.POJO:
+                    at = write_pojo_flags(ip, at, limit, n, status)
+                    if at < 0:
+                        return row
+                    meaning = get64(status + 32)
+                    if meaning == 0:
+                        ip += ops.INSTRUCTION_BYTES
+                    elif meaning == 1:
+                        ip = program + get64(ip + 8)
+                    else:
+                        ip = program + get64(ip + 24)
+                elif op == ops.TAG_IS:
+                    if get64(program + get64(ip + 24) + 40) == get64(ip + 32):
+                        ip = program + get64(ip + 8)
+                    else:
+                        ip += ops.INSTRUCTION_BYTES
+                elif op == ops.CLASS_IS:
+                    if class_number(program + get64(ip + 24), n) == get64(ip + 48):
+                        at = write_class_name(ip, at, limit, status)
+                        if at < 0:
+                            return row
+                        ip = program + get64(ip + 8)
+                    else:
+                        ip += ops.INSTRUCTION_BYTES
+                elif op == ops.REFUSE:
+                    fail(status, get64(ip + 24), 0)
+                    return row
+                elif op == ops.STREAM_TAG:
+                    if no_room(at, limit, 9, status):
+                        return row
+                    if is_null(get64(ip + 16), n):
+                        put8(at, 1)
+                        at += 1
+                    else:
+                        put8(at, 0)
+                        store64(at + 1, get64(get64(ip + 8) + 8 * n))
+                        at += 9
+                    ip += ops.INSTRUCTION_BYTES
+                elif op == ops.SIZES:
+                    at = write_sizes(program, ip, at, limit, n, status)
+                    if at < 0:
+                        return row
+                    ip += ops.INSTRUCTION_BYTES
+                elif op == ops.REGION:
+                    at = begin_region(program, ip, at, limit, status)
+                    if at < 0:
+                        return row
+                    ip += ops.INSTRUCTION_BYTES
+                elif op == ops.REGION_END:
+                    at = end_region(program, ip, at, limit, status)
+                    if at < 0:
+                        return row
+                    ip += ops.INSTRUCTION_BYTES
+                elif op == ops.SQL_ROW:
+                    at = begin_row(program, ip, at, limit, n, status)
+                    if at < 0:
+                        return row
+                    ip += ops.INSTRUCTION_BYTES
+                elif op == ops.SQL_ARRAY:
+                    if get64(ip + 24) < 0:
+                        # The values of a map stand in the rows of its keys.
+                        keys = program + get64(ip + 8)
+                        first = get64(keys + FIRST_ROW)
+                        count = get64(keys + ITEMS)
+                    else:
+                        offsets = get64(ip + 8)
+                        first = get32(offsets + 4 * n)
+                        count = get32(offsets + 4 * n + 4) - first
+                    at = begin_array(program, ip, at, limit, first, count, status)
+                    if at < 0:
+                        return row
+                    loop = program + get64(ip + 40)
+                    if count == 0:
+                        ip = loop + ops.INSTRUCTION_BYTES
+                    else:
+                        put64(loop + 8, count)
+                        put64(loop + 16, n)
+                        n = first
+                        ip += ops.INSTRUCTION_BYTES
+                elif op == ops.NEXT_SLOT:
+                    left = get64(ip + 8) - 1
+                    if left != 0:
+                        put64(ip + 8, left)
+                        n += 1
+                        frame = program + get64(ip + 40)
+                        put64(frame + SLOTS, get64(frame + SLOTS) + get64(ip + 32))
+                        put64(frame + FIRST_BIT, get64(frame + FIRST_BIT) + 1)
+                        ip = program + get64(ip + 24)
+                    else:
+                        n = get64(ip + 16)
+                        ip += ops.INSTRUCTION_BYTES
+                elif op == ops.SLOT_NULL:
+                    if is_null(get64(ip + 16), n):
+                        set_slot_null(program + get64(ip + 24), get64(ip + 32))
+                        ip += ops.INSTRUCTION_BYTES
+                    else:
+                        ip = program + get64(ip + 8)
+                elif op == ops.SLOT:
+                    write_slot(program, ip, n)
+                    ip += ops.INSTRUCTION_BYTES
+                elif op == ops.SLOT_BYTES:
+                    at = write_slot_bytes(program, ip, at, limit, n, status)
+                    if at < 0:
+                        return row
+                    ip += ops.INSTRUCTION_BYTES
+                elif op == ops.SLOT_DECIMAL:
+                    at = write_slot_decimal(program, ip, at, limit, n, status)
+                    if at < 0:
+                        return row
+                    ip += ops.INSTRUCTION_BYTES
+                elif op == ops.SLOT_TIMESTAMP:
+                    at = write_slot_timestamp(program, ip, at, limit, n, status)
+                    if at < 0:
+                        return row
+                    ip += ops.INSTRUCTION_BYTES
+                else:
+                    at = write_value(op, ip, at, limit, n, status)
+                    if at < 0:
+                        return row
+                    ip += ops.INSTRUCTION_BYTES
+            else:
+                fail(status, ops.UNKNOWN_INSTRUCTION, 0)
                 return row
-            ip += ops.INSTRUCTION_BYTES
-        elif op == ops.SLOT_DECIMAL:
-            at = write_slot_decimal(program, ip, at, limit, n, status)
-            if at < 0:
-                return row
-            ip += ops.INSTRUCTION_BYTES
-        elif op == ops.SLOT_TIMESTAMP:
-            at = write_slot_timestamp(program, ip, at, limit, n, status)
-            if at < 0:
-                return row
-            ip += ops.INSTRUCTION_BYTES
-        else:
-            at = write_value(op, ip, at, limit, n, status)
-            if at < 0:
-                return row
-            ip += ops.INSTRUCTION_BYTES
+
+    return encode_rows
+
+
+_PLAIN, _FULL = _make(False), _make(True)
+
+
+def encoder_of(operations: Iterable[int]) -> Any:
+    """The kernel for programs of these instructions; each is compiled when it is first called."""
+    return _PLAIN if ops.PLAIN.issuperset(operations) else _FULL

@@ -20,7 +20,7 @@ from dstl_core.codec.columnar.decoder import (
     key_roots,
     value_layout,
 )
-from dstl_core.codec.columnar.encode_kernel import encode_rows
+from dstl_core.codec.columnar.encode_kernel import encoder_of
 from dstl_core.codec.columnar.input import InputColumns
 from dstl_core.codec.columnar.layouts import Layout, NoColumn
 from dstl_core.codec.columnar.memory import address_of
@@ -90,6 +90,7 @@ class EncodeProgram:
         code.emit(i.END)
         self._columns = code.columns
         self._program = code.finish()
+        self._encode = encoder_of(self._program.operations)
 
     def encode(self, columns: Mapping[str, pa.Array], rows: int) -> EncodedRows:
         """The bytes of every row.
@@ -106,7 +107,7 @@ class EncodeProgram:
         row = 0
         while True:
             at = int(ends[row - 1]) if row else data.address
-            row = encode_rows(
+            row = self._encode(
                 address_of(bound),
                 row,
                 rows,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dstl_core.codec.columnar.jit import kernel
-from dstl_core.codec.columnar.memory import copy, get64, put8, put64
+from dstl_core.codec.columnar.memory import get64, put8, put64
+from dstl_core.codec.columnar.run_kernel import copy_short
 
 
 @kernel
@@ -26,7 +27,7 @@ def join_parts(parts: int, count: int, rows: int, lengths: int, target: int, bou
             pair = parts + 16 * (count * row + part)
             start = get64(pair)
             size = get64(pair + 8) - start
-            copy(at, start, size)
+            copy_short(at, start, size)
             at += size
             if part < lengths:
                 put8(at, size & 0xFF)
@@ -64,6 +65,6 @@ def join_items(
                 at += 1
             start = get64(starts + 8 * item)
             size = get64(ends + 8 * item) - start
-            copy(at, start, size)
+            copy_short(at, start, size)
             at += size
     put64(bounds + 8 * rows, at)

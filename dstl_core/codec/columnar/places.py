@@ -30,8 +30,6 @@ from dstl_core.codec.columnar.spans import SpanBatch
 from dstl_core.codec.columnar.type_layouts import EXACT_OPTIONS, layout_of
 from dstl_core.codec.serializers import AnySerializer, MapSerializer, TimerSerializer
 
-LIST_DELIMITER = 0x2C
-
 
 class NotInColumns(Exception):
     """State that the columnar code leaves to the record-wise one, which says what is wrong if
@@ -214,7 +212,7 @@ def joined_items(items: Ranges, firsts: Int64s, kept: list[Any]) -> Ranges:
         address_of(ends),
         address_of(firsts),
         rows,
-        LIST_DELIMITER,
+        i.LIST_DELIMITER,
         address_of(data),
         address_of(bounds),
     )

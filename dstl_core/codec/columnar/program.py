@@ -67,6 +67,11 @@ class Program:
     addresses: Int64s
     """Which words are offsets into the constants."""
 
+    @property
+    def operations(self) -> frozenset[int]:
+        """The instructions that there are."""
+        return frozenset(self.words[:, 0].tolist())
+
     def bind(self, columns: Int64s) -> Int64s:
         """A runnable copy; ``columns`` is ``[columns, FIELDS]``. A kernel writes into it."""
         bound = self.words.copy()

@@ -7,8 +7,40 @@ canonical form; the high bit of the first byte of its last key is set.
 from __future__ import annotations
 
 from dstl_core.codec.columnar.jit import kernel
-from dstl_core.codec.columnar.memory import copy, get64, load8, put8, put64, store32
+from dstl_core.codec.columnar.memory import (
+    copy,
+    get32,
+    get64,
+    load8,
+    put8,
+    put32,
+    put64,
+    store32,
+)
 from dstl_core.codec.columnar.scan_kernel import SPAN_BYTES
+
+
+@kernel
+def copy_short(target: int, source: int, size: int) -> None:
+    """As ``copy``, without a call for what is short: two words that may overlap each other, and
+    touch nothing but the bytes that are copied.
+    """
+    if size > 32:
+        copy(target, source, size)
+    elif size > 16:
+        put64(target, get64(source))
+        put64(target + 8, get64(source + 8))
+        put64(target + size - 16, get64(source + size - 16))
+        put64(target + size - 8, get64(source + size - 8))
+    elif size >= 8:
+        put64(target, get64(source))
+        put64(target + size - 8, get64(source + size - 8))
+    elif size >= 4:
+        put32(target, get32(source))
+        put32(target + size - 4, get32(source + size - 4))
+    else:
+        for at in range(size):
+            put8(target + at, load8(source + at))
 
 
 @kernel
@@ -69,13 +101,13 @@ def write_runs(
             at += 1
         put8(at, key_group & 0xFF)
         at += 1
-        copy(at, start, size)
+        copy_short(at, start, size)
         at += size
         start = get64(span + 16)
         size = get64(span + 24) - start
         store32(at, size)
         at += 4
-        copy(at, start, size)
+        copy_short(at, start, size)
         put64(cursors + 8 * bucket, at + size)
     for bucket in range(bucket_count):
         last = get64(lasts + 8 * bucket)

@@ -16,7 +16,8 @@ from dstl_core.codec.snappy_frames import (
 )
 from dstl_core.errors import FormatError
 
-CHUNK_BYTES = 8 << 20
+CHUNK_BYTES = 4 << 20
+"""Fits into the cache of a core, and is a fair size for a request to an object store."""
 UNKNOWN_END = 1 << 46
 """Stands for the end of a section whose size is not known yet."""
 
