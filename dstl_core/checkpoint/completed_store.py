@@ -103,8 +103,7 @@ class CompletedCheckpointStore:
                 if not checkpoint.properties.unclaimed:
                     self._cleaner.own(self.folder_of(checkpoint))
             case "discard":
-                # By name: what was subsumed before must not come back as the latest.
-                kept = set(record.payload.get("kept_ids", ()))
+                kept = set(record.payload.get("kept_ids", ()))  # what was subsumed is gone, too
                 self._held = [each for each in self._held if each.checkpoint_id in kept]
         first_free = first_free_id(record)
         if record.type in ("commit", "abort", "savepoint"):
@@ -133,18 +132,14 @@ class CompletedCheckpointStore:
         self._owner = owner
 
     def resume_claim(self, owner: str) -> None:
-        """Goes on as an owner that has claimed the pipeline in another process.
-
-        Raises:
-            FencedError: Another owner has claimed it since.
-        """
+        """Goes on as one that claimed in another process; a FencedError if another has since."""
         self._log.refresh()
         self._log.check_claim(owner)
         self._owner = owner
         self._read()
 
     def check_claim(self) -> None:
-        """Raises FencedError if another owner has claimed the pipeline since."""
+        """Raises FencedError if another owner has claimed since."""
         self._log.refresh()
         self.check_known_claim()
 
@@ -154,7 +149,7 @@ class CompletedCheckpointStore:
             self._log.check_claim(self._owner)
 
     def next_checkpoint_id(self) -> int:
-        """The id after all that the records have used, or will have used."""
+        """The id after all that the records have used."""
         self._read()
         return max(self._next_id, max((*self._unrecorded_aborts, *self._in_doubt), default=0) + 1)
 
@@ -179,8 +174,7 @@ class CompletedCheckpointStore:
     @property
     def retained(self) -> list[CompletedCheckpoint]:
         """What is kept, oldest first."""
-        self._read()
-        gone = {each.checkpoint_id for each in subsumed(self._held, self._num_retained)}
+        gone = self.subsumed_ids()
         return [each for each in self._held if each.checkpoint_id not in gone]
 
     def subsumed_ids(self) -> set[int]:
@@ -432,12 +426,11 @@ class CompletedCheckpointStore:
             The ids of the discarded checkpoints.
         """
         self.check_claim()
-        retained = self.retained
-        leaving = [each for each in retained if each.properties.discard_on_job(status)]
+        leaving = [each for each in self.retained if each.properties.discard_on_job(status)]
         if not leaving:
             return []
         ids = [each.checkpoint_id for each in leaving]
-        kept = [each.checkpoint_id for each in retained if each not in leaving]
+        kept = [each.checkpoint_id for each in self.retained if each not in leaving]
         payload = {"checkpoint_ids": ids, "kept_ids": kept}
         self._log.append(self._require_owner(), "discard", payload)
         needed = self._needed_by(self.retained)

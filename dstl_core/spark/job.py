@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
-from dstl_core.checkpoint.metadata_file import MetadataFile, load_metadata_file
+from dstl_core.checkpoint.metadata_file import load_metadata_file
 from dstl_core.clock import Clock, SystemClock
 from dstl_core.errors import ConfigError, InputChangedError, RestoreError
 from dstl_core.model.checkpoint import OperatorState
@@ -271,14 +271,13 @@ class StatefulJob:
 
         Raises:
             FencedError: Another driver has taken the pipeline over since.
-            CheckpointError: Another checkpoint was committed since, or this one was retired.
+            CheckpointError: Another checkpoint was committed since.
         """
         started = time.monotonic()
         committed = self._committed_as(persisted)
         if committed is not None:
             return self._result(committed, started, committed_before=True)
-        plans = self._tasks.plans()
-        checkpoint = self._driver.confirm(self.job_id, plans, persisted)
+        checkpoint = self._driver.confirm(self.job_id, self._tasks.plans(), persisted)
         return self._result(checkpoint, started)
 
     def _committed_as(self, persisted: PersistedCheckpoint) -> CompletedCheckpoint | None:
@@ -312,7 +311,7 @@ class StatefulJob:
         if not rewind:
             check_order_of_inputs(line, input_id)
         parent = before_input(line, input_id) if rewind else line[-1]
-        epoch, _ = self._prepare(parent, rows, order_by, watermark_ms)
+        epoch = self._prepare(parent, rows, order_by, watermark_ms)
         epoch.check()
         return InputEpoch(epoch, input_id, parent.checkpoint_id, started)
 
@@ -390,13 +389,12 @@ class StatefulJob:
         watermark_ms: int | None,
         *,
         drain: bool = False,
-    ) -> tuple[EpochRun, MetadataFile]:
+    ) -> EpochRun:
         file = self._tasks.load(parent)
-        specs = self._tasks.specs_of(parent, file)
         by_id = {each.operator_id: each for each in file.metadata.operators}
         parents = {each.uid: by_id.get(each.operator_id) for each in self.operators}
-        epoch = self._epoch_run(specs, parents, rows, order_by, watermark_ms, drain=drain)
-        return epoch, file
+        specs = self._tasks.specs_of(parent, file)
+        return self._epoch_run(specs, parents, rows, order_by, watermark_ms, drain=drain)
 
     def _epoch_run(
         self,
@@ -483,7 +481,7 @@ class StatefulJob:
     def _drain(self, latest: CompletedCheckpoint) -> None:
         if latest.facts.get("kind") == "drain":
             return
-        epoch, _ = self._prepare(latest, None, None, None, drain=True)
+        epoch = self._prepare(latest, None, None, None, drain=True)
 
         def facts(reports: Sequence[SubtaskReport]) -> dict[str, Any]:
             found = epoch_facts(
