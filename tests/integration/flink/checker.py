@@ -73,35 +73,41 @@ class TimerService:
 
 @dataclass(frozen=True)
 class Windows:
-    """Flink's own window operator over numbers, whose keys are ``key-<n % 5>``; it sums, or with
-    ``list`` keeps them. Its updates are elements: ``{"op", "value", "ts"}``; what its windows give
-    is in ``fired``: ``{"op", "key", "ns", "value": [..]}``.
+    """Flink's own window operator. Its keys are strings, its elements tuple<string,long,long>: key,
+    number, time. Its updates are elements: ``{"op", "key", "value", "ts"}``. What its windows give
+    is in ``fired``: ``{"op", "key", "ns", "value": [..]}``, elements or the accumulator.
 
     Args:
-        assigner: tumbling, sliding, session or count.
-        kind: reducing, aggregating or list.
+        assigner: tumbling, sliding, session, processing (tumbling by the clock), count or global.
+        function: reduce (sum of the numbers, last time), aggregate (sum and count; an accumulator
+            of tuple<long,long>) or process.
         size: Of a window, or the gap of sessions (milliseconds); of a count window, elements.
         slide: Of sliding windows.
+        lateness: That is allowed (milliseconds).
+        trigger: count, purging (the same, that purges) or continuous; None for the assigner's own.
+        every: Elements or milliseconds of the trigger.
         keep: Elements that an evictor leaves; None for no evictor.
+        with_state: Whether the value states ``per-window`` and ``per-key`` count what fires; the
+            counts are reported as ``"of window"`` and ``"of key"``.
     """
 
     assigner: str
-    kind: str
-    size: int
-    slide: int | None = None
+    function: str
+    size: int = 0
+    slide: int = 0
+    lateness: int = 0
+    trigger: str | None = None
+    every: int = 0
     keep: int | None = None
+    with_state: bool = False
 
 
 @dataclass(frozen=True)
 class Operator:
     """A declared operator, by uid or else by hash. ``key`` is None if it is not keyed.
 
-    Without ``max_parallelism`` Flink takes that of the snapshot. With ``window`` it is a real
-    window operator over (string, long, long): assigner (tumbling, sliding, session, count), size
-    (ms, or elements), slide, trigger (count, continuous) with every, evictor, and function (reduce,
-    aggregate, process, process with state). It reports what fires, and no entries; its updates are
-    elements with key, value and ts. With ``number_window`` it is Flink's
-    window operator over numbers.
+    Without ``max_parallelism`` Flink takes that of the snapshot. With ``windows`` it needs nothing
+    but its uid, and reports no entries.
     """
 
     uid: str | None = None
@@ -111,8 +117,7 @@ class Operator:
     operator_states: Sequence[State] = ()
     hash: str | None = None
     max_parallelism: int | None = None
-    window: dict[str, Any] | None = None
-    number_window: Windows | None = None
+    windows: Windows | None = None
 
 
 @dataclass(frozen=True)
@@ -316,6 +321,7 @@ class FlinkChecker:
         strict: bool = True,
         updates: Sequence[Entry] = (),
         watermark: int | None = None,
+        fires: int = 0,
         savepoint_to: str | os.PathLike[str] | None = None,
         savepoint_format: str = "canonical",
         timeout_s: int = CASE_TIMEOUT_S,
@@ -335,6 +341,7 @@ class FlinkChecker:
                 remove (both with "map_key"), clear; ``{"op", "key", "service", "kind", "ts",
                 "do"}`` with do = register, delete; operator state takes "subtask" for "key".
             watermark: Emitted after the updates (milliseconds).
+            fires: How many timers and windows to wait for: those of the clock fire when they like.
             savepoint_to: Folder in which Flink takes a savepoint after all that.
             savepoint_format: canonical or native.
 
@@ -351,59 +358,13 @@ class FlinkChecker:
             "strict": strict,
             "updates": list(updates),
             "watermark": watermark,
+            "fires": fires,
             "savepoint_to": None if savepoint_to is None else _flink_path(savepoint_to),
             "savepoint_format": savepoint_format,
             "timeout_s": timeout_s,
         }
         answer = self._ask(case, timeout_s)
         return Restored(answer["entries"], answer["fired"], answer.get("savepoint"))
-
-    def run_windows(
-        self,
-        snapshot: str | os.PathLike[str],
-        window: Entry,
-        *,
-        elements: Sequence[tuple[str, int, int]],
-        watermark: int,
-        expected: int,
-        savepoint_to: str | os.PathLike[str],
-        backend: str = "hashmap",
-        parallelism: int = 1,
-        changelog: bool = False,
-        timeout_s: int = CASE_TIMEOUT_S,
-    ) -> Restored:
-        """Restores Flink's window operator (uid "w", keys String, elements Tuple2<String, Long>).
-
-        Args:
-            snapshot: As for ``restore``.
-            window: ``assigner`` (tumbling, sliding, session, processing, global), ``size``,
-                ``slide``, ``lateness``, ``count`` (of a purging trigger), ``evict`` (count) and
-                ``function`` (reduce, aggregate, process).
-            elements: Key, number and timestamp of what comes after the restore.
-            watermark: Behind them.
-            expected: How many windows fire; the clock's do so when they like.
-            savepoint_to: Folder of a savepoint behind all that.
-            backend: As for ``restore``.
-            parallelism: Of the window operator.
-            changelog: As for ``restore``.
-            timeout_s: Of everything.
-
-        Raises: As ``restore``.
-        """
-        case = {
-            "snapshot": _flink_path(snapshot),
-            "window": window,
-            "elements": list(elements),
-            "watermark": watermark,
-            "expected": expected,
-            "backend": backend,
-            "parallelism": parallelism,
-            "changelog": changelog,
-            "savepoint_to": _flink_path(savepoint_to),
-            "timeout_s": timeout_s,
-        }
-        answer = self._ask(case, timeout_s)
-        return Restored([], answer["fired"], answer["savepoint"])
 
     def _ask(self, case: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         if self._jvm is None:

@@ -21,12 +21,6 @@ from dstl_core.state.descriptor import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
-from dstl_core.state.triggers import CountTrigger
-from dstl_core.state.windowing import (
-    EventTimeSessionWindows,
-    SlidingEventTimeWindows,
-    TumblingEventTimeWindows,
-)
 from tests.integration.flink.checker import Entry, FlinkChecker, Operator, State, TimerService
 from tests.integration.flink.model import texts
 from tests.integration.spark.conftest import functions_travel_by_value, spark
@@ -220,65 +214,6 @@ def test_every_kind_of_keyed_state_restores_and_timers_fire(
     assert values == {f"key-{key}": key + 150 for key in range(50)} | {"key-0": -7}
     left = {line["ts"] for line in after.dump() if line["kind"] == "event-timer"}
     assert left == set(range(1101, 1200))
-
-
-WINDOWS: list[tuple[str, Any, str, str]] = [
-    ("tumbling", TumblingEventTimeWindows.of(1000), "reducing", "long"),
-    ("sliding", SlidingEventTimeWindows.of(2000, 1000), "aggregating", "tuple<long,long>"),
-    ("session", EventTimeSessionWindows.with_gap(500), "reducing", "long"),
-    ("count-trigger", TumblingEventTimeWindows.of(1000), "reducing", "long"),
-    ("process", TumblingEventTimeWindows.of(1000), "list", "long"),
-]
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize(("name", "assigner", "kind", "type_name"), WINDOWS)
-def test_windows_restore_and_their_timers_fire(
-    flink: FlinkChecker,
-    spark: Any,
-    tmp_path: Path,
-    name: str,
-    assigner: Any,
-    kind: str,
-    type_name: str,
-    backend: str,
-) -> None:
-    # Three elements of a key half a second apart, then a pause: sessions merge, and some end.
-    rows = [
-        (f"key-{number % 5}", number, number * 100 + number // 15 * 1000) for number in range(60)
-    ]
-    frame = spark.createDataFrame(rows, "k string, n bigint, ts bigint")
-    windows = bootstrap_with(frame).key_by("k").window(assigner, timestamp="ts")
-    if name == "count-trigger":
-        windows = windows.trigger(CountTrigger.of(100))
-    order: dict[str, Any] = {"element": "n", "order_by": ["ts"]}
-    made = {
-        "reducing": lambda: windows.reduce(lambda a, b: a + b, **order),
-        "aggregating": lambda: windows.aggregate(Sum(), PAIR, **order),
-        "list": lambda: windows.process(**order),
-    }[kind]()
-    out = (
-        SavepointWriter.new_savepoint(spark, 128, 2)
-        .with_operator(UID("w"), made)
-        .write(str(tmp_path / "sp"))
-    )
-    states = [State("window-contents", kind, type_name, ns="timewindow")]
-    if name == "count-trigger":
-        states.append(State("count", "reducing", "long", ns="timewindow"))
-    operator = Operator("w", "string", states, timers=[TimerService("window-timers", "timewindow")])
-
-    restored = flink.restore(out, [operator], backend=backend, parallelism=3, watermark=2999)
-
-    # The set of merged windows is no type that the checker can declare; Flink keeps it unclaimed.
-    ours = [
-        line for line in Snapshot.load(out)["w"].dump() if line.get("state") != "merging-window-set"
-    ]
-    assert texts(restored.entries, "kg") == texts(ours, "kg")
-    due = [line for line in ours if line["kind"] == "event-timer" and line["ts"] <= 2999]
-    assert sorted((each["key"], each["ts"]) for each in restored.fired) == sorted(
-        (line["key"], line["ts"]) for line in due
-    )
-    assert due
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])

@@ -15,7 +15,7 @@ from tests.integration.flink.checker import FlinkChecker
 from tests.integration.flink.model import texts
 from tests.integration.flink.releases import RELEASES, jars_of
 from tests.integration.flink.test_columnar_savepoints import FIXTURES, named, operators
-from tests.integration.flink.test_windows_fire import (
+from tests.integration.flink.test_columnar_windows import (
     END_OF_TIME,
     FIXTURE,
     OPERATORS,

@@ -70,7 +70,7 @@ final class CheckOperator extends AbstractStreamOperator<String> implements OneI
     }
 
     private void reportFired(ObjectNode timer) {
-        report.fired.add(timer.put("op", name));
+        report.fire(timer.put("op", name));
     }
 
     @Override

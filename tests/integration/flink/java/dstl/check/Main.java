@@ -45,10 +45,7 @@ public final class Main {
     private static ObjectNode answer(Cluster cluster, String line) {
         try {
             JsonNode request = Json.parse(line);
-            ObjectNode answer = request.has("window")
-                    ? new WindowCase(cluster, request).run()
-                    : new RestoreCase(cluster, request).run();
-            return answer.put("ok", true);
+            return new RestoreCase(cluster, request).run().put("ok", true);
         } catch (Throwable error) {
             error.printStackTrace();
             return Json.object().put("ok", false).put("error", causes(error));

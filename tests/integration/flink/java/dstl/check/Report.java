@@ -37,13 +37,16 @@ final class Report implements AutoCloseable {
     final Milestone emitted;
     /** The watermark has passed all subtasks: its timers have fired. */
     final Milestone advanced;
+    /** All timers and windows have fired that are waited for. */
+    final Milestone due;
     private final String caseId;
 
-    Report(String caseId, int sources, int subtasks) {
+    Report(String caseId, int sources, int subtasks, int fires) {
         this.caseId = caseId;
         restored = new Milestone(subtasks);
         emitted = new Milestone(sources);
         advanced = new Milestone(subtasks);
+        due = new Milestone(fires);
         OPEN.put(caseId, this);
     }
 
@@ -53,6 +56,11 @@ final class Report implements AutoCloseable {
             throw new IllegalStateException("case " + caseId + " is over");
         }
         return report;
+    }
+
+    void fire(ObjectNode entry) {
+        fired.add(entry);
+        due.arrive();
     }
 
     @Override

@@ -37,12 +37,16 @@ final class RestoreCase {
 
     ObjectNode run() throws Exception {
         int sources = operators.size();
-        try (Report report = new Report(caseId, sources, sources * parallelism);
+        int fires = request.get("fires").asInt();
+        try (Report report = new Report(caseId, sources, sources * parallelism, fires);
                 Cluster.Job job = cluster.submit(jobGraph(), request.get("timeout_s").asInt())) {
             job.await("the restore", report.restored.reached);
             job.await("the updates", report.emitted.reached);
             if (request.hasNonNull("watermark")) {
                 job.await("the watermark", report.advanced.reached);
+            }
+            if (fires > 0) {
+                job.await("timers and windows", report.due.reached);
             }
             ObjectNode answer = Json.object();
             if (request.hasNonNull("savepoint_to")) {
@@ -86,16 +90,8 @@ final class RestoreCase {
         UpdateSource source = new UpdateSource(caseId, updatesOf(name), watermark);
         DataStream<String> updates =
                 environment.addSource(source, "updates of " + name, Types.STRING).setParallelism(1);
-        if (spec.hasNonNull("window")) {
-            JsonNode window = spec.get("window");
-            new WindowJob(caseId, name, window).add(updates, parallelism).uid(name);
-            return;
-        }
-        if (spec.hasNonNull("number_window")) {
-            SingleOutputStreamOperator<String> windows = NumberWindows.add(updates, spec.get("number_window"));
-            windows.setParallelism(parallelism).uid(spec.get("uid").asText());
-            windows.transform("sink of " + name, Types.STRING, new NumberWindows.Sink(caseId, name))
-                    .setParallelism(parallelism);
+        if (spec.hasNonNull("windows")) {
+            Windows.add(updates, caseId, spec, parallelism);
             return;
         }
         if (spec.hasNonNull("key")) {

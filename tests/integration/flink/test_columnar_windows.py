@@ -13,7 +13,7 @@ from dstl_core.savepoint import Snapshot
 from tests.columnar_copies import copy_through_columns
 from tests.golden_files import GOLDEN as FOLDER
 from tests.golden_files import Fixture
-from tests.integration.flink.checker import Entry, FlinkChecker, Operator
+from tests.integration.flink.checker import Entry, FlinkChecker, Operator, Windows
 from tests.integration.flink.model import texts
 
 pytestmark = pytest.mark.flink
@@ -21,34 +21,25 @@ pytestmark = pytest.mark.flink
 FIXTURE = Fixture(FOLDER / "d-windows-hashmap")
 MINUTE = 60_000
 END_OF_TIME = 2**63 - 1
-TUMBLING = {"assigner": "tumbling", "size": MINUTE}
-WINDOWS: dict[str, dict[str, Any]] = {
-    "d-tumble-agg": {**TUMBLING, "function": "aggregate"},
-    "d-tumble-reduce": {**TUMBLING, "function": "reduce"},
-    "d-count-trigger": {**TUMBLING, "trigger": "count", "every": 3, "function": "reduce"},
-    "d-session": {"assigner": "session", "size": 25_000, "function": "aggregate"},
-    "d-evictor": {**TUMBLING, "evictor": 100, "function": "process"},
-    "d-process": {**TUMBLING, "function": "process"},
-    "d-count-window": {"assigner": "count", "size": 7, "function": "reduce"},
-    "d-sliding": {"assigner": "sliding", "size": MINUTE, "slide": 20_000, "function": "reduce"},
-    "d-window-state": {
-        **TUMBLING,
-        "trigger": "continuous",
-        "every": 20_000,
-        "function": "process with state",
-    },
+WINDOWS = {
+    "d-tumble-agg": Windows("tumbling", "aggregate", MINUTE),
+    "d-tumble-reduce": Windows("tumbling", "reduce", MINUTE),
+    "d-count-trigger": Windows("tumbling", "reduce", MINUTE, trigger="count", every=3),
+    "d-session": Windows("session", "aggregate", 25_000),
+    "d-evictor": Windows("tumbling", "process", MINUTE, keep=100),
+    "d-process": Windows("tumbling", "process", MINUTE),
+    "d-count-window": Windows("count", "reduce", 7),
+    "d-sliding": Windows("sliding", "reduce", MINUTE, 20_000),
+    "d-window-state": Windows(
+        "tumbling", "process", MINUTE, trigger="continuous", every=20_000, with_state=True
+    ),
 }
-OPERATORS = [Operator(uid, window=window) for uid, window in WINDOWS.items()]
+OPERATORS = [Operator(uid, windows=windows) for uid, windows in WINDOWS.items()]
 
 
 def contents(uid: str, state: str = "window-contents") -> list[Entry]:
     """What Flink itself restored of a state."""
     return [each for each in FIXTURE.truth if each["op"] == uid and each.get("state") == state]
-
-
-def as_text(value: list[Any]) -> str:
-    """A tuple as Java prints it."""
-    return f"({','.join(map(str, value))})"
 
 
 def missing_elements() -> list[Entry]:
@@ -66,13 +57,15 @@ def missing_elements() -> list[Entry]:
 def check_contents(fired: list[Entry]) -> None:
     """Every operator fired, and those without other functions with what Flink had restored."""
     assert {each["op"] for each in fired} == set(WINDOWS)
-    for uid in ("d-tumble-reduce", "d-sliding"):
-        stored = {(each["key"], *each["ns"]): [as_text(each["value"])] for each in contents(uid)}
+    for uid in ("d-tumble-agg", "d-tumble-reduce", "d-sliding", "d-process"):
+        stored = {(each["key"], *each["ns"]): each["value"] for each in contents(uid)}
+        if uid != "d-process":
+            stored = {place: [value] for place, value in stored.items()}
         own = [each for each in fired if each["op"] == uid]
         assert {(each["key"], *each["ns"]): each["value"] for each in own} == stored
     sums = {each["key"]: each["value"][1] for each in contents("d-count-window")}
     counted = [each for each in fired if each["op"] == "d-count-window"]
-    assert {each["key"]: int(each["value"][0].split(",")[1]) for each in counted} == sums
+    assert {each["key"]: each["value"][0][1] for each in counted} == sums
 
 
 @pytest.mark.parametrize(
