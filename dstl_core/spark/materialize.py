@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
+from dstl_core.errors import StateFileNotFoundError
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorSubtaskState
 from dstl_core.model.handle import ChangelogStateBackendHandle
 from dstl_core.model.ids import OperatorID
@@ -71,7 +72,13 @@ def adopt(
     Returns:
         None if the state has got another base meanwhile: then it is left to gc.
     """
-    reports = materialization.result()
+    try:
+        reports = materialization.result()
+    except StateFileNotFoundError:
+        current = tasks.load(tasks.driver.require_latest()).metadata
+        if goes_on(materialization.parent, current):
+            raise
+        return None  # the base that it read went with the last checkpoint that named it
     latest = tasks.driver.require_latest()
     current = tasks.load(latest).metadata
     states = adopted(materialization.parent, reports, current)
@@ -124,6 +131,22 @@ def adopted(
             )
         states.append(SubtaskReport(report.uid, report.subtask, encode_state(state)))
     return states
+
+
+def goes_on(parent: CheckpointMetadata, current: CheckpointMetadata) -> bool:
+    """Whether the current state has the bases of the parent, and logs that go on from its own."""
+    old = _by_place(parent)
+    for place, state in _by_place(current).items():
+        handle = state.managed_keyed_state
+        before = old.get(place)
+        base = None if before is None else before.managed_keyed_state
+        if not isinstance(handle, ChangelogStateBackendHandle):
+            continue
+        if not isinstance(base, ChangelogStateBackendHandle):
+            return False
+        if Parts.of([handle]).since(Parts.of([base])) is None:
+            return False
+    return True
 
 
 def _keyed(state: OperatorSubtaskState) -> ChangelogStateBackendHandle:

@@ -8,7 +8,12 @@ import pytest
 from pyspark import cloudpickle
 
 from dstl_core.codec.serializers import Types
-from dstl_core.errors import ConfigError, NonRestoredStateError, RestoreError
+from dstl_core.errors import (
+    ConfigError,
+    NonRestoredStateError,
+    RestoreError,
+    StateFileNotFoundError,
+)
 from dstl_core.savepoint import Snapshot
 from dstl_core.spark import (
     BroadcastFunction,
@@ -18,6 +23,7 @@ from dstl_core.spark import (
     ProcessOperator,
     StatefulJob,
 )
+from dstl_core.spark.materialize import BackgroundMaterialization
 from dstl_core.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from dstl_core.state.context import CheckpointedFunction
 from dstl_core.state.functions import KeyedProcessFunction
@@ -295,6 +301,20 @@ def test_a_materialization_beside_epochs_becomes_the_base(spark, tmp_path):
     assert job.adopt(late) is None, "the state has another base by now"
     job.run(frames[3], 3, order_by=["v"])
     assert totals_of(spark, job.latest_path()) == plain(batches)
+
+
+def test_a_materialization_whose_base_went_is_given_up_if_there_is_another(spark, tmp_path):
+    job = totals_job(spark, tmp_path)
+    job.run(spark.createDataFrame(random_batch(0, 60), SCHEMA), 0, order_by=["v"])
+
+    def lost():
+        raise StateFileNotFoundError("The base is gone.")
+
+    parent = job._driver.latest_file().metadata
+    with pytest.raises(StateFileNotFoundError):
+        job.adopt(BackgroundMaterialization(parent, lost))
+    job.materialize()
+    assert job.adopt(BackgroundMaterialization(parent, lost)) is None
 
 
 def test_stop_with_savepoint_and_go_on_elsewhere(spark, tmp_path):

@@ -154,7 +154,7 @@ def test_tasks_that_run_twice_leave_only_what_gc_finds(tmp_path):
     )
     numbers = pa.RecordBatch.from_pydict({"id": [0, 1]})
     reports = [list(merge([numbers])) for _ in range(2)][1]
-    subtasks = [SubtaskReport.of(Row(**row.to_pylist()[0])).state for row in reports]
+    subtasks = [SubtaskReport.of(Row(**row.to_pylist()[0])).subtask_state for row in reports]
     operator = OperatorState(OperatorID.for_uid("op"), 2, 128, tuple(subtasks), uid="op")
     folder.publish(CheckpointMetadata(3, 0, (operator,)), {})
 
