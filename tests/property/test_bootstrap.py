@@ -125,7 +125,7 @@ def bootstrapped(case: Any, folder: Path) -> Snapshot:
     merge = _MergeRuns(str(target.folder), header, parallelism, max_parallelism, _index_of(index))
     numbers = pa.RecordBatch.from_pydict({"id": list(range(parallelism))})
     reports = [SubtaskReport.of(Row(part.to_pylist()[0])) for part in merge([numbers])]  # type: ignore[arg-type]
-    subtasks = tuple(report.state for report in reports)
+    subtasks = tuple(report.subtask_state for report in reports)
     operator = OperatorState(OperatorID.for_uid("op"), parallelism, max_parallelism, subtasks)
     target.publish(CheckpointMetadata(3, 0, (operator,)), {})
     return Snapshot.load(folder)

@@ -185,7 +185,7 @@ def test_of_two_runs_one_wins_and_the_other_is_told(run_days, storage):
 def test_a_run_with_a_stale_claim_is_told_who_holds_it(run_days, storage, monkeypatch):
     run = StatefulJob.run
 
-    def takes_over_before_the_commit(self, rows, input_id, order_by=None):
+    def takes_over_before_the_commit(self, rows, input_id, order_by=None, **options):
         claimed = []
 
         def claim(reports):
@@ -196,7 +196,7 @@ def test_a_run_with_a_stale_claim_is_told_who_holds_it(run_days, storage, monkey
         collect = SparkTasks.collect
         monkeypatch.setattr(SparkTasks, "collect", lambda *args: claim(collect(*args)))
         try:
-            return run(self, rows, input_id, order_by)
+            return run(self, rows, input_id, order_by, **options)
         finally:
             monkeypatch.setattr(SparkTasks, "collect", collect)
 
