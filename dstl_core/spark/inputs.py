@@ -61,7 +61,7 @@ def check_input(rows: DataFrame, operator: Operator, order_by: Sequence[str] | N
     function = operator.function
     if (
         isinstance(function, WindowFunction)
-        and function.assigner.needs_timestamp
+        and function.assigner.is_event_time
         and operator.event_time is None
     ):
         raise ConfigError(
