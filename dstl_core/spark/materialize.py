@@ -71,7 +71,14 @@ def adopt(
     Returns:
         None if the state has got another base meanwhile: then it is left to gc.
     """
-    reports = materialization.result()
+    try:
+        reports = materialization.result()
+    except FileNotFoundError:
+        # With another base, the one that it was reading may have been retired.
+        now = tasks.load(tasks.driver.require_latest()).metadata
+        if _bases(now) == _bases(materialization.parent):
+            raise
+        return None
     latest = tasks.driver.require_latest()
     current = tasks.load(latest).metadata
     states = adopted(materialization.parent, reports, current)
@@ -124,6 +131,11 @@ def adopted(
             )
         states.append(SubtaskReport(report.uid, report.subtask, encode_state(state)))
     return states
+
+
+def _bases(metadata: CheckpointMetadata) -> dict[tuple[OperatorID, int], tuple[str, ...]]:
+    keyed = {place: state.managed_keyed_state for place, state in _by_place(metadata).items()}
+    return {place: Parts.of([each]).base for place, each in keyed.items() if each is not None}
 
 
 def _keyed(state: OperatorSubtaskState) -> ChangelogStateBackendHandle:
