@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 Batch = Callable[["SparkSession", str], "DataFrame"]
 Events = Iterator[dg.MaterializeResult | dg.AssetMaterialization]
 
-REWIND_TAG = "dstl/rewind"
-"""A run with this tag as ``true`` goes back to before its first window, whatever was committed."""
+REWIND_TAG, REWIND = "dstl/rewind", "true"
+"""A run with this tag and value goes back to before its first window, whatever was committed."""
 
 _PERMANENT = (FencedError, InputChangedError, ConfigError, RestoreError, FormatError)
 
@@ -48,7 +48,7 @@ def no_retry_of_permanent_errors() -> Iterator[None]:
     except _PERMANENT as error:
         hint = ""
         if isinstance(error, InputChangedError):
-            hint = f" In Dagster, rewind=True is the run tag {REWIND_TAG}=true."
+            hint = f" In Dagster, rewind=True is the run tag {REWIND_TAG}={REWIND}."
         raise dg.Failure(f"{error}{hint}", allow_retries=False) from error
 
 
@@ -89,13 +89,12 @@ def run_epochs(
             job.start(storage.path_of(pipeline.starts_from))
         report = _Report(context, pipeline, EpochMetadata(pipeline, job, store, run_id))
         commits: dict[str, CompletedCheckpoint] = {}
-        rewind = context.run.tags.get(REWIND_TAG) == "true"
+        rewind = context.run.tags.get(REWIND_TAG) == REWIND
         for key in sorted(context.partition_keys):
             rows = batch(session, key)
             result = job.run(rows, key, pipeline.order_by or None, rewind=rewind)
             if rewind:
-                # Once: a retry of this run goes on from here.
-                context.instance.add_run_tags(run_id, {REWIND_TAG: f"done, to before {key}"})
+                mark_rewound(context.instance, run_id, key)
                 rewind = False
             context.log.info(str(result))
             commits[key] = result.checkpoint
@@ -104,6 +103,11 @@ def run_epochs(
     latest = max(commit.checkpoint_id for commit in commits.values())
     context.instance.add_run_tags(run_id, {"dstl/checkpoint_id": str(latest)})
     yield from report.results(commits)
+
+
+def mark_rewound(instance: dg.DagsterInstance, run_id: str, key: str) -> None:
+    """A run goes back once: a retry of it, or a run like it, goes on from there."""
+    instance.add_run_tags(run_id, {REWIND_TAG: f"done, to before {key}"})
 
 
 def _materialize_if_large(

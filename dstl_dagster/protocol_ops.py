@@ -9,7 +9,13 @@ from typing import Any
 import dagster as dg
 
 from dstl_dagster.epoch_metadata import EPOCH_KINDS, EpochMetadata
-from dstl_dagster.epochs import Batch, no_retry_of_permanent_errors
+from dstl_dagster.epochs import (
+    REWIND,
+    REWIND_TAG,
+    Batch,
+    mark_rewound,
+    no_retry_of_permanent_errors,
+)
 from dstl_dagster.pipeline import StatefulPipeline
 from dstl_dagster.spark_resource import DstlSparkResource
 from dstl_dagster.storage_resource import DstlStorageResource
@@ -41,7 +47,8 @@ def build_persist_op(pipeline: StatefulPipeline, batch: Batch) -> dg.OpDefinitio
                 if pipeline.starts_from is not None:
                     job.start(storage.path_of(pipeline.starts_from))
                 rows = batch(session, key)
-                persisted = job.persist(rows, key, pipeline.order_by or None)
+                rewind = context.run.tags.get(REWIND_TAG) == REWIND
+                persisted = job.persist(rows, key, pipeline.order_by or None, rewind=rewind)
         except BaseException:
             store.end(run_id)
             raise
@@ -75,6 +82,8 @@ def build_confirm_op(pipeline: StatefulPipeline) -> dg.OpDefinition:
             job = pipeline.open(session, storage)
             result = job.confirm(PersistedCheckpoint.from_json(persisted))
             context.log.info(str(result))
+            if context.run.tags.get(REWIND_TAG) == REWIND:
+                mark_rewound(context.instance, run_id, context.partition_key)
             metadata = EpochMetadata(pipeline, job, store, run_id)
             assets = {kind: pipeline.key(kind) for kind in EPOCH_KINDS}
             for event in metadata.events(context.partition_key, result.checkpoint, assets):

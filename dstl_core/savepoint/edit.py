@@ -99,11 +99,17 @@ class SavepointEdit:
         return replace(self, operators={**self.operators, identifier: transformation})
 
     def remove_operator(self: Edit, identifier: OperatorIdentifier) -> Edit:
-        """Leaves an operator out.
+        """Leaves an operator out. States of it that are moved to another operator are still moved.
 
         Raises:
             NoSuchOperatorError: It is not there; lists those that are.
+            SavepointError: States were moved to it, which would not be left out with it.
         """
+        if any(each.to.operator_id == identifier.operator_id for each in self.moved):
+            raise SavepointError(
+                f"Operator {identifier} cannot be removed after states were moved to it; remove it "
+                f"first, or do not move them."
+            )
         if identifier in self.operators:
             rest = {each: how for each, how in self.operators.items() if each != identifier}
             return replace(self, operators=rest)
@@ -172,13 +178,20 @@ class SavepointEdit:
             raise SavepointError(f"Operator {identifier} is not in the new savepoint.")
         return self.source
 
-    def _kept(self) -> list[OperatorSnapshot]:
+    @property
+    def _every(self) -> dict[OperatorID, OperatorSnapshot]:
         every = self.source.operators if self.source is not None else []
-        return [each for each in every if each.operator_id not in self.removed]
+        return {each.operator_id: each for each in every}
+
+    def _kept(self) -> list[OperatorSnapshot]:
+        return [each for key, each in self._every.items() if key not in self.removed]
+
+    def _merged_ids(self) -> set[OperatorID]:
+        """The operators whose states have all moved."""
+        return {each.from_ for each in self.moved if each.states is None}
 
     def _kept_ids(self) -> set[OperatorID]:
-        merged = {each.from_ for each in self.moved if each.states is None}
-        kept = {operator.operator_id for operator in self._kept()} - merged
+        kept = {operator.operator_id for operator in self._kept()} - self._merged_ids()
         return kept | {each.to.operator_id for each in self.moved}
 
     def _parts(self) -> list[_Parts]:
@@ -193,9 +206,7 @@ class SavepointEdit:
             state = replace(operator.state, uid=operator.uid)
             found[operator_id] = _Parts(state, [left], is_whole=not away)
         for move in self.moved:
-            if move.from_ not in kept:
-                continue  # it was removed
-            operator = kept[move.from_]
+            operator = self._every[move.from_]
             new = replace(
                 operator.state,
                 operator_id=move.to.operator_id,
@@ -221,7 +232,8 @@ class SavepointEdit:
             SavepointError: Two operators would get the same id, an identifier change matches no
                 operator, or nothing is left.
         """
-        lines = [self._plan_of(operator) for operator in self._kept()]
+        gone = self._merged_ids()
+        lines = [self._plan_of(each) for each in self._kept() if each.operator_id not in gone]
         lines += [
             {
                 "operator": str(OperatorIdentifier(move.from_)),
@@ -238,7 +250,7 @@ class SavepointEdit:
         ]
         lines += [
             {"operator": each.label, "action": "remove", "bytes": each.state.state_size}
-            for each in (self.source.operators if self.source is not None else [])
+            for each in self._every.values()
             if each.operator_id in self.removed
         ]
         self._check()
@@ -261,14 +273,14 @@ class SavepointEdit:
 
     def _check(self) -> None:
         kept = self._kept()
-        if not kept and not self.operators:
+        if not kept and not self.operators and not self.moved:
             raise SavepointError(
                 "Nothing is left to write: a savepoint needs at least one operator; use "
                 "with_operator, or remove fewer."
             )
         known = {OperatorIdentifier(each.operator_id, each.uid or None) for each in kept}
         known |= set(self.operators) | {each.to for each in self.moved}
-        known -= {OperatorIdentifier(each.from_) for each in self.moved if each.states is None}
+        known -= {OperatorIdentifier(each) for each in self._merged_ids()}
         unapplied = [str(each) for each in self.renamed if each not in known]
         if unapplied:
             raise SavepointError(
@@ -285,8 +297,10 @@ class SavepointEdit:
                     f"them."
                 )
             seen[new] = new
-        for operator in kept:
-            check_writable(operator, self.new_max_parallelism)
+        moved = {each.from_ for each in self.moved}
+        for key, operator in self._every.items():
+            if key in moved or key not in self.removed:
+                check_writable(operator, self.new_max_parallelism)
         for parts in self._parts():
             if not parts.is_whole:
                 merged_header(parts.sources)  # says what does not fit together

@@ -6,20 +6,22 @@ output of an epoch; it is older than the age limit; it is no link; and, in a pip
 is older than the latest claim, whose owner may still be writing. A ``_metadata`` that cannot be
 read stops everything: what it names is unknown.
 
-The files are listed before the metadata is read, so what is published in between is known.
+The files are listed before the metadata is read, so what is published in between is known. A
+pipeline may commit and retire checkpoints meanwhile: its own are looked for after its log, until no
+record has come in between.
 """
 
 from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from dstl_core.checkpoint.metadata_file import load_metadata_file
 from dstl_core.clock import Clock, SystemClock
-from dstl_core.errors import ConfigError, DstlError, SavepointError
+from dstl_core.errors import ConfigError, DstlError, SavepointError, StateFileNotFoundError
 from dstl_core.model.handle import FileStateHandle, RelativeFileStateHandle, SegmentFileStateHandle
 from dstl_core.storage.commit_log import CommitLog
 from dstl_core.storage.file_io import FileIO, FileStatus, open_file_io
@@ -44,6 +46,7 @@ _NAMES = re.compile(
 )
 _OUTPUT = re.compile(r"part-[0-9]{5}-[0-9a-f]{32}\.parquet")
 """Stored output of an epoch; the commit records name what counts."""
+_LOOKS = 20
 _JOB_FOLDERS = (SHARED_DIR, TASK_OWNED_DIR, CHANGELOG_DIR)
 
 
@@ -117,13 +120,15 @@ def collect_garbage(
     every = list(_walk(files, root))
     logs = _commit_logs(files, root, every, flink_job_stopped=flink_job_stopped)
     claims = [(job, log.latest_claim.at_ms) for job, log in logs.items() if log.latest_claim]
-    referenced = _referenced(files, every, report)
+    referenced = _referenced(files, every, logs, report)
     for log in logs.values():
         referenced |= _committed_output(log)
     for other in also_referenced_from:
         place = Location.parse(other)
         other_files = files if place.scheme == root.scheme else open_file_io(place)
-        referenced |= _referenced(other_files, list(_walk(other_files, place)), report)
+        there = list(_walk(other_files, place))
+        others = _commit_logs(other_files, place, there, flink_job_stopped=True)
+        referenced |= _referenced(other_files, there, others, report)
     for status in every:
         if status.location.name in referenced or not _is_ours(status):
             continue
@@ -215,32 +220,80 @@ def _job_folders(root: Location, every: Iterable[FileStatus]) -> set[Location]:
     return found
 
 
-def _referenced(files: FileIO, every: Iterable[FileStatus], report: GarbageReport) -> set[str]:
-    """The base names of the files that the snapshots among ``every`` name. The names are unique
-    wherever they lie, so a file that was moved with its folder counts as named too.
+def _referenced(
+    files: FileIO,
+    every: Iterable[FileStatus],
+    logs: Mapping[Location, CommitLog],
+    report: GarbageReport,
+) -> set[str]:
+    """The base names of the files that the snapshots among ``every`` name, and those that the
+    pipelines of ``logs`` have by now. The names are unique wherever they lie, so a file that was
+    moved with its folder counts as named too.
     """
     found: set[str] = set()
     for status in every:
-        if status.location.name != METADATA_FILE_NAME:
-            continue
-        try:
-            metadata = load_metadata_file(files, status.location).metadata
-        except DstlError as error:
-            raise SavepointError(
-                f"Nothing is collected: what a snapshot names is unknown ({error}); repair or "
-                f"remove {status.location} first."
-            ) from error
-        report.snapshots += 1
-        for operator in metadata.operators:
-            for subtask in operator.subtasks:
-                for stream in subtask.streams():
-                    match stream:
-                        case RelativeFileStateHandle():
-                            found.add(posixpath.basename(stream.relative_path))
-                        case FileStateHandle() | SegmentFileStateHandle():
-                            found.add(posixpath.basename(stream.path))
-                        case _:
-                            pass  # inline
+        folder = status.location.parent
+        if status.location.name == METADATA_FILE_NAME and not _is_own_checkpoint(folder, logs):
+            found |= _named_by(files, folder) or set()
+            report.snapshots += 1
+    for job, log in logs.items():
+        checkpoints = _checkpoints(files, job, log)
+        report.snapshots += len(checkpoints)
+        found = found.union(*checkpoints)
+    return found
+
+
+def _is_own_checkpoint(folder: Location, logs: Mapping[Location, CommitLog]) -> bool:
+    return checkpoint_id_of(folder.name) is not None and folder.parent in logs
+
+
+def _checkpoints(files: FileIO, job: Location, log: CommitLog) -> list[set[str]]:
+    """What each checkpoint of a pipeline names. While no record comes, none of those goes that the
+    log holds.
+    """
+    for _ in range(_LOOKS):
+        known = len(log.records)
+        found = []
+        for status in files.list_folder(job):
+            if status.is_folder and checkpoint_id_of(status.location.name) is not None:
+                names = _named_by(files, status.location, may_be_gone=True)
+                if names is not None:  # else it was retired, or is not published yet
+                    found.append(names)
+        log.refresh()
+        if len(log.records) == known:
+            return found
+    raise SavepointError(
+        f"Nothing is collected: {job} committed at each of {_LOOKS} looks at its checkpoints; "
+        f"collect when it is less busy."
+    )
+
+
+def _named_by(files: FileIO, folder: Location, *, may_be_gone: bool = False) -> set[str] | None:
+    """What one snapshot names; None if it may be gone and is.
+
+    Raises:
+        SavepointError: It cannot be read.
+    """
+    try:
+        metadata = load_metadata_file(files, folder).metadata
+    except DstlError as error:
+        if may_be_gone and isinstance(error, StateFileNotFoundError):
+            return None
+        raise SavepointError(
+            f"Nothing is collected: what a snapshot names is unknown ({error}); repair or "
+            f"remove {folder.child(METADATA_FILE_NAME)} first."
+        ) from error
+    found: set[str] = set()
+    for operator in metadata.operators:
+        for subtask in operator.subtasks:
+            for stream in subtask.streams():
+                match stream:
+                    case RelativeFileStateHandle():
+                        found.add(posixpath.basename(stream.relative_path))
+                    case FileStateHandle() | SegmentFileStateHandle():
+                        found.add(posixpath.basename(stream.path))
+                    case _:
+                        pass  # inline
     return found
 
 

@@ -51,6 +51,7 @@ ROWS_PER_CALL = 1_000_000
 BYTES_PER_CALL = 256 << 20
 _ENCODE_ROWS = 1 << 18
 _VOID = VoidNamespaceSerializer()
+_BITS = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
 
 
 class ColumnSubtask:
@@ -368,10 +369,9 @@ class ColumnSubtask:
         parts = Parts.of([handle])
         if self.warmth == WARM and parts == Parts.of(self._handles):
             return
-        self._store.tidy()
-        built = self._folder.scratch()
-        names = self._store.save(built)
-        self._folder.publish(built, parts, {"levels": names, "seed": self._store.seed})
+        store = self._store
+        store.tidy()
+        self._folder.build(parts, lambda built: {"levels": store.save(built), "seed": store.seed})
 
     def abandon(self) -> None:
         """Nothing of this attempt will be committed: its own files go at once."""
@@ -392,12 +392,15 @@ def _batch(table: pa.Table) -> pa.RecordBatch:
 
 
 def _differ(old: pa.Array, new: pa.Array) -> Any:
-    """Where a value is another one, comes, or goes. Values that Arrow cannot compare count as
-    changed.
+    """Where a value is another one, comes, or goes, by its bits: 0.0 and -0.0 are two. Values that
+    Arrow cannot compare count as changed.
     """
     was, now = old.is_valid(), new.is_valid()
     moved = pc.not_equal(was, now)
+    bits = _BITS.get(old.type)
     try:
+        if bits is not None:
+            old, new = old.view(bits), new.view(bits)
         other = pc.fill_null(pc.not_equal(old, new), False)
     except pa.ArrowNotImplementedError:
         other = now

@@ -26,6 +26,7 @@ from dstl_core.clock import Clock
 from dstl_core.config import CheckpointConfig
 from dstl_core.errors import CheckpointError, FormatError, RestoreError
 from dstl_core.model.ids import JobID, OperatorID
+from dstl_core.model.key_group import compute_key_group_range_for_operator_index
 from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions
 from dstl_core.spark.reports import SubtaskReport
 from dstl_core.storage.commit_log import CommitLog
@@ -235,19 +236,28 @@ class CheckpointDriver:
 
         Raises:
             FencedError: Another driver has claimed the pipeline since ``persist``.
-            CheckpointError: Another checkpoint was committed since ``persist``.
+            CheckpointError: Another checkpoint was committed since ``persist``, or the job has
+                other operators, or other subtasks of them, than the one that persisted.
         """
         self._store.resume_claim(persisted.owner)
         self._owner = persisted.owner
+        self.claim()
+        _check_subtasks(plans, persisted)
+        # Before anything is triggered: giving the id up would be the end of whoever persisted it.
+        self._check_next(self._store.next_checkpoint_id(), persisted)
         started = self._trigger(job_id, plans, lambda _: persisted.facts)
         if started.checkpoint_id != persisted.checkpoint_id:
-            self._decline(started, "another checkpoint was persisted")
+            self._decline(started, "another checkpoint was committed")
+            self._check_next(started.checkpoint_id, persisted)
+        return self._acknowledge(started, persisted.reports)
+
+    def _check_next(self, checkpoint_id: int, persisted: PersistedCheckpoint) -> None:
+        if checkpoint_id != persisted.checkpoint_id:
             raise CheckpointError(
                 f"Checkpoint {persisted.checkpoint_id} cannot be confirmed: the next one to commit "
-                f"is {started.checkpoint_id}; run its input again.",
+                f"is {checkpoint_id}; run its input again.",
                 location=str(self._layout.root),
             )
-        return self._acknowledge(started, persisted.reports)
 
     def _trigger(
         self,
@@ -334,3 +344,26 @@ class CheckpointDriver:
             self._file_io.delete_folder(self._layout.output(checkpoint_id))
         except OSError as failure:
             _LOG.warning("output of an aborted epoch is left for gc: %s", failure)
+
+
+def _check_subtasks(plans: Sequence[OperatorPlan], persisted: PersistedCheckpoint) -> None:
+    """Raises CheckpointError if state was persisted by other subtasks: some would be lost."""
+    expected = {
+        (plan.operator_id, subtask): compute_key_group_range_for_operator_index(
+            plan.max_parallelism, plan.parallelism, subtask
+        )
+        for plan in plans
+        for subtask in range(plan.parallelism)
+    }
+    reports = {(OperatorID.for_uid(each.uid), each.subtask): each for each in persisted.reports}
+    keyed = {place: each.subtask_state.managed_keyed_state for place, each in reports.items()}
+    if set(keyed) == set(expected) and all(
+        handle is None or handle.key_group_range == expected[place]
+        for place, handle in keyed.items()
+    ):
+        return
+    raise CheckpointError(
+        f"Checkpoint {persisted.checkpoint_id} cannot be confirmed: it was persisted by a job with "
+        f"other operators, parallelism or max parallelism; confirm it with the same job, or run "
+        f"its input again."
+    )

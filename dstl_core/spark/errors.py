@@ -26,7 +26,8 @@ def errors_of_workers() -> Iterator[None]:
         found = _LINE.findall(str(error))
         kind = getattr(errors, found[-1][0], None) if found else None
         if isinstance(kind, type) and issubclass(kind, DstlError):
-            raised = kind.__new__(kind)  # an error of ours may be one of the system's, too
+            # Those that are Python's own errors, too, have a __new__ of their own.
+            raised = kind.__new__(kind)
             DstlError.__init__(raised, found[-1][1])
             raise raised from error
         raise

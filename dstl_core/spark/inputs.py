@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -61,7 +60,7 @@ def check_input(rows: DataFrame, operator: Operator, order_by: Sequence[str] | N
     function = operator.function
     if (
         isinstance(function, WindowFunction)
-        and function.assigner.needs_timestamp
+        and function.assigner.is_event_time
         and operator.event_time is None
     ):
         raise ConfigError(
@@ -124,10 +123,20 @@ def watermark_of(rows: DataFrame, column: str, out_of_orderness_ms: int) -> int 
 
 def _row_hash(rows: DataFrame) -> Column:
     """A hash of all columns; maps are hashed by their sorted entries."""
-    columns: list[Any] = [
-        F.array_sort(F.map_entries(each.name))
-        if isinstance(each.dataType, T.MapType)
-        else F.col(each.name)
-        for each in rows.schema.fields
-    ]
-    return F.xxhash64(*columns)
+    parts = [_hashed(F.col(each.name), each.dataType) for each in rows.schema.fields]
+    return F.xxhash64(*(part for each in parts for part in each))
+
+
+def _hashed(value: Column, kind: T.DataType) -> list[Column]:
+    """What tells a value from all others: the hash passes over nulls, and over where arrays end."""
+    if isinstance(kind, T.MapType):
+        entry = T.StructType().add("key", kind.keyType).add("value", kind.valueType)
+        return _hashed(F.array_sort(F.map_entries(value)), T.ArrayType(entry))
+    if isinstance(kind, T.StructType):
+        parts = [_hashed(value.getField(each.name), each.dataType) for each in kind.fields]
+        return [value.isNull(), *(part for each in parts for part in each)]
+    if isinstance(kind, T.ArrayType):
+        element = kind.elementType
+        items = F.transform(value, lambda each: F.struct(*_hashed(each, element)))
+        return [value.isNull(), F.size(value), items]
+    return [value.isNull(), value]

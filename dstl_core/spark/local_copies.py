@@ -17,8 +17,9 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -113,9 +114,21 @@ class CopyFolder:
         self._folder.mkdir(parents=True, exist_ok=True)
         return self._folder
 
-    def scratch(self) -> Path:
-        """A new folder to build a copy in."""
-        return Path(tempfile.mkdtemp(prefix=".new-", dir=self.path))
+    def build(self, parts: Parts, save: Callable[[Path], dict[str, Any]]) -> None:
+        """Keeps what ``save`` writes into a new folder, with the facts that it gives. What the disk
+        refuses (it is full, another process has dropped the copy that this one shares files with)
+        ends the copy, never the task.
+        """
+        built = None
+        try:
+            built = Path(tempfile.mkdtemp(prefix=".new-", dir=self.path))
+            facts = save(built)
+        except OSError as error:
+            _LOG.warning("a local copy was not kept: %s", error)
+            if built is not None:
+                shutil.rmtree(built, ignore_errors=True)
+            return
+        self.publish(built, parts, facts)
 
     def publish(self, built: Path, parts: Parts, facts: dict[str, Any]) -> None:
         """Gives a finished copy its name, and drops old ones. Never raises for the disk."""
@@ -170,9 +183,16 @@ def _root(folder: str | None) -> Path:
     root.mkdir(mode=0o700, exist_ok=True)
     found = root.lstat()
     if found.st_uid != os.getuid() or found.st_mode & 0o077:
-        # Somebody else could put state there: a private folder, without copies of earlier runs.
-        return Path(tempfile.mkdtemp(prefix="dstl-local-"))
+        return _private_root()
     return root
+
+
+@cache
+def _private_root() -> Path:
+    """Where somebody else could put state into the shared folder: one for this process, without
+    copies of earlier ones.
+    """
+    return Path(tempfile.mkdtemp(prefix="dstl-local-"))
 
 
 def _age(path: Path) -> float:

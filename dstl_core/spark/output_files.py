@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from uuid import uuid4
 
@@ -58,9 +58,21 @@ class OutputFiles:
         self._write(table)
 
     def flush(self) -> None:
+        """Writes what was added.
+
+        Raises:
+            UserFunctionError: A row does not fit the schema. A column that a row lacks is null.
+        """
         if not self.buffer or self.schema is None:
             return
-        self._write(pa.Table.from_pylist([dict(row) for row in self.buffer], schema=self.schema))
+        _check_rows(self.buffer, self.schema)
+        try:
+            table = pa.Table.from_pylist([dict(row) for row in self.buffer], schema=self.schema)
+        except pa.ArrowException as error:
+            raise UserFunctionError(
+                f"The output of a function does not fit its schema ({error})."
+            ) from error
+        self._write(table)
         self.buffer = []
 
     def _write(self, table: pa.Table) -> None:
@@ -70,3 +82,23 @@ class OutputFiles:
         self.file_io.write_new(self.folder.child(name), raw.getvalue())
         self.names.append(name)
         self.rows += table.num_rows
+
+
+def _check_rows(rows: Sequence[Row], schema: pa.Schema) -> None:
+    """Raises UserFunctionError for what Arrow would leave out without a word."""
+    names = set(schema.names)
+    for row in rows:
+        if not row.keys() <= names:
+            raise UserFunctionError(
+                f"The output of a function does not fit its schema: expected "
+                f"{', '.join(schema.names)}, got {', '.join(row)}."
+            )
+    for each in schema:
+        if pa.types.is_integer(each.type):
+            for row in rows:
+                value = row.get(each.name)
+                if isinstance(value, float) and not value.is_integer():
+                    raise UserFunctionError(
+                        f"The output of a function does not fit its schema: column {each.name!r} "
+                        f"is {each.type}, got {value}."
+                    )

@@ -264,7 +264,7 @@ class KeyedStateTransformation:
             timestamp: The event time of a row in milliseconds: a column or a function. Not needed
                 for processing time and global windows.
         """
-        if timestamp is None and assigner.is_event_time and assigner.window_serializer.length > 1:
+        if timestamp is None and assigner.is_event_time:
             raise ConfigError(
                 "Windows of event time need a timestamp: name the column that holds it."
             )

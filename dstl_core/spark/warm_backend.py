@@ -20,7 +20,7 @@ from dstl_core.codec.state_meta import (
     read_keyed_header,
     write_keyed_header,
 )
-from dstl_core.errors import DstlError, FormatError
+from dstl_core.errors import DstlError, FormatError, StorageError
 from dstl_core.model.checkpoint import OperatorSubtaskState
 from dstl_core.model.handle import ChangelogStateHandle
 from dstl_core.spark.local_copies import CopyFolder, Parts
@@ -171,12 +171,16 @@ class WarmStateBackend(StateBackend):
         missing = wanted.since(parts)
         if missing is None:
             return None
-        store = RocksDBStore(
-            self._folder.path,
-            cache_bytes=inner.cache_bytes,
-            write_buffer_bytes=inner.write_buffer_bytes,
-            source=path,
-        )
+        try:
+            store = RocksDBStore(
+                self._folder.path,
+                cache_bytes=inner.cache_bytes,
+                write_buffer_bytes=inner.write_buffer_bytes,
+                source=path,
+            )
+        except StorageError:
+            self._folder.drop(path)
+            raise
         try:
             state = KeyedState(parameters.key_group_range, parameters.number_of_key_groups, store)
             _open_tables(state, store, facts, parameters)

@@ -52,6 +52,9 @@ class RocksDBStore:
         cache_bytes: Of blocks that were read.
         write_buffer_bytes: Of a memtable; there are up to three.
         source: Folder of a database that ``release`` gave, to start from; it is not changed.
+
+    Raises:
+        StorageError: It cannot be opened; the source may be damaged.
     """
 
     def __init__(
@@ -64,8 +67,6 @@ class RocksDBStore:
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = Path(tempfile.mkdtemp(prefix=".dstl-rocksdb-", dir=folder))
-        if source is not None:
-            _link_database(source, self._folder)
         options = Options(raw_mode=True)
         blocks = BlockBasedOptions()
         blocks.set_block_cache(Cache(cache_bytes))
@@ -83,7 +84,15 @@ class RocksDBStore:
         options.set_max_background_jobs(2)
         options.set_compression_type(DBCompressionType.lz4())
         options.set_level_compaction_dynamic_level_bytes(True)
-        self.db = Rdict(str(self._folder), options)
+        try:
+            if source is not None:
+                _link_database(source, self._folder)
+            self.db = Rdict(str(self._folder), options)
+        except Exception as error:  # rocksdict has no narrower one
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise StorageError(
+                f"A database cannot be opened ({error}).", location=str(source or folder)
+            ) from error
         self._unlogged = WriteOptions()
         self._unlogged.disable_wal = True  # type: ignore[method-assign,assignment]  # a property
         self.db.set_write_options(self._unlogged)

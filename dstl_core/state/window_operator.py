@@ -78,7 +78,7 @@ class WindowOperator:
         Raises:
             ConfigError: Windows in event time, and no timestamp.
         """
-        if timestamp is None and self._assigner.needs_timestamp:
+        if timestamp is None and self._assigner.is_event_time:
             raise ConfigError(
                 "A row has no timestamp, which windows in event time need; give event_time, the "
                 "column that holds it, and leave no null in it."

@@ -43,11 +43,6 @@ class WindowAssigner(ABC):
     def window_serializer(self) -> AnySerializer:
         return TimeWindowSerializer()
 
-    @property
-    def needs_timestamp(self) -> bool:
-        """Whether an element has to have an event time."""
-        return self.is_event_time
-
     def default_trigger(self) -> Trigger:
         return EventTimeTrigger() if self.is_event_time else ProcessingTimeTrigger()
 
@@ -153,11 +148,9 @@ class ProcessingTimeSessionWindows(_Sessions):
 
 @dataclass(frozen=True)
 class GlobalWindows(WindowAssigner):
-    """One window for everything."""
+    """One window for everything. Its end is in no time, so that nothing is late for it."""
 
-    @property
-    def needs_timestamp(self) -> bool:
-        return False
+    is_event_time = False
 
     @classmethod
     def create(cls) -> GlobalWindows:

@@ -30,7 +30,7 @@ DAY = "2026-01-01"
 
 @pytest.fixture
 def run_protocol(storage, instance):
-    def run(day=DAY, between=None, batch=rows_of):
+    def run(day=DAY, between=None, batch=rows_of, tags=None):
         def checked(session, key):
             return batch(session, key)
 
@@ -38,7 +38,11 @@ def run_protocol(storage, instance):
         resources = {"storage": storage, "spark": SPARK}
         hooks = {between} if between is not None else set()
         return job.with_hooks(hooks).execute_in_process(
-            partition_key=day, instance=instance, resources=resources, raise_on_error=False
+            partition_key=day,
+            instance=instance,
+            resources=resources,
+            raise_on_error=False,
+            tags=tags,
         )
 
     return run
@@ -165,6 +169,17 @@ def test_a_run_with_the_rewind_tag_goes_back_and_runs_the_corrected_days(
     assert done.success
     assert totals_in(storage) == expected_totals(*days)
     assert instance.get_run_by_id(done.run_id).tags[REWIND_TAG] == f"done, to before {days[1]}"
+
+
+def test_persist_goes_back_where_the_tag_asks_for_it(run_protocol, storage, instance, monkeypatch):
+    monkeypatch.setattr(PAYMENTS.__class__, "open", _retaining(PAYMENTS.__class__.open))
+    assert run_protocol().success
+    monkeypatch.setitem(ROWS, DAY, [(account, amount + 1000) for account, amount in ROWS[DAY]])
+    assert not run_protocol().success
+    done = run_protocol(tags={REWIND_TAG: "true"})
+    assert done.success
+    assert totals_in(storage) == expected_totals(DAY)
+    assert instance.get_run_by_id(done.run_id).tags[REWIND_TAG] == f"done, to before {DAY}"
 
 
 def _retaining(original):

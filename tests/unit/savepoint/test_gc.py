@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -15,7 +16,7 @@ from dstl_core.errors import ConfigError, SavepointError
 from dstl_core.savepoint import Snapshot, collect_garbage, rewrite_savepoint
 from dstl_core.savepoint.gc import parse_age
 from dstl_core.storage.commit_log import CommitLog
-from dstl_core.storage.file_io import open_file_io
+from dstl_core.storage.file_io import FileIO, FileStatus, open_file_io
 from dstl_core.storage.location import JobLayout, Location
 from tests.integration.flink.checker import State
 from tests.integration.flink.writing import LoggingJob, write_savepoint
@@ -136,6 +137,79 @@ def test_what_is_younger_than_the_latest_claim_stays_at_any_age_limit(tmp_path: 
     checkpoint = run.checkpoint()
     run.close()
     assert [line["value"] for line in Snapshot.load(checkpoint)["op"].dump()] == [1]
+
+
+class Meanwhile:
+    """A store of files; something happens between two listings."""
+
+    def __init__(self, files: FileIO, at: str, then: Callable[[], object]) -> None:
+        self._files, self._at, self._then = files, at, then
+        self.rounds = 1
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._files, name)
+
+    def list_folder(self, location: Location) -> list[FileStatus]:
+        found = self._files.list_folder(location)
+        if location.name == self._at and self.rounds:
+            self.rounds -= 1
+            self._then()
+        return found
+
+
+class OfTwoOwners:
+    """A pipeline whose base an earlier owner has written, two days ago."""
+
+    def __init__(self, base: Path) -> None:
+        job = LoggingJob(base, "op", "string", max_parallelism=128)
+        run = job.run(STATES, parallelism=1)
+        run.apply(
+            [
+                {"key": f"{number:0100}", "state": "n", "do": "update", "value": number}
+                for number in range(500)
+            ]
+        )
+        run.materialize()
+        run.checkpoint()
+        run.close()
+        make_old(base)
+        time.sleep(0.002)  # The clock of claims counts milliseconds.
+        self.job = LoggingJob(base, "op", "string", max_parallelism=128)
+        self.run = self.job.run(STATES, parallelism=1)
+
+    def commit(self) -> None:
+        self.run.apply([{"key": "k", "state": "n", "do": "update", "value": 7}])
+        self.run.checkpoint()
+        assert self.job.store.subsume(), "the checkpoint before is gone"
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["here", "below another place, too"])
+def test_what_a_pipeline_commits_while_files_are_listed_is_known(
+    tmp_path: Path, elsewhere: bool
+) -> None:
+    pipeline = OfTwoOwners(tmp_path)
+    files = Meanwhile(open_file_io(Location.parse(tmp_path)), "_dstl", pipeline.commit)
+    found = collect_garbage(
+        str(tmp_path),
+        older_than_ms=0,
+        delete=True,
+        also_referenced_from=[str(tmp_path)] if elsewhere else [],
+        file_io=files,  # type: ignore[arg-type]  # it is one
+    )
+    assert files.rounds == 0
+    assert found.garbage == []
+    assert len(list(Snapshot.load(pipeline.run.checkpoint())["op"].dump())) == 501
+    pipeline.run.close()
+
+
+def test_nothing_is_collected_where_every_look_finds_another_commit(tmp_path: Path) -> None:
+    pipeline = OfTwoOwners(tmp_path)
+    name = pipeline.job.layout.root.name
+    files = Meanwhile(open_file_io(Location.parse(tmp_path)), name, pipeline.commit)
+    files.rounds = 100
+    with pytest.raises(SavepointError, match="less busy"):
+        collect_garbage(str(tmp_path), older_than_ms=0, delete=True, file_io=files)  # type: ignore[arg-type]  # it is one
+    pipeline.run.close()
 
 
 @pytest.mark.parametrize(

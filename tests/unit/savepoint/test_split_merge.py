@@ -168,3 +168,40 @@ def test_timers_of_one_service_become_one_queue(tmp_path: Path) -> None:
     assert len(list(merged["apart"].dump())) == sum(
         not line["kind"].endswith("timer") for line in source.operator(one).dump()
     )
+
+
+def test_an_operator_that_states_were_moved_to_is_not_removed() -> None:
+    source = golden(FORMS[0])
+    split = edit_of(source).split_operator(UID("a-keyed"), UID("apart"), ["cnt"])
+    with pytest.raises(SavepointError, match="after states were moved to it"):
+        split.remove_operator(UID("apart"))
+
+
+@pytest.mark.parametrize("first", ["split", "remove"])
+def test_of_an_operator_that_is_removed_the_states_that_were_moved_stay(
+    tmp_path: Path, first: str
+) -> None:
+    edit = edit_of(golden(FORMS[0]))
+    if first == "remove":
+        edit = edit.remove_operator(UID("a-keyed"))
+    edit = edit.split_operator(UID("a-keyed"), UID("apart"), ["cnt"])
+    if first == "split":
+        edit = edit.remove_operator(UID("a-keyed"))
+    expected = [
+        line
+        for line in of_operator(golden(FORMS[0]), "a-keyed", "apart")
+        if line.get("state") == "cnt"
+    ]
+    found = Snapshot.load(edit.write(tmp_path / "out"))
+    assert {each.label for each in found.operators} == {"apart", "sink", "src"}
+    assert as_lines(found["apart"].dump()) == as_lines(expected)
+
+
+def test_a_plan_keeps_no_operator_that_is_merged_into_another() -> None:
+    edit = edit_of(golden(FORMS[0])).merge_operators(UID("src"), UID("sink"))
+    found = [(line["operator"], line["action"]) for line in edit.plan()]
+    assert sorted(found) == [
+        ("a-keyed", "keep"),
+        (UID("src").operator_id.hex, "merge"),
+        ("sink", "keep"),
+    ]

@@ -44,15 +44,17 @@ def folder(tmp_path, max_bytes=1 << 20):
         "file:/x",
         (PrioritizedOperatorSubtaskState(),),
         ChangelogOptions(),
-        local_copies=LocalCopies(str(tmp_path), max_bytes),
+        local_copies=LocalCopies(None if tmp_path is None else str(tmp_path), max_bytes),
     )
     return CopyFolder(task, 0)
 
 
 def publish(copies, of, content=b"state"):
-    built = copies.scratch()
-    (built / "data").write_bytes(content)
-    copies.publish(built, of, {"fact": of.name})
+    def save(built):
+        (built / "data").write_bytes(content)
+        return {"fact": of.name}
+
+    copies.build(of, save)
     return copies.path / of.name
 
 
@@ -103,3 +105,29 @@ def test_the_bytes_of_all_copies_are_bounded(tmp_path):
     os.utime(first, ns=(1, 1))
     second = publish(copies, parts("b"), b"x" * 1000)
     assert not first.exists() and second.exists()
+
+
+def test_a_copy_that_the_disk_refuses_is_no_error(tmp_path, caplog):
+    gone = tmp_path / "dropped by another process"
+
+    def save(built):
+        (built / "data").hardlink_to(gone)
+
+    copies = folder(tmp_path)
+    copies.build(parts("a"), save)
+    assert list(copies.path.iterdir()) == []
+    (tmp_path / "file").write_bytes(b"no folder")
+    folder(tmp_path / "file").build(parts("a"), save)
+    assert caplog.text.count("a local copy was not kept") == 2
+
+
+def test_one_private_folder_where_the_shared_one_is_open_to_others(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    shared = tmp_path / f"dstl-local-{os.getuid()}"
+    shared.mkdir()
+    shared.chmod(0o777)
+    first, second = folder(None), folder(None)
+    assert first.path == second.path
+    assert not first.path.is_relative_to(shared)
+    assert len(list(tmp_path.iterdir())) == 2
+    assert first.path.parents[2].stat().st_mode & 0o077 == 0

@@ -173,6 +173,14 @@ def test_count_windows_are_global_windows_that_purge():
     assert windows.timers() == []
 
 
+def test_nothing_is_late_for_the_global_window():
+    windows = Windows(GlobalWindows.create(), reduce=add, trigger=CountTrigger.of(2))
+    assert windows.add(("a", 1, 5)) == []
+    assert windows.watermark((1 << 63) - 1) == []
+    assert windows.add(("a", 2, 6)) == [("a", 3)]
+    assert windows.operator.late_rows == 0
+
+
 def test_a_count_trigger_fires_early_and_keeps_the_window_until_its_end():
     windows = Windows(TUMBLING, reduce=add, trigger=CountTrigger.of(2))
     assert windows.add(("a", 1, 1), ("a", 2, 2), ("a", 4, 3)) == [("a", 0, 10, 3)]

@@ -1,0 +1,103 @@
+"""Persist and confirm, without Spark: what one half may do to what the other has left."""
+
+import pytest
+
+from dstl_core.checkpoint.pending import OperatorPlan
+from dstl_core.clock import SystemClock
+from dstl_core.errors import CheckpointError
+from dstl_core.model.checkpoint import OperatorSubtaskState
+from dstl_core.model.handle import (
+    ByteStreamStateHandle,
+    KeyGroupRangeOffsets,
+    KeyGroupsSavepointStateHandle,
+)
+from dstl_core.model.ids import JobID, OperatorID
+from dstl_core.model.key_group import compute_key_group_range_for_operator_index
+from dstl_core.spark.driver import CheckpointDriver
+from dstl_core.spark.reports import SubtaskReport, encode_state
+from dstl_core.storage.file_io import open_file_io
+from dstl_core.storage.location import JobLayout, Location
+
+JOB = JobID.for_name("a job")
+
+
+def plan(parallelism=2, max_parallelism=128, uid="op"):
+    return OperatorPlan(OperatorID.for_uid(uid), uid, parallelism, max_parallelism)
+
+
+def state(plan, subtask):
+    own = compute_key_group_range_for_operator_index(
+        plan.max_parallelism, plan.parallelism, subtask
+    )
+    stream = ByteStreamStateHandle("some", b"bytes")
+    handle = KeyGroupsSavepointStateHandle(KeyGroupRangeOffsets(own, (0,) * len(own)), stream)
+    return OperatorSubtaskState(subtask, managed_keyed_state=handle)
+
+
+class Pipeline:
+    def __init__(self, root):
+        self.layout = JobLayout.of(Location.parse(str(root)), JOB.hex)
+        self.files = open_file_io(self.layout.root)
+
+    def driver(self):
+        return CheckpointDriver(self.layout, num_retained=1, timeout_ms=60_000, clock=SystemClock())
+
+    def output(self, checkpoint_id):
+        return self.layout.output(checkpoint_id).child("rows")
+
+    def persist(self, driver, *plans):
+        plans = plans or (plan(),)
+
+        def run(checkpoint_id):
+            self.files.write_new(self.output(checkpoint_id), b"rows")
+            return [
+                SubtaskReport(each.uid, subtask, encode_state(state(each, subtask)))
+                for each in plans
+                for subtask in range(each.parallelism)
+            ]
+
+        return driver.persist(JOB, plans, run, lambda _: {"kind": "epoch"})
+
+
+@pytest.fixture
+def pipeline(tmp_path):
+    return Pipeline(tmp_path)
+
+
+def test_a_late_confirm_leaves_what_was_persisted_since(pipeline):
+    driver = pipeline.driver()
+    late = pipeline.persist(driver)
+    driver.confirm(JOB, [plan()], late)
+    waiting = pipeline.persist(driver)
+    with pytest.raises(CheckpointError, match="the next one to commit is 2"):
+        driver.confirm(JOB, [plan()], late)
+    assert pipeline.files.size(pipeline.output(waiting.checkpoint_id)) == 4
+    assert driver.confirm(JOB, [plan()], waiting).checkpoint_id == waiting.checkpoint_id
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        [plan(parallelism=1)],
+        [plan(parallelism=3)],
+        [plan(max_parallelism=64)],
+        [plan(uid="another")],
+        [plan(), plan(uid="another")],
+    ],
+    ids=["fewer", "more", "max parallelism", "uid", "one operator more"],
+)
+def test_another_job_does_not_confirm(pipeline, others):
+    driver = pipeline.driver()
+    persisted = pipeline.persist(driver)
+    with pytest.raises(CheckpointError, match="other operators, parallelism or max parallelism"):
+        pipeline.driver().confirm(JOB, others, persisted)
+    assert driver.latest() is None
+    assert driver.confirm(JOB, [plan()], persisted).checkpoint_id == persisted.checkpoint_id
+
+
+def test_state_of_an_operator_that_the_job_has_no_more_is_not_dropped(pipeline):
+    driver = pipeline.driver()
+    persisted = pipeline.persist(driver, plan(), plan(uid="second"))
+    with pytest.raises(CheckpointError, match="other operators"):
+        driver.confirm(JOB, [plan()], persisted)
+    assert driver.latest() is None

@@ -1,0 +1,112 @@
+"""Subtasks on local copies that are not what they should be."""
+
+import pyarrow as pa
+import pytest
+
+from dstl_core.codec.serializers import Types
+from dstl_core.config import ChangelogOptions
+from dstl_core.model.ids import JobID
+from dstl_core.model.restore import PrioritizedOperatorSubtaskState
+from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions
+from dstl_core.spark.column_function import ColumnResult, KeyedColumnFunction
+from dstl_core.spark.operators import KeyedOperator, LocalCopies, TaskSpec
+from dstl_core.spark.output_files import OutputFiles
+from dstl_core.spark.subtask import open_subtask
+from dstl_core.state.descriptor import ValueStateDescriptor
+from dstl_core.state.functions import KeyedProcessFunction
+from dstl_core.state.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
+from dstl_core.state.timers import MIN_WATERMARK
+from dstl_core.storage.file_io import open_file_io
+
+LAST = ValueStateDescriptor("last", Types.DOUBLE)
+ROWS = pa.schema([("k", pa.string()), ("d", pa.float64())])
+OUTPUT = pa.schema([("k", pa.string()), ("was", pa.float64())])
+
+
+class ByRow(KeyedProcessFunction):
+    def open(self, runtime_context):
+        self.last = runtime_context.get_state(LAST)
+
+    def process_element(self, value, ctx):
+        yield {"k": value["k"], "was": self.last.value()}
+        self.last.update(value["d"])
+
+
+class ByColumn(KeyedColumnFunction):
+    states = (LAST,)
+
+    def process_batch(self, keys, state, rows):
+        output = pa.record_batch([rows["k"], state["last"]], schema=OUTPUT)
+        return ColumnResult(pa.record_batch([rows["d"]], names=["last"]), output)
+
+
+class Subtask:
+    """One subtask, from checkpoint to checkpoint."""
+
+    def __init__(self, folder, function, backend=None, local=None):
+        self.folder, self.function = folder, function
+        self.backend = backend or HashMapStateBackend()
+        self.local = local or folder / "local"
+        self.handles = ()
+        self.count = 0
+
+    def run(self, *values):
+        """An epoch with one row for each key. Gives warmth, changes, and the values before."""
+        self.count += 1
+        task = TaskSpec(
+            JobID.for_name("j"),
+            f"file:{self.folder}",
+            KeyedOperator("u", "k", Types.STRING, self.function, output_schema=OUTPUT),
+            1,
+            2,
+            f"file:{self.folder}",
+            (PrioritizedOperatorSubtaskState(managed_keyed_state=self.handles),),
+            ChangelogOptions.of(base_path=str(self.folder), periodic_materialize_enabled=False),
+            state_backend=self.backend,
+            local_copies=LocalCopies(str(self.local)),
+        )
+        file_io = open_file_io(task.layout.root)
+        output = OutputFiles(file_io, task.layout.output(self.count), OUTPUT, 0)
+        rows = [{"k": f"key {at}", "d": value} for at, value in enumerate(values)]
+        running = open_subtask(task, 0)
+        running.begin(output)
+        running.apply(pa.RecordBatch.from_pylist(rows, schema=ROWS), output)
+        running.finish(MIN_WATERMARK, output)
+        output.flush()
+        options = CheckpointOptions.for_checkpoint_with_default_location()
+        state = running.snapshot(CheckpointMetaData(self.count, 0), options)
+        running.close(state)
+        self.handles = (state.managed_keyed_state,)
+        stored = [pa.parquet.read_table(output.folder.child(name).path) for name in output.names]
+        before = pa.concat_tables(stored)["was"].to_pylist()
+        return running.warmth, running.changes, before
+
+
+def test_a_damaged_database_is_restored_and_dropped(tmp_path):
+    subtask = Subtask(tmp_path, ByRow(), EmbeddedRocksDBStateBackend())
+    subtask.run(1.0, 2.0)
+    assert subtask.run(3.0, 4.0) == ("warm", 2, [1.0, 2.0])
+    for manifest in subtask.local.glob("**/MANIFEST*"):
+        size = manifest.stat().st_size
+        manifest.unlink()
+        manifest.write_bytes(bytes(size))
+    assert subtask.run(5.0, 6.0) == ("cold", 2, [3.0, 4.0])
+    assert subtask.run(7.0, 8.0) == ("warm", 2, [5.0, 6.0])
+    assert not list(subtask.local.glob("*/*/*/.*"))
+
+
+@pytest.mark.parametrize("function", [ByRow(), ByColumn()], ids=["rows", "columns"])
+def test_a_disk_that_takes_no_copy_is_no_error(tmp_path, function):
+    (tmp_path / "file").write_bytes(b"no folder")
+    subtask = Subtask(tmp_path, function, local=tmp_path / "file")
+    subtask.run(1.0)
+    assert subtask.run(2.0)[2] == [1.0]
+    assert subtask.run(3.0)[2] == [2.0]
+
+
+@pytest.mark.parametrize("function", [ByRow(), ByColumn()], ids=["rows", "columns"])
+def test_zero_and_minus_zero_are_two_values(tmp_path, function):
+    subtask = Subtask(tmp_path, function)
+    subtask.run(0.0, 1.0)
+    assert subtask.run(-0.0, 1.0)[1] >= 1
+    assert str(subtask.run(2.0, 2.0)[2]) == "[-0.0, 1.0]"
