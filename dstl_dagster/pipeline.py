@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -97,8 +97,10 @@ class StatefulPipeline:
                 f"The pipeline and its job do not agree: expected name {self.name!r} and uid "
                 f"{self.uid!r}, got {job.name!r} and {job.operator.uid!r}."
             )
-        job.changelog_options = {**job.changelog_options, **(changelog_options or {})}
-        return job
+        if not changelog_options:
+            return job
+        # A job takes its options in when it is made.
+        return replace(job, changelog_options={**job.changelog_options, **changelog_options})
 
     def _factory(self) -> JobFactory:
         return load_object(self.job) if isinstance(self.job, str) else self.job

@@ -33,6 +33,7 @@ from dstl_dagster import (
     dstl_assets,
 )
 from dstl_dagster.metadata import MAX_ROWS, chart, epochs_table
+from tests.integration.dagster.small_pipeline import PAYMENTS
 
 pytestmark = pytest.mark.dagster
 
@@ -212,6 +213,15 @@ def test_uploads_are_direct_or_batching():
     too_small = BatchingUploads(persist_size_bytes=10, max_in_flight_bytes=5)
     with pytest.raises(ConfigError, match="must not exceed"):
         UploadSchedulerResource(scheduler=too_small).changelog_options()
+
+
+def test_the_tasks_of_a_pipeline_upload_as_the_resource_says(tmp_path):
+    storage = DstlStorageResource(base_path=str(tmp_path))
+    uploads = UploadSchedulerResource(scheduler=BatchingUploads(num_threads=3), compress=True)
+    job = PAYMENTS.open(None, storage, uploads.changelog_options())
+    [task] = job._tasks.root_specs()
+    assert (task.options.num_upload_threads, task.options.compression_enabled) == (3, True)
+    assert job.name == PAYMENTS.name and job.num_retained == 2
 
 
 def test_uploads_can_be_configured_by_kind():
