@@ -44,7 +44,7 @@ from dstl_core.state.changelog_backend import ChangelogKeyedStateBackend
 from dstl_core.state.compaction import compact_log, count_segments
 from dstl_core.state.functions import RuntimeContext, user_code
 from dstl_core.state.keyed_state import KeyedState
-from dstl_core.state.subtask import file_system_streams
+from dstl_core.state.subtask import file_system_streams, refuse_unclaimed_raw_state
 from dstl_core.storage.file_io import open_file_io
 
 ROWS_PER_CALL = 1_000_000
@@ -67,6 +67,7 @@ class ColumnSubtask:
         operator, function = task.operator, task.operator.function
         if not isinstance(operator, KeyedOperator) or not isinstance(function, KeyedColumnFunction):
             raise ConfigError(f"The operator {operator.uid!r} has no key, or no column function.")
+        refuse_unclaimed_raw_state(operator.uid, function, given.state)
         self._task = task
         self._subtask = subtask
         self._operator = operator

@@ -17,7 +17,7 @@ from dstl_core.changelog.reader import StateChangelogHandleReader
 from dstl_core.clock import Clock
 from dstl_core.codec.serializers import BUILT_IN, AnySerializer, SerializerRegistry
 from dstl_core.config import ChangelogOptions
-from dstl_core.errors import CheckpointError, ConfigError
+from dstl_core.errors import CheckpointError, ConfigError, RestoreError
 from dstl_core.model.checkpoint import OperatorSubtaskState
 from dstl_core.model.handle import (
     CheckpointedStateScope,
@@ -136,6 +136,23 @@ def file_system_streams(
     return streams
 
 
+def refuse_unclaimed_raw_state(
+    uid: str, function: RichFunction, restored: PrioritizedOperatorSubtaskState
+) -> None:
+    """Raises RestoreError for raw state that the function would not read.
+
+    It may be timers: those of Flink's RocksDB backend with timers on the heap, in a checkpoint.
+    """
+    if not isinstance(function, RawStateOperator) and (
+        restored.raw_keyed_state or restored.raw_operator_state
+    ):
+        raise RestoreError(
+            f"The operator {uid!r} has raw state (timers of a Flink job, maybe) that its function "
+            f"does not read, and that would be lost: start from a canonical savepoint of the job, "
+            f"or make the function a RawStateOperator."
+        )
+
+
 class OperatorSubtask:
     """A running subtask. One thread.
 
@@ -225,6 +242,7 @@ class OperatorSubtask:
         )
 
     def _initialize(self, restored: PrioritizedOperatorSubtaskState) -> None:
+        refuse_unclaimed_raw_state(self.setup.uid, self._function, restored)
         resolver = self._environment.resolver
         context = StateInitializationContext(
             KeyedStateStore(self.keyed),

@@ -55,8 +55,8 @@ def operators(fixture: Fixture) -> list[Operator]:
 
 def is_declarable(fixture: Fixture) -> bool:
     """Whether the checker has all its types (it has no classes of a job)."""
-    if fixture.name == "x-unaligned-hashmap":
-        return False  # its in-flight data is no part of a savepoint
+    if fixture.name in ("x-unaligned-hashmap", "a-rocksdb-heaptimers-checkpoint"):
+        return False  # in-flight data, and timers in raw keyed state, have no columns
     for each in operators(fixture):
         declared = [*each.states, *each.operator_states]
         types = [each.key or "", *(state.type for state in declared)]

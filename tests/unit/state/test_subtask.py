@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dstl_core.codec.serializers import Types
-from dstl_core.errors import CheckpointError, ConfigError
+from dstl_core.errors import CheckpointError, ConfigError, RestoreError
 from dstl_core.model.checkpoint import OperatorSubtaskState
 from dstl_core.model.restore import PrioritizedOperatorSubtaskState
 from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions
@@ -144,6 +144,13 @@ def test_raw_state_comes_back() -> None:
     assert sorted(keyed)[0] == (0, b"group 0")
     assert {key_group for key_group, _ in keyed} == {0, 3, 7}
     assert operator == [b"one", b"two"]
+
+
+def test_raw_state_that_nobody_reads_is_not_dropped_silently() -> None:
+    job = Job()
+    state = job.start(Raw()).snapshot(CheckpointMetaData(1, 0), ALL_CHECKPOINTS)
+    with pytest.raises(RestoreError, match=r"'map' has raw state .* would be lost"):
+        job.start(StatefulMapFunction(), state)
 
 
 def test_a_subsumed_checkpoint_is_refused() -> None:
