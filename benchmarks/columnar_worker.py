@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import resource
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +21,6 @@ import pyarrow as pa  # noqa: E402
 
 from benchmarks.stored_forms import write_changelog, write_heap  # noqa: E402
 from dstl_core.codec.columnar.decoder import StateDecoder  # noqa: E402
-from dstl_core.codec.columnar.jit import CACHE_FOLDER  # noqa: E402
 from dstl_core.codec.columnar.sections import (  # noqa: E402
     Section,
     SectionChunk,
@@ -301,7 +299,6 @@ def main() -> None:
             {
                 "rounds": found,
                 "peak_kib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
-                "cache": None if CACHE_FOLDER is None else os.fspath(CACHE_FOLDER),
             }
         )
     )
