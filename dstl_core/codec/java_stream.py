@@ -85,10 +85,6 @@ class JavaClass:
             classes.append(parent)
         return classes[::-1]
 
-    def is_a(self, name: str) -> bool:
-        """Whether this class or one above it has the name."""
-        return any(each.name == name for each in self.hierarchy())
-
 
 @dataclass(slots=True, eq=False)
 class JavaObject:

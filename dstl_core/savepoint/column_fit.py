@@ -119,12 +119,3 @@ def elements_of_column(
     wanted = column_type(serializer, options)
     fitted = fit(column, wanted, what)
     return [bytes(each) for each in encode_elements(layout_of(serializer, options), fitted)]
-
-
-def cast_columns(columns: dict[str, pa.Array], wanted: pa.Schema) -> dict[str, pa.Array]:
-    """The columns of a schema, each fitted."""
-    return {
-        each.name: fit(columns[each.name], each.type, f"Column {each.name!r}")
-        for each in wanted
-        if each.name in columns
-    }

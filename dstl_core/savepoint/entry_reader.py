@@ -71,11 +71,6 @@ class EntryReader:
         yield from self._readable(self._keyed())
         yield from self.readable_rest()
 
-    def readable_keyed(self) -> Iterator[KeyedEntry | TimerEntry]:
-        """The readable entries of keyed state, and the timers."""
-        yield from self._readable(self._keyed())
-        yield from self.raw_timers()
-
     def readable_range(
         self, handle: KeyedStateHandle, key_groups: KeyGroupRange
     ) -> Iterator[KeyedEntry | TimerEntry]:

@@ -189,11 +189,6 @@ class CheckpointDriver:
         """
         return self._store.load(checkpoint)
 
-    def is_retained(self, checkpoint: CompletedCheckpoint) -> bool:
-        """Whether a commit can still be restored."""
-        self._store.refresh()
-        return any(each.checkpoint_id == checkpoint.checkpoint_id for each in self._store.retained)
-
     def checkpoint(
         self,
         job_id: JobID,

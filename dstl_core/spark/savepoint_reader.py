@@ -265,10 +265,6 @@ class SavepointReader:
         every = [replace(own, place=replace(self.place, path=each)) for each in others]
         return history_frame(self.spark, [own, *every])
 
-    def with_types(self, types: ColumnOptions) -> SavepointReader:
-        """The same snapshot, types as other columns."""
-        return replace(self, types=types)
-
 
 @dataclass(frozen=True)
 class _ReadKeys:

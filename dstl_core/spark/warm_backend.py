@@ -239,8 +239,3 @@ def _open_tables(
 
 def _is_incomplete(state: KeyedState) -> bool:
     return any(table.lost for table in state.tables.values())
-
-
-def forget_copies_in_memory() -> None:
-    """Drops what this process holds."""
-    _MEMORY.clear()

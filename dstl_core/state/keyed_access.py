@@ -147,14 +147,6 @@ class _SingleValue(State[ValueTable]):
         else:
             self._write(serialize_to_bytes(self._serializer, value))
 
-    def get_internal(self) -> Any:
-        """The stored value or accumulator; None without one."""
-        return self._get()
-
-    def update_internal(self, value: Any) -> None:
-        """Stores a value or accumulator as it is; None clears."""
-        self._set(value)
-
     def _take_namespaces(self, sources: Iterable[Any]) -> list[Any]:
         """Removes the entries of other namespaces; gives their values."""
         found = []

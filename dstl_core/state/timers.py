@@ -89,11 +89,6 @@ class TimerQueue:
             self._remove(*first)
             yield timer
 
-    def first_time(self) -> int | None:
-        """When the first timer is due."""
-        first = self._table.first()
-        return None if first is None else deserialize_exactly(self._serializer, first[1]).timestamp
-
     def __len__(self) -> int:
         return sum(len(group) for group in self._table.groups.values())
 
