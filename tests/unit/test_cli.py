@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,52 +10,23 @@ from typing import Any
 import pytest
 
 from dstl_core.checkpoint.metadata_file import publish_metadata_file
-from dstl_core.cli import main, printable, to_json
-from dstl_core.codec.serializers import Types
-from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
+from dstl_core.model.checkpoint import OperatorState
 from dstl_core.model.handle import (
     ByteStreamStateHandle,
     FileStateHandle,
     KeyGroupsSavepointStateHandle,
     RelativeFileStateHandle,
 )
-from dstl_core.model.ids import OperatorID
-from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint import Snapshot
-from dstl_core.state import HashMapKeyedStateBackend, KeyedState, ValueStateDescriptor
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
+from tests.command_line import is_one_sentence, run
 from tests.golden_files import SNAPSHOTS, Fixture, as_lines, snapshot
 from tests.unprivileged import public_folder, unprivileged
 
 CANONICAL = str(snapshot("a-hashmap-canonical"))
 KRYO = str(snapshot("x-kryo-hashmap"))
-
-
-class Ran:
-    """What a call of the command line did."""
-
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
-
-    @property
-    def lines(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.out.splitlines()]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Any:
-    def call(*arguments: str) -> Ran:
-        with pytest.raises(SystemExit) as ended:
-            main(list(arguments))
-        captured = capsys.readouterr()
-        return Ran(int(ended.value.code or 0), captured.out, captured.err)
-
-    return call
-
-
-def is_one_sentence(text: str) -> bool:
-    return text.startswith("dstl: ") and text.count("\n") == 1 and "Traceback" not in text
+__all__ = ["run"]
 
 
 # --------------------------------------------------------------------------------- bad input
@@ -365,143 +333,3 @@ def test_inspect_tells_the_kind_of_a_snapshot(run: Any) -> None:
     for name, kind in expected.items():
         facts = json.loads(run("inspect", str(snapshot(name)), "--json").out)
         assert (facts["kind"], facts["format"]) == kind
-
-
-# ------------------------------------------------------------------------ foreign characters
-
-EVIL = "[red]x[/red] :smile: [/] \x1b[2Jwipe\r\n\u202eevil \ud800"
-
-
-@pytest.fixture
-def evil(tmp_path: Path) -> Path:
-    """A snapshot whose names, keys and values are as bad as they can be."""
-    state = KeyedState(KeyGroupRange(0, 127), 128)
-    backend = HashMapKeyedStateBackend(state, Types.STRING)
-    backend.set_current_key(EVIL)
-    backend.get_value_state(ValueStateDescriptor(EVIL, Types.STRING)).update(EVIL)
-    backend.get_value_state(ValueStateDescriptor("float", Types.DOUBLE)).update(float("nan"))
-    raw, offsets = state.write_canonical()
-    handle = KeyGroupsSavepointStateHandle(offsets, ByteStreamStateHandle("h", raw))
-    subtask = OperatorSubtaskState(0, managed_keyed_state=handle)
-    operator = OperatorState(OperatorID.for_uid("evil"), 1, 128, (subtask,), name=EVIL, uid=EVIL)
-    properties = Snapshot.load(CANONICAL).metadata.properties
-    folder = Location.parse(tmp_path / "evil")
-    metadata = CheckpointMetadata(6, 1, (operator,), properties=properties)
-    publish_metadata_file(open_file_io(folder), folder, metadata, {"note": EVIL})
-    return tmp_path / "evil"
-
-
-def test_json_is_valid_whatever_stands_in_it(run: Any, evil: Path) -> None:
-    ran = run("inspect", str(evil), "--json")
-    assert (ran.code, ran.err) == (0, "")
-    facts = json.loads(ran.out)
-    [operator] = facts["operators"]
-    assert operator["uid"] == operator["name"] == EVIL
-    assert facts["written_by_dstl"]["note"] == EVIL
-    ran.out.encode("utf-8")
-
-    ran = run("dump", str(evil))
-    assert (ran.code, ran.err) == (0, "")
-    assert len(ran.out.splitlines()) == ran.out.count("\n") == 2
-    by_state = {line["state"]: line for line in ran.lines}
-    assert by_state[EVIL]["key"] == by_state[EVIL]["value"] == by_state[EVIL]["op"] == EVIL
-    assert by_state["float"]["value"] == "NaN"
-    ran.out.encode("utf-8")
-
-
-def test_text_is_printed_as_it_is_and_steers_no_terminal(run: Any, evil: Path) -> None:
-    ran = run("inspect", str(evil))
-    assert (ran.code, ran.err) == (0, "")
-    assert "[red]x[/red] :smile: [/] \\u001b[2Jwipe\\u000d\\u000a\\u202eevil \\ud800" in ran.out
-    assert "\x1b" not in ran.out
-    ran.out.encode("utf-8")
-
-
-def test_lone_surrogates_are_escaped_and_pairs_are_not() -> None:
-    text = to_json({"a": "\ud83d x \ude00 😀"})
-    assert text == '{"a": "\\ud83d x \\ude00 😀"}'
-    assert json.loads(text) == {"a": "\ud83d x \ude00 😀"}
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("a b é 日本 😀", "a b é 日本 😀"),
-        ("\x00\x7f\x9b", "\\u0000\\u007f\\u009b"),
-        ("a\tb", "a\\u0009b"),
-    ],
-)
-def test_printable(text: str, shown: str) -> None:
-    assert printable(text) == shown
-
-
-# ------------------------------------------------------------------------------ as a process
-
-
-def process(*arguments: str | bytes, **options: Any) -> subprocess.CompletedProcess[bytes]:
-    environment = {**os.environ, **options.pop("env", {})}
-    return subprocess.run(
-        [sys.executable, "-m", "dstl_core.cli", *arguments],
-        capture_output=options.pop("capture_output", True),
-        env=environment,
-        timeout=60,
-        check=False,
-        **options,
-    )
-
-
-def test_a_reader_that_goes_away_is_no_error() -> None:
-    command = f"set -o pipefail; {sys.executable} -m dstl_core.cli dump {CANONICAL} | head -n 1"
-    ran = subprocess.run(["bash", "-c", command], capture_output=True, timeout=60, check=False)
-    assert (ran.returncode, ran.stderr) == (0, b"")
-    assert len(ran.stdout.splitlines()) == 1
-
-
-def test_a_full_disk_is_one_sentence() -> None:
-    with open("/dev/full", "wb") as full:
-        ran = process("dump", CANONICAL, capture_output=False, stdout=full, stderr=subprocess.PIPE)
-    assert ran.returncode == 2
-    assert ran.stderr == b"dstl: The output cannot be written: No space left on device.\n"
-
-
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_another_locale_changes_nothing_in_json(evil: Path, encoding: str) -> None:
-    ran = process("dump", CANONICAL, env={"PYTHONIOENCODING": encoding})
-    assert (ran.returncode, ran.stderr) == (0, b"")
-    keys = {json.loads(line)["key"] for line in ran.stdout.decode("utf-8").splitlines()}
-    assert "日本語" in keys
-    ran = process("inspect", str(evil), env={"PYTHONIOENCODING": encoding})
-    assert (ran.returncode, ran.stderr) == (0, b"")
-
-
-def test_names_that_are_not_utf8(tmp_path: Path) -> None:
-    folder = os.fsencode(tmp_path) + b"/\xff"
-    os.mkdir(folder)
-    ran = process("inspect", folder)
-    assert ran.returncode == 2
-    assert b"There is no snapshot" in ran.stderr
-    assert b"Traceback" not in ran.stderr
-    with open(folder + b"/_metadata", "wb") as file:
-        file.write(Path(CANONICAL, "_metadata").read_bytes())
-    for more in ((), ("--json",)):
-        ran = process("inspect", folder, *more)
-        assert (ran.returncode, ran.stderr) == (0, b"")
-        assert b"\\udcff" in ran.stdout
-
-
-@pytest.mark.parametrize("position", [0, 1, 2])
-def test_debug_shows_the_traceback_wherever_it_stands(tmp_path: Path, position: int) -> None:
-    arguments = ["inspect", str(tmp_path / "missing")]
-    arguments.insert(position, "--debug")
-    ran = process(*arguments)
-    assert ran.returncode == 2
-    assert b"Traceback" in ran.stderr
-    assert b"StateFileNotFoundError: There is no snapshot" in ran.stderr
-
-
-def test_tables_name_states_in_full_however_narrow_they_are() -> None:
-    ran = process("inspect", CANONICAL, env={"COLUMNS": "60"})
-    rows = [line.split("│") for line in ran.stdout.decode().splitlines() if line.startswith("│")]
-    names = "".join(row[1].strip() for row in rows)
-    assert "_timer_state/processing_user-timers" in names
-    assert "…" not in names

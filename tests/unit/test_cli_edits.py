@@ -6,25 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from dstl_core.cli import main
 from dstl_core.savepoint import Snapshot
+from tests.command_line import run
 from tests.golden_files import as_lines, snapshot
 
 CANONICAL = str(snapshot("a-hashmap-canonical"))
 INCREMENTAL = str(snapshot("a-rocksdb-native-incremental"))
 
 
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Any:
-    def call(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(list(arguments))
-        captured = capsys.readouterr()
-        return int(ended.value.code or 0), captured.out, captured.err
-
-    return call
+__all__ = ["run"]
 
 
 def test_rewrite_renames_removes_and_rescales(run: Any, tmp_path: Path) -> None:

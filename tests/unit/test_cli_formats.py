@@ -14,7 +14,7 @@ import jsonschema
 import pytest
 
 from dstl_core.checkpoint.metadata_file import publish_metadata_file
-from dstl_core.cli import dump_command, main
+from dstl_core.cli import dump_command
 from dstl_core.codec.keyed_canonical import write_canonical_stream, write_section
 from dstl_core.codec.serializers import Types
 from dstl_core.codec.state_meta import KeyedBackendHeader, KeyedStateType, StateMetaInfoSnapshot
@@ -26,6 +26,7 @@ from dstl_core.savepoint import Snapshot, verify
 from dstl_core.savepoint.column_lines import ColumnLines
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
+from tests.command_line import run
 from tests.golden_files import SNAPSHOTS, Fixture, as_lines, snapshot
 from tests.unit.codec.java_bytes import i64
 
@@ -40,15 +41,7 @@ def validator(name: str) -> jsonschema.Draft202012Validator:
     return jsonschema.Draft202012Validator(schema)
 
 
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def call(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(list(arguments))
-        captured = capsys.readouterr()
-        return int(ended.value.code or 0), captured.out, captured.err
-
-    return call
+__all__ = ["run"]
 
 
 # ------------------------------------------------------------------------------------ schemas

@@ -173,7 +173,6 @@ class OfTwoOwners:
         run.checkpoint()
         run.close()
         make_old(base)
-        time.sleep(0.002)  # The clock of claims counts milliseconds.
         self.job = LoggingJob(base, "op", "string", max_parallelism=128)
         self.run = self.job.run(STATES, parallelism=1)
 
