@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dstl_core.changelog.reader import StateChangelogHandleReader
 from dstl_core.codec.change_payload import MetadataChange, StateChangeOperation, read_change
 from dstl_core.codec.columnar import scan_kernel as scan
+from dstl_core.codec.columnar.change_spans import ChangeSpans, change_spans
 from dstl_core.codec.columnar.decoder import SpanProgram, StateDecoder, key_roots, value_layout
 from dstl_core.codec.columnar.output import ArrowAllocator
-from dstl_core.codec.columnar.sections import Section
-from dstl_core.codec.columnar.spans import SectionScanner, Source, SpanBatch
+from dstl_core.codec.columnar.program import Int64s
+from dstl_core.codec.columnar.spans import SectionScanner, SpanBatch
 from dstl_core.codec.columnar.type_layouts import DEFAULT_OPTIONS
 from dstl_core.codec.keyed_records import RecordFormat
 from dstl_core.codec.serializers import BUILT_IN, AnySerializer
 from dstl_core.codec.state_meta import StateMetaInfoSnapshot
 from dstl_core.errors import FormatError, RestoreError, StateMigrationError
-from dstl_core.model.change import META_KEY_GROUP
 from dstl_core.model.handle import ChangelogStateHandle, KeyedStateHandle
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.spark.column_store import KEY, ColumnStore
@@ -32,10 +30,8 @@ from dstl_core.state.stored_key_groups import StoredKeyGroups, open_key_groups
 from dstl_core.storage.handle_resolver import HandleResolver
 
 VALUE = "value"
-_SETS = (StateChangeOperation.SET.value, StateChangeOperation.SET_INTERNAL.value)
-_CLEAR = StateChangeOperation.CLEAR.value
-_SCOPE_AT = 3
-"""Bytes of a change in front of its scope: the operation and the state id."""
+_CLEAR = StateChangeOperation.CLEAR
+_VALUE_CHANGES = (StateChangeOperation.SET, StateChangeOperation.SET_INTERNAL, _CLEAR)
 
 
 class ColumnRestore:
@@ -84,17 +80,8 @@ class ColumnRestore:
                     f"{self._key_type.type_name}."
                 )
             with stored.context():
-                parts = [
-                    self._decoded(stored, at, self._check(meta))
-                    for at, meta in enumerate(stored.header.states)
-                    if meta.name in self._states or self._has_records(stored, at)
-                ]
-            self._put([(name, table) for name, table in parts if table.num_rows])
-
-    def _has_records(self, stored: StoredKeyGroups, state_id: int) -> bool:
-        mask = [at == state_id for at in range(len(stored.header.states))]
-        scanner = SectionScanner(stored.prefix_bytes, mask)
-        return any(len(batch) for batch in scanner.batches(stored.chunks()))
+                parts = self._decoded(stored)
+            self._put(parts)
 
     def _check(self, meta: StateMetaInfoSnapshot) -> StateMetaInfoSnapshot:
         meta = meta.as_key_value()
@@ -112,16 +99,28 @@ class ColumnRestore:
             )
         return declared
 
-    def _decoded(
-        self, stored: StoredKeyGroups, state_id: int, meta: StateMetaInfoSnapshot
-    ) -> tuple[str, pa.Table]:
-        decoder = StateDecoder(RecordFormat(meta, self._key_type), stored.prefix_bytes)
-        mask = [at == state_id for at in range(len(stored.header.states))]
-        scanner = SectionScanner(stored.prefix_bytes, mask)
-        columns = [
-            decoder.decode(batch, {KEY, VALUE}) for batch in scanner.batches(stored.chunks())
+    def _decoded(self, stored: StoredKeyGroups) -> list[tuple[str, pa.Table]]:
+        """Keys and values of each state that has any; the records are read once."""
+        metas = stored.header.states
+        decoders = {
+            at: StateDecoder(RecordFormat(self._check(meta), self._key_type), stored.prefix_bytes)
+            for at, meta in enumerate(metas)
+            if meta.name in self._states
+        }
+        columns: dict[int, list[dict[str, pa.Array]]] = {at: [] for at in decoders}
+        scanner = SectionScanner(stored.prefix_bytes, [True] * len(metas))
+        for batch in scanner.batches(stored.chunks()):
+            found = np.unique(batch.states).tolist()
+            for at in found:
+                if at not in decoders:
+                    self._check(metas[at])
+                own = batch if len(found) == 1 else batch.take(batch.states == at)
+                columns[at].append(decoders[at].decode(own, {KEY, VALUE}))
+        return [
+            (metas[at].name, _table(parts, decoders[at].columns))
+            for at, parts in columns.items()
+            if parts
         ]
-        return meta.name, _table(columns, decoder.columns)
 
     # ---------------------------------------------------------------------------------- log
 
@@ -141,88 +140,56 @@ class ColumnRestore:
                 self._replay_batch(batch, metas)
 
     def _replay_batch(self, batch: pa.RecordBatch, metas: dict[int, StateMetaInfoSnapshot]) -> None:
-        is_meta = pc.equal(batch.column("key_group"), META_KEY_GROUP).to_numpy(zero_copy_only=False)
-        # A description holds for what follows it.
-        edges = [0, *np.flatnonzero(is_meta).tolist(), batch.num_rows]
-        changes = batch.column("value")
-        for start, end in pairwise(edges):
-            if start < batch.num_rows and is_meta[start]:
-                parsed = read_change(changes[start].as_py(), BUILT_IN)
-                if not isinstance(parsed, MetadataChange):
-                    raise FormatError("A change is in no key group", expected="a description")
-                if parsed.state.name in self._states:
-                    metas[parsed.state_id] = self._check(parsed.state)
-                else:
-                    metas.pop(parsed.state_id, None)
-                start += 1
-            if start < end:
-                self._apply(changes.slice(start, end - start), metas)
+        for part in change_spans(batch):
+            if isinstance(part, ChangeSpans):
+                self._apply(part, metas)
+                continue
+            # A description holds for what follows it.
+            parsed = read_change(part, BUILT_IN)
+            if not isinstance(parsed, MetadataChange):
+                raise FormatError("A change is in no key group", expected="a description")
+            if parsed.state.name in self._states:
+                metas[parsed.state_id] = self._check(parsed.state)
+            else:
+                metas.pop(parsed.state_id, None)
 
-    def _apply(self, changes: pa.Array, metas: dict[int, StateMetaInfoSnapshot]) -> None:
-        data, starts, ends = _bytes_of(changes)
-        if (ends - starts < _SCOPE_AT).any():
-            raise FormatError("A change is too short", expected=f">= {_SCOPE_AT} bytes")
-        raw = np.frombuffer(data, np.uint8)
-        operations = raw[starts]
-        ids = raw[starts + 1].astype(np.int32) << 8 | raw[starts + 2]
-        known = np.isin(operations, [*_SETS, _CLEAR]) & np.isin(ids, list(metas))
-        if not known.all():
-            first = int(np.flatnonzero(~known)[0])
-            raise FormatError(
-                "A change of the log is none of value state that was described",
-                expected=f"SET or CLEAR of one of the states {sorted(metas)}",
-                got=f"operation {operations[first]} of state {ids[first]}",
-            )
+    def _apply(self, changes: ChangeSpans, metas: dict[int, StateMetaInfoSnapshot]) -> None:
+        by_state: dict[int, list[tuple[pa.Table, Int64s]]] = {}
+        for operation, state_id, own in changes.by_operation():
+            if operation not in _VALUE_CHANGES or state_id not in metas:
+                raise FormatError(
+                    "A change of the log is none of value state that was described",
+                    expected=f"SET or CLEAR of one of the states {sorted(metas)}",
+                    got=f"operation {operation.value} of state {state_id}",
+                )
+            table = self._changed(metas[state_id], own.batch, cleared=operation is _CLEAR)
+            by_state.setdefault(state_id, []).append((table, own.rows))
         parts = []
-        for state_id in np.unique(ids).tolist():
-            rows = np.flatnonzero(ids == state_id)
-            meta = metas[state_id]
-            cleared = operations[rows] == _CLEAR
-            parts.append((meta.name, self._changes(meta, data, starts, ends, rows, cleared)))
+        for state_id, tables in by_state.items():
+            together = pa.concat_tables([table for table, _ in tables])
+            # In the order of the log: the last change of each key stays.
+            order = np.argsort(np.concatenate([rows for _, rows in tables]), kind="stable")
+            parts.append((metas[state_id].name, together.take(pa.array(order))))
         self._put(parts)
 
-    def _changes(
-        self,
-        meta: StateMetaInfoSnapshot,
-        data: bytes,
-        starts: npt.NDArray[np.int64],
-        ends: npt.NDArray[np.int64],
-        rows: npt.NDArray[np.int64],
-        cleared: npt.NDArray[np.bool_],
+    def _changed(
+        self, meta: StateMetaInfoSnapshot, changes: SpanBatch, *, cleared: bool
     ) -> pa.Table:
-        """Keys and new values of the changes of one state, the last one of each key last."""
+        """Keys and new values, null where a value is cleared."""
         record = RecordFormat(meta, self._key_type)
-        roots = key_roots(record, DEFAULT_OPTIONS)
         value = value_layout(record, DEFAULT_OPTIONS)
         if value is None:
             raise FormatError(f"State {meta.name!r} has no values")
-        source = Source(data, [Section(0, 0, len(data), 0)])
-        allocator = ArrowAllocator()
-        parts: list[pa.Table] = []
-        order: list[npt.NDArray[np.int64]] = []
-        columns = {KEY: self._store.key_type, VALUE: value.arrow_type}
-        for chosen, program in (
-            (rows[~cleared], SpanProgram([*roots, (VALUE, value)], scan.KEY_START, allocator)),
-            (
-                rows[cleared],
-                SpanProgram(key_roots(record, DEFAULT_OPTIONS), scan.KEY_START, allocator),
-            ),
-        ):
-            if not len(chosen):
-                continue
-            spans = np.zeros((len(chosen), scan.SPAN_WORDS), np.int64)
-            spans[:, scan.KEY_START] = starts[chosen] + _SCOPE_AT + source.base
-            spans[:, scan.KEY_END] = ends[chosen] + source.base
-            found, failure = program.run(SpanBatch(spans, source), {KEY, VALUE}, len(chosen))
-            if failure is not None:
-                raise FormatError(
-                    f"A change of state {meta.name!r} is damaged", field="key or value"
-                )
-            found.setdefault(VALUE, pa.nulls(len(chosen), value.arrow_type))
-            parts.append(_table([found], columns))
-            order.append(chosen)
-        together = pa.concat_tables(parts)
-        return together.take(pa.array(np.argsort(np.concatenate(order), kind="stable")))
+        roots = key_roots(record, DEFAULT_OPTIONS)
+        if not cleared:
+            roots = [*roots, (VALUE, value)]
+        program = SpanProgram(roots, scan.VALUE_START, ArrowAllocator())
+        rows = len(changes.spans)
+        found, failure = program.run(changes, {KEY, VALUE}, rows)
+        if failure is not None:
+            raise FormatError(f"A change of state {meta.name!r} is damaged", field="key or value")
+        found.setdefault(VALUE, pa.nulls(rows, value.arrow_type))
+        return _table([found], {KEY: self._store.key_type, VALUE: value.arrow_type})
 
     # ---------------------------------------------------------------------------------- put
 
@@ -258,15 +225,3 @@ def _table(columns: Sequence[dict[str, pa.Array]], types: dict[str, pa.DataType]
 def _one(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     found: Any = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     return found
-
-
-def _bytes_of(
-    column: pa.Array,
-) -> tuple[bytes, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The bytes of a binary column, and where each value starts and ends in them."""
-    _, offsets, data = column.buffers()
-    places = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
-    first, last = int(places[0]), int(places[-1])
-    raw = b"" if data is None else data.slice(first, last - first).to_pybytes()
-    shifted = places.astype(np.int64) - first
-    return raw, shifted[:-1], shifted[1:]
