@@ -29,12 +29,12 @@ from dstl_core.errors import RestoreError, error_context
 from dstl_core.model.handle import KeyedStateHandle
 from dstl_core.model.key_group import KeyGroupRange, key_group_prefix_bytes
 from dstl_core.savepoint.keyed_encoder import StateRuns
-from dstl_core.savepoint.keyed_records import handle_parts
+from dstl_core.savepoint.keyed_records import handle_parts, open_part
 from dstl_core.savepoint.keyed_sections import WRITE_MEMORY, KeyedSections
 from dstl_core.savepoint.state_columns import is_queue
 from dstl_core.savepoint.state_parts import NotByBytesError, StatesOf
 from dstl_core.state.keyed_state import describe_state, state_key, types_of
-from dstl_core.state.stored_key_groups import StoredKeyGroups, open_key_groups
+from dstl_core.state.stored_key_groups import StoredKeyGroups
 
 ROWS_PER_BATCH = 1 << 18
 BYTES_PER_BATCH = 64 << 20
@@ -80,20 +80,11 @@ def collect(
 
 def _add(copy: _Copy, source: StatesOf, only: KeyedStateHandle | None) -> None:
     operator = source.operator
-    snapshot = operator.snapshot
-    key_type = operator.key_type
     for handle, own in handle_parts(operator, KeyGroupRange(0, operator.max_parallelism - 1)):
         if only is not None and handle is not only:
             continue
-        with error_context(location=str(snapshot.folder), operator=operator.label):
-            stored = open_key_groups(
-                handle,
-                own,
-                operator.max_parallelism,
-                snapshot.resolver,
-                snapshot.registry,
-                None if key_type is None else key_type.serializer,
-            )
+        with error_context(location=str(operator.snapshot.folder), operator=operator.label):
+            stored = open_part(operator, handle, own)
             if stored is not None:
                 with stored.context():
                     copy.add(stored, source)

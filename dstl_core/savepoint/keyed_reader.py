@@ -50,7 +50,7 @@ from dstl_core.codec.serializers import (
 )
 from dstl_core.errors import ConfigError, RestoreError, SavepointError, error_context
 from dstl_core.model.key_group import KeyGroupRange, assign_to_key_group
-from dstl_core.savepoint.keyed_records import handle_parts, state_id
+from dstl_core.savepoint.keyed_records import handle_parts, open_part, state_id
 from dstl_core.savepoint.snapshot import OperatorSnapshot, StateInfo
 from dstl_core.savepoint.state_columns import (
     KEY_COLUMN,
@@ -65,7 +65,7 @@ from dstl_core.savepoint.state_columns import (
     role_names,
 )
 from dstl_core.state.keyed_state import describe_state, types_of
-from dstl_core.state.stored_key_groups import StoredKeyGroups, open_key_groups
+from dstl_core.state.stored_key_groups import StoredKeyGroups
 
 KEYED = "keyed"
 WINDOWS = "windows"
@@ -155,14 +155,7 @@ class KeyedStateReader:
             if not self._keys.may_be_in(own):
                 continue
             with error_context(location=str(snapshot.folder), operator=operator.label):
-                stored = open_key_groups(
-                    handle,
-                    own,
-                    operator.max_parallelism,
-                    snapshot.resolver,
-                    snapshot.registry,
-                    self._key_type,
-                )
+                stored = open_part(operator, handle, own)
                 if stored is None:
                     continue
                 with stored.context():

@@ -79,6 +79,21 @@ def handle_parts(
                 yield handle, own
 
 
+def open_part(
+    operator: OperatorSnapshot, handle: KeyedStateHandle, key_groups: KeyGroupRange
+) -> StoredKeyGroups | None:
+    """Opens one of ``handle_parts``; None if there is nothing in it."""
+    snapshot, key_type = operator.snapshot, operator.key_type
+    return open_key_groups(
+        handle,
+        key_groups,
+        operator.max_parallelism,
+        snapshot.resolver,
+        snapshot.registry,
+        None if key_type is None else key_type.serializer,
+    )
+
+
 def state_id(stored: StoredKeyGroups, meta: StateMetaInfoSnapshot) -> int | None:
     """The id of a state in one handle, or None if the handle does not have it."""
     for at, each in enumerate(stored.header.states):
@@ -97,21 +112,13 @@ def read_records(
         NoLayoutError: Keys or namespaces of this type cannot be told apart by their bytes.
     """
     snapshot = operator.snapshot
-    key_type = operator.key_type
     spans: list[Int64s] = [np.empty((0, scan.SPAN_WORDS), np.int64)]
     starts: list[Int64s] = []
     ends: list[Int64s] = []
     sources: dict[int, Source] = {}
     for handle, own in handle_parts(operator, key_groups):
         with error_context(location=str(snapshot.folder), operator=operator.label):
-            stored = open_key_groups(
-                handle,
-                own,
-                operator.max_parallelism,
-                snapshot.resolver,
-                snapshot.registry,
-                None if key_type is None else key_type.serializer,
-            )
+            stored = open_part(operator, handle, own)
             state = None if stored is None else state_id(stored, meta)
             if stored is None or state is None:
                 continue

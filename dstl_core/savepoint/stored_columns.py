@@ -21,8 +21,8 @@ from dstl_core.codec.keyed_records import RecordFormat
 from dstl_core.errors import DstlError
 from dstl_core.model.handle import KeyedStateHandle
 from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.savepoint.keyed_records import open_part
 from dstl_core.savepoint.snapshot import OperatorSnapshot
-from dstl_core.state.stored_key_groups import open_key_groups
 
 
 class StoredRange:
@@ -45,16 +45,7 @@ class StoredRange:
         key_groups: KeyGroupRange,
         options: ColumnOptions,
     ) -> None:
-        snapshot = operator.snapshot
-        key_type = operator.key_type
-        stored = open_key_groups(
-            handle,
-            key_groups,
-            operator.max_parallelism,
-            snapshot.resolver,
-            snapshot.registry,
-            None if key_type is None else key_type.serializer,
-        )
+        stored = open_part(operator, handle, key_groups)
         self.formats: list[RecordFormat] = []
         self.decoders: list[StateDecoder] = []
         self._stored = stored
