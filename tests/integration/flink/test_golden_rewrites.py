@@ -1,4 +1,4 @@
-"""What real Flink wrote in forms of its own (native, incremental, changelog), ``dstl rewrite`` makes
+"""What real Flink wrote in forms of its own (native, incremental, changelog), `dstl rewrite` makes
 a canonical savepoint; real Flink restores that on both backends, and holds what it held before.
 """
 
