@@ -16,7 +16,7 @@ from dstl_core.cli.options import (
     load,
     pairs,
 )
-from dstl_core.cli.output import plain_console, printable, write_json
+from dstl_core.cli.output import plain_console, printable, progress, write_json
 from dstl_core.errors import ConfigError, NoSuchOperatorError
 from dstl_core.savepoint import Snapshot
 from dstl_core.savepoint.edit import edit_by_names
@@ -74,7 +74,10 @@ def rewrite(
         merge=pairs("--merge", merge, "OP=INTO"),
     )
     plan = edit.plan()
-    written = None if dry_run else edit.write(out, "overwrite" if overwrite else "error")
+    written = None
+    if not dry_run:
+        with progress("writing", edit.source_size) as advance:
+            written = edit.write(out, "overwrite" if overwrite else "error", on_progress=advance)
     if as_json:
         write_json([{"path": written, "operators": plan}], indent=1)
         return

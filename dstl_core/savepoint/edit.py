@@ -6,6 +6,7 @@ and canonical.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,9 +19,11 @@ from dstl_core.model.ids import OperatorID, OperatorIdentifier
 from dstl_core.model.key_group import check_max_parallelism
 from dstl_core.savepoint.folder import Mode, SavepointFolder, StateFiles
 from dstl_core.savepoint.operator_copy import check_writable, compose_operator, rewrite_operator
+from dstl_core.savepoint.progress import Advance, untold
 from dstl_core.savepoint.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.state_parts import StatesOf, merged_header
 
+_LOG = logging.getLogger(__name__)
 DEFAULT_MAX_PARALLELISM = 128
 
 
@@ -320,8 +323,18 @@ class SavepointEdit:
     def _labels(self) -> list[str]:
         return [each.label for each in self._kept()] + [str(each) for each in self.operators]
 
+    @property
+    def source_size(self) -> int:
+        """Bytes of state that ``write`` reads of the source."""
+        sources = (each for parts in self._parts() for each in parts.sources)
+        return sum(each.operator.state.state_size for each in sources)
+
     def write(
-        self, path: str | os.PathLike[str], mode: Mode = "error", run_key: str | None = None
+        self,
+        path: str | os.PathLike[str],
+        mode: Mode = "error",
+        run_key: str | None = None,
+        on_progress: Advance = untold,
     ) -> str:
         """Writes the savepoint and returns its path. Nothing is visible before all is in place.
 
@@ -330,6 +343,7 @@ class SavepointEdit:
                 changes only its metadata where no state has to be rewritten.
             mode: ``error`` refuses a folder with a snapshot; ``overwrite`` replaces it in one step.
             run_key: Names the run: writing again under the same key does nothing.
+            on_progress: Told of bytes of the source that are done, ``source_size`` in all.
 
         Raises:
             SavepointError: As ``plan``, or a snapshot is there already.
@@ -338,7 +352,11 @@ class SavepointEdit:
         target = SavepointFolder(path, mode=mode, run_key=run_key)
         if target.is_finished:
             return str(target.folder)
-        states = [self._written(parts, target) for parts in self._parts()]
+        target.advance = on_progress
+        states = []
+        for parts in self._parts():
+            _LOG.info("%s: operator %s", target.folder, parts.label)
+            states.append(self._written(parts, target))
         states += [
             transformation.write_operator(
                 identifier, target, self.max_parallelism, self.parallelism
@@ -388,6 +406,10 @@ class _Parts:
     state: OperatorState
     sources: list[StatesOf]
     is_whole: bool
+
+    @property
+    def label(self) -> str:
+        return str(OperatorIdentifier(self.state.operator_id, self.state.uid or None))
 
 
 def edit_of(source: Snapshot) -> SavepointEdit:
