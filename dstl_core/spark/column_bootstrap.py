@@ -30,11 +30,11 @@ from dstl_core.savepoint.folder import StateFiles
 from dstl_core.savepoint.keyed_encoder import KeyedStateEncoder, StateRuns
 from dstl_core.savepoint.keyed_sections import KeyedSections
 from dstl_core.savepoint.state_columns import KEY_COLUMN
-from dstl_core.spark.errors import errors_of_workers
 from dstl_core.spark.parallelism import subtasks_of
 from dstl_core.spark.parquet_rows import ParquetRows, ReadParquet
 from dstl_core.spark.reports import REPORT_SCHEMA, SubtaskReport
 from dstl_core.spark.schema import spark_schema_of
+from dstl_core.spark.session import described
 from dstl_core.spark.tables import frame_of_splits, split_numbers
 from dstl_core.spark.workers import Settled, together, uncounted_bytes
 from dstl_core.storage.file_io import open_file_io
@@ -100,17 +100,19 @@ class ColumnBootstrap:
         parallelism = subtasks_of(self, max_parallelism, parallelism)
         metas = tuple(each.meta for each in self.states)
         encode = _EncodeRuns(self, str(files.folder), max_parallelism).without_rows()
+        spark = self.rows.sparkSession
         index: list[Any] = []
         try:
-            with errors_of_workers():
-                with uncounted_bytes(self._used()):
-                    index = self._encoded(encode).collect()
+            what = f"dstl: operator {identifier}: encode its rows (1 of 2)"
+            with described(spark, what), uncounted_bytes(self._used()):
+                index = self._encoded(encode).collect()
+            with described(spark, f"dstl: operator {identifier}: write its state (2 of 2)"):
                 header = KeyedBackendHeader(self.key_type, metas)
                 merge = _MergeRuns(
                     str(files.folder), header, parallelism, max_parallelism, _index_of(index)
                 )
                 reports = frame_of_splits(
-                    self.rows.sparkSession, parallelism, merge, spark_schema_of(REPORT_SCHEMA)
+                    spark, parallelism, merge, spark_schema_of(REPORT_SCHEMA)
                 ).collect()
         except DuplicateKeyError as error:
             if not self.show_keys:
@@ -149,7 +151,8 @@ class ColumnBootstrap:
 
     def _duplicates(self) -> str:
         counted = self.rows.groupBy(self.key_column).count().where("count > 1")
-        keys = [row[0] for row in counted.limit(MAX_KEYS_SHOWN).collect()]
+        with described(self.rows.sparkSession, "dstl: look for keys that come twice"):
+            keys = [row[0] for row in counted.limit(MAX_KEYS_SHOWN).collect()]
         return ", ".join(sorted(map(repr, keys)))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from uuid import uuid4
 
 import pyarrow as pa
@@ -68,10 +69,10 @@ class SparkTasks:
             yield from run_partition(batches)
             _settle_without_state()
 
-        with _Described(self._spark, f"{self._name}: {description}", self._tag):
-            _LOG.info("job %s: %s", self._name, description)
-            with errors_of_workers(), uncounted_bytes(rows):
-                reports = rows.mapInArrow(run, spark_schema_of(REPORT_SCHEMA)).collect()
+        _LOG.info("job %s: %s", self._name, description)
+        what = f"{self._name}: {description}"
+        with described(self._spark, what, self._tag), uncounted_bytes(rows):
+            reports = rows.mapInArrow(run, spark_schema_of(REPORT_SCHEMA)).collect()
         return [SubtaskReport.of(row) for row in reports]
 
 
@@ -81,6 +82,20 @@ def _settle_without_state() -> None:
         settle()
 
 
+@contextmanager
+def described(spark: SparkSession, description: str, tag: str | None = None) -> Iterator[None]:
+    """Says in the Spark UI what the Spark jobs of this block are for. They end if who waits for
+    them is interrupted, and raise the errors that our tasks raised.
+
+    Args:
+        spark: Classic, or Spark Connect: there the description is a tag, since there is no other.
+        description: For people; names operators, and neither paths nor values.
+        tag: To cancel the jobs by; one of their own if not given.
+    """
+    with _Described(spark, description, tag or f"dstl-{uuid4().hex}"), errors_of_workers():
+        yield
+
+
 class _Described:
     """A job description and a tag for the Spark jobs of this thread, taken back at the end."""
 
@@ -88,11 +103,13 @@ class _Described:
         self._spark = spark
         self._description = description
         self._tag = tag
+        self._tags = (tag, description.replace(",", ";"))  # Spark wants no commas in a tag
         self._before: str | None = None
 
     def __enter__(self) -> None:
         if is_remote():
-            self._spark.addTag(self._tag)
+            for tag in self._tags:
+                self._spark.addTag(tag)
         else:
             context = self._spark.sparkContext
             context.addJobTag(self._tag)
@@ -104,7 +121,8 @@ class _Described:
             # The user's interrupt, or the end of the process: Spark must not go on alone.
             _cancel(self._spark, self._tag)
         if is_remote():
-            self._spark.removeTag(self._tag)
+            for tag in self._tags:
+                self._spark.removeTag(tag)
             return
         context = self._spark.sparkContext
         context.removeJobTag(self._tag)
