@@ -121,6 +121,28 @@ def frame_of_splits(spark: SparkSession, count: int, function: Any, schema: Any)
     return numbers.mapInArrow(function, schema)
 
 
+def map_in_arrow(rows: DataFrame, function: Any, schema: Any) -> DataFrame:
+    """``mapInArrow`` over columns of any name: Spark itself takes dots and backticks in one for
+    syntax.
+    """
+    names = rows.columns
+    if not any(set(name) & set(".`") for name in names):
+        return rows.mapInArrow(function, schema)
+    plain = [f"c{at}" for at in range(len(names))]
+    return rows.toDF(*plain).mapInArrow(_Renamed(function, names), schema)
+
+
+@dataclass(frozen=True)
+class _Renamed:
+    """Runs in tasks: gives the columns their names back."""
+
+    function: Any
+    names: list[str]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from self.function(batch.rename_columns(self.names) for batch in batches)
+
+
 def frame_of(spark: SparkSession, spec: TableSpec) -> DataFrame:
     """A table as a DataFrame."""
     table = spec.open()
