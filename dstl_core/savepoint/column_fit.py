@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dstl_core.codec.columnar.type_layouts import DEFAULT_OPTIONS, ColumnOptions, layout_of
-from dstl_core.codec.serializers import AnySerializer
+from dstl_core.codec.serializers import AnySerializer, Types, deserialize_exactly
 from dstl_core.errors import ConfigError
 from dstl_core.savepoint.arrow_values import column_type
 from dstl_core.savepoint.element_columns import encode_elements
@@ -99,6 +101,33 @@ def _big_decimals(column: pa.Array, wanted: pa.DataType) -> pa.Array:
         ],
         wanted,
     )
+
+
+_AS_THEY_ARE = (
+    Types.BOOLEAN,
+    Types.BYTE,
+    Types.SHORT,
+    Types.INT,
+    Types.LONG,
+    Types.FLOAT,
+    Types.DOUBLE,
+    Types.STRING,
+)
+
+
+def values_of_column(serializer: AnySerializer, column: pa.Array, what: str) -> list[Any]:
+    """A column as values in the form that state has them; None for nulls.
+
+    Raises:
+        ConfigError: A column of another type.
+    """
+    if serializer in _AS_THEY_ARE:
+        return list(fit(column, column_type(serializer), what).to_pylist())
+    elements = iter(elements_of_column(serializer, column.drop_null(), what))
+    return [
+        deserialize_exactly(serializer, next(elements)) if is_there else None
+        for is_there in column.is_valid().to_pylist()
+    ]
 
 
 def elements_of_column(

@@ -61,9 +61,13 @@ class StateFiles:
         raw, offsets = state.write_canonical()
         return KeyGroupsSavepointStateHandle(offsets, self.add_stream(raw)) if raw else None
 
-    def add_keyed_stream(self, stream: KeyedStream) -> KeyGroupsSavepointStateHandle | None:
-        """Keeps a stream of keyed state as it is made; None if it has no record."""
-        if not stream.raw_size:
+    def add_keyed_stream(
+        self, stream: KeyedStream, *, keep_header: bool = False
+    ) -> KeyGroupsSavepointStateHandle | None:
+        """Keeps a stream of keyed state as it is made; None if it has no record, unless it is to
+        say which states there are.
+        """
+        if not stream.raw_size and not keep_header:
             return None
         if stream.raw_size <= DATA_INLINE_THRESHOLD:
             kept = self.add_stream(b"".join(stream))

@@ -306,7 +306,7 @@ class _Keyed:
             if not pa.types.is_null(window):
                 self.columns[WINDOW_COLUMN] = window
         for info in self.operator.states:
-            if self._is_column(info):
+            if self._is_column(info) and not self._is_taken(info.name):
                 meta = info.meta.as_key_value()
                 decoder = StateDecoder(RecordFormat(meta, self.key_type), 1, types)
                 self._infos[info.name] = info
@@ -321,6 +321,17 @@ class _Keyed:
     def _is_column(self, info: StateInfo) -> bool:
         own = namespace_type(info.meta) == (self._namespace or VoidNamespaceSerializer())
         return own and (not is_queue(info.meta) or info.name in (self.options.columns or ()))
+
+    def _is_taken(self, name: str) -> bool:
+        """Whether the column of a state would be that of the keys. Who names columns means keys."""
+        if name not in self.columns:
+            return False
+        if self.options.columns is None:
+            raise SavepointError(
+                f"State {name!r} of operator {self.operator.label!r} has the name of a column of "
+                f"keys; read it alone (state), or the others by their names (columns)."
+            )
+        return True
 
     def rows(
         self, stored: StoredKeyGroups, wanted: frozenset[str], keys: _KeyFilter

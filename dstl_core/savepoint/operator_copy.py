@@ -267,9 +267,11 @@ def _streams(
     portion: Portion,
 ) -> list[KeyGroupsSavepointStateHandle | None]:
     """What was collected, as one stream for each range."""
-    found = []
+    found: list[KeyGroupsSavepointStateHandle | None] = []
+    is_empty = not sections.raw_size(sections.key_groups)
     for number, each in enumerate(ranges, 1):
-        found.append(target.add_keyed_stream(sections.stream(each)))
+        is_only = is_empty and number == 1
+        found.append(target.add_keyed_stream(sections.stream(each), keep_header=is_only))
         portion.reach((1 + number / len(ranges)) / 2)
     return found
 

@@ -45,6 +45,12 @@ class TableOptions:
     types: ColumnOptions = DEFAULT_OPTIONS
     memory: int = READ_MEMORY
 
+    def __post_init__(self) -> None:
+        names = self.columns or ()
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise ConfigError(f"Column {twice[0]!r} is named twice; name each once.")
+
 
 DEFAULT_TABLE = TableOptions()
 

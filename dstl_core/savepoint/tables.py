@@ -28,7 +28,7 @@ from dstl_core.savepoint.keyed_reader import (
 )
 from dstl_core.savepoint.operator_tables import OperatorStateTable
 from dstl_core.savepoint.snapshot import OperatorSnapshot, StateInfo
-from dstl_core.savepoint.state_columns import KEY_COLUMN
+from dstl_core.savepoint.state_columns import KEY_COLUMN, is_queue
 from dstl_core.savepoint.table_base import (
     KEYED_FLAT,
     KINDS,
@@ -135,15 +135,14 @@ class _Keyed(_KeyedReader):
         names = {public: stored for stored, public in queues.items()}
         if options.columns is not None:
             wanted = tuple(names.get(name, name) for name in options.columns)
-            _check_columns(operator, options)
+            known = (KEY_COLUMN, *_void_states(infos), *queues.values())
+            missing = [name for name in options.columns if name not in known]
+            if missing:
+                raise ConfigError(
+                    f"There is no column {missing[0]!r}; there are: {', '.join(known)}."
+                )
         elif queues:
-            void = [
-                info.name
-                for info in infos
-                if info.meta.backend_state_type is not BackendStateType.PRIORITY_QUEUE
-                and isinstance(info.meta.namespace_serializer, VoidNamespaceSerializer)
-            ]
-            wanted = (KEY_COLUMN, *void, *queues)
+            wanted = (KEY_COLUMN, *_void_states(infos), *queues)
         else:
             wanted = None
         super().__init__(operator, KEYED, replace(options, columns=wanted))
@@ -156,12 +155,14 @@ class _Keyed(_KeyedReader):
             yield pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)
 
 
-def _check_columns(operator: OperatorSnapshot, options: TableOptions) -> None:
-    """Names the public columns, where the reader would name those of the timers as stored."""
-    known = _Keyed(operator, replace(options, columns=None)).schema.names
-    missing = [name for name in options.columns or () if name not in known]
-    if missing:
-        raise ConfigError(f"There is no column {missing[0]!r}; there are: {', '.join(known)}.")
+def _void_states(infos: Sequence[StateInfo]) -> list[str]:
+    """The states that are columns of one row per key."""
+    return [
+        info.name
+        for info in infos
+        if not is_queue(info.meta)
+        and isinstance(info.meta.namespace_serializer, VoidNamespaceSerializer)
+    ]
 
 
 def _timer_columns(infos: Sequence[StateInfo]) -> dict[str, str]:
@@ -173,8 +174,9 @@ def _timer_columns(infos: Sequence[StateInfo]) -> dict[str, str]:
         (PROCESSING_TIMERS + USER_TIMERS, "processing_time_timers"),
     ):
         for info in infos:
-            nested = info.meta.value_serializer.nested
-            if info.name == stored and isinstance(nested[-1], VoidNamespaceSerializer):
+            if info.name != stored or not is_queue(info.meta):
+                continue
+            if isinstance(info.meta.value_serializer.nested[-1], VoidNamespaceSerializer):
                 found[stored] = stored if public in taken else public
     return found
 

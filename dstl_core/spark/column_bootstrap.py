@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame
 from dstl_core.codec.columnar.type_layouts import DEFAULT_OPTIONS, ColumnOptions
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.codec.state_meta import KeyedBackendHeader, StateMetaInfoSnapshot
-from dstl_core.errors import ConfigError, DuplicateKeyError, StorageError
+from dstl_core.errors import ColumnValueError, ConfigError, DuplicateKeyError, StorageError
 from dstl_core.model.checkpoint import OperatorState
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.model.key_group import compute_key_group_range_for_operator_index
@@ -33,9 +33,9 @@ from dstl_core.savepoint.state_columns import KEY_COLUMN
 from dstl_core.spark.parallelism import subtasks_of
 from dstl_core.spark.parquet_rows import ParquetRows, ReadParquet
 from dstl_core.spark.reports import REPORT_SCHEMA, SubtaskReport
-from dstl_core.spark.schema import spark_schema_of
+from dstl_core.spark.schema import quoted, spark_schema_of
 from dstl_core.spark.session import described
-from dstl_core.spark.tables import frame_of_splits, split_numbers
+from dstl_core.spark.tables import frame_of_splits, map_in_arrow, split_numbers
 from dstl_core.spark.workers import Settled, together, uncounted_bytes
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
@@ -138,7 +138,7 @@ class ColumnBootstrap:
         rows = self._used()
         result = spark_schema_of(_INDEX_SCHEMA)
         if self.files is None:
-            return rows.mapInArrow(Settled(encode), result)
+            return map_in_arrow(rows, Settled(encode), result)
         spark, names = rows.sparkSession, rows.columns
         splits = self.files.splits(spark, names)
         schema = pa.schema([self.files.schema.field(name) for name in names])
@@ -147,10 +147,10 @@ class ColumnBootstrap:
     def _used(self) -> DataFrame:
         """The rows with the columns that become state."""
         used = [self.key_column, *(c for s in self.states for c in s.columns.values())]
-        return self.rows.select(*dict.fromkeys(used))
+        return self.rows.select(*map(quoted, dict.fromkeys(used)))
 
     def _duplicates(self) -> str:
-        counted = self.rows.groupBy(self.key_column).count().where("count > 1")
+        counted = self.rows.groupBy(quoted(self.key_column)).count().where("count > 1")
         with described(self.rows.sparkSession, "dstl: look for keys that come twice"):
             keys = [row[0] for row in counted.limit(MAX_KEYS_SHOWN).collect()]
         return ", ".join(sorted(map(repr, keys)))
@@ -215,20 +215,31 @@ class _EncodeRuns:
                 f"A key is null (row {first} of a batch of {len(keys)}); keyed state needs a key: "
                 f"drop or fill such rows."
             )
-        joined = encoder.keyed_schema
         for state in own.states:
-            if not state.columns:
-                continue  # a queue that is there but empty
-            name = state.meta.name
-            schema = joined if state.joined else encoder.schema(name)
-            columns = {KEY_COLUMN: fit(keys, schema.field(KEY_COLUMN).type, "The key")}
-            for column, source in state.columns.items():
-                wanted = schema.field(column).type
-                columns[column] = self._column(batch.column(source), wanted, state, column)
-            if state.joined:
-                yield from encoder.encode_keyed(pa.table(columns))
-            else:
-                yield encoder.encode(name, pa.table(columns))
+            if state.columns:  # else a queue that is there but empty
+                try:
+                    yield from self._encode_state(encoder, batch, keys, state)
+                except ColumnValueError as error:
+                    raise ColumnValueError(
+                        f"State {state.meta.name!r} cannot be written: {error.message}"
+                    ) from error
+
+    def _encode_state(
+        self,
+        encoder: KeyedStateEncoder,
+        batch: pa.RecordBatch,
+        keys: pa.Array,
+        state: StateColumns,
+    ) -> list[StateRuns]:
+        name = state.meta.name
+        schema = encoder.keyed_schema if state.joined else encoder.schema(name)
+        columns = {KEY_COLUMN: fit(keys, schema.field(KEY_COLUMN).type, "The key")}
+        for column, source in state.columns.items():
+            wanted = schema.field(column).type
+            columns[column] = self._column(batch.column(source), wanted, state, column)
+        if state.joined:
+            return list(encoder.encode_keyed(pa.table(columns)))
+        return [encoder.encode(name, pa.table(columns))]
 
     def _column(
         self, column: pa.Array, wanted: pa.DataType, state: StateColumns, name: str
@@ -339,10 +350,12 @@ class _MergeRuns:
             own = compute_key_group_range_for_operator_index(
                 self.max_parallelism, self.parallelism, subtask
             )
+            # Where no row has any state, one handle still says which states there are.
+            is_only = subtask == 0 and not len(self.index["key_group"])
             with KeyedSections(self.header, own, self.max_parallelism) as sections:
                 for piece in self._pieces(files, own.start_key_group, own.end_key_group):
                     sections.add_run(*piece)
-                handle = files.add_keyed_stream(sections.stream(own))
+                handle = files.add_keyed_stream(sections.stream(own), keep_header=is_only)
             yield SubtaskReport.of_keyed(subtask, handle).to_batch()
 
     def _pieces(

@@ -26,14 +26,16 @@ from dstl_core.savepoint.bootstrap import (
     WindowOperation,
     rows_of,
 )
+from dstl_core.savepoint.column_fit import values_of_column
 from dstl_core.savepoint.folder import StateFiles
 from dstl_core.savepoint.functions import KeyedStateBootstrapFunction
 from dstl_core.spark.key_groups import SUBTASK_COLUMN, partition_by_subtask
 from dstl_core.spark.parallelism import subtasks_of
 from dstl_core.spark.reports import REPORT_SCHEMA, SubtaskReport
-from dstl_core.spark.schema import spark_schema_of
+from dstl_core.spark.schema import quoted, spark_schema_of
 from dstl_core.spark.session import described
 from dstl_core.spark.subtask import split_by_subtask
+from dstl_core.spark.tables import map_in_arrow
 from dstl_core.state.function_state import StateAccess
 from dstl_core.state.keyed_state import KeyedState
 
@@ -81,10 +83,13 @@ class KeyedFunctionBootstrap:
         )
         what = f"dstl: operator {identifier}: run its function and write its state"
         with described(self.rows.sparkSession, what):
-            rows = placed.mapInArrow(task, spark_schema_of(REPORT_SCHEMA)).collect()
+            rows = map_in_arrow(placed, task, spark_schema_of(REPORT_SCHEMA)).collect()
         found = {
             state.index: state for state in (SubtaskReport.of(row).subtask_state for row in rows)
         }
+        if not found:  # not one row: which states there are, the function itself says
+            empty = files.add_keyed_state(task.run(0, ()))
+            found[0] = OperatorSubtaskState(0, managed_keyed_state=empty)
         states = [found.get(index, OperatorSubtaskState(index)) for index in range(parallelism)]
         return OperatorState(
             identifier.operator_id,
@@ -103,7 +108,7 @@ class KeyedFunctionBootstrap:
             for each in self.rows.schema
             if each.name not in self.order_by and not _has_map(each.dataType)
         ]
-        return [F.col(f"`{name}`") for name in (*self.order_by, *rest)]
+        return [F.col(quoted(name)) for name in (*self.order_by, *rest)]
 
 
 def _has_map(kind: T.DataType) -> bool:
@@ -127,10 +132,11 @@ class _RunKeyed:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for subtask, own in split_by_subtask(batches):
-            handle = StateFiles(self.folder).add_keyed_state(self._run(subtask, own))
+            handle = StateFiles(self.folder).add_keyed_state(self.run(subtask, own))
             yield SubtaskReport.of_keyed(subtask, handle).to_batch()
 
-    def _run(self, subtask: int, batches: Iterable[pa.RecordBatch]) -> KeyedState:
+    def run(self, subtask: int, batches: Iterable[pa.RecordBatch]) -> KeyedState:
+        """The state of a subtask."""
         key_groups = compute_key_group_range_for_operator_index(
             self.max_parallelism, self.parallelism, subtask
         )
@@ -142,10 +148,23 @@ class _RunKeyed:
             else KeyedBootstrapOperator(self.function, access)
         )
         for batch in batches:
-            for row in rows_of(batch.drop_columns([SUBTASK_COLUMN])):
-                operator.process(row[self.key_column], row)
+            keys = values_of_column(self.key_type, batch.column(self.key_column), "The key")
+            rows = self._with_elements(batch, rows_of(batch.drop_columns([SUBTASK_COLUMN])))
+            for key, row in zip(keys, rows, strict=True):
+                operator.process(key, row)
         operator.close()
         return state
+
+    def _with_elements(self, batch: pa.RecordBatch, rows: list[Any]) -> list[Any]:
+        """Rows whose column of elements is as windows keep it."""
+        if not isinstance(self.function, WindowOperation):
+            return rows
+        own = self.function.function
+        column, is_kept = own.element, own.aggregate is None or own.evictor is not None
+        if not isinstance(column, str) or not is_kept:
+            return rows
+        elements = values_of_column(own.type, batch.column(column), f"Column {column!r}")
+        return [{**row, column: each} for row, each in zip(rows, elements, strict=True)]
 
 
 # --------------------------------------------------------------------------- operator state
@@ -174,7 +193,7 @@ class OperatorStateBootstrap:
         task = _RunOperatorState(str(files.folder), self.make)
         what = f"dstl: operator {identifier}: write its operator state"
         with described(self.rows.sparkSession, what):
-            rows = spread.mapInArrow(task, spark_schema_of(_OPERATOR_STATE_SCHEMA)).collect()
+            rows = map_in_arrow(spread, task, spark_schema_of(_OPERATOR_STATE_SCHEMA)).collect()
         found = {row.subtask: read_operator_handle(DataInput(bytes(row.handle))) for row in rows}
         states = tuple(
             OperatorSubtaskState(index, managed_operator_state=found.get(index))

@@ -8,6 +8,9 @@ from pyspark.sql import functions as F
 
 from dstl_core.codec.columnar.key_groups import key_groups_of
 from dstl_core.codec.serializers import AnySerializer
+from dstl_core.savepoint.arrow_values import column_type
+from dstl_core.savepoint.column_fit import fit
+from dstl_core.spark.schema import quoted
 
 SUBTASK_COLUMN = "__dstl_subtask"
 
@@ -25,10 +28,12 @@ def partition_by_subtask(
     """
 
     def key_group(keys: pa.Array) -> pa.Array:
-        return pa.array(key_groups_of(keys, key_type, max_parallelism), pa.int32())
+        fitted = fit(keys, column_type(key_type), "The key")
+        return pa.array(key_groups_of(fitted, key_type, max_parallelism), pa.int32())
 
     assign = F.arrow_udf(key_group, "int")  # type: ignore[attr-defined]  # public, not in the stub
-    owner = F.floor(assign(F.col(key_column)) * F.lit(parallelism) / F.lit(max_parallelism))
+    key = F.col(quoted(key_column))
+    owner = F.floor(assign(key) * F.lit(parallelism) / F.lit(max_parallelism))
     return rows.withColumn(SUBTASK_COLUMN, owner.cast("int")).repartitionById(
         parallelism, F.col(SUBTASK_COLUMN)
     )

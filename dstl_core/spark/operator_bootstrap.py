@@ -15,6 +15,7 @@ from dstl_core.codec.operator_state import (
     write_operator_stream,
 )
 from dstl_core.codec.serializers import AnySerializer
+from dstl_core.errors import DuplicateKeyError
 from dstl_core.model.handle import OperatorStateMode
 from dstl_core.savepoint.bootstrap import rows_of, run_broadcast_bootstrap, run_state_bootstrap
 from dstl_core.savepoint.column_fit import elements_of_column
@@ -61,7 +62,14 @@ class FromColumns:
             for name, (key, key_type), (value, value_type) in self.broadcasts:
                 keys = elements_of_column(key_type, batch.column(key), f"Keys of {name!r}")
                 values = elements_of_column(value_type, batch.column(value), f"Values of {name!r}")
-                pairs[name].update(zip(keys, values, strict=True))
+                own = pairs[name]
+                before = len(own)
+                own.update(zip(keys, values, strict=True))
+                if len(own) != before + len(keys):
+                    raise DuplicateKeyError(
+                        f"Broadcast state {name!r} gets a key more than once "
+                        f"({before + len(keys) - len(own)} rows too many); keep one row per key."
+                    )
         return write_operator_stream(
             [
                 (list_state_meta(name, mode, serializer), elements[name])

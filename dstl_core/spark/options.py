@@ -68,9 +68,9 @@ def spec_of(options: Mapping[str, str]) -> TableSpec:
         place,
         named[0] if named else None,
         kind,
-        None if state == KEYED else state,
+        None if state == KEYED and kind == KEYED else state,
         TableOptions(
-            columns=_list(given.get("columns")),
+            columns=_columns(given.get("columns")),
             timers=_boolean("timers", given.get("timers", "true")),
             types=ColumnOptions(**{name: given[name] for name in _TYPE_OPTIONS if name in given}),  # type: ignore[arg-type]  # checked there
             memory=_number("read.memory", given.get("read.memory", str(TableOptions().memory))),
@@ -119,6 +119,19 @@ def _plain(serializer: AnySerializer, value: Any) -> Any:
         parts = zip(serializer.fields, value, strict=True)
         return tuple(_plain(part, each) for part, each in parts)
     return value
+
+
+def _columns(text: str | None) -> tuple[str, ...] | None:
+    """Names with commas between, or a JSON list of names (which may have commas)."""
+    if text is None or not text.lstrip().startswith("["):
+        return _list(text)
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        raise ConfigError('columns is wrong: expected names, or a JSON list: ["a", "b, c"].')
+    return tuple(found)
 
 
 def _list(text: str | None) -> tuple[str, ...] | None:

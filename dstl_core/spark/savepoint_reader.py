@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -99,14 +100,14 @@ class SavepointReader:
             raise SavepointError(f"A savepoint has at least one operator; {path} has none.")
         return reader
 
-    @property
+    @cached_property
     def snapshot(self) -> Snapshot:
         """The snapshot as a catalog, without Spark."""
         return self.place.load()
 
     def metadata(self) -> DataFrame:
         """A row per operator, with the columns of Flink's ``savepoint_metadata``."""
-        return frame_of(self.spark, TableSpec(self.place, kind=METADATA))
+        return frame_of(self.spark, TableSpec(self.place, kind=METADATA), self.snapshot)
 
     # ------------------------------------------------------------------------ operator state
 
@@ -152,7 +153,7 @@ class SavepointReader:
         declared_key: AnySerializer | None = None,
     ) -> DataFrame:
         spec = self._spec(identifier, kind, name)
-        frame = frame_of(self.spark, spec)
+        frame = frame_of(self.spark, spec, self.snapshot)
         info = self.snapshot[name_of(identifier)].state_info(name, f"op-{kind}")
         check_type(f"State {name!r}", info.meta.value_serializer, declared)
         if declared_key is not None:
@@ -214,7 +215,7 @@ class SavepointReader:
         kind = KEYED if state is None else KEYED_FLAT
         spec = self._spec(identifier, kind, state, columns, keys)
         if function is None:
-            return frame_of(self.spark, spec)
+            return frame_of(self.spark, spec, self.snapshot)
         if out_type is None:
             raise ConfigError(
                 "out_type is missing: the rows of a function need a schema, e.g. "
@@ -241,7 +242,7 @@ class SavepointReader:
         """Every timer of an operator: ``service``, ``time_domain`` (event or processing),
         ``state_key``, ``state_namespace``, ``timestamp`` in milliseconds.
         """
-        return frame_of(self.spark, self._spec(identifier, TIMERS))
+        return frame_of(self.spark, self._spec(identifier, TIMERS), self.snapshot)
 
     def window(
         self, assigner: WindowAssigner | AnySerializer | None = None

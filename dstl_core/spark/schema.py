@@ -168,6 +168,11 @@ def flink_type_of(spark_type: T.DataType) -> AnySerializer:
             return serializer_of(arrow_type_from_spark(spark_type))
 
 
+def quoted(column: str) -> str:
+    """The name of a column for Spark, which takes dots and backticks for syntax."""
+    return "`" + column.replace("`", "``") + "`"
+
+
 def parse_schema(schema: T.StructType | str) -> T.StructType:
     """A Spark schema, given as such or as DDL.
 

@@ -64,9 +64,11 @@ class TableSpec:
     options: TableOptions = DEFAULT_TABLE
     split_bytes: int = SPLIT_BYTES
 
-    def open(self) -> SnapshotTable:
-        """Opens it; only metadata and headers are read."""
-        snapshot = self.place.load()
+    def open(self, snapshot: Snapshot | None = None) -> SnapshotTable:
+        """Opens it, in a snapshot that is loaded already if given; only metadata and headers are
+        read.
+        """
+        snapshot = snapshot or self.place.load()
         if self.kind == METADATA:
             return MetadataTable(snapshot)
         operator = self.operator_of(snapshot)
@@ -122,9 +124,31 @@ def frame_of_splits(spark: SparkSession, count: int, function: Any, schema: Any)
     return numbers.mapInArrow(Settled(function), schema)
 
 
-def frame_of(spark: SparkSession, spec: TableSpec) -> DataFrame:
-    """A table as a DataFrame."""
-    table = spec.open()
+def map_in_arrow(rows: DataFrame, function: Any, schema: Any) -> DataFrame:
+    """``mapInArrow`` over columns of any name: Spark itself takes dots and backticks in one for
+    syntax.
+    """
+    names = rows.columns
+    if not any(set(name) & set(".`") for name in names):
+        return rows.mapInArrow(function, schema)
+    plain = [f"c{at}" for at in range(len(names))]
+    return rows.toDF(*plain).mapInArrow(_Renamed(function, names), schema)
+
+
+@dataclass(frozen=True)
+class _Renamed:
+    """Runs in tasks: gives the columns their names back."""
+
+    function: Any
+    names: list[str]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from self.function(batch.rename_columns(self.names) for batch in batches)
+
+
+def frame_of(spark: SparkSession, spec: TableSpec, snapshot: Snapshot | None = None) -> DataFrame:
+    """A table as a DataFrame; of a snapshot that is loaded already, if given."""
+    table = spec.open(snapshot)
     few = spec.options.keys is not None  # of few key groups
     splits = table.splits(spec.split_bytes, 1 if few else parallelism_of(spark, table.size))
     return frame_of_splits(

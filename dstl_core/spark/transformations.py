@@ -36,11 +36,12 @@ from dstl_core.savepoint.functions import (
     StateBootstrapFunction,
 )
 from dstl_core.savepoint.snapshot import OperatorSnapshot
+from dstl_core.savepoint.state_columns import KEY_COLUMN, KEY_GROUP_COLUMN
 from dstl_core.spark.column_bootstrap import ColumnBootstrap, StateColumns
 from dstl_core.spark.function_bootstrap import KeyedFunctionBootstrap, OperatorStateBootstrap
 from dstl_core.spark.operator_bootstrap import FromColumns, RunBroadcast, RunFunction
 from dstl_core.spark.parquet_rows import ParquetRows
-from dstl_core.spark.schema import flink_type_of_column
+from dstl_core.spark.schema import flink_type_of_column, quoted
 from dstl_core.state.descriptor import AggregateFunction, StateDescriptor
 from dstl_core.state.evictors import Evictor
 from dstl_core.state.timers import EVENT_TIMERS, PROCESSING_TIMERS, USER_TIMERS
@@ -133,7 +134,7 @@ class OneInputStateTransformation:
         used += [column for columns in (broadcast_state or {}).values() for column in columns]
         make = FromColumns(tuple(lists), tuple(broadcasts))
         parallelism = 1 if broadcasts else self.parallelism
-        rows = self.rows.select(*dict.fromkeys(used))
+        rows = self.rows.select(*map(quoted, dict.fromkeys(used)))
         return OperatorStateBootstrap(rows, make, parallelism)
 
     def key_by(
@@ -198,13 +199,17 @@ class KeyedStateTransformation:
         Raises:
             ConfigError: A name that is no column, or nothing beside the key.
         """
-        rows = self._without_duplicates(on_duplicate, order_by)
         timers = {
             EVENT_TIMERS: event_time_timers,
             PROCESSING_TIMERS: processing_time_timers,
         }
         no_state = {self.key_column, *(order_by if on_duplicate == "last" else ())}
         no_state |= {each for each in timers.values() if each is not None}
+        for each in sorted(no_state - set(self.rows.columns)):
+            raise ConfigError(
+                f"There is no column {each!r}; the DataFrame has: {', '.join(self.rows.columns)}."
+            )
+        rows = self._without_duplicates(on_duplicate, order_by)
         names = [name for name in rows.columns if name not in no_state]
         given, described = dict(types or {}), dict(states or {})
         unknown = sorted((set(given) | set(described)) - set(names))
@@ -228,6 +233,11 @@ class KeyedStateTransformation:
                 meta = template.state_info(name).meta.as_key_value()
             else:
                 meta = _state_of(name, given.get(name) or flink_type_of_column(rows.schema, name))
+            if meta.name in (KEY_COLUMN, KEY_GROUP_COLUMN):
+                raise ConfigError(
+                    f"A state cannot be called {meta.name!r} here, which is the name of the column "
+                    f"of keys or key groups; use a bootstrap function for it."
+                )
             ttl = now if "Ttl<" in meta.value_serializer.type_name else None
             found.append(StateColumns(meta, {meta.name: name}, joined=True, ttl_now_ms=ttl))
         if has_timers:
@@ -250,7 +260,8 @@ class KeyedStateTransformation:
                 f"on_duplicate is wrong: expected error, or last with order_by, got "
                 f"{on_duplicate!r}{'' if order_by else ' without order_by'}."
             )
-        latest = Window.partitionBy(self.key_column).orderBy(*(F.desc(each) for each in order_by))
+        last = (F.desc(quoted(each)) for each in order_by)
+        latest = Window.partitionBy(quoted(self.key_column)).orderBy(*last)
         numbered = self.rows.withColumn("__dstl_row", F.row_number().over(latest))
         return numbered.where("__dstl_row = 1").drop("__dstl_row")
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from dstl_core.codec.serializers import VoidNamespaceSerializer
@@ -14,6 +16,7 @@ from dstl_core.savepoint.entries import OP_BROADCAST, OP_LIST, OP_UNION
 from dstl_core.savepoint.snapshot import OperatorSnapshot
 from dstl_core.spark.options import spec_of
 
+_LOG = logging.getLogger(__name__)
 _OPERATOR_KINDS = {OP_LIST: "list", OP_UNION: "union", OP_BROADCAST: "broadcast"}
 
 
@@ -28,7 +31,13 @@ def create_views(spark: SparkSession, path: str, options: Mapping[str, str]) -> 
     created = []
     for name, more in wanted.items():
         reader = spark.read.format("savepoint").options(**{**options, **more})
-        reader.load(path).createOrReplaceTempView(name)
+        try:
+            reader.load(path).createOrReplaceTempView(name)
+        except PySparkException as error:
+            if name == "metadata":
+                raise
+            _LOG.warning("There is no view %s: %s", name, error)
+            continue
         created.append(name)
     return created
 

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from dstl_core.codec.serializers import Types
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.savepoint import Snapshot
+from dstl_core.savepoint import Snapshot, edit_of
 from dstl_core.savepoint.functions import KeyedStateBootstrapFunction
 from dstl_core.spark import OperatorTransformation, SavepointWriter
 from dstl_core.state.descriptor import (
@@ -214,6 +214,32 @@ def test_every_kind_of_keyed_state_restores_and_timers_fire(
     assert values == {f"key-{key}": key + 150 for key in range(50)} | {"key-0": -7}
     left = {line["ts"] for line in after.dump() if line["kind"] == "event-timer"}
     assert left == set(range(1101, 1200))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_bootstrap_without_a_row_restores(
+    flink: FlinkChecker, spark: Any, tmp_path: Path, backend: str
+) -> None:
+    frame = spark.createDataFrame([], "k string, v bigint, l array<string>")
+    made = bootstrap_with(frame).key_by("k").transform_columns()
+    writer = SavepointWriter.new_savepoint(spark, 128, 2).with_operator(UID("keyed"), made)
+    ours = writer.write(str(tmp_path / "sp"))
+    rescaled = edit_of(Snapshot.load(ours)).with_max_parallelism(64).write(tmp_path / "64")
+    job = Operator("keyed", "string", STATES[:2])
+    updates = [{"op": "keyed", "key": "a", "state": "v", "do": "update", "value": 1}]
+
+    for path in (ours, rescaled):
+        restored = flink.restore(
+            path,
+            [job],
+            backend=backend,
+            parallelism=3,
+            updates=updates,
+            savepoint_to=tmp_path / "after",
+        )
+        assert restored.entries == []
+        assert restored.savepoint is not None
+        assert [line["key"] for line in Snapshot.load(restored.savepoint)["keyed"].dump()] == ["a"]
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])
