@@ -145,11 +145,11 @@ class ColumnSubtask:
         path, facts, parts = found
         try:
             store = self._new_store(int(facts["seed"]))
-            store.open(path, [str(each) for each in facts["levels"]])
+            store.open(path, facts["levels"])
             missing = wanted.since(parts) or ()
             for log in missing:
                 self._restorer(store).replay([log])
-        except (DstlError, OSError, KeyError, TypeError, ValueError):
+        except (DstlError, OSError, KeyError, TypeError, ValueError, AttributeError):
             # Restoring tells what is wrong, if it is not the copy.
             self._folder.drop(path)
             return None
