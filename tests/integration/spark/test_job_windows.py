@@ -6,7 +6,7 @@ from pyspark import cloudpickle
 from pyspark.sql import functions as F
 
 from dstl_core.codec.serializers import Types
-from dstl_core.errors import ConfigError
+from dstl_core.errors import ConfigError, SavepointError
 from dstl_core.savepoint import Snapshot
 from dstl_core.spark import KeyedOperator, LocalCopies, StatefulJob
 from dstl_core.state.triggers import CountTrigger, PurgingTrigger
@@ -111,6 +111,25 @@ def test_open_windows_are_committed_and_a_repeated_input_gives_their_output(spar
     result = again.run(second, 2, order_by=["ts"])
     assert rows_of(result) == [("b", 5000, 5100, 4)]
     assert result.facts["operators"]["w"]["late_rows"] == 1
+
+
+@pytest.mark.parametrize("stopped", [False, True], ids=["failed stop", "resumed"])
+def test_event_time_that_a_drain_has_ended_goes_on_after_it(spark, tmp_path, stopped):
+    job = job_of(spark, tmp_path / "jobs", TumblingEventTimeWindows.of(1000))
+    job.run(spark.createDataFrame([("a", 1, 100), ("a", 2, 1900)], SCHEMA), 1, order_by=["ts"])
+    if stopped:
+        job.stop_with_savepoint(str(tmp_path / "savepoint"), drain=True)
+        job.resume()
+    else:
+        job.savepoint(str(tmp_path / "savepoint"))
+        with pytest.raises(SavepointError, match="Another snapshot is already there"):
+            job.stop_with_savepoint(str(tmp_path / "savepoint"), drain=True)
+    assert list(job.snapshot()["w"].dump()) == [], "the drain itself is committed"
+    rows = spark.createDataFrame([("a", 4, 1950), ("a", 8, 500), ("b", 16, 9000)], SCHEMA)
+    result = job.run(rows, 2, order_by=["ts"])
+    assert rows_of(result) == [("a", 1000, 2000, 4)]
+    assert result.facts["operators"]["w"]["late_rows"] == 1, "late by the rows before the drain"
+    assert result.facts["watermarks"] == {"w": 8499}
 
 
 def test_count_windows_need_no_time(spark, tmp_path):
