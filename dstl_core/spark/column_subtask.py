@@ -109,6 +109,10 @@ class ColumnSubtask:
         metrics = self._storage.metrics
         return metrics.back_pressure_ms.count, metrics.upload_failures.count
 
+    def take_late(self) -> list[Any]:
+        """There are no windows."""
+        return []
+
     def begin(self, output: OutputFiles) -> None:
         """There are no timers."""
 
