@@ -2,8 +2,10 @@
 
 One run measures, for each size of state and the same change: a warm epoch, the commit alone, a cold
 epoch (no local copy: recovery), bytes per epoch, and a full snapshot of the same state; by columns,
-by rows, and by Spark's own ``transformWithState`` (RocksDB, changelog checkpointing) on the same
-rows. Runs may be done one by one: each replaces its own cases in the results.
+by rows with state in memory and in RocksDB, and by Spark's own ``transformWithState`` (RocksDB,
+changelog checkpointing) on the same rows. Runs may be done one by one: each replaces its own cases
+in the results. ``--seeds`` keeps the states of ``transformWithState``, which take long to make, for
+later runs; ``--seed-only`` makes them.
 
 Expected before measuring: two Python stages of Spark take about 0.25 s whatever the state; a binary
 search in a mapped file takes microseconds a key; so a warm epoch does not grow, and a full snapshot
@@ -20,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,9 +33,8 @@ import pyarrow.compute as pc
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
-from benchmarks import results
+from benchmarks import jobs_peer, results
 from dstl_core.codec.serializers import Types
 from dstl_core.spark import (
     ColumnResult,
@@ -50,22 +51,30 @@ from dstl_core.state.functions import (
     Row,
     RuntimeContext,
 )
+from dstl_core.state.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
 
 SIZES = (100_000, 1_000_000, 10_000_000)
 ROW_SIZES = (100_000, 1_000_000)
-PEER_SIZES = (100_000, 1_000_000)
+ROCKSDB_SIZES = (1_000_000, 10_000_000)
 CHANGE = 10_000
 EPOCHS = 7
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    for name, sizes in (("column", SIZES), ("row", ROW_SIZES), ("peer", PEER_SIZES)):
+    for name, sizes in (
+        ("column", SIZES),
+        ("row", ROW_SIZES),
+        ("rocksdb", ROCKSDB_SIZES),
+        ("peer", SIZES),
+    ):
         parser.add_argument(
             f"--{name}-sizes", type=int, nargs="*", default=list(sizes), help="keys of state"
         )
     parser.add_argument("--change", type=int, default=CHANGE, help="rows of an epoch")
     parser.add_argument("--epochs", type=int, default=EPOCHS)
     parser.add_argument("--folder", help="where files go (default: a temporary folder)")
+    parser.add_argument("--seeds", help="where states of transformWithState are kept between runs")
+    parser.add_argument("--seed-only", action="store_true", help="make them, and measure nothing")
 
 
 class Sums(KeyedColumnFunction):
@@ -94,37 +103,22 @@ class SumsByRow(KeyedProcessFunction):
         self._total.update((self._total.value() or 0) + value["v"])
 
 
-class PeerSums(StatefulProcessor):
-    """The same for Spark's transformWithState."""
-
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        self._total = handle.getValueState("total", "total long")
-
-    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
-        total = self._total.get()[0] if self._total.exists() else 0
-        self._total.update((total + sum(row.v for row in rows),))
-        return iter(())
-
-    def close(self) -> None:
-        pass
-
-
 def run(arguments: argparse.Namespace) -> None:
     work = Path(tempfile.mkdtemp(prefix="dstl-bench-", dir=arguments.folder))
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    for module in (sys.modules[__name__], jobs_peer):
+        cloudpickle.register_pickle_by_value(module)
     spark = _session(work)
     before = results.machine()
+    measures = {"column": _case, "row": _case, "rocksdb": _case, "peer": _peer}
     try:
-        for kind, sizes in (
-            ("column", arguments.column_sizes),
-            ("row", arguments.row_sizes),
-            ("peer", arguments.peer_sizes),
-        ):
-            for size in sizes:
+        for kind in ["peer"] if arguments.seed_only else measures:
+            for size in getattr(arguments, f"{kind}_sizes"):
                 print(f"# {kind}, {size:,} keys", file=sys.stderr)
                 folder = work / f"{kind}-{size}"
-                measure = _peer if kind == "peer" else _case
-                case = measure(spark, folder, size, arguments, kind)
+                if arguments.seed_only:
+                    jobs_peer.seed(spark, Path(arguments.seeds) / str(size), size)
+                    continue
+                case = measures[kind](spark, folder, size, arguments, kind)
                 _write(arguments.change, {"kind": kind, "keys": size, "machine": before, **case})
                 shutil.rmtree(folder, ignore_errors=True)
     finally:
@@ -152,7 +146,7 @@ def _session(work: Path) -> SparkSession:
         .config("spark.driver.memory", "4g")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.shuffle.partitions", str(jobs_peer.PARTITIONS))
         .config("spark.local.dir", str(work / "spark"))
         .config("spark.pyspark.python", sys.executable)
         .config("spark.log.level", "OFF")
@@ -178,15 +172,19 @@ def _case(
 ) -> dict[str, Any]:
     local = LocalCopies(str(work / "local"))
 
+    backend = EmbeddedRocksDBStateBackend() if kind == "rocksdb" else HashMapStateBackend()
+
     def job_of(function: RichFunction) -> StatefulJob:
         operator = KeyedOperator("sums", "k", Types.STRING, function)
-        return StatefulJob(spark, "bench", str(work), operator, local_copies=local)
+        return StatefulJob(
+            spark, "bench", str(work), operator, local_copies=local, state_backend=backend
+        )
 
     job = job_of(Sums())
     change = arguments.change
     case: dict[str, Any] = {}
     case["bootstrap_s"], _ = _timed(lambda: job.run(_rows(spark, size, size, 0), 0))
-    if kind == "row":
+    if kind != "column":
         job = job_of(SumsByRow())
     case["full_snapshot_s"], committed = _timed(job.materialize)
     case["full_snapshot_bytes"] = committed.facts["materialized_bytes"]
@@ -225,29 +223,15 @@ def _stored(spark: SparkSession, work: Path, rows: DataFrame, number: int) -> Da
 def _peer(
     spark: SparkSession, work: Path, size: int, arguments: argparse.Namespace, kind: str
 ) -> dict[str, Any]:
-    """Micro-batches of the same rows by ``transformWithState``; the first one has all keys."""
-    source = work / "peer"
-    _rows(spark, size, size, 0).coalesce(1).write.parquet(str(source / "n=0"))
-    for epoch in range(1, arguments.epochs + 3):
-        _rows(spark, size, arguments.change, epoch).coalesce(1).write.parquet(
-            str(source / f"n={epoch}")
-        )
-    stream = (
-        spark.readStream.schema("k string, v long, n int")
-        .option("maxFilesPerTrigger", 1)
-        .parquet(str(source))
-        .groupBy("k")
-        .transformWithState(PeerSums(), "k string", "Update", "None")
-        .writeStream.format("noop")
-        .outputMode("update")
-        .option("checkpointLocation", str(work / "peer-checkpoints"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    stream.awaitTermination()
-    batches = [each for each in stream.recentProgress if each["numInputRows"]]
-    took = [each["durationMs"]["triggerExecution"] / 1000 for each in batches]
-    return {"bootstrap_s": took[0], "warm_epoch_s": _summary(took[3:])}
+    """Micro-batches of the same rows by ``transformWithState``."""
+    folder = Path(arguments.seeds) / str(size) if arguments.seeds else work
+    jobs_peer.seed(spark, folder, size)
+    epochs = range(1, arguments.epochs + 3)
+    batches = (_rows(spark, size, arguments.change, epoch) for epoch in epochs)
+    seconds, stored_bytes = jobs_peer.measure(spark, folder, size, batches)
+    if arguments.seeds:
+        shutil.rmtree(folder)  # it holds the epochs now
+    return {"warm_epoch_s": _summary(seconds), "log_bytes": stored_bytes}
 
 
 def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
@@ -264,17 +248,56 @@ def _summary(seconds: list[float]) -> dict[str, float]:
     }
 
 
+_NAMES = {
+    "column": "by column",
+    "row": "by row, in memory",
+    "rocksdb": "by row, in RocksDB",
+    "peer": "transformWithState",
+}
+
+
+def goals_of(cases: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What the figures are measured against: growth with the state, and Spark's own way."""
+    warm = {(each["kind"], each["keys"]): each["warm_epoch_s"]["median"] for each in cases}
+    goals = []
+
+    def goal(what: str, ratio: float, at_most: float) -> None:
+        met = ratio <= at_most
+        goals.append({"what": what, "ratio": round(ratio, 2), "at_most": at_most, "met": met})
+
+    for (kind, keys), seconds in warm.items():
+        less = keys // 10
+        if kind != "peer" and (kind, less) in warm:
+            what = f"warm epoch {_NAMES[kind]}, {keys:,} keys, to that of {less:,} keys"
+            goal(what, seconds / warm[kind, less], 1.2)
+        if kind != "peer" and ("peer", keys) in warm:
+            what = f"warm epoch {_NAMES[kind]}, {keys:,} keys, to that of transformWithState"
+            goal(what, seconds / warm["peer", keys], 1.0)
+    return goals
+
+
 def _table(figures: dict[str, Any]) -> str:
     cases = figures["cases"]
     head = (
         f"# Epochs of {figures['change']:,} rows\n\n{cases[0]['machine']['cpu']}. Seconds, median "
-        f"(min-max) of the epochs of a run.\n\n"
+        f"(min-max) of the epochs of a run. *Warm epoch*: one call of `run`, from its batch to its "
+        f"commit, on local copies. *Its tasks*: restore, apply and persist of the slowest subtask; "
+        f"where its state came from. *Commit alone*: from the last report to the commit. *Cold "
+        f"epoch*: recovery, an epoch without local copies; of it, the restore. *Full snapshot*: "
+        f"what each epoch would cost without the changelog, in a Spark job of its own. *Bytes*: "
+        f"what an epoch adds, and those of the full snapshot. A warm micro-batch of "
+        f"transformWithState is its `triggerExecution`, of a query that goes on; its state is in "
+        f"RocksDB, with changelog checkpointing.\n\n"
         "| function | keys | warm epoch | its tasks | commit alone | cold epoch (restore) | "
-        "full snapshot | log bytes / full bytes | load before, commit |\n"
+        "full snapshot | bytes: epoch / full | load before, commit |\n"
         "|---|---|---|---|---|---|---|---|---|\n"
     )
-    names = {"column": "by column", "row": "by row", "peer": "transformWithState"}
-    return head + "".join(_line(names[case["kind"]], case) for case in cases)
+    lines = [head, *(_line(_NAMES[case["kind"]], case) for case in cases)]
+    lines += ["\n| goal | ratio | at most | met |\n|---|---|---|---|\n"]
+    for each in goals_of(cases):
+        met = "yes" if each["met"] else "**no**"
+        lines.append(f"| {each['what']} | {each['ratio']:.2f} | {each['at_most']} | {met} |\n")
+    return "".join(lines)
 
 
 def _line(name: str, case: dict[str, Any]) -> str:
@@ -291,7 +314,8 @@ def _line(name: str, case: dict[str, Any]) -> str:
             f"{case['log_bytes']:,} / {case['full_snapshot_bytes']:,}",
         ]
     else:
-        cells += ["-"] * 5
+        stored = f"{case['log_bytes']:,} / -" if "log_bytes" in case else "-"
+        cells += [*["-"] * 4, stored]
     return f"| {' | '.join([*cells, run])} |\n"
 
 

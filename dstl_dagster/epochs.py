@@ -99,7 +99,7 @@ def run_epochs(
             context.log.info(str(result))
             commits[key] = result.checkpoint
             report.partition(key, result.checkpoint, result.committed_before)
-            _materialize_if_large(context, pipeline, job)
+            materialize_if_large(context, pipeline, job)
     latest = max(commit.checkpoint_id for commit in commits.values())
     context.instance.add_run_tags(run_id, {"dstl/checkpoint_id": str(latest)})
     yield from report.results(commits)
@@ -110,9 +110,12 @@ def mark_rewound(instance: dg.DagsterInstance, run_id: str, key: str) -> None:
     instance.add_run_tags(run_id, {REWIND_TAG: f"done, to before {key}"})
 
 
-def _materialize_if_large(
-    context: dg.AssetExecutionContext, pipeline: StatefulPipeline, job: StatefulJob
+def materialize_if_large(
+    context: dg.OpExecutionContext | dg.AssetExecutionContext,
+    pipeline: StatefulPipeline,
+    job: StatefulJob,
 ) -> None:
+    """Folds the log into the base where the pipeline's ``materialize_at_ratio`` asks for it."""
     if pipeline.materialize_at_ratio is None:
         return
     size = job.state_size()

@@ -4,7 +4,7 @@ What was persisted and not confirmed was never there: the reset job removes it, 
 launch that when a run fails, is cancelled or is killed between the two.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
@@ -14,14 +14,22 @@ from dstl_dagster.epochs import (
     REWIND_TAG,
     Batch,
     mark_rewound,
+    materialize_if_large,
     no_retry_of_permanent_errors,
 )
 from dstl_dagster.pipeline import StatefulPipeline
-from dstl_dagster.spark_resource import DstlSparkResource
-from dstl_dagster.storage_resource import DstlStorageResource
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from dstl_core.spark import StatefulJob
+
+_RESOURCES = {"storage", "spark"}
 
 
-def build_persist_op(pipeline: StatefulPipeline, batch: Batch) -> dg.OpDefinition:
+def build_persist_op(
+    pipeline: StatefulPipeline, batch: Batch, *, uploads: str | None = None
+) -> dg.OpDefinition:
     """An op that applies the batch of its partition and writes all, but commits nothing.
 
     Its output is for the confirm op. The run counts as working on the pipeline until that ends.
@@ -29,12 +37,17 @@ def build_persist_op(pipeline: StatefulPipeline, batch: Batch) -> dg.OpDefinitio
     Args:
         pipeline: The pipeline.
         batch: The rows of one partition key.
+        uploads: Name of the ``UploadSchedulerResource`` that says how changes are uploaded; the
+            job's own way by default.
     """
 
-    @dg.op(name=pipeline.python_name("persist_op"), tags=pipeline.run_tags)
-    def persist(
-        context: dg.OpExecutionContext, storage: DstlStorageResource, spark: DstlSparkResource
-    ) -> dict[str, Any]:
+    @dg.op(
+        name=pipeline.python_name("persist_op"),
+        tags=pipeline.run_tags,
+        required_resource_keys=_resource_keys(uploads),
+    )
+    def persist(context: dg.OpExecutionContext) -> dict[str, Any]:
+        storage, spark = context.resources.storage, context.resources.spark
         store, run_id, key = pipeline.store(storage), context.run.run_id, context.partition_key
         context.instance.add_run_tags(run_id, pipeline.run_tags)
         store.begin(run_id)
@@ -43,43 +56,50 @@ def build_persist_op(pipeline: StatefulPipeline, batch: Batch) -> dg.OpDefinitio
                 no_retry_of_permanent_errors(),
                 spark.tagged("dstl", run_id, pipeline.name) as session,
             ):
-                job = pipeline.open(session, storage)
+                job = _open(context, pipeline, session, uploads)
                 if pipeline.starts_from is not None:
                     job.start(storage.path_of(pipeline.starts_from))
                 rows = batch(session, key)
                 rewind = context.run.tags.get(REWIND_TAG) == REWIND
-                persisted = job.persist(rows, key, pipeline.order_by or None, rewind=rewind)
+                persisted: dict[str, Any] = job.persist(
+                    rows, key, pipeline.order_by or None, rewind=rewind
+                ).to_json()
         except BaseException:
             store.end(run_id)
             raise
-        context.log.info(f"persisted checkpoint {persisted.checkpoint_id}, not yet confirmed")
-        return persisted.to_json()
+        context.log.info(f"persisted checkpoint {persisted['checkpoint_id']}, not yet confirmed")
+        return persisted
 
     return persist
 
 
-def build_confirm_op(pipeline: StatefulPipeline) -> dg.OpDefinition:
+def build_confirm_op(pipeline: StatefulPipeline, *, uploads: str | None = None) -> dg.OpDefinition:
     """An op that commits what a persist op has written, and reports the pipeline's assets.
 
-    A retry after the commit reports the same. It fails if another run took the pipeline over.
+    A retry after the commit reports the same. It fails if another run took the pipeline over. Then
+    the log is folded into the base, if it is larger than ``materialize_at_ratio`` of the pipeline.
+
+    Args:
+        pipeline: The pipeline.
+        uploads: As for the persist op.
     """
 
-    @dg.op(name=pipeline.python_name("confirm_op"), tags=pipeline.run_tags)
-    def confirm(
-        context: dg.OpExecutionContext,
-        persisted: dict[str, Any],
-        storage: DstlStorageResource,
-        spark: DstlSparkResource,
-    ) -> None:
+    @dg.op(
+        name=pipeline.python_name("confirm_op"),
+        tags=pipeline.run_tags,
+        required_resource_keys=_resource_keys(uploads),
+    )
+    def confirm(context: dg.OpExecutionContext, persisted: dict[str, Any]) -> None:
         from dstl_core.spark import PersistedCheckpoint
 
+        storage, spark = context.resources.storage, context.resources.spark
         store, run_id = pipeline.store(storage), context.run.run_id
         with (
             no_retry_of_permanent_errors(),
             store.lease(run_id),
             spark.tagged("dstl", run_id, pipeline.name) as session,
         ):
-            job = pipeline.open(session, storage)
+            job = _open(context, pipeline, session, uploads)
             result = job.confirm(PersistedCheckpoint.from_json(persisted))
             context.log.info(str(result))
             if context.run.tags.get(REWIND_TAG) == REWIND:
@@ -88,18 +108,41 @@ def build_confirm_op(pipeline: StatefulPipeline) -> dg.OpDefinition:
             assets = {kind: pipeline.key(kind) for kind in EPOCH_KINDS}
             for event in metadata.events(context.partition_key, result.checkpoint, assets):
                 context.log_event(event)
+            materialize_if_large(context, pipeline, job)
 
     return confirm
 
 
+def _resource_keys(uploads: str | None) -> set[str]:
+    return _RESOURCES if uploads is None else {*_RESOURCES, uploads}
+
+
+def _open(
+    context: dg.OpExecutionContext,
+    pipeline: StatefulPipeline,
+    session: "SparkSession",
+    uploads: str | None,
+) -> "StatefulJob":
+    """The job, with the uploads of the resource of that name."""
+    resources = context.resources
+    options = None if uploads is None else getattr(resources, uploads).changelog_options()
+    return pipeline.open(session, resources.storage, options)
+
+
 def build_protocol_job(
-    pipeline: StatefulPipeline, batch: Batch, partitions_def: dg.TimeWindowPartitionsDefinition
+    pipeline: StatefulPipeline,
+    batch: Batch,
+    partitions_def: dg.TimeWindowPartitionsDefinition,
+    *,
+    uploads: str | None = None,
 ) -> dg.JobDefinition:
     """Persist and confirm, one after the other, for one window of input.
 
-    Put ops of your own between the two where a commit has to wait for something.
+    Put ops of your own between the two where a commit has to wait for something. ``uploads`` is
+    as for the persist op.
     """
-    persist, confirm = build_persist_op(pipeline, batch), build_confirm_op(pipeline)
+    persist = build_persist_op(pipeline, batch, uploads=uploads)
+    confirm = build_confirm_op(pipeline, uploads=uploads)
 
     @dg.job(
         name=pipeline.python_name("protocol"),

@@ -8,7 +8,7 @@ change, so copies share their files, and the file of a large base is mapped, not
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,9 +26,11 @@ from dstl_core.codec.columnar.memory import address_of
 from dstl_core.codec.columnar.type_layouts import layout_of
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.errors import FormatError
+from dstl_core.spark.checked_files import check_file, write_checked
 from dstl_core.state.descriptor import ValueStateDescriptor
 
 RAW, KEY = "key bytes", "key"
+_SUFFIXES = (".arrow", ".npy")
 MAX_LEVELS = 8
 REBUILD_RATIO = 0.5
 """Of the rows above the base to those in it, above which all become one level."""
@@ -65,11 +67,21 @@ class Keys:
 
 @dataclass
 class Level:
-    """Some rows in the order of their hashes. ``path`` is where it is stored, if it is."""
+    """Some rows in the order of their hashes. ``path`` is where it is stored, if it is, without
+    suffix; ``digests`` are those of its files.
+    """
 
     hashes: Hashes
     table: pa.Table
     path: Path | None = None
+    digests: tuple[str, ...] = ()
+
+    def write_table(self, file: Any) -> None:
+        with pa.ipc.new_file(file, self.table.schema) as writer:
+            writer.write_table(self.table, max_chunksize=max(1, self.table.num_rows))
+
+    def write_hashes(self, file: Any) -> None:
+        np.save(file, self.hashes)
 
     def find(self, keys: Keys, rows: Places) -> Places:
         """The place of each of some keys, -1 for those that are not here."""
@@ -223,32 +235,37 @@ class ColumnStore:
 
     # --------------------------------------------------------------------------------- files
 
-    def save(self, folder: Path) -> list[str]:
-        """Stores the levels; those that are stored already are linked. Gives their names."""
-        names = []
+    def save(self, folder: Path) -> dict[str, list[str]]:
+        """Stores the levels; those that are stored already are linked. Gives their names and the
+        digests of their files.
+        """
+        stored = {}
         for level in self.levels:
             if level.path is None:
                 name = uuid4().hex
-                with pa.ipc.new_file(str(folder / f"{name}.arrow"), level.table.schema) as file:
-                    file.write_table(level.table, max_chunksize=max(1, level.table.num_rows))
-                np.save(folder / f"{name}.npy", level.hashes)
+                digests = [
+                    write_checked(folder / f"{name}.arrow", level.write_table),
+                    write_checked(folder / f"{name}.npy", level.write_hashes),
+                ]
             else:
-                name = level.path.name
-                for suffix in (".arrow", ".npy"):
+                name, digests = level.path.name, list(level.digests)
+                for suffix in _SUFFIXES:
                     source = level.path.with_name(name + suffix)
                     (folder / source.name).hardlink_to(source)
-            names.append(name)
-        return names
+            stored[name] = digests
+        return stored
 
-    def open(self, folder: Path, names: Sequence[str]) -> None:
-        """Maps stored levels.
+    def open(self, folder: Path, stored: Mapping[str, Sequence[str]]) -> None:
+        """Maps stored levels: what ``save`` gave.
 
         Raises:
             FormatError: They are damaged, or of other types.
         """
         wanted = pa.schema([(RAW, pa.large_binary()), (KEY, self.key_type), *self.schema])
-        for name in names:
+        for name, digests in stored.items():
             try:
+                for suffix, digest in zip(_SUFFIXES, digests, strict=True):
+                    check_file(folder / (name + suffix), digest)
                 table = pa.ipc.open_file(pa.memory_map(str(folder / f"{name}.arrow"))).read_all()
                 hashes = np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
             except (OSError, ValueError, pa.ArrowException) as error:
@@ -257,7 +274,7 @@ class ColumnStore:
                 raise FormatError("A local copy has other states", got=str(table.schema))
             if hashes.dtype != np.uint64 or hashes.shape != (table.num_rows,):
                 raise FormatError("A local copy is damaged", field="hashes")
-            self.levels.append(Level(hashes, table, folder / name))
+            self.levels.append(Level(hashes, table, folder / name, tuple(digests)))
 
 
 def _present(states: pa.Table) -> npt.NDArray[np.bool_]:

@@ -109,6 +109,10 @@ class ColumnSubtask:
         metrics = self._storage.metrics
         return metrics.back_pressure_ms.count, metrics.upload_failures.count
 
+    def take_late(self) -> list[Any]:
+        """There are no windows."""
+        return []
+
     def begin(self, output: OutputFiles) -> None:
         """There are no timers."""
 
@@ -145,11 +149,11 @@ class ColumnSubtask:
         path, facts, parts = found
         try:
             store = self._new_store(int(facts["seed"]))
-            store.open(path, [str(each) for each in facts["levels"]])
+            store.open(path, facts["levels"])
             missing = wanted.since(parts) or ()
             for log in missing:
                 self._restorer(store).replay([log])
-        except (DstlError, OSError, KeyError, TypeError, ValueError):
+        except (DstlError, OSError, KeyError, TypeError, ValueError, AttributeError):
             # Restoring tells what is wrong, if it is not the copy.
             self._folder.drop(path)
             return None

@@ -218,9 +218,18 @@ class CheckpointDriver:
         run: Run,
         facts: Callable[[Sequence[SubtaskReport]], Mapping[str, Any]],
     ) -> PersistedCheckpoint:
-        """The first half of ``checkpoint``: all is written, nothing is committed."""
+        """The first half of ``checkpoint``: all is written, nothing is committed.
+
+        Raises:
+            FencedError: Another driver has claimed the pipeline.
+            CheckpointError: It took too long.
+        """
         started = self._trigger(job_id, plans, facts)
         reports = self._run(started, run)
+        # What may wait for its confirmation is what was written in time.
+        started.gateway.poll()
+        if started.future.done():
+            self._completed(started)
         owner = self._owner or ""
         return PersistedCheckpoint(started.checkpoint_id, owner, reports, facts(reports))
 
@@ -310,12 +319,15 @@ class CheckpointDriver:
         if gateway.uncertain_commit is not None:
             raise gateway.uncertain_commit
         self.commit_seconds = time.monotonic() - begun
+        return self._completed(started)
+
+    def _completed(self, started: _Started) -> CompletedCheckpoint:
         try:
             return started.future.result(timeout=0)
         except CheckpointError as error:
             if error.context.get("reason") is CheckpointFailureReason.CHECKPOINT_EXPIRED:
                 raise CheckpointError(
-                    f"Checkpoint {checkpoint_id} was given up: {error.message} Raise "
+                    f"Checkpoint {started.checkpoint_id} was given up: {error.message} Raise "
                     f"checkpoint_timeout_s.",
                     reason=CheckpointFailureReason.CHECKPOINT_EXPIRED,
                 ) from error

@@ -22,6 +22,8 @@ from dstl_core.spark.operators import (
     Source,
     TaskSpec,
     is_columnar,
+    late_name,
+    late_schema_of,
 )
 from dstl_core.spark.reports import SubtaskReport, encode_state, epoch_facts
 from dstl_core.spark.restore import carried
@@ -88,6 +90,12 @@ class EpochRun:
                 names = [each for report in reports for each in report.output_files]
                 frames[spec.operator.uid] = read_output(
                     self.spark, self.layout, checkpoint_id, names, schema
+                )
+            late_schema = late_schema_of(spec.operator)
+            if late_schema is not None:
+                names = [each for report in reports for each in report.late_files]
+                frames[late_name(spec.operator.uid)] = read_output(
+                    self.spark, self.layout, checkpoint_id, names, late_schema
                 )
         if len(set(self._read)) > 1:
             raise InputChangedError(
@@ -256,12 +264,18 @@ def read_outputs(
     operators: Sequence[Operator],
     checkpoint: CompletedCheckpoint,
 ) -> dict[str, DataFrame]:
-    """The stored output of a commit, by uid of the operator."""
+    """The stored output of a commit, by uid of the operator; late rows by ``late_name``."""
     found = {}
     for at, operator in enumerate(operators):
+        stored = checkpoint.facts.get("operators", {}).get(operator.uid)
+        schema = late_schema_of(operator)
+        if schema is not None:
+            names = (stored or {}).get("late_files", [])
+            found[late_name(operator.uid)] = read_output(
+                spark, layout, checkpoint.checkpoint_id, names, schema
+            )
         if operator.output_schema is None:
             continue
-        stored = checkpoint.facts.get("operators", {}).get(operator.uid)
         if stored is not None:
             names = stored["output_files"]
         elif at == 0:

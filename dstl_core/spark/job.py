@@ -31,7 +31,7 @@ from dstl_core.spark.materialize import (
     materialize,
     materialize_beside,
 )
-from dstl_core.spark.operators import LocalCopies, Operator, TaskSpec
+from dstl_core.spark.operators import LocalCopies, Operator, TaskSpec, check_names
 from dstl_core.spark.reports import SubtaskReport, epoch_facts
 from dstl_core.spark.restore import assign
 from dstl_core.spark.result import EpochResult
@@ -93,9 +93,7 @@ class StatefulJob:
 
     def __post_init__(self) -> None:
         check_parallelism(self.parallelism, self.max_parallelism)
-        uids = [each.uid for each in self.operators]
-        if len(set(uids)) < len(uids):
-            raise ConfigError(f"Two operators have the same uid: {', '.join(uids)}.")
+        check_names(self.operators)
         self.base_path = str(Location.parse(self.base_path))
         self.job_id = JobID.for_name(self.name)
         self._layout = JobLayout.of(Location.parse(self.base_path), self.job_id.hex)
@@ -339,7 +337,8 @@ class StatefulJob:
         self, checkpoint: CompletedCheckpoint, started: float, *, committed_before: bool = False
     ) -> EpochResult:
         outputs = self.output_of(checkpoint)
-        last = next(reversed(outputs.values())) if outputs else None
+        uids = [each.uid for each in self.operators if each.uid in outputs]
+        last = outputs[uids[-1]] if uids else None
         seconds = time.monotonic() - started
         commit = 0.0 if committed_before else self._driver.commit_seconds
         return EpochResult(checkpoint, committed_before, last, seconds, outputs, commit)

@@ -72,6 +72,10 @@ class Parts:
         return self.log_handles[count:]
 
 
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def _digest(handle: KeyedStateHandle) -> str:
     out = DataOutput()
     write_keyed_handle(out, handle)
@@ -96,11 +100,14 @@ class CopyFolder:
         )
 
     def find(self, wanted: Parts) -> tuple[Path, dict[str, Any], Parts] | None:
-        """The copy that is nearest to a state, with its facts; None if none leads to it."""
+        """The copy that is nearest to a state, with its facts; None if none leads to it. Copies
+        that are not whole go.
+        """
         best: tuple[int, Path, dict[str, Any], Parts] | None = None
         for path in self._copies():
             facts = _read_manifest(path)
             if facts is None:
+                self.drop(path)
                 continue
             parts = Parts(tuple(facts["base"]), tuple(facts["log"]))
             missing = wanted.since(parts)
@@ -133,7 +140,10 @@ class CopyFolder:
     def publish(self, built: Path, parts: Parts, facts: dict[str, Any]) -> None:
         """Gives a finished copy its name, and drops old ones. Never raises for the disk."""
         try:
-            manifest = {"base": parts.base, "log": parts.log, "files": _sizes(built), **facts}
+            text = json.dumps(
+                {"base": parts.base, "log": parts.log, "files": _sizes(built), **facts}
+            )
+            manifest = {"copy": text, "sha256": _sha256(text)}
             (built / MANIFEST).write_text(json.dumps(manifest))
             target = self._folder / parts.name
             if target.exists():
@@ -227,7 +237,10 @@ def _disk_bytes(folder: Path, seen: set[tuple[int, int]]) -> int:
 def _read_manifest(path: Path) -> dict[str, Any] | None:
     """The facts of a copy that is whole; None for any other."""
     try:
-        facts = json.loads((path / MANIFEST).read_text())
+        manifest = json.loads((path / MANIFEST).read_text())
+        if _sha256(manifest["copy"]) != manifest["sha256"]:
+            return None
+        facts: dict[str, Any] = json.loads(manifest["copy"])
         sizes = _sizes(path)
         whole = all(sizes.get(name) == size for name, size in facts["files"].items())
         _ = facts["base"], facts["log"]

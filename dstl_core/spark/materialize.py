@@ -52,6 +52,9 @@ def materialize(tasks: JobTasks) -> CompletedCheckpoint:
 
 def materialize_beside(tasks: JobTasks) -> BackgroundMaterialization:
     """Starts writing the full state as it is now, as a Spark job of its own; epochs go on."""
+    # Before a file is written: if another driver takes over and gc takes the files, the claim is
+    # lost with them, and they are not adopted.
+    tasks.driver.claim()
     latest = tasks.driver.require_latest()
     file = tasks.load(latest)
     specs = tasks.specs_of(latest, file)
@@ -84,12 +87,16 @@ def adopt(
     states = adopted(materialization.parent, reports, current)
     if states is None:
         return None
+
+    def run(checkpoint_id: int) -> list[SubtaskReport]:
+        return [_bound(each, checkpoint_id) for each in states]
+
     facts = {
         **_facts(latest, current),
         "of_checkpoint": materialization.parent.checkpoint_id,
         "materialized_bytes": sum(each.subtask_state.state_size for each in reports),
     }
-    return tasks.driver.checkpoint(tasks.job_id, tasks.plans(), lambda _: states, lambda _: facts)
+    return tasks.driver.checkpoint(tasks.job_id, tasks.plans(), run, lambda _: facts)
 
 
 def _facts(latest: CompletedCheckpoint, metadata: CheckpointMetadata) -> dict[str, Any]:
@@ -131,6 +138,18 @@ def adopted(
             )
         states.append(SubtaskReport(report.uid, report.subtask, encode_state(state)))
     return states
+
+
+def _bound(report: SubtaskReport, checkpoint_id: int) -> SubtaskReport:
+    """The same state in another checkpoint: a handle names the one that it was committed with, as
+    ``ChangelogKeyedStateBackend.snapshot`` of Flink makes it.
+    """
+    state = report.subtask_state
+    handle = state.managed_keyed_state
+    if isinstance(handle, ChangelogStateBackendHandle):
+        handle = replace(handle, checkpoint_id=checkpoint_id)
+    bound = replace(state, managed_keyed_state=handle)
+    return replace(report, state=encode_state(bound))
 
 
 def goes_on(parent: CheckpointMetadata, current: CheckpointMetadata) -> bool:

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.config import ChangelogOptions
+from dstl_core.errors import ConfigError
 from dstl_core.model.ids import JobID, OperatorID
 from dstl_core.model.key_group import KeyGroupRange, compute_key_group_range_for_operator_index
 from dstl_core.model.restore import PrioritizedOperatorSubtaskState
@@ -19,10 +20,12 @@ from dstl_core.state.changelog_backend import ValueLogging
 from dstl_core.state.functions import RichFunction
 from dstl_core.state.state_backend import HashMapStateBackend, StateBackend
 from dstl_core.state.timers import MIN_WATERMARK
+from dstl_core.state.window_functions import WindowFunction
 from dstl_core.storage.location import JobLayout, Location
 
 Frames: TypeAlias = Mapping[str, DataFrame]
-"""DataFrames by name: the batch as ``input``, outputs of operators by uid."""
+"""DataFrames by name: the batch as ``input``, outputs of operators by uid, late rows of windows by
+``<uid>.late``."""
 
 Source: TypeAlias = str | Callable[[Frames], DataFrame]
 """A name of ``Frames``, or what makes a DataFrame of them."""
@@ -94,6 +97,29 @@ class ProcessOperator:
 
 
 Operator: TypeAlias = KeyedOperator | ProcessOperator
+
+
+def late_schema_of(operator: Operator) -> pa.Schema | None:
+    """The schema of an operator's late rows, where they are an output."""
+    function = operator.function
+    return function.side_output_late_data if isinstance(function, WindowFunction) else None
+
+
+def late_name(uid: str) -> str:
+    """The name of an operator's late rows among the outputs."""
+    return f"{uid}.late"
+
+
+def check_names(operators: Sequence[Operator]) -> None:
+    """Raises ConfigError if operators, or their outputs, cannot be told apart."""
+    names = [INPUT, *(each.uid for each in operators)]
+    names += [late_name(each.uid) for each in operators if late_schema_of(each) is not None]
+    twice = sorted({each for each in names if names.count(each) > 1})
+    if twice:
+        raise ConfigError(
+            f"The name {twice[0]!r} stands for two things; every operator has a uid of its own, "
+            f"other than {INPUT!r}, and {late_name('uid')!r} is for late rows."
+        )
 
 
 def as_shipped(operator: Operator) -> Operator:

@@ -39,6 +39,12 @@ class OutputFiles:
         if len(self.buffer) >= OUTPUT_ROWS_PER_FILE:
             self.flush()
 
+    def add_parts(self, rows: Iterable[Row]) -> None:
+        """As ``add``, of each row the columns of the schema."""
+        schema = self.schema
+        if schema is not None:
+            self.add({name: row[name] for name in schema.names if name in row} for row in rows)
+
     def add_columns(self, rows: pa.RecordBatch | pa.Table | None) -> None:
         """As ``add``, whole columns.
 

@@ -36,6 +36,7 @@ REPORT_SCHEMA = pa.schema(
         ("late_rows", pa.int64()),
         ("back_pressure_ms", pa.int64()),
         ("failed_uploads", pa.int64()),
+        ("late_files", pa.list_(pa.string())),
     ]
 )
 
@@ -65,6 +66,7 @@ class SubtaskReport:
     late_rows: int = 0
     back_pressure_ms: int = 0
     failed_uploads: int = 0
+    late_files: list[str] = field(default_factory=list)
 
     @classmethod
     def of(cls, row: Row) -> SubtaskReport:
@@ -141,12 +143,16 @@ def epoch_facts(
         "restored_from": restored_from,
         "watermarks": dict(watermarks),
         **_sums(reports),
-        "output_files": sorted(name for each in reports for name in each.output_files),
+        # By these names gc knows what is output.
+        "output_files": sorted(
+            name for each in reports for name in (*each.output_files, *each.late_files)
+        ),
         "operators": {
             uid: {
                 **_sums(own := [each for each in reports if each.uid == uid]),
                 "rows": sum(each.rows for each in own),
                 "output_files": sorted(name for each in own for name in each.output_files),
+                "late_files": sorted(name for each in own for name in each.late_files),
                 "warmth": {
                     how: count
                     for how in ("warm", "caught up", "cold", "idle")

@@ -15,7 +15,8 @@ from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
 class EpochResult:
     """What one epoch did. ``committed_before`` says that nothing ran: it was stored already.
 
-    ``output`` is that of the last operator that has one, ``outputs`` that of each, by uid.
+    ``output`` is that of the last operator that has one, ``outputs`` that of each, by uid, and the
+    late rows of windows that give them, by ``<uid>.late``.
     """
 
     checkpoint: CompletedCheckpoint

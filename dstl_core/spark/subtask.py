@@ -29,7 +29,7 @@ from dstl_core.spark.column_subtask import ColumnSubtask
 from dstl_core.spark.functions import BroadcastFunction
 from dstl_core.spark.inputs import FINGERPRINT_COLUMN, Fingerprint
 from dstl_core.spark.key_groups import SUBTASK_COLUMN
-from dstl_core.spark.operators import EpochSpec, TaskSpec, is_columnar
+from dstl_core.spark.operators import EpochSpec, TaskSpec, is_columnar, late_schema_of
 from dstl_core.spark.output_files import OutputFiles
 from dstl_core.spark.reports import SubtaskReport, encode_state
 from dstl_core.spark.restore import Assigned
@@ -118,6 +118,9 @@ class RowSubtask:
         metrics = self._storage.metrics
         return metrics.back_pressure_ms.count, metrics.upload_failures.count
 
+    def take_late(self) -> list[Any]:
+        return self._subtask.take_late()
+
     def begin(self, output: OutputFiles) -> None:
         """The clock has moved since the last epoch: its timers fire before the rows."""
         output.add(self._subtask.advance_processing_time())
@@ -202,6 +205,7 @@ def run_epoch_subtask(
     file_io = open_file_io(task.layout.root)
     folder = task.layout.output(epoch.checkpoint_id)
     output = OutputFiles(file_io, folder, task.operator.output_schema, subtask)
+    late = OutputFiles(file_io, folder, late_schema_of(task.operator), subtask)
     started = time.monotonic()
     running = open_subtask(task, subtask)
     restored = time.monotonic()
@@ -209,9 +213,10 @@ def run_epoch_subtask(
         running.begin(output)
         if epoch.broadcast is not None:
             running.apply_broadcast(epoch.broadcast)
-        fingerprint = _apply(running, batches, output)
+        fingerprint = _apply(running, batches, output, late)
         running.finish(epoch.watermark, output)
         output.flush()
+        late.flush()
         applied = time.monotonic()
         state = running.snapshot(
             CheckpointMetaData(epoch.checkpoint_id, task.now_ms),
@@ -242,16 +247,21 @@ def run_epoch_subtask(
         0 if context is None else context.attemptNumber(),
         late_rows,
         *upload_metrics,
+        late.names,
     )
 
 
 def _apply(
-    running: RowSubtask | ColumnSubtask, batches: Iterable[pa.RecordBatch], output: OutputFiles
+    running: RowSubtask | ColumnSubtask,
+    batches: Iterable[pa.RecordBatch],
+    output: OutputFiles,
+    late: OutputFiles,
 ) -> Fingerprint:
     fingerprint = Fingerprint(0, 0)
     for batch in batches:
         fingerprint += Fingerprint.of_column(batch.column(FINGERPRINT_COLUMN))
         running.apply(batch.drop_columns([FINGERPRINT_COLUMN, SUBTASK_COLUMN]), output)
+        late.add_parts(running.take_late())
     return fingerprint
 
 

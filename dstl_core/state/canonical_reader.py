@@ -83,7 +83,7 @@ def load_canonical(
     tables = [state.table(meta, header.key_serializer) for meta in header.states]
     with error_context(location=resolver.describe(handle.stream)):
         if handle.stream.state_size >= _KERNELS_FROM_BYTES:
-            from dstl_core.state.column_restore import load_canonical_stream
+            from dstl_core.state.bulk_loading import load_canonical_stream
 
             load_canonical_stream(state, tables, handle, header, resolver)
             return

@@ -30,7 +30,7 @@ from dstl_core.codec.serializers import AnySerializer
 from dstl_core.codec.serializers.runtime import TtlSerializer
 from dstl_core.errors import ConfigError, FormatError
 from dstl_core.state.keyed_access import State, ValueState
-from dstl_core.state.keyed_collections import ListState
+from dstl_core.state.keyed_collections import ListState, null_element
 from dstl_core.state.table import ListTable, ValueTable, join_elements
 from dstl_core.state.ttl import TtlPolicy, unwrap
 
@@ -211,8 +211,8 @@ class ListColumns(_Columns):
         """Appends the element of each row to the list of its key, in the order of the rows.
 
         Raises:
-            ConfigError: A null key, one of another subtask, or columns of different lengths;
-                nothing was changed.
+            ConfigError: A null key or element, a key of another subtask, or columns of different
+                lengths; nothing was changed.
             ColumnValueError: The elements do not fit their type; nothing was changed.
         """
         places, column = self._places(keys), _one(elements)
@@ -221,6 +221,8 @@ class ListColumns(_Columns):
                 f"The columns of a batch differ in length: {len(places)} keys, {len(column)} "
                 f"elements."
             )
+        if column.null_count:
+            raise null_element(self._lists.meta.name)
         raw = _bytes_of(self._encode.encode({VALUE: column}, len(column)))
         if self._ttl is not None:
             raw = [self._ttl.wrap(each) for each in raw]

@@ -13,6 +13,7 @@ from dstl_core.codec.change_payload import StateChangeOperation
 from dstl_core.codec.data_io import DataOutput
 from dstl_core.codec.serializers import deserialize_exactly, serialize_to_bytes
 from dstl_core.codec.serializers.runtime import TtlSerializer
+from dstl_core.errors import ConfigError
 from dstl_core.state.keyed_access import State
 from dstl_core.state.table import ListTable, MapTable, counted_elements, join_elements
 from dstl_core.state.ttl import TtlPolicy, unwrap
@@ -21,6 +22,14 @@ if TYPE_CHECKING:
     from dstl_core.state.backend import KeyedStateBackend
 
 _NULL = b"\1"
+
+
+def null_element(state: str) -> ConfigError:
+    """The error for an element that is null, as ``HeapListState.add`` of Flink refuses it."""
+    return ConfigError(
+        f"A null cannot be added to the list state {state!r}; leave it out, or make the elements "
+        f"rows with a field that may be null."
+    )
 
 
 class ListState(State[ListTable]):
@@ -55,16 +64,24 @@ class ListState(State[ListTable]):
         return [deserialize_exactly(self._element, unwrap(part)) for part in seen]
 
     def _encode(self, element: Any) -> bytes:
+        if element is None:
+            raise null_element(self._table.meta.name)
         raw = serialize_to_bytes(self._element, element)
         return raw if self._ttl is None else self._ttl.wrap(raw)
 
     def add(self, element: Any) -> None:
+        """Appends an element.
+
+        Raises:
+            ConfigError: It is None, which Flink's lists do not take.
+        """
         raw = self._encode(element)
         backend = self._backend
         self._table.add(backend.current_key_group, backend.current_key + self._namespace, raw)
         self._log(StateChangeOperation.ADD_ELEMENT, raw)
 
     def add_all(self, elements: Iterable[Any]) -> None:
+        """Appends elements; nothing is changed if one is None."""
         raw = [self._encode(element) for element in elements]
         if not raw:
             return
@@ -74,6 +91,7 @@ class ListState(State[ListTable]):
         self._log(StateChangeOperation.ADD, counted_elements(raw))
 
     def update(self, elements: Iterable[Any]) -> None:
+        """Replaces the list; nothing is changed if an element is None."""
         raw = [self._encode(element) for element in elements]
         if not raw:
             self.clear()

@@ -72,7 +72,7 @@ def load_rocksdb(
     if not len(key_groups):
         return
     if handle.state_size >= _KERNELS_FROM_BYTES:
-        from dstl_core.state.column_restore import load_table_files
+        from dstl_core.state.bulk_loading import load_table_files
 
         if load_table_files(state, list(tables.values()), handle, key_groups, resolver, registry):
             return

@@ -285,9 +285,17 @@ class OperatorSubtask:
 
     @property
     def late_rows(self) -> int:
-        """Rows that windows have dropped, since they came after all of their end."""
+        """Rows that came to windows after the end of all of theirs."""
         operator = self._operator
         return operator.late_rows if isinstance(operator, WindowOperator) else 0
+
+    def take_late(self) -> list[Any]:
+        """The late rows since the last call, where the windows give them as a side output."""
+        operator = self._operator
+        if not isinstance(operator, WindowOperator):
+            return []
+        late, operator.late = operator.late, []
+        return late
 
     def process(self, element: Any, timestamp: int | None = None) -> list[Any]:
         """Applies one element; gives the output."""

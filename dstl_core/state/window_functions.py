@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.codec.serializers.runtime import StreamElementSerializer
@@ -26,6 +26,9 @@ from dstl_core.state.evictors import Evictor
 from dstl_core.state.functions import RichFunction, Row
 from dstl_core.state.triggers import Trigger
 from dstl_core.state.windowing import WindowAssigner
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 WINDOW_TIMERS = "window-timers"
 WINDOW_CONTENTS = "window-contents"
@@ -83,6 +86,8 @@ class WindowFunction(RichFunction):
         trigger: When windows fire; that of the assigner by default.
         evictor: What goes before or after the function.
         allowed_lateness: Milliseconds that a window lives on after its end.
+        side_output_late_data: Arrow schema of the rows that come after the life of all their
+            windows, which are a second output then; else they are dropped. Counted in any case.
         order_insensitive: Whether the result does not depend on the order of the rows of a key.
     """
 
@@ -95,6 +100,7 @@ class WindowFunction(RichFunction):
     trigger: Trigger | None = None
     evictor: Evictor | None = None
     allowed_lateness: int = 0
+    side_output_late_data: pa.Schema | None = None
     order_insensitive: bool = False
 
     def __post_init__(self) -> None:

@@ -61,7 +61,9 @@ class WindowOperator:
             pair = TupleSerializer((windows, windows))
             self._sessions = backend.get_list_state(ListStateDescriptor(MERGING_WINDOW_SET, pair))
         self.late_rows = 0
-        """Rows that came after the end of the life of all their windows, and were dropped."""
+        """Rows that came after the end of the life of all their windows."""
+        self.late: list[Any] = []
+        """Those rows, where they are a side output; whoever takes them empties it."""
         if function.process is not None:
             with user_code(function.process, "open"):
                 function.process.open(RuntimeContext(backend, subtask_index, parallelism))
@@ -100,6 +102,8 @@ class WindowOperator:
             sessions.persist()
         if not any(added) and self._is_late(timestamp or 0):
             self.late_rows += 1
+            if self._function.side_output_late_data is not None:
+                self.late.append(row)
         return output
 
     def _is_late(self, timestamp: int) -> bool:

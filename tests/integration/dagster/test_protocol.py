@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
 import pytest
 
 from dstl_core.errors import FencedError
-from dstl_dagster import build_gc_job, build_protocol_job
+from dstl_dagster import UploadSchedulerResource, build_gc_job, build_protocol_job
 from dstl_dagster.epochs import REWIND_TAG
 from tests.integration.dagster.small_pipeline import (
     DAYS,
@@ -30,12 +31,15 @@ DAY = "2026-01-01"
 
 @pytest.fixture
 def run_protocol(storage, instance):
-    def run(day=DAY, between=None, batch=rows_of, tags=None):
+    def run(day=DAY, between=None, batch=rows_of, tags=None, pipeline=PAYMENTS, uploads=None):
         def checked(session, key):
             return batch(session, key)
 
-        job = build_protocol_job(PAYMENTS, checked, DAYS)
         resources = {"storage": storage, "spark": SPARK}
+        if uploads is not None:
+            resources["own_uploads"] = uploads
+        named = None if uploads is None else "own_uploads"
+        job = build_protocol_job(pipeline, checked, DAYS, uploads=named)
         hooks = {between} if between is not None else set()
         return job.with_hooks(hooks).execute_in_process(
             partition_key=day,
@@ -101,6 +105,35 @@ def test_a_takeover_between_the_two_ends_the_run_and_loses_nothing(run_protocol,
     assert [each for each in PAYMENTS.store(storage).history() if "input" in each.facts] == []
     assert run_protocol().success
     assert totals_in(storage) == expected_totals(DAY)
+
+
+def segments_in(storage):
+    """The changelog segments of the latest checkpoint."""
+    store = PAYMENTS.store(storage)
+    subtasks = store.load(store.require_latest())["uid:totals"].state.subtasks
+    logs = [log for each in subtasks for log in each.managed_keyed_state.non_materialized]
+    files = [stream.path for log in logs for stream, _ in log.handles_and_offsets]
+    return [Path(each.removeprefix("file:")) for each in files]
+
+
+def test_changes_are_uploaded_as_the_resource_says(run_protocol, storage):
+    assert run_protocol().success
+    plain = segments_in(storage)
+    assert run_protocol("2026-01-02", uploads=UploadSchedulerResource(compress=True)).success
+    compressed = set(segments_in(storage)) - set(plain)
+    assert {each.read_bytes()[0] for each in plain} == {0}
+    assert {each.read_bytes()[0] for each in compressed} == {1}
+    assert totals_in(storage) == expected_totals(DAY, "2026-01-02")
+
+
+def test_the_log_is_folded_into_the_base_where_the_pipeline_says_so(run_protocol, storage):
+    assert run_protocol(pipeline=replace(PAYMENTS, materialize_at_ratio=1e9)).success
+    assert segments_in(storage)
+    eager = replace(PAYMENTS, materialize_at_ratio=0.0)
+    assert run_protocol("2026-01-02", pipeline=eager).success
+    assert PAYMENTS.store(storage).require_latest().facts["kind"] == "materialization"
+    assert segments_in(storage) == []
+    assert totals_in(storage) == expected_totals(DAY, "2026-01-02")
 
 
 def test_a_failed_persist_leaves_no_lease(run_protocol, storage):

@@ -10,11 +10,13 @@ from pyspark import cloudpickle
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import (
     ConfigError,
+    FencedError,
     NonRestoredStateError,
     RestoreError,
     StateFileNotFoundError,
 )
-from dstl_core.savepoint import Snapshot
+from dstl_core.savepoint import Snapshot, collect_garbage
+from dstl_core.savepoint.verify import verify_snapshot
 from dstl_core.spark import (
     BroadcastFunction,
     KeyedOperator,
@@ -293,6 +295,8 @@ def test_a_materialization_beside_epochs_becomes_the_base(spark, tmp_path):
     log = job.state_size().log
     adopted = job.adopt(materialization)
     assert adopted is not None and adopted.facts["log_bytes_before"] == log
+    for subtask in job.snapshot()["totals"].state.subtasks:
+        assert subtask.managed_keyed_state.checkpoint_id == adopted.checkpoint_id
     assert 0 < job.state_size().log < log
     assert totals_of(spark, job.latest_path()) == plain(batches[:2])
     job.run(frames[2], 2, order_by=["v"])
@@ -301,6 +305,22 @@ def test_a_materialization_beside_epochs_becomes_the_base(spark, tmp_path):
     assert job.adopt(late) is None, "the state has another base by now"
     job.run(frames[3], 3, order_by=["v"])
     assert totals_of(spark, job.latest_path()) == plain(batches)
+
+
+def test_a_materialization_of_a_driver_that_was_overtaken_is_gc_s_and_not_adopted(spark, tmp_path):
+    batches = [random_batch(seed, 60) for seed in range(2)]
+    frames = [spark.createDataFrame(rows, SCHEMA) for rows in batches]
+    totals_job(spark, tmp_path).run(frames[0], 0, order_by=["v"])
+    beside = totals_job(spark, tmp_path)
+    materialization = beside.materialize_beside()
+    materialization.result()
+    other = totals_job(spark, tmp_path)
+    other.run(frames[1], 1, order_by=["v"])
+    assert collect_garbage(str(tmp_path), delete=True, older_than_ms=0).deleted
+    with pytest.raises(FencedError):
+        beside.adopt(materialization)
+    assert verify_snapshot(other.snapshot()).findings == []
+    assert totals_of(spark, other.latest_path()) == plain(batches)
 
 
 def test_a_materialization_whose_base_went_is_given_up_if_there_is_another(spark, tmp_path):

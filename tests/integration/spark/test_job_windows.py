@@ -6,8 +6,8 @@ from pyspark import cloudpickle
 from pyspark.sql import functions as F
 
 from dstl_core.codec.serializers import Types
-from dstl_core.errors import ConfigError
-from dstl_core.savepoint import Snapshot
+from dstl_core.errors import ConfigError, SavepointError
+from dstl_core.savepoint import Snapshot, collect_garbage
 from dstl_core.spark import KeyedOperator, LocalCopies, StatefulJob
 from dstl_core.state.triggers import CountTrigger, PurgingTrigger
 from dstl_core.state.window_functions import ProcessWindowFunction, WindowFunction
@@ -65,24 +65,30 @@ def in_time(batches):
 
 
 def test_tumbling_windows_over_epochs_are_a_plain_aggregation(spark, tmp_path):
-    job = job_of(spark, tmp_path, TumblingEventTimeWindows.of(1000))
+    late_schema = pa.schema([("ts", pa.int64()), ("k", pa.string()), ("v", pa.int64())])
+    parts = {"side_output_late_data": late_schema}
+    job = job_of(spark, tmp_path, TumblingEventTimeWindows.of(1000), **parts)
     batches = [random_windowed_batch(seed, 800 * seed) for seed in range(5)]
-    seen, dropped = [], 0
+    seen, dropped, late = [], 0, []
     for number, rows in enumerate(batches):
         if number == 3:
+            rescaled = {"parallelism": 5}
             job = job_of(
-                spark, tmp_path, TumblingEventTimeWindows.of(1000), options={"parallelism": 5}
+                spark, tmp_path, TumblingEventTimeWindows.of(1000), options=rescaled, **parts
             )
         result = job.run(spark.createDataFrame(rows, SCHEMA), number, order_by=["ts"])
+        assert result.output.columns == OUTPUT.names
         seen += rows_of(result)
         dropped += result.facts["operators"]["w"]["late_rows"]
+        late += [(row.k, row.v, row.ts) for row in result.outputs["w.late"].collect()]
     path = job.stop_with_savepoint(str(tmp_path / "savepoint"), drain=True)
     drained = job.history()[-2]
     seen += [
         (row.k, row.start, row.end, row.total) for row in job.output_of(drained)["w"].collect()
     ]
     kept = [row for rows in in_time(batches) for row in rows]
-    assert dropped == sum(map(len, batches)) - len(kept) > 0
+    assert sorted(late + kept) == sorted(row for rows in batches for row in rows)
+    assert dropped == len(late) > 0
     start = (F.floor(F.col("ts") / 1000) * 1000).alias("start")
     expected = (
         spark.createDataFrame(kept, SCHEMA).groupBy("k", start).agg(F.sum("v").alias("total"))
@@ -111,6 +117,82 @@ def test_open_windows_are_committed_and_a_repeated_input_gives_their_output(spar
     result = again.run(second, 2, order_by=["ts"])
     assert rows_of(result) == [("b", 5000, 5100, 4)]
     assert result.facts["operators"]["w"]["late_rows"] == 1
+
+
+@pytest.mark.parametrize("stopped", [False, True], ids=["failed stop", "resumed"])
+def test_event_time_that_a_drain_has_ended_goes_on_after_it(spark, tmp_path, stopped):
+    job = job_of(spark, tmp_path / "jobs", TumblingEventTimeWindows.of(1000))
+    job.run(spark.createDataFrame([("a", 1, 100), ("a", 2, 1900)], SCHEMA), 1, order_by=["ts"])
+    if stopped:
+        job.stop_with_savepoint(str(tmp_path / "savepoint"), drain=True)
+        job.resume()
+    else:
+        job.savepoint(str(tmp_path / "savepoint"))
+        with pytest.raises(SavepointError, match="Another snapshot is already there"):
+            job.stop_with_savepoint(str(tmp_path / "savepoint"), drain=True)
+    assert list(job.snapshot()["w"].dump()) == [], "the drain itself is committed"
+    rows = spark.createDataFrame([("a", 4, 1950), ("a", 8, 500), ("b", 16, 9000)], SCHEMA)
+    result = job.run(rows, 2, order_by=["ts"])
+    assert rows_of(result) == [("a", 1000, 2000, 4)]
+    assert result.facts["operators"]["w"]["late_rows"] == 1, "late by the rows before the drain"
+    assert result.facts["watermarks"] == {"w": 8499}
+
+
+def test_late_rows_are_counted_and_may_be_an_output_that_others_read(spark, tmp_path):
+    late_schema = pa.schema([("k", pa.string()), ("v", pa.int64())])
+    windows = {"reduce": lambda a, b: a + b, "element": "v", "process": Sums()}
+    counted = KeyedOperator(
+        "counted",
+        "k",
+        Types.STRING,
+        WindowFunction(TumblingEventTimeWindows.of(1000), Types.LONG, **windows),
+        OUTPUT,
+        event_time="ts",
+    )
+    given = KeyedOperator(
+        "given",
+        "k",
+        Types.STRING,
+        WindowFunction(
+            TumblingEventTimeWindows.of(1000),
+            Types.LONG,
+            side_output_late_data=late_schema,
+            **windows,
+        ),
+        OUTPUT,
+        event_time="ts",
+    )
+    repaired = KeyedOperator(
+        "repaired",
+        "k",
+        Types.STRING,
+        job_functions.TotalsByRow(),
+        job_functions.OUTPUT,
+        source=lambda frames: frames["given.late"].withColumn("t", F.lit("late")),
+        order_by=["v"],
+    )
+    job = StatefulJob(
+        spark, "late", str(tmp_path), counted, downstream=[given, repaired], num_retained=9
+    )
+    first = spark.createDataFrame([("a", 1, 100), ("b", 2, 3000)], SCHEMA)
+    result = job.run(first, 1, order_by=["ts"])
+    assert result.outputs["given.late"].collect() == []
+    assert "late rows" not in str(result)
+    second = [("a", 4, 200), ("a", 8, 3500), ("b", 16, 300), ("b", 32, 9000)]
+    result = job.run(spark.createDataFrame(second, SCHEMA), 2, order_by=["ts"])
+    for uid in ("counted", "given"):
+        assert result.facts["operators"][uid]["late_rows"] == 2
+    assert str(result).count(", 2 late rows") == 2
+    assert sorted(result.outputs) == ["counted", "given", "given.late", "repaired"]
+    late = result.outputs["given.late"]
+    assert late.columns == ["k", "v"]
+    assert sorted(map(tuple, late.collect())) == [("a", 4), ("b", 16)]
+    assert sorted(map(tuple, result.output.collect())) == [("a", 4), ("b", 16)]
+    # They are stored with the commit: the same after a repetition, and no garbage.
+    assert collect_garbage(str(tmp_path), older_than_ms=0).garbage == []
+    again = job.run(spark.createDataFrame(second, SCHEMA), 2, order_by=["ts"])
+    assert again.committed_before
+    assert sorted(map(tuple, again.outputs["given.late"].collect())) == [("a", 4), ("b", 16)]
 
 
 def test_count_windows_need_no_time(spark, tmp_path):

@@ -39,6 +39,21 @@ def test_a_row_per_key_with_timers(spark):
         assert found == {key: sorted(times) for key, times in expected.items()}
 
 
+def test_timers_are_rows(spark):
+    name = "a-hashmap-canonical"
+    found = open_reader(spark, name).read_timers("a-keyed").collect()
+    domains = {"event-timer": "event", "proc-timer": "processing"}
+    expected = [
+        (each["service"], domains[kind], each["key"], each["ts"])
+        for kind in domains
+        for each in truth(name, "a-keyed", kind)
+    ]
+    assert {domain for _, domain, *_ in expected} == set(domains.values())
+    assert sorted(
+        (row.service, row.time_domain, row.state_key, row.timestamp) for row in found
+    ) == sorted(expected)
+
+
 class Everything(KeyedStateReaderFunction):
     def open(self, runtime_context):
         self.cnt = runtime_context.get_state(ValueStateDescriptor("cnt", Types.LONG))

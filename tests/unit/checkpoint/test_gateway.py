@@ -15,7 +15,7 @@ from dstl_core.errors import (
     StorageError,
 )
 from dstl_core.model.handle import RelativeFileStateHandle
-from dstl_core.model.ids import JobID
+from dstl_core.model.ids import JobID, OperatorID
 from dstl_core.model.snapshot_type import (
     CheckpointMetaData,
     CheckpointOptions,
@@ -176,6 +176,19 @@ def test_periodic_checkpoints(pipeline: Pipeline) -> None:
     shell.gateway.start_checkpoint_scheduler()
     shell.time.pass_to(62_000)
     assert shell.triggered > taken
+
+
+def test_another_period_while_a_backlog_is_worked_off(pipeline: Pipeline) -> None:
+    shell = Shell(pipeline, interval_ms=1000, min_pause_ms=0, interval_during_backlog_ms=60_000)
+    shell.gateway.start_checkpoint_scheduler()
+    shell.acknowledge_at_once(shell.write("taskowned/base"))
+    source = OperatorID.for_uid("source")
+    shell.gateway.set_is_processing_backlog(source, True)
+    shell.time.pass_to(59_000)
+    assert shell.triggered == 1, "the one that was due when the backlog began"
+    shell.gateway.set_is_processing_backlog(source, False)
+    shell.time.pass_to(64_500)
+    assert shell.triggered == 6
 
 
 def test_a_scheduler_without_a_period_or_after_the_end(pipeline: Pipeline) -> None:

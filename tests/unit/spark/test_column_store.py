@@ -84,17 +84,22 @@ def test_files_give_back_what_was_saved(tmp_path):
 
 def test_damaged_files_and_other_states_are_refused(tmp_path):
     store, *_ = random_store(2, 3, tidy=False)
-    [first, *_] = names = store.save(tmp_path)
+    names = store.save(tmp_path)
+    first = next(iter(names))
     other = ColumnStore(Types.STRING, STATES[:1], store.seed)
     with pytest.raises(FormatError, match="other states"):
         other.open(tmp_path, names)
     for suffix in (".npy", ".arrow"):
         path = tmp_path / (first + suffix)
         whole = path.read_bytes()
-        path.write_bytes(whole[: len(whole) // 2])
-        with pytest.raises(FormatError, match="damaged"):
-            ColumnStore(Types.STRING, STATES, store.seed).open(tmp_path, names)
+        flipped = bytearray(whole)
+        flipped[len(whole) // 2] ^= 1
+        for damaged in (whole[: len(whole) // 2], flipped):
+            path.write_bytes(damaged)
+            with pytest.raises(FormatError, match="damaged"):
+                ColumnStore(Types.STRING, STATES, store.seed).open(tmp_path, names)
         path.write_bytes(whole)
+        ColumnStore(Types.STRING, STATES, store.seed).open(tmp_path, names)
 
 
 def test_an_empty_store_has_no_rows():

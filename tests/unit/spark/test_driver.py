@@ -1,5 +1,7 @@
 """Persist and confirm, without Spark: what one half may do to what the other has left."""
 
+from pathlib import Path
+
 import pytest
 
 from dstl_core.checkpoint.pending import OperatorPlan
@@ -17,6 +19,7 @@ from dstl_core.spark.driver import CheckpointDriver
 from dstl_core.spark.reports import SubtaskReport, encode_state
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import JobLayout, Location
+from dstl_core.testing import ManualClock
 
 JOB = JobID.for_name("a job")
 
@@ -39,17 +42,19 @@ class Pipeline:
         self.layout = JobLayout.of(Location.parse(str(root)), JOB.hex)
         self.files = open_file_io(self.layout.root)
 
-    def driver(self):
-        return CheckpointDriver(self.layout, num_retained=1, timeout_ms=60_000, clock=SystemClock())
+    def driver(self, clock=None):
+        clock = clock or SystemClock()
+        return CheckpointDriver(self.layout, num_retained=1, timeout_ms=60_000, clock=clock)
 
     def output(self, checkpoint_id):
         return self.layout.output(checkpoint_id).child("rows")
 
-    def persist(self, driver, *plans):
+    def persist(self, driver, *plans, meanwhile=lambda: None):
         plans = plans or (plan(),)
 
         def run(checkpoint_id):
             self.files.write_new(self.output(checkpoint_id), b"rows")
+            meanwhile()
             return [
                 SubtaskReport(each.uid, subtask, encode_state(state(each, subtask)))
                 for each in plans
@@ -73,6 +78,17 @@ def test_a_late_confirm_leaves_what_was_persisted_since(pipeline):
         driver.confirm(JOB, [plan()], late)
     assert pipeline.files.size(pipeline.output(waiting.checkpoint_id)) == 4
     assert driver.confirm(JOB, [plan()], waiting).checkpoint_id == waiting.checkpoint_id
+
+
+def test_what_was_not_written_in_time_is_not_persisted(pipeline):
+    clock = ManualClock(0)
+    driver = pipeline.driver(clock)
+    with pytest.raises(CheckpointError, match=r"was given up.*Raise checkpoint_timeout_s"):
+        pipeline.persist(driver, meanwhile=lambda: clock.advance(60_001))
+    assert not list(Path(pipeline.layout.root.path).glob("_dstl/output/*/*"))
+    persisted = pipeline.persist(driver, meanwhile=lambda: clock.advance(59_000))
+    clock.advance(3_600_000)  # what is written may wait
+    assert driver.confirm(JOB, [plan()], persisted).checkpoint_id == persisted.checkpoint_id
 
 
 @pytest.mark.parametrize(

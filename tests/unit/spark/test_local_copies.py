@@ -81,12 +81,18 @@ def test_the_nearest_copy_is_found(tmp_path):
 def test_a_copy_that_is_not_whole_is_not_found(tmp_path):
     copies = folder(tmp_path)
     path = publish(copies, parts("a"))
-    (path / "data").write_bytes(b"less")
-    assert copies.find(parts("a")) is None
-    (path / "data").unlink()
-    assert copies.find(parts("a")) is None
-    (path / "copy.json").write_text("[1]")
-    assert copies.find(parts("a")) is None
+    manifest = (path / "copy.json").read_text()
+    for damage in (
+        lambda: (path / "data").write_bytes(b"less"),
+        (path / "data").unlink,
+        lambda: (path / "copy.json").write_text("[1]"),
+        lambda: (path / "copy.json").write_text(manifest.replace("fact", "face")),
+    ):
+        assert copies.find(parts("a")) is not None
+        damage()
+        assert copies.find(parts("a")) is None
+        assert not path.exists(), "a new copy may have its name"
+        publish(copies, parts("a"))
 
 
 def test_old_copies_go(tmp_path):

@@ -1,13 +1,17 @@
 """Subtasks on local copies that are not what they should be."""
 
+import hashlib
+
 import pyarrow as pa
 import pytest
 
 from dstl_core.codec.serializers import Types
 from dstl_core.config import ChangelogOptions
+from dstl_core.errors import FormatError
 from dstl_core.model.ids import JobID
 from dstl_core.model.restore import PrioritizedOperatorSubtaskState
 from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions
+from dstl_core.spark.checked_files import check_file, write_checked
 from dstl_core.spark.column_function import ColumnResult, KeyedColumnFunction
 from dstl_core.spark.operators import KeyedOperator, LocalCopies, TaskSpec
 from dstl_core.spark.output_files import OutputFiles
@@ -93,6 +97,34 @@ def test_a_damaged_database_is_restored_and_dropped(tmp_path):
     assert subtask.run(5.0, 6.0) == ("cold", 2, [3.0, 4.0])
     assert subtask.run(7.0, 8.0) == ("warm", 2, [5.0, 6.0])
     assert not list(subtask.local.glob("*/*/*/.*"))
+
+
+@pytest.mark.parametrize("suffix", [".arrow", ".npy", ".json"])
+def test_columns_with_one_bit_flipped_are_restored_and_kept_anew(tmp_path, suffix):
+    subtask = Subtask(tmp_path, ByColumn())
+    subtask.run(*range(40))
+    for number, share in enumerate((0.1, 0.3, 0.5, 0.7, 0.9), 1):
+        for path in subtask.local.glob(f"*/*/*/*/*{suffix}"):
+            flipped = bytearray(path.read_bytes())
+            flipped[int(share * len(flipped))] ^= 1 << number
+            path.write_bytes(flipped)
+        before = [at + number - 1 for at in range(40)]
+        warmth, changes, was = subtask.run(*(each + 1 for each in before))
+        assert (warmth, changes, was) == ("cold", 40, before)
+    assert subtask.run(*range(40))[0] == "warm"
+
+
+def test_files_that_were_checked_are_checked_again_when_they_change(tmp_path):
+    path = tmp_path / "file"
+    digest = write_checked(path, lambda file: file.write(b"content"))
+    assert digest == hashlib.sha256(b"content").hexdigest()
+    check_file(path, digest)
+    path.write_bytes(b"comtent")
+    with pytest.raises(FormatError, match="damaged"):
+        check_file(path, digest)
+    other = tmp_path / "other"
+    other.write_bytes(b"content")
+    check_file(other, digest)
 
 
 @pytest.mark.parametrize("function", [ByRow(), ByColumn()], ids=["rows", "columns"])

@@ -25,6 +25,7 @@ from dstl_core.state import (
     HashMapKeyedStateBackend,
     KeyedState,
     ListStateDescriptor,
+    StateTtlConfig,
     ValueLogging,
     ValueStateDescriptor,
     restore_keyed_state,
@@ -82,14 +83,30 @@ def test_lists_are_kept_by_key() -> None:
     found.set_current_key("a")
     assert names.get() == []
     names.add("x")
-    names.add_all(["y", None, ""])
+    names.add_all(["y", ""])
     names.add_all([])
-    assert names.get() == ["x", "y", None, ""]
+    assert names.get() == ["x", "y", ""]
     names.update(["z"])
     assert names.get() == ["z"]
     names.update(iter(()))
     assert names.get() == []
     assert contents(found.state) == {}
+
+
+@pytest.mark.parametrize("ttl", [None, StateTtlConfig(1000)], ids=["no ttl", "ttl"])
+def test_a_list_takes_no_null(ttl: StateTtlConfig | None) -> None:
+    found = backend()
+    names = found.get_list_state(ListStateDescriptor("names", Types.STRING, ttl=ttl))
+    found.set_current_key("a")
+    names.add("x")
+    for act in (
+        lambda: names.add(None),
+        lambda: names.add_all(["y", None]),
+        lambda: names.update(["y", None]),
+    ):
+        with pytest.raises(ConfigError, match="null cannot be added to the list state 'names'"):
+            act()
+        assert names.get() == ["x"]
 
 
 def test_state_is_registered_once_and_keeps_its_type() -> None:

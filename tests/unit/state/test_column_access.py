@@ -230,15 +230,17 @@ def test_elements_are_added_in_the_order_of_the_rows(backends: Any) -> None:
     names = own.get_list_columns(NAMES)
     assert names.element_type == pa.string()
     names.add(pa.array(["a", "b", "a"]), pa.array(["1", "2", "3"]))
-    names.add(pa.array(["a", "c"]), pa.array([None, ""]))
+    names.add(pa.array(["a", "c"]), pa.array(["4", ""]))
+    with pytest.raises(ConfigError, match="null cannot be added to the list state 'names'"):
+        names.add(pa.array(["b", "c"]), pa.array(["5", None]))
     assert contents(own.state) == {
-        ("names", "a"): ["1", "3", None],
+        ("names", "a"): ["1", "3", "4"],
         ("names", "b"): ["2"],
         ("names", "c"): [""],
     }
     state = own.get_list_state(NAMES)
     own.set_current_key("a")
-    assert state.get() == ["1", "3", None]
+    assert state.get() == ["1", "3", "4"]
 
 
 def test_elements_expire_by_themselves(backends: Any) -> None:

@@ -98,11 +98,13 @@ def test_a_reduction_starts_anew_after_expiry() -> None:
     assert total.get() == 1
 
 
-def test_cleaning_goes_round_with_every_access() -> None:
+@pytest.mark.parametrize("in_background", [True, False])
+def test_cleaning_goes_round_with_every_access(in_background: bool) -> None:
     job = Job()
-    state = job.store.get_state(
-        ValueStateDescriptor("n", Types.LONG, ttl=StateTtlConfig(100, cleanup_incrementally=3))
-    )
+    ttl = StateTtlConfig(100, cleanup_incrementally=3)
+    if not in_background:
+        ttl = ttl.without_cleanup_in_background()
+    state = job.store.get_state(ValueStateDescriptor("n", Types.LONG, ttl=ttl))
     for number in range(30):
         job.backend.set_current_key(f"key-{number}")
         state.update(number)
@@ -110,7 +112,8 @@ def test_cleaning_goes_round_with_every_access() -> None:
     job.backend.set_current_key("alive")
     for _ in range(30):
         state.update(0)
-    assert list(job.backend.get_keys("n")) == ["alive"]
+    expired = set() if in_background else {f"key-{number}" for number in range(30)}
+    assert set(job.backend.get_keys("n")) == {"alive", *expired}
 
 
 def test_full_snapshots_leave_out_what_has_expired() -> None:

@@ -15,7 +15,7 @@ from dstl_core.model.handle import (
 )
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint import OperatorSnapshot, Snapshot
-from dstl_core.state import canonical_reader, column_restore, rocksdb_reader
+from dstl_core.state import bulk_loading, canonical_reader, rocksdb_reader
 from dstl_core.state.keyed_state import KeyedState, restore_keyed_state
 from dstl_core.state.rocksdb_store import RocksDBStore
 from dstl_core.state.store import HEAP, EntryStore
@@ -67,7 +67,7 @@ def test_every_snapshot_comes_in_as_it_does_record_by_record(
         with monkeypatch.context() as patch:
             patch.setattr(canonical_reader, "_KERNELS_FROM_BYTES", 0)
             patch.setattr(rocksdb_reader, "_KERNELS_FROM_BYTES", 0)
-            patch.setattr(column_restore, "_FILES_AT_ONCE", 1000)
+            patch.setattr(bulk_loading, "_FILES_AT_ONCE", 1000)
             store: EntryStore = HEAP
             if on_disk:
                 store = RocksDBStore(tmp_path, cache_bytes=1 << 20, write_buffer_bytes=1 << 20)
