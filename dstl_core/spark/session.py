@@ -14,6 +14,8 @@ from pyspark.sql.utils import is_remote
 from dstl_core.spark.errors import errors_of_workers
 from dstl_core.spark.reports import REPORT_SCHEMA, SubtaskReport
 from dstl_core.spark.schema import spark_schema_of
+from dstl_core.spark.warm_backend import holds_state
+from dstl_core.spark.workers import settle, uncounted_bytes
 
 _LOG = logging.getLogger(__name__)
 _DESCRIPTION = "spark.job.description"
@@ -61,10 +63,23 @@ class SparkTasks:
         self, rows: DataFrame, run_partition: RunPartition, description: str
     ) -> list[SubtaskReport]:
         """Runs a function over each partition and gives the reports."""
+
+        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            _settle_without_state()
+            yield from run_partition(batches)
+            _settle_without_state()
+
         _LOG.info("job %s: %s", self._name, description)
-        with described(self._spark, f"{self._name}: {description}", self._tag):
-            reports = rows.mapInArrow(run_partition, spark_schema_of(REPORT_SCHEMA)).collect()
+        what = f"{self._name}: {description}"
+        with described(self._spark, what, self._tag), uncounted_bytes(rows):
+            reports = rows.mapInArrow(run, spark_schema_of(REPORT_SCHEMA)).collect()
         return [SubtaskReport.of(row) for row in reports]
+
+
+def _settle_without_state() -> None:
+    """State may have cycles, which only the collector frees."""
+    if not holds_state():
+        settle()
 
 
 @contextmanager
