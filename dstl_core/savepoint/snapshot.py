@@ -191,7 +191,9 @@ class Snapshot:
         )
 
     def operator(self, identifier: OperatorIdentifier) -> OperatorSnapshot:
-        """An operator by its id."""
+        """An operator by its id; an error shows the uid if there is one."""
+        if identifier.uid:
+            return self[f"uid:{identifier.uid}"]
         return self[f"hash:{identifier.operator_id.hex}"]
 
     def _find(self, form: str, text: str) -> list[OperatorSnapshot]:

@@ -19,6 +19,8 @@ def name_of(identifier: Identifier) -> str:
     """An identifier as ``snapshot[..]`` takes it."""
     if isinstance(identifier, str):
         return identifier
+    if identifier.uid:
+        return f"uid:{identifier.uid}"
     return f"hash:{identifier.operator_id.hex}"
 
 
@@ -38,12 +40,21 @@ def batches_of_rows(rows: Iterable[Any], schema: pa.Schema) -> Iterator[pa.Recor
     """Rows of a user's function (dicts or tuples) as record batches."""
     part: list[dict[str, Any]] = []
     for row in rows:
-        part.append(dict(row) if isinstance(row, Mapping) else _named(row, schema))
+        part.append(_known(row, schema) if isinstance(row, Mapping) else _named(row, schema))
         if len(part) == ROWS_PER_BATCH:
             yield pa.RecordBatch.from_pylist(part, schema=schema)
             part = []
     if part:
         yield pa.RecordBatch.from_pylist(part, schema=schema)
+
+
+def _known(row: Mapping[str, Any], schema: pa.Schema) -> dict[str, Any]:
+    for name in row:
+        if schema.get_field_index(name) < 0:
+            raise ConfigError(
+                f"A function gave a row with {name!r}; out_type has: {', '.join(schema.names)}."
+            )
+    return dict(row)
 
 
 def _named(row: Any, schema: pa.Schema) -> dict[str, Any]:

@@ -46,6 +46,17 @@ def functions(path: Path) -> set[str]:
     }
 
 
+def test_what_the_state_processor_api_promises_is_shown_by_tests_that_are_there() -> None:
+    text = (ROOT / "docs" / "savepoints" / "state-processor-api.md").read_text()
+    promises = re.findall(r"^\| (\d+) \| .*`.*test_\w+", text, re.M)
+    assert promises == [str(number) for number in range(1, 21)]
+    scenarios = text[text.index("| scenario | test |") :].splitlines()[2:]
+    assert len([line for line in scenarios if re.match(r"\|.*`test_\w+`", line)]) == 11
+    named = set(re.findall(r"`(?:tests/[\w/.]+::)?(test_\w+)`", text))
+    there = set().union(*(functions(path) for path in (ROOT / "tests").rglob("test_*.py")))
+    assert named - there == set()
+
+
 def test_the_map_names_tests() -> None:
     assert len(named_tests()) > 150
 

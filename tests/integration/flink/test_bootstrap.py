@@ -217,6 +217,37 @@ def test_every_kind_of_keyed_state_restores_and_timers_fire(
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+def test_an_overdue_timer_of_the_clock_fires_at_once(
+    flink: FlinkChecker, spark: Any, tmp_path: Path, backend: str
+) -> None:
+    """None fires while state is bootstrapped; those of the future stay."""
+    frame = spark.createDataFrame(
+        [("late", [1000, 4102444800000]), ("early", [4102444800000])], "k string, at array<bigint>"
+    )
+    made = bootstrap_with(frame).key_by("k").transform_columns(processing_time_timers="at")
+    writer = SavepointWriter.new_savepoint(spark, 128, 2).with_operator(UID("keyed"), made)
+    path = writer.write(str(tmp_path / "sp"))
+    held = [(line["key"], line["ts"]) for line in Snapshot.load(path)["keyed"].dump()]
+    assert sorted(held) == [("early", 4102444800000), ("late", 1000), ("late", 4102444800000)]
+
+    restored = flink.restore(
+        path,
+        [Operator("keyed", "string", STATES[:1], timers=[TimerService()])],
+        backend=backend,
+        parallelism=2,
+        fires=1,
+        savepoint_to=tmp_path / "after",
+    )
+
+    assert [(e["kind"], e["key"], e["ts"]) for e in restored.fired] == [
+        ("proc-timer", "late", 1000)
+    ]
+    assert restored.savepoint is not None
+    left = [(line["key"], line["ts"]) for line in Snapshot.load(restored.savepoint)["keyed"].dump()]
+    assert sorted(left) == [("early", 4102444800000), ("late", 4102444800000)]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_bootstrap_without_a_row_restores(
     flink: FlinkChecker, spark: Any, tmp_path: Path, backend: str
 ) -> None:

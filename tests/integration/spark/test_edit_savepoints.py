@@ -1,5 +1,6 @@
 """SavepointWriter: modes, run keys, changes of existing savepoints, comparisons."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -33,13 +34,16 @@ def test_modes_and_run_keys(spark, tmp_path):
 
 def test_an_operator_is_added_to_an_existing_savepoint(spark, tmp_path):
     source = Snapshot.load(snapshot("a-hashmap-canonical-files"))
+    given = tmp_path / "given"
+    shutil.copytree(snapshot("a-hashmap-canonical-files"), given)
     frame = spark.createDataFrame([("a", 1)], "k string, n bigint")
     out = (
-        SavepointWriter.from_existing_savepoint(spark, str(source.folder))
+        SavepointWriter.from_existing_savepoint(spark, str(given))
         .with_operator(UID("new"), bootstrap_with(frame).key_by("k").transform_columns())
         .change_operator_identifier(UID("a-keyed"), UID("renamed"))
         .write(str(tmp_path / "out"))
     )
+    shutil.rmtree(given)  # the result needs nothing of it
     found = Snapshot.load(out)
     assert [line["value"] for line in found["new"].dump()] == [1]
     assert found["new"].max_parallelism == 128

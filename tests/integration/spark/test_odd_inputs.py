@@ -8,10 +8,16 @@ import pytest
 from pyspark.errors import PySparkException
 
 from dstl_core.codec.serializers import Types
-from dstl_core.errors import ColumnValueError, ConfigError, DuplicateKeyError, SavepointError
+from dstl_core.errors import (
+    ColumnValueError,
+    ConfigError,
+    DuplicateKeyError,
+    NoSuchOperatorError,
+    SavepointError,
+)
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.savepoint import Snapshot, edit_of
-from dstl_core.savepoint.functions import KeyedStateBootstrapFunction
+from dstl_core.savepoint.functions import KeyedStateBootstrapFunction, KeyedStateReaderFunction
 from dstl_core.spark import SavepointReader, register
 from dstl_core.state.descriptor import ValueStateDescriptor
 from dstl_core.state.windowing import TumblingEventTimeWindows
@@ -199,6 +205,27 @@ def test_many_partitions_and_one(spark, tmp_path):
         operator = write(spark, tmp_path / name, "op", made)
         found = {line["key"]: line["value"] for line in operator.dump()}
         assert found == {f"k{n}": n for n in range(2000)}
+
+
+class Misnamed(KeyedStateReaderFunction):
+    def open(self, runtime_context):
+        self.n = runtime_context.get_state(ValueStateDescriptor("n", Types.LONG))
+
+    def read_key(self, key, ctx):
+        yield {"key": key, "number": self.n.value()}
+
+
+def test_what_a_reader_is_asked_for_and_is_not_there(spark, tmp_path):
+    rows = spark.createDataFrame([("a", 1)], "k string, n bigint")
+    made = bootstrap_with(rows).key_by("k").transform_columns()
+    operator = write(spark, tmp_path / "sp", "op", made)
+    frame = read(spark, operator, function=Misnamed(), out_type="key string, n bigint")
+    with pytest.raises(PySparkException, match="a row with 'number'; out_type has: key, n"):
+        frame.collect()
+    reader = SavepointReader.read(spark, str(operator.snapshot.folder))
+    with pytest.raises(NoSuchOperatorError, match=r"'uid:nobody' is not in it; .* has: 'op'"):
+        reader.read_keyed_state(OperatorIdentifier.for_uid("nobody"))
+    assert read(spark, operator, keys=[]).collect() == []
 
 
 def test_options_of_the_source_that_are_wrong(spark, tmp_path):

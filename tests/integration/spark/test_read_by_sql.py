@@ -6,15 +6,14 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from dstl_core.savepoint import Snapshot
+from dstl_core.savepoint import Snapshot, edit_of
 from dstl_core.savepoint.changes import change_lines
-from dstl_core.spark import (
-    register,
-)
+from dstl_core.spark import SavepointWriter, register
 from tests.golden_files import GOLDEN, snapshot
 from tests.integration.flink.checker import State
 from tests.integration.flink.writing import write_savepoint
 from tests.integration.spark.reading import open_reader, truth
+from tests.integration.spark.writing import UID, bootstrap_with
 
 pytestmark = pytest.mark.spark
 
@@ -40,6 +39,53 @@ def test_views_have_the_names_of_flinks_catalog(spark):
         maps = truth("a-hashmap-canonical", "a-keyed", "map", "m")
         assert flat.count() == sum(len(each["value"]) for each in maps)
         assert spark.sql("SELECT * FROM metadata").count() == 3
+    finally:
+        for name in names:
+            spark.catalog.dropTempView(name)
+
+
+def test_an_application_as_a_database(spark, tmp_path):
+    """Src{os1}, Proc{os2, keyed(ks1, ks2)}: a namespace per operator, a table per kind of state;
+    the keyed rows are the keys of ks1 and of ks2, null where one of them has nothing.
+    """
+    numbers = spark.range(5).selectExpr("id AS os1", "id * 10 AS os2")
+    keyed = spark.createDataFrame(
+        [("a", 1, None), ("b", 2, "two"), ("c", None, "three")], "k string, ks1 int, ks2 string"
+    )
+    rows = bootstrap_with(numbers).set_parallelism(2)
+    made = (
+        SavepointWriter.new_savepoint(spark, 128, 2)
+        .with_operator(UID("Src"), rows.transform_columns(list_state={"os1": None}))
+        .with_operator(UID("Proc"), bootstrap_with(keyed).key_by("k").transform_columns())
+        .with_operator(UID("lists"), rows.transform_columns(list_state={"os2": None}))
+        .write(str(tmp_path / "parts"))
+    )
+    edit = edit_of(Snapshot.load(made)).merge_operators(UID("lists"), UID("Proc"))
+    names = register(spark, edit.write(tmp_path / "MyApp"))
+    try:
+        assert sorted(names) == [
+            "metadata",
+            "uid_Proc_keyed",
+            "uid_Proc_os2_list",
+            "uid_Src_os1_list",
+        ]
+        assert [
+            tuple(row) for row in spark.sql("SELECT * FROM uid_Proc_keyed ORDER BY 1").collect()
+        ] == [
+            ("a", 1, None),
+            ("b", 2, "two"),
+            ("c", None, "three"),
+        ]
+        for table, expected in (
+            ("uid_Src_os1_list", range(5)),
+            ("uid_Proc_os2_list", range(0, 50, 10)),
+        ):
+            found = spark.sql(f"SELECT list_value FROM {table}").collect()
+            assert sorted(row.list_value for row in found) == list(expected)
+        joined = spark.sql(
+            "SELECT state_key FROM uid_Proc_keyed JOIN uid_Src_os1_list ON ks1 = list_value"
+        )
+        assert sorted(row.state_key for row in joined.collect()) == ["a", "b"]
     finally:
         for name in names:
             spark.catalog.dropTempView(name)
