@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pickle import PicklingError
 from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import is_remote
 
+from dstl_core.errors import ConfigError
 from dstl_core.spark.errors import errors_of_workers
 from dstl_core.spark.reports import REPORT_SCHEMA, SubtaskReport
 from dstl_core.spark.schema import spark_schema_of
@@ -62,9 +65,29 @@ class SparkTasks:
         """Runs a function over each partition and gives the reports."""
         with _Described(self._spark, f"{self._name}: {description}", self._tag):
             _LOG.info("job %s: %s", self._name, description)
-            with errors_of_workers():
-                reports = rows.mapInArrow(run_partition, spark_schema_of(REPORT_SCHEMA)).collect()
+            with errors_of_workers(), _errors_of_shipping():
+                # Spark looks each column up by its name here, and takes dots and backticks in it
+                # for syntax: so the columns travel by number.
+                names = rows.columns
+                numbered = rows.toDF(*(f"c{at}" for at in range(len(names))))
+
+                def run_named(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+                    return run_partition(each.rename_columns(names) for each in batches)
+
+                reports = numbered.mapInArrow(run_named, spark_schema_of(REPORT_SCHEMA)).collect()
         return [SubtaskReport.of(row) for row in reports]
+
+
+@contextmanager
+def _errors_of_shipping() -> Iterator[None]:
+    """Says what to do about a function that cannot travel."""
+    try:
+        yield
+    except PicklingError as error:
+        raise ConfigError(
+            f"A function cannot be sent to the workers ({error}); let its open() make what belongs "
+            f"to a process: connections, locks, sessions."
+        ) from error
 
 
 class _Described:
