@@ -242,6 +242,10 @@ class ColumnSubtask:
         if not isinstance(result, ColumnResult):
             raise UserFunctionError(f"expected a ColumnResult, got a {type(result).__name__}")
         state, after = result.state, before
+        if not isinstance(state, pa.RecordBatch | pa.Table):
+            raise UserFunctionError(
+                f"expected the new state as a record batch, got a {type(state).__name__}"
+            )
         unknown = set(state.schema.names) - set(before.schema.names)
         if unknown or state.num_rows != before.num_rows:
             raise UserFunctionError(

@@ -14,7 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
 from dstl_core.errors import ConfigError, InputChangedError
 from dstl_core.model.checkpoint import OperatorState
-from dstl_core.spark.inputs import Fingerprint, check_input, place, watermark_of
+from dstl_core.spark.input_checks import check_batch, check_input
+from dstl_core.spark.inputs import Fingerprint, place, watermark_of
 from dstl_core.spark.operators import (
     INPUT,
     EpochSpec,
@@ -27,6 +28,7 @@ from dstl_core.spark.operators import (
 )
 from dstl_core.spark.reports import SubtaskReport, encode_state, epoch_facts
 from dstl_core.spark.restore import carried
+from dstl_core.spark.result import printable
 from dstl_core.spark.schema import spark_schema_of
 from dstl_core.spark.session import SparkTasks
 from dstl_core.spark.subtask import run_epoch_subtask, split_by_subtask
@@ -169,8 +171,8 @@ class EpochRun:
 
     def _order(self, operator: Operator) -> Sequence[str] | None:
         if operator.source == INPUT and self.order_by is not None:
-            return self.order_by
-        return operator.order_by
+            return _columns(self.order_by)
+        return _columns(operator.order_by)
 
     def _watermark(self, spec: TaskSpec, rows: DataFrame | None) -> int:
         if self.drain:
@@ -217,7 +219,7 @@ class InputEpoch:
 
     def run(self, checkpoint_id: int) -> list[SubtaskReport]:
         """Applies the batch."""
-        reports = self.epoch.run(checkpoint_id, f"epoch {self.input_id}")
+        reports = self.epoch.run(checkpoint_id, f"epoch {printable(self.input_id)}")
         self._fingerprint = self.epoch.fingerprint()
         return reports
 
@@ -247,9 +249,16 @@ def _must_run(spec: TaskSpec, epoch: EpochSpec, parent: OperatorState | None) ->
     return type(function).on_timer is not KeyedProcessFunction.on_timer
 
 
+def _columns(order_by: Sequence[str] | None) -> Sequence[str] | None:
+    """The columns of an order; one alone may stand without a list."""
+    return [order_by] if isinstance(order_by, str) else order_by
+
+
 def _resolve(source: Source, frames: Mapping[str, DataFrame], uid: str) -> DataFrame:
     if callable(source):
-        return source(frames)
+        made = source(frames)
+        check_batch(made, f"The input of {uid!r}")
+        return made
     if source not in frames:
         raise ConfigError(
             f"The operator {uid!r} reads {source!r}, which is neither the input nor the output of "

@@ -11,10 +11,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from dstl_core.errors import ConfigError
+from dstl_core.spark.input_checks import is_ordered
 from dstl_core.spark.key_groups import SUBTASK_COLUMN, partition_by_subtask
 from dstl_core.spark.operators import KeyedOperator, Operator
-from dstl_core.state.window_functions import WindowFunction
+from dstl_core.spark.schema import quoted
 
 FINGERPRINT_COLUMN = "__dstl_row_hash"
 _HASHES = 1 << 64
@@ -50,31 +50,6 @@ class Fingerprint:
         return f"{self.rows} rows, hash {self.hash_sum:016x}"
 
 
-def check_input(rows: DataFrame, operator: Operator, order_by: Sequence[str] | None) -> None:
-    """Raises ConfigError if the rows cannot be applied."""
-    if order_by is None and not operator.function.order_insensitive:
-        raise ConfigError(
-            f"The order of rows is not given and {type(operator.function).__name__} depends on it; "
-            f"give order_by, or declare order_insensitive = True on the function."
-        )
-    function = operator.function
-    if (
-        isinstance(function, WindowFunction)
-        and function.assigner.is_event_time
-        and operator.event_time is None
-    ):
-        raise ConfigError(
-            f"The windows of {operator.uid!r} are in event time; give event_time, the column that "
-            f"holds the time of a row."
-        )
-    needed = [operator.key_by, operator.event_time, *(order_by or ())]
-    for column in needed:
-        if column is not None and column not in rows.columns:
-            raise ConfigError(
-                f"There is no column {column!r} in the input; it has: {', '.join(rows.columns)}."
-            )
-
-
 def place(
     rows: DataFrame,
     operator: Operator,
@@ -84,7 +59,7 @@ def place(
     max_parallelism: int,
 ) -> DataFrame:
     """The rows at their subtasks, with the hash of each, in the order in which they apply: by
-    ``order_by``, ties by all other columns.
+    ``order_by``, ties by all other columns, and by the hash of those that have no order.
     """
     hashed = rows.withColumn(FINGERPRINT_COLUMN, _row_hash(rows))
     if isinstance(operator, KeyedOperator):
@@ -103,15 +78,16 @@ def place(
     ties = [
         each.name
         for each in rows.schema.fields
-        if each.name not in order_by and not isinstance(each.dataType, T.MapType)
+        if each.name not in order_by and is_ordered(each.dataType)
     ]
-    return placed.sortWithinPartitions(SUBTASK_COLUMN, *order_by, *ties)
+    order = [F.col(quoted(each)) for each in (*order_by, *ties)]
+    return placed.sortWithinPartitions(F.col(SUBTASK_COLUMN), *order, F.col(FINGERPRINT_COLUMN))
 
 
 def watermark_of(rows: DataFrame, column: str, out_of_orderness_ms: int) -> int | None:
     """The watermark behind a batch; None if it has no time. Reads the column in Spark."""
     kind = rows.schema[column].dataType
-    time = F.col(column)
+    time = F.col(quoted(column))
     if isinstance(kind, T.TimestampNTZType):
         time = F.to_utc_timestamp(time.cast("string"), "UTC")
     if isinstance(kind, T.TimestampType | T.TimestampNTZType):
@@ -123,7 +99,7 @@ def watermark_of(rows: DataFrame, column: str, out_of_orderness_ms: int) -> int 
 
 def _row_hash(rows: DataFrame) -> Column:
     """A hash of all columns; maps are hashed by their sorted entries."""
-    parts = [_hashed(F.col(each.name), each.dataType) for each in rows.schema.fields]
+    parts = [_hashed(F.col(quoted(each.name)), each.dataType) for each in rows.schema.fields]
     return F.xxhash64(*(part for each in parts for part in each))
 
 

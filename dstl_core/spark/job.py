@@ -21,6 +21,7 @@ from dstl_core.model.state_size import StateSize
 from dstl_core.savepoint.snapshot import Snapshot
 from dstl_core.spark.driver import CheckpointDriver, PersistedCheckpoint
 from dstl_core.spark.epoch import EpochRun, InputEpoch, read_outputs
+from dstl_core.spark.input_checks import check_named_batch
 from dstl_core.spark.inputs import Fingerprint
 from dstl_core.spark.job_savepoint import write_savepoint
 from dstl_core.spark.job_tasks import JobTasks
@@ -298,6 +299,7 @@ class StatefulJob:
     ) -> InputEpoch | CompletedCheckpoint:
         """The epoch of an input, ready to run, or its commit."""
         started = time.monotonic()
+        check_named_batch(rows, input_id)
         if self.latest() is None:
             self._epoch_run(self._tasks.root_specs(), {}, rows, order_by, watermark_ms).check()
             self.start()
@@ -337,8 +339,7 @@ class StatefulJob:
         self, checkpoint: CompletedCheckpoint, started: float, *, committed_before: bool = False
     ) -> EpochResult:
         outputs = self.output_of(checkpoint)
-        uids = [each.uid for each in self.operators if each.uid in outputs]
-        last = outputs[uids[-1]] if uids else None
+        last = next((outputs[e.uid] for e in self.operators[::-1] if e.uid in outputs), None)
         seconds = time.monotonic() - started
         commit = 0.0 if committed_before else self._driver.commit_seconds
         return EpochResult(checkpoint, committed_before, last, seconds, outputs, commit)

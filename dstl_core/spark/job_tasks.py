@@ -124,11 +124,18 @@ class JobTasks:
         """The metadata of a commit.
 
         Raises:
-            RestoreError: It was retired.
+            RestoreError: It was retired, or somebody has deleted it.
         """
         try:
             return self.driver.file_of(checkpoint)
         except FileNotFoundError as error:
+            if checkpoint == self.driver.latest():
+                raise RestoreError(
+                    f"The files of the latest checkpoint, {checkpoint.checkpoint_id}, are gone, "
+                    f"and no driver has deleted them; put them back, or start a pipeline of "
+                    f"another name from a savepoint.",
+                    location=str(self.layout.root),
+                ) from error
             raise RestoreError(
                 f"Checkpoint {checkpoint.checkpoint_id} was retired and cannot be restored; "
                 f"raise num_retained (now {self.driver.num_retained}), or start a pipeline of "

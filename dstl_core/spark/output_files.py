@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import uuid4
 
@@ -51,7 +51,14 @@ class OutputFiles:
         Raises:
             UserFunctionError: They do not fit the schema.
         """
-        if rows is None or self.schema is None or not rows.num_rows:
+        if rows is None or self.schema is None:
+            return
+        if not isinstance(rows, pa.RecordBatch | pa.Table):
+            raise UserFunctionError(
+                f"The output of a function on columns has to be a record batch or a table, got a "
+                f"{type(rows).__name__}."
+            )
+        if not rows.num_rows:
             return
         try:
             arrays = [rows.column(field.name).cast(field.type) for field in self.schema]
@@ -74,7 +81,7 @@ class OutputFiles:
         _check_rows(self.buffer, self.schema)
         try:
             table = pa.Table.from_pylist([dict(row) for row in self.buffer], schema=self.schema)
-        except pa.ArrowException as error:
+        except (pa.ArrowException, OverflowError) as error:
             raise UserFunctionError(
                 f"The output of a function does not fit its schema ({error})."
             ) from error
@@ -94,6 +101,11 @@ def _check_rows(rows: Sequence[Row], schema: pa.Schema) -> None:
     """Raises UserFunctionError for what Arrow would leave out without a word."""
     names = set(schema.names)
     for row in rows:
+        if not isinstance(row, Mapping):
+            raise UserFunctionError(
+                f"The output of a function has to be rows, a dictionary with a value per column; "
+                f"got a {type(row).__name__}."
+            )
         if not row.keys() <= names:
             raise UserFunctionError(
                 f"The output of a function does not fit its schema: expected "

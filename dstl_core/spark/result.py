@@ -32,7 +32,9 @@ class EpochResult:
 
     def __str__(self) -> str:
         facts = self.facts
-        name = f"epoch {facts['input']['id']}, checkpoint {self.checkpoint.checkpoint_id}"
+        name = (
+            f"epoch {printable(facts['input']['id'])}, checkpoint {self.checkpoint.checkpoint_id}"
+        )
         if self.committed_before:
             return f"{name}: committed before, nothing ran"
         line = (
@@ -41,6 +43,12 @@ class EpochResult:
         )
         operators = "; ".join(_of_operators(facts.get("operators", {})))
         return f"{line} ({operators}; commit {1000 * self.commit_seconds:,.0f} ms)"
+
+
+def printable(input_id: str | int) -> str:
+    """An id as a part of one line."""
+    text = str(input_id)
+    return text if text and text.isprintable() else repr(input_id)
 
 
 def _of_operators(operators: Mapping[str, Any]) -> list[str]:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pickle import PicklingError
 from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import is_remote
 
+from dstl_core.errors import ConfigError
 from dstl_core.spark.errors import errors_of_workers
 from dstl_core.spark.reports import REPORT_SCHEMA, SubtaskReport
 from dstl_core.spark.schema import spark_schema_of
+from dstl_core.spark.tables import map_in_arrow
 from dstl_core.spark.warm_backend import holds_state
 from dstl_core.spark.workers import settle, uncounted_bytes
 
@@ -71,8 +74,8 @@ class SparkTasks:
 
         _LOG.info("job %s: %s", self._name, description)
         what = f"{self._name}: {description}"
-        with described(self._spark, what, self._tag), uncounted_bytes(rows):
-            reports = rows.mapInArrow(run, spark_schema_of(REPORT_SCHEMA)).collect()
+        with described(self._spark, what, self._tag), uncounted_bytes(rows), _errors_of_shipping():
+            reports = map_in_arrow(rows, run, spark_schema_of(REPORT_SCHEMA)).collect()
         return [SubtaskReport.of(row) for row in reports]
 
 
@@ -94,6 +97,18 @@ def described(spark: SparkSession, description: str, tag: str | None = None) -> 
     """
     with _Described(spark, description, tag or f"dstl-{uuid4().hex}"), errors_of_workers():
         yield
+
+
+@contextmanager
+def _errors_of_shipping() -> Iterator[None]:
+    """Says what to do about a function that cannot travel."""
+    try:
+        yield
+    except PicklingError as error:
+        raise ConfigError(
+            f"A function cannot be sent to the workers ({error}); let its open() make what belongs "
+            f"to a process: connections, locks, sessions."
+        ) from error
 
 
 class _Described:

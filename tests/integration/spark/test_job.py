@@ -312,7 +312,7 @@ def test_rows_without_a_key_or_order_are_refused(spark, tmp_path):
         job.run(rows, 1, order_by=["v"])
     with pytest.raises(ConfigError, match="The order of rows is not given"):
         job.run(rows, 1)
-    with pytest.raises(ConfigError, match="no column 'w' in the input; it has: k, v"):
+    with pytest.raises(ConfigError, match="no column 'w' in the input of 'totals'; it has: k, v"):
         job.run(rows, 1, order_by=["w"])
 
 

@@ -1,0 +1,280 @@
+"""Batches, names and functions that are not what a job expects: it takes them whole, or says in one
+sentence what is wrong, and commits nothing.
+"""
+
+import re
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import types as T
+
+from dstl_core.codec.serializers import Types
+from dstl_core.errors import ConfigError, RestoreError, UserFunctionError
+from dstl_core.spark import (
+    ColumnResult,
+    KeyedColumnFunction,
+    KeyedOperator,
+    LocalCopies,
+    StatefulJob,
+)
+from dstl_core.state import ValueStateDescriptor
+from dstl_core.state.functions import KeyedProcessFunction
+
+pytestmark = pytest.mark.spark
+COUNT = ValueStateDescriptor("n", Types.LONG)
+OUTPUT = pa.schema([("seen", pa.string()), ("n", pa.int64())])
+BATCH = [("a", 1), ("b", 2), ("a", 3)]
+SCHEMA = "k string, v long"
+
+
+class Count(KeyedProcessFunction):
+    """Counts the rows of a key; ``give`` says what comes out."""
+
+    order_insensitive = True
+
+    def __init__(self, give=lambda row, n: [{"seen": str(row), "n": n}]):
+        self.give = give
+
+    def open(self, runtime_context):
+        self.n = runtime_context.get_state(COUNT)
+
+    def process_element(self, value, ctx):
+        self.n.update((self.n.value() or 0) + 1)
+        return self.give(value, self.n.value())
+
+
+class CountColumns(KeyedColumnFunction):
+    """The same on columns; ``give`` says what the result is."""
+
+    order_insensitive = True
+    states = (COUNT,)
+
+    def __init__(self, give=lambda state: ColumnResult(state)):
+        self.give = give
+
+    def process_batch(self, keys, state, rows):
+        counts = [0] * len(keys)
+        for at in rows["key_index"].to_pylist():
+            counts[at] += 1
+        before = [each or 0 for each in state["n"].to_pylist()]
+        new = [old + own for old, own in zip(before, counts, strict=True)]
+        return self.give(pa.record_batch([pa.array(new, pa.int64())], names=["n"]))
+
+
+BOTH = pytest.mark.parametrize("function", [Count(), CountColumns()], ids=["rows", "columns"])
+
+
+@pytest.fixture
+def job_of(spark, tmp_path):
+    def make(function=None, key_type=Types.STRING, name="job", **options):
+        of_operator = {
+            each: options.pop(each) for each in ("event_time", "order_by") if each in options
+        }
+        operator = KeyedOperator("u", "k", key_type, function or Count(), OUTPUT, **of_operator)
+        local = LocalCopies(str(tmp_path / "local"))
+        return StatefulJob(
+            spark, name, str(tmp_path / "jobs"), operator, local_copies=local, **options
+        )
+
+    return make
+
+
+def counts(job):
+    return {line["key"]: line["value"] for line in job.snapshot()["u"].dump()}
+
+
+# ---------------------------------------------------------------------------------- batches
+
+
+@BOTH
+def test_names_of_columns_are_taken_as_they_are(spark, job_of, function):
+    schema = T.StructType()
+    for name in ("k", "a.b", "we`ird", "order by", "ключ"):
+        schema = schema.add(name, "string" if name == "k" else "long")
+    job = job_of(function, event_time="a.b")
+    result = job.run(spark.createDataFrame([("x", 5, 3, 2, 1)] * 2, schema), 1, ["we`ird", "a.b"])
+    assert counts(job) == {"x": 2}
+    assert result.facts["watermarks"] == {"u": 4}
+
+
+@BOTH
+def test_maps_in_columns_are_no_obstacle_and_rows_that_differ_in_them_have_an_order(
+    spark, job_of, function
+):
+    schema = "k string, s struct<m: map<string, int>>, a array<map<string, int>>, m map<int, int>"
+    rows = [("a", ({"x": at},), [{"y": at}], {at: at}) for at in range(20)]
+    job = job_of(function, parallelism=1)
+    seen = [
+        [row.seen for row in job.run(spark.createDataFrame(part, schema), number).output.collect()]
+        for number, part in enumerate([rows, rows[::-1]])
+    ]
+    assert seen[0] == seen[1]
+    assert counts(job) == {"a": 40}
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("'a' AS k, 1 AS v, 2 AS v", "The batch has two columns 'v'"),
+        ("'a' AS k, 1 AS __dstl_row_hash", "names that begin with '__dstl_' are the job's own"),
+        ("'a' AS k, parse_json('1') AS v", "has a column 'v' of type variant, which Spark cannot"),
+        ("'a' AS k, interval 1 month AS v", "has a column 'v' of type interval month"),
+        ("1 AS k", "The key column 'k' is int, and the key type of 'u' is String; cast"),
+        ("'a' AS K", "There is no column 'k' in the input of 'u'; it has: K"),
+    ],
+)
+def test_a_batch_that_cannot_be_applied_is_refused(spark, job_of, sql, message):
+    job = job_of()
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        job.run(spark.sql(f"SELECT {sql}"), 1)
+    assert job.latest() is None
+
+
+@pytest.mark.parametrize("kind", ["date", "string", "double"])
+def test_event_time_is_a_timestamp_or_milliseconds(spark, job_of, kind):
+    rows = spark.sql(f"SELECT 'a' AS k, cast(NULL AS {kind}) AS ts")
+    with pytest.raises(ConfigError, match=f"'ts' is {kind}; it has to be a timestamp, or mill"):
+        job_of(event_time="ts").run(rows, 1)
+
+
+def test_what_is_no_batch_is_refused(spark, job_of):
+    job = job_of()
+    with pytest.raises(ConfigError, match="has to be a Spark DataFrame, got a NoneType"):
+        job.run(None, 1)
+    stream = spark.readStream.format("rate").load().selectExpr("'a' AS k", "value AS v")
+    with pytest.raises(ConfigError, match="is a stream; give each of its micro-batches"):
+        job.run(stream, 1)
+    assert job.latest() is None
+
+
+@BOTH
+def test_keys_that_do_not_fit_are_refused_and_large_ones_are_not(spark, job_of, function):
+    job = job_of(function, Types.INT, name="int")
+    with pytest.raises(
+        ConfigError, match=r"The key cannot be written: expected a column of type int32"
+    ):
+        job.run(spark.createDataFrame([(1 << 40, 1)], SCHEMA.replace("string", "long")), 1)
+    job.run(spark.createDataFrame([(7, 1)], SCHEMA.replace("string", "long")), 1)
+    assert counts(job) == {7: 1}
+    large = "x" * 3_000_000
+    job = job_of(function, name="large")
+    for number in range(2):
+        job.run(spark.createDataFrame([(large, 1), ("b", 2)], SCHEMA), number)
+    assert counts(job) == {large: 2, "b": 2}
+
+
+def test_an_order_may_be_one_column_and_has_to_be_one(spark, job_of):
+    rows = spark.createDataFrame([("a", 2), ("a", 1)], "k string, time long")
+    result = job_of(parallelism=1).run(rows, 1, "time")
+    assert [row.n for row in result.output.collect() if "'time': 1" in row.seen] == [1]
+    maps = spark.sql("SELECT 'a' AS k, map(1, 2) AS m")
+    with pytest.raises(ConfigError, match="'m' of order_by is map<int,int>, which has no order"):
+        job_of().run(maps, 2, ["m"])
+
+
+# ---------------------------------------------------------------------------------------- ids
+
+
+@pytest.mark.parametrize("input_id", [None, True, 1.5, b"a", "\ud800"])
+def test_ids_are_text_or_whole_numbers(spark, job_of, input_id):
+    job = job_of()
+    with pytest.raises(ConfigError, match="An input id is "):
+        job.run(spark.createDataFrame(BATCH, SCHEMA), input_id)
+    assert job.latest() is None
+
+
+@pytest.mark.parametrize("input_id", ["", "a/b\n\"*?'\\ 😀\0", "x" * 20_000, 1 << 80])
+def test_an_id_may_be_any_text_and_any_number(spark, job_of, input_id):
+    job = job_of()
+    rows = spark.createDataFrame(BATCH, SCHEMA)
+    result = job.run(rows, input_id)
+    assert str(result).isprintable()
+    again = job_of().run(rows, input_id)
+    assert again.committed_before and again.facts["input"]["id"] == input_id
+    assert counts(job) == {"a": 2, "b": 1}
+
+
+# ---------------------------------------------------------------------------------- functions
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (Count(lambda row, n: [row["nope"]]), "Count.process_element raised KeyError: 'nope'"),
+        (Count(lambda row, n: [5]), "has to be rows, a dictionary with a value per column; got"),
+        (Count(lambda row, n: [{"n": 1 << 70}]), "does not fit its schema"),
+        (CountColumns(lambda state: None), "expected a ColumnResult, got a NoneType"),
+        (
+            CountColumns(lambda state: ColumnResult(None)),
+            "expected the new state as a record batch",
+        ),
+        (
+            CountColumns(lambda state: ColumnResult(state, [{"n": 1}])),
+            "record batch or a table, go",
+        ),
+        (CountColumns(lambda state: ColumnResult(state.slice(1))), "expected columns out of"),
+    ],
+)
+def test_a_function_that_gives_something_else_ends_the_epoch(spark, job_of, function, message):
+    job = job_of(function)
+    with pytest.raises(UserFunctionError, match=re.escape(message)) as raised:
+        job.run(spark.createDataFrame(BATCH, SCHEMA), 1)
+    assert "\n" not in str(raised.value)
+    assert job.latest().facts["kind"] == "start"
+
+
+def test_a_function_that_cannot_travel_says_what_to_do(spark, job_of):
+    function = Count()
+    function.lock = threading.Lock()
+    with pytest.raises(ConfigError, match=r"cannot be sent to the workers .*lock.*let its open"):
+        job_of(function).run(spark.createDataFrame(BATCH, SCHEMA), 1)
+
+
+def test_a_source_has_to_give_a_batch(spark, tmp_path, job_of):
+    operator = KeyedOperator("d", "seen", Types.STRING, Count(), OUTPUT, source=lambda frames: None)
+    job = job_of(downstream=[operator])
+    with pytest.raises(ConfigError, match="The input of 'd' has to be a Spark DataFrame, got a No"):
+        job.run(spark.createDataFrame(BATCH, SCHEMA), 1)
+    with pytest.raises(ConfigError, match="The name 'input' stands for two things"):
+        StatefulJob(
+            spark, "x", str(tmp_path), KeyedOperator("input", "k", Types.STRING, Count(), OUTPUT)
+        )
+
+
+# ---------------------------------------------------------------------------------- surroundings
+
+
+@BOTH
+def test_state_that_somebody_deleted_is_an_error_also_for_a_warm_job(spark, job_of, function):
+    job = job_of(function)
+    rows = spark.createDataFrame(BATCH, SCHEMA)
+    for number in range(2):
+        job.run(rows, number)
+    shutil.rmtree(job.path.removeprefix("file:"))
+    with pytest.raises(RestoreError, match="The files of the latest checkpoint, 3, are gone"):
+        job.run(rows, 2)
+
+
+def test_another_max_parallelism_is_refused_by_name(spark, job_of):
+    rows = spark.createDataFrame(BATCH, SCHEMA)
+    job_of().run(rows, 1)
+    with pytest.raises(
+        RestoreError, match=r"operator u with max parallelism 128 .* parallelism 64"
+    ):
+        job_of(max_parallelism=64).run(rows, 2)
+
+
+def test_two_jobs_run_at_once_in_one_session(spark, job_of):
+    jobs = [job_of(Count(), name="rows"), job_of(CountColumns(), name="columns")]
+    rows = spark.createDataFrame(BATCH, SCHEMA)
+
+    def run(job):
+        for number in range(3):
+            job.run(rows, number)
+        return counts(job)
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(run, jobs)) == [{"a": 6, "b": 3}] * 2
