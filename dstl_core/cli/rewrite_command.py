@@ -16,8 +16,12 @@ from dstl_core.cli.options import (
     load,
     pairs,
 )
-from dstl_core.cli.output import plain_console, printable, write_json
+from dstl_core.cli.output import plain_console, printable, progress, write_json
+from dstl_core.errors import ConfigError, NoSuchOperatorError
+from dstl_core.savepoint import Snapshot
 from dstl_core.savepoint.edit import edit_by_names
+
+_PREPOSITIONS = {"split": "to", "merge": "into"}
 
 
 def rewrite(
@@ -33,6 +37,18 @@ def rewrite(
     max_parallelism: Annotated[
         int | None, typer.Option("--max-parallelism", help="New number of key groups.")
     ] = None,
+    split: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--split",
+            metavar="OP/STATE=NEW",
+            help="Move a state to a new operator with this uid; again for further states.",
+        ),
+    ] = None,
+    merge: Annotated[
+        list[str] | None,
+        typer.Option("--merge", metavar="OP=INTO", help="Move all states of an operator to INTO."),
+    ] = None,
     relocate: RelocateOption = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check and show, write nothing.")
@@ -45,8 +61,8 @@ def rewrite(
     changelog_base: ChangelogBaseOption = None,
     key_type: KeyTypeOption = None,
 ) -> None:
-    """Rename, remove and rescale operators; relocate and convert. OUT is always a self-contained
-    canonical savepoint.
+    """Rename, remove, rescale, split and merge operators; relocate and convert. OUT is always a
+    self-contained canonical savepoint.
     """
     snapshot = load(path, allow_root, relocate, changelog_base, key_type)
     edit = edit_by_names(
@@ -54,9 +70,14 @@ def rewrite(
         rename=pairs("--rename", rename, "OLD=NEW"),
         remove=remove or (),
         max_parallelism=max_parallelism,
+        split=_splits(snapshot, split or []),
+        merge=pairs("--merge", merge, "OP=INTO"),
     )
     plan = edit.plan()
-    written = None if dry_run else edit.write(out, "overwrite" if overwrite else "error")
+    written = None
+    if not dry_run:
+        with progress("writing", edit.source_size) as advance:
+            written = edit.write(out, "overwrite" if overwrite else "error", on_progress=advance)
     if as_json:
         write_json([{"path": written, "operators": plan}], indent=1)
         return
@@ -66,11 +87,40 @@ def rewrite(
     console.print(printable("nothing was written" if written is None else f"written: {written}"))
 
 
+def _splits(snapshot: Snapshot, given: list[str]) -> dict[tuple[str, str], list[str]]:
+    """The states of each operator and new uid."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for each in given:
+        place, equals, new = each.rpartition("=")
+        if not (equals and new and "/" in place):
+            raise ConfigError(f"--split is wrong: expected OP/STATE=NEW, got {each!r}.")
+        operator, state = _operator_and_state(snapshot, place)
+        found.setdefault((operator, new), []).append(state)
+    return found
+
+
+def _operator_and_state(snapshot: Snapshot, place: str) -> tuple[str, str]:
+    """Where the name of the operator ends: both names may have slashes. Where no cut fits, the
+    first one, so that the edit says what is not there.
+    """
+    cuts = [at for at, character in enumerate(place) if character == "/"]
+    for at in cuts:
+        try:
+            if snapshot[place[:at]].has_state(place[at + 1 :]):
+                return place[:at], place[at + 1 :]
+        except NoSuchOperatorError:
+            continue
+    return place[: cuts[0]], place[cuts[0] + 1 :]
+
+
 def _sentence(line: dict[str, Any]) -> str:
     parts = [f"{line['action']} {line['operator']}"]
     if "new_operator" in line:
-        parts.append(f"as {line['new_operator']}")
-    parts.append(f"({line['bytes']:,} bytes)")
+        parts.append(f"{_PREPOSITIONS.get(line['action'], 'as')} {line['new_operator']}")
+    if line.get("states"):
+        parts.append(f"states {', '.join(line['states'])}")
+    if line["bytes"] is not None:
+        parts.append(f"({line['bytes']:,} bytes)")
     if "max_parallelism" in line:
         old, new = line["max_parallelism"]
         parts.append(f"max parallelism {old} -> {new}")

@@ -6,6 +6,7 @@ and canonical.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,9 +19,11 @@ from dstl_core.model.ids import OperatorID, OperatorIdentifier
 from dstl_core.model.key_group import check_max_parallelism
 from dstl_core.savepoint.folder import Mode, SavepointFolder, StateFiles
 from dstl_core.savepoint.operator_copy import check_writable, compose_operator, rewrite_operator
+from dstl_core.savepoint.progress import Advance, untold
 from dstl_core.savepoint.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.state_parts import StatesOf, merged_header
 
+_LOG = logging.getLogger(__name__)
 DEFAULT_MAX_PARALLELISM = 128
 
 
@@ -135,11 +138,17 @@ class SavepointEdit:
 
         Raises:
             NoSuchStateError: A state is not there; lists those that are.
-            SavepointError: There is an operator ``to`` already, or nothing to move.
+            SavepointError: There is an operator ``to`` already, nothing to move, or a state that
+                moves elsewhere already: state is moved, not doubled.
         """
         operator = self._require_source(from_).operator(from_)
         for name in states:
             operator.state_info(name)
+            if name in self._split_from(from_.operator_id):
+                raise SavepointError(
+                    f"State {name!r} of operator {operator.label!r} is moved twice; state is moved "
+                    f"to one operator, not copied: name one."
+                )
         if not states:
             raise SavepointError(f"No state of operator {operator.label!r} is named to be moved.")
         if to in self.operators or to.operator_id in self._kept_ids():
@@ -156,11 +165,17 @@ class SavepointEdit:
 
         Raises:
             NoSuchOperatorError: One of them is not there; lists those that are.
+            SavepointError: It is merged with itself, or with two others.
         """
         source = self._require_source(from_)
         source.operator(into), source.operator(from_)
         if from_ == into:
             raise SavepointError(f"Operator {from_} cannot be merged with itself.")
+        if from_.operator_id in self._merged_ids():
+            raise SavepointError(
+                f"Operator {from_} is merged twice; its state is moved to one operator, not "
+                f"copied: name one."
+            )
         move = StateMove(from_.operator_id, into)
         return replace(self, moved=(*self.moved, move))
 
@@ -236,7 +251,7 @@ class SavepointEdit:
         lines = [self._plan_of(each) for each in self._kept() if each.operator_id not in gone]
         lines += [
             {
-                "operator": str(OperatorIdentifier(move.from_)),
+                "operator": self._every[move.from_].label,
                 "action": "merge" if move.states is None else "split",
                 "bytes": None,
                 "states": sorted(move.states or ()),
@@ -308,8 +323,18 @@ class SavepointEdit:
     def _labels(self) -> list[str]:
         return [each.label for each in self._kept()] + [str(each) for each in self.operators]
 
+    @property
+    def source_size(self) -> int:
+        """Bytes of state that ``write`` reads of the source."""
+        sources = (each for parts in self._parts() for each in parts.sources)
+        return sum(each.operator.state.state_size for each in sources)
+
     def write(
-        self, path: str | os.PathLike[str], mode: Mode = "error", run_key: str | None = None
+        self,
+        path: str | os.PathLike[str],
+        mode: Mode = "error",
+        run_key: str | None = None,
+        on_progress: Advance = untold,
     ) -> str:
         """Writes the savepoint and returns its path. Nothing is visible before all is in place.
 
@@ -318,6 +343,7 @@ class SavepointEdit:
                 changes only its metadata where no state has to be rewritten.
             mode: ``error`` refuses a folder with a snapshot; ``overwrite`` replaces it in one step.
             run_key: Names the run: writing again under the same key does nothing.
+            on_progress: Told of bytes of the source that are done, ``source_size`` in all.
 
         Raises:
             SavepointError: As ``plan``, or a snapshot is there already.
@@ -326,7 +352,11 @@ class SavepointEdit:
         target = SavepointFolder(path, mode=mode, run_key=run_key)
         if target.is_finished:
             return str(target.folder)
-        states = [self._written(parts, target) for parts in self._parts()]
+        target.advance = on_progress
+        states = []
+        for parts in self._parts():
+            _LOG.info("%s: operator %s", target.folder, parts.label)
+            states.append(self._written(parts, target))
         states += [
             transformation.write_operator(
                 identifier, target, self.max_parallelism, self.parallelism
@@ -377,6 +407,10 @@ class _Parts:
     sources: list[StatesOf]
     is_whole: bool
 
+    @property
+    def label(self) -> str:
+        return str(OperatorIdentifier(self.state.operator_id, self.state.uid or None))
+
 
 def edit_of(source: Snapshot) -> SavepointEdit:
     """An edit that keeps all of a snapshot; new operators get its largest max parallelism."""
@@ -394,19 +428,35 @@ def edit_by_names(
     rename: Mapping[str, str] | None = None,
     remove: Sequence[str] = (),
     max_parallelism: int | None = None,
+    split: Mapping[tuple[str, str], Sequence[str]] | None = None,
+    merge: Mapping[str, str] | None = None,
 ) -> SavepointEdit:
-    """An edit from names of operators (uid, hash or name), as people give them.
+    """An edit from names of operators (uid, hash or name), as people give them. ``split`` has the
+    states of an operator and its new uid; for the rest see ``rewrite_savepoint``.
 
     Raises:
         NoSuchOperatorError: An operator to edit is not there.
+        NoSuchStateError: A state to move is not there.
         ConfigError: A new uid is empty.
     """
+
+    def known(name: str) -> OperatorIdentifier:
+        found = snapshot[name]
+        return OperatorIdentifier(found.operator_id, found.uid or None)
+
     edit = edit_of(snapshot)
+    for (name, new), states in (split or {}).items():
+        edit = edit.split_operator(known(name), _new_uid(new), states)
+    for name, into in (merge or {}).items():
+        edit = edit.merge_operators(known(name), known(into))
     for old, new in (rename or {}).items():
-        if not new:
-            raise ConfigError("An operator cannot get an empty uid.")
-        from_ = OperatorIdentifier(snapshot[old].operator_id)
-        edit = edit.change_operator_identifier(from_, OperatorIdentifier.for_uid(new))
+        edit = edit.change_operator_identifier(known(old), _new_uid(new))
     for each in remove:
-        edit = edit.remove_operator(OperatorIdentifier(snapshot[each].operator_id))
+        edit = edit.remove_operator(known(each))
     return edit if max_parallelism is None else edit.with_max_parallelism(max_parallelism)
+
+
+def _new_uid(uid: str) -> OperatorIdentifier:
+    if not uid:
+        raise ConfigError("An operator cannot get an empty uid.")
+    return OperatorIdentifier.for_uid(uid)

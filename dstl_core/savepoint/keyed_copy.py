@@ -31,6 +31,7 @@ from dstl_core.model.key_group import KeyGroupRange, key_group_prefix_bytes
 from dstl_core.savepoint.keyed_encoder import StateRuns
 from dstl_core.savepoint.keyed_records import handle_parts, open_part
 from dstl_core.savepoint.keyed_sections import WRITE_MEMORY, KeyedSections
+from dstl_core.savepoint.progress import Advance, Portion, untold
 from dstl_core.savepoint.state_columns import is_queue
 from dstl_core.savepoint.state_parts import NotByBytesError, StatesOf
 from dstl_core.state.keyed_state import describe_state, state_key, types_of
@@ -46,6 +47,7 @@ def collect(
     max_parallelism: int,
     handle: KeyedStateHandle | None = None,
     memory: int = WRITE_MEMORY,
+    advance: Advance = untold,
 ) -> KeyedSections:
     """The records of some states under ``max_parallelism`` key groups. To be closed.
 
@@ -55,6 +57,7 @@ def collect(
         max_parallelism: The number of key groups to write.
         handle: Only what this handle of the one source holds.
         memory: Bytes to keep in memory.
+        advance: Told of half the bytes that are read: they are still to be written.
 
     Raises:
         NotByBytesError: A key group cannot be told by columns.
@@ -68,7 +71,7 @@ def collect(
     copy = _Copy(sections, max_parallelism)
     try:
         for source in sources:
-            _add(copy, source, handle)
+            _add(copy, source, handle, advance)
     except NoLayoutError as error:
         sections.close()
         raise NotByBytesError from error
@@ -78,16 +81,19 @@ def collect(
     return sections
 
 
-def _add(copy: _Copy, source: StatesOf, only: KeyedStateHandle | None) -> None:
+def _add(copy: _Copy, source: StatesOf, only: KeyedStateHandle | None, advance: Advance) -> None:
     operator = source.operator
     for handle, own in handle_parts(operator, KeyGroupRange(0, operator.max_parallelism - 1)):
         if only is not None and handle is not only:
             continue
+        size = handle.state_size * len(own) // len(handle.key_group_range)
+        portion = Portion(advance, size // 2)
         with error_context(location=str(operator.snapshot.folder), operator=operator.label):
             stored = open_part(operator, handle, own)
             if stored is not None:
                 with stored.context():
-                    copy.add(stored, source)
+                    copy.add(stored, source, own, portion)
+        portion.reach(1)
 
 
 class _Copy:
@@ -99,7 +105,9 @@ class _Copy:
         self._prefix = key_group_prefix_bytes(max_parallelism)
         self._ids = {state_key(meta): at for at, meta in enumerate(sections.header.states)}
 
-    def add(self, stored: StoredKeyGroups, source: StatesOf) -> None:
+    def add(
+        self, stored: StoredKeyGroups, source: StatesOf, key_groups: KeyGroupRange, portion: Portion
+    ) -> None:
         states = stored.header.states
         if any(meta.backend_state_type is BackendStateType.KEY_VALUE_V2 for meta in states):
             raise NotByBytesError
@@ -118,6 +126,9 @@ class _Copy:
                 if len(own):
                     groups = own.key_groups if is_same else self._groups(own, stored, at)
                     self._write(own, target, groups)
+            if len(batch):
+                passed = int(batch.key_groups[-1]) - key_groups.start_key_group
+                portion.reach(passed / len(key_groups))
 
     def _write(self, records: SpanBatch, state: int, groups: Int64s) -> None:
         own = self._sections.key_groups

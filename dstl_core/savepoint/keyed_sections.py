@@ -153,11 +153,13 @@ class KeyedSections:
     def _checked(self, raw: bytes, key_group: int, pieces: list[Piece]) -> bytes:
         repeated = {}
         records = self._records(raw, key_group)
-        for state_id in {piece[0] for piece in pieces}:
+        state_ids = {piece[0] for piece in pieces}
+        for state_id in state_ids:
             meta = self.header.states[state_id]
             if is_queue(meta):
                 continue  # a set: Flink keeps one of two equal timers
-            own = records.take(records.states == state_id)
+            is_only = len(state_ids) == 1
+            own = records if is_only else records.take(records.states == state_id)
             index = ByteIndex(_stored_keys(own))
             if len(index) == len(own):
                 continue

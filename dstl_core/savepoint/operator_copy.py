@@ -27,6 +27,7 @@ from dstl_core.model.key_group import (
 )
 from dstl_core.savepoint.folder import StateFiles
 from dstl_core.savepoint.operator_state_copy import spread_operator_state
+from dstl_core.savepoint.progress import Portion
 from dstl_core.savepoint.snapshot import OperatorSnapshot
 from dstl_core.savepoint.state_parts import NotByBytesError, StatesOf, merged_header
 from dstl_core.state.rescale import cut, with_max_parallelism
@@ -109,6 +110,8 @@ def compose_operator(
     count = max_parallelism or state.max_parallelism
     keyed = _composed(parts, state.parallelism, target, count)
     streams = spread_operator_state(parts, state.parallelism)
+    lists = (each.managed_operator_state for part in parts for each in part.operator.state.subtasks)
+    target.advance(sum(each.state_size for each in lists if each is not None))
     own = parts[0].operator
     raw = own.state.subtasks if own.operator_id == state.operator_id else ()
     raw_states = {each.index: each.raw_operator_state for each in raw}
@@ -166,9 +169,10 @@ def _copy_stream(
 ) -> StreamStateHandle:
     """The stream in the target; one that is in it already is kept, since no file ever changes."""
     snapshot = operator.snapshot
-    if isinstance(stream, RelativeFileStateHandle) and snapshot.folder == target.folder:
-        return stream
-    return target.add_stream(snapshot.resolver.read(stream))
+    if not isinstance(stream, RelativeFileStateHandle) or snapshot.folder != target.folder:
+        stream = target.add_stream(snapshot.resolver.read(stream))
+    target.advance(stream.state_size)
+    return stream
 
 
 class _Canonical:
@@ -190,15 +194,18 @@ class _Canonical:
             return replace(handle, stream=_copy_stream(operator, handle.stream, target))
         if self._header is None:
             return None
+        portion = Portion(target.advance, handle.state_size)
         try:
             with _collect(
-                [StatesOf(operator)], self._header, operator.max_parallelism, handle
+                [StatesOf(operator)], self._header, operator.max_parallelism, portion, handle
             ) as sections:
                 found = target.add_keyed_stream(sections.stream())
         except NotByBytesError:
             found = None
         # Also where there is a header and no record.
-        return found or target.add_keyed_state(operator.restore([handle], handle.key_group_range))
+        found = found or target.add_keyed_state(operator.restore([handle], handle.key_group_range))
+        portion.reach(1)
+        return found
 
 
 def _rescaled(
@@ -209,14 +216,17 @@ def _rescaled(
     ranges = _ranges(max_parallelism, parallelism)
     if header is None:
         return [None] * parallelism
+    portion = Portion(target.advance, sum(each.state_size for each in operator.keyed_handles))
     try:
-        with _collect([StatesOf(operator)], header, max_parallelism) as sections:
-            return [target.add_keyed_stream(sections.stream(each)) for each in ranges]
+        with _collect([StatesOf(operator)], header, max_parallelism, portion) as sections:
+            return _streams(sections, ranges, target, portion)
     except NotByBytesError:
         everything = KeyGroupRange(0, operator.max_parallelism - 1)
         restored = operator.restore(operator.keyed_handles, everything)
         moved = with_max_parallelism(restored, max_parallelism)
-        return [target.add_keyed_state(cut(moved, each)) for each in ranges]
+        found = [target.add_keyed_state(cut(moved, each)) for each in ranges]
+        portion.reach(1)
+        return found
 
 
 def _composed(
@@ -226,12 +236,11 @@ def _composed(
     if header is None:
         return [None] * parallelism
     check_parallelism(parallelism, max_parallelism)
+    sizes = (handle.state_size for part in parts for handle in part.operator.keyed_handles)
+    portion = Portion(target.advance, sum(sizes))
     try:
-        with _collect(parts, header, max_parallelism) as sections:
-            return [
-                target.add_keyed_stream(sections.stream(each))
-                for each in _ranges(max_parallelism, parallelism)
-            ]
+        with _collect(parts, header, max_parallelism, portion) as sections:
+            return _streams(sections, _ranges(max_parallelism, parallelism), target, portion)
     except NotByBytesError as error:
         raise SavepointError(
             f"Keyed state of operator {parts[0].operator.label!r} cannot be split or merged: its "
@@ -243,11 +252,26 @@ def _collect(
     parts: Sequence[StatesOf],
     header: KeyedBackendHeader,
     max_parallelism: int,
+    portion: Portion,
     handle: KeyedStateHandle | None = None,
 ) -> KeyedSections:
     from dstl_core.savepoint.keyed_copy import collect  # loads kernels; only a rewrite needs them
 
-    return collect(parts, header, max_parallelism, handle)
+    return collect(parts, header, max_parallelism, handle, advance=portion.add)
+
+
+def _streams(
+    sections: KeyedSections,
+    ranges: Sequence[KeyGroupRange],
+    target: StateFiles,
+    portion: Portion,
+) -> list[KeyGroupsSavepointStateHandle | None]:
+    """What was collected, as one stream for each range."""
+    found = []
+    for number, each in enumerate(ranges, 1):
+        found.append(target.add_keyed_stream(sections.stream(each)))
+        portion.reach((1 + number / len(ranges)) / 2)
+    return found
 
 
 def _ranges(max_parallelism: int, parallelism: int) -> list[KeyGroupRange]:

@@ -17,6 +17,8 @@ def rewrite_savepoint(
     rename: Mapping[str, str] | None = None,
     remove: Sequence[str] = (),
     max_parallelism: int | None = None,
+    split: Mapping[tuple[str, str], Sequence[str]] | None = None,
+    merge: Mapping[str, str] | None = None,
     mode: Mode = "error",
 ) -> str:
     """Writes an edited copy of a snapshot.
@@ -27,6 +29,8 @@ def rewrite_savepoint(
         rename: Operator (uid, hash or name) to its new uid. Swaps are fine.
         remove: Operators to leave out.
         max_parallelism: New number of key groups of all keyed operators.
+        split: (Operator, uid of a new operator) to the states that move there.
+        merge: Operator to the one that gets all its states, those that are split off left out.
         mode: ``error`` refuses a folder that holds a snapshot; ``overwrite`` replaces it.
 
     Returns:
@@ -34,7 +38,16 @@ def rewrite_savepoint(
 
     Raises:
         NoSuchOperatorError: An operator to edit is not there.
-        SavepointError: Two operators would get the same uid, or nothing is left.
+        NoSuchStateError: A state to move is not there.
+        SavepointError: Two operators would get the same uid, nothing is left, or states do not go
+            together.
     """
-    edit = edit_by_names(snapshot, rename=rename, remove=remove, max_parallelism=max_parallelism)
+    edit = edit_by_names(
+        snapshot,
+        rename=rename,
+        remove=remove,
+        max_parallelism=max_parallelism,
+        split=split,
+        merge=merge,
+    )
     return edit.write(out, mode)

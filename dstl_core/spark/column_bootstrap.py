@@ -30,12 +30,13 @@ from dstl_core.savepoint.folder import StateFiles
 from dstl_core.savepoint.keyed_encoder import KeyedStateEncoder, StateRuns
 from dstl_core.savepoint.keyed_sections import KeyedSections
 from dstl_core.savepoint.state_columns import KEY_COLUMN
-from dstl_core.spark.errors import errors_of_workers
 from dstl_core.spark.parallelism import subtasks_of
 from dstl_core.spark.parquet_rows import ParquetRows, ReadParquet
 from dstl_core.spark.reports import REPORT_SCHEMA, SubtaskReport
 from dstl_core.spark.schema import spark_schema_of
+from dstl_core.spark.session import described
 from dstl_core.spark.tables import frame_of_splits, split_numbers
+from dstl_core.spark.workers import Settled, together, uncounted_bytes
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
 
@@ -99,16 +100,19 @@ class ColumnBootstrap:
         parallelism = subtasks_of(self, max_parallelism, parallelism)
         metas = tuple(each.meta for each in self.states)
         encode = _EncodeRuns(self, str(files.folder), max_parallelism).without_rows()
+        spark = self.rows.sparkSession
         index: list[Any] = []
         try:
-            with errors_of_workers():
+            what = f"dstl: operator {identifier}: encode its rows (1 of 2)"
+            with described(spark, what), uncounted_bytes(self._used()):
                 index = self._encoded(encode).collect()
+            with described(spark, f"dstl: operator {identifier}: write its state (2 of 2)"):
                 header = KeyedBackendHeader(self.key_type, metas)
                 merge = _MergeRuns(
                     str(files.folder), header, parallelism, max_parallelism, _index_of(index)
                 )
                 reports = frame_of_splits(
-                    self.rows.sparkSession, parallelism, merge, spark_schema_of(REPORT_SCHEMA)
+                    spark, parallelism, merge, spark_schema_of(REPORT_SCHEMA)
                 ).collect()
         except DuplicateKeyError as error:
             if not self.show_keys:
@@ -131,19 +135,24 @@ class ColumnBootstrap:
 
     def _encoded(self, encode: _EncodeRuns) -> DataFrame:
         """The index of the files that the tasks write."""
-        used = [self.key_column, *(c for s in self.states for c in s.columns.values())]
-        names = list(dict.fromkeys(used))
+        rows = self._used()
         result = spark_schema_of(_INDEX_SCHEMA)
         if self.files is None:
-            return self.rows.select(*names).mapInArrow(encode, result)
-        spark = self.rows.sparkSession
+            return rows.mapInArrow(Settled(encode), result)
+        spark, names = rows.sparkSession, rows.columns
         splits = self.files.splits(spark, names)
         schema = pa.schema([self.files.schema.field(name) for name in names])
         return frame_of_splits(spark, len(splits), ReadParquet(splits, schema, encode), result)
 
+    def _used(self) -> DataFrame:
+        """The rows with the columns that become state."""
+        used = [self.key_column, *(c for s in self.states for c in s.columns.values())]
+        return self.rows.select(*dict.fromkeys(used))
+
     def _duplicates(self) -> str:
         counted = self.rows.groupBy(self.key_column).count().where("count > 1")
-        keys = [row[0] for row in counted.limit(MAX_KEYS_SHOWN).collect()]
+        with described(self.rows.sparkSession, "dstl: look for keys that come twice"):
+            keys = [row[0] for row in counted.limit(MAX_KEYS_SHOWN).collect()]
         return ", ".join(sorted(map(repr, keys)))
 
 
@@ -187,9 +196,7 @@ class _EncodeRuns:
         encoder = KeyedStateEncoder(own.key_type, metas, self.max_parallelism, types=own.types)
         held: list[StateRuns] = []
         size = 0
-        for batch in batches:
-            if not batch.num_rows:
-                continue
+        for batch in together(batches):
             for runs in self._encode(encoder, batch):
                 held.append(runs)
                 size += runs.data.size
@@ -236,16 +243,9 @@ class _EncodeRuns:
 
     def _flush(self, held: Sequence[StateRuns]) -> Iterator[pa.RecordBatch]:
         """Writes the runs by key group and state, so that a subtask reads them in one piece."""
-        pieces: list[tuple[int, int, memoryview]] = []
-        for runs in held:
-            data, bounds = memoryview(runs.data), runs.bounds
-            for at in np.flatnonzero(np.diff(bounds)):
-                group = runs.key_groups.start_key_group + int(at)
-                part = data[int(bounds[at]) : int(bounds[at + 1])]
-                pieces.append((group, runs.state_id, part))
+        pieces = _in_order(held)
         if not pieces:
             return
-        pieces.sort(key=lambda piece: piece[:2])
         name = f"{uuid4()}{RUNS_SUFFIX}"
         folder = Location.parse(self.folder)
         # A power loss ends the job that would read it.
@@ -265,6 +265,23 @@ class _EncodeRuns:
             ],
             schema=_INDEX_SCHEMA,
         )
+
+
+def _in_order(held: Sequence[StateRuns]) -> list[tuple[int, int, memoryview]]:
+    """``(key group, state id, bytes)`` of all runs."""
+    data = [memoryview(runs.data) for runs in held]
+    found = []
+    for at, runs in enumerate(held):
+        there = np.flatnonzero(np.diff(runs.bounds))
+        groups = there + runs.key_groups.start_key_group
+        places = (groups, there * 0 + runs.state_id, there * 0 + at)
+        found.append(np.stack([*places, runs.bounds[there], runs.bounds[there + 1]]))
+    runs_at = np.concatenate(found, axis=1)
+    order = np.lexsort((runs_at[1], runs_at[0]))
+    return [
+        (group, state, data[at][start:end])
+        for group, state, at, start, end in runs_at[:, order].T.tolist()
+    ]
 
 
 def _with_time(column: pa.Array, wanted: pa.DataType, now_ms: int, what: str) -> pa.Array:

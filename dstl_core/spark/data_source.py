@@ -25,6 +25,7 @@ from dstl_core.spark.options import spec_of
 from dstl_core.spark.schema import spark_schema_of
 from dstl_core.spark.tables import SMALL_BYTES, TableSpec
 from dstl_core.spark.views import create_views
+from dstl_core.spark.workers import settle
 
 FILTER_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
@@ -47,7 +48,9 @@ class SavepointDataSource(ds.DataSource):
         return "savepoint"
 
     def schema(self) -> StructType:
-        return spark_schema_of(spec_of(self.options).open().schema)
+        found = spark_schema_of(spec_of(self.options).open().schema)
+        settle()
+        return found
 
     def reader(self, schema: StructType) -> ds.DataSourceReader:
         return SavepointSourceReader(spec_of(self.options))
@@ -64,10 +67,12 @@ class SavepointSourceReader(ds.DataSourceReader):
         few = self._spec.options.keys is not None or table.size <= SMALL_BYTES
         # No session is in reach here; on a cluster, split.bytes decides.
         splits = table.splits(self._spec.split_bytes, 1 if few else os.cpu_count() or 1)
+        settle()
         return [SplitPartition(first, last) for first, last in splits]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        return self._spec.read((partition.first, partition.last))
+        yield from self._spec.read((partition.first, partition.last))
+        settle()
 
 
 class PushdownSavepointDataSource(SavepointDataSource):

@@ -28,11 +28,11 @@ from dstl_core.savepoint.bootstrap import (
 )
 from dstl_core.savepoint.folder import StateFiles
 from dstl_core.savepoint.functions import KeyedStateBootstrapFunction
-from dstl_core.spark.errors import errors_of_workers
 from dstl_core.spark.key_groups import SUBTASK_COLUMN, partition_by_subtask
 from dstl_core.spark.parallelism import subtasks_of
 from dstl_core.spark.reports import REPORT_SCHEMA, SubtaskReport
 from dstl_core.spark.schema import spark_schema_of
+from dstl_core.spark.session import described
 from dstl_core.spark.subtask import split_by_subtask
 from dstl_core.state.function_state import StateAccess
 from dstl_core.state.keyed_state import KeyedState
@@ -79,7 +79,8 @@ class KeyedFunctionBootstrap:
             parallelism,
             max_parallelism,
         )
-        with errors_of_workers():
+        what = f"dstl: operator {identifier}: run its function and write its state"
+        with described(self.rows.sparkSession, what):
             rows = placed.mapInArrow(task, spark_schema_of(REPORT_SCHEMA)).collect()
         found = {
             state.index: state for state in (SubtaskReport.of(row).subtask_state for row in rows)
@@ -171,7 +172,8 @@ class OperatorStateBootstrap:
         parallelism = subtasks_of(self, max_parallelism, parallelism)
         spread = self.rows.coalesce(1) if parallelism == 1 else self.rows.repartition(parallelism)
         task = _RunOperatorState(str(files.folder), self.make)
-        with errors_of_workers():
+        what = f"dstl: operator {identifier}: write its operator state"
+        with described(self.rows.sparkSession, what):
             rows = spread.mapInArrow(task, spark_schema_of(_OPERATOR_STATE_SCHEMA)).collect()
         found = {row.subtask: read_operator_handle(DataInput(bytes(row.handle))) for row in rows}
         states = tuple(

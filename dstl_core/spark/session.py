@@ -16,6 +16,8 @@ from dstl_core.errors import ConfigError
 from dstl_core.spark.errors import errors_of_workers
 from dstl_core.spark.reports import REPORT_SCHEMA, SubtaskReport
 from dstl_core.spark.schema import spark_schema_of
+from dstl_core.spark.warm_backend import holds_state
+from dstl_core.spark.workers import settle, uncounted_bytes
 
 _LOG = logging.getLogger(__name__)
 _DESCRIPTION = "spark.job.description"
@@ -63,18 +65,24 @@ class SparkTasks:
         self, rows: DataFrame, run_partition: RunPartition, description: str
     ) -> list[SubtaskReport]:
         """Runs a function over each partition and gives the reports."""
-        with _Described(self._spark, f"{self._name}: {description}", self._tag):
-            _LOG.info("job %s: %s", self._name, description)
-            with errors_of_workers(), _errors_of_shipping():
-                # Spark looks each column up by its name here, and takes dots and backticks in it
-                # for syntax: so the columns travel by number.
-                names = rows.columns
-                numbered = rows.toDF(*(f"c{at}" for at in range(len(names))))
+        # Spark looks each column up by its name here, and takes dots and backticks in it for
+        # syntax: so the columns travel by number.
+        names = rows.columns
+        numbered = rows.toDF(*(f"c{at}" for at in range(len(names))))
 
-                def run_named(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-                    return run_partition(each.rename_columns(names) for each in batches)
+        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            _settle_without_state()
+            yield from run_partition(each.rename_columns(names) for each in batches)
+            _settle_without_state()
 
-                reports = numbered.mapInArrow(run_named, spark_schema_of(REPORT_SCHEMA)).collect()
+        _LOG.info("job %s: %s", self._name, description)
+        what = f"{self._name}: {description}"
+        with (
+            described(self._spark, what, self._tag),
+            _errors_of_shipping(),
+            uncounted_bytes(rows),
+        ):
+            reports = numbered.mapInArrow(run, spark_schema_of(REPORT_SCHEMA)).collect()
         return [SubtaskReport.of(row) for row in reports]
 
 
@@ -90,6 +98,26 @@ def _errors_of_shipping() -> Iterator[None]:
         ) from error
 
 
+def _settle_without_state() -> None:
+    """State may have cycles, which only the collector frees."""
+    if not holds_state():
+        settle()
+
+
+@contextmanager
+def described(spark: SparkSession, description: str, tag: str | None = None) -> Iterator[None]:
+    """Says in the Spark UI what the Spark jobs of this block are for. They end if who waits for
+    them is interrupted, and raise the errors that our tasks raised.
+
+    Args:
+        spark: Classic, or Spark Connect: there the description is a tag, since there is no other.
+        description: For people; names operators, and neither paths nor values.
+        tag: To cancel the jobs by; one of their own if not given.
+    """
+    with _Described(spark, description, tag or f"dstl-{uuid4().hex}"), errors_of_workers():
+        yield
+
+
 class _Described:
     """A job description and a tag for the Spark jobs of this thread, taken back at the end."""
 
@@ -97,11 +125,13 @@ class _Described:
         self._spark = spark
         self._description = description
         self._tag = tag
+        self._tags = (tag, description.replace(",", ";"))  # Spark wants no commas in a tag
         self._before: str | None = None
 
     def __enter__(self) -> None:
         if is_remote():
-            self._spark.addTag(self._tag)
+            for tag in self._tags:
+                self._spark.addTag(tag)
         else:
             context = self._spark.sparkContext
             context.addJobTag(self._tag)
@@ -113,7 +143,8 @@ class _Described:
             # The user's interrupt, or the end of the process: Spark must not go on alone.
             _cancel(self._spark, self._tag)
         if is_remote():
-            self._spark.removeTag(self._tag)
+            for tag in self._tags:
+                self._spark.removeTag(tag)
             return
         context = self._spark.sparkContext
         context.removeJobTag(self._tag)

@@ -25,6 +25,7 @@ from dstl_core.savepoint.table_base import (
 )
 from dstl_core.savepoint.tables import open_table
 from dstl_core.spark.schema import for_spark, spark_arrow_schema, spark_schema_of
+from dstl_core.spark.workers import Settled
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ def split_numbers(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
 def frame_of_splits(spark: SparkSession, count: int, function: Any, schema: Any) -> DataFrame:
     """Runs a function over the numbers of splits, each in a task of its own."""
     numbers = spark.range(0, count, 1, max(1, count))
-    return numbers.mapInArrow(function, schema)
+    return numbers.mapInArrow(Settled(function), schema)
 
 
 def frame_of(spark: SparkSession, spec: TableSpec) -> DataFrame:

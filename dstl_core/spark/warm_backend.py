@@ -56,6 +56,11 @@ _MEMORY: OrderedDict[tuple[object, ...], _Held] = OrderedDict()
 """State of earlier tasks of this process, by job, operator and key groups; the latest last."""
 
 
+def holds_state() -> bool:
+    """Whether this process has state in memory that a later task may go on with."""
+    return bool(_MEMORY)
+
+
 class WarmStateBackend(StateBackend):
     """Makes the backend of one subtask of one task.
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
-from pyspark import cloudpickle
+from pyspark import TaskContext, cloudpickle
 
 from dstl_core.codec.serializers import Types
 from dstl_core.model.ids import OperatorIdentifier
@@ -47,6 +48,14 @@ def run(url: str, folder: str) -> dict[str, Any]:
     seen: dict[str, Any] = {"session": type(session).__module__}
 
     rows = session.createDataFrame([("a", 1), ("b", 2)], "k string, n long")
+    noted = f"{folder}/tags"
+
+    def note_tags(batches: Any) -> Any:
+        with open(noted, "a") as found:
+            found.write(f"{TaskContext.get().getLocalProperty('spark.job.tags')}\n")
+        yield from batches
+
+    rows = rows.mapInArrow(note_tags, rows.schema)
     out = f"{folder}/bootstrapped"
     (
         SavepointWriter.new_savepoint(session, max_parallelism=128)
@@ -56,6 +65,8 @@ def run(url: str, folder: str) -> dict[str, Any]:
         )
         .write(out)
     )
+    seen["described"] = "dstl: operator op: encode its rows (1 of 2)" in Path(noted).read_text()
+    seen["tags left"] = sorted(session.getTags())
     read = session.read.format("savepoint").option("operator.uid", "op").load(out)
     seen["read"] = sorted(map(tuple, read.select("state_key", "n").collect()))
     session.sql(f"CREATE TEMPORARY VIEW state USING savepoint OPTIONS (path '{out}')")

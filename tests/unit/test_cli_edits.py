@@ -38,6 +38,42 @@ def test_rewrite_renames_removes_and_rescales(run: Any, tmp_path: Path) -> None:
     assert run("diff", INCREMENTAL, out)[0] == 0
 
 
+def test_rewrite_splits_and_merges(run: Any, tmp_path: Path) -> None:
+    apart, back = str(tmp_path / "apart"), str(tmp_path / "back")
+    timers = "_timer_state/event_user-timers"
+    splits = [f"--split=a-keyed/{state}=away" for state in ("cnt", "names", timers)]
+    code, text, _ = run("rewrite", INCREMENTAL, apart, *splits, "--dry-run")
+    assert (code, (tmp_path / "apart").exists()) == (0, False)
+    assert f"split a-keyed to away states {timers}, cnt, names" in text
+    assert run("rewrite", INCREMENTAL, apart, *splits)[0] == 0
+    split, source = Snapshot.load(apart), Snapshot.load(INCREMENTAL)
+    assert {each.name for each in split["away"].states} == {"cnt", "names", timers}
+    assert split["away"].uid == "away"
+    assert not {each.name for each in split["a-keyed"].states} & {"cnt", "names", timers}
+
+    code, text, _ = run("rewrite", apart, back, "--merge", "away=a-keyed")
+    assert (code, "merge away into a-keyed" in text) == (0, True)
+    assert as_lines(Snapshot.load(back)["a-keyed"].dump()) == as_lines(source["a-keyed"].dump())
+    assert run("diff", INCREMENTAL, back)[0] == 0
+
+
+def test_rewrite_doubles_no_state(run: Any, tmp_path: Path) -> None:
+    out = str(tmp_path / "out")
+    for arguments, message in [
+        (["--split=a-keyed/cnt=one", "--split=a-keyed/cnt=two"], "is moved twice"),
+        (["--split=a-keyed/nothing=one"], "State 'nothing' is not in operator 'a-keyed'"),
+        (["--split=nobody/cnt=one"], "nobody"),
+        (["--split=a-keyed=one"], "expected OP/STATE=NEW"),
+        (["--split=a-keyed/cnt=sink"], "already contains sink"),
+        (["--merge=a-keyed=nobody"], "nobody"),
+        (["--merge=a-keyed=a-keyed"], "with itself"),
+        (["--merge=a-keyed"], "expected OP=INTO"),
+    ]:
+        code, _, error = run("rewrite", CANONICAL, out, *arguments)
+        assert (code, message in error) == (2, True), error
+    assert not (tmp_path / "out").exists()
+
+
 def test_gc_lists(run: Any, tmp_path: Path) -> None:
     run("rewrite", str(snapshot("a-hashmap-canonical-files")), str(tmp_path / "out"))
     code, text, _ = run("gc", str(tmp_path), "--older-than", "0s", "--json")

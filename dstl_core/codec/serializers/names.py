@@ -114,7 +114,10 @@ class Types:
 
     @staticmethod
     def POJO(pojo_class: str, **fields: AnySerializer) -> PojoSerializer:
-        """A POJO by its Java class name and its fields, which its own class declares."""
+        """A POJO by its Java class name and its fields, which its own class declares. Flink 2 lets
+        fields that are lists, sets or maps, and the elements or keys of these, be null:
+        ``NULLABLE(LIST(NULLABLE(STRING)))``, ``NULLABLE(MAP(NULLABLE(STRING), LONG))``.
+        """
         return PojoSerializer(
             pojo_class,
             tuple(

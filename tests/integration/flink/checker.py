@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -127,6 +127,23 @@ class Restored:
     entries: list[Entry]
     fired: list[Entry]
     savepoint: str | None
+
+
+@dataclass(frozen=True)
+class Table:
+    """An append-only table of a SQL job: columns with their types, as of ``State``, and rows."""
+
+    name: str
+    columns: Mapping[str, str]
+    rows: Sequence[Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """The rows of a query's changelog, as ``[kind, field..]``, and the savepoint after them."""
+
+    rows: list[list[Any]]
+    savepoint: str
 
 
 @dataclass(frozen=True)
@@ -365,6 +382,41 @@ class FlinkChecker:
         }
         answer = self._ask(case, timeout_s)
         return Restored(answer["entries"], answer["fired"], answer.get("savepoint"))
+
+    def run_sql(
+        self,
+        snapshot: str | os.PathLike[str] | None,
+        query: str,
+        tables: Sequence[Table],
+        *,
+        savepoint_to: str | os.PathLike[str],
+        savepoint_format: str = "canonical",
+        backend: str = "hashmap",
+        parallelism: int = 1,
+        strict: bool = True,
+        timeout_s: int = CASE_TIMEOUT_S,
+    ) -> Emitted:
+        """Restores a job that Flink's SQL planner made of a query, feeds it the tables' rows, and
+        takes a savepoint once all of them are through. Arguments and errors as of ``restore``.
+        """
+        described = [
+            {"name": each.name, "columns": list(each.columns.items()), "rows": list(each.rows)}
+            for each in tables
+        ]
+        case = {
+            "snapshot": None if snapshot is None else _flink_path(snapshot),
+            "query": query,
+            "tables": described,
+            "backend": backend,
+            "parallelism": parallelism,
+            "changelog": False,
+            "strict": strict,
+            "savepoint_to": _flink_path(savepoint_to),
+            "savepoint_format": savepoint_format,
+            "timeout_s": timeout_s,
+        }
+        answer = self._ask(case, timeout_s)
+        return Emitted([each["row"] for each in answer["fired"]], answer["savepoint"])
 
     def _ask(self, case: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         if self._jvm is None:

@@ -83,7 +83,7 @@ class Model:
     def entries(self) -> list[Entry]:
         """Every entry and timer as ``dstl dump`` prints it, but without key groups."""
         values = [
-            {**scope, "value": _sorted_pairs(value) if isinstance(value, dict) else value}
+            {**scope, "value": _sorted_pairs(value) if scope["kind"] == "map" else value}
             for scope, value in self._values.values()
         ]
         return values + list(self._timers.values())

@@ -42,6 +42,11 @@ def test_savepoints_are_written_and_read(seen: dict[str, Any]) -> None:
     assert seen["sql"] == [2]
 
 
+def test_jobs_are_described_by_a_tag(seen: dict[str, Any]) -> None:
+    assert seen["described"]
+    assert seen["tags left"] == []
+
+
 def test_jobs_run_epochs(seen: dict[str, Any]) -> None:
     assert seen["job"] == [["a", 3], ["c", 20]]
     assert seen["changes"]

@@ -131,6 +131,35 @@ def test_the_plan_says_what_happens_to_every_operator() -> None:
     assert keyed["max_parallelism"] == [128, 256]
 
 
+@pytest.mark.parametrize("max_parallelism", [None, 17])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a-hashmap-canonical-files",
+        "a-hashmap-native",
+        "a-rocksdb-native-incremental",
+        "a-rocksdb-changelog-materialized",
+        "c-opstate-hashmap",
+        "x-keys-hashmap",
+    ],
+)
+def test_progress_is_told_up_to_the_end(
+    tmp_path: Path, name: str, max_parallelism: int | None
+) -> None:
+    edit = edit_of(golden(name))
+    if name == "x-keys-hashmap":
+        edit = edit.remove_operator(OperatorIdentifier(golden(name)["k-pojo"].operator_id))
+    if name.startswith("a-"):
+        edit = edit.split_operator(UID("a-keyed"), UID("apart"), ["cnt"])
+    if max_parallelism is not None:
+        edit = edit.with_max_parallelism(max_parallelism)
+    told: list[int] = []
+    edit.write(tmp_path / "out", on_progress=told.append)
+    assert sum(told) == edit.source_size
+    assert min(told) >= 0
+    assert len(told) >= 4
+
+
 @pytest.mark.parametrize("name", ["a-hashmap-canonical", "a-rocksdb-native-incremental"])
 def test_rescaling_to_and_fro_keeps_every_entry(tmp_path: Path, name: str) -> None:
     source = golden(name)

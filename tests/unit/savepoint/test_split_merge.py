@@ -132,6 +132,9 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(tmp_path: Path)
     one, other = (
         OperatorIdentifier(each.operator_id) for each in source.operators if each.keyed_handles
     )
+    third = next(
+        OperatorIdentifier(each.operator_id) for each in source.operators if not each.keyed_handles
+    )
     with pytest.raises(NoSuchStateError, match="'nothing' is not in operator"):
         edit.split_operator(one, UID("new"), ["nothing"])
     with pytest.raises(SavepointError, match="already contains"):
@@ -140,6 +143,11 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(tmp_path: Path)
         edit.split_operator(one, UID("new"), [])
     with pytest.raises(NoSuchOperatorError):
         edit.merge_operators(one, UID("nobody"))
+    apart = edit.split_operator(one, UID("new"), ["cnt"])
+    with pytest.raises(SavepointError, match=r"State 'cnt' of operator .* is moved twice"):
+        apart.split_operator(one, UID("another"), ["names", "cnt"])
+    with pytest.raises(SavepointError, match="is merged twice"):
+        edit.merge_operators(one, other).merge_operators(one, third)
     with pytest.raises(SavepointError, match="with itself"):
         edit.merge_operators(one, one)
     with pytest.raises(SavepointError, match="both have a state 'agg'"):
@@ -202,6 +210,6 @@ def test_a_plan_keeps_no_operator_that_is_merged_into_another() -> None:
     found = [(line["operator"], line["action"]) for line in edit.plan()]
     assert sorted(found) == [
         ("a-keyed", "keep"),
-        (UID("src").operator_id.hex, "merge"),
         ("sink", "keep"),
+        ("src", "merge"),
     ]

@@ -45,7 +45,10 @@ public final class Main {
     private static ObjectNode answer(Cluster cluster, String line) {
         try {
             JsonNode request = Json.parse(line);
-            return new RestoreCase(cluster, request).run().put("ok", true);
+            ObjectNode found = request.hasNonNull("query")
+                    ? new SqlCase(cluster, request).run()
+                    : new RestoreCase(cluster, request).run();
+            return found.put("ok", true);
         } catch (Throwable error) {
             error.printStackTrace();
             return Json.object().put("ok", false).put("error", causes(error));

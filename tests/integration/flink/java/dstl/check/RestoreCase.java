@@ -50,7 +50,7 @@ final class RestoreCase {
             }
             ObjectNode answer = Json.object();
             if (request.hasNonNull("savepoint_to")) {
-                answer.put("savepoint", job.savepoint(request.get("savepoint_to").asText(), savepointFormat()));
+                answer.put("savepoint", job.savepoint(request.get("savepoint_to").asText(), savepointFormat(request)));
             }
             answer.putArray("entries").addAll(report.entries);
             answer.putArray("fired").addAll(report.fired);
@@ -58,15 +58,20 @@ final class RestoreCase {
         }
     }
 
-    private SavepointFormatType savepointFormat() {
+    static SavepointFormatType savepointFormat(JsonNode request) {
         return SavepointFormatType.valueOf(request.get("savepoint_format").asText().toUpperCase(Locale.ROOT));
     }
 
     private JobGraph jobGraph() {
-        StreamExecutionEnvironment environment = new StreamExecutionEnvironment(configuration());
+        StreamExecutionEnvironment environment = new StreamExecutionEnvironment(configuration(request));
         for (JsonNode operator : operators) {
             addOperator(environment, operator);
         }
+        return restored(environment, request);
+    }
+
+    /** The graph of a job that starts from the request's snapshot, if it has one. */
+    static JobGraph restored(StreamExecutionEnvironment environment, JsonNode request) {
         JobGraph graph = environment.getStreamGraph().getJobGraph();
         if (request.hasNonNull("snapshot")) {
             boolean allowNonRestored = !request.get("strict").asBoolean();
@@ -76,7 +81,7 @@ final class RestoreCase {
         return graph;
     }
 
-    private Configuration configuration() {
+    static Configuration configuration(JsonNode request) {
         Configuration configuration = new Configuration();
         configuration.setString("state.backend.type", request.get("backend").asText());
         configuration.setString("state.changelog.enabled", request.get("changelog").asText());

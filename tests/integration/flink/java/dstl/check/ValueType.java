@@ -55,6 +55,9 @@ abstract class ValueType {
 
     static ValueType parse(String name) {
         int open = name.indexOf('<');
+        if (name.equals("account")) {
+            return new AccountType();
+        }
         if (open < 0 || !name.endsWith(">")) {
             ValueType scalar = SCALARS.get(name);
             if (scalar == null) {
@@ -116,6 +119,25 @@ abstract class ValueType {
         }
     }
 
+    private static final class AccountType extends ValueType {
+        private final ValueType rates = parse("map<string,double>");
+        private final ValueType tags = parse("list<string>");
+
+        AccountType() {
+            super(Types.POJO(Account.class));
+        }
+
+        @Override
+        JsonNode toJson(Object value) {
+            return ((Account) value).toJson(rates, tags);
+        }
+
+        @Override
+        Object fromJson(JsonNode node) {
+            return Account.fromJson(node, rates, tags);
+        }
+    }
+
     private static final class ListType extends ValueType {
         private final ValueType element;
 
@@ -127,14 +149,14 @@ abstract class ValueType {
         @Override
         JsonNode toJson(Object value) {
             ArrayNode array = Json.array();
-            ((List<?>) value).forEach(each -> array.add(element.toJson(each)));
+            ((List<?>) value).forEach(each -> array.add(element.nullableToJson(each)));
             return array;
         }
 
         @Override
         Object fromJson(JsonNode node) {
             List<Object> list = new ArrayList<>();
-            node.forEach(each -> list.add(element.fromJson(each)));
+            node.forEach(each -> list.add(each.isNull() ? null : element.fromJson(each)));
             return list;
         }
     }

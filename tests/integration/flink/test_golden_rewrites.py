@@ -1,0 +1,72 @@
+"""What real Flink wrote in forms of its own (native, incremental, changelog), `dstl rewrite` makes
+a canonical savepoint; real Flink restores that on both backends, and holds what it held before.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dstl_core.savepoint import Snapshot
+from tests.command_line import run
+from tests.golden_files import Fixture
+from tests.integration.flink.checker import FlinkChecker
+from tests.integration.flink.model import texts
+from tests.integration.flink.test_columnar_savepoints import DECLARABLE, named, operators
+
+__all__ = ["run"]
+pytestmark = pytest.mark.flink
+
+
+def forms(fixture: Fixture) -> set[str]:
+    """How the keyed state of its operators lies on disk."""
+    found = Snapshot.load(fixture.snapshot).operators
+    return {each.form() for each in found if each.keyed_handles}
+
+
+REFUSED = {
+    "x-unaligned-hashmap": "in-flight data",
+    "a-rocksdb-heaptimers-checkpoint": "raw keyed state",
+}
+FOREIGN = [fixture for fixture in DECLARABLE if not forms(fixture) <= {"canonical"}]
+FIXTURES = [fixture for fixture in FOREIGN if fixture.name not in REFUSED]
+
+
+@pytest.mark.parametrize("fixture", [f for f in FOREIGN if f.name in REFUSED], ids=str)
+def test_what_a_canonical_savepoint_does_not_hold_is_refused(
+    tmp_path: Path, run: Any, fixture: Fixture
+) -> None:
+    code, _, error = run("rewrite", str(fixture.snapshot), str(tmp_path / "out"))
+    assert (code, REFUSED[fixture.name] in error) == (2, True), error
+    assert not (tmp_path / "out").exists()
+
+
+def test_every_form_is_among_them() -> None:
+    assert {form for fixture in FIXTURES for form in forms(fixture)} == {
+        "heap",
+        "rocksdb files",
+        "changelog on nothing",
+        "changelog on heap",
+        "changelog on rocksdb files",
+    }
+
+
+@pytest.mark.parametrize("fixture", FIXTURES, ids=str)
+def test_a_snapshot_of_any_form_becomes_a_canonical_savepoint(
+    flink: FlinkChecker, tmp_path: Path, run: Any, fixture: Fixture
+) -> None:
+    out = tmp_path / "out"
+    code, _, error = run("rewrite", str(fixture.snapshot), str(out))
+    assert code == 0, error
+    rewritten = Snapshot.load(out)
+    assert {each.form() for each in rewritten.operators if each.keyed_handles} == {"canonical"}
+    declared = operators(fixture)
+    parallelism = max(each.parallelism for each in rewritten.operators)
+    # Lists are dealt out anew if the number of subtasks changes.
+    other = parallelism if any(each.operator_states for each in declared) else parallelism % 3 + 1
+
+    for backend, subtasks in (("hashmap", other), ("rocksdb", parallelism)):
+        entries = flink.restore(out, declared, backend=backend, parallelism=subtasks).entries
+        assert texts(named(entries)) == texts(named(fixture.truth))
