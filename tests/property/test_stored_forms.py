@@ -10,10 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dstl_core.codec.change_payload import (
+    StateChangeOperation,
+    data_change,
+    metadata_change,
+)
+from dstl_core.codec.serializers import Types, VoidNamespaceSerializer
+from dstl_core.codec.state_meta import BackendStateType, StateMetaInfoSnapshot
 from dstl_core.errors import DstlError
 from dstl_core.model.change import META_KEY_GROUP
+from dstl_core.model.handle import ChangelogStateBackendHandle, InMemoryChangelogStateHandle
 from dstl_core.state import stored_key_groups
 from tests.stored_forms import (
+    RANGE,
+    StoredForm,
     changelog_forms,
     heap_forms,
     records_of_sections,
@@ -93,3 +103,28 @@ def test_damage_to_changelogs(form, data):
         damaged = replace(log, changes=tuple(changes))
         handle = replace(form.handle, non_materialized=(damaged,))
         assert_same_outcome(replace(form, handle=handle))
+
+
+@pytest.mark.parametrize("flag", [1, 2, 255])
+def test_every_flag_but_zero_is_the_same_null_in_a_map(flag):
+    meta = StateMetaInfoSnapshot(
+        "pairs",
+        BackendStateType.KEY_VALUE,
+        (("KEYED_STATE_TYPE", "MAP"),),
+        (
+            ("VALUE_SERIALIZER", Types.MAP(Types.INT, Types.LONG)),
+            ("NAMESPACE_SERIALIZER", VoidNamespaceSerializer()),
+        ),
+    )
+    key, void, user_key = b"\0\0\0\x09", b"\0", b"\0\0\0\x07"
+    pairs = b"\0\0\0\1" + user_key + bytes([flag])
+    changes = (
+        (META_KEY_GROUP, metadata_change(0, meta)),
+        (5, data_change(StateChangeOperation.ADD, 0, key + void, pairs)),
+    )
+    log = InMemoryChangelogStateHandle(changes, RANGE, 0, 1, "log")
+    handle = ChangelogStateBackendHandle((), (log,), RANGE, 1, 1, 0, "handle")
+    form = StoredForm(handle, Types.INT, 128)
+    wanted = {"KEY_VALUE pairs": [(b"\x05" + key + void + user_key, b"\1")]}
+    assert records_of_sections(form.opened()) == wanted
+    assert records_of_tables(form.restored()) == wanted

@@ -35,7 +35,7 @@ from dstl_core.codec.columnar.places import (
     take,
 )
 from dstl_core.codec.columnar.program import Int64s
-from dstl_core.codec.columnar.spans import SpanBatch
+from dstl_core.codec.columnar.spans import Source, SpanBatch
 from dstl_core.codec.columnar.type_layouts import EXACT_OPTIONS, NoLayoutError
 from dstl_core.codec.keyed_records import RecordFormat, part_of
 from dstl_core.codec.serializers import ListSerializer, MapSerializer, TimerSerializer
@@ -43,6 +43,8 @@ from dstl_core.codec.state_meta import KeyedStateType
 
 _NO_FLAG = np.zeros(1, np.uint8)
 """In front of the value of a pair that is not null."""
+_NULL_FLAG = np.ones(1, np.uint8)
+"""All of a pair's value that is null."""
 _WHOLE = (Operation.SET, Operation.SET_INTERNAL)
 _BASE_ORDER = 0
 
@@ -151,7 +153,7 @@ class StateReplay:
             return
         rest = Ranges(namespace.ends, ends)
         if self._is_map:
-            self._map_changes(operation, columns, (key, namespace, rest), groups, orders)
+            self._map_changes(operation, columns, (key, namespace, rest), batch, orders)
         elif self._is_list and operation is not Operation.ADD_ELEMENT:
             items = Items.of(columns["items"])
             rows, own = items.rows, take(scopes, items.rows)
@@ -188,16 +190,17 @@ class StateReplay:
         operation: Operation,
         columns: dict[str, pa.Array],
         parts: tuple[Ranges, Ranges, Ranges],
-        groups: Int64s,
+        batch: SpanBatch,
         orders: Int64s,
     ) -> None:
         key, namespace, rest = parts
+        groups = batch.key_groups
         rows: Any = slice(None)
         if operation is Operation.ADD:
             items = Items.of(columns["items"])
             rows = items.rows
             user_keys = Ranges(items.parts["start"], items.parts["middle"])
-            values = Ranges(items.parts["middle"], items.parts["end"])
+            values = _with_one_null(Ranges(items.parts["middle"], items.parts["end"]), batch.source)
         else:
             user_keys = Ranges(rest.starts, addresses(columns["user_key_end"]))
             flag = np.full(len(rest), address_of(_NO_FLAG), np.int64)
@@ -252,6 +255,14 @@ class StateReplay:
         bounds = np.append(firsts, len(order))
         joined = joined_items(take(values, order), bounds, self._kept)
         return StoredRows(take(keys, heads), joined, groups[heads], self._kept)
+
+
+def _with_one_null(values: Ranges, source: Source) -> Ranges:
+    """Flags and values, where every null has the same flag: any byte but 0 says null."""
+    data = np.frombuffer(source.data or b"\0", np.uint8)
+    is_null = data[values.starts - source.base] != 0
+    null = address_of(_NULL_FLAG)
+    return Ranges(np.where(is_null, null, values.starts), np.where(is_null, null + 1, values.ends))
 
 
 def _joined(parts: list[Int64s]) -> Int64s:
