@@ -104,8 +104,9 @@ class ColumnBootstrap:
         index: list[Any] = []
         try:
             what = f"dstl: operator {identifier}: encode its rows (1 of 2)"
-            with described(spark, what), uncounted_bytes(self._used()):
-                index = self._encoded(encode).collect()
+            rows = self._used()
+            with described(spark, what), uncounted_bytes(rows):
+                index = self._encoded(rows, encode).collect()
             with described(spark, f"dstl: operator {identifier}: write its state (2 of 2)"):
                 header = KeyedBackendHeader(self.key_type, metas)
                 merge = _MergeRuns(
@@ -133,9 +134,8 @@ class ColumnBootstrap:
             uid=identifier.uid or "",
         )
 
-    def _encoded(self, encode: _EncodeRuns) -> DataFrame:
+    def _encoded(self, rows: DataFrame, encode: _EncodeRuns) -> DataFrame:
         """The index of the files that the tasks write."""
-        rows = self._used()
         result = spark_schema_of(_INDEX_SCHEMA)
         if self.files is None:
             return map_in_arrow(rows, Settled(encode), result)

@@ -25,7 +25,7 @@ from dstl_core.spark.options import spec_of
 from dstl_core.spark.schema import spark_schema_of
 from dstl_core.spark.tables import SMALL_BYTES, TableSpec
 from dstl_core.spark.views import create_views
-from dstl_core.spark.workers import settle
+from dstl_core.spark.workers import settle, settled
 
 FILTER_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
@@ -71,8 +71,7 @@ class SavepointSourceReader(ds.DataSourceReader):
         return [SplitPartition(first, last) for first, last in splits]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        yield from self._spec.read((partition.first, partition.last))
-        settle()
+        return settled(self._spec.read((partition.first, partition.last)))
 
 
 class PushdownSavepointDataSource(SavepointDataSource):

@@ -17,8 +17,7 @@ from dstl_core.spark.errors import errors_of_workers
 from dstl_core.spark.reports import REPORT_SCHEMA, SubtaskReport
 from dstl_core.spark.schema import spark_schema_of
 from dstl_core.spark.tables import map_in_arrow
-from dstl_core.spark.warm_backend import holds_state
-from dstl_core.spark.workers import settle, uncounted_bytes
+from dstl_core.spark.workers import settle, settled, uncounted_bytes
 
 _LOG = logging.getLogger(__name__)
 _DESCRIPTION = "spark.job.description"
@@ -68,21 +67,14 @@ class SparkTasks:
         """Runs a function over each partition and gives the reports."""
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            _settle_without_state()
-            yield from run_partition(batches)
-            _settle_without_state()
+            settle()
+            yield from settled(run_partition(batches))
 
         _LOG.info("job %s: %s", self._name, description)
         what = f"{self._name}: {description}"
         with described(self._spark, what, self._tag), uncounted_bytes(rows), _errors_of_shipping():
             reports = map_in_arrow(rows, run, spark_schema_of(REPORT_SCHEMA)).collect()
         return [SubtaskReport.of(row) for row in reports]
-
-
-def _settle_without_state() -> None:
-    """State may have cycles, which only the collector frees."""
-    if not holds_state():
-        settle()
 
 
 @contextmanager

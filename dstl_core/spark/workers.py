@@ -15,6 +15,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
+from dstl_core.spark.warm_backend import holds_state
+
 MAX_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 MAX_RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 UNLIMITED = 2**31 - 1
@@ -31,24 +33,30 @@ Batches = Iterable[pa.RecordBatch]
 
 def settle() -> None:
     """Takes what this worker has loaded out of the reach of Python's collector: libraries and
-    compiled kernels are never garbage. Call it where no state is held.
+    compiled kernels are never garbage. Not while it holds state for a later task: state may have
+    cycles, which only the collector frees.
     """
-    if len(gc.get_objects()) > _FEW_OBJECTS:
+    if not holds_state() and len(gc.get_objects()) > _FEW_OBJECTS:
         gc.collect()
         gc.freeze()
+
+
+def settled(batches: Batches) -> Iterator[pa.RecordBatch]:
+    """What a task gives, after which the worker settles."""
+    try:
+        yield from batches
+    finally:
+        settle()
 
 
 @dataclass(frozen=True)
 class Settled:
     """A function over the batches of a task, after which the worker settles."""
 
-    function: Callable[[Batches], Iterator[pa.RecordBatch]]
+    function: Callable[[Batches], Batches]
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        try:
-            yield from self.function(batches)
-        finally:
-            settle()
+        return settled(self.function(batches))
 
 
 @contextmanager

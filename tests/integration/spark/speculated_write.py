@@ -26,7 +26,7 @@ def wait_until(condition, what):
     while not condition():
         if time.monotonic() > deadline:
             raise TimeoutError(what)
-        time.sleep(0.01)
+        time.sleep(0.01)  # between looks at what another process does
 
 
 def meet_the_other_attempt(how):

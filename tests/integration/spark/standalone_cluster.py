@@ -71,7 +71,7 @@ class StandaloneCluster:
             ended = [each.args for each in self._processes if each.poll() is not None]
             if ended or time.monotonic() > deadline:
                 raise RuntimeError(f"the cluster does not start ({ended or 'in time'}):\n{log}")
-            time.sleep(0.05)
+            time.sleep(0.05)  # between looks at the log of another process
 
     def close(self) -> None:
         """Ends its processes, by their ids; workers end their executors."""

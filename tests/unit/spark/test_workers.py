@@ -5,6 +5,7 @@ import gc
 import pyarrow as pa
 import pytest
 
+from dstl_core.spark import warm_backend
 from dstl_core.spark.workers import TASK_BYTES, TASK_ROWS, Settled, settle, together
 
 
@@ -32,6 +33,14 @@ def test_a_small_heap_is_left_alone(heap):
     assert gc.get_freeze_count() <= frozen
     del cycle
     assert gc.collect() >= 1
+
+
+def test_a_worker_that_holds_state_leaves_it_to_the_collector(heap, monkeypatch):
+    settle()
+    more = [[] for _ in range(30_000)]
+    monkeypatch.setitem(warm_backend._MEMORY, ("job",), None)
+    settle()
+    assert len(gc.get_objects()) >= len(more)
 
 
 def test_a_task_settles_even_if_nobody_takes_all_it_gives(heap):
