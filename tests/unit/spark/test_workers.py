@@ -1,6 +1,7 @@
 """What a worker does for itself, without Spark."""
 
 import gc
+from collections import OrderedDict
 
 import pyarrow as pa
 import pytest
@@ -10,8 +11,11 @@ from dstl_core.spark.workers import TASK_BYTES, TASK_ROWS, Settled, settle, toge
 
 
 @pytest.fixture
-def heap():
-    """Objects that the collector knows; given back afterwards."""
+def heap(monkeypatch):
+    """Objects that the collector knows, in a process that keeps no state of a job; given back
+    afterwards.
+    """
+    monkeypatch.setattr(warm_backend, "_MEMORY", OrderedDict())
     found = [[] for _ in range(30_000)]
     yield found
     gc.unfreeze()
