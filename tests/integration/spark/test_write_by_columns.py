@@ -15,7 +15,7 @@ from dstl_core.state.descriptor import (
     ValueStateDescriptor,
 )
 from tests.golden_files import as_lines, snapshot
-from tests.integration.spark.writing import bootstrap_with, entries, write
+from tests.integration.spark.writing import bootstrap_with, entries, stored_timers, write
 
 pytestmark = pytest.mark.spark
 
@@ -84,6 +84,15 @@ def test_a_key_with_nothing_but_a_timer(spark, tmp_path):
     rows = SavepointReader.read(spark, str(tmp_path / "sp")).read_keyed_state("op").collect()
     found = {row.state_key: (row.n, row.event_time_timers) for row in rows}
     assert found == {"a": (1, None), "b": (None, [7])}
+
+
+def test_equal_timers_are_one_timer(spark, tmp_path):
+    """Within a row, and of two rows of a key in two tasks."""
+    rows = [("a", [7, 7, 8]), ("b", [7]), ("a", [7, 9])] * 2
+    frame = spark.createDataFrame(rows, "k string, t array<bigint>").repartition(2)
+    columns = bootstrap_with(frame).key_by("k").transform_columns(event_time_timers="t")
+    operator = write(spark, tmp_path / "sp", "op", columns)
+    assert stored_timers(operator) == [("a", 7), ("a", 8), ("a", 9), ("b", 7)]
 
 
 def test_a_template_gives_exactly_its_types(spark, tmp_path):
