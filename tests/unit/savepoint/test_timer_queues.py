@@ -28,6 +28,7 @@ from dstl_core.model.handle import (
 )
 from dstl_core.model.key_group import KeyGroupRange, assign_to_key_group
 from dstl_core.savepoint import Snapshot, rewrite_savepoint
+from dstl_core.savepoint.diff import diff_snapshots
 from dstl_core.savepoint.function_reader import read_keys
 from dstl_core.savepoint.functions import KeyedStateReaderFunction
 from dstl_core.storage.file_io import open_file_io
@@ -65,6 +66,16 @@ def test_they_become_what_flinks_own_savepoint_of_the_job_has(tmp_path: Path) ->
     assert sum(each["kind"].endswith("timer") for each in lines(found)) == 217
     assert {each.raw_keyed_state for each in found["a-keyed"].state.subtasks} == {None}
     assert found["a-keyed"].form() == "canonical"
+
+
+@pytest.mark.parametrize("other", [SAVEPOINT, CHECKPOINT, "rewritten"])
+def test_both_forms_of_them_compare_equal(tmp_path: Path, other: str) -> None:
+    source = golden(CHECKPOINT)
+    if other == "rewritten":
+        compared = Snapshot.load(rewrite_savepoint(source, tmp_path / "out"))
+    else:
+        compared = golden(other)
+    assert list(diff_snapshots(source, compared)) == []
 
 
 def test_they_go_where_the_keys_go(tmp_path: Path) -> None:
