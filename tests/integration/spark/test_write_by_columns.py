@@ -1,5 +1,7 @@
 """SavepointWriter: state by columns, read back."""
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 
@@ -207,6 +209,18 @@ def test_parquet_files_are_read_by_the_tasks(spark, tmp_path):
         found.append(as_lines(operator.dump()))
     assert found[0] == found[1]
     assert sum(found[0].values()) > 4 * 5000
+
+
+def test_summary_files_beside_parquet_files_are_no_rows(spark, tmp_path):
+    """As Dask and pyarrow leave them; ``spark.read.parquet`` lists them, too."""
+    rows, folder, footers = pa.table({"k": ["a", "b"], "v": [1, 2]}), tmp_path / "files", []
+    pq.write_to_dataset(rows, folder, metadata_collector=footers)
+    pq.write_metadata(rows.schema, folder / "_metadata", metadata_collector=footers)
+    pq.write_metadata(rows.schema, folder / "_common_metadata")
+    assert len(spark.read.parquet(str(folder)).inputFiles()) == 3
+    start = OperatorTransformation.bootstrap_with_parquet(spark, str(folder))
+    operator = write(spark, tmp_path / "sp", "op", start.key_by("k").transform_columns())
+    assert {line["key"]: line["value"] for line in operator.dump()} == {"a": 1, "b": 2}
 
 
 def test_parquet_files_have_no_columns_of_their_folders(spark, tmp_path):
