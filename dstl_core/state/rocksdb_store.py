@@ -24,11 +24,13 @@ from rocksdict import (
     BlockBasedIndexType,
     BlockBasedOptions,
     Cache,
+    DBCompactionStyle,
     DBCompressionType,
     Options,
     Rdict,
     RdictIter,
     ReadOptions,
+    UniversalCompactOptions,
     WriteBatch,
     WriteOptions,
 )
@@ -40,7 +42,11 @@ _PREFIX = struct.Struct(">HH")
 _LENGTH = struct.Struct(">I")
 _KEEP: Any = object()
 MAX_TABLES = 1 << 16
-_DATABASE_FILES = ("CURRENT", "IDENTITY", "MANIFEST", "OPTIONS", "rocksdict")
+RUNS = 8
+"""From so many sorted runs on, some are merged."""
+MAX_RUNS = 16
+"""A database that is given away has no more."""
+_DATABASE_FILES = ("CURRENT", "IDENTITY", "MANIFEST")
 """What a database consists of beside its tables, by how names begin; nothing is logged ahead."""
 
 
@@ -83,11 +89,16 @@ class RocksDBStore:
         options.set_max_write_buffer_number(3)
         options.set_max_background_jobs(2)
         options.set_compression_type(DBCompressionType.lz4())
-        options.set_level_compaction_dynamic_level_bytes(True)
+        options.set_compaction_style(DBCompactionStyle.universal())
+        options.set_universal_compaction_options(_merges())
+        options.set_level_zero_file_num_compaction_trigger(RUNS)
         try:
             if source is not None:
                 _link_database(source, self._folder)
-            self.db = Rdict(str(self._folder), options)
+            # Without these, a database that was there before is opened with the options that lie
+            # in it: no filters, since a file of options has none, and a cache of 8 MB.
+            families = {"default": options}
+            self.db = Rdict(str(self._folder), options, column_families=families)
         except Exception as error:  # rocksdict has no narrower one
             shutil.rmtree(self._folder, ignore_errors=True)
             raise StorageError(
@@ -98,6 +109,11 @@ class RocksDBStore:
         self.db.set_write_options(self._unlogged)
         self._tables = 0
         self._closed = False
+
+    @property
+    def runs(self) -> int:
+        """Sorted runs on disk: how many a look-up may have to ask."""
+        return _runs(self.db)
 
     def start_at(self, table: int) -> None:
         """The number of the next table: that of one in the source, or a free one."""
@@ -118,6 +134,9 @@ class RocksDBStore:
         """Closes the database and gives its folder away, to be the source of another store."""
         self._closed = True
         self.db.flush()
+        if _runs(self.db) > MAX_RUNS:
+            # Tasks were too short for what had to be merged beside them: closing gives that up.
+            self.db.compact_range(None, None)
         self.db.close()
         return self._folder
 
@@ -127,6 +146,21 @@ class RocksDBStore:
             self._closed = True
             self.db.close()
             shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _merges() -> UniversalCompactOptions:
+    """How runs become fewer: those of like size are merged. By levels, what an epoch has changed
+    would soon be merged with all the rest, which takes longer than the task that it runs beside.
+    """
+    options = UniversalCompactOptions()
+    # Restored state comes in runs of one size, which have no row in common: nothing to save.
+    options.max_size_amplification_percent = 100 * MAX_RUNS
+    return options
+
+
+def _runs(db: Rdict) -> int:
+    levels = [each["level"] for each in db.live_files()]
+    return levels.count(0) + len(set(levels) - {0})
 
 
 def _link_database(source: Path, target: Path) -> None:
