@@ -17,6 +17,7 @@ import shutil
 import struct
 import tempfile
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from rocksdict import (
 )
 
 from dstl_core.errors import InvariantViolation, StorageError
+from dstl_core.state.checked_database import CheckedDatabase, refused
 from dstl_core.state.store import Group, Shape
 
 _PREFIX = struct.Struct(">HH")
@@ -71,8 +73,11 @@ class RocksDBStore:
         write_buffer_bytes: int,
         source: Path | None = None,
     ) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._folder = Path(tempfile.mkdtemp(prefix=".dstl-rocksdb-", dir=folder))
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._folder = Path(tempfile.mkdtemp(prefix=".dstl-rocksdb-", dir=folder))
+        except OSError as error:
+            raise refused(error, folder) from error
         options = Options(raw_mode=True)
         blocks = BlockBasedOptions()
         blocks.set_block_cache(Cache(cache_bytes))
@@ -101,9 +106,8 @@ class RocksDBStore:
             self.db = Rdict(str(self._folder), options, column_families=families)
         except Exception as error:  # rocksdict has no narrower one
             shutil.rmtree(self._folder, ignore_errors=True)
-            raise StorageError(
-                f"A database cannot be opened ({error}).", location=str(source or folder)
-            ) from error
+            raise refused(error, source or folder) from error
+        self._database = CheckedDatabase(self.db, folder)
         self._unlogged = WriteOptions()
         self._unlogged.disable_wal = True  # type: ignore[method-assign,assignment]  # a property
         self.db.set_write_options(self._unlogged)
@@ -123,7 +127,7 @@ class RocksDBStore:
         if self._tables == MAX_TABLES:
             raise InvariantViolation("a backend has too many tables")
         self._tables += 1
-        return RocksDBGroups(self.db, self._tables - 1, shape, self._unlogged)
+        return RocksDBGroups(self._database, self._tables - 1, shape, self._unlogged)
 
     def view(self) -> object:
         # An iterator sees the database as it was when it was made, wherever it seeks. (Those of
@@ -131,20 +135,25 @@ class RocksDBStore:
         return _Frozen(self.db.iter())
 
     def release(self) -> Path:
-        """Closes the database and gives its folder away, to be the source of another store."""
-        self._closed = True
-        self.db.flush()
+        """Closes the database and gives its folder away, to be the source of another store.
+
+        Raises:
+            StorageError: The disk has not taken all of it; close it.
+        """
+        self._database.flush()
         if _runs(self.db) > MAX_RUNS:
             # Tasks were too short for what had to be merged beside them: closing gives that up.
-            self.db.compact_range(None, None)
+            self._database.compact_range(None, None)
         self.db.close()
+        self._closed = True
         return self._folder
 
     def close(self) -> None:
         """Closes and deletes the database, unless it was released."""
         if not self._closed:
             self._closed = True
-            self.db.close()
+            with suppress(Exception):  # it is deleted, whatever the disk has not taken of it
+                self.db.close()
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
@@ -177,7 +186,9 @@ class RocksDBGroups:
 
     is_sorted = True
 
-    def __init__(self, db: Rdict, table: int, shape: Shape, write_options: WriteOptions) -> None:
+    def __init__(
+        self, db: CheckedDatabase, table: int, shape: Shape, write_options: WriteOptions
+    ) -> None:
         self._db = db
         self._write_options = write_options
         self.table = table
@@ -279,9 +290,9 @@ def _scan(db: Any, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         ) from error
 
 
-def _delete_range(db: Rdict, prefix: bytes) -> None:
+def _delete_range(db: Any, prefix: bytes) -> None:
     for suffix, _ in _scan(db, prefix):
-        del db[prefix + suffix]
+        db.delete(prefix + suffix)
 
 
 class _Rows(MutableMapping[bytes, Any]):

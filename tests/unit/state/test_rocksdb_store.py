@@ -4,8 +4,10 @@ import random
 
 import pytest
 
+from dstl_core.errors import StorageError
 from dstl_core.state.rocksdb_store import MAX_RUNS, RocksDBStore
 from dstl_core.state.store import Shape
+from tests.full_disk import full_disk
 
 CACHE_BYTES = 3 << 20
 
@@ -86,3 +88,19 @@ def test_options_that_lie_in_a_source_are_not_read(tmp_path, file):
     with task as (store, rows):
         assert rows[b"key"] == b"value"
         assert store.db.property_int_value("rocksdb.block-cache-capacity") == CACHE_BYTES
+
+
+def test_a_full_disk_is_an_error_that_says_what_to_do(tmp_path):
+    with full_disk(), pytest.raises(StorageError, match=r"cannot .* \(.*File too large"):
+        RocksDBStore(tmp_path, cache_bytes=CACHE_BYTES, write_buffer_bytes=1 << 20)
+    store = RocksDBStore(tmp_path, cache_bytes=CACHE_BYTES, write_buffer_bytes=1 << 16)
+    rows = store.open_table(Shape.ROWS).new_group(0)
+    chosen = random.Random(8)
+    with full_disk(20_000):
+        with pytest.raises(StorageError, match="make room in its folder"):
+            for number in range(100_000):
+                rows[b"%d" % number] = chosen.randbytes(50)
+        with pytest.raises(StorageError, match="make room in its folder"):
+            store.release()
+        store.close()
+    assert not list(tmp_path.iterdir())
