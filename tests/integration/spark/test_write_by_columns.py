@@ -154,6 +154,27 @@ def test_the_last_row_of_a_key(spark, tmp_path, accounts):
     assert [each.name for each in operator.states] == ["amount"]
 
 
+def test_the_last_row_of_a_key_is_that_of_flinks_keys_and_one_for_all_runs(spark, tmp_path):
+    rows = [(0.0, 1, 5), (-0.0, 1, 6), (float("nan"), 1, 7), (-0.0, 2, 8), (float("nan"), 2, 9)]
+    ties = [(1.5, 3, value) for value in range(50)]
+    frame = spark.createDataFrame(rows + ties, "k double, ts bigint, n bigint").repartition(3)
+    last = bootstrap_with(frame).key_by("k").transform_columns(on_duplicate="last", order_by=["ts"])
+    lines = write(spark, tmp_path / "sp", "op", last).dump("n")
+    found = {repr(line["key"]): line["value"] for line in lines}
+    assert found == {"0.0": 5, "-0.0": 8, "'NaN'": 9, "1.5": 49}
+
+
+def test_decimals_are_written_to_their_last_digit(spark, tmp_path):
+    digits = "9876543210987654321098765432.1098765432"
+    frame = spark.sql(f"SELECT -1.28bd AS k, {digits}bd AS n")
+    keyed = bootstrap_with(frame).key_by("k").transform_columns()
+    operator = write(spark, tmp_path / "sp", "op", keyed)
+    assert [(line["key"], line["value"]) for line in operator.dump("n")] == [("-1.28", digits)]
+    # As BigInteger.toByteArray gives it: another form of -128 would be another key in RocksDB.
+    files = [each.read_bytes() for each in (tmp_path / "sp").rglob("*") if each.is_file()]
+    assert any(bytes.fromhex("00000005 80 00000002") in each for each in files)
+
+
 @pytest.mark.parametrize(
     ("rows", "schema", "types", "message"),
     [
