@@ -85,9 +85,10 @@ def _check_may_be_left_out(state: OperatorState, allowed: bool, source: str) -> 
         _LOG.info("skipped the state of an operator that the job does not have: operator=%s", name)
     elif state.coordinator_state is not None or any(map(_has_state, state.subtasks)):
         raise NonRestoredStateError(
-            f"Cannot map the state of operator {name} in {source} to the job, because the operator "
-            f"is not available in it; pass allow_non_restored_state=True to leave that state out "
-            f"(Flink's execution.state-recovery.ignore-unclaimed-state).",
+            f"Failed to rollback to checkpoint/savepoint {source}. Cannot map checkpoint/savepoint "
+            f"state for operator {name} to the new program, because the operator is not available "
+            f"in the new program; pass allow_non_restored_state=True to leave it out (Flink's "
+            f"execution.state-recovery.ignore-unclaimed-state).",
             operator_id=state.operator_id.hex,
         )
 

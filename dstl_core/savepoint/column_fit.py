@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -12,6 +13,8 @@ from dstl_core.codec.serializers import AnySerializer, Types, deserialize_exactl
 from dstl_core.errors import ConfigError
 from dstl_core.savepoint.arrow_values import column_type
 from dstl_core.savepoint.element_columns import encode_elements
+
+_DECIMAL_BYTES = 16
 
 
 def fit(column: pa.Array, wanted: pa.DataType, what: str) -> pa.Array:
@@ -39,36 +42,26 @@ def _fit(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     if pa.types.is_struct(wanted) and pa.types.is_struct(column.type):
         return _fit_struct(column, wanted)
     if pa.types.is_map(wanted) and pa.types.is_map(column.type):
-        entries = pa.MapArray.from_arrays(
-            column.offsets, _fit(column.keys, wanted.key_type), _fit(column.items, wanted.item_type)
+        entries = pa.StructArray.from_arrays(
+            [_fit(column.keys, wanted.key_type), _fit(column.items, wanted.item_type)],
+            fields=[wanted.key_field, wanted.item_field],
         )
-        masked = pa.Array.from_buffers(
-            wanted,
-            len(column),
-            [_validity(column), entries.buffers()[1]],
-            children=[_entries(entries, wanted)],
-        )
-        return masked
+        return _of_children(column, wanted, entries)
     if pa.types.is_list(wanted) and pa.types.is_list(column.type):
-        values = _fit(column.values, wanted.value_type)
-        return pa.Array.from_buffers(
-            wanted,
-            len(column),
-            [_validity(column), column.buffers()[1]],
-            offset=column.offset,
-            children=[values],
-        )
+        return _of_children(column, wanted, _fit(column.values, wanted.value_type))
     return column.cast(wanted)
 
 
-def _entries(entries: pa.MapArray, wanted: pa.DataType) -> pa.Array:
-    return pa.StructArray.from_arrays(
-        [entries.keys, entries.items], fields=[wanted.key_field, wanted.item_field]
+def _of_children(column: pa.Array, wanted: pa.DataType, children: pa.Array) -> pa.Array:
+    """A list or map with other children, which are whole: its offsets may begin in the midst."""
+    validity = column.buffers()[0] if column.null_count else None
+    return pa.Array.from_buffers(
+        wanted,
+        len(column),
+        [validity, column.buffers()[1]],
+        offset=column.offset,
+        children=[children],
     )
-
-
-def _validity(column: pa.Array) -> pa.Buffer | None:
-    return column.buffers()[0] if column.null_count else None
 
 
 def _fit_struct(column: pa.Array, wanted: pa.DataType) -> pa.Array:
@@ -87,19 +80,31 @@ def _fit_struct(column: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 def _big_decimals(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     """Decimals as unscaled two's complement and scale, as Java's ``BigDecimal`` is."""
-    scale = column.type.scale
-    rows = [None if each is None else int(each.scaleb(scale)) for each in column.to_pylist()]
-    return pa.array(
-        [
-            None
-            if number is None
-            else {
-                "unscaled": number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True),
-                "scale": scale,
-            }
-            for number in rows
-        ],
-        wanted,
+    scale = pa.array(np.full(len(column), column.type.scale), wanted.field("scale").type)
+    unscaled = _shortest_integers(column).cast(wanted.field("unscaled").type)
+    mask = column.is_null() if column.null_count else None
+    return pa.StructArray.from_arrays([unscaled, scale], fields=list(wanted), mask=mask)
+
+
+def _shortest_integers(column: pa.Array) -> pa.Array:
+    """The unscaled values of decimals as ``BigInteger.toByteArray`` gives them: the shortest bytes
+    of a two's complement, big-endian. Other bytes of the same number would be another key.
+    """
+    exact = column.cast(pa.decimal128(38, column.type.scale))
+    buffer = exact.buffers()[1]
+    if not len(exact) or buffer is None:
+        return pa.array([b""] * len(exact), pa.binary())
+    stored = np.frombuffer(buffer, np.uint8).reshape(-1, _DECIMAL_BYTES)
+    digits = stored[exact.offset : exact.offset + len(exact), ::-1]
+    # A first byte is spare where it and the sign after it are all zeros or all ones.
+    spare = (digits[:, :-1] == np.where(digits[:, 1:] & 0x80, 0xFF, 0x00)).cumprod(axis=1)
+    starts = spare.sum(axis=1)
+    # Only the sign's own bytes may go, and of -1 or 0 one byte stays.
+    kept = np.arange(_DECIMAL_BYTES) >= starts[:, None]
+    offsets = np.concatenate([[0], np.cumsum(_DECIMAL_BYTES - starts)]).astype(np.int32)
+    data = np.ascontiguousarray(digits[kept])
+    return pa.Array.from_buffers(
+        pa.binary(), len(exact), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     )
 
 

@@ -5,7 +5,7 @@ Bounded in memory: what is collected beyond a limit lies in a temporary file.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -42,7 +42,7 @@ BYTES_PER_BATCH = 64 << 20
 
 
 def collect(
-    sources: Iterable[StatesOf],
+    sources: Sequence[StatesOf],
     header: KeyedBackendHeader,
     max_parallelism: int,
     handle: KeyedStateHandle | None = None,
@@ -64,9 +64,10 @@ def collect(
     """
     everything = KeyGroupRange(0, max_parallelism - 1)
     key_groups = everything if handle is None else handle.key_group_range
-    # What a snapshot holds has every key once.
+    # What an operator holds has every key once; two of them may have equal timers.
+    is_merge = len(sources) > 1
     sections = KeyedSections(
-        header, key_groups, max_parallelism, memory=memory, check_duplicates=False
+        header, key_groups, max_parallelism, memory=memory, check_duplicates=is_merge
     )
     copy = _Copy(sections, max_parallelism)
     try:

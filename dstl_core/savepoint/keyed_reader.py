@@ -71,6 +71,8 @@ KEYED = "keyed"
 WINDOWS = "windows"
 READ_MEMORY = 512 << 20
 """Bytes that a read may take by default, beyond the batches that it gives."""
+_LEAST_BYTES = 4096
+"""Bytes of records that are joined at a time, however little memory there may be."""
 _JOIN_FACTOR = 4
 """A join needs so many times the bytes of its records."""
 _SNAPPY_FACTOR = 8
@@ -400,6 +402,7 @@ class _Keyed:
         most = self.options.memory // _JOIN_FACTOR
         if stored.header.compressed:
             most //= _SNAPPY_FACTOR
+        most = max(most, _LEAST_BYTES)
         small = [section for section in stored.sections if section[2] - section[1] <= most]
         yield from _by_source(
             scanner.batches(stored.with_sections(small).chunks(CHUNK_BYTES, most))

@@ -27,6 +27,7 @@ from dstl_core.model.handle import (
     KeyGroupsSavepointStateHandle,
 )
 from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions, CheckpointType
+from dstl_core.savepoint.column_fit import fit
 from dstl_core.savepoint.keyed_encoder import KeyedStateEncoder
 from dstl_core.savepoint.keyed_sections import KeyedSections
 from dstl_core.savepoint.state_columns import KEY_COLUMN
@@ -228,7 +229,7 @@ class ColumnSubtask:
         column = rows.column(self._operator.key_by)
         if column.null_count:
             raise ConfigError("A key is null; keyed state needs a key.")
-        keys, numbers = self._store.keys(column.cast(self._store.key_type))
+        keys, numbers = self._store.keys(fit(column, self._store.key_type, "The key"))
         before = self._store.lookup(keys)
         with_index = rows.append_column(KEY_INDEX, pa.array(numbers, pa.int64()))
         with user_code(self._function, "process_batch"):

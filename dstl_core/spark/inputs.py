@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +19,8 @@ from dstl_core.spark.schema import quoted
 
 FINGERPRINT_COLUMN = "__dstl_row_hash"
 _HASHES = 1 << 64
+_EPOCH = "timestamp_ntz '1970-01-01'"
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True)
@@ -87,12 +90,14 @@ def place(
 def watermark_of(rows: DataFrame, column: str, out_of_orderness_ms: int) -> int | None:
     """The watermark behind a batch; None if it has no time. Reads the column in Spark."""
     kind = rows.schema[column].dataType
-    time = F.col(quoted(column))
-    if isinstance(kind, T.TimestampNTZType):
-        time = F.to_utc_timestamp(time.cast("string"), "UTC")
-    if isinstance(kind, T.TimestampType | T.TimestampNTZType):
+    time = F.max(quoted(column))
+    if isinstance(kind, T.TimestampType):
         time = F.unix_millis(time)
-    found = rows.agg(F.max(time.cast("long")).alias("time")).collect()[0]["time"]
+    elif isinstance(kind, T.TimestampNTZType):  # has no zone, and must not get the session's
+        time = time - F.expr(_EPOCH)
+    found = rows.agg(time.alias("time")).collect()[0]["time"]
+    if isinstance(found, timedelta):
+        found = found // _MILLISECOND
     # A watermark says that nothing at or before it comes any more.
     return None if found is None else int(found) - out_of_orderness_ms - 1
 

@@ -32,7 +32,7 @@ from dstl_core.spark.materialize import (
     materialize,
     materialize_beside,
 )
-from dstl_core.spark.operators import LocalCopies, Operator, TaskSpec, check_names
+from dstl_core.spark.operators import LocalCopies, Operator, TaskSpec, check_operators
 from dstl_core.spark.reports import SubtaskReport, epoch_facts
 from dstl_core.spark.restore import assign
 from dstl_core.spark.result import EpochResult
@@ -94,7 +94,7 @@ class StatefulJob:
 
     def __post_init__(self) -> None:
         check_parallelism(self.parallelism, self.max_parallelism)
-        check_names(self.operators)
+        check_operators(self.operators)
         self.base_path = str(Location.parse(self.base_path))
         self.job_id = JobID.for_name(self.name)
         self._layout = JobLayout.of(Location.parse(self.base_path), self.job_id.hex)

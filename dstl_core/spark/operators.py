@@ -16,6 +16,7 @@ from dstl_core.model.ids import JobID, OperatorID
 from dstl_core.model.key_group import KeyGroupRange, compute_key_group_range_for_operator_index
 from dstl_core.model.restore import PrioritizedOperatorSubtaskState
 from dstl_core.spark.column_function import KeyedColumnFunction
+from dstl_core.spark.schema import spark_type_of
 from dstl_core.state.changelog_backend import ValueLogging
 from dstl_core.state.functions import RichFunction
 from dstl_core.state.state_backend import HashMapStateBackend, StateBackend
@@ -110,8 +111,10 @@ def late_name(uid: str) -> str:
     return f"{uid}.late"
 
 
-def check_names(operators: Sequence[Operator]) -> None:
-    """Raises ConfigError if operators, or their outputs, cannot be told apart."""
+def check_operators(operators: Sequence[Operator]) -> None:
+    """Raises ConfigError if operators, or their outputs, cannot be told apart, or if an output has
+    a column that Spark cannot read.
+    """
     names = [INPUT, *(each.uid for each in operators)]
     names += [late_name(each.uid) for each in operators if late_schema_of(each) is not None]
     twice = sorted({each for each in names if names.count(each) > 1})
@@ -120,6 +123,17 @@ def check_names(operators: Sequence[Operator]) -> None:
             f"The name {twice[0]!r} stands for two things; every operator has a uid of its own, "
             f"other than {INPUT!r}, and {late_name('uid')!r} is for late rows."
         )
+
+    for operator in operators:
+        for schema in (operator.output_schema, late_schema_of(operator)):
+            for each in schema or ():
+                try:
+                    spark_type_of(each.type)
+                except ConfigError as error:
+                    raise ConfigError(
+                        f"The output of {operator.uid!r} has a column {each.name!r} that cannot be "
+                        f"read back: {error.message}"
+                    ) from error
 
 
 def as_shipped(operator: Operator) -> Operator:

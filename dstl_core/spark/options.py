@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
+
 from dstl_core.codec.columnar.type_layouts import ColumnOptions
-from dstl_core.codec.serializers import AnySerializer, TupleSerializer, Types
-from dstl_core.errors import ConfigError
+from dstl_core.codec.serializers import AnySerializer, TupleSerializer, Types, serialize_to_bytes
+from dstl_core.errors import ConfigError, DstlError
+from dstl_core.savepoint.arrow_values import column_type
+from dstl_core.savepoint.column_fit import values_of_column
 from dstl_core.savepoint.keyed_reader import KEYED
 from dstl_core.savepoint.table_base import KINDS, SPLIT_BYTES, TableOptions
 from dstl_core.spark.tables import SnapshotPlace, TableSpec
@@ -107,11 +112,41 @@ def parse_key(serializer: AnySerializer, text: str, *, is_json: bool = False) ->
     if serializer == Types.STRING and not is_json:
         return text
     try:
-        return _plain(serializer, json.loads(text))
+        exact = Decimal if serializer == Types.BIG_DEC else None  # 12.5 and 12.50 are two keys
+        value = _plain(serializer, json.loads(text, parse_float=exact))
     except ValueError:
+        value = text  # a date without quotes
+    return key_of(serializer, value)
+
+
+def key_of(serializer: AnySerializer, value: Any) -> Any:
+    """A key as state has it, given so or as a column would have it: a date, a ``datetime``, a
+    ``Decimal``, each also as text; the fields of a struct as a list or a dictionary.
+
+    Raises:
+        ConfigError: It is no key of this type.
+    """
+    try:
+        serialize_to_bytes(serializer, value)
+        serializer.java_hash(value)
+    except (DstlError, TypeError, ValueError, AttributeError):
+        return _key_of_column(serializer, value)
+    return value
+
+
+def _key_of_column(serializer: AnySerializer, value: Any) -> Any:
+    try:
+        wanted = column_type(serializer)
+        if serializer == Types.BIG_DEC:
+            value = Decimal(str(value))
+        elif pa.types.is_struct(wanted) and isinstance(value, list | tuple):
+            value = dict(zip(wanted.names, value, strict=True))
+        [key] = values_of_column(serializer, pa.array([value]), "The key")
+    except (DstlError, ArithmeticError, ValueError, TypeError) as error:
         raise ConfigError(
-            f"key is wrong: expected a {serializer.type_name} as JSON, got {text!r}."
-        ) from None
+            f"key is wrong: expected a {serializer.type_name}, got {value!r}."
+        ) from error
+    return key
 
 
 def _plain(serializer: AnySerializer, value: Any) -> Any:

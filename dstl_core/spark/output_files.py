@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dstl_core.errors import UserFunctionError
+from dstl_core.spark.schema import for_spark, spark_arrow_schema
 from dstl_core.state.functions import Row
 from dstl_core.storage.file_io import FileIO
 from dstl_core.storage.location import Location
@@ -90,7 +91,12 @@ class OutputFiles:
 
     def _write(self, table: pa.Table) -> None:
         raw = io.BytesIO()
-        pq.write_table(table, raw)
+        try:
+            pq.write_table(for_spark(table, spark_arrow_schema(table.schema)), raw)
+        except pa.ArrowException as error:  # a time between two microseconds
+            raise UserFunctionError(
+                f"The output of a function has a value that Spark cannot hold ({error})."
+            ) from error
         name = f"part-{self.subtask:05d}-{uuid4().hex}.parquet"
         self.file_io.write_new(self.folder.child(name), raw.getvalue())
         self.names.append(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,11 @@ from dstl_core.storage.location import Location
 ROWS_PER_BATCH = 100_000
 SPLIT_BYTES = 128 << 20
 """Bytes of column chunks that a task reads, as of Spark's own files."""
+
+SUMMARY_FILES = {"_metadata", "_common_metadata"}
+"""Footers of other files that some writers leave beside those; Spark lists them, but has no rows of
+them (``ParquetUtils.isSummaryFile``).
+"""
 
 RowGroup = tuple[str, int]
 """A file, and the number of a row group in it."""
@@ -40,8 +46,9 @@ class ParquetRows:
     @classmethod
     def of(cls, rows: DataFrame) -> ParquetRows:
         """Those of ``spark.read.parquet(..)``."""
-        files = tuple(sorted(unquote(each) for each in rows.inputFiles()))
-        return cls(files, arrow_schema_from_spark(rows.schema))
+        files = sorted(unquote(each) for each in rows.inputFiles())
+        data = (each for each in files if posixpath.basename(each) not in SUMMARY_FILES)
+        return cls(tuple(data), arrow_schema_from_spark(rows.schema))
 
     def splits(self, spark: SparkSession, columns: Sequence[str]) -> list[list[RowGroup]]:
         """Row groups for each task, of about the same size. Reads the footers.

@@ -38,6 +38,7 @@ from dstl_core.savepoint.table_base import (
     TableOptions,
 )
 from dstl_core.spark.comparisons import diff_frame, history_frame
+from dstl_core.spark.options import key_of
 from dstl_core.spark.reading import Identifier, batches_of_rows, check_type, name_of
 from dstl_core.spark.schema import arrow_schema_from_spark, parse_schema
 from dstl_core.spark.tables import (
@@ -200,12 +201,19 @@ class SavepointReader:
             out_type: The rows of the function, as a Spark schema or DDL.
             state: Without a function: only this state, a row per value, element or entry.
             columns: Without a function: only these columns.
-            keys: Without a function: only these keys; only their key groups are read.
+            keys: Without a function: only these keys, as state has them or as a column would
+                (dates, for one); only their key groups are read.
 
         Raises:
             NoSuchStateError: There is no such state; lists those that there are.
             SavepointError: The operator has no keyed state, or another type; shows both.
+            ConfigError: A function and what is for reading without one, or no ``out_type``.
         """
+        if function is not None and not (state is columns is keys is None):
+            raise ConfigError(
+                "state, columns and keys are for reading without a function; a function reads what "
+                "it registers, of every key: filter its rows."
+            )
         operator = self.snapshot[name_of(identifier)]
         stored = operator.key_type
         if stored is None:
@@ -213,7 +221,8 @@ class SavepointReader:
         if key_type is not None:
             check_type("The key", stored.serializer, key_type)
         kind = KEYED if state is None else KEYED_FLAT
-        spec = self._spec(identifier, kind, state, columns, keys)
+        wanted = None if keys is None else [key_of(stored.serializer, each) for each in keys]
+        spec = self._spec(identifier, kind, state, columns, wanted)
         if function is None:
             return frame_of(self.spark, spec, self.snapshot)
         if out_type is None:

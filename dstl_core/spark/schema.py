@@ -6,6 +6,8 @@ that holds every value: an unsigned char an int, a time of day its nanoseconds a
 
 from __future__ import annotations
 
+from typing import Any, TypeVar
+
 import pyarrow as pa
 from pyspark.sql import types as T
 
@@ -60,17 +62,20 @@ def spark_arrow_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema([pa.field(each.name, spark_arrow_type(each.type)) for each in schema])
 
 
-def for_spark(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """A batch in the types of ``spark_arrow_schema``."""
-    if batch.schema.equals(schema):
-        return batch
-    arrays = [
-        _cast(column, wanted.type) for column, wanted in zip(batch.columns, schema, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
 
 
-def _cast(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+def for_spark(rows: Rows, schema: pa.Schema) -> Rows:
+    """Rows in the types of ``spark_arrow_schema``."""
+    if rows.schema.equals(schema):
+        return rows
+    columns = zip(rows.columns, schema, strict=True)
+    return type(rows).from_arrays(
+        [_cast(column, wanted.type) for column, wanted in columns], schema=schema
+    )
+
+
+def _cast(column: Any, wanted: pa.DataType) -> Any:
     if column.type.equals(wanted):
         return column
     if pa.types.is_time(column.type):
@@ -79,7 +84,11 @@ def _cast(column: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def spark_type_of(arrow_type: pa.DataType) -> T.DataType:
-    """The Spark type of an Arrow type."""
+    """The Spark type of an Arrow type.
+
+    Raises:
+        ConfigError: It has none.
+    """
     arrow_type = spark_arrow_type(arrow_type)
     if pa.types.is_list(arrow_type):
         return T.ArrayType(spark_type_of(arrow_type.value_type))
@@ -87,9 +96,15 @@ def spark_type_of(arrow_type: pa.DataType) -> T.DataType:
         return T.MapType(spark_type_of(arrow_type.key_type), spark_type_of(arrow_type.item_type))
     if pa.types.is_struct(arrow_type):
         return spark_schema_of(pa.schema(list(arrow_type)))
-    if pa.types.is_decimal(arrow_type):
+    if pa.types.is_decimal128(arrow_type):
         return T.DecimalType(arrow_type.precision, arrow_type.scale)
-    return _SIMPLE[arrow_type]
+    found = _SIMPLE.get(arrow_type)
+    if found is None:
+        raise ConfigError(
+            f"Spark has no type for Arrow's {arrow_type}; use one of: decimal128, "
+            f"{', '.join(sorted(map(str, _SIMPLE)))}, or a list, map or struct of these."
+        )
+    return found
 
 
 def spark_schema_of(schema: pa.Schema) -> T.StructType:

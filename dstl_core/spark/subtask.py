@@ -25,6 +25,7 @@ from dstl_core.model.snapshot_type import (
     CheckpointOptions,
     CheckpointType,
 )
+from dstl_core.savepoint.column_fit import values_of_column
 from dstl_core.spark.column_subtask import ColumnSubtask
 from dstl_core.spark.functions import BroadcastFunction
 from dstl_core.spark.inputs import FINGERPRINT_COLUMN, Fingerprint
@@ -72,10 +73,12 @@ class RowSubtask:
             FsStateChangelogStorage(task.job_id, task.options, file_io) if task.changelog else None
         )
         self._backend = WarmStateBackend(task, subtask)
+        self._keys: Iterator[Any] = iter(())
+        """Those of the rows to come."""
         setup = OperatorSetup(
             operator.uid,
             operator.key_type,
-            operator.key_by or "",
+            lambda _: next(self._keys),
             task.parallelism,
             task.max_parallelism,
         )
@@ -138,6 +141,10 @@ class RowSubtask:
 
     def apply(self, batch: pa.RecordBatch, output: OutputFiles) -> None:
         process = self._subtask.process
+        if self._operator.key_type is not None:
+            # As state has them: for dates, decimals and structs that is not what rows have.
+            column = batch.column(self._operator.key_by)
+            self._keys = iter(values_of_column(self._operator.key_type, column, "The key"))
         times = _times(batch, self._operator.event_time)
         rows = batch.to_pylist()
         if times is None:
@@ -191,9 +198,10 @@ def _times(batch: pa.RecordBatch, column: str | None) -> list[int | None] | None
         return None
     values = batch.column(column)
     if pa.types.is_timestamp(values.type):
-        values = pc.floor_temporal(values, unit="millisecond").cast(
-            pa.timestamp("ms", values.type.tz)
-        )
+        # Rounding goes by local time, which in a session's zone may come twice.
+        zone = None if values.type.tz is None else "UTC"
+        exact = values.cast(pa.timestamp(values.type.unit, zone))
+        values = pc.floor_temporal(exact, unit="millisecond").cast(pa.timestamp("ms", zone))
     times: list[int | None] = values.cast(pa.int64()).to_pylist()
     return times
 

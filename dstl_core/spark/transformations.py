@@ -15,6 +15,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 from pyspark.sql.window import Window
 
 from dstl_core.clock import SystemClock
@@ -39,6 +40,7 @@ from dstl_core.savepoint.snapshot import OperatorSnapshot
 from dstl_core.savepoint.state_columns import KEY_COLUMN, KEY_GROUP_COLUMN
 from dstl_core.spark.column_bootstrap import ColumnBootstrap, StateColumns
 from dstl_core.spark.function_bootstrap import KeyedFunctionBootstrap, OperatorStateBootstrap
+from dstl_core.spark.input_checks import holds, is_ordered
 from dstl_core.spark.operator_bootstrap import FromColumns, RunBroadcast, RunFunction
 from dstl_core.spark.parquet_rows import ParquetRows
 from dstl_core.spark.schema import flink_type_of_column, quoted
@@ -192,8 +194,9 @@ class KeyedStateTransformation:
             event_time_timers: An array column of timers (milliseconds), no state.
             processing_time_timers: The same by the clock.
             template: An operator of another snapshot; states and key get exactly its types.
-            on_duplicate: ``error``, or ``last``: the last row of a key in ``order_by`` order.
-            order_by: See there.
+            on_duplicate: ``error``, or ``last``: the last row of a key in ``order_by`` order; ties
+                are broken by all other columns that have an order.
+            order_by: See there. These columns are no states.
             show_keys: Whether an error may show keys.
 
         Raises:
@@ -260,8 +263,18 @@ class KeyedStateTransformation:
                 f"on_duplicate is wrong: expected error, or last with order_by, got "
                 f"{on_duplicate!r}{'' if order_by else ' without order_by'}."
             )
-        last = (F.desc(quoted(each)) for each in order_by)
-        latest = Window.partitionBy(quoted(self.key_column)).orderBy(*last)
+        schema = self.rows.schema
+        ties = [
+            each.name
+            for each in schema
+            if each.name not in (*order_by, self.key_column) and is_ordered(each.dataType)
+        ]
+        last = (F.desc(quoted(each)) for each in (*order_by, *ties))
+        key = F.col(quoted(self.key_column))
+        # To Spark 0.0 and -0.0 are equal; they are two keys, and their texts differ.
+        has_floats = holds(schema[self.key_column].dataType, (T.FloatType, T.DoubleType))
+        apart = [key.cast("string")] if has_floats else []
+        latest = Window.partitionBy(key, *apart).orderBy(*last)
         numbered = self.rows.withColumn("__dstl_row", F.row_number().over(latest))
         return numbered.where("__dstl_row = 1").drop("__dstl_row")
 

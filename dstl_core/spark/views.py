@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -21,13 +21,17 @@ _OPERATOR_KINDS = {OP_LIST: "list", OP_UNION: "union", OP_BROADCAST: "broadcast"
 
 
 def create_views(spark: SparkSession, path: str, options: Mapping[str, str]) -> list[str]:
-    """Creates the views of a snapshot; a table that cannot be read is left out. Their names."""
+    """Creates the views of a snapshot; a table that cannot be read is left out.
+
+    Returns:
+        Their names, in the order of operators and states.
+    """
     snapshot = spec_of({"path": path, **options}).place.load()
     wanted: dict[str, dict[str, str]] = {"metadata": {"kind": "metadata"}}
     for operator in snapshot.operators:
         own = {"operator.uid.hash": operator.operator_id.hex}
         for name, more in _tables(operator).items():
-            wanted.setdefault(_name(name), own | more)
+            wanted[_free(_name(name), wanted)] = own | more
     created = []
     for name, more in wanted.items():
         reader = spark.read.format("savepoint").options(**{**options, **more})
@@ -68,3 +72,13 @@ def _tables(operator: OperatorSnapshot) -> dict[str, dict[str, str]]:
 def _name(text: str) -> str:
     """A name that SQL takes without quotes where that is possible."""
     return re.sub(r"[^A-Za-z0-9_]", "_", text)
+
+
+def _free(name: str, taken: Iterable[str]) -> str:
+    """The name, or one with a number if it is taken: SQL does not tell upper from lower case."""
+    lower = {each.lower() for each in taken}
+    found, number = name, 1
+    while found.lower() in lower:
+        number += 1
+        found = f"{name}_{number}"
+    return found

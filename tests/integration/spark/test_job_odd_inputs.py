@@ -6,6 +6,7 @@ import re
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, time
 
 import pyarrow as pa
 import pytest
@@ -73,7 +74,8 @@ def job_of(spark, tmp_path):
         of_operator = {
             each: options.pop(each) for each in ("event_time", "order_by") if each in options
         }
-        operator = KeyedOperator("u", "k", key_type, function or Count(), OUTPUT, **of_operator)
+        schema = options.pop("output_schema", OUTPUT)
+        operator = KeyedOperator("u", "k", key_type, function or Count(), schema, **of_operator)
         local = LocalCopies(str(tmp_path / "local"))
         return StatefulJob(
             spark, name, str(tmp_path / "jobs"), operator, local_copies=local, **options
@@ -140,6 +142,47 @@ def test_event_time_is_a_timestamp_or_milliseconds(spark, job_of, kind):
         job_of(event_time="ts").run(rows, 1)
 
 
+class Times(KeyedProcessFunction):
+    """Keeps the event time of a row, and gives it when event time has passed it."""
+
+    order_insensitive = True
+
+    def open(self, runtime_context):
+        self.n = runtime_context.get_state(COUNT)
+
+    def process_element(self, value, ctx):
+        self.n.update(ctx.timestamp())
+        ctx.timer_service().register_event_time_timer(ctx.timestamp())
+
+    def on_timer(self, timestamp, ctx):
+        yield {"seen": ctx.get_current_key(), "n": timestamp}
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz"])
+def test_event_time_has_nothing_to_do_with_the_zone_of_the_session(spark, job_of, kind):
+    # 05:30 and 06:30 in UTC are both 01:30 in New York, where the clock goes back in between.
+    zone = "Z" if kind == "timestamp" else ""
+    times = {
+        "before": ("1969-12-31 23:59:59.999999", -1),
+        "first": ("2020-11-01 05:30:00.123456", 1604208600123),
+        "second": ("2020-11-01 06:30:00.123456", 1604212200123),
+    }
+    sql = ", ".join(f"('{key}', {kind} '{text}{zone}')" for key, (text, _) in times.items())
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        job = job_of(Times(), event_time="ts")
+        result = job.run(spark.sql(f"SELECT col1 AS k, col2 AS ts FROM VALUES {sql}"), 1)
+        fired = {row.seen: row.n for row in result.output.collect()}
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    lines = job.snapshot()["u"].dump("n")
+    assert {line["key"]: line["value"] for line in lines} == {
+        key: millis for key, (_, millis) in times.items()
+    }
+    assert result.facts["watermarks"] == {"u": 1604212200122}
+    assert fired == {"before": -1, "first": 1604208600123}
+
+
 def test_what_is_no_batch_is_refused(spark, job_of):
     job = job_of()
     with pytest.raises(ConfigError, match="has to be a Spark DataFrame, got a NoneType"):
@@ -164,6 +207,33 @@ def test_keys_that_do_not_fit_are_refused_and_large_ones_are_not(spark, job_of, 
     for number in range(2):
         job.run(spark.createDataFrame([(large, 1), ("b", 2)], SCHEMA), number)
     assert counts(job) == {large: 2, "b": 2}
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("key_type", "sql", "texts"),
+    [
+        (Types.LOCAL_DATE, "date '1969-12-31', date '2024-02-29'", ["1969-12-31", "2024-02-29"]),
+        (
+            Types.INSTANT,
+            "timestamp '1969-12-31 23:59:59.999999Z', timestamp '2020-11-01 06:30:00Z'",
+            ["1969-12-31T23:59:59.999999Z", "2020-11-01T06:30:00Z"],
+        ),
+        (Types.BIG_DEC, "-1.28bd, 12.50bd", ["-1.28", "12.50"]),
+        (Types.ROW(Types.STRING, Types.INT), "struct('', int(null)), struct('a', 1)", None),
+        (Types.TUPLE(Types.STRING, Types.INT), "struct('', 0), struct('a', 1)", None),
+    ],
+    ids=["date", "timestamp", "decimal", "row", "tuple"],
+)
+def test_keys_are_of_every_key_type(spark, job_of, function, key_type, sql, texts):
+    rows = spark.sql(f"SELECT explode(array({sql}, {sql})) AS k")
+    job = job_of(function, key_type)
+    for epoch in (1, 2):
+        job.run(rows, epoch)
+    lines = list(job.snapshot()["u"].dump())
+    assert [line["value"] for line in lines] == [4, 4]
+    if texts is not None:
+        assert sorted(line["key"] for line in lines) == texts
 
 
 def test_an_order_may_be_one_column_and_has_to_be_one(spark, job_of):
@@ -224,6 +294,29 @@ def test_a_function_that_gives_something_else_ends_the_epoch(spark, job_of, func
         job.run(spark.createDataFrame(BATCH, SCHEMA), 1)
     assert "\n" not in str(raised.value)
     assert job.latest().facts["kind"] == "start"
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [
+        (pa.timestamp("ns"), datetime(2020, 1, 1, 0, 0, 0, 1), datetime(2020, 1, 1, 0, 0, 0, 1)),
+        (pa.time64("us"), time(0, 0, 0, 1), 1000),
+        (pa.null(), None, None),
+        (pa.large_string(), "x", "x"),
+    ],
+    ids=str,
+)
+def test_output_is_in_types_of_spark(spark, job_of, kind, value, expected):
+    job = job_of(Count(lambda row, n: [{"o": value}]), output_schema=pa.schema([("o", kind)]))
+    assert [row.o for row in job.run(spark.sql("SELECT 'a' AS k"), 1).output.collect()] == [
+        expected
+    ]
+
+
+def test_output_that_spark_cannot_read_is_refused_before_anything_runs(job_of):
+    schema = pa.schema([("o", pa.list_(pa.uint64()))])
+    with pytest.raises(ConfigError, match="column 'o' that cannot be read back: Spark has no type"):
+        job_of(output_schema=schema)
 
 
 def test_a_function_that_cannot_travel_says_what_to_do(spark, job_of):

@@ -1,5 +1,7 @@
 """SavepointWriter: state by columns, read back."""
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 
@@ -15,7 +17,7 @@ from dstl_core.state.descriptor import (
     ValueStateDescriptor,
 )
 from tests.golden_files import as_lines, snapshot
-from tests.integration.spark.writing import bootstrap_with, entries, write
+from tests.integration.spark.writing import bootstrap_with, entries, stored_timers, write
 
 pytestmark = pytest.mark.spark
 
@@ -86,6 +88,15 @@ def test_a_key_with_nothing_but_a_timer(spark, tmp_path):
     assert found == {"a": (1, None), "b": (None, [7])}
 
 
+def test_equal_timers_are_one_timer(spark, tmp_path):
+    """Within a row, and of two rows of a key in two tasks."""
+    rows = [("a", [7, 7, 8]), ("b", [7]), ("a", [7, 9])] * 2
+    frame = spark.createDataFrame(rows, "k string, t array<bigint>").repartition(2)
+    columns = bootstrap_with(frame).key_by("k").transform_columns(event_time_timers="t")
+    operator = write(spark, tmp_path / "sp", "op", columns)
+    assert stored_timers(operator) == [("a", 7), ("a", 8), ("a", 9), ("b", 7)]
+
+
 def test_a_template_gives_exactly_its_types(spark, tmp_path):
     """A savepoint of a SQL job: its RowData keys and accumulators, read and written again."""
     source = Snapshot.load(snapshot("h-sql-hashmap"))
@@ -143,6 +154,27 @@ def test_the_last_row_of_a_key(spark, tmp_path, accounts):
     assert [each.name for each in operator.states] == ["amount"]
 
 
+def test_the_last_row_of_a_key_is_that_of_flinks_keys_and_one_for_all_runs(spark, tmp_path):
+    rows = [(0.0, 1, 5), (-0.0, 1, 6), (float("nan"), 1, 7), (-0.0, 2, 8), (float("nan"), 2, 9)]
+    ties = [(1.5, 3, value) for value in range(50)]
+    frame = spark.createDataFrame(rows + ties, "k double, ts bigint, n bigint").repartition(3)
+    last = bootstrap_with(frame).key_by("k").transform_columns(on_duplicate="last", order_by=["ts"])
+    lines = write(spark, tmp_path / "sp", "op", last).dump("n")
+    found = {repr(line["key"]): line["value"] for line in lines}
+    assert found == {"0.0": 5, "-0.0": 8, "'NaN'": 9, "1.5": 49}
+
+
+def test_decimals_are_written_to_their_last_digit(spark, tmp_path):
+    digits = "9876543210987654321098765432.1098765432"
+    frame = spark.sql(f"SELECT -1.28bd AS k, {digits}bd AS n")
+    keyed = bootstrap_with(frame).key_by("k").transform_columns()
+    operator = write(spark, tmp_path / "sp", "op", keyed)
+    assert [(line["key"], line["value"]) for line in operator.dump("n")] == [("-1.28", digits)]
+    # As BigInteger.toByteArray gives it: another form of -128 would be another key in RocksDB.
+    files = [each.read_bytes() for each in (tmp_path / "sp").rglob("*") if each.is_file()]
+    assert any(bytes.fromhex("00000005 80 00000002") in each for each in files)
+
+
 @pytest.mark.parametrize(
     ("rows", "schema", "types", "message"),
     [
@@ -198,6 +230,18 @@ def test_parquet_files_are_read_by_the_tasks(spark, tmp_path):
         found.append(as_lines(operator.dump()))
     assert found[0] == found[1]
     assert sum(found[0].values()) > 4 * 5000
+
+
+def test_summary_files_beside_parquet_files_are_no_rows(spark, tmp_path):
+    """As Dask and pyarrow leave them; ``spark.read.parquet`` lists them, too."""
+    rows, folder, footers = pa.table({"k": ["a", "b"], "v": [1, 2]}), tmp_path / "files", []
+    pq.write_to_dataset(rows, folder, metadata_collector=footers)
+    pq.write_metadata(rows.schema, folder / "_metadata", metadata_collector=footers)
+    pq.write_metadata(rows.schema, folder / "_common_metadata")
+    assert len(spark.read.parquet(str(folder)).inputFiles()) == 3
+    start = OperatorTransformation.bootstrap_with_parquet(spark, str(folder))
+    operator = write(spark, tmp_path / "sp", "op", start.key_by("k").transform_columns())
+    assert {line["key"]: line["value"] for line in operator.dump()} == {"a": 1, "b": 2}
 
 
 def test_parquet_files_have_no_columns_of_their_folders(spark, tmp_path):

@@ -139,8 +139,9 @@ def test_state_that_no_operator_claims() -> None:
     with pytest.raises(NonRestoredStateError) as caught:
         assigned([plan(1)], other(OperatorSubtaskState(0, managed_keyed_state=keyed(0, 1))))
     assert str(caught.value) == (
-        "Cannot map the state of operator gone in file:/s to the job, because the operator is not "
-        "available in it; pass allow_non_restored_state=True to leave that state out (Flink's "
+        "Failed to rollback to checkpoint/savepoint file:/s. Cannot map checkpoint/savepoint state "
+        "for operator gone to the new program, because the operator is not available in the new "
+        "program; pass allow_non_restored_state=True to leave it out (Flink's "
         "execution.state-recovery.ignore-unclaimed-state)."
     )
     coordinated = other(coordinator_state=ByteStreamStateHandle("c", b""))
