@@ -146,6 +146,14 @@ class WarmStateBackend(StateBackend):
         entries = sum(
             len(group) for table in state.tables.values() for group in table.groups.values()
         )
+        if entries > self._copies.max_entries:
+            _LOG.warning(
+                "state is not kept in memory and each epoch restores it: a subtask has %d entries, "
+                "a worker keeps at most %d; raise max_entries or parallelism, or use RocksDB",
+                entries,
+                self._copies.max_entries,
+            )
+            return
         _MEMORY[self._key] = _Held(parts, state, entries)
         _MEMORY.move_to_end(self._key)
         while _MEMORY and sum(each.entries for each in _MEMORY.values()) > self._copies.max_entries:

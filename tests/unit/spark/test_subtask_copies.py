@@ -55,6 +55,7 @@ class Subtask:
         self.local = local or folder / "local"
         self.handles = ()
         self.count = 0
+        self.max_entries = 5_000_000
 
     def run(self, *values, at_snapshot=None, at_close=None):
         """An epoch with one row for each key. Gives warmth, changes, and the values before.
@@ -72,7 +73,7 @@ class Subtask:
             (PrioritizedOperatorSubtaskState(managed_keyed_state=self.handles),),
             ChangelogOptions.of(base_path=str(self.folder), periodic_materialize_enabled=False),
             state_backend=self.backend,
-            local_copies=LocalCopies(str(self.local)),
+            local_copies=LocalCopies(str(self.local), max_entries=self.max_entries),
         )
         file_io = open_file_io(task.layout.root)
         output = OutputFiles(file_io, task.layout.output(self.count), OUTPUT, 0)
@@ -197,3 +198,14 @@ def test_zero_and_minus_zero_are_two_values(tmp_path, function):
     subtask.run(0.0, 1.0)
     assert subtask.run(-0.0, 1.0)[1] >= 1
     assert str(subtask.run(2.0, 2.0)[2]) == "[-0.0, 1.0]"
+
+
+def test_state_that_is_too_large_for_memory_is_restored_and_a_warning_says_so(tmp_path, caplog):
+    subtask = Subtask(tmp_path, ByRow())
+    subtask.max_entries = 2
+    subtask.run(1.0, 2.0)
+    assert subtask.run(3.0, 4.0) == ("warm", 2, [1.0, 2.0])
+    assert caplog.text == ""
+    assert subtask.run(5.0, 6.0, 7.0) == ("warm", 3, [3.0, 4.0, None])
+    assert "a subtask has 3 entries, a worker keeps at most 2; raise max_entries" in caplog.text
+    assert subtask.run(8.0) == ("cold", 1, [5.0])
