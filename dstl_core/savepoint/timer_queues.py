@@ -8,7 +8,7 @@ Source: ``RocksDBKeyedStateBackend.requiresLegacySynchronousTimerSnapshots`` and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -20,12 +20,14 @@ from dstl_core.codec.serializers.runtime import Timer
 from dstl_core.codec.state_meta import KeyedBackendHeader, StateMetaInfoSnapshot
 from dstl_core.errors import FormatError, SavepointError, UnreadableValueError, error_context
 from dstl_core.model.handle import (
+    NO_OFFSET,
     ByteStreamStateHandle,
     KeyedStateHandle,
+    KeyGroupRangeOffsets,
     KeyGroupsSavepointStateHandle,
     KeyGroupsStateHandle,
 )
-from dstl_core.model.key_group import key_group_prefix_bytes
+from dstl_core.model.key_group import KeyGroupRange, key_group_prefix_bytes
 from dstl_core.state.canonical_reader import read_key_groups
 from dstl_core.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
 
@@ -33,8 +35,26 @@ if TYPE_CHECKING:
     from dstl_core.savepoint.snapshot import OperatorSnapshot
 
 
-def with_timer_queues(operator: OperatorSnapshot) -> OperatorSnapshot:
+Choice = Callable[[KeyGroupRangeOffsets], KeyGroupRange]
+"""Which key groups of a subtask to read."""
+
+
+def _every(stored: KeyGroupRangeOffsets) -> KeyGroupRange:
+    return stored.key_group_range
+
+
+def _first(stored: KeyGroupRangeOffsets) -> KeyGroupRange:
+    """The first key group with anything: each that has timers names every service."""
+    there = [key_group for key_group, offset in stored.items() if offset != NO_OFFSET]
+    return KeyGroupRange.of(there[0], there[0]) if there else KeyGroupRange.of(0, -1)
+
+
+def with_timer_queues(operator: OperatorSnapshot, wanted: Choice = _every) -> OperatorSnapshot:
     """The operator with the timers of its raw keyed state in memory, as handles of keyed state.
+
+    Args:
+        operator: Maybe one with other timer queues.
+        wanted: Which timers.
 
     Raises:
         SavepointError: Its raw keyed state holds something else, or timers that only Java can read.
@@ -46,33 +66,51 @@ def with_timer_queues(operator: OperatorSnapshot) -> OperatorSnapshot:
     if found.key_type is None:
         del found.key_type  # there is one now: that of the timers
     try:
-        queues = [_queues(operator, each) for each in raw]
+        queues = [_queues(operator, each, wanted) for each in raw]
     except (FormatError, UnreadableValueError) as error:
         raise SavepointError(
-            f"Operator {operator.label!r} has raw keyed state, which can only be rewritten if it "
-            f"is timers ({error.message}); remove the operator.",
+            f"Operator {operator.label!r} has raw keyed state that cannot be taken for timers "
+            f"({error.message}); a rewrite has to leave the operator out.",
             location=str(operator.snapshot.folder),
         ) from error
     found.timer_queues = tuple(each for each in queues if each is not None)
     return found
 
 
-def with_readable_timers(operator: OperatorSnapshot) -> OperatorSnapshot:
+def with_readable_timers(operator: OperatorSnapshot, wanted: Choice = _every) -> OperatorSnapshot:
     """The same, or the operator as it is if its raw keyed state cannot be read as timers."""
     try:
-        return operator.with_timer_queues
+        return with_timer_queues(operator, wanted)
     except SavepointError:
         return operator
 
 
+def with_timer_services(operator: OperatorSnapshot) -> OperatorSnapshot:
+    """The same with the timers of a few key groups: enough to tell which queues there are."""
+    return with_readable_timers(operator, _first)
+
+
+def with_timers_of(operator: OperatorSnapshot, key_groups: KeyGroupRange) -> OperatorSnapshot:
+    """The same with the timers of some key groups.
+
+    Raises:
+        SavepointError: Some of them cannot be read.
+    """
+    if not with_timer_services(operator).timer_queues:
+        return operator
+    return with_timer_queues(
+        operator, lambda stored: stored.key_group_range.get_intersection(key_groups)
+    )
+
+
 def _queues(
-    operator: OperatorSnapshot, handle: KeyedStateHandle
+    operator: OperatorSnapshot, handle: KeyedStateHandle, wanted: Choice
 ) -> KeyGroupsSavepointStateHandle | None:
-    """The timers of one subtask in canonical form; None if nothing says what they are of."""
+    """Timers of one subtask in canonical form; None if nothing says what they are of."""
     if not isinstance(handle, KeyGroupsStateHandle):
         raise FormatError("Raw keyed state is of an unknown kind", got=type(handle).__name__)
     resolver, registry = operator.snapshot.resolver, operator.snapshot.registry
-    key_groups = handle.key_group_range
+    key_groups = wanted(handle.offsets)
     queues = _Queues(key_group_prefix_bytes(operator.max_parallelism))
     with error_context(location=resolver.describe(handle.stream)):
         for key_group, data in read_key_groups(

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from datetime import UTC
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dstl_core.codec.big_decimal import two_s_complement
 from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.codec.state_meta import KeyedBackendHeader
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
@@ -37,7 +40,9 @@ from dstl_core.spark.transformations import _state_of
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 LONGS = st.integers(-(2**63), 2**63 - 1)
 INTS = st.integers(-(2**31), 2**31 - 1)
-DOUBLES = st.floats(allow_nan=False)
+DOUBLES = st.floats()
+FLOATS = st.floats(width=32)
+DECIMALS = st.decimals(-(10**28), 10**28, allow_nan=False, places=10)
 
 KEYS: list[tuple[AnySerializer, pa.DataType, st.SearchStrategy[Any]]] = [
     (Types.STRING, pa.string(), TEXT),
@@ -46,6 +51,12 @@ KEYS: list[tuple[AnySerializer, pa.DataType, st.SearchStrategy[Any]]] = [
     (Types.BOOLEAN, pa.bool_(), st.booleans()),
     (Types.DOUBLE, pa.float64(), DOUBLES),
     (Types.SHORT, pa.int16(), st.integers(-(2**15), 2**15 - 1)),
+    (Types.BYTE, pa.int8(), st.integers(-128, 127)),
+    (Types.FLOAT, pa.float32(), FLOATS),
+    (Types.LOCAL_DATE, pa.date32(), st.dates()),
+    (Types.LOCAL_DATE_TIME, pa.timestamp("us"), st.datetimes()),
+    (Types.INSTANT, pa.timestamp("us", "UTC"), st.datetimes(timezones=st.just(UTC))),
+    (Types.BIG_DEC, pa.decimal128(38, 10), DECIMALS),
     (
         Types.TUPLE(Types.STRING, Types.LONG),
         pa.struct([("f0", pa.string()), ("f1", pa.int64())]),
@@ -59,6 +70,7 @@ KEYS: list[tuple[AnySerializer, pa.DataType, st.SearchStrategy[Any]]] = [
 ]
 VALUES: list[tuple[AnySerializer, pa.DataType, st.SearchStrategy[Any]]] = [
     *KEYS,
+    (Types.BYTES, pa.binary(), st.binary(max_size=5)),
     (Types.LIST(Types.STRING), pa.list_(pa.string()), st.lists(TEXT, max_size=4)),
     (Types.LIST(Types.LONG), pa.list_(pa.int64()), st.lists(LONGS, max_size=4)),
     (
@@ -94,7 +106,16 @@ def tables(
 
 def normalise(row: dict[str, Any]) -> dict[str, Any]:
     """Flink has no empty list or map: they are absent, as null is."""
-    return {name: None if value in (None, []) else value for name, value in row.items()}
+    return {name: _normal(value) for name, value in row.items()}
+
+
+def _normal(value: Any) -> Any:
+    """A decimal of ten places is the two's complement of its digits."""
+    if isinstance(value, Decimal):
+        sign, digits, _ = value.as_tuple()
+        unscaled = (-1 if sign else 1) * int("".join(map(str, digits)))
+        return {"unscaled": two_s_complement(unscaled), "scale": 10}
+    return None if value in (None, []) else value
 
 
 class Row(dict):  # type: ignore[type-arg]

@@ -31,7 +31,7 @@ class Nothing(KeyedStateReaderFunction):
 def savepoint(spark, tmp_path_factory):
     writer = SavepointWriter.new_savepoint(spark, parallelism=1)
     for uid, keys in KEYS.items():
-        rows = spark.sql(f"SELECT posexplode(array({keys})) AS (n, k)")
+        rows = spark.sql(f"SELECT *, n AS m FROM (SELECT posexplode(array({keys})) AS (n, k))")
         transformation = OperatorTransformation.bootstrap_with(rows).key_by("k").transform_columns()
         writer = writer.with_operator(OperatorIdentifier.for_uid(uid), transformation)
     return writer.write(str(tmp_path_factory.mktemp("keys") / "savepoint"))

@@ -27,10 +27,12 @@ from dstl_core.model.handle import (
     KeyGroupsStateHandle,
 )
 from dstl_core.model.key_group import KeyGroupRange, assign_to_key_group
-from dstl_core.savepoint import Snapshot, rewrite_savepoint
+from dstl_core.savepoint import Snapshot, keyed_copy, rewrite_savepoint
 from dstl_core.savepoint.diff import diff_snapshots
 from dstl_core.savepoint.function_reader import read_keys
 from dstl_core.savepoint.functions import KeyedStateReaderFunction
+from dstl_core.savepoint.table_base import TableOptions
+from dstl_core.savepoint.tables import open_table
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
 from tests.golden_files import as_lines, snapshot
@@ -119,6 +121,46 @@ def test_a_reader_function_is_given_them() -> None:
     assert any(event and processing for _, event, processing in found)
 
 
+def rows_of(name: str, **options: Any) -> list[str]:
+    """One row per key, with the timers of each, over two ranges of key groups."""
+    table = open_table(golden(name)["a-keyed"], "keyed", None, TableOptions(**options))
+    batches = [batch for split in ((0, 40), (41, 127)) for batch in table.read(split)]
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    for row in rows:
+        for unordered in {"m", "event_time_timers", "processing_time_timers"} & row.keys():
+            row[unordered] = sorted(row[unordered] or ())
+    return sorted(map(repr, rows))
+
+
+@pytest.mark.parametrize("keys", [None, ("key-24", "key-10", "nobody")])
+@pytest.mark.parametrize("at_once", [16 << 20, 1000])
+def test_they_are_columns_of_their_keys(
+    monkeypatch: pytest.MonkeyPatch, keys: tuple[str, ...] | None, at_once: int
+) -> None:
+    monkeypatch.setattr(keyed_copy, "BYTES_AT_ONCE", at_once)
+    found, expected = (rows_of(name, keys=keys) for name in (CHECKPOINT, SAVEPOINT))
+    assert found == expected
+    assert len(found) == (36 if keys is None else 2)
+    assert all("'event_time_timers': [" in row for row in found)
+    without = rows_of(CHECKPOINT, keys=keys, timers=False)
+    assert not any("timers" in row for row in without)
+
+
+def test_a_service_of_them_is_a_flat_table() -> None:
+    found, expected = (
+        sorted(
+            repr(row)
+            for batch in golden(name)["a-keyed"].flat(EVENT_TIMERS).read()
+            for row in batch.to_pylist()
+        )
+        for name in (CHECKPOINT, SAVEPOINT)
+    )
+    assert found == expected
+    assert len(found) > 100
+    table = open_table(golden(CHECKPOINT)["a-keyed"], None, EVENT_TIMERS, TableOptions())
+    assert sum(batch.num_rows for batch in table.read((0, 127))) == len(found)
+
+
 # ------------------------------------------------------------------------------- made by hand
 
 
@@ -187,6 +229,15 @@ def test_an_operator_of_nothing_but_timers_gets_a_queue_for_every_service(tmp_pa
         "_timer_state/processing_user-timers",
         "_timer_state/processing_windows",
     ]
+    columns = source["src"].flat("_timer_state/event_windows").read()
+    assert sum(batch.num_rows for batch in columns) == 4
+    keyed = open_table(source["src"], "keyed", None, TableOptions())
+    rows = [row for batch in keyed.read((0, 127)) for row in batch.to_pylist()]
+    assert sorted((row["state_key"], row["event_time_timers"]) for row in rows) == [
+        ("a", [7]),
+        ("b", [7]),
+    ]
+
     timers = sorted((each.service, each.key, each.timestamp) for each in found.timer_entries())
     assert timers == [
         ("user-timers", "a", 7),
@@ -212,7 +263,7 @@ def test_other_raw_state_is_refused_before_anything_is_written(
 ) -> None:
     name = "a-hashmap-canonical"
     source = with_raw_state(name, "a-keyed", KeyGroupRange(0, 63), {5: raw}, tmp_path / "in")
-    with pytest.raises(SavepointError, match=rf"'a-keyed' has raw keyed state, .*{problem}"):
+    with pytest.raises(SavepointError, match=rf"'a-keyed' has raw keyed state .*{problem}"):
         rewrite_savepoint(source, tmp_path / "out")
     assert not (tmp_path / "out").exists()
     rewrite_savepoint(source, tmp_path / "out", remove=["a-keyed"])
@@ -224,3 +275,15 @@ def test_other_raw_state_is_refused_before_anything_is_written(
     )
     assert expected
     assert found == expected
+
+
+def test_damage_behind_the_first_key_group_is_no_fewer_timers(tmp_path: Path) -> None:
+    good = bytes.fromhex("f1cd859f") + i32(2, 1)
+    good += service("user-timers", VoidNamespaceSerializer(), [("a", None, 7)])
+    raw, every = {3: good, 4: good[:-1]}, KeyGroupRange(0, 127)
+    source = with_raw_state("a-hashmap-canonical", "src", every, raw, tmp_path / "in")["src"]
+    table = open_table(source, "keyed", None, TableOptions())
+    with pytest.raises(SavepointError, match=r"cannot be taken for timers .*ends too early"):
+        list(table.read((0, 127)))
+    with pytest.raises(SavepointError, match=r"cannot be taken for timers .*ends too early"):
+        list(read_keys(source, every, Times()))
