@@ -54,7 +54,7 @@ from dstl_core.state.functions import (
 from dstl_core.state.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
 
 SIZES = (100_000, 1_000_000, 10_000_000)
-ROW_SIZES = (100_000, 1_000_000)
+ROW_SIZES = SIZES
 ROCKSDB_SIZES = (1_000_000, 10_000_000)
 CHANGE = 10_000
 EPOCHS = 7
@@ -170,7 +170,7 @@ def _rows(spark: SparkSession, size: int, count: int, seed: int) -> DataFrame:
 def _case(
     spark: SparkSession, work: Path, size: int, arguments: argparse.Namespace, kind: str
 ) -> dict[str, Any]:
-    local = LocalCopies(str(work / "local"))
+    local = LocalCopies(str(work / "local"), max_entries=2 * size)
 
     backend = EmbeddedRocksDBStateBackend() if kind == "rocksdb" else HashMapStateBackend()
 
@@ -284,7 +284,8 @@ def _table(figures: dict[str, Any]) -> str:
         f"commit, on local copies. *Its tasks*: restore, apply and persist of the slowest subtask; "
         f"where its state came from. *Commit alone*: from the last report to the commit. *Cold "
         f"epoch*: recovery, an epoch without local copies; of it, the restore. *Full snapshot*: "
-        f"what each epoch would cost without the changelog, in a Spark job of its own. *Bytes*: "
+        f"what each epoch would cost without the changelog, in a Spark job of its own. State in "
+        f"memory may have as many entries as there are (`max_entries`). *Bytes*: "
         f"what an epoch adds, and those of the full snapshot. A warm micro-batch of "
         f"transformWithState is its `triggerExecution`, of a query that goes on; its state is in "
         f"RocksDB, with changelog checkpointing.\n\n"

@@ -87,8 +87,8 @@ def _check_may_be_left_out(state: OperatorState, allowed: bool, source: str) -> 
         raise NonRestoredStateError(
             f"Failed to rollback to checkpoint/savepoint {source}. Cannot map checkpoint/savepoint "
             f"state for operator {name} to the new program, because the operator is not available "
-            f"in the new program; set execution.state-recovery.ignore-unclaimed-state to leave it "
-            f"out.",
+            f"in the new program; pass allow_non_restored_state=True to leave it out (Flink's "
+            f"execution.state-recovery.ignore-unclaimed-state).",
             operator_id=state.operator_id.hex,
         )
 

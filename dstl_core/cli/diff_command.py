@@ -16,7 +16,7 @@ from dstl_core.cli.options import (
     RootOption,
     load,
 )
-from dstl_core.cli.output import plain_console, printable, to_json, write_json
+from dstl_core.cli.output import plain_console, printable, progress, to_json, write_json
 
 KEYS_SHOWN = 5
 _MARKS = {"added": "+", "removed": "-", "changed": "~"}
@@ -44,12 +44,15 @@ def diff(
     one = load(a, allow_root, relocate, changelog_base, key_type)
     two = load(b, allow_root, relocate, changelog_base, key_type)
     counts = _Counts()
-    differences = counts.watch(diff_snapshots(one, two))
-    if as_json:
-        write_json(each.to_json() for each in differences)
-    else:
-        for _ in differences:
-            pass
+    total = sum(each.state.state_size for snapshot in (one, two) for each in snapshot.operators)
+    with progress("comparing", total, prints_lines=as_json) as advance:
+        differences = counts.watch(diff_snapshots(one, two, advance))
+        if as_json:
+            write_json(each.to_json() for each in differences)
+        else:
+            for _ in differences:
+                pass
+    if not as_json:
         counts.print()
     if counts.states:
         raise typer.Exit(1)

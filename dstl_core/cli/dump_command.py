@@ -115,8 +115,11 @@ class _Printer:
             except DstlError as error:
                 self.problems.append(f"Operator {operator.label!r} cannot be dumped: {error}")
         if not found and not self.problems:
+            every = (op.states + op.operator_states for op in snapshot.operators)
+            names = sorted({info.name for infos in every for info in infos})
             raise NoSuchStateError(
-                f"State {self._state!r} is in no operator of this snapshot.",
+                f"State {self._state!r} is in no operator of this snapshot; it has: "
+                f"{', '.join(map(repr, names)) or 'none'}.",
                 location=str(snapshot.folder),
             )
 

@@ -8,7 +8,7 @@ import typer
 
 from dstl_core.cli.options import JsonOption
 from dstl_core.cli.output import plain_console, printable, write_json
-from dstl_core.savepoint.gc import collect_garbage, parse_age
+from dstl_core.savepoint.gc import check_is_folder, collect_garbage, parse_age
 
 
 def gc(
@@ -27,6 +27,8 @@ def gc(
     as_json: JsonOption = False,
 ) -> None:
     """List the files that no snapshot names, and delete them with --delete."""
+    for folder in (base, *(also_referenced_from or ())):
+        check_is_folder(folder)
     report = collect_garbage(
         base,
         delete=delete,

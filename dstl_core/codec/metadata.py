@@ -36,6 +36,7 @@ from dstl_core.model.handle import (
     ByteStreamStateHandle,
     ChannelStateKind,
     KeyedStateHandle,
+    KeyGroupsStateHandle,
     OperatorStreamStateHandle,
 )
 from dstl_core.model.ids import OperatorID
@@ -217,7 +218,12 @@ def _read_subtask(data: DataInput, version: int, max_parallelism: int) -> Operat
             raise FormatError("Old non-partitioned state is not supported", offset=at)
     managed_operator = _read_optional_operator_handle(data, "has managed operator state")
     raw_operator = _read_optional_operator_handle(data, "has raw operator state")
+    at = data.position
     managed_keyed = _read_keyed_state(data, max_parallelism)
+    if isinstance(managed_keyed, KeyGroupsStateHandle):
+        least = min(managed_keyed.offsets.offsets, default=0)
+        if least < 0:
+            raise FormatError("A key-group offset is negative", offset=at, expected=0, got=least)
     raw_keyed = _read_keyed_state(data, max_parallelism)
     channels = [
         tuple(read_channel_handle(data, version, kind) for _ in range(data.read_count(field, 8)))

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dstl_core.codec.data_io import DataInput, DataOutput
 from dstl_core.errors import FormatError, InvariantViolation
 from dstl_core.model.handle import (
+    NO_OFFSET,
     ByteStreamStateHandle,
     ChangelogStateBackendHandle,
     ChangelogStateHandle,
@@ -159,7 +160,7 @@ def read_keyed_handle(data: DataInput, depth: int = 0) -> KeyedStateHandle | Non
 
 
 def _read_key_groups(data: DataInput, depth: int) -> KeyGroupsStateHandle:
-    offsets = _read_key_group_offsets(data)
+    offsets = _read_key_group_offsets(data, _least_offset(depth))
     return KeyGroupsStateHandle(offsets, read_required_stream_handle(data, "state stream"), None)
 
 
@@ -169,7 +170,7 @@ def _read_savepoint_key_groups(data: DataInput, depth: int) -> KeyGroupsSavepoin
 
 
 def _read_key_groups_v2(data: DataInput, depth: int) -> KeyGroupsStateHandle:
-    offsets = _read_key_group_offsets(data)
+    offsets = _read_key_group_offsets(data, _least_offset(depth))
     stream = read_required_stream_handle(data, "state stream")
     return KeyGroupsStateHandle(offsets, stream, data.read_utf("state handle id"))
 
@@ -424,13 +425,18 @@ def _write_key_group_range(out: DataOutput, key_groups: KeyGroupRange) -> None:
     out.write_i32(len(key_groups))
 
 
-def _read_key_group_offsets(data: DataInput) -> KeyGroupRangeOffsets:
+def _least_offset(depth: int) -> int:
+    """Raw keyed state has -1 for a key group that was never started; it is never nested."""
+    return 0 if depth else NO_OFFSET
+
+
+def _read_key_group_offsets(data: DataInput, least: int = 0) -> KeyGroupRangeOffsets:
     key_groups = _read_key_group_range(data)
     at = data.position
     offsets = data.read_i64s(len(key_groups), "key-group offsets")
-    if min(offsets, default=0) < 0:
+    if min(offsets, default=0) < least:
         raise FormatError(
-            "A key-group offset is negative", offset=at, expected=">= 0", got=min(offsets)
+            "A key-group offset is negative", offset=at, expected=f">= {least}", got=min(offsets)
         )
     return KeyGroupRangeOffsets(key_groups, offsets)
 

@@ -81,9 +81,14 @@ StreamStateHandle = (
 # ----------------------------------------------------------------------------- keyed state
 
 
+NO_OFFSET = -1
+
+
 @dataclass(frozen=True, slots=True)
 class KeyGroupRangeOffsets:
-    """Offset of each key group's section in a stream; ``len(offsets) == len(range)``."""
+    """Offset of each key group's section in a stream; ``len(offsets) == len(range)``. In raw state
+    0 is a place like any other, and ``NO_OFFSET`` says that there is nothing.
+    """
 
     key_group_range: KeyGroupRange
     offsets: tuple[int, ...]

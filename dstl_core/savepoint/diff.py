@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any, Literal
 
 import numpy as np
@@ -28,8 +28,10 @@ from dstl_core.errors import SavepointError, UnreadableValueError
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.entries import EVENT_TIMER, Entry, KeyedEntry, TimerEntry
 from dstl_core.savepoint.keyed_records import Records, read_records
+from dstl_core.savepoint.progress import Advance, Portion, untold
 from dstl_core.savepoint.snapshot import OperatorSnapshot, Snapshot, StateInfo
 from dstl_core.savepoint.state_columns import is_queue
+from dstl_core.savepoint.timer_queues import with_readable_timers
 from dstl_core.state.keyed_state import types_of
 from dstl_core.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
 
@@ -64,8 +66,13 @@ class Difference:
         return found
 
 
-def diff_snapshots(a: Snapshot, b: Snapshot) -> Iterator[Difference]:
+def diff_snapshots(a: Snapshot, b: Snapshot, on_progress: Advance = untold) -> Iterator[Difference]:
     """The differences, operator by operator (by id) and state by state.
+
+    Args:
+        a: The snapshot to compare with.
+        b: The snapshot that may differ.
+        on_progress: Told of bytes of state of both that are compared.
 
     Raises:
         SavepointError: The keys of an operator cannot be compared.
@@ -74,7 +81,11 @@ def diff_snapshots(a: Snapshot, b: Snapshot) -> Iterator[Difference]:
     ours = {each.operator_id: each for each in a.operators}
     theirs = {each.operator_id: each for each in b.operators}
     for operator_id in dict.fromkeys([*ours, *theirs]):
-        yield from _OperatorDiff(ours.get(operator_id), theirs.get(operator_id)).run()
+        one, other = ours.get(operator_id), theirs.get(operator_id)
+        both = [each for each in (one, other) if each is not None]
+        portion = Portion(on_progress, sum(each.state.state_size for each in both))
+        yield from _OperatorDiff(one, other, portion).run()
+        portion.reach(1)
 
 
 def _difference(before: Line | None, after: Line | None) -> Difference | None:
@@ -89,20 +100,25 @@ def _difference(before: Line | None, after: Line | None) -> Difference | None:
 class _OperatorDiff:
     """Compares one operator, that one of the snapshots may not have."""
 
-    def __init__(self, a: OperatorSnapshot | None, b: OperatorSnapshot | None) -> None:
-        self._a, self._b = a, b
+    def __init__(
+        self, a: OperatorSnapshot | None, b: OperatorSnapshot | None, portion: Portion
+    ) -> None:
+        # The same timers may be raw state of a checkpoint and queues of a savepoint.
+        self._a = None if a is None else with_readable_timers(a)
+        self._b = None if b is None else with_readable_timers(b)
+        self._portion = portion
 
     def run(self) -> Iterator[Difference]:
         ours, theirs = _states(self._a), _states(self._b)
-        for name in dict.fromkeys([*ours, *theirs]):
-            yield from self._state(ours.get(name), theirs.get(name))
-        yield from _by_line(_other_lines(self._a), _other_lines(self._b))
-
-    def _state(self, a: StateInfo | None, b: StateInfo | None) -> Iterator[Difference]:
-        for first, second in self._key_groups():
-            one = _Side.of(self._a, a, first)
-            two = _Side.of(self._b, b, second)
+        names = list(dict.fromkeys([*ours, *theirs]))
+        ranges = list(self._key_groups())
+        steps = len(names) * len(ranges)
+        for step, (name, (first, second)) in enumerate(product(names, ranges), 1):
+            one = _Side.of(self._a, ours.get(name), first)
+            two = _Side.of(self._b, theirs.get(name), second)
             yield from _compare(one, two)
+            self._portion.reach(step / steps)
+        yield from _by_line(_other_lines(self._a), _other_lines(self._b))
 
     def _key_groups(self) -> Iterator[tuple[KeyGroupRange, KeyGroupRange]]:
         """Ranges that hold the same keys: of bounded size, or all if the numbers of key groups
@@ -317,7 +333,7 @@ def _all_of(side: _Side, *, is_new: bool) -> Iterator[Difference]:
 
 
 def _other_lines(operator: OperatorSnapshot | None) -> Iterator[Line]:
-    """Operator state and raw timers."""
+    """Operator state, and timers in raw keyed state of which some cannot be read."""
     if operator is None:
         return
     reader = operator.entries()

@@ -141,7 +141,7 @@ class SavepointEdit:
             SavepointError: There is an operator ``to`` already, nothing to move, or a state that
                 moves elsewhere already: state is moved, not doubled.
         """
-        operator = self._require_source(from_).operator(from_)
+        operator = self._require_source(from_).operator(from_).with_timer_queues
         for name in states:
             operator.state_info(name)
             if name in self._split_from(from_.operator_id):
@@ -217,7 +217,7 @@ class SavepointEdit:
             away = [each for each in self.moved if each.from_ == operator_id]
             if any(each.states is None for each in away):
                 continue
-            left = StatesOf(operator, without=self._split_from(operator_id))
+            left = StatesOf(operator.with_timer_queues, without=self._split_from(operator_id))
             state = replace(operator.state, uid=operator.uid)
             found[operator_id] = _Parts(state, [left], is_whole=not away)
         for move in self.moved:
@@ -231,7 +231,8 @@ class SavepointEdit:
             )
             target = found.setdefault(move.to.operator_id, _Parts(new, [], is_whole=False))
             without = self._split_from(move.from_) if move.states is None else frozenset()
-            target.sources.append(StatesOf(operator, move.states, without))
+            states = StatesOf(operator.with_timer_queues, move.states, without)
+            target.sources.append(states)
             target.is_whole = False
         return list(found.values())
 

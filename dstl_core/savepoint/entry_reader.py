@@ -217,8 +217,8 @@ class EntryReader:
     # ---------------------------------------------------------------------------- raw timers
 
     def raw_timers(self) -> Iterator[TimerEntry]:
-        """Timers in raw keyed state; other raw keyed state is reported."""
-        if self._only is not None:
+        """Timers in raw keyed state that are no queues yet; other raw keyed state is reported."""
+        if self._only is not None or self._operator.timer_queues:
             return
         for subtask in self._operator.state.subtasks:
             handle = subtask.raw_keyed_state

@@ -21,6 +21,7 @@ from dstl_core.savepoint.functions import (
     WindowReaderFunction,
 )
 from dstl_core.savepoint.snapshot import OperatorSnapshot
+from dstl_core.savepoint.timer_queues import with_timers_of
 from dstl_core.savepoint.windows import MERGING_SETS
 from dstl_core.state.function_state import StateAccess, TimerIndex
 from dstl_core.state.keyed_state import KeyedState
@@ -111,6 +112,7 @@ def _accesses(
     operator: OperatorSnapshot, key_groups: KeyGroupRange, key_type: AnySerializer | None
 ) -> Iterator[tuple[KeyedState, StateAccess]]:
     """The state of the key groups, with access by key; nothing if there is none."""
+    operator = with_timers_of(operator, key_groups)
     state = operator.restore(operator.keyed_handles, key_groups)
     if state.key_serializer is None:
         return

@@ -142,6 +142,24 @@ def collect_garbage(
     return report
 
 
+def check_is_folder(place: str) -> None:
+    """Whoever names a folder by hand may have misspelt it, and would be told of no garbage.
+
+    Raises:
+        SavepointError: There is no such folder. In an object store that is one without files.
+    """
+    folder = Location.parse(place)
+    files = open_file_io(folder)
+    if files.list_folder(folder) or folder.parent == folder:
+        return
+    beside = files.list_folder(folder.parent)
+    if not any(each.location == folder and (each.is_folder or each.is_link) for each in beside):
+        raise SavepointError(
+            "There is no such folder; give one of savepoints or of a pipeline.",
+            location=str(folder),
+        )
+
+
 def _walk(files: FileIO, folder: Location) -> Iterator[FileStatus]:
     """Every file below a folder. A listing shows a link as neither file nor folder to follow."""
     for status in files.list_folder(folder):

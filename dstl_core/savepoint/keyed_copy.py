@@ -5,7 +5,8 @@ Bounded in memory: what is collected beyond a limit lies in a temporary file.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -26,14 +27,20 @@ from dstl_core.codec.state_meta import (
     StateMetaInfoSnapshot,
 )
 from dstl_core.errors import RestoreError, error_context
-from dstl_core.model.handle import KeyedStateHandle
+from dstl_core.model.handle import (
+    ByteStreamStateHandle,
+    KeyedStateHandle,
+    KeyGroupsSavepointStateHandle,
+)
 from dstl_core.model.key_group import KeyGroupRange, key_group_prefix_bytes
+from dstl_core.savepoint.entry_reader import BYTES_AT_ONCE
 from dstl_core.savepoint.keyed_encoder import StateRuns
 from dstl_core.savepoint.keyed_records import handle_parts, open_part
 from dstl_core.savepoint.keyed_sections import WRITE_MEMORY, KeyedSections
 from dstl_core.savepoint.progress import Advance, Portion, untold
+from dstl_core.savepoint.snapshot import OperatorSnapshot
 from dstl_core.savepoint.state_columns import is_queue
-from dstl_core.savepoint.state_parts import NotByBytesError, StatesOf
+from dstl_core.savepoint.state_parts import NotByBytesError, StatesOf, merged_header
 from dstl_core.state.keyed_state import describe_state, state_key, types_of
 from dstl_core.state.stored_key_groups import StoredKeyGroups
 
@@ -42,7 +49,7 @@ BYTES_PER_BATCH = 64 << 20
 
 
 def collect(
-    sources: Iterable[StatesOf],
+    sources: Sequence[StatesOf],
     header: KeyedBackendHeader,
     max_parallelism: int,
     handle: KeyedStateHandle | None = None,
@@ -64,14 +71,16 @@ def collect(
     """
     everything = KeyGroupRange(0, max_parallelism - 1)
     key_groups = everything if handle is None else handle.key_group_range
-    # What a snapshot holds has every key once.
+    # What an operator holds has every key once; two of them may have equal timers.
+    is_merge = len(sources) > 1
     sections = KeyedSections(
-        header, key_groups, max_parallelism, memory=memory, check_duplicates=False
+        header, key_groups, max_parallelism, memory=memory, check_duplicates=is_merge
     )
     copy = _Copy(sections, max_parallelism)
     try:
         for source in sources:
-            _add(copy, source, handle, advance)
+            every = KeyGroupRange(0, source.operator.max_parallelism - 1)
+            _add(copy, source, every, handle, advance)
     except NoLayoutError as error:
         sections.close()
         raise NotByBytesError from error
@@ -81,9 +90,49 @@ def collect(
     return sections
 
 
-def _add(copy: _Copy, source: StatesOf, only: KeyedStateHandle | None, advance: Advance) -> None:
+def whole_parts(
+    operator: OperatorSnapshot, wanted: KeyGroupRange
+) -> Iterator[tuple[KeyedStateHandle, KeyGroupRange]]:
+    """As ``handle_parts``, with all that a key has in one part: several handles of a key group, as
+    of states and of timers in raw keyed state, are brought together in memory.
+    """
+    header = merged_header([StatesOf(operator)])
+    size = sum(each.state_size for each in operator.keyed_handles)
+    count = max(1, min(len(wanted), -(-size // BYTES_AT_ONCE)))
+    bounds = [wanted.start_key_group + len(wanted) * at // count for at in range(count + 1)]
+    for start, end in pairwise(bounds):
+        own = KeyGroupRange(start, end - 1)
+        found = None if header is None else _merged(StatesOf(operator), header, own)
+        if found is not None:
+            yield found, own
+
+
+def _merged(
+    source: StatesOf, header: KeyedBackendHeader, own: KeyGroupRange
+) -> KeyGroupsSavepointStateHandle | None:
+    """All that some key groups have, in canonical form."""
     operator = source.operator
-    for handle, own in handle_parts(operator, KeyGroupRange(0, operator.max_parallelism - 1)):
+    total = operator.max_parallelism
+    try:
+        with KeyedSections(header, own, total, check_duplicates=False) as sections:
+            _add(_Copy(sections, total), source, own, None, untold)
+            stream = sections.stream()
+            raw, offsets = b"".join(stream), stream.offsets
+    except (NoLayoutError, NotByBytesError):
+        raw, offsets = operator.restore(operator.keyed_handles, own).write_canonical()
+    stored = ByteStreamStateHandle(f"key groups {own}", raw)
+    return KeyGroupsSavepointStateHandle(offsets, stored) if raw else None
+
+
+def _add(
+    copy: _Copy,
+    source: StatesOf,
+    wanted: KeyGroupRange,
+    only: KeyedStateHandle | None,
+    advance: Advance,
+) -> None:
+    operator = source.operator
+    for handle, own in handle_parts(operator, wanted):
         if only is not None and handle is not only:
             continue
         size = handle.state_size * len(own) // len(handle.key_group_range)

@@ -49,6 +49,7 @@ from dstl_core.codec.serializers import (
     serialize_to_bytes,
 )
 from dstl_core.errors import ConfigError, RestoreError, SavepointError, error_context
+from dstl_core.model.handle import KeyedStateHandle
 from dstl_core.model.key_group import KeyGroupRange, assign_to_key_group
 from dstl_core.savepoint.keyed_records import handle_parts, open_part, state_id
 from dstl_core.savepoint.snapshot import OperatorSnapshot, StateInfo
@@ -64,6 +65,7 @@ from dstl_core.savepoint.state_columns import (
     namespace_type,
     role_names,
 )
+from dstl_core.savepoint.timer_queues import with_timer_services, with_timers_of
 from dstl_core.state.keyed_state import describe_state, types_of
 from dstl_core.state.stored_key_groups import StoredKeyGroups
 
@@ -116,6 +118,7 @@ class KeyedStateReader:
     def __init__(
         self, operator: OperatorSnapshot, state: str = KEYED, options: ReadOptions = DEFAULT_READ
     ) -> None:
+        operator = with_timer_services(operator)
         key_type = operator.key_type
         if key_type is None:
             raise SavepointError(
@@ -150,10 +153,10 @@ class KeyedStateReader:
             FormatError: The state is damaged.
             ColumnValueError: A column cannot hold a value; the message names the option.
         """
-        operator = self._operator
-        snapshot = operator.snapshot
-        wanted = key_groups or KeyGroupRange(0, operator.max_parallelism - 1)
-        for handle, own in handle_parts(operator, wanted):
+        snapshot = self._operator.snapshot
+        wanted = key_groups or KeyGroupRange(0, self._operator.max_parallelism - 1)
+        operator = with_timers_of(self._operator, wanted)
+        for handle, own in _parts(operator, wanted):
             if not self._keys.may_be_in(own):
                 continue
             with error_context(location=str(snapshot.folder), operator=operator.label):
@@ -167,6 +170,17 @@ class KeyedStateReader:
         for columns in self._form.rows(stored, frozenset(self._wanted), self._keys):
             arrays = [columns[name] for name in self._wanted]
             yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def _parts(
+    operator: OperatorSnapshot, wanted: KeyGroupRange
+) -> Iterator[tuple[KeyedStateHandle, KeyGroupRange]]:
+    """Parts that have all of a key."""
+    if not operator.timer_queues:
+        return handle_parts(operator, wanted)
+    from dstl_core.savepoint.keyed_copy import whole_parts  # loads kernels that only writing needs
+
+    return whole_parts(operator, wanted)
 
 
 class _KeyFilter:

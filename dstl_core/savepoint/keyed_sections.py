@@ -49,8 +49,9 @@ class KeyedSections:
         key_groups: What runs may belong to.
         max_parallelism: Key groups of the operator.
         memory: Bytes kept in memory.
-        check_duplicates: Whether a key that comes twice in one state is looked for. Without, Flink
-            keeps the last value of such a key, and lists are not joined.
+        check_duplicates: Whether a key that comes twice in one state is looked for: lists are
+            joined, of equal timers one is kept, all else is an error. Without, Flink keeps the
+            last value of such a key.
     """
 
     def __init__(
@@ -156,16 +157,18 @@ class KeyedSections:
         state_ids = {piece[0] for piece in pieces}
         for state_id in state_ids:
             meta = self.header.states[state_id]
-            if is_queue(meta):
-                continue  # a set: Flink keeps one of two equal timers
             is_only = len(state_ids) == 1
             own = records if is_only else records.take(records.states == state_id)
             index = ByteIndex(_stored_keys(own))
             if len(index) == len(own):
                 continue
-            if not is_kind(meta, KeyedStateType.LIST):
+            if is_queue(meta):
+                firsts = own.take(index.firsts)  # Flink's queue is a set
+                repeated[state_id] = [(key, b"") for key in _keys(firsts, self._prefix_bytes)]
+            elif is_kind(meta, KeyedStateType.LIST):
+                repeated[state_id] = _joined_lists(own, index, self._prefix_bytes)
+            else:
                 raise _duplicate(meta, key_group, index)
-            repeated[state_id] = _joined_lists(own, index, self._prefix_bytes)
         if not repeated:
             return raw
         return self._rewritten(pieces, repeated)
@@ -254,10 +257,15 @@ def _joined_lists(
     for row, number in enumerate(index.numbers):
         start, end = places[row, scan.VALUE_START], places[row, scan.VALUE_END]
         values[number].append(bytes(data[start:end]))
-    joined = []
-    for number, row in enumerate(index.firsts):
-        start, end = places[row, scan.KEY_START], places[row, scan.KEY_END]
+    firsts = records.take(index.firsts)
+    return list(zip(_keys(firsts, prefix_bytes), map(_DELIMITER.join, values), strict=True))
+
+
+def _keys(records: SpanBatch, prefix_bytes: int) -> Iterator[bytes]:
+    """The stored keys, their key group in front, without marks."""
+    data = memoryview(records.source.data)
+    places = records.spans - records.source.base
+    for start, end in places[:, [scan.KEY_START, scan.KEY_END]].tolist():
         key = bytearray(data[start - prefix_bytes : end])
         key[0] &= 0x7F
-        joined.append((bytes(key), _DELIMITER.join(values[number])))
-    return joined
+        yield bytes(key)

@@ -36,21 +36,29 @@ if TYPE_CHECKING:
     from dstl_core.savepoint.keyed_sections import KeyedSections
 
 
-def _is_rescaled(operator: OperatorSnapshot, max_parallelism: int | None) -> bool:
-    return max_parallelism not in (None, operator.max_parallelism) and bool(operator.keyed_handles)
+def _new_key_groups(operator: OperatorSnapshot, max_parallelism: int | None) -> int | None:
+    """The number of key groups under which keyed state is put together anew; None if every
+    subtask's stays by itself.
+    """
+    if not operator.keyed_handles:
+        return None
+    if max_parallelism not in (None, operator.max_parallelism):
+        return max_parallelism
+    return operator.max_parallelism if operator.timer_queues else None
 
 
 def check_writable(operator: OperatorSnapshot, max_parallelism: int | None) -> None:
     """Refuses what cannot be copied, before the first byte is written.
 
     Raises:
-        SavepointError: There is in-flight data or raw keyed state.
+        SavepointError: There is in-flight data, or raw keyed state other than timers.
         ConfigError: The parallelism is above the new maximum.
     """
-    if max_parallelism is not None and _is_rescaled(operator, max_parallelism):
-        check_parallelism(operator.parallelism, max_parallelism)
     for subtask in operator.state.subtasks:
         _refuse_unaligned(operator, subtask)
+    key_groups = _new_key_groups(operator.with_timer_queues, max_parallelism)
+    if key_groups is not None:
+        check_parallelism(operator.parallelism, key_groups)
 
 
 def rewrite_operator(
@@ -67,8 +75,9 @@ def rewrite_operator(
         target: Where the bytes go.
         max_parallelism: Its new number of key groups, if that changes.
     """
-    if max_parallelism is not None and _is_rescaled(operator, max_parallelism):
-        keyed = _rescaled(operator, state.parallelism, target, max_parallelism)
+    key_groups = _new_key_groups(operator, max_parallelism)
+    if key_groups is not None:
+        keyed = _rescaled(operator, state.parallelism, target, key_groups)
         by_index = {subtask.index: subtask for subtask in state.subtasks}
         subtasks = [
             replace(
@@ -77,7 +86,7 @@ def rewrite_operator(
             )
             for index, handle in enumerate(keyed)
         ]
-        return replace(state, max_parallelism=max_parallelism, subtasks=tuple(subtasks))
+        return replace(state, max_parallelism=key_groups, subtasks=tuple(subtasks))
     canonical = _Canonical(operator, target)
     subtasks = [
         replace(
@@ -130,7 +139,7 @@ def compose_operator(
 def _copy_subtask(
     operator: OperatorSnapshot, subtask: OperatorSubtaskState, target: StateFiles
 ) -> OperatorSubtaskState:
-    """A subtask with its operator state, the keyed state left out."""
+    """A subtask with its operator state, keyed state left out: timers in it are queues by now."""
     return replace(
         subtask,
         managed_operator_state=_copy_operator_state(
@@ -138,6 +147,7 @@ def _copy_subtask(
         ),
         raw_operator_state=_copy_operator_state(operator, subtask.raw_operator_state, target),
         managed_keyed_state=None,
+        raw_keyed_state=None,
     )
 
 
@@ -146,11 +156,6 @@ def _refuse_unaligned(operator: OperatorSnapshot, subtask: OperatorSubtaskState)
         raise SavepointError(
             f"Operator {operator.label!r} has in-flight data of an unaligned checkpoint, which a "
             f"savepoint cannot hold; take an aligned checkpoint or a savepoint of the job."
-        )
-    if subtask.raw_keyed_state is not None:
-        raise SavepointError(
-            f"Operator {operator.label!r} has raw keyed state, which cannot be rewritten; "
-            f"remove the operator or take a canonical savepoint of the job."
         )
 
 
@@ -211,7 +216,7 @@ class _Canonical:
 def _rescaled(
     operator: OperatorSnapshot, parallelism: int, target: StateFiles, max_parallelism: int
 ) -> list[KeyGroupsSavepointStateHandle | None]:
-    """The keyed state of each subtask under another number of key groups."""
+    """The keyed state of each subtask under a number of key groups."""
     header = merged_header([StatesOf(operator)])
     ranges = _ranges(max_parallelism, parallelism)
     if header is None:

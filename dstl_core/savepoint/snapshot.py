@@ -223,6 +223,8 @@ class OperatorSnapshot:
         self.uid = state.uid or uids.get(state.operator_id, "")
         self.parallelism = state.parallelism
         self.max_parallelism = state.max_parallelism
+        self.timer_queues: Sequence[KeyedStateHandle] = ()
+        """Timers of raw keyed state, if they are to be keyed state: see ``with_timer_queues``."""
 
     @property
     def label(self) -> str:
@@ -231,9 +233,20 @@ class OperatorSnapshot:
 
     @property
     def keyed_handles(self) -> list[KeyedStateHandle]:
-        """The managed keyed state of all subtasks."""
-        handles = (subtask.managed_keyed_state for subtask in self.state.subtasks)
-        return [handle for handle in handles if handle is not None]
+        """The managed keyed state of all subtasks, and ``timer_queues``."""
+        handles = [subtask.managed_keyed_state for subtask in self.state.subtasks]
+        return [each for each in (*handles, *self.timer_queues) if each is not None]
+
+    @cached_property
+    def with_timer_queues(self) -> OperatorSnapshot:
+        """The operator with timers of raw keyed state as queues, as canonical savepoints have them.
+
+        Raises:
+            SavepointError: Raw keyed state holds something else.
+        """
+        from dstl_core.savepoint.timer_queues import with_timer_queues  # only rewriting needs it
+
+        return with_timer_queues(self)
 
     @cached_property
     def key_type(self) -> KeyType | None:

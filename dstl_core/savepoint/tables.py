@@ -39,6 +39,7 @@ from dstl_core.savepoint.table_base import (
     TableOptions,
     chunks_of,
 )
+from dstl_core.savepoint.timer_queues import with_timer_services
 from dstl_core.savepoint.windows import MERGING_SETS, WindowEntry, windows_of
 from dstl_core.state.timers import EVENT_TIMERS, PROCESSING_TIMERS, USER_TIMERS
 
@@ -79,7 +80,7 @@ def open_table(
 def _kind_of(operator: OperatorSnapshot, state: str | None) -> str:
     if state in (None, KEYED):
         return KEYED
-    info = operator.state_info(str(state))
+    info = with_timer_services(operator).state_info(str(state))
     return OPERATOR_KINDS.get(info.kind, KEYED_FLAT)
 
 
@@ -130,7 +131,7 @@ class _Keyed(_KeyedReader):
     """One row per key; the user's timers are two columns."""
 
     def __init__(self, operator: OperatorSnapshot, options: TableOptions) -> None:
-        infos = operator.states
+        infos = with_timer_services(operator).states
         queues = _timer_columns(infos) if options.timers else {}
         names = {public: stored for stored, public in queues.items()}
         if options.columns is not None:

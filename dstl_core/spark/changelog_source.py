@@ -22,6 +22,7 @@ from dstl_core.savepoint.snapshot import Snapshot
 from dstl_core.spark.options import spec_of
 from dstl_core.spark.schema import spark_schema_of
 from dstl_core.spark.tables import SnapshotPlace
+from dstl_core.spark.workers import settle, settled
 
 SCHEMA = pa.schema(
     [
@@ -123,7 +124,8 @@ class ChangelogReader(ds.DataSourceReader):
 
     def partitions(self) -> list[Any]:
         operators = self._spec.operators(self._spec.place.load())
+        settle()
         return [OperatorPartition(each) for each in operators]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        return self._spec.read(partition.operator)
+        return settled(self._spec.read(partition.operator))

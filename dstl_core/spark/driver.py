@@ -32,7 +32,7 @@ from dstl_core.spark.reports import SubtaskReport
 from dstl_core.storage.commit_log import CommitLog
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.json_document import CONVERSION_ERRORS
-from dstl_core.storage.location import JobLayout
+from dstl_core.storage.location import JobLayout, checkpoint_id_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -150,9 +150,9 @@ class CheckpointDriver:
         self._owner: str | None = None
         self.commit_seconds = 0.0
         """What the last commit took, from the reports to the record in the log."""
-        log = CommitLog(self._file_io, layout.commit_log, clock)
+        self._log = CommitLog(self._file_io, layout.commit_log, clock)
         self._store = CompletedCheckpointStore(
-            self._file_io, layout, log, num_retained=num_retained
+            self._file_io, layout, self._log, num_retained=num_retained
         )
 
     def latest(self) -> CompletedCheckpoint | None:
@@ -338,13 +338,32 @@ class CheckpointDriver:
 
         Raises:
             FencedError: Another driver has claimed the pipeline since this one did.
+            CheckpointError: The commit log was deleted.
         """
         if self._owner is None:
-            self._owner = str(uuid4())
-            self._store.claim(self._owner)
+            self._check_log()
+            owner = str(uuid4())
+            self._store.claim(owner)
+            self._owner = owner
         else:
             self._store.check_claim()
+            self._log.check_there()
             self._store.settle()
+
+    def _check_log(self) -> None:
+        """Raises CheckpointError if there are checkpoints that nobody has recorded."""
+        self._log.refresh()
+        if self._log.records:
+            return
+        names = (each.location.name for each in self._file_io.list_folder(self._layout.root))
+        there = [each for each in map(checkpoint_id_of, names) if each is not None]
+        if there:
+            raise CheckpointError(
+                f"There are checkpoints, the latest is chk-{max(there)}, and no commit log: it was "
+                f"deleted, or they are somebody else's; put it back, or start a pipeline of "
+                f"another name from that checkpoint.",
+                location=str(self._layout.root),
+            )
 
     def _delete_output(self, checkpoint_id: int) -> None:
         try:

@@ -153,7 +153,8 @@ class LocalCopies:
     Args:
         folder: For copies on disk; a folder of the user in the system's temporary one by default.
         max_bytes: Of all copies in the folder; the oldest go first. 0: no copies at all.
-        max_entries: Entries of state that one worker process keeps in memory.
+        max_entries: Entries of state that one worker process keeps in memory, of all subtasks that
+            it has run; a subtask with more is restored in every epoch.
     """
 
     folder: str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,10 @@ SPLIT_BYTES = 128 << 20
 
 _VERSION = b"org.apache.spark.version"
 _OLD_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
+SUMMARY_FILES = {"_metadata", "_common_metadata"}
+"""Footers of other files that some writers leave beside those; Spark lists them, but has no rows of
+them (``ParquetUtils.isSummaryFile``).
+"""
 
 RowGroup = tuple[str, int]
 """A file, and the number of a row group in it."""
@@ -43,8 +48,9 @@ class ParquetRows:
     @classmethod
     def of(cls, rows: DataFrame) -> ParquetRows:
         """Those of ``spark.read.parquet(..)``."""
-        files = tuple(sorted(unquote(each) for each in rows.inputFiles()))
-        return cls(files, arrow_schema_from_spark(rows.schema))
+        files = sorted(unquote(each) for each in rows.inputFiles())
+        data = (each for each in files if posixpath.basename(each) not in SUMMARY_FILES)
+        return cls(tuple(data), arrow_schema_from_spark(rows.schema))
 
     def splits(self, spark: SparkSession, columns: Sequence[str]) -> list[list[RowGroup]]:
         """Row groups for each task, of about the same size. Reads the footers.

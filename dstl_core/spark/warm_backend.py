@@ -8,6 +8,7 @@ this machine had. A copy that is some epochs old catches up by the log.
 from __future__ import annotations
 
 import base64
+import logging
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -42,6 +43,7 @@ from dstl_core.state.table_factory import create_table
 if TYPE_CHECKING:
     from dstl_core.state.rocksdb_store import RocksDBStore
 
+_LOG = logging.getLogger(__name__)
 WARM, CAUGHT_UP, COLD = "warm", "caught up", "cold"
 
 
@@ -97,8 +99,12 @@ class WarmStateBackend(StateBackend):
                 return found
         self.warmth = COLD
         if isinstance(self._inner, EmbeddedRocksDBStateBackend) and self._copies.enabled:
-            # On the file system on which the copy will stay.
-            self._inner = replace(self._inner, local_dir=str(self._folder.path))
+            try:
+                # On the file system on which the copy will stay.
+                inner = replace(self._inner, local_dir=str(self._folder.path))
+                return inner.create_keyed_state_backend(parameters)
+            except OSError as error:
+                _LOG.warning("no local copy can be made, state is restored elsewhere: %s", error)
         return self._inner.create_keyed_state_backend(parameters)
 
     def _from_copy(
@@ -140,6 +146,14 @@ class WarmStateBackend(StateBackend):
         entries = sum(
             len(group) for table in state.tables.values() for group in table.groups.values()
         )
+        if entries > self._copies.max_entries:
+            _LOG.warning(
+                "state is not kept in memory and each epoch restores it: a subtask has %d entries, "
+                "a worker keeps at most %d; raise max_entries or parallelism, or use RocksDB",
+                entries,
+                self._copies.max_entries,
+            )
+            return
         _MEMORY[self._key] = _Held(parts, state, entries)
         _MEMORY.move_to_end(self._key)
         while _MEMORY and sum(each.entries for each in _MEMORY.values()) > self._copies.max_entries:
@@ -217,7 +231,10 @@ class WarmStateBackend(StateBackend):
             out, KeyedBackendHeader(key_serializer, tuple(each.meta for each in tables), False)
         )
         facts = {"tables": numbers, "header": base64.b64encode(out.to_bytes()).decode()}
-        self._folder.publish(store.release(), parts, facts)
+        try:
+            self._folder.publish(store.release(), parts, facts)
+        except StorageError as error:
+            _LOG.warning("a local copy was not kept: %s", error)
 
 
 def _open_tables(

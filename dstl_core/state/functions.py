@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dstl_core.errors import ConfigError, UserFunctionError
+from dstl_core.errors import ConfigError, StorageError, UserFunctionError
 from dstl_core.state.backend import KeyedStateBackend
 from dstl_core.state.context import KeyedStateStore
 from dstl_core.state.timers import (
@@ -201,7 +201,8 @@ class user_code:
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Exception):
+        # What storage refuses is nothing that the function did.
+        if isinstance(error, Exception) and not isinstance(error, StorageError):
             name = f"{type(self._function).__name__}.{self._method}"
             raise UserFunctionError(
                 f"The function {name} raised {type(error).__name__}: {error}"

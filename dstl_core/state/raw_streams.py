@@ -13,6 +13,7 @@ from uuid import uuid4
 
 from dstl_core.errors import ConfigError, RestoreError, error_context
 from dstl_core.model.handle import (
+    NO_OFFSET,
     KeyedStateHandle,
     KeyGroupRangeOffsets,
     KeyGroupsStateHandle,
@@ -26,7 +27,6 @@ from dstl_core.state.streams import CheckpointStateOutputStream
 from dstl_core.storage.handle_resolver import HandleResolver
 
 RAW_OPERATOR_STATE = "_default_"
-NO_OFFSET = -1
 
 
 class KeyedStateCheckpointOutputStream:

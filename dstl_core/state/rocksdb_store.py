@@ -17,6 +17,7 @@ import shutil
 import struct
 import tempfile
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,23 +25,30 @@ from rocksdict import (
     BlockBasedIndexType,
     BlockBasedOptions,
     Cache,
+    DBCompactionStyle,
     DBCompressionType,
     Options,
     Rdict,
     RdictIter,
     ReadOptions,
+    UniversalCompactOptions,
     WriteBatch,
     WriteOptions,
 )
 
 from dstl_core.errors import InvariantViolation, StorageError
+from dstl_core.state.checked_database import CheckedDatabase, refused
 from dstl_core.state.store import Group, Shape
 
 _PREFIX = struct.Struct(">HH")
 _LENGTH = struct.Struct(">I")
 _KEEP: Any = object()
 MAX_TABLES = 1 << 16
-_DATABASE_FILES = ("CURRENT", "IDENTITY", "MANIFEST", "OPTIONS", "rocksdict")
+RUNS = 8
+"""From so many sorted runs on, some are merged."""
+MAX_RUNS = 16
+"""A database that is given away has no more."""
+_DATABASE_FILES = ("CURRENT", "IDENTITY", "MANIFEST")
 """What a database consists of beside its tables, by how names begin; nothing is logged ahead."""
 
 
@@ -65,8 +73,11 @@ class RocksDBStore:
         write_buffer_bytes: int,
         source: Path | None = None,
     ) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._folder = Path(tempfile.mkdtemp(prefix=".dstl-rocksdb-", dir=folder))
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._folder = Path(tempfile.mkdtemp(prefix=".dstl-rocksdb-", dir=folder))
+        except OSError as error:
+            raise refused(error, folder) from error
         options = Options(raw_mode=True)
         blocks = BlockBasedOptions()
         blocks.set_block_cache(Cache(cache_bytes))
@@ -83,21 +94,30 @@ class RocksDBStore:
         options.set_max_write_buffer_number(3)
         options.set_max_background_jobs(2)
         options.set_compression_type(DBCompressionType.lz4())
-        options.set_level_compaction_dynamic_level_bytes(True)
+        options.set_compaction_style(DBCompactionStyle.universal())
+        options.set_universal_compaction_options(_merges())
+        options.set_level_zero_file_num_compaction_trigger(RUNS)
         try:
             if source is not None:
                 _link_database(source, self._folder)
-            self.db = Rdict(str(self._folder), options)
+            # Without these, a database that was there before is opened with the options that lie
+            # in it: no filters, since a file of options has none, and a cache of 8 MB.
+            families = {"default": options}
+            self.db = Rdict(str(self._folder), options, column_families=families)
         except Exception as error:  # rocksdict has no narrower one
             shutil.rmtree(self._folder, ignore_errors=True)
-            raise StorageError(
-                f"A database cannot be opened ({error}).", location=str(source or folder)
-            ) from error
+            raise refused(error, source or folder) from error
+        self._database = CheckedDatabase(self.db, folder)
         self._unlogged = WriteOptions()
         self._unlogged.disable_wal = True  # type: ignore[method-assign,assignment]  # a property
         self.db.set_write_options(self._unlogged)
         self._tables = 0
         self._closed = False
+
+    @property
+    def runs(self) -> int:
+        """Sorted runs on disk: how many a look-up may have to ask."""
+        return _runs(self.db)
 
     def start_at(self, table: int) -> None:
         """The number of the next table: that of one in the source, or a free one."""
@@ -107,7 +127,7 @@ class RocksDBStore:
         if self._tables == MAX_TABLES:
             raise InvariantViolation("a backend has too many tables")
         self._tables += 1
-        return RocksDBGroups(self.db, self._tables - 1, shape, self._unlogged)
+        return RocksDBGroups(self._database, self._tables - 1, shape, self._unlogged)
 
     def view(self) -> object:
         # An iterator sees the database as it was when it was made, wherever it seeks. (Those of
@@ -115,18 +135,41 @@ class RocksDBStore:
         return _Frozen(self.db.iter())
 
     def release(self) -> Path:
-        """Closes the database and gives its folder away, to be the source of another store."""
-        self._closed = True
-        self.db.flush()
+        """Closes the database and gives its folder away, to be the source of another store.
+
+        Raises:
+            StorageError: The disk has not taken all of it; close it.
+        """
+        self._database.flush()
+        if _runs(self.db) > MAX_RUNS:
+            # Tasks were too short for what had to be merged beside them: closing gives that up.
+            self._database.compact_range(None, None)
         self.db.close()
+        self._closed = True
         return self._folder
 
     def close(self) -> None:
         """Closes and deletes the database, unless it was released."""
         if not self._closed:
             self._closed = True
-            self.db.close()
+            with suppress(Exception):  # it is deleted, whatever the disk has not taken of it
+                self.db.close()
             shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _merges() -> UniversalCompactOptions:
+    """How runs become fewer: those of like size are merged. By levels, what an epoch has changed
+    would soon be merged with all the rest, which takes longer than the task that it runs beside.
+    """
+    options = UniversalCompactOptions()
+    # Restored state comes in runs of one size, which have no row in common: nothing to save.
+    options.max_size_amplification_percent = 100 * MAX_RUNS
+    return options
+
+
+def _runs(db: Rdict) -> int:
+    levels = [each["level"] for each in db.live_files()]
+    return levels.count(0) + len(set(levels) - {0})
 
 
 def _link_database(source: Path, target: Path) -> None:
@@ -143,7 +186,9 @@ class RocksDBGroups:
 
     is_sorted = True
 
-    def __init__(self, db: Rdict, table: int, shape: Shape, write_options: WriteOptions) -> None:
+    def __init__(
+        self, db: CheckedDatabase, table: int, shape: Shape, write_options: WriteOptions
+    ) -> None:
         self._db = db
         self._write_options = write_options
         self.table = table
@@ -245,9 +290,9 @@ def _scan(db: Any, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         ) from error
 
 
-def _delete_range(db: Rdict, prefix: bytes) -> None:
+def _delete_range(db: Any, prefix: bytes) -> None:
     for suffix, _ in _scan(db, prefix):
-        del db[prefix + suffix]
+        db.delete(prefix + suffix)
 
 
 class _Rows(MutableMapping[bytes, Any]):

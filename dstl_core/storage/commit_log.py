@@ -18,7 +18,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from dstl_core.clock import Clock
-from dstl_core.errors import FencedError, FormatError, InvariantViolation, error_context
+from dstl_core.errors import (
+    CheckpointError,
+    FencedError,
+    FormatError,
+    InvariantViolation,
+    error_context,
+)
 from dstl_core.storage.file_io import FileIO
 from dstl_core.storage.json_document import CONVERSION_ERRORS, parse_json_object, write_json_object
 from dstl_core.storage.location import Location
@@ -120,6 +126,16 @@ class CommitLog:
             if record is None:
                 return
             self._records.append(record)
+
+    def check_there(self) -> None:
+        """Raises CheckpointError if the last record that this process knows has been deleted."""
+        if self._records and self._file_io.size(self._slot(len(self._records))) is None:
+            raise CheckpointError(
+                f"Nothing was committed: record {len(self._records)} of the commit log is gone, "
+                f"and no driver deletes records; put the folder back, or start a pipeline of "
+                f"another name from the latest checkpoint.",
+                location=str(self._folder),
+            )
 
     def claim(self, owner: str, payload: Callable[[], Mapping[str, Any]] = dict) -> LogRecord:
         """Makes ``owner`` the only one who may commit, whoever was it before.

@@ -25,6 +25,7 @@ from tests.golden_files import SNAPSHOTS, Fixture, as_lines, snapshot
 from tests.unprivileged import public_folder, unprivileged
 
 CANONICAL = str(snapshot("a-hashmap-canonical"))
+MISSING = f"{CANONICAL}-missing"
 KRYO = str(snapshot("x-kryo-hashmap"))
 __all__ = ["run"]
 
@@ -89,7 +90,11 @@ def test_a_bad_snapshot_is_one_sentence_that_names_it(
         (["dump", CANONICAL, "--op", ""], "Operator '' is not in it"),
         (["dump", CANONICAL, "--op", "\udcff"], "Operator '\\udcff' is not in it"),
         (["dump", CANONICAL, "--op", "a\nb"], "Operator 'a\\nb' is not in it"),
-        (["dump", CANONICAL, "--state", "x"], "State 'x' is in no operator of this snapshot"),
+        (
+            ["dump", CANONICAL, "--state", "x"],
+            "State 'x' is in no operator of this snapshot; it has: "
+            "'_timer_state/event_user-timers', '_timer_state/processing_user-timers', 'agg', 'cnt'",
+        ),
         (
             ["dump", CANONICAL, "--op", "a-keyed", "--state", "x"],
             "State 'x' is not in operator 'a-keyed'; it has: '_timer_state/event_user-timers'",
@@ -109,6 +114,20 @@ def test_a_bad_snapshot_is_one_sentence_that_names_it(
         (["inspect", "simplecache::s3://b/k"], "A path is not allowed"),
         (["inspect", "nosuch://b/k"], "No file system for the scheme 'nosuch'"),
         (["inspect", ""], "A path is empty"),
+        (["gc", MISSING], "There is no such folder"),
+        (["gc", f"{CANONICAL}/_metadata"], "There is no such folder"),
+        (["gc", CANONICAL, "--also-referenced-from", MISSING], "There is no such folder"),
+        *(
+            ([command, MISSING, *more], "There is no snapshot: expected a file _metadata in")
+            for command, *more in (
+                ("changelog",),
+                ("diff", CANONICAL),
+                ("dump",),
+                ("inspect",),
+                ("rewrite", "/nowhere"),
+                ("verify",),
+            )
+        ),
     ],
 )
 def test_a_bad_argument_is_one_sentence(run: Any, arguments: list[str], problem: str) -> None:

@@ -217,6 +217,27 @@ def test_every_kind_of_keyed_state_restores_and_timers_fire(
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+def test_equal_timers_fire_once(
+    flink: FlinkChecker, spark: Any, tmp_path: Path, backend: str
+) -> None:
+    frame = spark.createDataFrame(
+        [("a", [5, 5, 6]), ("b", [5]), ("a", [5])], "k string, t array<bigint>"
+    )
+    made = bootstrap_with(frame).key_by("k").transform_columns(event_time_timers="t")
+    writer = SavepointWriter.new_savepoint(spark, 128, 2).with_operator(UID("keyed"), made)
+    path = writer.write(str(tmp_path / "sp"))
+
+    only = Operator("keyed", "string", STATES[:1], timers=[TimerService()])
+    restored = flink.restore(path, [only], backend=backend, parallelism=2, watermark=10)
+
+    assert sorted((each["key"], each["ts"]) for each in restored.fired) == [
+        ("a", 5),
+        ("a", 6),
+        ("b", 5),
+    ]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_an_overdue_timer_of_the_clock_fires_at_once(
     flink: FlinkChecker, spark: Any, tmp_path: Path, backend: str
 ) -> None:

@@ -26,10 +26,7 @@ def forms(fixture: Fixture) -> set[str]:
     return {each.form() for each in found if each.keyed_handles}
 
 
-REFUSED = {
-    "x-unaligned-hashmap": "in-flight data",
-    "a-rocksdb-heaptimers-checkpoint": "raw keyed state",
-}
+REFUSED = {"x-unaligned-hashmap": "in-flight data"}
 FOREIGN = [fixture for fixture in DECLARABLE if not forms(fixture) <= {"canonical"}]
 FIXTURES = [fixture for fixture in FOREIGN if fixture.name not in REFUSED]
 
@@ -70,3 +67,21 @@ def test_a_snapshot_of_any_form_becomes_a_canonical_savepoint(
     for backend, subtasks in (("hashmap", other), ("rocksdb", parallelism)):
         entries = flink.restore(out, declared, backend=backend, parallelism=subtasks).entries
         assert texts(named(entries)) == texts(named(fixture.truth))
+
+
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+def test_timers_that_rocksdb_left_on_the_heap_fire(
+    flink: FlinkChecker, tmp_path: Path, run: Any, backend: str
+) -> None:
+    checkpoint, savepoint = (
+        next(each for each in DECLARABLE if each.name == f"a-rocksdb-heaptimers-{form}")
+        for form in ("checkpoint", "canonical")
+    )
+    out, end_of_time = tmp_path / "out", 2**63 - 1
+    assert run("rewrite", str(checkpoint.snapshot), str(out))[0] == 0
+    expected, fired = (
+        flink.restore(folder, operators(fixture), backend=backend, watermark=end_of_time).fired
+        for folder, fixture in ((savepoint.snapshot, savepoint), (out, checkpoint))
+    )
+    assert expected
+    assert texts(fired) == texts(expected)

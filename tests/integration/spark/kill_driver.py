@@ -1,12 +1,15 @@
-"""A driver that is killed: ``python -m tests.integration.spark.kill_driver <base> <master>``.
+"""A driver that is killed: ``python -m tests.integration.spark.kill_driver BASE MASTER GATE``.
 
-Takes one JSON command a line and answers with one JSON line.
+Takes one JSON command a line and answers with one JSON line. While there are pipes ``entered`` and
+``leave`` in the folder ``GATE``, its tasks tell the one that they are there, and wait for the
+other.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
@@ -16,6 +19,19 @@ from dstl_core.errors import FencedError
 from dstl_core.spark import KeyedOperator, LocalCopies, StatefulJob, register
 from tests.integration.spark import job_functions
 from tests.integration.spark.job_functions import OUTPUT, SCHEMA, TotalsByRow, random_batch
+
+
+class TotalsAtGate(TotalsByRow):
+    """Sums that begin when somebody lets them."""
+
+    def __init__(self, gate):
+        self._gate = Path(gate)
+
+    def open(self, runtime_context):
+        super().open(runtime_context)
+        if self._gate.is_dir():
+            (self._gate / "entered").write_bytes(b".")
+            (self._gate / "leave").open("rb").close()  # waits for the other end
 
 
 def session(master):
@@ -43,9 +59,9 @@ def _say(answer):
 
 
 def main():
-    base, master = sys.argv[1:]
+    base, master, gate = sys.argv[1:]
     spark = session(master)
-    operator = KeyedOperator("totals", "k", Types.STRING, TotalsByRow(), OUTPUT)
+    operator = KeyedOperator("totals", "k", Types.STRING, TotalsAtGate(gate), OUTPUT)
     job = StatefulJob(
         spark, "killed", base, operator, num_retained=2, local_copies=LocalCopies(f"{base}/local")
     )

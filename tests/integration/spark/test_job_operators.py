@@ -213,7 +213,7 @@ def test_operators_connected_by_frames_commit_together(spark, tmp_path):
     result = again.run(spark.createDataFrame(batches[1], SCHEMA), 1, order_by=["v"])
     assert result.committed_before and set(result.outputs) == {"enrich", "totals"}
     shorter = totals_job(spark, tmp_path, name="chain")
-    with pytest.raises(NonRestoredStateError, match="the operator is not available"):
+    with pytest.raises(NonRestoredStateError, match="pass allow_non_restored_state=True"):
         shorter.run(spark.createDataFrame(batches[1], SCHEMA), 2, order_by=["v"])
 
 

@@ -10,6 +10,7 @@ from dstl_core.errors import (
 from dstl_core.savepoint.functions import (
     KeyedStateReaderFunction,
 )
+from dstl_core.spark import SavepointReader
 from dstl_core.spark.errors import errors_of_workers
 from dstl_core.state.descriptor import (
     AggregatingStateDescriptor,
@@ -18,6 +19,7 @@ from dstl_core.state.descriptor import (
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
+from tests.golden_files import snapshot
 from tests.integration.spark.reading import PAIR, Average, open_reader, truth
 
 pytestmark = pytest.mark.spark
@@ -173,3 +175,16 @@ def test_functions_need_a_schema_and_the_key_its_type(spark):
         reader.read_keyed_state("a-keyed", key_type=Types.LONG)
     with pytest.raises(SavepointError, match="'sink' has no keyed state"):
         reader.read_keyed_state("sink")
+
+
+def test_timers_that_rocksdb_leaves_on_the_heap(spark):
+    """Raw keyed state of the checkpoint, queues of the savepoint: the same columns."""
+    found = []
+    for form in ("checkpoint", "canonical"):
+        path = str(snapshot(f"a-rocksdb-heaptimers-{form}"))
+        rows = SavepointReader.read(spark, path).read_keyed_state("a-keyed").collect()
+        found.append(
+            sorted((row.state_key, row.cnt, sorted(row.event_time_timers), row.red) for row in rows)
+        )
+    assert found[0] == found[1]
+    assert sum(len(times) for _, _, times, _ in found[0]) > 100

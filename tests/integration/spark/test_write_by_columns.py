@@ -1,5 +1,7 @@
 """SavepointWriter: state by columns, read back."""
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 
@@ -15,7 +17,7 @@ from dstl_core.state.descriptor import (
     ValueStateDescriptor,
 )
 from tests.golden_files import as_lines, snapshot
-from tests.integration.spark.writing import bootstrap_with, entries, write
+from tests.integration.spark.writing import bootstrap_with, entries, stored_timers, write
 
 pytestmark = pytest.mark.spark
 
@@ -84,6 +86,15 @@ def test_a_key_with_nothing_but_a_timer(spark, tmp_path):
     rows = SavepointReader.read(spark, str(tmp_path / "sp")).read_keyed_state("op").collect()
     found = {row.state_key: (row.n, row.event_time_timers) for row in rows}
     assert found == {"a": (1, None), "b": (None, [7])}
+
+
+def test_equal_timers_are_one_timer(spark, tmp_path):
+    """Within a row, and of two rows of a key in two tasks."""
+    rows = [("a", [7, 7, 8]), ("b", [7]), ("a", [7, 9])] * 2
+    frame = spark.createDataFrame(rows, "k string, t array<bigint>").repartition(2)
+    columns = bootstrap_with(frame).key_by("k").transform_columns(event_time_timers="t")
+    operator = write(spark, tmp_path / "sp", "op", columns)
+    assert stored_timers(operator) == [("a", 7), ("a", 8), ("a", 9), ("b", 7)]
 
 
 def test_a_template_gives_exactly_its_types(spark, tmp_path):
@@ -219,6 +230,18 @@ def test_parquet_files_are_read_by_the_tasks(spark, tmp_path):
         found.append(as_lines(operator.dump()))
     assert found[0] == found[1]
     assert sum(found[0].values()) > 4 * 5000
+
+
+def test_summary_files_beside_parquet_files_are_no_rows(spark, tmp_path):
+    """As Dask and pyarrow leave them; ``spark.read.parquet`` lists them, too."""
+    rows, folder, footers = pa.table({"k": ["a", "b"], "v": [1, 2]}), tmp_path / "files", []
+    pq.write_to_dataset(rows, folder, metadata_collector=footers)
+    pq.write_metadata(rows.schema, folder / "_metadata", metadata_collector=footers)
+    pq.write_metadata(rows.schema, folder / "_common_metadata")
+    assert len(spark.read.parquet(str(folder)).inputFiles()) == 3
+    start = OperatorTransformation.bootstrap_with_parquet(spark, str(folder))
+    operator = write(spark, tmp_path / "sp", "op", start.key_by("k").transform_columns())
+    assert {line["key"]: line["value"] for line in operator.dump()} == {"a": 1, "b": 2}
 
 
 def test_parquet_files_have_no_columns_of_their_folders(spark, tmp_path):

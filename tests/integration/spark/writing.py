@@ -25,6 +25,12 @@ def entries(operator, kind, state=None):
     ]
 
 
+def stored_timers(operator, domain="event"):
+    """``(key, time)`` of every timer as it is stored, were it stored twice."""
+    batches = operator.flat(f"_timer_state/{domain}_user-timers").read()
+    return sorted((row["state_key"], row["timestamp"]) for b in batches for row in b.to_pylist())
+
+
 class Mean:
     def create_accumulator(self):
         return (0.0, 0)

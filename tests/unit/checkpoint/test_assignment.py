@@ -141,7 +141,8 @@ def test_state_that_no_operator_claims() -> None:
     assert str(caught.value) == (
         "Failed to rollback to checkpoint/savepoint file:/s. Cannot map checkpoint/savepoint state "
         "for operator gone to the new program, because the operator is not available in the new "
-        "program; set execution.state-recovery.ignore-unclaimed-state to leave it out."
+        "program; pass allow_non_restored_state=True to leave it out (Flink's "
+        "execution.state-recovery.ignore-unclaimed-state)."
     )
     coordinated = other(coordinator_state=ByteStreamStateHandle("c", b""))
     with pytest.raises(NonRestoredStateError):

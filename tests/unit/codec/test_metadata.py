@@ -21,6 +21,7 @@ from dstl_core.model.handle import (
     ChannelStateHandle,
     ChannelStateKind,
     FileStateHandle,
+    KeyGroupsStateHandle,
     MergedChannelStateHandle,
 )
 from dstl_core.model.ids import OperatorID
@@ -257,6 +258,17 @@ def test_key_groups_beyond_the_max_parallelism_are_refused(raw_slot: bool) -> No
     round_trip(v3(operator(127)))
     with pytest.raises(FormatError, match=r"key groups that its operator does not have.*< 128"):
         read_metadata(v3(operator(128)))
+
+
+def test_raw_keyed_state_says_which_key_groups_have_none() -> None:
+    handle = b"\3" + i32(0, 3) + i64(0, -1, 5) + b"\2" + i64(9) + utf("file:/f")
+    head = OPERATOR + i32(1, 128) + b"\0" + i32(1) + i32(0, 0, 0)
+    [operator] = round_trip(v3(head + b"\0" + handle + i32(0, 0))).operators
+    raw = operator.subtasks[0].raw_keyed_state
+    assert isinstance(raw, KeyGroupsStateHandle)
+    assert raw.offsets.items() == [(0, 0), (1, -1), (2, 5)]
+    with pytest.raises(FormatError, match="key-group offset is negative"):
+        read_metadata(v3(head + handle + b"\0" + i32(0, 0)))
 
 
 def test_version_6_without_properties_is_refused_as_flink_does() -> None:

@@ -186,6 +186,12 @@ def test_other_stream_tags_are_refused(tag: int) -> None:
         (b"\7" + i32(32768, 1) + i64(0) + FILE, "key-group range is out of bounds"),
         (b"\7" + i32(0, 2**31 - 1) + FILE, "key-group range is out of bounds"),
         (b"\7" + i32(0, 1) + i64(-1) + FILE, "key-group offset is negative"),
+        (b"\3" + i32(0, 1) + i64(-2) + FILE, "key-group offset is negative"),
+        (b"\x0c" + i32(0, 1) + i64(-2) + FILE, "key-group offset is negative"),
+        (
+            b"\x0e" + i32(0, 1) + i64(0) + i32(1) + b"\3" + i32(0, 1) + i64(-1) + FILE,
+            "key-group offset is negative",
+        ),
         (b"\7" + HEAD + b"\0", "stream handle is missing"),
         (b"\7" + HEAD + b"\2" + i64(-1) + utf("f"), "size is negative"),
         (b"\7" + HEAD + b"\x0f" + i64(0, 1) + i32(2) + utf("f") + utf("i"), "scope is unknown"),

@@ -211,3 +211,15 @@ class TestCommandLine:
     def test_nothing_there(self, tmp_path, capsys):
         code, _ = self.run(capsys, tmp_path / "a", tmp_path / "b")
         assert code == 2
+
+
+def test_progress_is_told_up_to_the_end():
+    one, other = (
+        Snapshot.load(snapshot(name)) for name in ("a-hashmap-native", "f-two-ops-hashmap")
+    )
+    told = []
+    for _ in diff_snapshots(one, other, told.append):
+        pass
+    assert sum(told) == sum(each.state.state_size for s in (one, other) for each in s.operators)
+    assert len(told) > 5
+    assert min(told) > 0

@@ -14,7 +14,7 @@ import pytest
 from dstl_core.clock import SystemClock
 from dstl_core.errors import ConfigError, SavepointError
 from dstl_core.savepoint import Snapshot, collect_garbage, rewrite_savepoint
-from dstl_core.savepoint.gc import parse_age
+from dstl_core.savepoint.gc import check_is_folder, parse_age
 from dstl_core.storage.commit_log import CommitLog
 from dstl_core.storage.file_io import FileIO, FileStatus, open_file_io
 from dstl_core.storage.location import JobLayout, Location
@@ -110,6 +110,16 @@ def test_files_that_another_place_names_stay(
     assert collect_garbage(str(tmp_path / "a")).garbage
     report = collect_garbage(str(tmp_path / "a"), also_referenced_from=[str(tmp_path / "b")])
     assert report.garbage == []
+
+
+def test_an_empty_folder_is_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    (tmp_path / "empty").mkdir()
+    for name in ("link", "empty"):
+        check_is_folder(str(tmp_path / name))
+    check_is_folder("/")
+    with pytest.raises(SavepointError, match="no such folder"):
+        check_is_folder(str(tmp_path / "empty" / "nothing" / "below"))
 
 
 def test_a_flink_jobs_folder_needs_to_be_told_that_the_job_is_stopped(tmp_path: Path) -> None:

@@ -189,6 +189,30 @@ def test_a_key_that_comes_twice_is_refused(state, columns):
         list(sections.stream())
 
 
+@pytest.mark.parametrize("compressed", [False, True])
+def test_equal_timers_are_one_timer(tmp_path, compressed):
+    """As in Flink, whose queues are sets; the state beside them is not touched."""
+    encoder = KeyedStateEncoder(Types.STRING, STATES, 128, compressed=compressed)
+    sections = KeyedSections(encoder.header, encoder.key_groups, 128, memory=0)
+    times = pa.list_(pa.int64())
+    for keys, given in ((["a", "b"], [[5, -5, 5], [5]]), (["a", "c"], [[5, 6], [1]])):
+        rows = pa.table({"state_key": keys, TIMERS.name: pa.array(given, times)})
+        for runs in encoder.encode_keyed(rows):
+            sections.add(runs)
+    numbers = pa.table({"state_key": ["a", "b"], "state_value": [1, 2]})
+    sections.add(encoder.encode("n", numbers))
+    operator = written(tmp_path / "s", encoder, sections)
+    stored = [row for batch in operator.flat(TIMERS.name).read() for row in batch.to_pylist()]
+    assert sorted((row["state_key"], row["timestamp"]) for row in stored) == [
+        ("a", -5),
+        ("a", 5),
+        ("a", 6),
+        ("b", 5),
+        ("c", 1),
+    ]
+    assert {each.key: each.value for each in operator.keyed_entries()} == {"a": 1, "b": 2}
+
+
 def test_the_same_key_in_another_window_is_fine():
     encoder = KeyedStateEncoder(Types.STRING, STATES, 128)
     sections = KeyedSections(encoder.header, encoder.key_groups, 128)

@@ -5,12 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from dstl_core.codec.serializers import TimerSerializer, Types, VoidNamespaceSerializer
+from dstl_core.codec.state_meta import StateMetaInfoSnapshot
 from dstl_core.errors import NoSuchOperatorError, NoSuchStateError, SavepointError
-from dstl_core.model.ids import OperatorIdentifier
+from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
+from dstl_core.model.ids import OperatorID, OperatorIdentifier
 from dstl_core.savepoint import Snapshot
 from dstl_core.savepoint.edit import edit_of
+from dstl_core.savepoint.folder import SavepointFolder
+from dstl_core.savepoint.keyed_encoder import KeyedStateEncoder
+from dstl_core.savepoint.keyed_sections import KeyedSections
 from tests.golden_files import as_lines, snapshot
 
 UID = OperatorIdentifier.for_uid
@@ -213,3 +220,26 @@ def test_a_plan_keeps_no_operator_that_is_merged_into_another() -> None:
         ("sink", "keep"),
         ("src", "merge"),
     ]
+
+
+def test_equal_timers_of_two_operators_become_one(tmp_path: Path) -> None:
+    service = StateMetaInfoSnapshot.priority_queue(
+        EVENT_TIMERS, TimerSerializer(Types.STRING, VoidNamespaceSerializer())
+    )
+    encoder = KeyedStateEncoder(Types.STRING, [service], 128)
+    folder = SavepointFolder(tmp_path / "in")
+    operators = []
+    for uid, times in (("one", [5, 6]), ("other", [6, 7])):
+        rows = pa.table({"state_key": ["k"], EVENT_TIMERS: pa.array([times])})
+        with KeyedSections(encoder.header, encoder.key_groups, 128) as sections:
+            for runs in encoder.encode_keyed(rows):
+                sections.add(runs)
+            handle = folder.add_keyed_stream(sections.stream())
+        subtask = OperatorSubtaskState(0, managed_keyed_state=handle)
+        operators.append(OperatorState(OperatorID.for_uid(uid), 1, 128, (subtask,), uid=uid))
+    folder.publish(CheckpointMetadata(3, 1, tuple(operators)), {})
+
+    edit = edit_of(Snapshot.load(tmp_path / "in")).merge_operators(UID("other"), UID("one"))
+    merged = Snapshot.load(edit.write(tmp_path / "out"))["one"]
+    stored = [row for batch in merged.flat(EVENT_TIMERS).read() for row in batch.to_pylist()]
+    assert sorted(row["timestamp"] for row in stored) == [5, 6, 7]

@@ -6,7 +6,7 @@ import pytest
 
 from dstl_core.checkpoint.pending import OperatorPlan
 from dstl_core.clock import SystemClock
-from dstl_core.errors import CheckpointError
+from dstl_core.errors import CheckpointError, StorageError
 from dstl_core.model.checkpoint import OperatorSubtaskState
 from dstl_core.model.handle import (
     ByteStreamStateHandle,
@@ -20,6 +20,8 @@ from dstl_core.spark.reports import SubtaskReport, encode_state
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import JobLayout, Location
 from dstl_core.testing import ManualClock
+from tests.full_disk import full_disk
+from tests.unprivileged import public_folder, unprivileged
 
 JOB = JobID.for_name("a job")
 
@@ -117,3 +119,70 @@ def test_state_of_an_operator_that_the_job_has_no_more_is_not_dropped(pipeline):
     with pytest.raises(CheckpointError, match="other operators"):
         driver.confirm(JOB, [plan()], persisted)
     assert driver.latest() is None
+
+
+def everything_in(pipeline):
+    root = Path(pipeline.layout.root.path)
+    return {str(each): each.read_bytes() for each in root.rglob("*") if each.is_file()}
+
+
+def test_a_driver_that_could_not_claim_on_a_full_disk_claims_when_there_is_room(pipeline):
+    driver = pipeline.driver()
+    for _ in range(2):
+        with full_disk(), pytest.raises(StorageError, match=r"Cannot publish .*File too large"):
+            pipeline.persist(driver)
+        assert everything_in(pipeline) == {}
+    persisted = pipeline.persist(driver)
+    assert driver.confirm(JOB, [plan()], persisted).checkpoint_id == persisted.checkpoint_id
+
+
+@pytest.mark.parametrize("another", [False, True], ids=["same driver", "new driver"])
+def test_a_disk_that_is_full_at_the_commit_costs_only_the_epoch(pipeline, another):
+    driver = pipeline.driver()
+    committed = driver.confirm(JOB, [plan()], pipeline.persist(driver))
+    late = pipeline.persist(driver)
+    with full_disk(), pytest.raises(CheckpointError, match="File too large"):
+        driver.confirm(JOB, [plan()], late)
+    assert driver.latest() == committed
+    if another:
+        driver = pipeline.driver()
+    again = driver.confirm(JOB, [plan()], pipeline.persist(driver))
+    assert driver.history() == [committed, again]
+    assert pipeline.driver().latest_file().metadata.checkpoint_id == again.checkpoint_id
+
+
+def test_a_folder_that_nobody_may_write_to_costs_only_the_epoch():
+    with public_folder() as folder:
+        pipeline = Pipeline(folder)
+        driver = pipeline.driver()
+        committed = driver.confirm(JOB, [plan()], pipeline.persist(driver))
+        before = everything_in(pipeline)
+        folders = [folder, *(each for each in folder.rglob("*") if each.is_dir())]
+        for each in folders:
+            each.chmod(0o555)
+        with unprivileged():
+            for one in (driver, pipeline.driver()):
+                with pytest.raises(StorageError, match=r"Cannot .*: Permission denied"):
+                    pipeline.persist(one)
+        assert everything_in(pipeline) == before
+        for each in folders:
+            each.chmod(0o755)
+        assert driver.latest() == committed
+        again = driver.confirm(JOB, [plan()], pipeline.persist(driver))
+        assert pipeline.driver().history() == [committed, again]
+
+
+def test_without_its_commit_log_a_pipeline_does_not_go_on(pipeline, tmp_path):
+    driver = pipeline.driver()
+    committed = driver.confirm(JOB, [plan()], pipeline.persist(driver))
+    log, aside = Path(pipeline.layout.commit_log.path), tmp_path / "aside"
+    log.rename(aside)
+    before = everything_in(pipeline)
+    with pytest.raises(CheckpointError, match=r"record \d+ of the commit log is gone"):
+        pipeline.persist(driver)
+    with pytest.raises(CheckpointError, match="the latest is chk-1, and no commit log"):
+        pipeline.persist(pipeline.driver())
+    assert everything_in(pipeline) == before
+    aside.rename(log)
+    again = driver.confirm(JOB, [plan()], pipeline.persist(driver))
+    assert pipeline.driver().history() == [committed, again]

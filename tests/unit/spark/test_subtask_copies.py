@@ -1,13 +1,14 @@
 """Subtasks on local copies that are not what they should be."""
 
 import hashlib
+from contextlib import nullcontext
 
 import pyarrow as pa
 import pytest
 
 from dstl_core.codec.serializers import Types
 from dstl_core.config import ChangelogOptions
-from dstl_core.errors import FormatError
+from dstl_core.errors import FormatError, StorageError, UploadFailedError
 from dstl_core.model.ids import JobID
 from dstl_core.model.restore import PrioritizedOperatorSubtaskState
 from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions
@@ -21,6 +22,7 @@ from dstl_core.state.functions import KeyedProcessFunction
 from dstl_core.state.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
 from dstl_core.state.timers import MIN_WATERMARK
 from dstl_core.storage.file_io import open_file_io
+from tests.full_disk import full_disk
 
 LAST = ValueStateDescriptor("last", Types.DOUBLE)
 ROWS = pa.schema([("k", pa.string()), ("d", pa.float64())])
@@ -53,9 +55,13 @@ class Subtask:
         self.local = local or folder / "local"
         self.handles = ()
         self.count = 0
+        self.max_entries = 5_000_000
 
-    def run(self, *values):
-        """An epoch with one row for each key. Gives warmth, changes, and the values before."""
+    def run(self, *values, at_snapshot=None, at_close=None):
+        """An epoch with one row for each key. Gives warmth, changes, and the values before.
+
+        ``at_snapshot`` and ``at_close`` are contexts for what is written then.
+        """
         self.count += 1
         task = TaskSpec(
             JobID.for_name("j"),
@@ -67,23 +73,40 @@ class Subtask:
             (PrioritizedOperatorSubtaskState(managed_keyed_state=self.handles),),
             ChangelogOptions.of(base_path=str(self.folder), periodic_materialize_enabled=False),
             state_backend=self.backend,
-            local_copies=LocalCopies(str(self.local)),
+            local_copies=LocalCopies(str(self.local), max_entries=self.max_entries),
         )
         file_io = open_file_io(task.layout.root)
         output = OutputFiles(file_io, task.layout.output(self.count), OUTPUT, 0)
         rows = [{"k": f"key {at}", "d": value} for at, value in enumerate(values)]
         running = open_subtask(task, 0)
-        running.begin(output)
-        running.apply(pa.RecordBatch.from_pylist(rows, schema=ROWS), output)
-        running.finish(MIN_WATERMARK, output)
-        output.flush()
         options = CheckpointOptions.for_checkpoint_with_default_location()
-        state = running.snapshot(CheckpointMetaData(self.count, 0), options)
-        running.close(state)
+        try:
+            running.begin(output)
+            running.apply(pa.RecordBatch.from_pylist(rows, schema=ROWS), output)
+            running.finish(MIN_WATERMARK, output)
+            with at_snapshot or nullcontext():
+                output.flush()
+                state = running.snapshot(CheckpointMetaData(self.count, 0), options)
+        except BaseException:
+            running.abandon()
+            raise
+        with at_close or nullcontext():
+            running.close(state)
         self.handles = (state.managed_keyed_state,)
         stored = [pa.parquet.read_table(output.folder.child(name).path) for name in output.names]
         before = pa.concat_tables(stored)["was"].to_pylist()
         return running.warmth, running.changes, before
+
+
+BY_ROW_AND_COLUMN = pytest.mark.parametrize(
+    ("function", "backend"),
+    [
+        (ByRow(), HashMapStateBackend()),
+        (ByRow(), EmbeddedRocksDBStateBackend()),
+        (ByColumn(), HashMapStateBackend()),
+    ],
+    ids=["rows", "rows on disk", "columns"],
+)
 
 
 def test_a_damaged_database_is_restored_and_dropped(tmp_path):
@@ -127,13 +150,46 @@ def test_files_that_were_checked_are_checked_again_when_they_change(tmp_path):
     check_file(other, digest)
 
 
-@pytest.mark.parametrize("function", [ByRow(), ByColumn()], ids=["rows", "columns"])
-def test_a_disk_that_takes_no_copy_is_no_error(tmp_path, function):
+@BY_ROW_AND_COLUMN
+def test_a_disk_that_takes_no_copy_is_no_error(tmp_path, function, backend):
     (tmp_path / "file").write_bytes(b"no folder")
-    subtask = Subtask(tmp_path, function, local=tmp_path / "file")
+    subtask = Subtask(tmp_path, function, backend, local=tmp_path / "file")
     subtask.run(1.0)
     assert subtask.run(2.0)[2] == [1.0]
     assert subtask.run(3.0)[2] == [2.0]
+
+
+@BY_ROW_AND_COLUMN
+def test_a_disk_that_is_full_when_a_copy_is_kept_is_no_error(tmp_path, function, backend):
+    subtask = Subtask(tmp_path, function, backend)
+    subtask.run(1.0)
+    for size in (0, 10, 100, 1000):
+        before = float(subtask.count)
+        assert subtask.run(before + 1, at_close=full_disk(size))[2] == [before]
+    assert subtask.run(0.0)[2] == [5.0]
+    assert subtask.run(1.0) == ("warm", 1, [0.0])
+    assert not list(subtask.local.glob("*/*/*/.*"))
+
+
+@BY_ROW_AND_COLUMN
+def test_a_disk_that_is_full_in_an_epoch_costs_only_the_epoch(tmp_path, function, backend):
+    subtask = Subtask(tmp_path, function, backend)
+    subtask.run(1.0, 2.0)
+    for size in (0, 10, 100):
+        with pytest.raises((StorageError, UploadFailedError), match="File too large"):
+            subtask.run(5.0, 6.0, at_snapshot=full_disk(size))
+    assert subtask.run(3.0, 4.0)[1:] == (2, [1.0, 2.0])
+    assert subtask.run(5.0, 6.0) == ("warm", 2, [3.0, 4.0])
+
+
+def test_a_database_whose_disk_is_full_from_the_start_costs_only_the_epoch(tmp_path):
+    subtask = Subtask(tmp_path, ByRow(), EmbeddedRocksDBStateBackend(str(tmp_path / "other")))
+    subtask.run(1.0, 2.0)
+    with full_disk(), pytest.raises(StorageError, match="make room in its folder"):
+        subtask.run(5.0, 6.0)
+    assert subtask.run(3.0, 4.0)[1:] == (2, [1.0, 2.0])
+    assert not list(subtask.local.glob("*/*/*/.*"))
+    assert not list((tmp_path / "other").iterdir())
 
 
 @pytest.mark.parametrize("function", [ByRow(), ByColumn()], ids=["rows", "columns"])
@@ -142,3 +198,14 @@ def test_zero_and_minus_zero_are_two_values(tmp_path, function):
     subtask.run(0.0, 1.0)
     assert subtask.run(-0.0, 1.0)[1] >= 1
     assert str(subtask.run(2.0, 2.0)[2]) == "[-0.0, 1.0]"
+
+
+def test_state_that_is_too_large_for_memory_is_restored_and_a_warning_says_so(tmp_path, caplog):
+    subtask = Subtask(tmp_path, ByRow())
+    subtask.max_entries = 2
+    subtask.run(1.0, 2.0)
+    assert subtask.run(3.0, 4.0) == ("warm", 2, [1.0, 2.0])
+    assert caplog.text == ""
+    assert subtask.run(5.0, 6.0, 7.0) == ("warm", 3, [3.0, 4.0, None])
+    assert "a subtask has 3 entries, a worker keeps at most 2; raise max_entries" in caplog.text
+    assert subtask.run(8.0) == ("cold", 1, [5.0])

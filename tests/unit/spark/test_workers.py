@@ -7,7 +7,9 @@ import pyarrow as pa
 import pytest
 
 from dstl_core.spark import warm_backend
+from dstl_core.spark.changelog_source import ChangelogReader, ChangelogSpec
 from dstl_core.spark.workers import TASK_BYTES, TASK_ROWS, Settled, settle, together
+from tests.golden_files import GOLDEN, snapshot
 
 
 @pytest.fixture
@@ -52,6 +54,20 @@ def test_a_task_settles_even_if_nobody_takes_all_it_gives(heap):
     assert next(task).num_rows == 1
     task.close()
     assert gc.get_freeze_count() >= len(heap)
+
+
+def test_the_changelog_source_settles_where_it_plans_and_where_it_reads(heap):
+    options = {
+        "path": str(snapshot("a-hashmap-changelog-multi")),
+        "changelog.base": str(GOLDEN / "a-hashmap-changelog-multi" / "dstl"),
+    }
+    reader = ChangelogReader(ChangelogSpec.of(options))
+    [partition] = reader.partitions()
+    planned = gc.get_freeze_count()
+    assert planned >= len(heap)
+    more = [[] for _ in range(30_000)]
+    assert sum(batch.num_rows for batch in reader.read(partition))
+    assert gc.get_freeze_count() >= planned + len(more)
 
 
 def numbers(count):

@@ -1,0 +1,289 @@
+"""Timers that RocksDB leaves on the heap: raw keyed state of checkpoints, queues of savepoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dstl_core.checkpoint.metadata_file import publish_metadata_file
+from dstl_core.codec.data_io import DataOutput
+from dstl_core.codec.serializers import (
+    AnySerializer,
+    Types,
+    VoidNamespaceSerializer,
+    serialize_to_bytes,
+)
+from dstl_core.codec.serializers.base import write_snapshot
+from dstl_core.codec.serializers.windows import TimeWindow, TimeWindowSerializer
+from dstl_core.errors import SavepointError
+from dstl_core.model.checkpoint import OperatorSubtaskState
+from dstl_core.model.handle import (
+    ByteStreamStateHandle,
+    KeyGroupRangeOffsets,
+    KeyGroupsStateHandle,
+)
+from dstl_core.model.key_group import KeyGroupRange, assign_to_key_group
+from dstl_core.savepoint import Snapshot, keyed_copy, rewrite_savepoint
+from dstl_core.savepoint.diff import diff_snapshots
+from dstl_core.savepoint.function_reader import read_keys
+from dstl_core.savepoint.functions import KeyedStateReaderFunction
+from dstl_core.savepoint.table_base import TableOptions
+from dstl_core.savepoint.tables import open_table
+from dstl_core.storage.file_io import open_file_io
+from dstl_core.storage.location import Location
+from tests.golden_files import as_lines, snapshot
+from tests.unit.codec.java_bytes import i32, i64, utf
+
+CHECKPOINT = "a-rocksdb-heaptimers-checkpoint"
+SAVEPOINT = "a-rocksdb-heaptimers-canonical"
+EVENT_TIMERS = "_timer_state/event_user-timers"
+PROCESSING_TIMERS = "_timer_state/processing_user-timers"
+
+
+def golden(name: str) -> Snapshot:
+    return Snapshot.load(snapshot(name))
+
+
+def lines(loaded: Snapshot, uid: str = "a-keyed") -> Iterator[dict[str, Any]]:
+    return loaded[uid].dump()
+
+
+def of_any_key_group(entries: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    return ({**each, "kg": 0} for each in entries)
+
+
+def test_they_become_what_flinks_own_savepoint_of_the_job_has(tmp_path: Path) -> None:
+    rewrite_savepoint(golden(CHECKPOINT), tmp_path / "out")
+    found, expected = Snapshot.load(tmp_path / "out"), golden(SAVEPOINT)
+    assert [each.meta for each in found["a-keyed"].states] == [
+        each.meta for each in expected["a-keyed"].states
+    ]
+    assert (
+        as_lines(lines(found)) == as_lines(lines(expected)) == as_lines(lines(golden(CHECKPOINT)))
+    )
+    assert sum(each["kind"].endswith("timer") for each in lines(found)) == 217
+    assert {each.raw_keyed_state for each in found["a-keyed"].state.subtasks} == {None}
+    assert found["a-keyed"].form() == "canonical"
+
+
+@pytest.mark.parametrize("other", [SAVEPOINT, CHECKPOINT, "rewritten"])
+def test_both_forms_of_them_compare_equal(tmp_path: Path, other: str) -> None:
+    source = golden(CHECKPOINT)
+    if other == "rewritten":
+        compared = Snapshot.load(rewrite_savepoint(source, tmp_path / "out"))
+    else:
+        compared = golden(other)
+    assert list(diff_snapshots(source, compared)) == []
+
+
+def test_they_go_where_the_keys_go(tmp_path: Path) -> None:
+    rewrite_savepoint(golden(CHECKPOINT), tmp_path / "out", max_parallelism=17)
+    found = list(lines(Snapshot.load(tmp_path / "out")))
+    assert as_lines(of_any_key_group(found)) == as_lines(of_any_key_group(lines(golden(SAVEPOINT))))
+    assert {each["kg"] for each in found if "timer" in each["kind"]} <= set(range(17))
+
+
+def test_they_can_be_split_off_like_any_state(tmp_path: Path) -> None:
+    split = {("a-keyed", "by-event"): [EVENT_TIMERS]}
+    rewrite_savepoint(golden(CHECKPOINT), tmp_path / "out", split=split)
+    found = Snapshot.load(tmp_path / "out")
+    assert [each.name for each in found["by-event"].states] == [EVENT_TIMERS]
+    assert PROCESSING_TIMERS in [each.name for each in found["a-keyed"].states]
+    both = [*lines(found), *({**each, "op": "a-keyed"} for each in lines(found, "by-event"))]
+    assert as_lines(both) == as_lines(lines(golden(SAVEPOINT)))
+
+
+class Times(KeyedStateReaderFunction):
+    """The timers of every key."""
+
+    def read_key(self, key: Any, context: Any) -> Iterator[Any]:
+        yield (
+            key,
+            context.registered_event_time_timers(),
+            context.registered_processing_time_timers(),
+        )
+
+
+def test_a_reader_function_is_given_them() -> None:
+    every = KeyGroupRange(0, 127)
+    found, expected = (
+        sorted(
+            (key, sorted(event), sorted(processing))
+            for key, event, processing in read_keys(golden(name)["a-keyed"], every, Times())
+        )
+        for name in (CHECKPOINT, SAVEPOINT)
+    )
+    assert found == expected
+    assert any(event and processing for _, event, processing in found)
+
+
+def rows_of(name: str, **options: Any) -> list[str]:
+    """One row per key, with the timers of each, over two ranges of key groups."""
+    table = open_table(golden(name)["a-keyed"], "keyed", None, TableOptions(**options))
+    batches = [batch for split in ((0, 40), (41, 127)) for batch in table.read(split)]
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    for row in rows:
+        for unordered in {"m", "event_time_timers", "processing_time_timers"} & row.keys():
+            row[unordered] = sorted(row[unordered] or ())
+    return sorted(map(repr, rows))
+
+
+@pytest.mark.parametrize("keys", [None, ("key-24", "key-10", "nobody")])
+@pytest.mark.parametrize("at_once", [16 << 20, 1000])
+def test_they_are_columns_of_their_keys(
+    monkeypatch: pytest.MonkeyPatch, keys: tuple[str, ...] | None, at_once: int
+) -> None:
+    monkeypatch.setattr(keyed_copy, "BYTES_AT_ONCE", at_once)
+    found, expected = (rows_of(name, keys=keys) for name in (CHECKPOINT, SAVEPOINT))
+    assert found == expected
+    assert len(found) == (36 if keys is None else 2)
+    assert all("'event_time_timers': [" in row for row in found)
+    without = rows_of(CHECKPOINT, keys=keys, timers=False)
+    assert not any("timers" in row for row in without)
+
+
+def test_a_service_of_them_is_a_flat_table() -> None:
+    found, expected = (
+        sorted(
+            repr(row)
+            for batch in golden(name)["a-keyed"].flat(EVENT_TIMERS).read()
+            for row in batch.to_pylist()
+        )
+        for name in (CHECKPOINT, SAVEPOINT)
+    )
+    assert found == expected
+    assert len(found) > 100
+    table = open_table(golden(CHECKPOINT)["a-keyed"], None, EVENT_TIMERS, TableOptions())
+    assert sum(batch.num_rows for batch in table.read((0, 127))) == len(found)
+
+
+# ------------------------------------------------------------------------------- made by hand
+
+
+def service(name: str, namespace: AnySerializer, timers: list[tuple[str, Any, int]]) -> bytes:
+    """Event-time timers of one service: ``(key, namespace, time)``; none of the clock."""
+    types = DataOutput()
+    write_snapshot(types, Types.STRING)
+    write_snapshot(types, namespace)
+    stored = (
+        serialize_to_bytes(Types.STRING, key) + serialize_to_bytes(namespace, where) + i64(time)
+        for key, where, time in timers
+    )
+    return utf(name) + types.to_bytes() + i32(len(timers)) + b"".join(stored) + i32(0)
+
+
+def with_raw_state(
+    name: str, uid: str, key_groups: KeyGroupRange, raw: Mapping[int, bytes], folder: Path
+) -> Snapshot:
+    """A fixture whose operator has one subtask, with raw keyed state beside its own."""
+    before = golden(name)
+    own = before[uid].state
+    offsets, stream = [], b""
+    for key_group in key_groups:
+        offsets.append(len(stream) if key_group in raw else -1)
+        stream += raw.get(key_group, b"")
+    handle = KeyGroupsStateHandle(
+        KeyGroupRangeOffsets(key_groups, tuple(offsets)),
+        ByteStreamStateHandle("raw", stream),
+        "raw",
+    )
+    subtasks = own.subtasks or (OperatorSubtaskState(0),)
+    subtasks = (replace(subtasks[0], raw_keyed_state=handle), *subtasks[1:])
+    operators = tuple(
+        replace(each, subtasks=subtasks) if each.operator_id == own.operator_id else each
+        for each in before.metadata.operators
+    )
+    place = Location.parse(folder)
+    metadata = replace(before.metadata, operators=operators)
+    publish_metadata_file(open_file_io(place), place, metadata, {})
+    return Snapshot.load(folder)
+
+
+def test_an_operator_of_nothing_but_timers_gets_a_queue_for_every_service(tmp_path: Path) -> None:
+    window = TimeWindowSerializer()
+    first, last = TimeWindow(0, 10), TimeWindow(-10, 0)
+    void = VoidNamespaceSerializer()
+    raw: dict[int, bytes] = {}
+    for key in ("a", "b"):
+        # The order of the services is another one in every key group.
+        services = [
+            service("windows", window, [(key, first, 9), (key, last, -1), (key, first, 9)]),
+            service("user-timers", void, [(key, None, 7)]),
+        ]
+        body = b"".join(services if key == "a" else reversed(services))
+        key_group = assign_to_key_group(Types.STRING.java_hash(key), 128)
+        raw[key_group] = bytes.fromhex("f1cd859f") + i32(2, 2) + body
+    name = "a-hashmap-canonical"
+    source = with_raw_state(name, "src", KeyGroupRange(0, 127), raw, tmp_path / "in")
+
+    rewrite_savepoint(source, tmp_path / "out", max_parallelism=64)
+    found = Snapshot.load(tmp_path / "out")["src"]
+
+    assert [each.name for each in found.states] == [
+        "_timer_state/event_user-timers",
+        "_timer_state/event_windows",
+        "_timer_state/processing_user-timers",
+        "_timer_state/processing_windows",
+    ]
+    columns = source["src"].flat("_timer_state/event_windows").read()
+    assert sum(batch.num_rows for batch in columns) == 4
+    keyed = open_table(source["src"], "keyed", None, TableOptions())
+    rows = [row for batch in keyed.read((0, 127)) for row in batch.to_pylist()]
+    assert sorted((row["state_key"], row["event_time_timers"]) for row in rows) == [
+        ("a", [7]),
+        ("b", [7]),
+    ]
+
+    timers = sorted((each.service, each.key, each.timestamp) for each in found.timer_entries())
+    assert timers == [
+        ("user-timers", "a", 7),
+        ("user-timers", "b", 7),
+        ("windows", "a", -1),
+        ("windows", "a", 9),
+        ("windows", "b", -1),
+        ("windows", "b", 9),
+    ]
+    namespaces = {each.namespace for each in found.timer_entries() if each.service == "windows"}
+    assert namespaces == {first, last}
+
+
+@pytest.mark.parametrize(
+    ("raw", "problem"),
+    [
+        (b"bytes of the job", "something else than timers"),
+        (bytes.fromhex("f1cd859f") + i32(3, 0), "Raw timers of this version"),
+    ],
+)
+def test_other_raw_state_is_refused_before_anything_is_written(
+    tmp_path: Path, raw: bytes, problem: str
+) -> None:
+    name = "a-hashmap-canonical"
+    source = with_raw_state(name, "a-keyed", KeyGroupRange(0, 63), {5: raw}, tmp_path / "in")
+    with pytest.raises(SavepointError, match=rf"'a-keyed' has raw keyed state .*{problem}"):
+        rewrite_savepoint(source, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    rewrite_savepoint(source, tmp_path / "out", remove=["a-keyed"])
+    assert [each.label for each in Snapshot.load(tmp_path / "out").operators] == ["sink", "src"]
+    # Who reads it is not kept from the rest.
+    every = KeyGroupRange(0, 127)
+    found, expected = (
+        list(read_keys(each["a-keyed"], every, Times())) for each in (source, golden(name))
+    )
+    assert expected
+    assert found == expected
+
+
+def test_damage_behind_the_first_key_group_is_no_fewer_timers(tmp_path: Path) -> None:
+    good = bytes.fromhex("f1cd859f") + i32(2, 1)
+    good += service("user-timers", VoidNamespaceSerializer(), [("a", None, 7)])
+    raw, every = {3: good, 4: good[:-1]}, KeyGroupRange(0, 127)
+    source = with_raw_state("a-hashmap-canonical", "src", every, raw, tmp_path / "in")["src"]
+    table = open_table(source, "keyed", None, TableOptions())
+    with pytest.raises(SavepointError, match=r"cannot be taken for timers .*ends too early"):
+        list(table.read((0, 127)))
+    with pytest.raises(SavepointError, match=r"cannot be taken for timers .*ends too early"):
+        list(read_keys(source, every, Times()))
