@@ -256,7 +256,10 @@ class ColumnSubtask:
         for name in state.schema.names:
             at = before.schema.get_field_index(name)
             kind = before.schema.field(at)
-            after = after.set_column(at, kind, state.column(name).cast(kind.type))
+            column = state.column(name)
+            if isinstance(column, pa.ChunkedArray):
+                column = column.combine_chunks()
+            after = after.set_column(at, kind, fit(column, kind.type, f"State {name!r}"))
         return after
 
     # ---------------------------------------------------------------------------------- log

@@ -22,6 +22,8 @@ ROWS_PER_BATCH = 100_000
 SPLIT_BYTES = 128 << 20
 """Bytes of column chunks that a task reads, as of Spark's own files."""
 
+_VERSION = b"org.apache.spark.version"
+_OLD_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 SUMMARY_FILES = {"_metadata", "_common_metadata"}
 """Footers of other files that some writers leave beside those; Spark lists them, but has no rows of
 them (``ParquetUtils.isSummaryFile``).
@@ -54,12 +56,13 @@ class ParquetRows:
         """Row groups for each task, of about the same size. Reads the footers.
 
         Raises:
-            ConfigError: A column is not in the files.
+            ConfigError: A column is not in the files, or has times of the old calendar.
         """
         found: list[tuple[int, RowGroup]] = []
         for name in self.files:
             with _open(name) as file:
                 _check_columns(name, file.schema_arrow.names, columns)
+                _check_calendar(name, file, columns)
                 sizes = [
                     file.metadata.row_group(at).total_byte_size
                     for at in range(file.metadata.num_row_groups)
@@ -85,11 +88,35 @@ def _check_columns(file: str, there: Sequence[str], wanted: Sequence[str]) -> No
         )
 
 
+def _check_calendar(name: str, file: pq.ParquetFile, wanted: Sequence[str]) -> None:
+    """Raises ConfigError for what only Spark reads: it moves days before 1582, and some times
+    before 1900, where a footer says that they are of the Julian calendar (``DataSourceUtils``).
+    """
+    footer = file.metadata.metadata or {}
+    is_old = footer.get(_VERSION, b"9").startswith((b"1.", b"2."))
+    if not is_old and not any(key in footer for key in _OLD_CALENDAR):
+        return
+    for column in wanted:
+        if _has_time(file.schema_arrow.field(column).type):
+            raise ConfigError(
+                f"Column {column!r} of the Parquet file {name} may have times of the calendar that "
+                f"Spark 2 had; use bootstrap_with(spark.read.parquet(..)), where Spark reads it."
+            )
+
+
+def _has_time(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_has_time(kind.field(at).type) for at in range(kind.num_fields))
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
+
+
 def _open(name: str) -> pq.ParquetFile:
     location = Location.parse(name)
+    # Spark writes timestamps as INT96 by default, and as nanoseconds they would end in 2262.
+    options: Any = {"coerce_int96_timestamp_unit": "us"}
     if location.is_local:
-        return pq.ParquetFile(location.path, memory_map=True)
-    return pq.ParquetFile(open_file_io(location).open_input(location))
+        return pq.ParquetFile(location.path, memory_map=True, **options)
+    return pq.ParquetFile(open_file_io(location).open_input(location), **options)
 
 
 @dataclass(frozen=True)

@@ -236,6 +236,39 @@ def test_keys_are_of_every_key_type(spark, job_of, function, key_type, sql, text
         assert sorted(line["key"] for line in lines) == texts
 
 
+class LastColumns(KeyedColumnFunction):
+    """Keeps the last row of a key, in the types of the batch."""
+
+    states = tuple(
+        ValueStateDescriptor(name, kind)
+        for name, kind in {
+            "dec": Types.BIG_DEC,
+            "ts": Types.INSTANT,
+            "row": Types.ROW(Types.LONG, Types.STRING),
+            "n": Types.LONG,
+        }.items()
+    )
+
+    def process_batch(self, keys, state, rows):
+        last = [0] * len(keys)
+        for at, key in enumerate(rows["key_index"].to_pylist()):
+            last[key] = at
+        own = rows.take(pa.array(last)).select(["dec", "ts", "row", "n"])
+        return ColumnResult(pa.Table.from_batches([own]))
+
+
+def test_columns_of_a_batch_may_be_state_as_they_are(spark, job_of):
+    rows = spark.sql(
+        "SELECT 'a' AS k, -1.28bd AS dec, timestamp '1969-12-31 23:59:59.999999Z' AS ts, "
+        "struct(5 AS x, 'y' AS y) AS row, 7 AS n UNION ALL SELECT 'b', null, null, null, null"
+    )
+    job = job_of(LastColumns(), output_schema=None)
+    job.run(rows, 1, "n")
+    found = {(line["key"], line["state"]): line["value"] for line in job.snapshot()["u"].dump()}
+    kept = {"dec": "-1.28", "ts": "1969-12-31T23:59:59.999999Z", "row": [5, "y"], "n": 7}
+    assert found == {("a", name): value for name, value in kept.items()}
+
+
 def test_an_order_may_be_one_column_and_has_to_be_one(spark, job_of):
     rows = spark.createDataFrame([("a", 2), ("a", 1)], "k string, time long")
     result = job_of(parallelism=1).run(rows, 1, "time")

@@ -251,3 +251,32 @@ def test_parquet_files_have_no_columns_of_their_folders(spark, tmp_path):
     with pytest.raises(ConfigError, match="Column 'part' is not in the Parquet file"):
         write(spark, tmp_path / "sp", "op", made.key_by("k").transform_columns())
     assert not (tmp_path / "sp" / "_metadata").exists()
+
+
+@pytest.mark.parametrize("kind", ["INT96", "TIMESTAMP_MICROS"])
+def test_times_of_parquet_files_are_those_that_spark_reads(spark, tmp_path, kind):
+    days = ["0001-01-03", "1600-02-29", "1969-12-31", "2020-11-01", "9999-12-30"]
+    times = ", ".join(f"'{day} 05:30:00.123456Z'" for day in days)
+    rows = spark.sql(f"SELECT explode(array({times})) AS k").selectExpr(
+        "k", "cast(k AS timestamp) AS t", "array(cast(k AS timestamp)) AS l", "date(k) AS d"
+    )
+    files = str(tmp_path / "rows")
+
+    def by_files():
+        keyed = OperatorTransformation.bootstrap_with_parquet(spark, files).key_by("k")
+        return write(spark, tmp_path / "sp", "op", keyed.transform_columns(), mode="overwrite")
+
+    spark.conf.set("spark.sql.parquet.outputTimestampType", kind)
+    try:
+        rows.write.parquet(files)
+        found = {(line["state"], line["key"]): line["value"] for line in by_files().dump()}
+        spark.conf.set("spark.sql.parquet.datetimeRebaseModeInWrite", "LEGACY")
+        rows.write.parquet(files, mode="overwrite")
+        with pytest.raises(ConfigError, match=r"Column 't' .* calendar that Spark 2 had"):
+            by_files()
+    finally:
+        spark.conf.unset("spark.sql.parquet.outputTimestampType")
+        spark.conf.unset("spark.sql.parquet.datetimeRebaseModeInWrite")
+    for day in days:
+        key, text = f"{day} 05:30:00.123456Z", f"{day}T05:30:00.123456Z"
+        assert [found[state, key] for state in "tld"] == [text, [text], day]
