@@ -154,6 +154,18 @@ def test_the_last_row_of_a_key(spark, tmp_path, accounts):
     assert [each.name for each in operator.states] == ["amount"]
 
 
+def test_two_rows_of_a_key_may_give_it_different_states_only(spark, tmp_path):
+    def written(name, rows):
+        frame = spark.createDataFrame(rows, "k string, n bigint, m bigint")
+        keyed = bootstrap_with(frame).key_by("k").transform_columns()
+        lines = write(spark, tmp_path / name, "op", keyed).dump()
+        return {(line["key"], line["state"]): line["value"] for line in lines}
+
+    assert written("a", [("a", 1, None), ("a", None, 2)]) == {("a", "n"): 1, ("a", "m"): 2}
+    with pytest.raises(DuplicateKeyError, match="State 'm' has 1 rows too many"):
+        written("b", [("a", 1, 2), ("a", None, 2)])
+
+
 def test_the_last_row_of_a_key_is_that_of_flinks_keys_and_one_for_all_runs(spark, tmp_path):
     rows = [(0.0, 1, 5), (-0.0, 1, 6), (float("nan"), 1, 7), (-0.0, 2, 8), (float("nan"), 2, 9)]
     ties = [(1.5, 3, value) for value in range(50)]
