@@ -86,8 +86,8 @@ class KeyedState:
             self.key_serializer = key_serializer
         elif self.key_serializer != key_serializer:
             raise RestoreError(
-                f"The key has another type: expected {self.key_serializer.type_name} (from the "
-                f"restored state), got {key_serializer.type_name}."
+                f"The key has another type: expected {self.key_serializer.type_name}, got "
+                f"{key_serializer.type_name} in the stored state."
             )
         found = self.tables.get(state_key(meta))
         if found is None:

@@ -225,8 +225,12 @@ def test_cutting_a_stream_anywhere_is_a_format_error() -> None:
 def test_states_and_keys_of_another_type_are_refused_with_both_types() -> None:
     other = KeyedState(ALL, 128)
     other.table(VALUE, Types.LONG)
-    with pytest.raises(RestoreError, match="The key has another type: expected String"):
+    with pytest.raises(RestoreError, match="expected String, got Long in the stored state"):
         restore(handle_of(state_of(KEYS)), handle_of(other))
+    with pytest.raises(RestoreError, match="expected Long, got String in the stored state"):
+        restore_keyed_state(
+            [handle_of(state_of(KEYS))], ALL, 128, resolver(), key_serializer=Types.LONG
+        )
     retyped = KeyedState(ALL, 128)
     meta = StateMetaInfoSnapshot.key_value("count", KeyedStateType.REDUCING, Types.LONG)
     retyped.table(meta, Types.STRING)
