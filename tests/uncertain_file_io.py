@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from dstl_core.errors import StorageError
-from dstl_core.storage.file_io import FileIO, FileStatus
+from dstl_core.storage.file_io import FileIO, FileStatus, read_one_by_one
 from dstl_core.storage.location import Location
 
 
@@ -39,6 +39,9 @@ class UncertainFileIO:
 
     def read_bytes(self, location: Location, start: int = 0, end: int | None = None) -> bytes:
         return self._files.read_bytes(location, start, end)
+
+    def read_while_there(self, locations: Sequence[Location]) -> list[bytes]:
+        return read_one_by_one(self, locations)
 
     def write_new(self, location: Location, data: bytes) -> None:
         self._files.write_new(location, data)

@@ -36,6 +36,8 @@ checkpoints that it gave up when it ended.
 """
 RecordType = Literal["claim"] | OwnedRecordType
 RECORD_TYPES = ("claim", *get_args(OwnedRecordType))
+MOST_AT_ONCE = 128
+"""Records that a reader asks for at a time."""
 _WHAT = "A record of the commit log"
 
 
@@ -121,11 +123,18 @@ class CommitLog:
 
     def refresh(self) -> None:
         """Reads the records that were published since the last look."""
+        ahead = 1
         while True:
-            record = self._read(len(self._records) + 1)
-            if record is None:
+            first = len(self._records) + 1
+            slots = [self._slot(number) for number in range(first, first + ahead)]
+            found = self._file_io.read_while_there(slots)
+            for number, (slot, raw) in enumerate(zip(slots, found, strict=False), first):
+                with error_context(location=str(slot)):
+                    self._records.append(LogRecord.from_bytes(raw, number))
+            if len(found) < ahead:
                 return
-            self._records.append(record)
+            # There were more than was asked for: who has been away long reads many at a time.
+            ahead = min(2 * ahead, MOST_AT_ONCE)
 
     def check_there(self) -> None:
         """Raises CheckpointError if the last record that this process knows has been deleted."""
@@ -195,13 +204,6 @@ class CommitLog:
             return False
         self._records.append(record)
         return True
-
-    def _read(self, number: int) -> LogRecord | None:
-        slot = self._slot(number)
-        if self._file_io.size(slot) is None:
-            return None
-        with error_context(location=str(slot)):
-            return LogRecord.from_bytes(self._file_io.read_bytes(slot), number)
 
     def _slot(self, number: int) -> Location:
         return self._folder.child(f"{number}.json")

@@ -11,7 +11,8 @@ import os
 import posixpath
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,6 +27,8 @@ from dstl_core.storage.location import Location
 _SCHEME_TO_PROTOCOL = {"s3a": "s3", "s3p": "s3", "gs": "gcs", "abfss": "abfs", "wasbs": "abfs"}
 _MEMORY_LOCK = threading.Lock()
 _LOCAL_PROTOCOLS = ("file", "memory")
+_READERS = 16
+"""Files that are read at a time, where each takes a round trip."""
 
 Content = bytes | Iterable[bytes | memoryview]
 """What to write: one buffer, or several one after the other, which are asked for once."""
@@ -47,6 +50,10 @@ class FileIO(Protocol):
 
     def read_bytes(self, location: Location, start: int = 0, end: int | None = None) -> bytes:
         """The bytes ``[start, end)`` of a file."""
+        ...
+
+    def read_while_there(self, locations: Sequence[Location]) -> list[bytes]:
+        """The bytes of small files in order, up to the first that is not there."""
         ...
 
     def write_new(self, location: Location, data: Content) -> None:
@@ -86,6 +93,16 @@ class FileIO(Protocol):
     def delete_folder(self, location: Location) -> None:
         """Deletes a folder with all in it; nothing if it is not there. Follows no links."""
         ...
+
+
+def read_one_by_one(files: FileIO, locations: Iterable[Location]) -> list[bytes]:
+    """``FileIO.read_while_there`` where answers do not take long."""
+    found = []
+    for each in locations:
+        if files.size(each) is None:
+            break
+        found.append(files.read_bytes(each))
+    return found
 
 
 class FsspecFileIO:
@@ -142,6 +159,20 @@ class FsspecFileIO:
                 raise
             return b""
         return part
+
+    def read_while_there(self, locations: Sequence[Location]) -> list[bytes]:
+        if self._protocol in _LOCAL_PROTOCOLS or len(locations) < 2:
+            return read_one_by_one(self, locations)
+        with ThreadPoolExecutor(_READERS) as pool:
+            found = list(pool.map(self._read_if_there, locations))
+        there = found.index(None) if None in found else len(found)
+        return [each for each in found[:there] if each is not None]
+
+    def _read_if_there(self, location: Location) -> bytes | None:
+        try:
+            return self.read_bytes(location)
+        except StateFileNotFoundError:
+            return None
 
     def open_input(self, location: Location) -> Any:
         """A file to be read here and there: an object with ``read``, ``seek`` and ``tell``."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from random import Random
 
 from dstl_core.errors import StorageError
-from dstl_core.storage.file_io import Content, FileIO, FileStatus
+from dstl_core.storage.file_io import Content, FileIO, FileStatus, read_one_by_one
 from dstl_core.storage.location import Location
 
 
@@ -100,6 +100,9 @@ class FaultyFileIO:
     def read_bytes(self, location: Location, start: int = 0, end: int | None = None) -> bytes:
         self._check_read(location)
         return self.inner.read_bytes(location, start, end)
+
+    def read_while_there(self, locations: Sequence[Location]) -> list[bytes]:
+        return read_one_by_one(self, locations)
 
     def publish_once(self, location: Location, data: bytes) -> bool:
         fault = self.publish_fault()

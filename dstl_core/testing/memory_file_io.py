@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
 from dstl_core.errors import StateFileNotFoundError, StorageError
-from dstl_core.storage.file_io import Content, FileStatus
+from dstl_core.storage.file_io import Content, FileStatus, read_one_by_one
 from dstl_core.storage.location import Location
 
 
@@ -35,6 +36,9 @@ class MemoryFileIO:
                 location=str(location),
             )
         return data[start:end]
+
+    def read_while_there(self, locations: Sequence[Location]) -> list[bytes]:
+        return read_one_by_one(self, locations)
 
     def write_new(self, location: Location, data: Content) -> None:
         content = data if isinstance(data, bytes) else b"".join(data)

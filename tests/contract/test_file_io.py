@@ -50,6 +50,18 @@ def test_a_written_file_is_read_back_whole_and_in_part(files: FileIO, root: Loca
     assert files.read_bytes(location, 10, 10) == b""
 
 
+def test_files_are_read_in_order_up_to_the_first_that_is_not_there(
+    files: FileIO, root: Location
+) -> None:
+    every = [root.child("log", f"{number}.json") for number in range(40)]
+    for number in (*range(35), 36):
+        assert files.publish_once(every[number], b"%d" % number)
+    assert files.read_while_there(every) == [b"%d" % number for number in range(35)]
+    assert files.read_while_there(every[34:36]) == [b"34"]
+    assert files.read_while_there(every[35:]) == []
+    assert files.read_while_there([]) == []
+
+
 def test_an_empty_file(files: FileIO, root: Location) -> None:
     location = root.child("empty")
     files.write_new(location, b"")

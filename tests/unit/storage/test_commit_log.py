@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,37 @@ def test_claim_then_commit(files: UncertainFileIO, folder: Location) -> None:
         "at_ms": 1_700_000_000_000,
         "payload": {"checkpoint_id": 1},
     }
+
+
+class CountingFileIO(UncertainFileIO):
+    """Counts how often somebody waits for records."""
+
+    def __init__(self, files: FileIO) -> None:
+        super().__init__(files)
+        self.waits = 0
+
+    def read_while_there(self, locations: Sequence[Location]) -> list[bytes]:
+        self.waits += 1
+        return super().read_while_there(locations)
+
+
+def test_a_long_log_is_read_many_records_at_a_time(folder: Location) -> None:
+    files = CountingFileIO(open_file_io(folder, fsync=False))
+    writer = log(files, folder)
+    writer.claim("a")
+    written = [writer.append("a", "commit", {"n": number}) for number in range(999)]
+    files.waits = 0
+    reader = log(files, folder)
+    reader.refresh()
+    assert list(reader.records[1:]) == written
+    assert files.waits == 14  # 1, 2, 4 .. 64, then 128 each
+    late = writer.append("a", "commit", {"n": 999})
+    reader.refresh()
+    assert reader.records[-1] == late
+    assert files.waits == 16
+    files.replace(folder.child("500.json"), b"{")
+    with pytest.raises(FormatError, match=r"500\.json"):
+        log(files, folder).refresh()
 
 
 def test_without_a_claim_nothing_is_committed(files: UncertainFileIO, folder: Location) -> None:
