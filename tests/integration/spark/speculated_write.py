@@ -3,9 +3,11 @@ goes on once the second one has begun, so that both may write. Arguments: master
 savepoints, folder for the event log.
 """
 
+import fcntl
 import os
+import select
+import signal
 import sys
-import time
 
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
@@ -21,22 +23,23 @@ MASTER, OUT, EVENTS = sys.argv[1:]
 TIMEOUT_S = 60
 
 
-def wait_until(condition, what):
-    deadline = time.monotonic() + TIMEOUT_S
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(what)
-        time.sleep(0.01)  # between looks at what another process does
-
-
 def meet_the_other_attempt(how):
-    """Of partition 1: the first attempt waits here for the second one."""
+    """Of partition 1: the first attempt waits here for the second one, which tells a pipe."""
     context = TaskContext.get()
-    marker = os.path.join(EVENTS, f"second-attempt-{how}")
+    pipe = pipe_of(how)
     if context.partitionId() == 1 and context.attemptNumber() == 0:
-        wait_until(lambda: os.path.exists(marker), "there is no second attempt")
+        reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        ready, _, _ = select.select([reader], [], [], TIMEOUT_S)
+        os.close(reader)
+        if not ready:
+            raise TimeoutError("there is no second attempt")
     elif context.partitionId() == 1:
-        open(marker, "w").close()
+        with open(pipe, "wb") as writer:
+            writer.write(b".")
+
+
+def pipe_of(how):
+    return os.path.join(EVENTS, f"second-attempt-{how}")
 
 
 def slow_columns(batches):
@@ -48,7 +51,12 @@ def wait_for_leftovers(out):
     """Until there is more than the savepoint: two files of metadata, and one of each subtask. (By
     columns, an attempt that is given up gets no more rows, and writes or does not.)
     """
-    wait_until(lambda: len(os.listdir(out)) > 2 + 4, "only one attempt has written")
+    folder = os.open(out, os.O_RDONLY)
+    fcntl.fcntl(folder, fcntl.F_NOTIFY, fcntl.DN_CREATE | fcntl.DN_RENAME | fcntl.DN_MULTISHOT)
+    while len(os.listdir(out)) <= 2 + 4:
+        if signal.sigtimedwait([signal.SIGIO], TIMEOUT_S) is None:
+            raise TimeoutError("only one attempt has written")
+    os.close(folder)
 
 
 class Fill(KeyedStateBootstrapFunction):
@@ -64,6 +72,8 @@ class Fill(KeyedStateBootstrapFunction):
 
 
 def main():
+    # How changes of a folder are told; before there are other threads, which have it blocked, too.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGIO])
     settings = {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -99,6 +109,7 @@ def main():
     slow = keyed(rows.mapInArrow(slow_columns, rows.schema)).key_by("k").transform_columns()
     for how, made in (("columns", slow), ("function", keyed(rows).key_by("k").transform(Fill()))):
         out = os.path.join(OUT, how)
+        os.mkfifo(pipe_of(how))
         writer = SavepointWriter.new_savepoint(spark, 128, 4)
         writer.with_operator(OperatorIdentifier.for_uid("op"), made).write(out)
         if how == "function":

@@ -6,10 +6,13 @@ from __future__ import annotations
 
 import os
 import re
+import select
+import shutil
 import socket
 import subprocess
-import time
+import threading
 from pathlib import Path
+from typing import Any
 
 import pyspark
 
@@ -29,20 +32,25 @@ class StandaloneCluster:
     def __init__(self, work: Path) -> None:
         self._work = work
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._reader: threading.Thread | None = None
         try:
             port = _free_port()
             self.url = f"spark://127.0.0.1:{port}"
-            self._start("master.Master", "--host", "127.0.0.1", "--port", str(port))
-            self._await("master.Master", rf"Starting Spark master at {self.url}")
+            address = ["--host", "127.0.0.1", "--port", str(port)]
+            master = self._start("master.Master", *address, stdout=subprocess.PIPE)
+            _await(master, rf"Starting Spark master at {self.url}")
             for host in HOSTS:
                 resources = ["--cores", "1", "--memory", "1g", "--work-dir", str(work / host)]
-                self._start("worker.Worker", "--host", host, *resources, self.url)
-            self._await("master.Master", *(rf"Registering worker {host}:" for host in HOSTS))
+                with (work / f"worker-{host}.log").open("wb") as log:
+                    self._start("worker.Worker", "--host", host, *resources, self.url, stdout=log)
+            _await(master, *(rf"Registering worker {host}:" for host in HOSTS))
+            self._reader = threading.Thread(target=self._keep_log, args=[master])
+            self._reader.start()
         except BaseException:
             self.close()
             raise
 
-    def _start(self, program: str, *arguments: str) -> None:
+    def _start(self, program: str, *arguments: str, stdout: Any) -> subprocess.Popen[bytes]:
         home = Path(pyspark.__file__).parent
         environment = os.environ | {
             "SPARK_HOME": str(home),
@@ -51,27 +59,19 @@ class StandaloneCluster:
             "SPARK_LOCAL_DIRS": str(self._work / "local"),
         }
         name = f"{_DEPLOY}.{program}"
-        with self._log(program).open("ab") as log:
-            # The script ends in exec: the process is the JVM itself.
-            command = [str(home / "bin" / "spark-class"), name, "--webui-port", "0", *arguments]
-            self._processes.append(
-                subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-            )
+        # The script ends in exec: the process is the JVM itself.
+        command = [str(home / "bin" / "spark-class"), name, "--webui-port", "0", *arguments]
+        process = subprocess.Popen(
+            command, env=environment, stdout=stdout, stderr=subprocess.STDOUT
+        )
+        self._processes.append(process)
+        return process
 
-    def _log(self, program: str) -> Path:
-        return self._work / f"{program}.log"
-
-    def _await(self, program: str, *lines: str) -> None:
-        """Waits until the log of a program has all these lines."""
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while True:
-            log = self._log(program).read_text(errors="replace")
-            if all(re.search(line, log) for line in lines):
-                return
-            ended = [each.args for each in self._processes if each.poll() is not None]
-            if ended or time.monotonic() > deadline:
-                raise RuntimeError(f"the cluster does not start ({ended or 'in time'}):\n{log}")
-            time.sleep(0.05)  # between looks at the log of another process
+    def _keep_log(self, master: subprocess.Popen[bytes]) -> None:
+        """Takes what the master goes on to say, or it would wait."""
+        assert master.stdout is not None
+        with master.stdout, (self._work / "master.log").open("wb") as log:
+            shutil.copyfileobj(master.stdout, log)
 
     def close(self) -> None:
         """Ends its processes, by their ids; workers end their executors."""
@@ -84,6 +84,20 @@ class StandaloneCluster:
                 process.kill()
                 process.wait()
         self._processes.clear()
+        if self._reader is not None:
+            self._reader.join()
+
+
+def _await(process: subprocess.Popen[bytes], *lines: str) -> None:
+    """Waits until a process has said all these lines."""
+    assert process.stdout is not None
+    said = ""
+    while not all(re.search(line, said) for line in lines):
+        ready, _, _ = select.select([process.stdout], [], [], START_TIMEOUT_S)
+        more = os.read(process.stdout.fileno(), 1 << 16) if ready else b""
+        if not more:
+            raise RuntimeError(f"the cluster does not start:\n{said}")
+        said += more.decode(errors="replace")
 
 
 def _free_port() -> int:
