@@ -6,12 +6,17 @@ environment: ``DSTL_SOAK_SEED`` (default 0) and ``DSTL_SOAK_SECONDS`` (default 6
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator
 
 import fsspec
 import hypothesis
 import pytest
+
+from tests.s3_server import S3Server, s3_server
+
+_BUCKETS = itertools.count()
 
 hypothesis.settings.register_profile(
     "ci", derandomize=True, deadline=None, database=None, max_examples=200
@@ -37,6 +42,19 @@ def memory_files() -> Iterator[None]:
     _clear(files)
     yield
     _clear(files)
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Server]:
+    """One S3 server process for the whole session."""
+    with s3_server() as server:
+        yield server
+
+
+@pytest.fixture
+def bucket(s3: S3Server) -> str:
+    """The URL of a new, empty bucket on ``s3``."""
+    return s3.make_bucket(f"bucket-{next(_BUCKETS)}")
 
 
 def _clear(files: fsspec.AbstractFileSystem) -> None:

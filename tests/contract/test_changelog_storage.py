@@ -63,8 +63,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, memory_files: None) ->
             base = Location.parse("memory://contract/base")
             return Place(base, open_file_io(base))
         case _:
-            base = Location.parse(f"s3://{request.getfixturevalue('bucket')}/base")
-            return Place(base, open_file_io(base, request.getfixturevalue("s3_options")))
+            base = Location.parse(request.getfixturevalue("bucket")).child("base")
+            return Place(base, open_file_io(base, request.getfixturevalue("s3").storage_options))
 
 
 @pytest.fixture

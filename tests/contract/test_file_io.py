@@ -21,7 +21,7 @@ def root(request: pytest.FixtureRequest, tmp_path: Path, memory_files: None) -> 
         case "memory":
             return Location.parse("memory://contract/root")
         case "s3":
-            return Location.parse(f"s3://{request.getfixturevalue('bucket')}/root")
+            return Location.parse(request.getfixturevalue("bucket")).child("root")
         case "fake":
             return Location.parse("abfs://container/root")
         case _:
@@ -32,7 +32,7 @@ def root(request: pytest.FixtureRequest, tmp_path: Path, memory_files: None) -> 
 def files(request: pytest.FixtureRequest, root: Location) -> Iterator[FileIO]:
     match request.node.callspec.params["root"]:
         case "s3":
-            yield open_file_io(root, request.getfixturevalue("s3_options"))
+            yield open_file_io(root, request.getfixturevalue("s3").storage_options)
         case "fake":
             yield MemoryFileIO()
         case name:
