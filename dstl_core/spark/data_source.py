@@ -1,6 +1,6 @@
 """``spark.read.format("savepoint")``: every kind of state of a snapshot as a DataFrame.
 
-See ``docs/savepoints/query.md`` for the options. Credentials are never options.
+See ``docs/how-to/query.md`` for the options. Credentials are never options.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Spark types of Arrow types and back, and Flink types of Spark columns.
 
-The table is the one of ``docs/types.md``. What Arrow has and Spark has not becomes the nearest type
+The table is the one of ``docs/reference/types.md``. What Arrow has and Spark has not becomes the
+nearest type
 that holds every value: an unsigned char an int, a time of day its nanoseconds as a long.
 """
 

@@ -47,7 +47,7 @@ def functions(path: Path) -> set[str]:
 
 
 def test_what_the_state_processor_api_promises_is_shown_by_tests_that_are_there() -> None:
-    text = (ROOT / "docs" / "savepoints" / "state-processor-api.md").read_text()
+    text = (ROOT / "docs" / "reference" / "state-processor-api.md").read_text()
     promises = re.findall(r"^\| (\d+) \| .*`.*test_\w+", text, re.M)
     assert promises == [str(number) for number in range(1, 21)]
     scenarios = text[text.index("| scenario | test |") :].splitlines()[2:]
@@ -71,7 +71,7 @@ def test_every_test_that_the_map_names_is_there(name: str) -> None:
 
 
 def test_every_test_of_the_table_of_promises_is_there() -> None:
-    text = (ROOT / "docs" / "savepoints" / "state-processor-api.md").read_text()
+    text = (ROOT / "docs" / "reference" / "state-processor-api.md").read_text()
     named = set(re.findall(r"\btest_\w+", text))
     there = {
         name
@@ -172,12 +172,14 @@ def test_every_file_that_a_document_links_to_is_there() -> None:
     assert missing == []
 
 
-BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "changelog.md").read_text(), re.DOTALL)
+BLOCKS = re.findall(
+    r"```python\n(.*?)```", (ROOT / "docs" / "how-to" / "changelog.md").read_text(), re.DOTALL
+)
 
 
 def test_the_changelogs_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert BLOCKS
     for block in BLOCKS:
-        exec(compile(block, "docs/changelog.md", "exec"), {})
+        exec(compile(block, "docs/how-to/changelog.md", "exec"), {})
     assert [path.name for path in tmp_path.iterdir()] == ["changelog"]

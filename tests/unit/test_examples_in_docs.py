@@ -12,7 +12,7 @@ import pytest
 from dstl_core.cli import main
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "look-into-a-savepoint.md"
+PAGE = ROOT / "docs" / "how-to" / "look-into-a-savepoint.md"
 CONSOLE = re.findall(r"```console\n\$ dstl ([^\n]+)\n(.*?)```", PAGE.read_text(), re.DOTALL)
 PYTHON = re.findall(r"```pycon\n(.*?)```", PAGE.read_text(), re.DOTALL)
 

@@ -1,6 +1,6 @@
 """The Arrow type of a Flink type, and values between the two.
 
-The table is the one of ``docs/types.md``. What has no entry cannot be a column.
+The table is the one of ``docs/reference/types.md``. What has no entry cannot be a column.
 """
 
 from __future__ import annotations

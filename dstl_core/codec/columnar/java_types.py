@@ -1,6 +1,6 @@
 """The layouts of Flink's Java types. Adding a type is one function.
 
-The table of Arrow forms is the one of ``docs/types.md``.
+The table of Arrow forms is the one of ``docs/reference/types.md``.
 """
 
 from __future__ import annotations

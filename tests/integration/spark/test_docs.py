@@ -1,4 +1,4 @@
-"""The examples of docs/savepoints run as they stand, on savepoints that real Flink wrote."""
+"""The examples of docs/how-to run as they stand, on savepoints that real Flink wrote."""
 
 import re
 from pathlib import Path
@@ -10,8 +10,8 @@ from dstl_core.spark import register
 from tests.golden_files import GOLDEN, snapshot
 
 pytestmark = pytest.mark.spark
-DOCS = Path(__file__).parents[3] / "docs" / "savepoints"
-PAGES = sorted(DOCS.glob("*.md"))
+DOCS = Path(__file__).parents[3] / "docs" / "how-to"
+PAGES = [DOCS / f"{name}.md" for name in ("bootstrap", "ci", "fix", "query", "rewrite")]
 
 
 def examples(page):
