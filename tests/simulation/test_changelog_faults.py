@@ -33,7 +33,7 @@ def fault_run(seed: int, rounds: int) -> World:
             world.act(code, writer + WRITERS * random.randrange(10_000))
         world.threads.advance(random.randrange(400))
         if round_ % 20 == 0:
-            world.check_files()
+            world.check()
     world.end(seed)
     return world
 
