@@ -1,8 +1,10 @@
 # Every target sets up what it needs in .venv; nothing has to be run before.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-flink test-browser check format soak fuzz bench ui clean-demo
+.PHONY: help setup demo test test-fast test-flink test-browser check docs format soak fuzz bench ui clean-demo
 
 PYTEST := scripts/with-java python -m pytest
+# The variable silences an advertisement that the theme prints on every run.
+MKDOCS := NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs
 # Budget and seed of the long runs: make soak SECONDS=600 SEED=7
 SECONDS ?= 300
 SEED ?= 0
@@ -22,6 +24,9 @@ ui: setup ## the Dagster UI on the demo's instance (run make demo first)
 test: setup ## all tests that need neither Flink nor a browser
 	@$(PYTEST) -m "not flink and not browser and not soak"
 
+test-fast: setup ## unit and property tests without Spark, in about a minute
+	@$(PYTEST) tests/unit tests/property -m "not spark and not dagster and not flink and not browser and not soak"
+
 test-flink: setup ## restore what we write in real Flink (fetches its jars once)
 	@scripts/setup-venv flink
 	@$(PYTEST) -m flink
@@ -29,12 +34,16 @@ test-flink: setup ## restore what we write in real Flink (fetches its jars once)
 test-browser: setup ## the Dagster UI in headless Chromium
 	@$(PYTEST) -m browser
 
-check: setup ## format, lint, types, import contracts
+check: setup ## format, lint, types, import contracts, documentation site
 	@.venv/bin/ruff format --check .
 	@.venv/bin/ruff check .
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports --no-logo
 	@.venv/bin/dg --quiet check defs 2>/dev/null || .venv/bin/dg check defs
+	@$(MKDOCS) build --quiet
+
+docs: setup ## the documentation site on http://127.0.0.1:8000
+	@$(MKDOCS) serve --dev-addr 127.0.0.1:8000
 
 format: setup ## write the format and the safe fixes
 	@.venv/bin/ruff check --fix .
