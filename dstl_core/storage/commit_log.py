@@ -23,6 +23,7 @@ from dstl_core.errors import (
     FencedError,
     FormatError,
     InvariantViolation,
+    StorageError,
     error_context,
 )
 from dstl_core.storage.file_io import FileIO
@@ -38,6 +39,8 @@ RecordType = Literal["claim"] | OwnedRecordType
 RECORD_TYPES = ("claim", *get_args(OwnedRecordType))
 MOST_AT_ONCE = 128
 """Records that a reader asks for at a time."""
+MOST_TRIES = 50
+"""Slots that a claim tries, and looks at a slot that is taken, before it gives up."""
 _WHAT = "A record of the commit log"
 
 
@@ -152,12 +155,23 @@ class CommitLog:
         Args:
             owner: Name of the owner; unique to a process.
             payload: What the record says, given all records before it.
+
+        Raises:
+            CheckpointError: Other drivers took every slot that was tried.
+            StorageError: A slot is taken by a record that cannot be read.
         """
-        while True:
-            self.refresh()
+        self.refresh()
+        for _ in range(MOST_TRIES):
             record = self._next(owner, "claim", payload())
             if self._publish(record):
                 return record
+            self._standing(record.number)
+        raise CheckpointError(
+            f"Nothing was claimed: {owner!r} waited for a free slot of the commit log, and other "
+            f"drivers took {MOST_TRIES} in a row; stop the drivers that restart all the time.",
+            location=str(self._folder),
+            owner=owner,
+        )
 
     def append(self, owner: str, type_: OwnedRecordType, payload: Mapping[str, Any]) -> LogRecord:
         """Appends a record of the owner in the next slot.
@@ -173,8 +187,7 @@ class CommitLog:
             return record
         # The slot is taken. Either the write that failed before was in truth ours, or another
         # owner claimed: only the record that stands there tells.
-        self.refresh()
-        standing = self._records[record.number - 1]
+        standing = self._standing(record.number)
         if (standing.owner, standing.type, standing.payload) == (owner, type_, record.payload):
             return standing
         self.check_claim(owner)
@@ -183,6 +196,23 @@ class CommitLog:
             f"lost, stands in its place; look at the log again.",
             location=str(self._folder),
             owner=owner,
+        )
+
+    def _standing(self, number: int) -> LogRecord:
+        """The record in a slot that is taken.
+
+        Raises:
+            StorageError: It cannot be read.
+        """
+        for _ in range(MOST_TRIES):
+            self.refresh()
+            if len(self._records) >= number:
+                return self._records[number - 1]
+        raise StorageError(
+            f"Nothing was recorded: slot {number} of the commit log is taken, and {MOST_TRIES} "
+            f"looks waited in vain for the record that stands there; look for what hides or "
+            f"deletes it: a cache in front of the store, a cleaning job, missing rights to read.",
+            location=str(self._folder),
         )
 
     def check_claim(self, owner: str) -> None:

@@ -7,22 +7,23 @@ fsynced by default, so that an acknowledged change also survives a power loss.
 
 from __future__ import annotations
 
+import io
 import os
 import posixpath
-import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
-from uuid import uuid4
-
-import fsspec
+from functools import partial
+from typing import Any, BinaryIO, Protocol
 
 from dstl_core.errors import ConfigError, StateFileNotFoundError, StorageError
+from dstl_core.storage import local_files
+from dstl_core.storage.file_systems import file_system
 from dstl_core.storage.location import Location
+from dstl_core.storage.range_reader import RangeReader
 
 _SCHEME_TO_PROTOCOL = {"s3a": "s3", "s3p": "s3", "gs": "gcs", "abfss": "abfs", "wasbs": "abfs"}
 _MEMORY_LOCK = threading.Lock()
@@ -124,13 +125,7 @@ class FsspecFileIO:
         self.scheme = scheme
         self._protocol = _SCHEME_TO_PROTOCOL.get(scheme, scheme)
         self._fsync = fsync
-        try:
-            self._fs = fsspec.filesystem(self._protocol, **(storage_options or {}))
-        except (ValueError, ImportError) as error:
-            raise ConfigError(
-                f"No file system for the scheme {scheme!r} ({error}); install the extra that "
-                f"brings it (s3, gcs, azure) or correct the URL."
-            ) from error
+        self._fs = file_system(self._protocol, storage_options or {})
 
     def read_bytes(self, location: Location, start: int = 0, end: int | None = None) -> bytes:
         with self._mapped("read", location):
@@ -145,6 +140,8 @@ class FsspecFileIO:
 
     def _read(self, location: Location, start: int, end: int | None) -> bytes:
         path = self._path(location)
+        if self._protocol == "file":
+            return local_files.read_regular(path, start, end)
         if start == 0 and end is None:
             whole: bytes = self._fs.cat_file(path)
             return whole
@@ -174,10 +171,14 @@ class FsspecFileIO:
         except StateFileNotFoundError:
             return None
 
-    def open_input(self, location: Location) -> Any:
+    def open_input(self, location: Location) -> io.RawIOBase | BinaryIO:
         """A file to be read here and there: an object with ``read``, ``seek`` and ``tell``."""
         with self._mapped("open", location):
-            return self._fs.open(self._path(location), "rb")
+            path = self._path(location)
+            if self._protocol == "file":
+                return local_files.open_regular(path)
+            size = int(self._fs.info(path)["size"])
+        return RangeReader(partial(self.read_bytes, location), size)
 
     def write_new(self, location: Location, data: Content) -> None:
         buffers = [data] if isinstance(data, bytes) else data
@@ -198,7 +199,7 @@ class FsspecFileIO:
                     size += len(buffer)
                 self._sync(stream)
             if self._syncs:
-                _sync_folder(posixpath.dirname(path))
+                local_files.sync_folder(posixpath.dirname(path))
             return size
         except FileExistsError:
             raise  # a store that looks only when it closes: the file is somebody else's
@@ -207,8 +208,6 @@ class FsspecFileIO:
             raise
 
     def _check_size(self, location: Location, expected: int) -> None:
-        # Asked of the store, not of a listing that was kept from before.
-        self._fs.invalidate_cache(self._path(location.parent))
         written = self.size(location)
         if written != expected:
             self._delete_quietly(self._path(location))
@@ -233,15 +232,18 @@ class FsspecFileIO:
             self._make_parent(location)
             path = self._path(location)
             if self._protocol == "file":
-                _replace_local(path, data)
+                local_files.replace(path, data)
             else:
                 # A PUT of an object store is seen whole; memory is a dictionary.
                 self._fs.pipe_file(path, data)
 
     def size(self, location: Location) -> int | None:
         with self._mapped("look up", location):
+            path = self._path(location)
+            if self._protocol == "file":
+                return local_files.size_of(path)
             try:
-                info = self._fs.info(self._path(location))
+                info = self._fs.info(path)
             except FileNotFoundError:
                 return None
         return int(info["size"] or 0) if info["type"] == "file" else None
@@ -286,7 +288,7 @@ class FsspecFileIO:
         path = self._path(location)
         with self._mapped("delete", location):
             if self._protocol == "file":
-                _delete_local_tree(path)
+                local_files.delete_tree(path)
             else:
                 self._delete_tree(path)
 
@@ -321,7 +323,7 @@ class FsspecFileIO:
         if self._protocol == "memory":
             self._fs.makedirs(folder, exist_ok=True)
         elif self._protocol == "file":
-            _make_folders(folder, sync=self._fsync)
+            local_files.make_folders(folder, sync=self._fsync)
 
     def _sync(self, stream: Any) -> None:
         if self._syncs:
@@ -369,66 +371,12 @@ def _milliseconds(modified: object) -> int | None:
     return int(modified * 1000) if isinstance(modified, int | float) else None
 
 
-def _make_folders(path: str, *, sync: bool) -> None:
-    """Makes a folder with its parents; each new name is synced in the folder that holds it."""
-    missing = []
-    while not os.path.isdir(path):
-        missing.append(path)
-        path = posixpath.dirname(path)
-    for each in reversed(missing):
-        os.makedirs(each, exist_ok=True)
-        if sync:
-            _sync_folder(posixpath.dirname(each))
-
-
-def _delete_local_tree(path: str) -> None:
-    while os.path.lexists(path):
-        try:
-            shutil.rmtree(path)
-        except FileNotFoundError:
-            continue  # somebody else deletes too; what is left goes in the next round
-
-
-def _sync_folder(path: str) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def _publish_local(fs: Any, path: str, data: bytes) -> bool:
-    """Temporary file, fsync, hard link (fails if the name is taken), fsync of the folder."""
-    with _temporary_beside(path, data) as temporary:
-        try:
-            os.link(temporary, path)
-        except FileExistsError:
-            return False
-    _sync_folder(posixpath.dirname(path))
-    return True
-
-
-def _replace_local(path: str, data: bytes) -> None:
-    """Temporary file, fsync, rename over the old one, fsync of the folder."""
-    with _temporary_beside(path, data) as temporary:
-        os.replace(temporary, path)
-    _sync_folder(posixpath.dirname(path))
-
-
-@contextmanager
-def _temporary_beside(path: str, data: bytes) -> Iterator[str]:
-    """A durable temporary file in the same folder; gone at the end, unless it was moved."""
-    folder = posixpath.dirname(path)
-    temporary = posixpath.join(folder, f".{posixpath.basename(path)}.{uuid4().hex}.tmp")
     try:
-        with open(temporary, "xb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        yield temporary
-    finally:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
+        local_files.publish(path, data)
+    except FileExistsError:
+        return False
+    return True
 
 
 def _publish_memory(fs: Any, path: str, data: bytes) -> bool:

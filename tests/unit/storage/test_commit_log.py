@@ -11,7 +11,13 @@ from typing import Any
 
 import pytest
 
-from dstl_core.errors import ConfigError, FencedError, FormatError, StorageError
+from dstl_core.errors import (
+    CheckpointError,
+    ConfigError,
+    FencedError,
+    FormatError,
+    StorageError,
+)
 from dstl_core.storage.commit_log import CommitLog, LogRecord
 from dstl_core.storage.file_io import FileIO, open_file_io
 from dstl_core.storage.location import Location
@@ -355,3 +361,53 @@ def test_what_is_not_json_is_refused_before_it_is_published(
         mine.append("a", "commit", {"x": value})
     assert len(files.list_folder(folder)) == 1
     assert mine.append("a", "commit", {"x": 1}).number == 2
+
+
+# --------------------------------------------------------------------------- upper bounds
+
+
+class HiddenRecords(UncertainFileIO):
+    """A store on which every slot is taken, and no record can be seen."""
+
+    published = 0
+
+    def publish_once(self, location: Location, data: bytes) -> bool:
+        self.published += 1
+        assert self.published < 1000, "tries without end"
+        return False
+
+    def read_while_there(self, locations: Sequence[Location]) -> list[bytes]:
+        return []
+
+
+def test_a_slot_that_is_taken_and_not_seen_ends_a_claim(folder: Location) -> None:
+    files = HiddenRecords(open_file_io(folder, fsync=False))
+    with pytest.raises(StorageError, match=r"slot 1 of the commit log is taken, .* waited in vain"):
+        log(files, folder).claim("a")
+    assert files.published == 1
+
+
+def test_a_slot_that_is_taken_and_not_seen_ends_a_commit(
+    files: UncertainFileIO, folder: Location
+) -> None:
+    mine = log(files, folder)
+    mine.claim("a")
+    mine._file_io = HiddenRecords(files)
+    with pytest.raises(StorageError, match=r"slot 2 of the commit log is taken"):
+        mine.append("a", "commit", {})
+
+
+class Rivals(UncertainFileIO):
+    """Somebody else claims before each claim of ours."""
+
+    def publish_once(self, location: Location, data: bytes) -> bool:
+        number = int(location.name.removesuffix(".json"))
+        assert number < 1000, "tries without end"
+        rival = LogRecord(number, "claim", f"rival {number}", 0)
+        assert self._files.publish_once(location, rival.to_bytes())
+        return self._files.publish_once(location, data)
+
+
+def test_a_claim_gives_up_when_others_take_every_slot(folder: Location) -> None:
+    with pytest.raises(CheckpointError, match=r"'a' waited for a free slot .* took 50 in a row"):
+        log(Rivals(open_file_io(folder, fsync=False)), folder).claim("a")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -237,3 +239,68 @@ def test_committing_where_nothing_is_published_once_names_the_scheme() -> None:
     files = FsspecFileIO("data")
     with pytest.raises(ConfigError, match=r"Committing to 'data' is not supported.*file, memory"):
         files.publish_once(Location.parse("data://a"), b"x")
+
+
+# --------------------------------------------------------------------- regular files only
+
+OPEN_ALL = """
+import sys
+from dstl_core.errors import StorageError
+from dstl_core.savepoint.snapshot import Snapshot
+from dstl_core.storage.file_io import open_file_io
+from dstl_core.storage.location import Location
+for path in sys.argv[1:]:
+    location = Location.parse(path)
+    files = open_file_io(location)
+    for act in (
+        lambda: files.read_bytes(location),
+        lambda: files.read_bytes(location, 0, 10),
+        lambda: files.open_input(location),
+        lambda: Snapshot.load(str(location)),
+    )[: 4 if location.name == "_metadata" else 3]:
+        try:
+            act()
+        except StorageError as error:
+            print(error)
+        else:
+            print("no error:", path)
+"""
+
+
+def test_only_regular_files_are_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "link").symlink_to("fifo")
+    (tmp_path / "chk-1").mkdir()
+    os.mkfifo(tmp_path / "chk-1" / "_metadata")
+    with socket.socket(socket.AF_UNIX) as server:
+        # Its path has at most 107 bytes, so it is made by its name.
+        with contextlib.chdir(tmp_path):
+            server.bind("socket")
+        places = {
+            tmp_path / "fifo": "a named pipe (FIFO)",
+            tmp_path / "link": "a named pipe (FIFO)",
+            tmp_path / "chk-1" / "_metadata": "a named pipe (FIFO)",
+            tmp_path / "socket": "a socket",
+            Path("/dev/zero"): "a device",
+        }
+        # In a process of its own, which is ended if it waits for somebody to write.
+        done = subprocess.run(
+            [sys.executable, "-c", OPEN_ALL, *map(str, places)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+    expected = [
+        f"Cannot read file:{path}: expected a regular file, got {kind}; remove it, or correct the "
+        f"path that leads to it."
+        for path, kind in places.items()
+        for _ in range(4 if path.name == "_metadata" else 3)
+    ]
+    assert done.stdout.splitlines() == expected
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    files, root = file_io(tmp_path)
+    with pytest.raises(StorageError, match="expected a regular file, got a folder"):
+        files.read_bytes(root)

@@ -1,0 +1,150 @@
+"""What a local disk needs beyond fsspec: regular files only, fsync, links that publish."""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO
+from uuid import uuid4
+
+from dstl_core.errors import StorageError
+
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a named pipe (FIFO)",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def open_regular(path: str) -> BinaryIO:
+    """Opens a regular file for reading, without a buffer.
+
+    The open call never waits for a writer of a FIFO, and the kind is asked of the open file, so
+    nobody can exchange the file in between.
+
+    Raises:
+        StorageError: It is a folder, FIFO, socket or device.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # the kernel opens no socket, and no device without a driver
+            raise _not_regular(path, os.stat(path).st_mode) from error
+        raise
+    try:
+        mode = os.fstat(handle).st_mode
+        if not stat.S_ISREG(mode):
+            raise _not_regular(path, mode)
+        return open(handle, "rb", buffering=0)
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def size_of(path: str) -> int | None:
+    """Bytes of a regular file; None for a folder, and where nothing is.
+
+    Raises:
+        StorageError: It is a FIFO, socket or device.
+    """
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return None
+    if stat.S_ISREG(status.st_mode):
+        return status.st_size
+    if stat.S_ISDIR(status.st_mode):
+        return None
+    raise _not_regular(path, status.st_mode)
+
+
+def _not_regular(path: str, mode: int) -> StorageError:
+    kind = _KINDS.get(stat.S_IFMT(mode), "something else")
+    return StorageError(
+        f"Cannot read file:{path}: expected a regular file, got {kind}; remove it, or correct the "
+        f"path that leads to it.",
+        path=f"file:{path}",
+    )
+
+
+def read_regular(path: str, start: int, end: int | None) -> bytes:
+    """The bytes ``[start, end)`` of a regular file, as far as it has them."""
+    with open_regular(path) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        stop = size if end is None else min(end, size)
+        stream.seek(start)
+        parts = []
+        left = stop - start
+        while left > 0 and (part := stream.read(left)):
+            parts.append(part)
+            left -= len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def make_folders(path: str, *, sync: bool) -> None:
+    """Makes a folder with its parents; each new name is synced in the folder that holds it."""
+    missing = []
+    while not os.path.isdir(path):
+        missing.append(path)
+        path = posixpath.dirname(path)
+    for each in reversed(missing):
+        os.makedirs(each, exist_ok=True)
+        if sync:
+            sync_folder(posixpath.dirname(each))
+
+
+def delete_tree(path: str) -> None:
+    while os.path.lexists(path):
+        try:
+            shutil.rmtree(path)
+        except FileNotFoundError:
+            continue  # somebody else deletes too; what is left goes in the next round
+
+
+def sync_folder(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def publish(path: str, data: bytes) -> None:
+    """Temporary file, fsync, hard link, fsync of the folder.
+
+    Raises:
+        FileExistsError: The name is taken.
+    """
+    with _temporary_beside(path, data) as temporary:
+        os.link(temporary, path)
+    sync_folder(posixpath.dirname(path))
+
+
+def replace(path: str, data: bytes) -> None:
+    """Temporary file, fsync, rename over the old one, fsync of the folder."""
+    with _temporary_beside(path, data) as temporary:
+        os.replace(temporary, path)
+    sync_folder(posixpath.dirname(path))
+
+
+@contextmanager
+def _temporary_beside(path: str, data: bytes) -> Iterator[str]:
+    """A durable temporary file in the same folder; gone at the end, unless it was moved."""
+    folder = posixpath.dirname(path)
+    temporary = posixpath.join(folder, f".{posixpath.basename(path)}.{uuid4().hex}.tmp")
+    try:
+        with open(temporary, "xb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        yield temporary
+    finally:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
