@@ -1,3 +1,152 @@
-"""Streaming state as a data asset, in Apache Flink's own on-disk formats."""
+"""Streaming state as a data asset, in Apache Flink's own on-disk formats.
+
+Every name that a user writes is here. A name loads its module on first use, so that
+``import dstl_core`` loads neither Spark nor Arrow.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dstl_core import changelog, errors, windows
+    from dstl_core.codec.serializers import Types
+    from dstl_core.config import ChangelogOptions
+    from dstl_core.model.ids import OperatorIdentifier
+    from dstl_core.savepoint.edit import edit_savepoint
+    from dstl_core.savepoint.functions import (
+        BroadcastStateBootstrapFunction,
+        KeyedStateBootstrapFunction,
+        KeyedStateReaderFunction,
+        StateBootstrapFunction,
+        WindowReaderFunction,
+    )
+    from dstl_core.savepoint.restore_plan import JobDescription, plan_restore
+    from dstl_core.savepoint.rewrite import rewrite_savepoint
+    from dstl_core.savepoint.snapshot import Snapshot
+    from dstl_core.savepoint.verify import verify_snapshot
+    from dstl_core.spark.column_function import ColumnResult, KeyedColumnFunction
+    from dstl_core.spark.data_source import register
+    from dstl_core.spark.functions import BroadcastFunction, ProcessFunction
+    from dstl_core.spark.job import StatefulJob
+    from dstl_core.spark.operators import KeyedOperator, ProcessOperator
+    from dstl_core.spark.savepoint_reader import SavepointReader
+    from dstl_core.spark.savepoint_writer import SavepointWriter
+    from dstl_core.spark.transformations import OperatorTransformation
+    from dstl_core.state.context import CheckpointedFunction
+    from dstl_core.state.descriptor import (
+        AggregatingStateDescriptor,
+        ListStateDescriptor,
+        MapStateDescriptor,
+        ReducingStateDescriptor,
+        ValueStateDescriptor,
+    )
+    from dstl_core.state.functions import KeyedProcessFunction, RichMapFunction
+    from dstl_core.state.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
+    from dstl_core.state.ttl import StateTtlConfig
+    from dstl_core.state.window_functions import ProcessWindowFunction, WindowFunction
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "AggregatingStateDescriptor",
+    "BroadcastFunction",
+    "BroadcastStateBootstrapFunction",
+    "ChangelogOptions",
+    "CheckpointedFunction",
+    "ColumnResult",
+    "EmbeddedRocksDBStateBackend",
+    "HashMapStateBackend",
+    "JobDescription",
+    "KeyedColumnFunction",
+    "KeyedOperator",
+    "KeyedProcessFunction",
+    "KeyedStateBootstrapFunction",
+    "KeyedStateReaderFunction",
+    "ListStateDescriptor",
+    "MapStateDescriptor",
+    "OperatorIdentifier",
+    "OperatorTransformation",
+    "ProcessFunction",
+    "ProcessOperator",
+    "ProcessWindowFunction",
+    "ReducingStateDescriptor",
+    "RichMapFunction",
+    "SavepointReader",
+    "SavepointWriter",
+    "Snapshot",
+    "StateBootstrapFunction",
+    "StateTtlConfig",
+    "StatefulJob",
+    "Types",
+    "ValueStateDescriptor",
+    "WindowFunction",
+    "WindowReaderFunction",
+    "changelog",
+    "edit_savepoint",
+    "errors",
+    "plan_restore",
+    "register",
+    "rewrite_savepoint",
+    "verify_snapshot",
+    "windows",
+]
+
+_HOME = {
+    "BroadcastStateBootstrapFunction": "savepoint.functions",
+    "KeyedStateBootstrapFunction": "savepoint.functions",
+    "KeyedStateReaderFunction": "savepoint.functions",
+    "StateBootstrapFunction": "savepoint.functions",
+    "WindowReaderFunction": "savepoint.functions",
+    "ColumnResult": "spark.column_function",
+    "KeyedColumnFunction": "spark.column_function",
+    "BroadcastFunction": "spark.functions",
+    "ProcessFunction": "spark.functions",
+    "CheckpointedFunction": "state.context",
+    "KeyedProcessFunction": "state.functions",
+    "RichMapFunction": "state.functions",
+    "ProcessWindowFunction": "state.window_functions",
+    "WindowFunction": "state.window_functions",
+    "AggregatingStateDescriptor": "state.descriptor",
+    "ChangelogOptions": "config",
+    "EmbeddedRocksDBStateBackend": "state.state_backend",
+    "HashMapStateBackend": "state.state_backend",
+    "JobDescription": "savepoint.restore_plan",
+    "KeyedOperator": "spark.operators",
+    "ListStateDescriptor": "state.descriptor",
+    "MapStateDescriptor": "state.descriptor",
+    "OperatorIdentifier": "model.ids",
+    "OperatorTransformation": "spark.transformations",
+    "ProcessOperator": "spark.operators",
+    "ReducingStateDescriptor": "state.descriptor",
+    "SavepointReader": "spark.savepoint_reader",
+    "SavepointWriter": "spark.savepoint_writer",
+    "Snapshot": "savepoint.snapshot",
+    "StateTtlConfig": "state.ttl",
+    "StatefulJob": "spark.job",
+    "Types": "codec.serializers",
+    "ValueStateDescriptor": "state.descriptor",
+    "edit_savepoint": "savepoint.edit",
+    "plan_restore": "savepoint.restore_plan",
+    "register": "spark.data_source",
+    "rewrite_savepoint": "savepoint.rewrite",
+    "verify_snapshot": "savepoint.verify",
+}
+"""The module of each name, below ``dstl_core``."""
+
+_NAMESPACES = ("changelog", "errors", "windows")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _NAMESPACES:
+        return importlib.import_module(f"dstl_core.{name}")
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(importlib.import_module(f"dstl_core.{_HOME[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

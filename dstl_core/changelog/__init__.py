@@ -11,13 +11,19 @@ from dstl_core.changelog.storage import (
     FsStateChangelogStorageForRecovery,
 )
 from dstl_core.changelog.writer import FsStateChangelogWriter
+from dstl_core.config import ChangelogOptions
+from dstl_core.model.ids import JobID
+from dstl_core.model.key_group import KeyGroupRange
 
 __all__ = [
+    "ChangelogOptions",
     "FsStateChangelogStorage",
     "FsStateChangelogStorageForRecovery",
     "FsStateChangelogWriter",
     "InMemoryStateChangelogStorage",
     "InMemoryStateChangelogWriter",
+    "JobID",
+    "KeyGroupRange",
     "LocalChangelogRegistry",
     "LocalRecoveryConfig",
     "PersistFuture",

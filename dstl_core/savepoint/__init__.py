@@ -1,6 +1,6 @@
 """The State Processor API without Spark: look into snapshots, read them, write and edit them."""
 
-from dstl_core.savepoint.edit import SavepointEdit, edit_of
+from dstl_core.savepoint.edit import SavepointEdit, edit_savepoint
 from dstl_core.savepoint.gc import collect_garbage
 from dstl_core.savepoint.restore_plan import (
     JobDescription,
@@ -11,6 +11,7 @@ from dstl_core.savepoint.restore_plan import (
 )
 from dstl_core.savepoint.rewrite import rewrite_savepoint
 from dstl_core.savepoint.snapshot import OperatorSnapshot, Snapshot, StateInfo
+from dstl_core.savepoint.verify import verify_snapshot
 
 __all__ = [
     "JobDescription",
@@ -22,7 +23,8 @@ __all__ = [
     "Snapshot",
     "StateInfo",
     "collect_garbage",
-    "edit_of",
+    "edit_savepoint",
     "plan_restore",
     "rewrite_savepoint",
+    "verify_snapshot",
 ]

@@ -413,7 +413,7 @@ class _Parts:
         return str(OperatorIdentifier(self.state.operator_id, self.state.uid or None))
 
 
-def edit_of(source: Snapshot) -> SavepointEdit:
+def edit_savepoint(source: Snapshot) -> SavepointEdit:
     """An edit that keeps all of a snapshot; new operators get its largest max parallelism."""
     return SavepointEdit(largest_max_parallelism(source), source)
 
@@ -445,7 +445,7 @@ def edit_by_names(
         found = snapshot[name]
         return OperatorIdentifier(found.operator_id, found.uid or None)
 
-    edit = edit_of(snapshot)
+    edit = edit_savepoint(snapshot)
     for (name, new), states in (split or {}).items():
         edit = edit.split_operator(known(name), _new_uid(new), states)
     for name, into in (merge or {}).items():

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from dstl_core.savepoint import Snapshot
+from dstl_core import Snapshot
 from dstl_dagster import (
     DstlSparkResource,
     DstlStorageResource,
@@ -148,7 +148,7 @@ def compare(session: "DataFrame", expected: "DataFrame") -> tuple[int, int]:
 def _check(
     storage: DstlStorageResource, spark: DstlSparkResource, path: str
 ) -> dg.AssetCheckResult:
-    from dstl_core.spark import register
+    from dstl_core import register
 
     session = spark.spark_session
     register(session)

@@ -7,14 +7,14 @@ import io
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as csv
 import pyarrow.dataset as ds
 
-from dstl_core.codec.serializers import AnySerializer, Types
+from dstl_core import Types
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -23,7 +23,7 @@ NAME = "flights"
 UID = "flights-by-aircraft"
 PARALLELISM = 2
 MAX_PARALLELISM = 128
-STATES: dict[str, AnySerializer] = {
+STATES: dict[str, Any] = {
     "flights": Types.LONG,
     "total_delay": Types.LONG,
     "cancelled": Types.LONG,
@@ -125,8 +125,7 @@ def aggregate(rows: DataFrame) -> DataFrame:
 
 def write_bootstrapped(session: SparkSession, state: DataFrame, path: str) -> str:
     """A savepoint of one row per aircraft; returns its path."""
-    from dstl_core.model.ids import OperatorIdentifier
-    from dstl_core.spark import OperatorTransformation, SavepointWriter
+    from dstl_core import OperatorIdentifier, OperatorTransformation, SavepointWriter
 
     writer = SavepointWriter.new_savepoint(
         session, max_parallelism=MAX_PARALLELISM, parallelism=PARALLELISM

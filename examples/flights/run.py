@@ -17,8 +17,8 @@ from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
 from definitions import DEMO_FOLDER, SPARK, STORAGE  # noqa: E402
+from dstl_core import StatefulJob  # noqa: E402
 from dstl_core.errors import DstlError  # noqa: E402
-from dstl_core.spark import StatefulJob  # noqa: E402
 from examples.flights import assets as flights  # noqa: E402
 from examples.flights.events import STATES, aggregate, events_of  # noqa: E402
 from examples.flights.pipeline import flights_job  # noqa: E402

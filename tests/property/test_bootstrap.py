@@ -21,7 +21,7 @@ from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.codec.state_meta import KeyedBackendHeader
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
 from dstl_core.model.ids import OperatorID
-from dstl_core.savepoint import Snapshot, edit_of
+from dstl_core.savepoint import Snapshot, edit_savepoint
 from dstl_core.savepoint.folder import SavepointFolder
 from dstl_core.savepoint.snapshot import OperatorSnapshot
 from dstl_core.savepoint.table_base import TableOptions
@@ -191,7 +191,7 @@ def test_rescaling_there_and_back_keeps_contents(case: Any) -> None:
             return
         before = sorted(map(repr, found.operators[0].dump()))
         for number, count in enumerate((4096, 17, 128)):
-            edit = edit_of(found).with_max_parallelism(count)
+            edit = edit_savepoint(found).with_max_parallelism(count)
             found = Snapshot.load(edit.write(Path(work) / str(number)))
             assert found.operators[0].max_parallelism == count
             assert rows_of(found.operators[0]) == expected

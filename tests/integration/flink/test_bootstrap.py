@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from dstl_core.codec.serializers import Types
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.savepoint import Snapshot, edit_of
+from dstl_core.savepoint import Snapshot, edit_savepoint
 from dstl_core.savepoint.functions import KeyedStateBootstrapFunction
 from dstl_core.spark import OperatorTransformation, SavepointWriter
 from dstl_core.state.descriptor import (
@@ -276,7 +276,7 @@ def test_a_bootstrap_without_a_row_restores(
     made = bootstrap_with(frame).key_by("k").transform_columns()
     writer = SavepointWriter.new_savepoint(spark, 128, 2).with_operator(UID("keyed"), made)
     ours = writer.write(str(tmp_path / "sp"))
-    rescaled = edit_of(Snapshot.load(ours)).with_max_parallelism(64).write(tmp_path / "64")
+    rescaled = edit_savepoint(Snapshot.load(ours)).with_max_parallelism(64).write(tmp_path / "64")
     job = Operator("keyed", "string", STATES[:2])
     updates = [{"op": "keyed", "key": "a", "state": "v", "do": "update", "value": 1}]
 

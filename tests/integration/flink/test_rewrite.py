@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.savepoint import Snapshot, edit_of, rewrite_savepoint
+from dstl_core.savepoint import Snapshot, edit_savepoint, rewrite_savepoint
 from tests.integration.flink.checker import (
     Entry,
     FlinkChecker,
@@ -231,7 +231,7 @@ def test_states_that_were_split_off_and_merged_restore(
 ) -> None:
     source = write_savepoint(tmp_path / "source", "old", "string", STATES, UPDATES, parallelism=2)
     old, apart = OperatorIdentifier.for_uid("old"), OperatorIdentifier.for_uid("apart")
-    split = edit_of(Snapshot.load(source)).split_operator(old, apart, ["names"])
+    split = edit_savepoint(Snapshot.load(source)).split_operator(old, apart, ["names"])
     out = split.write(tmp_path / "split")
 
     n, names = STATES
@@ -245,7 +245,9 @@ def test_states_that_were_split_off_and_merged_restore(
     assert texts(together, "kg") == expected("old")
     assert {entry["op"] for entry in restored.entries if entry["state"] == "names"} == {"apart"}
 
-    merged = edit_of(Snapshot.load(out)).merge_operators(old, apart).write(tmp_path / "merged")
+    merged = (
+        edit_savepoint(Snapshot.load(out)).merge_operators(old, apart).write(tmp_path / "merged")
+    )
     restored = flink.restore(
         merged, [Operator("apart", "string", STATES)], backend=backend, parallelism=2
     )

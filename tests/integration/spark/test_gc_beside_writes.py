@@ -9,7 +9,7 @@ import pytest
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import DstlError
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.savepoint import Snapshot, collect_garbage, edit_of
+from dstl_core.savepoint import Snapshot, collect_garbage, edit_savepoint
 from dstl_core.savepoint.functions import KeyedStateBootstrapFunction
 from dstl_core.savepoint.verify import verify_snapshot
 from dstl_core.spark import OperatorTransformation, SavepointWriter
@@ -69,10 +69,12 @@ def test_gc_in_a_loop_beside_running_writes(spark, tmp_path):
             expected["same"] = expected[f"own-{number}"] = number
             make_old(tmp_path)
             # In place: the files stay, the metadata is another.
-            edit = edit_of(Snapshot.load(tmp_path / "same"))
+            edit = edit_savepoint(Snapshot.load(tmp_path / "same"))
             edit = edit.change_operator_identifier(UID("op"), UID("op2"))
             edit.write(tmp_path / "same", mode="overwrite")
-            copied = edit_of(Snapshot.load(tmp_path / f"own-{number}")).with_max_parallelism(256)
+            copied = edit_savepoint(Snapshot.load(tmp_path / f"own-{number}")).with_max_parallelism(
+                256
+            )
             copied.write(tmp_path / f"copy-{number}")
             expected[f"copy-{number}"] = number
             make_old(tmp_path)

@@ -16,7 +16,7 @@ from dstl_core.errors import (
     SavepointError,
 )
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.savepoint import Snapshot, edit_of
+from dstl_core.savepoint import Snapshot, edit_savepoint
 from dstl_core.savepoint.functions import KeyedStateBootstrapFunction, KeyedStateReaderFunction
 from dstl_core.spark import SavepointReader, register
 from dstl_core.state.descriptor import ValueStateDescriptor
@@ -110,7 +110,7 @@ def test_a_savepoint_without_a_row_still_says_which_states_there_are(spark, tmp_
         assert [info.name for info in operator.states] == ["n"]
         assert read(spark, operator).collect() == []
         assert read(spark, operator, state="n").collect() == []
-        edit = edit_of(operator.snapshot).with_max_parallelism(17)
+        edit = edit_savepoint(operator.snapshot).with_max_parallelism(17)
         rescaled = Snapshot.load(edit.write(tmp_path / f"{way}-17"))["op"]
         assert [info.name for info in rescaled.states] == ["n"]
 

@@ -6,7 +6,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from dstl_core.savepoint import Snapshot, edit_of
+from dstl_core.savepoint import Snapshot, edit_savepoint
 from dstl_core.savepoint.changes import change_lines
 from dstl_core.spark import SavepointWriter, register
 from tests.golden_files import GOLDEN, snapshot
@@ -60,7 +60,7 @@ def test_an_application_as_a_database(spark, tmp_path):
         .with_operator(UID("lists"), rows.transform_columns(list_state={"os2": None}))
         .write(str(tmp_path / "parts"))
     )
-    edit = edit_of(Snapshot.load(made)).merge_operators(UID("lists"), UID("Proc"))
+    edit = edit_savepoint(Snapshot.load(made)).merge_operators(UID("lists"), UID("Proc"))
     names = register(spark, edit.write(tmp_path / "MyApp"))
     try:
         assert sorted(names) == [

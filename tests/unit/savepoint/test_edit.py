@@ -8,7 +8,7 @@ import pytest
 
 from dstl_core.errors import ConfigError, NoSuchOperatorError, SavepointError
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.savepoint import SavepointEdit, Snapshot, edit_of, rewrite_savepoint
+from dstl_core.savepoint import SavepointEdit, Snapshot, edit_savepoint, rewrite_savepoint
 from tests.golden_files import as_lines, snapshot
 
 UID = OperatorIdentifier.for_uid
@@ -34,7 +34,7 @@ def test_nothing_to_write_is_an_error(tmp_path: Path) -> None:
 
 
 def test_an_identifier_change_that_matches_nothing_is_an_error(tmp_path: Path) -> None:
-    edit = edit_of(golden()).change_operator_identifier(UID("nobody"), UID("x"))
+    edit = edit_savepoint(golden()).change_operator_identifier(UID("nobody"), UID("x"))
     with pytest.raises(SavepointError, match="match no operator: nobody"):
         edit.write(tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -42,13 +42,13 @@ def test_an_identifier_change_that_matches_nothing_is_an_error(tmp_path: Path) -
 
 def test_an_unknown_operator_cannot_be_removed() -> None:
     with pytest.raises(NoSuchOperatorError, match="a-keyed"):
-        edit_of(golden()).remove_operator(UID("nobody"))
+        edit_savepoint(golden()).remove_operator(UID("nobody"))
 
 
 def test_hashes_and_uids_are_the_same_operator(tmp_path: Path) -> None:
     by_hash = OperatorIdentifier.for_uid_hash(UID("a-keyed").operator_id.hex)
     out = (
-        edit_of(golden())
+        edit_savepoint(golden())
         .change_operator_identifier(by_hash, UID("new-uid"))
         .write(tmp_path / "out")
     )
@@ -58,7 +58,7 @@ def test_hashes_and_uids_are_the_same_operator(tmp_path: Path) -> None:
 
 
 def test_changes_are_not_followed_in_chains(tmp_path: Path) -> None:
-    edit = edit_of(golden()).change_operator_identifier(UID("a-keyed"), UID("sink"))
+    edit = edit_savepoint(golden()).change_operator_identifier(UID("a-keyed"), UID("sink"))
     edit = edit.change_operator_identifier(UID("sink"), UID("third"))
     found = Snapshot.load(edit.write(tmp_path / "out"))
     assert len(list(found["sink"].dump())) == len(list(golden()["a-keyed"].dump()))
@@ -69,7 +69,9 @@ def test_an_edit_in_place_writes_no_state(tmp_path: Path) -> None:
     out = tmp_path / "savepoint"
     rewrite_savepoint(golden(), out)
     before = {path.name: path.stat().st_mtime_ns for path in out.iterdir()}
-    edit = edit_of(Snapshot.load(out)).change_operator_identifier(UID("a-keyed"), UID("renamed"))
+    edit = edit_savepoint(Snapshot.load(out)).change_operator_identifier(
+        UID("a-keyed"), UID("renamed")
+    )
     with pytest.raises(SavepointError, match="already there"):
         edit.write(out)
     edit.write(out, "overwrite")
@@ -94,7 +96,7 @@ def test_overwrite_replaces_the_snapshot_in_one_step(tmp_path: Path) -> None:
 
 def test_the_same_run_key_writes_once(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    edit = edit_of(golden())
+    edit = edit_savepoint(golden())
     edit.write(out, run_key="run-1")
     before = {path.name: path.stat().st_mtime_ns for path in out.iterdir()}
     edit.write(out, run_key="run-1")
@@ -105,7 +107,7 @@ def test_the_same_run_key_writes_once(tmp_path: Path) -> None:
 
 def test_a_run_that_died_before_the_last_step_is_finished_under_its_key(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    edit = edit_of(golden())
+    edit = edit_savepoint(golden())
     edit.write(out, run_key="run-1")
     (out / "_metadata").unlink()
     with pytest.raises(SavepointError, match="unfinished"):
@@ -116,11 +118,11 @@ def test_a_run_that_died_before_the_last_step_is_finished_under_its_key(tmp_path
 
 def test_another_mode_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="error or overwrite"):
-        edit_of(golden()).write(tmp_path / "out", "append")  # type: ignore[arg-type]
+        edit_savepoint(golden()).write(tmp_path / "out", "append")  # type: ignore[arg-type]
 
 
 def test_the_plan_says_what_happens_to_every_operator() -> None:
-    edit = edit_of(golden("a-rocksdb-native-incremental")).with_max_parallelism(256)
+    edit = edit_savepoint(golden("a-rocksdb-native-incremental")).with_max_parallelism(256)
     edit = edit.remove_operator(UID("sink"))
     edit = edit.change_operator_identifier(UID("a-keyed"), UID("renamed"))
     by_operator = {line["operator"]: line for line in edit.plan()}
@@ -146,7 +148,7 @@ def test_the_plan_says_what_happens_to_every_operator() -> None:
 def test_progress_is_told_up_to_the_end(
     tmp_path: Path, name: str, max_parallelism: int | None
 ) -> None:
-    edit = edit_of(golden(name))
+    edit = edit_savepoint(golden(name))
     if name == "x-keys-hashmap":
         edit = edit.remove_operator(OperatorIdentifier(golden(name)["k-pojo"].operator_id))
     if name.startswith("a-"):
@@ -165,7 +167,7 @@ def test_rescaling_to_and_fro_keeps_every_entry(tmp_path: Path, name: str) -> No
     source = golden(name)
     found = source
     for count in (4096, 17, 128):
-        edit = edit_of(found).with_max_parallelism(count)
+        edit = edit_savepoint(found).with_max_parallelism(count)
         found = Snapshot.load(edit.write(tmp_path / str(count)))
         assert found["a-keyed"].max_parallelism == count
     assert as_lines(found["a-keyed"].dump()) == as_lines(source["a-keyed"].dump())

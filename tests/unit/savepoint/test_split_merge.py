@@ -14,7 +14,7 @@ from dstl_core.errors import NoSuchOperatorError, NoSuchStateError, SavepointErr
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
 from dstl_core.model.ids import OperatorID, OperatorIdentifier
 from dstl_core.savepoint import Snapshot
-from dstl_core.savepoint.edit import edit_of
+from dstl_core.savepoint.edit import edit_savepoint
 from dstl_core.savepoint.folder import SavepointFolder
 from dstl_core.savepoint.keyed_encoder import KeyedStateEncoder
 from dstl_core.savepoint.keyed_sections import KeyedSections
@@ -59,7 +59,7 @@ def test_keyed_states_of_an_operator_are_split_and_merged(
     source = golden(name)
     before = of_operator(source, "a-keyed")
     moved, left = filter(is_moved, before), [each for each in before if not is_moved(each)]
-    edit = edit_of(source).split_operator(
+    edit = edit_savepoint(source).split_operator(
         UID("a-keyed"), UID("apart"), ["cnt", "names", EVENT_TIMERS]
     )
     if max_parallelism is not None:
@@ -74,7 +74,11 @@ def test_keyed_states_of_an_operator_are_split_and_merged(
     assert split["apart"].parallelism == source["a-keyed"].parallelism
     assert split["apart"].max_parallelism == (max_parallelism or 128)
 
-    back = edit_of(split).merge_operators(UID("apart"), UID("a-keyed")).with_max_parallelism(128)
+    back = (
+        edit_savepoint(split)
+        .merge_operators(UID("apart"), UID("a-keyed"))
+        .with_max_parallelism(128)
+    )
     merged = Snapshot.load(back.write(tmp_path / "merged"))
     assert as_lines(of_operator(merged, "a-keyed")) == as_lines(before)
     assert "apart" not in [each.label for each in merged.operators]
@@ -82,13 +86,13 @@ def test_keyed_states_of_an_operator_are_split_and_merged(
 
 def test_operator_states_are_split_and_merged(tmp_path: Path) -> None:
     source = golden("c-opstate-hashmap")
-    edit = edit_of(source).split_operator(UID("c-list"), UID("apart"), ["offs"])
+    edit = edit_savepoint(source).split_operator(UID("c-list"), UID("apart"), ["offs"])
     split = Snapshot.load(edit.write(tmp_path / "split"))
     assert [info.name for info in split["apart"].operator_states] == ["offs"]
     assert sorted(split["apart"].union("offs")) == sorted(source["c-list"].union("offs"))
     assert "offs" not in [info.name for info in split["c-list"].operator_states]
 
-    back = edit_of(split).merge_operators(UID("apart"), UID("c-list"))
+    back = edit_savepoint(split).merge_operators(UID("apart"), UID("c-list"))
     back = back.merge_operators(UID("c-broadcast"), UID("c-list"))
     merged = Snapshot.load(back.write(tmp_path / "merged"))
     every = of_operator(source, "c-list") + of_operator(source, "c-broadcast", "c-list")
@@ -107,7 +111,7 @@ def test_elements_are_spread_over_another_number_of_subtasks(tmp_path: Path) -> 
         for each in source.operators
         if each.parallelism != 4 and not each.operator_states and not each.keyed_handles
     )
-    edit = edit_of(source).merge_operators(
+    edit = edit_savepoint(source).merge_operators(
         OperatorIdentifier(wide.operator_id), OperatorIdentifier(narrow.operator_id)
     )
     merged = Snapshot.load(edit.write(tmp_path / "merged")).operator(
@@ -122,7 +126,7 @@ def test_elements_are_spread_over_another_number_of_subtasks(tmp_path: Path) -> 
 def test_a_changed_operator_is_whole_in_the_result(tmp_path: Path) -> None:
     """The source may go: nothing of the result points at it."""
     source = golden("a-hashmap-canonical-files")
-    edit = edit_of(source).split_operator(UID("a-keyed"), UID("apart"), ["cnt"])
+    edit = edit_savepoint(source).split_operator(UID("a-keyed"), UID("apart"), ["cnt"])
     edit = edit.change_operator_identifier(UID("apart"), UID("renamed"))
     out = edit.write(tmp_path / "out")
     assert edit.plan()[-1]["action"] == "split"
@@ -135,7 +139,7 @@ def test_a_changed_operator_is_whole_in_the_result(tmp_path: Path) -> None:
 
 def test_what_does_not_fit_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     source = golden("f-two-ops-hashmap")
-    edit = edit_of(source)
+    edit = edit_savepoint(source)
     one, other = (
         OperatorIdentifier(each.operator_id) for each in source.operators if each.keyed_handles
     )
@@ -168,7 +172,9 @@ def test_timers_of_one_service_become_one_queue(tmp_path: Path) -> None:
         OperatorIdentifier(each.operator_id) for each in source.operators if each.keyed_handles
     )
     names = ["agg", "cnt", "m", "names", "red"]
-    edit = edit_of(source).split_operator(one, UID("apart"), names).merge_operators(one, other)
+    edit = (
+        edit_savepoint(source).split_operator(one, UID("apart"), names).merge_operators(one, other)
+    )
     merged = Snapshot.load(edit.write(tmp_path / "out"))
     timers = [
         {**line, "op": ""}
@@ -187,7 +193,7 @@ def test_timers_of_one_service_become_one_queue(tmp_path: Path) -> None:
 
 def test_an_operator_that_states_were_moved_to_is_not_removed() -> None:
     source = golden(FORMS[0])
-    split = edit_of(source).split_operator(UID("a-keyed"), UID("apart"), ["cnt"])
+    split = edit_savepoint(source).split_operator(UID("a-keyed"), UID("apart"), ["cnt"])
     with pytest.raises(SavepointError, match="after states were moved to it"):
         split.remove_operator(UID("apart"))
 
@@ -196,7 +202,7 @@ def test_an_operator_that_states_were_moved_to_is_not_removed() -> None:
 def test_of_an_operator_that_is_removed_the_states_that_were_moved_stay(
     tmp_path: Path, first: str
 ) -> None:
-    edit = edit_of(golden(FORMS[0]))
+    edit = edit_savepoint(golden(FORMS[0]))
     if first == "remove":
         edit = edit.remove_operator(UID("a-keyed"))
     edit = edit.split_operator(UID("a-keyed"), UID("apart"), ["cnt"])
@@ -213,7 +219,7 @@ def test_of_an_operator_that_is_removed_the_states_that_were_moved_stay(
 
 
 def test_a_plan_keeps_no_operator_that_is_merged_into_another() -> None:
-    edit = edit_of(golden(FORMS[0])).merge_operators(UID("src"), UID("sink"))
+    edit = edit_savepoint(golden(FORMS[0])).merge_operators(UID("src"), UID("sink"))
     found = [(line["operator"], line["action"]) for line in edit.plan()]
     assert sorted(found) == [
         ("a-keyed", "keep"),
@@ -239,7 +245,7 @@ def test_equal_timers_of_two_operators_become_one(tmp_path: Path) -> None:
         operators.append(OperatorState(OperatorID.for_uid(uid), 1, 128, (subtask,), uid=uid))
     folder.publish(CheckpointMetadata(3, 1, tuple(operators)), {})
 
-    edit = edit_of(Snapshot.load(tmp_path / "in")).merge_operators(UID("other"), UID("one"))
+    edit = edit_savepoint(Snapshot.load(tmp_path / "in")).merge_operators(UID("other"), UID("one"))
     merged = Snapshot.load(edit.write(tmp_path / "out"))["one"]
     stored = [row for batch in merged.flat(EVENT_TIMERS).read() for row in batch.to_pylist()]
     assert sorted(row["timestamp"] for row in stored) == [5, 6, 7]
