@@ -40,7 +40,7 @@ class UncertainFileIO:
     def read_bytes(self, location: Location, start: int = 0, end: int | None = None) -> bytes:
         return self._files.read_bytes(location, start, end)
 
-    def read_while_there(self, locations: Sequence[Location]) -> list[bytes]:
+    def read_each(self, locations: Sequence[Location]) -> list[bytes | None]:
         return read_one_by_one(self, locations)
 
     def write_new(self, location: Location, data: bytes) -> None:

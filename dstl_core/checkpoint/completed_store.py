@@ -306,7 +306,7 @@ class CompletedCheckpointStore:
     def _append(self, owner: str, type_: OwnedRecordType, payload: dict[str, Any]) -> LogRecord:
         """Appends a record, again if the answer gets lost."""
         problem: StorageError | None = None
-        before, latest = len(self._log.records), self.latest
+        before, latest = self._log.count, self.latest
         for _ in range(COMMIT_ATTEMPTS):
             try:
                 return self._log.append(owner, type_, payload)
@@ -340,7 +340,7 @@ class CompletedCheckpointStore:
     def _standing(self, type_: OwnedRecordType, checkpoint_id: int) -> LogRecord | None:
         """A record of an earlier attempt, whose answer got lost."""
         if checkpoint_id in self._recorded_ids:
-            for record in reversed(self._log.records):
+            for record in self._log.backwards():
                 if record.type == type_ and record.payload.get(CHECKPOINT_ID) == checkpoint_id:
                     return record
         return None

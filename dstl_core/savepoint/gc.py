@@ -270,7 +270,7 @@ def _checkpoints(files: FileIO, job: Location, log: CommitLog) -> list[set[str]]
     log holds.
     """
     for _ in range(_LOOKS):
-        known = len(log.records)
+        known = log.count
         found = []
         for status in files.list_folder(job):
             if status.is_folder and checkpoint_id_of(status.location.name) is not None:
@@ -278,7 +278,7 @@ def _checkpoints(files: FileIO, job: Location, log: CommitLog) -> list[set[str]]
                 if names is not None:  # else it was retired, or is not published yet
                     found.append(names)
         log.refresh()
-        if len(log.records) == known:
+        if log.count == known:
             return found
     raise SavepointError(
         f"Nothing is collected: {job} committed at each of {_LOOKS} looks at its checkpoints; "

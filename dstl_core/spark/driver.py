@@ -353,7 +353,7 @@ class CheckpointDriver:
     def _check_log(self) -> None:
         """Raises CheckpointError if there are checkpoints that nobody has recorded."""
         self._log.refresh()
-        if self._log.records:
+        if self._log.count:
             return
         names = (each.location.name for each in self._file_io.list_folder(self._layout.root))
         there = [each for each in map(checkpoint_id_of, names) if each is not None]

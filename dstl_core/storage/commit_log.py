@@ -4,6 +4,7 @@
     <log>/2.json  {"type": "commit", "owner": .., "payload": {..}}
     <log>/3.json  {"type": "abort", "owner": .., "payload": {..}}
     ...
+    <log>/index/  the same records in few files, for readers (see ``log_index``)
 
 Every record is published exactly once under its number. Any record but a claim is valid only in the
 slot right after what its owner knows, and its owner must hold the latest claim; whoever claims in
@@ -13,141 +14,205 @@ never a listing of checkpoints.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from dstl_core.clock import Clock
 from dstl_core.errors import (
     CheckpointError,
     FencedError,
-    FormatError,
     InvariantViolation,
     StorageError,
     error_context,
 )
 from dstl_core.storage.file_io import FileIO
-from dstl_core.storage.json_document import CONVERSION_ERRORS, parse_json_object, write_json_object
 from dstl_core.storage.location import Location
+from dstl_core.storage.log_index import RUN, Head, LogIndex, first_of, run_of
+from dstl_core.storage.log_record import LogRecord, OwnedRecordType, RecordType, as_recorded
 
-RECORD_VERSION = 1
-OwnedRecordType = Literal["commit", "abort", "savepoint", "restore", "discard"]
-"""What an owner records: a checkpoint, an id without one, a savepoint, where it started from,
-checkpoints that it gave up when it ended.
-"""
-RecordType = Literal["claim"] | OwnedRecordType
-RECORD_TYPES = ("claim", *get_args(OwnedRecordType))
+__all__ = ["CommitLog", "LogRecord", "OwnedRecordType", "RecordType", "as_recorded"]
 MOST_AT_ONCE = 128
 """Records that a reader asks for at a time."""
 MOST_TRIES = 50
 """Slots that a claim tries, and looks at a slot that is taken, before it gives up."""
-_WHAT = "A record of the commit log"
-
-
-@dataclass(frozen=True, slots=True)
-class LogRecord:
-    """One file of the log. What ``payload`` says is its owner's matter."""
-
-    number: int
-    type: RecordType
-    owner: str
-    at_ms: int
-    payload: Mapping[str, Any] = field(default_factory=dict)
-
-    def to_bytes(self) -> bytes:
-        body = {
-            "version": RECORD_VERSION,
-            "number": self.number,
-            "type": self.type,
-            "owner": self.owner,
-            "at_ms": self.at_ms,
-            "payload": dict(self.payload),
-        }
-        return write_json_object(body, _WHAT)
-
-    @classmethod
-    def from_bytes(cls, raw: bytes, number: int) -> LogRecord:
-        body = parse_json_object(raw, _WHAT)
-        try:
-            record = cls(
-                int(body["number"]),
-                body["type"],
-                str(body["owner"]),
-                int(body["at_ms"]),
-                dict(body["payload"]),
-            )
-            version = body["version"]
-        except CONVERSION_ERRORS as error:
-            raise FormatError(f"{_WHAT} is damaged ({error})") from error
-        if version != RECORD_VERSION or record.type not in RECORD_TYPES:
-            raise FormatError(
-                f"{_WHAT} is of an unknown kind",
-                expected=f"version {RECORD_VERSION}, one of {RECORD_TYPES}",
-                got=f"version {version}, {record.type}",
-            )
-        if record.number != number:
-            raise FormatError(
-                f"{_WHAT} has another number than its file",
-                expected=number,
-                got=record.number,
-            )
-        return record
+HEAD_EVERY = 8
+"""Records between two heads of the index: what a new process reads one by one."""
+KEPT_RUNS = 3
+"""Runs whose records stay in memory."""
+RUNS_AT_ONCE = 16
+"""Runs of the index that a reader of old records asks for at a time."""
 
 
 class CommitLog:
     """One process's view of a commit log. Not thread-safe.
 
-    Invariants: (1) ``records`` is a prefix of what is published, without gaps; (2) this process
-    writes only into the slot right after ``records``; (3) a record, once seen, never changes.
+    Invariants: (1) this process knows the records 1 to ``count``, without gaps, and keeps the last
+    ones in memory; (2) it writes only into the slot right after them; (3) a record, once seen,
+    never changes.
     """
 
     def __init__(self, file_io: FileIO, folder: Location, clock: Clock) -> None:
         self._file_io = file_io
         self._folder = folder
         self._clock = clock
-        self._records: list[LogRecord] = []
+        self._index = LogIndex(file_io, folder)
+        self._recent: list[LogRecord] = []
+        self._older: tuple[int, Sequence[LogRecord]] = (0, ())
+        self._claim: LogRecord | None = None
+        self._head_at = 0
+        self._runs = 0
+        self.count = 0
+        """The number of the last record that this process knows."""
+        self.opened_at = 0
+        """The record that this process began with, instead of the first one."""
+        self.summary: Mapping[str, Any] = {}
+        """What its owner made of all records up to ``opened_at``."""
+
+    # -------------------------------------------------------------------------------- views
 
     @property
     def records(self) -> tuple[LogRecord, ...]:
-        return tuple(self._records)
-
-    def records_after(self, number: int) -> list[LogRecord]:
-        """The records behind the given number, as far as this process knows."""
-        return self._records[number:]
+        """All records, oldest first. Reads old ones again, so it takes long for a long log."""
+        return tuple(self.backwards())[::-1]
 
     @property
     def commits(self) -> list[LogRecord]:
-        return [record for record in self._records if record.type == "commit"]
+        """All commits, oldest first. Takes as long as ``records``."""
+        return [record for record in self.records if record.type == "commit"]
 
     @property
     def latest_claim(self) -> LogRecord | None:
-        claims = (record for record in reversed(self._records) if record.type == "claim")
-        return next(claims, None)
+        return self._claim
+
+    def records_after(self, number: int) -> list[LogRecord]:
+        """The records behind the given number, as far as this process knows, oldest first."""
+        missing = self.count - len(self._recent) - number
+        if missing <= 0:
+            return self._recent[-missing:]
+        found = []
+        for record in self.backwards():
+            if record.number <= number:
+                break
+            found.append(record)
+        return found[::-1]
+
+    def backwards(self, before: int | None = None) -> Iterator[LogRecord]:
+        """The records in front of ``before`` (default: all), newest first, read as they are
+        asked for.
+        """
+        last = self.count if before is None else before - 1
+        kept_from = self.count - len(self._recent) + 1
+        while last >= kept_from:
+            yield self._recent[last - kept_from]
+            last -= 1
+        ahead = 1
+        while last > 0:
+            run = run_of(last)
+            for records in self._read_runs(range(run, max(run - ahead, 0), -1)):
+                yield from (each for each in reversed(records) if each.number <= last)
+            last = min(last, first_of(max(run - ahead, 0) + 1) - 1)
+            ahead = min(2 * ahead, RUNS_AT_ONCE)
+
+    def _read_runs(self, runs: Sequence[int]) -> Iterator[Sequence[LogRecord]]:
+        """The records of old runs; from their slots where the index has them not."""
+        if len(runs) == 1 and self._older[0] == runs[0]:
+            yield self._older[1]
+            return
+        for run, records in zip(runs, self._index.read_runs(runs), strict=True):
+            self._older = (run, records or self._read_slots(first_of(run), RUN))
+            yield self._older[1]
+
+    def _read_slots(self, first: int, count: int) -> Sequence[LogRecord]:
+        numbers = range(first, first + count)
+        found = self._file_io.read_each([self._slot(number) for number in numbers])
+        return [self._parse(number, raw) for number, raw in zip(numbers, found, strict=True)]
+
+    # ----------------------------------------------------------------------------- reading
 
     def refresh(self) -> None:
-        """Reads the records that were published since the last look."""
-        ahead = 1
-        while True:
-            first = len(self._records) + 1
-            slots = [self._slot(number) for number in range(first, first + ahead)]
-            found = self._file_io.read_while_there(slots)
-            for number, (slot, raw) in enumerate(zip(slots, found, strict=False), first):
-                with error_context(location=str(slot)):
-                    self._records.append(LogRecord.from_bytes(raw, number))
-            if len(found) < ahead:
-                return
-            # There were more than was asked for: who has been away long reads many at a time.
-            ahead = min(2 * ahead, MOST_AT_ONCE)
+        """Reads the records that were published since the last look.
+
+        Raises:
+            CheckpointError: A record is missing, and later ones are there.
+        """
+        ahead = 2  # one more than is expected, so that a missing record is told from the end
+        if self.count == 0 and self._open():
+            ahead = HEAD_EVERY + 1
+        while ahead:
+            ahead = self._read_on(ahead)
+        while len(self._recent) > KEPT_RUNS * RUN and self._index.has_run(self._oldest_run()):
+            del self._recent[: self._oldest_run() * RUN + 1 - self._recent[0].number]
+
+    def _oldest_run(self) -> int:
+        return run_of(self._recent[0].number)
+
+    def _open(self) -> bool:
+        """Begins with the head of the index, if there is one."""
+        head = self._index.read_head()
+        if head is None:
+            return False
+        [last] = self._read_slots(head.count, 1)
+        if last != head.records[-1]:
+            raise CheckpointError(
+                f"The commit log and its index contradict each other: record {head.count} is "
+                f"another one than in {self._index.head_location}; put the folder back as it "
+                f"was, or delete the index if you trust the records.",
+                location=str(self._slot(head.count)),
+            )
+        self._head_at = self.count = self.opened_at = head.count
+        self._claim, self.summary = head.claim, head.summary
+        self._runs = head.count // RUN
+        self._recent = list(head.records)
+        return True
+
+    def _read_on(self, ahead: int) -> int:
+        """Reads the next records, and tells how many to ask for next: 0 at the end of the log."""
+        first = self.count + 1
+        run = run_of(first)
+        numbers = range(first, first + ahead)
+        places = [*(self._slot(number) for number in numbers), self._index.location(run)]
+        *found, raw_run = self._file_io.read_each(places)
+        there = found.index(None) if None in found else ahead
+        of_run = (self._index.parse_run(run, raw_run) or ())[first - first_of(run) :]
+        if len(of_run) > there:
+            self._take(of_run)
+            return HEAD_EVERY + 1
+        self._take([self._parse(*each) for each in zip(numbers, found[:there], strict=False)])
+        if any(raw is not None for raw in found[there:]):
+            self._check_hole(first + there)
+            return ahead
+        # Who has been away long reads many at a time.
+        return 0 if there < ahead - 1 else min(2 * ahead, MOST_AT_ONCE)
+
+    def _check_hole(self, number: int) -> None:
+        """Raises CheckpointError if a record is missing although a later one is there."""
+        if self._file_io.size(self._slot(number)) is None:
+            raise self._gone(number)
+
+    def _take(self, records: Sequence[LogRecord]) -> None:
+        for record in records:
+            if record.type == "claim":
+                self._claim = record
+        self._recent += records
+        self.count += len(records)
+
+    def _parse(self, number: int, raw: bytes | None) -> LogRecord:
+        if raw is None:
+            raise self._gone(number)
+        with error_context(location=str(self._slot(number))):
+            return LogRecord.from_bytes(raw, number)
 
     def check_there(self) -> None:
         """Raises CheckpointError if the last record that this process knows has been deleted."""
-        if self._records and self._file_io.size(self._slot(len(self._records))) is None:
+        if self.count and self._file_io.size(self._slot(self.count)) is None:
             raise CheckpointError(
-                f"Nothing was committed: record {len(self._records)} of the commit log is gone, "
-                f"and no driver deletes records; put the folder back, or start a pipeline of "
+                f"Nothing was committed: record {self.count} of the commit log is gone, "
+                f"and no driver deletes it; put the folder back, or start a pipeline of "
                 f"another name from the latest checkpoint.",
                 location=str(self._folder),
             )
+
+    # ----------------------------------------------------------------------------- writing
 
     def claim(self, owner: str, payload: Callable[[], Mapping[str, Any]] = dict) -> LogRecord:
         """Makes ``owner`` the only one who may commit, whoever was it before.
@@ -206,8 +271,8 @@ class CommitLog:
         """
         for _ in range(MOST_TRIES):
             self.refresh()
-            if len(self._records) >= number:
-                return self._records[number - 1]
+            if self.count >= number:
+                return self.records_after(number - 1)[0]
         raise StorageError(
             f"Nothing was recorded: slot {number} of the commit log is taken, and {MOST_TRIES} "
             f"looks waited in vain for the record that stands there; look for what hides or "
@@ -222,21 +287,50 @@ class CommitLog:
             raise self._fenced(owner, claim)
 
     def _next(self, owner: str, type_: RecordType, payload: Mapping[str, Any]) -> LogRecord:
-        number = len(self._records) + 1
-        # The payload is read back from JSON so that it compares equal to what a reader sees.
-        plain = parse_json_object(write_json_object(payload, _WHAT), _WHAT)
-        return LogRecord(number, type_, owner, self._clock.now_ms(), plain)
+        return LogRecord(self.count + 1, type_, owner, self._clock.now_ms(), as_recorded(payload))
 
     def _publish(self, record: LogRecord) -> bool:
-        if record.number != len(self._records) + 1:
+        if record.number != self.count + 1:
             raise InvariantViolation("a log record is not in the next slot")
         if not self._file_io.publish_once(self._slot(record.number), record.to_bytes()):
             return False
-        self._records.append(record)
+        self._take([record])
         return True
+
+    # ------------------------------------------------------------------------------- index
+
+    def write_index(self, summary: Callable[[], Mapping[str, Any]]) -> None:
+        """Brings the index up to date, if enough records came since it was. For owners.
+
+        Args:
+            summary: What all records up to ``count`` come to, for a process that begins there.
+
+        Raises:
+            StorageError: A file could not be written. Nothing depends on it.
+        """
+        for run in range(self._runs + 1, self.count // RUN + 1):
+            first = first_of(run)
+            records = self.records_after(first - 1)[:RUN]
+            self._index.publish_run(run, records)
+            self._runs = run
+        if self.count - self._head_at >= HEAD_EVERY:
+            records = self.records_after(first_of(run_of(self.count)) - 1)
+            self._index.write_head(Head(self.count, self._claim, summary(), records))
+            self._head_at = self.count
+            del self._recent[: -len(records)]
+
+    # ------------------------------------------------------------------------------ errors
 
     def _slot(self, number: int) -> Location:
         return self._folder.child(f"{number}.json")
+
+    def _gone(self, number: int) -> CheckpointError:
+        return CheckpointError(
+            f"Record {number} of the commit log is missing, and later ones were written: its file "
+            f"was lost or deleted by hand, and no driver goes on without it; put the file back "
+            f"from a backup, or start a pipeline of another name from the latest checkpoint.",
+            location=str(self._slot(number)),
+        )
 
     def _fenced(self, owner: str, claim: LogRecord | None) -> FencedError:
         holder = f"{claim.owner!r} claimed it with record {claim.number}" if claim else "nobody did"

@@ -53,8 +53,8 @@ class FileIO(Protocol):
         """The bytes ``[start, end)`` of a file."""
         ...
 
-    def read_while_there(self, locations: Sequence[Location]) -> list[bytes]:
-        """The bytes of small files in order, up to the first that is not there."""
+    def read_each(self, locations: Sequence[Location]) -> list[bytes | None]:
+        """The bytes of small files, None for each that is not there."""
         ...
 
     def write_new(self, location: Location, data: Content) -> None:
@@ -96,14 +96,16 @@ class FileIO(Protocol):
         ...
 
 
-def read_one_by_one(files: FileIO, locations: Iterable[Location]) -> list[bytes]:
-    """``FileIO.read_while_there`` where answers do not take long."""
-    found = []
-    for each in locations:
-        if files.size(each) is None:
-            break
-        found.append(files.read_bytes(each))
-    return found
+def read_one_by_one(files: FileIO, locations: Iterable[Location]) -> list[bytes | None]:
+    """``FileIO.read_each`` where answers do not take long."""
+
+    def read(location: Location) -> bytes | None:
+        try:
+            return files.read_bytes(location)
+        except StateFileNotFoundError:
+            return None
+
+    return [read(each) for each in locations]
 
 
 class FsspecFileIO:
@@ -157,19 +159,12 @@ class FsspecFileIO:
             return b""
         return part
 
-    def read_while_there(self, locations: Sequence[Location]) -> list[bytes]:
+    def read_each(self, locations: Sequence[Location]) -> list[bytes | None]:
         if self._protocol in _LOCAL_PROTOCOLS or len(locations) < 2:
             return read_one_by_one(self, locations)
         with ThreadPoolExecutor(_READERS) as pool:
-            found = list(pool.map(self._read_if_there, locations))
-        there = found.index(None) if None in found else len(found)
-        return [each for each in found[:there] if each is not None]
-
-    def _read_if_there(self, location: Location) -> bytes | None:
-        try:
-            return self.read_bytes(location)
-        except StateFileNotFoundError:
-            return None
+            parts = pool.map(lambda each: read_one_by_one(self, [each]), locations)
+            return [found for [found] in parts]
 
     def open_input(self, location: Location) -> io.RawIOBase | BinaryIO:
         """A file to be read here and there: an object with ``read``, ``seek`` and ``tell``."""

@@ -101,7 +101,7 @@ class FaultyFileIO:
         self._check_read(location)
         return self.inner.read_bytes(location, start, end)
 
-    def read_while_there(self, locations: Sequence[Location]) -> list[bytes]:
+    def read_each(self, locations: Sequence[Location]) -> list[bytes | None]:
         return read_one_by_one(self, locations)
 
     def publish_once(self, location: Location, data: bytes) -> bool:

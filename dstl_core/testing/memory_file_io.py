@@ -37,7 +37,7 @@ class MemoryFileIO:
             )
         return data[start:end]
 
-    def read_while_there(self, locations: Sequence[Location]) -> list[bytes]:
+    def read_each(self, locations: Sequence[Location]) -> list[bytes | None]:
         return read_one_by_one(self, locations)
 
     def write_new(self, location: Location, data: Content) -> None:

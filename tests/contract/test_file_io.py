@@ -50,16 +50,17 @@ def test_a_written_file_is_read_back_whole_and_in_part(files: FileIO, root: Loca
     assert files.read_bytes(location, 10, 10) == b""
 
 
-def test_files_are_read_in_order_up_to_the_first_that_is_not_there(
+def test_many_files_are_read_in_order_and_none_where_there_is_none(
     files: FileIO, root: Location
 ) -> None:
     every = [root.child("log", f"{number}.json") for number in range(40)]
     for number in (*range(35), 36):
         assert files.publish_once(every[number], b"%d" % number)
-    assert files.read_while_there(every) == [b"%d" % number for number in range(35)]
-    assert files.read_while_there(every[34:36]) == [b"34"]
-    assert files.read_while_there(every[35:]) == []
-    assert files.read_while_there([]) == []
+    written = [b"%d" % number for number in range(35)]
+    assert files.read_each(every) == [*written, None, b"36", None, None, None]
+    assert files.read_each(every[36:37]) == [b"36"]
+    assert files.read_each(every[37:]) == [None] * 3
+    assert files.read_each([]) == []
 
 
 def test_an_empty_file(files: FileIO, root: Location) -> None:

@@ -65,7 +65,7 @@ def test_a_new_file_is_there_at_once(
     assert files.size(place) == 10
     assert names(files, place.parent) == ["before", "file"]
     assert files.read_bytes(place) == b"0123456789"
-    assert files.read_while_there([place, root.child("none")]) == [b"0123456789"]
+    assert files.read_each([place, root.child("none")]) == [b"0123456789", None]
     other.write_new(root.child("chk-2", "file"), b"x")
     assert names(files, root) == ["chk-1", "chk-2"]
     assert files.publish_once(place, b"mine") is False

@@ -61,37 +61,6 @@ def test_claim_then_commit(files: UncertainFileIO, folder: Location) -> None:
     }
 
 
-class CountingFileIO(UncertainFileIO):
-    """Counts how often somebody waits for records."""
-
-    def __init__(self, files: FileIO) -> None:
-        super().__init__(files)
-        self.waits = 0
-
-    def read_while_there(self, locations: Sequence[Location]) -> list[bytes]:
-        self.waits += 1
-        return super().read_while_there(locations)
-
-
-def test_a_long_log_is_read_many_records_at_a_time(folder: Location) -> None:
-    files = CountingFileIO(open_file_io(folder, fsync=False))
-    writer = log(files, folder)
-    writer.claim("a")
-    written = [writer.append("a", "commit", {"n": number}) for number in range(999)]
-    files.waits = 0
-    reader = log(files, folder)
-    reader.refresh()
-    assert list(reader.records[1:]) == written
-    assert files.waits == 14  # 1, 2, 4 .. 64, then 128 each
-    late = writer.append("a", "commit", {"n": 999})
-    reader.refresh()
-    assert reader.records[-1] == late
-    assert files.waits == 16
-    files.replace(folder.child("500.json"), b"{")
-    with pytest.raises(FormatError, match=r"500\.json"):
-        log(files, folder).refresh()
-
-
 def test_without_a_claim_nothing_is_committed(files: UncertainFileIO, folder: Location) -> None:
     with pytest.raises(FencedError, match="'a' does not own this pipeline"):
         log(files, folder).append("a", "commit", {})
@@ -363,6 +332,65 @@ def test_what_is_not_json_is_refused_before_it_is_published(
     assert mine.append("a", "commit", {"x": 1}).number == 2
 
 
+# ---------------------------------------------------------------------------------- holes
+
+
+@pytest.mark.parametrize("look", ["refresh", "claim", "append"])
+@pytest.mark.parametrize("known", [0, 3])
+def test_a_missing_record_is_named_with_the_way_out(
+    files: UncertainFileIO, folder: Location, look: str, known: int
+) -> None:
+    reader = log(files, folder)
+    writer = log(files, folder)
+    writer.claim("a")
+    for number in range(2):
+        writer.append("a", "commit", {"n": number})
+    if known:
+        reader.refresh()
+        reader.claim("b")
+        writer.claim("a")
+    else:
+        writer.append("a", "commit", {"n": 2})
+    writer.append("a", "commit", {"n": 3})
+    files.delete(folder.child(f"{reader.count + 1 if known else 4}.json"))
+    before = {status.location.name for status in files.list_folder(folder)}
+    with pytest.raises(CheckpointError, match=r"Record [45] of the commit log is missing, and la"):
+        match look:
+            case "claim":
+                reader.claim("c")
+            case "refresh":
+                reader.refresh()
+            case _:
+                reader.refresh()
+                reader.append("b", "commit", {})
+    assert {status.location.name for status in files.list_folder(folder)} == before
+
+
+def test_a_record_that_comes_while_one_looks_is_no_hole(folder: Location) -> None:
+    class Late(UncertainFileIO):
+        """Record 3 comes after the look at its slot, and record 4 before the look at its."""
+
+        def read_each(self, locations: Sequence[Location]) -> list[bytes | None]:
+            found = super().read_each(locations)
+            names = [each.name for each in locations]
+            if "3.json" in names and "4.json" in names and not raced:
+                raced.append(names)
+                writer.append("a", "commit", {"n": 3})
+                writer.append("a", "commit", {"n": 4})
+                at = names.index("4.json")
+                found[at] = self.read_bytes(locations[at])
+            return found
+
+    raced: list[list[str]] = []
+    files = Late(open_file_io(folder, fsync=False))
+    writer = log(UncertainFileIO(open_file_io(folder, fsync=False)), folder)
+    writer.claim("a")
+    writer.append("a", "commit", {"n": 2})
+    reader = log(files, folder)
+    reader.refresh()
+    assert raced and [record.number for record in reader.records] == [1, 2, 3, 4]
+
+
 # --------------------------------------------------------------------------- upper bounds
 
 
@@ -376,8 +404,8 @@ class HiddenRecords(UncertainFileIO):
         assert self.published < 1000, "tries without end"
         return False
 
-    def read_while_there(self, locations: Sequence[Location]) -> list[bytes]:
-        return []
+    def read_each(self, locations: Sequence[Location]) -> list[bytes | None]:
+        return [None] * len(locations)
 
 
 def test_a_slot_that_is_taken_and_not_seen_ends_a_claim(folder: Location) -> None:
