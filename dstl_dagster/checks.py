@@ -119,7 +119,7 @@ def build_verify_check(
 
     @dg.asset_check(asset=asset, name=name, blocking=blocking)
     def verified(storage: DstlStorageResource) -> dg.AssetCheckResult:
-        storage.export_credentials()
+        storage.connect()
         path = source(storage)
         report = verify_snapshot(Snapshot.load(path))
         return dg.AssetCheckResult(

@@ -201,7 +201,7 @@ def build_external_checkpoint_sensor(
     def external_checkpoints(
         context: dg.SensorEvaluationContext, storage: DstlStorageResource
     ) -> dg.SensorResult | dg.SkipReason:
-        storage.export_credentials()
+        storage.connect()
         last = _last_reported(context, key)
         events: list[dg.AssetMaterialization] = []
         for checkpoint_id, path in _completed(folder):

@@ -1,12 +1,12 @@
 """Where pipelines, savepoints and events lie, and with which credentials they are reached."""
 
-import os
 from typing import Any, Literal
 
 import dagster as dg
 from pydantic import Field
 
 from dstl_core.storage.location import Location
+from dstl_core.storage.profiles import register_profile
 
 
 class EnvironmentCredentials(dg.Config):
@@ -14,7 +14,7 @@ class EnvironmentCredentials(dg.Config):
 
     kind: Literal["environment"] = "environment"
 
-    def environment(self) -> dict[str, str]:
+    def storage_options(self) -> dict[str, Any]:
         return {}
 
 
@@ -28,14 +28,16 @@ class S3Credentials(dg.Config):
     endpoint_url: str | None = Field(default=None, description="Of a store that is not Amazon's.")
     region: str | None = Field(default=None, description="Region of the bucket.")
 
-    def environment(self) -> dict[str, str]:
-        return _given(
-            AWS_ACCESS_KEY_ID=self.access_key_id,
-            AWS_SECRET_ACCESS_KEY=self.secret_access_key,
-            AWS_SESSION_TOKEN=self.session_token,
-            AWS_ENDPOINT_URL=self.endpoint_url,
-            AWS_DEFAULT_REGION=self.region,
-        )
+    def storage_options(self) -> dict[str, Any]:
+        # None is given, too, so that nothing of the environment is taken instead.
+        return {
+            "key": self.access_key_id,
+            "secret": self.secret_access_key,
+            "token": self.session_token,
+            "endpoint_url": self.endpoint_url,
+            "client_kwargs": {"region_name": self.region} if self.region else {},
+            "config_kwargs": {"ignore_configured_endpoint_urls": True},
+        }
 
 
 class GcsCredentials(dg.Config):
@@ -44,8 +46,8 @@ class GcsCredentials(dg.Config):
     kind: Literal["gcs"] = "gcs"
     key_file: str = Field(repr=False, description="Path of the service account's key file.")
 
-    def environment(self) -> dict[str, str]:
-        return {"GOOGLE_APPLICATION_CREDENTIALS": self.key_file}
+    def storage_options(self) -> dict[str, Any]:
+        return {"token": self.key_file}
 
 
 class AzureCredentials(dg.Config):
@@ -55,15 +57,17 @@ class AzureCredentials(dg.Config):
     account_name: str = Field(description="Name of the storage account.")
     account_key: str = Field(repr=False, description="Its key; use EnvVar.")
 
-    def environment(self) -> dict[str, str]:
+    def storage_options(self) -> dict[str, Any]:
+        # A connection string of the environment would count more than a name and a key.
+        connection = (
+            f"DefaultEndpointsProtocol=https;AccountName={self.account_name};"
+            f"AccountKey={self.account_key};EndpointSuffix=core.windows.net"
+        )
         return {
-            "AZURE_STORAGE_ACCOUNT_NAME": self.account_name,
-            "AZURE_STORAGE_ACCOUNT_KEY": self.account_key,
+            "account_name": self.account_name,
+            "account_key": self.account_key,
+            "connection_string": connection,
         }
-
-
-def _given(**values: str | None) -> dict[str, str]:
-    return {name: value for name, value in values.items() if value is not None}
 
 
 class DstlStorageResource(dg.ConfigurableResource):
@@ -71,10 +75,12 @@ class DstlStorageResource(dg.ConfigurableResource):
 
     Below it: ``jobs/<job id>`` (state of pipelines), ``savepoints/<name>``.
 
-    Credentials go into the environment of the process, where the file systems (and local Spark
-    workers) look for them. They are in no DataFrame option, log line, metadata or ``repr``; what is
-    given as ``EnvVar`` is not in the UI either. The workers of a cluster need the same environment
-    from the cluster's own settings.
+    The credentials hold for the base path and the places that ``also_reaches`` names, each with all
+    below it; several resources with different credentials work side by side. Local Spark workers
+    take them from a private file of the driver. They are in no environment variable, DataFrame
+    option, log line, metadata or ``repr``; what is given as ``EnvVar`` is not in the UI either. The
+    workers of a cluster need credentials of their own: from their environment, or from a file that
+    ``DSTL_STORAGE_PROFILES`` names there.
     """
 
     base_path: str = Field(description="Folder or URL, e.g. /data/dstl or s3://bucket/dstl.")
@@ -84,13 +90,24 @@ class DstlStorageResource(dg.ConfigurableResource):
         description="How the file system is reached.",
     )
 
+    also_reaches: list[str] = Field(
+        default=[],
+        description="Other folders and buckets with the same credentials, e.g. of Flink's state.",
+    )
+
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
         """Makes the credentials known to this process. No I/O: init is not covered by retries."""
-        self.export_credentials()
+        self.connect()
 
-    def export_credentials(self) -> None:
-        """Puts the credentials where the file systems of this process look for them."""
-        os.environ.update(self.credentials.environment())
+    def connect(self) -> None:
+        """Makes the credentials known to this process; needed where Dagster does not set up the
+        resource.
+
+        Raises:
+            ConfigError: Another resource reaches the same place with other credentials.
+        """
+        for place in (self.base_path, *self.also_reaches):
+            register_profile(Location.parse(place), self.credentials.storage_options())
 
     @property
     def jobs(self) -> str:

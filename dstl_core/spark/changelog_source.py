@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 from pyspark.sql import datasource as ds
@@ -23,6 +23,7 @@ from dstl_core.spark.options import spec_of
 from dstl_core.spark.schema import spark_schema_of
 from dstl_core.spark.tables import SnapshotPlace
 from dstl_core.spark.workers import settle, settled
+from dstl_core.storage.profiles import use_profile_file
 
 SCHEMA = pa.schema(
     [
@@ -105,6 +106,9 @@ class OperatorPartition(ds.InputPartition):
 class StateChangelogDataSource(ds.DataSource):
     """The Python data source ``state-changelog``. Batch, read-only."""
 
+    profiles: ClassVar[str | None] = None
+    """The path of the file with the driver's storage profiles; ``register`` fills it in."""
+
     @classmethod
     def name(cls) -> str:
         return "state-changelog"
@@ -113,6 +117,7 @@ class StateChangelogDataSource(ds.DataSource):
         return spark_schema_of(SCHEMA)
 
     def reader(self, schema: StructType) -> ds.DataSourceReader:
+        use_profile_file(self.profiles)
         return ChangelogReader(ChangelogSpec.of(self.options))
 
 

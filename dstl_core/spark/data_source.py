@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,6 +26,7 @@ from dstl_core.spark.schema import spark_schema_of
 from dstl_core.spark.tables import SMALL_BYTES, TableSpec
 from dstl_core.spark.views import create_views
 from dstl_core.spark.workers import settle, settled
+from dstl_core.storage.profiles import profile_file, use_profile_file
 
 FILTER_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
@@ -43,16 +44,21 @@ class SavepointDataSource(ds.DataSource):
     ``key.in``.
     """
 
+    profiles: ClassVar[str | None] = None
+    """The path of the file with the driver's storage profiles; ``register`` fills it in."""
+
     @classmethod
     def name(cls) -> str:
         return "savepoint"
 
     def schema(self) -> StructType:
+        use_profile_file(self.profiles)
         found = spark_schema_of(spec_of(self.options).open().schema)
         settle()
         return found
 
     def reader(self, schema: StructType) -> ds.DataSourceReader:
+        use_profile_file(self.profiles)
         return SavepointSourceReader(spec_of(self.options))
 
 
@@ -78,6 +84,7 @@ class PushdownSavepointDataSource(SavepointDataSource):
     """The same, with filters on the key pushed down. Needs ``FILTER_PUSHDOWN``."""
 
     def reader(self, schema: StructType) -> ds.DataSourceReader:
+        use_profile_file(self.profiles)
         return PushdownReader(spec_of(self.options))
 
 
@@ -173,7 +180,9 @@ def register(
     if push_filters:
         spark.conf.set(FILTER_PUSHDOWN, "true")
         source = PushdownSavepointDataSource
-    for each in (source, StateChangelogDataSource):
+    for kind in (source, StateChangelogDataSource):
+        # Spark makes sources in processes of its own, to which only the class and options travel.
+        each = type(kind.__name__, (kind,), {"profiles": profile_file()})
         try:
             spark.dataSource.register(each)
         except AnalysisException as error:

@@ -25,13 +25,14 @@ from dstl_core.savepoint.table_base import (
 )
 from dstl_core.savepoint.tables import open_table
 from dstl_core.spark.schema import for_spark, spark_arrow_schema, spark_schema_of
-from dstl_core.spark.workers import Settled
+from dstl_core.spark.workers import Settled, WithProfiles
+from dstl_core.storage.profiles import profile_file, use_profile_file
 
 
 @dataclass(frozen=True)
 class SnapshotPlace:
     """Where a snapshot lies and how it is opened. Credentials are no part of it: every process
-    finds them by itself, as fsspec does, in its environment or configuration files.
+    finds them by itself, in its environment or in ``profiles``, the path of a private file.
     """
 
     path: str
@@ -39,9 +40,11 @@ class SnapshotPlace:
     relocate: Mapping[str, str] = field(default_factory=dict)
     changelog_base: str | None = None
     serializers: SerializerRegistry | None = None
+    profiles: str = field(default_factory=profile_file, compare=False)
 
     def load(self) -> Snapshot:
         """Reads the metadata."""
+        use_profile_file(self.profiles)
         return Snapshot.load(
             self.path,
             allow_roots=self.allow_roots,
@@ -121,7 +124,7 @@ def split_numbers(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
 def frame_of_splits(spark: SparkSession, count: int, function: Any, schema: Any) -> DataFrame:
     """Runs a function over the numbers of splits, each in a task of its own."""
     numbers = spark.range(0, count, 1, max(1, count))
-    return numbers.mapInArrow(Settled(function), schema)
+    return numbers.mapInArrow(WithProfiles(Settled(function)), schema)
 
 
 def map_in_arrow(rows: DataFrame, function: Any, schema: Any) -> DataFrame:
@@ -130,9 +133,9 @@ def map_in_arrow(rows: DataFrame, function: Any, schema: Any) -> DataFrame:
     """
     names = rows.columns
     if not any(set(name) & set(".`") for name in names):
-        return rows.mapInArrow(function, schema)
+        return rows.mapInArrow(WithProfiles(function), schema)
     plain = [f"c{at}" for at in range(len(names))]
-    return rows.toDF(*plain).mapInArrow(_Renamed(function, names), schema)
+    return rows.toDF(*plain).mapInArrow(WithProfiles(_Renamed(function, names)), schema)
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from dstl_core.spark.warm_backend import holds_state
+from dstl_core.storage.profiles import profile_file, use_profile_file
 
 MAX_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 MAX_RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
@@ -57,6 +58,18 @@ class Settled:
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         return settled(self.function(batches))
+
+
+@dataclass(frozen=True)
+class WithProfiles:
+    """A function over the batches of a task, which reaches storage as its driver does."""
+
+    function: Callable[[Batches], Batches]
+    profiles: str = field(default_factory=profile_file)
+
+    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        use_profile_file(self.profiles)
+        return iter(self.function(batches))
 
 
 @contextmanager

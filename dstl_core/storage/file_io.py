@@ -21,11 +21,16 @@ from typing import Any, BinaryIO, Protocol
 
 from dstl_core.errors import ConfigError, StateFileNotFoundError, StorageError
 from dstl_core.storage import local_files
-from dstl_core.storage.file_systems import file_system
+from dstl_core.storage.file_systems import (
+    file_system,
+    file_system_at,
+    file_system_class,
+    protocol_of,
+)
 from dstl_core.storage.location import Location
+from dstl_core.storage.profiles import options_for
 from dstl_core.storage.range_reader import RangeReader
 
-_SCHEME_TO_PROTOCOL = {"s3a": "s3", "s3p": "s3", "gs": "gcs", "abfss": "abfs", "wasbs": "abfs"}
 _MEMORY_LOCK = threading.Lock()
 _LOCAL_PROTOCOLS = ("file", "memory")
 _READERS = 16
@@ -109,11 +114,12 @@ def read_one_by_one(files: FileIO, locations: Iterable[Location]) -> list[bytes 
 
 
 class FsspecFileIO:
-    """``FileIO`` on one fsspec file system. Safe to use from several threads.
+    """``FileIO`` on fsspec's file systems of one scheme. Safe to use from several threads.
 
     Args:
         scheme: URL scheme, e.g. ``file``, ``memory``, ``s3``.
-        storage_options: Passed to fsspec (credentials, endpoints).
+        storage_options: Credentials and endpoints for every location, as fsspec takes them. By
+            default each location has those of its profile (``storage.profiles``).
         fsync: Whether a written local file is fsynced, with its folder, before it counts.
     """
 
@@ -125,9 +131,10 @@ class FsspecFileIO:
         fsync: bool = True,
     ) -> None:
         self.scheme = scheme
-        self._protocol = _SCHEME_TO_PROTOCOL.get(scheme, scheme)
+        self._protocol = protocol_of(scheme)
+        file_system_class(self._protocol)  # or it is an error now, and not at the first file
+        self._options = storage_options
         self._fsync = fsync
-        self._fs = file_system(self._protocol, storage_options or {})
 
     def read_bytes(self, location: Location, start: int = 0, end: int | None = None) -> bytes:
         with self._mapped("read", location):
@@ -141,16 +148,16 @@ class FsspecFileIO:
         return data
 
     def _read(self, location: Location, start: int, end: int | None) -> bytes:
-        path = self._path(location)
+        fs, path = self._at(location)
         if self._protocol == "file":
             return local_files.read_regular(path, start, end)
         if start == 0 and end is None:
-            whole: bytes = self._fs.cat_file(path)
+            whole: bytes = fs.cat_file(path)
             return whole
         if start == end:
             return b""
         try:
-            part: bytes = self._fs.cat_file(path, start=start, end=end)
+            part: bytes = fs.cat_file(path, start=start, end=end)
         except OSError:
             # Object stores refuse a range that starts behind the end; a file gives nothing.
             size = self.size(location)
@@ -169,10 +176,10 @@ class FsspecFileIO:
     def open_input(self, location: Location) -> io.RawIOBase | BinaryIO:
         """A file to be read here and there: an object with ``read``, ``seek`` and ``tell``."""
         with self._mapped("open", location):
-            path = self._path(location)
+            fs, path = self._at(location)
             if self._protocol == "file":
                 return local_files.open_regular(path)
-            size = int(self._fs.info(path)["size"])
+            size = int(fs.info(path)["size"])
         return RangeReader(partial(self.read_bytes, location), size)
 
     def write_new(self, location: Location, data: Content) -> None:
@@ -180,7 +187,7 @@ class FsspecFileIO:
         with self._mapped("write", location):
             self._make_parent(location)
             create = _create_object if self._protocol == "s3" else self._create_file
-            size = create(self._fs, self._path(location), buffers)
+            size = create(*self._at(location), buffers)
             self._check_size(location, size)
 
     def _create_file(self, fs: Any, path: str, buffers: Iterable[bytes | memoryview]) -> int:
@@ -199,13 +206,13 @@ class FsspecFileIO:
         except FileExistsError:
             raise  # a store that looks only when it closes: the file is somebody else's
         except BaseException:
-            self._delete_quietly(path)
+            _delete_quietly(fs, path)
             raise
 
     def _check_size(self, location: Location, expected: int) -> None:
         written = self.size(location)
         if written != expected:
-            self._delete_quietly(self._path(location))
+            _delete_quietly(*self._at(location))
             raise StorageError(
                 f"A written file has the wrong size: expected {expected} bytes, got {written}.",
                 location=str(location),
@@ -220,34 +227,34 @@ class FsspecFileIO:
             )
         with self._mapped("publish", location):
             self._make_parent(location)
-            return publish(self._fs, self._path(location), data)
+            return publish(*self._at(location), data)
 
     def replace(self, location: Location, data: bytes) -> None:
         with self._mapped("replace", location):
             self._make_parent(location)
-            path = self._path(location)
+            fs, path = self._at(location)
             if self._protocol == "file":
                 local_files.replace(path, data)
             else:
                 # A PUT of an object store is seen whole; memory is a dictionary.
-                self._fs.pipe_file(path, data)
+                fs.pipe_file(path, data)
 
     def size(self, location: Location) -> int | None:
         with self._mapped("look up", location):
-            path = self._path(location)
+            fs, path = self._at(location)
             if self._protocol == "file":
                 return local_files.size_of(path)
             try:
-                info = self._fs.info(path)
+                info = fs.info(path)
             except FileNotFoundError:
                 return None
         return int(info["size"] or 0) if info["type"] == "file" else None
 
     def list_folder(self, location: Location) -> list[FileStatus]:
         with self._mapped("list", location):
-            path = self._path(location)
+            fs, path = self._at(location)
             try:
-                entries = self._fs.ls(path, detail=True)
+                entries = fs.ls(path, detail=True)
             except FileNotFoundError:
                 return []
         found = []
@@ -273,50 +280,40 @@ class FsspecFileIO:
             # An object store deletes what is not there without a word.
             if self._protocol not in _LOCAL_PROTOCOLS and self.size(location) is None:
                 return False
+            fs, path = self._at(location)
             try:
-                self._fs.rm_file(self._path(location))
+                fs.rm_file(path)
             except FileNotFoundError:
                 return False
         return True
 
     def delete_folder(self, location: Location) -> None:
-        path = self._path(location)
         with self._mapped("delete", location):
+            fs, path = self._at(location)
             if self._protocol == "file":
                 local_files.delete_tree(path)
             else:
-                self._delete_tree(path)
+                _delete_tree(fs, path)
 
-    def _path(self, location: Location) -> str:
+    def _at(self, location: Location) -> tuple[Any, str]:
+        """The file system that reaches a location, and the location's path there."""
         if location.scheme != self.scheme:
             raise ConfigError(
                 f"A path belongs to another file system: expected {self.scheme!r}, got {location}."
             )
-        return location.path if self._protocol in _LOCAL_PROTOCOLS else location.path[1:]
-
-    def _delete_tree(self, path: str) -> None:
-        """File by file: fsspec's own recursion takes ``*``, ``?`` and ``[`` in a path as a pattern
-        and deletes what matches.
-        """
-        found = self._fs.find(path, withdirs=True, detail=True)
-        folders = {name for name, entry in found.items() if entry["type"] == "directory"}
-        for name in found.keys() - folders:
-            try:
-                self._fs.rm_file(name)
-            except FileNotFoundError:
-                pass  # somebody else deletes too
-        if self._protocol == "memory":  # an object store has no folders
-            for name in sorted(folders, key=len, reverse=True):
-                self._fs.rmdir(name)
+        if self._protocol in _LOCAL_PROTOCOLS:
+            return file_system(self._protocol, {}), location.path
+        options = options_for(location) if self._options is None else self._options
+        return file_system_at(self._protocol, location.path[1:], options)
 
     @property
     def _syncs(self) -> bool:
         return self._fsync and self._protocol == "file"
 
     def _make_parent(self, location: Location) -> None:
-        folder = self._path(location.parent)
+        fs, folder = self._at(location.parent)
         if self._protocol == "memory":
-            self._fs.makedirs(folder, exist_ok=True)
+            fs.makedirs(folder, exist_ok=True)
         elif self._protocol == "file":
             local_files.make_folders(folder, sync=self._fsync)
 
@@ -324,12 +321,6 @@ class FsspecFileIO:
         if self._syncs:
             stream.flush()
             os.fsync(stream.fileno())
-
-    def _delete_quietly(self, path: str) -> None:
-        try:
-            self._fs.rm_file(path)
-        except Exception:
-            pass  # the error that led here counts; the file is an orphan now, which gc finds
 
     @contextmanager
     def _mapped(self, verb: str, location: Location) -> Iterator[None]:
@@ -358,6 +349,29 @@ class FsspecFileIO:
                 raise
             # The client libraries of object stores have error trees of their own.
             raise StorageError(f"Cannot {verb} {location}: {error}.", path=str(location)) from error
+
+
+def _delete_quietly(fs: Any, path: str) -> None:
+    try:
+        fs.rm_file(path)
+    except Exception:
+        pass  # the error that led here counts; the file is an orphan now, which gc finds
+
+
+def _delete_tree(fs: Any, path: str) -> None:
+    """File by file: fsspec's own recursion takes ``*``, ``?`` and ``[`` in a path as a pattern
+    and deletes what matches.
+    """
+    found = fs.find(path, withdirs=True, detail=True)
+    folders = {name for name, entry in found.items() if entry["type"] == "directory"}
+    for name in found.keys() - folders:
+        try:
+            fs.rm_file(name)
+        except FileNotFoundError:
+            pass  # somebody else deletes too
+    if "memory" in fs.protocol:  # an object store has no folders
+        for name in sorted(folders, key=len, reverse=True):
+            fs.rmdir(name)
 
 
 def _milliseconds(modified: object) -> int | None:
@@ -410,5 +424,7 @@ _PUBLISHERS: dict[str, Callable[[Any, str, bytes], bool]] = {
 def open_file_io(
     location: Location, storage_options: dict[str, Any] | None = None, *, fsync: bool = True
 ) -> FsspecFileIO:
-    """The file IO for a location's scheme."""
+    """The file IO for a location's scheme; each location is reached as its profile says, unless
+    options are given.
+    """
     return FsspecFileIO(location.scheme, storage_options, fsync=fsync)

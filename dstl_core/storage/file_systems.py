@@ -21,16 +21,43 @@ from fsspec.utils import tokenize
 
 from dstl_core.errors import ConfigError
 
+_SCHEME_TO_PROTOCOL = {"s3a": "s3", "s3p": "s3", "gs": "gcs", "abfss": "abfs", "wasbs": "abfs"}
 _LOCK = threading.Lock()
 _OPEN: dict[str, Any] = {}
 """One file system for equal options, so that all users of a store share its connections."""
+
+
+def protocol_of(scheme: str) -> str:
+    """The name that fsspec has for a URL scheme; several schemes may mean one store."""
+    return _SCHEME_TO_PROTOCOL.get(scheme, scheme)
+
+
+def file_system_class(protocol: str) -> Any:
+    """The class of a protocol's file systems.
+
+    Raises:
+        ConfigError: There is none, its library is not installed, or it is a cache by itself.
+    """
+    try:
+        found = fsspec.get_filesystem_class(protocol)
+    except (ValueError, ImportError) as error:
+        raise ConfigError(
+            f"No file system for the scheme {protocol!r} ({error}); install the extra that "
+            f"brings it (s3, gcs, azure) or correct the URL."
+        ) from error
+    if issubclass(found, CachingFileSystem):
+        raise ConfigError(
+            f"The file system {protocol!r} keeps copies of files, which another process may have "
+            f"changed; use the file system behind it directly."
+        )
+    return found
 
 
 def file_system(protocol: str, options: Mapping[str, Any]) -> Any:
     """The file system of a protocol, which asks the store each time.
 
     Raises:
-        ConfigError: There is none, its library is not installed, or it is a cache by itself.
+        ConfigError: As ``file_system_class``.
     """
     # A forked process must not use the connections of its parent.
     token = tokenize(os.getpid(), protocol, dict(options))
@@ -43,19 +70,18 @@ def file_system(protocol: str, options: Mapping[str, Any]) -> Any:
         return _OPEN[token]
 
 
+def file_system_at(protocol: str, path: str, options: Mapping[str, Any]) -> tuple[Any, str]:
+    """The file system for ``protocol://path``, and the path as it takes it."""
+    url = f"{protocol}://{path}"
+    # Where a URL names a host or an account, that belongs to the options.
+    kind = file_system_class(protocol)
+    named: dict[str, Any] = kind._get_kwargs_from_urls(url)  # noqa: SLF001  # fsspec's own protocol
+    fs = file_system(protocol, {**named, **options})
+    return fs, fs._strip_protocol(url)  # noqa: SLF001  # as above
+
+
 def _uncached(protocol: str, options: Mapping[str, Any]) -> Any:
-    try:
-        # Not one that somebody else may have, who wants it to keep listings.
-        made = fsspec.filesystem(protocol, **{**options, "skip_instance_cache": True})
-    except (ValueError, ImportError) as error:
-        raise ConfigError(
-            f"No file system for the scheme {protocol!r} ({error}); install the extra that "
-            f"brings it (s3, gcs, azure) or correct the URL."
-        ) from error
-    if isinstance(made, CachingFileSystem):
-        raise ConfigError(
-            f"The file system {protocol!r} keeps copies of files, which another process may have "
-            f"changed; use the file system behind it directly."
-        )
+    # An object of our own: others who use the same store may want theirs to keep listings.
+    made = file_system_class(protocol)(**{**options, "skip_instance_cache": True})
     made.dircache = DirCache(use_listings_cache=False)
     return made

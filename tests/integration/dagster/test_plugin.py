@@ -11,12 +11,15 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+import s3fs
 from dagster_shared.libraries import DagsterLibraryRegistry
 
 import definitions
 import dstl_dagster
 from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
 from dstl_core.errors import ConfigError
+from dstl_core.storage.location import Location
+from dstl_core.storage.profiles import options_for
 from dstl_dagster import (
     AzureCredentials,
     BatchingUploads,
@@ -24,6 +27,7 @@ from dstl_dagster import (
     DirectUploads,
     DstlSparkResource,
     DstlStorageResource,
+    EnvironmentCredentials,
     FlinkClusterResource,
     GcsCredentials,
     S3Credentials,
@@ -158,22 +162,22 @@ def test_storage_paths(tmp_path):
 SECRET = "planted-secret-7dd1"
 
 
-def test_credentials_reach_the_environment_and_nothing_else(monkeypatch, capsys):
+def test_credentials_reach_storage_and_nothing_else(monkeypatch, capsys):
     monkeypatch.setenv("MY_SECRET", SECRET)
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION"):
-        monkeypatch.delenv(name, raising=False)
     storage = DstlStorageResource(
         base_path="s3://bucket/dstl",
         credentials=S3Credentials(
             access_key_id="id", secret_access_key=dg.EnvVar("MY_SECRET"), region="eu-west-1"
         ),
     )
+    before = dict(os.environ)
 
     @dg.asset
     def uses_it(context: dg.AssetExecutionContext, storage: DstlStorageResource) -> str:
         context.log.info(f"{storage} {storage!r}")
         sys.stdout.write(str(storage))
-        return os.environ["AWS_SECRET_ACCESS_KEY"]
+        assert dict(os.environ) == before
+        return options_for(Location.parse(storage.jobs))["secret"]
 
     with dg.DagsterInstance.ephemeral() as instance:
         done = dg.materialize([uses_it], resources={"storage": storage}, instance=instance)
@@ -189,19 +193,26 @@ def test_credentials_reach_the_environment_and_nothing_else(monkeypatch, capsys)
 
 
 def test_each_kind_of_credentials_speaks_its_file_systems_language():
-    assert GcsCredentials(key_file="/k.json").environment() == {
-        "GOOGLE_APPLICATION_CREDENTIALS": "/k.json"
+    assert EnvironmentCredentials().storage_options() == {}
+    assert GcsCredentials(key_file="/k.json").storage_options() == {"token": "/k.json"}
+    assert AzureCredentials(account_name="a", account_key="k").storage_options() == {
+        "account_name": "a",
+        "account_key": "k",
+        "connection_string": "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=k;"
+        "EndpointSuffix=core.windows.net",
     }
-    assert AzureCredentials(account_name="a", account_key="k").environment() == {
-        "AZURE_STORAGE_ACCOUNT_NAME": "a",
-        "AZURE_STORAGE_ACCOUNT_KEY": "k",
-    }
-    given = S3Credentials(access_key_id="i", secret_access_key="s", endpoint_url="http://h")
-    assert given.environment() == {
-        "AWS_ACCESS_KEY_ID": "i",
-        "AWS_SECRET_ACCESS_KEY": "s",
-        "AWS_ENDPOINT_URL": "http://h",
-    }
+
+
+def test_s3_credentials_take_nothing_of_the_environment(monkeypatch):
+    for name in ("AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL", "FSSPEC_S3_ENDPOINT_URL"):
+        monkeypatch.setenv(name, "http://of-another-resource")
+    given = S3Credentials(access_key_id="i", secret_access_key="s", region="eu-west-1")
+    fs = s3fs.S3FileSystem(skip_instance_cache=True, **given.storage_options())
+    fs.connect()
+    client = fs._s3
+    assert client.meta.endpoint_url == "https://s3.eu-west-1.amazonaws.com"
+    used = client._request_signer._credentials
+    assert (used.access_key, used.secret_key, used.token) == ("i", "s", None)
 
 
 def test_uploads_are_direct_or_batching():
