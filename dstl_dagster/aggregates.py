@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from dstl_core.codec.serializers import AnySerializer, Types, parse_type
+from dstl_core.codec.declared_type import TypeLike, declared_type
+from dstl_core.codec.serializers import Types
 from dstl_core.errors import ConfigError
 from dstl_core.state import ValueStateDescriptor
 from dstl_core.state.functions import Context, KeyedProcessFunction, Row, RuntimeContext
@@ -30,21 +31,24 @@ class Aggregate:
         how: count (rows), count_null, sum, min, max, first, last. Null values count for count and
             count_null only.
         column: What is aggregated; count needs none.
-        type: Flink type of the state by name, e.g. ``long``; counts are long.
+        type: Type of the state in any form, e.g. ``"double"`` or ``"timestamp"``; counts are long.
     """
 
     how: How
     column: str | None = None
-    type: str = "long"
+    type: TypeLike = "long"
 
     def __post_init__(self) -> None:
+        if self.how not in get_args(How):
+            known = ", ".join(get_args(How))
+            raise ConfigError(f"An aggregate is one of {known}, got {self.how!r}.")
         if self.column is None and self.how not in _WITHOUT_COLUMN:
             raise ConfigError(f"The aggregate {self.how} needs a column.")
-        parse_type(self.type)
+        declared_type(self.type, f"The aggregate {self.how} of {self.column!r}")
 
     @property
-    def state_type(self) -> AnySerializer:
-        return Types.LONG if self.how.startswith("count") else parse_type(self.type)
+    def state_type(self) -> TypeLike:
+        return Types.LONG if self.how.startswith("count") else self.type
 
     def fold(self, held: Any, value: Any) -> Any:
         """What the state holds after a row whose column has ``value``; None: as before."""
@@ -96,7 +100,7 @@ class AggregatingJob:
     name: str
     uid: str
     key_by: str
-    key_type: str
+    key_type: TypeLike
     states: Mapping[str, Aggregate]
     parallelism: int
     max_parallelism: int
@@ -106,7 +110,7 @@ class AggregatingJob:
         from dstl_core.spark import KeyedOperator, StatefulJob
 
         operator = KeyedOperator(
-            self.uid, self.key_by, parse_type(self.key_type), AggregatingFunction(self.states)
+            self.uid, self.key_by, self.key_type, AggregatingFunction(self.states)
         )
         return StatefulJob(
             session,
@@ -125,7 +129,7 @@ def aggregating_pipeline(
     uid: str,
     key_by: str,
     states: Mapping[str, Aggregate],
-    key_type: str = "string",
+    key_type: TypeLike = "string",
     order_by: Sequence[str] = (),
     parallelism: int = 2,
     max_parallelism: int = 128,
@@ -138,7 +142,7 @@ def aggregating_pipeline(
         uid: Of its operator.
         key_by: Column of the key.
         states: State name to aggregate.
-        key_type: Flink type of the key.
+        key_type: Type of the key in any form, e.g. ``"bigint"``.
         order_by: Order of a key's rows; first and last need one.
         parallelism: Subtasks.
         max_parallelism: Key groups.
@@ -151,7 +155,7 @@ def aggregating_pipeline(
         raise ConfigError(f"The pipeline {name!r} has no state; give it at least one aggregate.")
     if not order_by and any(each.how in _ORDERED for each in states.values()):
         raise ConfigError(f"The pipeline {name!r} takes the first or last value; give an order_by.")
-    parse_type(key_type)
+    declared_type(key_type, f"The key of pipeline {name!r}")
     job = AggregatingJob(name, uid, key_by, key_type, states, parallelism, max_parallelism)
     pipeline = StatefulPipeline(name, uid, job, order_by=order_by, starts_from=starts_from)
     lineage = {state: [each.column or key_by] for state, each in states.items()}

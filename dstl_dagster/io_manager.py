@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from pydantic import Field
 
-from dstl_core.codec.serializers import parse_type
+from dstl_core.codec.declared_type import parse_type
 from dstl_core.errors import ConfigError, SavepointError
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.savepoint import Snapshot

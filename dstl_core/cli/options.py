@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from dstl_core.codec.serializers import AnySerializer, parse_type
+from dstl_core.codec.declared_type import parse_type
+from dstl_core.codec.serializers import AnySerializer
 from dstl_core.errors import ConfigError
 from dstl_core.savepoint import Snapshot
 

@@ -125,7 +125,9 @@ class ColumnStore:
         self.seed = secrets.randbits(62) if seed is None else seed
         self._encode_keys = EncodeProgram([(KEY, layout_of(key_type))])
         self.key_type: pa.DataType = self._encode_keys.layouts[KEY].arrow_type
-        self.schema = pa.schema([(each.name, layout_of(each.type).arrow_type) for each in states])
+        self.schema = pa.schema(
+            [(each.name, layout_of(each.serializer).arrow_type) for each in states]
+        )
         self.levels: list[Level] = []
 
     # ---------------------------------------------------------------------------------- keys

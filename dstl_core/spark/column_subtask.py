@@ -78,7 +78,7 @@ class ColumnSubtask:
         self._resolver = given.resolver
         self._metas = [each.meta_info(_VOID) for each in function.states]
         self._encode_values = {
-            each.name: EncodeProgram([("value", bounded_layout(each.type))])
+            each.name: EncodeProgram([("value", bounded_layout(each.serializer))])
             for each in function.states
         }
         self._encode_keys = EncodeProgram([(KEY, layout_of(operator.key_type))])

@@ -9,6 +9,9 @@ from typing import TypeAlias
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from dstl_core.codec.columnar.declared_schema import schema_of
+from dstl_core.codec.declared_type import SchemaLike, TypeLike, declared_type
+from dstl_core.codec.python_values import AsPython, Form, function_type, stored_type
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.config import ChangelogOptions
 from dstl_core.errors import ConfigError
@@ -41,10 +44,11 @@ class KeyedOperator:
     Args:
         uid: Stable name; its hash is the operator's id in every snapshot.
         key_by: Column that holds the key.
-        key_type: Flink type of the key.
+        key_type: Type of the key, in any form: ``"string"``, ``str``, a Flink, Spark or Arrow type.
         function: What runs: a ``KeyedProcessFunction``, ``RichMapFunction``, ``WindowFunction``, or
             a ``KeyedColumnFunction`` on whole columns.
-        output_schema: Arrow schema of the rows that the function gives; None: it gives none.
+        output_schema: Columns of the rows that the function gives, in any form: ``"o string"``, a
+            Spark or Arrow schema, a dataclass; None: it gives none.
         source: Its rows: the batch, the output of an earlier operator by uid, or a function of
             both. It runs on the driver and has to be deterministic.
         order_by: Order in which the rows of a key apply, unless the run says it (which it does for
@@ -52,22 +56,57 @@ class KeyedOperator:
         event_time: Column with the time of a row: a timestamp, or milliseconds.
         out_of_orderness_ms: How far the watermark stays behind the largest time of a batch.
         broadcast: Rows that every subtask gets before its own, for a ``BroadcastFunction``.
+        key_form: The form in which functions get the key; ``key_type`` says it.
+
+    Raises:
+        ConfigError: A type or a column is none, or one that Spark cannot read back.
     """
 
     uid: str
     key_by: str
-    key_type: AnySerializer
+    key_type: TypeLike
     function: RichFunction
-    output_schema: pa.Schema | None = None
+    output_schema: SchemaLike | None = None
     source: Source = INPUT
     order_by: Sequence[str] | None = None
     event_time: str | None = None
     out_of_orderness_ms: int = 0
     broadcast: Source | None = None
+    key_form: Form | None = field(default=None, kw_only=True, repr=False)
+
+    def __post_init__(self) -> None:
+        declared = declared_type(self.key_type, f"The key of operator {self.uid!r}")
+        key_type = function_type(declared)
+        if isinstance(key_type, AsPython):
+            object.__setattr__(self, "key_form", key_type.form)
+        object.__setattr__(self, "key_type", stored_type(key_type))
+        object.__setattr__(self, "output_schema", _output(self.uid, self.output_schema))
 
     @property
     def operator_id(self) -> OperatorID:
         return OperatorID.for_uid(self.uid)
+
+    @property
+    def function_key_type(self) -> AnySerializer:
+        """The type of the key as functions see it."""
+        key_type: AnySerializer = self.key_type
+        return key_type if self.key_form is None else AsPython(key_type, self.key_form)
+
+
+def _output(uid: str, given: SchemaLike | None) -> pa.Schema | None:
+    """The schema of an output, which Spark has to be able to read back."""
+    if given is None:
+        return None
+    schema = schema_of(given, f"The output_schema of operator {uid!r}")
+    for each in schema:
+        try:
+            spark_type_of(each.type)
+        except ConfigError as error:
+            raise ConfigError(
+                f"The output of {uid!r} has a column {each.name!r} that cannot be read back: "
+                f"{error.message}"
+            ) from error
+    return schema
 
 
 @dataclass(frozen=True)
@@ -82,7 +121,7 @@ class ProcessOperator:
 
     uid: str
     function: RichFunction
-    output_schema: pa.Schema | None = None
+    output_schema: SchemaLike | None = None
     source: Source = INPUT
     order_by: Sequence[str] | None = None
     event_time: str | None = None
@@ -91,6 +130,10 @@ class ProcessOperator:
 
     key_by = None
     key_type = None
+    function_key_type = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "output_schema", _output(self.uid, self.output_schema))
 
     @property
     def operator_id(self) -> OperatorID:
@@ -112,7 +155,7 @@ def late_name(uid: str) -> str:
 
 
 def check_operators(operators: Sequence[Operator]) -> None:
-    """Raises ConfigError if operators, or their outputs, cannot be told apart, or if an output has
+    """Raises ConfigError if operators, or their outputs, cannot be told apart, or if late rows have
     a column that Spark cannot read.
     """
     names = [INPUT, *(each.uid for each in operators)]
@@ -125,15 +168,7 @@ def check_operators(operators: Sequence[Operator]) -> None:
         )
 
     for operator in operators:
-        for schema in (operator.output_schema, late_schema_of(operator)):
-            for each in schema or ():
-                try:
-                    spark_type_of(each.type)
-                except ConfigError as error:
-                    raise ConfigError(
-                        f"The output of {operator.uid!r} has a column {each.name!r} that cannot be "
-                        f"read back: {error.message}"
-                    ) from error
+        _output(late_name(operator.uid), late_schema_of(operator))
 
 
 def as_shipped(operator: Operator) -> Operator:

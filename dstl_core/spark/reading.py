@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from dstl_core.codec.declared_type import TypeLike, declared_type, flink_type
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.errors import ConfigError, SavepointError
 from dstl_core.model.ids import OperatorIdentifier
@@ -24,12 +25,20 @@ def name_of(identifier: Identifier) -> str:
     return f"hash:{identifier.operator_id.hex}"
 
 
-def check_type(what: str, stored: AnySerializer, declared: AnySerializer | None) -> None:
-    """Raises SavepointError if a declared type is not the stored one."""
-    if declared is not None and declared != stored:
+def check_type(what: str, stored: AnySerializer, declared: TypeLike | None) -> None:
+    """Checks a declared type, in any form, against the stored one.
+
+    Raises:
+        ConfigError: It is no type.
+        SavepointError: It is another one.
+    """
+    if declared is None:
+        return
+    wanted = flink_type(declared_type(declared, what))
+    if wanted != stored:
         raise SavepointError(
             f"{what} has another type: expected {stored.type_name} (from the snapshot), got "
-            f"{declared.type_name} (declared)."
+            f"{wanted.type_name} (declared)."
         )
 
 

@@ -15,9 +15,10 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
+from dstl_core.codec.columnar.declared_schema import schema_of
 from dstl_core.codec.columnar.type_layouts import DEFAULT_OPTIONS, ColumnOptions
+from dstl_core.codec.declared_type import SchemaLike, TypeLike
 from dstl_core.codec.serializers import AnySerializer, SerializerRegistry
 from dstl_core.codec.state_meta import KEY_SERIALIZER
 from dstl_core.errors import ConfigError, SavepointError
@@ -40,7 +41,7 @@ from dstl_core.savepoint.table_base import (
 from dstl_core.spark.comparisons import diff_frame, history_frame
 from dstl_core.spark.options import key_of
 from dstl_core.spark.reading import Identifier, batches_of_rows, check_type, name_of
-from dstl_core.spark.schema import arrow_schema_from_spark, parse_schema
+from dstl_core.spark.schema import spark_schema_of
 from dstl_core.spark.tables import (
     SnapshotPlace,
     TableSpec,
@@ -113,7 +114,7 @@ class SavepointReader:
     # ------------------------------------------------------------------------ operator state
 
     def read_list_state(
-        self, identifier: Identifier, name: str, type_info: AnySerializer | None = None
+        self, identifier: Identifier, name: str, type_info: TypeLike | None = None
     ) -> DataFrame:
         """List state: columns ``subtask``, ``list_index``, ``list_value``, a row per element.
 
@@ -130,7 +131,7 @@ class SavepointReader:
         return self._operator_state(identifier, name, LIST, type_info)
 
     def read_union_state(
-        self, identifier: Identifier, name: str, type_info: AnySerializer | None = None
+        self, identifier: Identifier, name: str, type_info: TypeLike | None = None
     ) -> DataFrame:
         """Union state, one copy: columns ``list_index``, ``list_value``. As ``read_list_state``."""
         return self._operator_state(identifier, name, UNION, type_info)
@@ -139,8 +140,8 @@ class SavepointReader:
         self,
         identifier: Identifier,
         name: str,
-        key_type_info: AnySerializer | None = None,
-        value_type_info: AnySerializer | None = None,
+        key_type_info: TypeLike | None = None,
+        value_type_info: TypeLike | None = None,
     ) -> DataFrame:
         """Broadcast state, one copy: columns ``map_key``, ``map_value``. As ``read_list_state``."""
         return self._operator_state(identifier, name, BROADCAST, value_type_info, key_type_info)
@@ -150,8 +151,8 @@ class SavepointReader:
         identifier: Identifier,
         name: str,
         kind: str,
-        declared: AnySerializer | None,
-        declared_key: AnySerializer | None = None,
+        declared: TypeLike | None,
+        declared_key: TypeLike | None = None,
     ) -> DataFrame:
         spec = self._spec(identifier, kind, name)
         frame = frame_of(self.spark, spec, self.snapshot)
@@ -183,8 +184,8 @@ class SavepointReader:
         identifier: Identifier,
         function: KeyedStateReaderFunction | None = None,
         *,
-        key_type: AnySerializer | None = None,
-        out_type: StructType | str | None = None,
+        key_type: TypeLike | None = None,
+        out_type: SchemaLike | None = None,
         state: str | None = None,
         columns: Sequence[str] | None = None,
         keys: Sequence[Any] | None = None,
@@ -198,7 +199,7 @@ class SavepointReader:
             identifier: The operator.
             function: Called once per key.
             key_type: The declared type of the key, checked if given.
-            out_type: The rows of the function, as a Spark schema or DDL.
+            out_type: The rows of the function: DDL text, a Spark or Arrow schema, a dataclass.
             state: Without a function: only this state, a row per value, element or entry.
             columns: Without a function: only these columns.
             keys: Without a function: only these keys, as state has them or as a column would
@@ -233,10 +234,10 @@ class SavepointReader:
         return self.frame_of_keys(spec, _ReadKeys, function, out_type)
 
     def frame_of_keys(
-        self, spec: TableSpec, reader: Any, function: Any, out_type: StructType | str
+        self, spec: TableSpec, reader: Any, function: Any, out_type: SchemaLike
     ) -> DataFrame:
         """Runs a reader over key-group splits; its rows become a DataFrame."""
-        schema = parse_schema(out_type)
+        schema = schema_of(out_type, "out_type")
         operator = spec.operator_of(self.snapshot)
         size = sum(handle.state_size for handle in operator.keyed_handles)
         wanted = max(parallelism_of(self.spark, size), -(-size // self.split_bytes), 1)
@@ -244,8 +245,8 @@ class SavepointReader:
             (each.start_key_group, each.end_key_group)
             for each in operator.key_group_splits(min(wanted, operator.max_parallelism))
         ]
-        task = reader(spec, splits, function, arrow_schema_from_spark(schema))
-        return frame_of_splits(self.spark, len(splits), task, schema)
+        task = reader(spec, splits, function, schema)
+        return frame_of_splits(self.spark, len(splits), task, spark_schema_of(schema))
 
     def read_timers(self, identifier: Identifier) -> DataFrame:
         """Every timer of an operator: ``service``, ``time_domain`` (event or processing),

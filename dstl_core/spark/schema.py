@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from pyspark.sql import types as T
 
-from dstl_core.codec.columnar.arrow_types import serializer_of
-from dstl_core.codec.serializers import AnySerializer, Types
+from dstl_core.codec.declared_type import declared_type, flink_type
+from dstl_core.codec.serializers import AnySerializer
 from dstl_core.errors import ConfigError
 
 _SIMPLE: dict[pa.DataType, T.DataType] = {
@@ -163,41 +163,10 @@ def flink_type_of(spark_type: T.DataType) -> AnySerializer:
     """The Flink type that a Spark type becomes: structs become ``Row``, whose fields may be null;
     elements of arrays and values of maps may not, unless the type is given.
     """
-    match spark_type:
-        case T.ArrayType():
-            return Types.LIST(flink_type_of(spark_type.elementType))
-        case T.MapType():
-            return Types.MAP(flink_type_of(spark_type.keyType), flink_type_of(spark_type.valueType))
-        case T.StructType():
-            return Types.ROW(*(flink_type_of(each.dataType) for each in spark_type))
-        case T.BinaryType():
-            return Types.BYTES
-        case T.DateType():
-            return Types.LOCAL_DATE
-        case T.TimestampType():
-            return Types.INSTANT
-        case T.TimestampNTZType():
-            return Types.LOCAL_DATE_TIME
-        case T.DecimalType():
-            return Types.BIG_DEC
-        case _:
-            return serializer_of(arrow_type_from_spark(spark_type))
+    arrow_type_from_spark(spark_type)  # what it refuses cannot be a column
+    return flink_type(declared_type(spark_type, "A column"))
 
 
 def quoted(column: str) -> str:
     """The name of a column for Spark, which takes dots and backticks for syntax."""
     return "`" + column.replace("`", "``") + "`"
-
-
-def parse_schema(schema: T.StructType | str) -> T.StructType:
-    """A Spark schema, given as such or as DDL.
-
-    Raises:
-        ConfigError: The DDL is no list of columns.
-    """
-    if isinstance(schema, T.StructType):
-        return schema
-    parsed = T.StructType.fromDDL(schema)
-    if not isinstance(parsed, T.StructType):
-        raise ConfigError(f"Not a schema: expected columns as DDL, got {schema!r}.")
-    return parsed

@@ -77,7 +77,7 @@ class RowSubtask:
         """Those of the rows to come."""
         setup = OperatorSetup(
             operator.uid,
-            operator.key_type,
+            operator.function_key_type,
             lambda _: next(self._keys),
             task.parallelism,
             task.max_parallelism,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
 
+from dstl_core.codec.declared_type import SchemaLike, TypeLike
 from dstl_core.codec.serializers import AnySerializer, ListSerializer
 from dstl_core.codec.serializers.runtime import StreamElementSerializer
 from dstl_core.errors import ConfigError, NoSuchStateError, SavepointError
@@ -47,9 +47,9 @@ class WindowSavepointReader:
         function: Callable[[Any, Any], Any] | None = None,
         reader_function: WindowReaderFunction | None = None,
         *,
-        key_type: AnySerializer | None = None,
-        reduce_type: AnySerializer | None = None,
-        out_type: StructType | str | None = None,
+        key_type: TypeLike | None = None,
+        reduce_type: TypeLike | None = None,
+        out_type: SchemaLike | None = None,
     ) -> DataFrame:
         """Windows whose elements are reduced; with an evictor the function is applied here.
 
@@ -77,9 +77,9 @@ class WindowSavepointReader:
         function: AggregateFunction | None = None,
         reader_function: WindowReaderFunction | None = None,
         *,
-        key_type: AnySerializer | None = None,
-        accumulator_type: AnySerializer | None = None,
-        out_type: StructType | str | None = None,
+        key_type: TypeLike | None = None,
+        accumulator_type: TypeLike | None = None,
+        out_type: SchemaLike | None = None,
     ) -> DataFrame:
         """Windows whose elements are aggregated. A reader function gets the result of the
         accumulator; with an evictor ``accumulator_type`` is the type of an element. Else as
@@ -97,9 +97,9 @@ class WindowSavepointReader:
         identifier: Identifier,
         reader_function: WindowReaderFunction | None = None,
         *,
-        key_type: AnySerializer | None = None,
-        state_type: AnySerializer | None = None,
-        out_type: StructType | str | None = None,
+        key_type: TypeLike | None = None,
+        state_type: TypeLike | None = None,
+        out_type: SchemaLike | None = None,
     ) -> DataFrame:
         """Windows that keep their elements. As ``reduce``."""
         return self._read(
@@ -113,9 +113,9 @@ class WindowSavepointReader:
         function: WindowReaderFunction | None,
         final: Callable[[list[Any]], list[Any]] | None,
         result_of: Callable[[Any], Any] | None,
-        key_type: AnySerializer | None,
-        declared: AnySerializer | None,
-        out_type: StructType | str | None,
+        key_type: TypeLike | None,
+        declared: TypeLike | None,
+        out_type: SchemaLike | None,
     ) -> DataFrame:
         reader = self.reader
         operator = reader.snapshot[name_of(identifier)]
@@ -142,7 +142,7 @@ class WindowSavepointReader:
         wrapped = function if final is None else _Applied(function, final)
         return reader.frame_of_keys(spec, _ReadWindows, (wrapped, result_of), out_type)
 
-    def _check(self, info: StateInfo, kind: str, declared: AnySerializer | None) -> None:
+    def _check(self, info: StateInfo, kind: str, declared: TypeLike | None) -> None:
         if info.kind != kind:
             raise SavepointError(
                 f"The windows are of another kind: expected {info.kind} (from the snapshot), got "

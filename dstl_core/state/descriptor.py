@@ -1,8 +1,11 @@
 """What a function says of its state: name, kind, type, time to live.
 
-Types are given as serializers and never found out from values, so there is no serializer to be set
-later. Source: ``org.apache.flink.api.common.state`` of Flink 2.2.1; ``FoldingStateDescriptor`` of
-Flink 1.8.
+Types are declared and never found out from values, so there is no serializer to be set later. A
+type declared as Flink's own (``Types.INSTANT``) has Flink's own values; in any other form
+(``"timestamp"``, ``datetime.date``, a Spark type, a dataclass) it has those of Python.
+
+Source: ``org.apache.flink.api.common.state`` of Flink 2.2.1; ``FoldingStateDescriptor`` of Flink
+1.8.
 """
 
 from __future__ import annotations
@@ -10,8 +13,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
+from dstl_core.codec.declared_type import TypeLike, declared_type
+from dstl_core.codec.python_values import function_type, stored_type
 from dstl_core.codec.serializers import (
     AnySerializer,
     ListSerializer,
@@ -48,9 +53,15 @@ class StateDescriptor(ABC):
     ttl: StateTtlConfig | None = field(default=None, kw_only=True)
     """For a map and a list it is that of each element."""
 
+    type_fields: ClassVar[tuple[str, ...]] = ("type",)
+    """The fields that hold types: any form is taken, and kept as the type that functions see."""
+
     def __post_init__(self) -> None:
-        if not self.name:
-            raise ConfigError("A state needs a name.")
+        if not isinstance(self.name, str) or not self.name:
+            raise ConfigError(f"A state needs a name, got {self.name!r}.")
+        for field_name in self.type_fields:
+            declared = declared_type(getattr(self, field_name), f"The state {self.name!r}")
+            object.__setattr__(self, field_name, function_type(declared))
 
     @property
     @abstractmethod
@@ -77,41 +88,45 @@ class StateDescriptor(ABC):
 class ValueStateDescriptor(StateDescriptor):
     """One value per key. ``default_value`` is what a key without one has."""
 
-    type: AnySerializer
+    type: TypeLike
     default_value: Any = None
 
     kind = KeyedStateType.VALUE
 
     @property
     def serializer(self) -> AnySerializer:
-        return self._with_ttl(self.type)
+        return self._with_ttl(stored_type(self.type))
 
 
 @dataclass(frozen=True)
 class ListStateDescriptor(StateDescriptor):
     """A list per key; ``element_type`` is the type of one element."""
 
-    element_type: AnySerializer
+    element_type: TypeLike
 
+    type_fields = ("element_type",)
     kind = KeyedStateType.LIST
 
     @property
     def serializer(self) -> AnySerializer:
-        return ListSerializer(self._with_ttl(self.element_type))
+        return ListSerializer(self._with_ttl(stored_type(self.element_type)))
 
 
 @dataclass(frozen=True)
 class MapStateDescriptor(StateDescriptor):
     """A map per key."""
 
-    key_type: AnySerializer
-    value_type: AnySerializer
+    key_type: TypeLike
+    value_type: TypeLike
 
+    type_fields = ("key_type", "value_type")
     kind = KeyedStateType.MAP
 
     @property
     def serializer(self) -> AnySerializer:
-        return MapSerializer(self.key_type, self._with_ttl(self.value_type))
+        return MapSerializer(
+            stored_type(self.key_type), self._with_ttl(stored_type(self.value_type))
+        )
 
 
 @dataclass(frozen=True)
@@ -119,13 +134,13 @@ class ReducingStateDescriptor(StateDescriptor):
     """One value per key, into which every added value is reduced."""
 
     reduce_function: ReduceFunction
-    type: AnySerializer
+    type: TypeLike
 
     kind = KeyedStateType.REDUCING
 
     @property
     def serializer(self) -> AnySerializer:
-        return self._with_ttl(self.type)
+        return self._with_ttl(stored_type(self.type))
 
 
 @dataclass(frozen=True)
@@ -133,13 +148,14 @@ class AggregatingStateDescriptor(StateDescriptor):
     """An accumulator per key; its type is ``accumulator_type``."""
 
     aggregate_function: AggregateFunction
-    accumulator_type: AnySerializer
+    accumulator_type: TypeLike
 
+    type_fields = ("accumulator_type",)
     kind = KeyedStateType.AGGREGATING
 
     @property
     def serializer(self) -> AnySerializer:
-        return self._with_ttl(self.accumulator_type)
+        return self._with_ttl(stored_type(self.accumulator_type))
 
 
 @dataclass(frozen=True)
@@ -151,10 +167,10 @@ class FoldingStateDescriptor(StateDescriptor):
 
     initial_value: Any
     fold_function: FoldFunction
-    type: AnySerializer
+    type: TypeLike
 
     kind = KeyedStateType.FOLDING
 
     @property
     def serializer(self) -> AnySerializer:
-        return self._with_ttl(self.type)
+        return self._with_ttl(stored_type(self.type))

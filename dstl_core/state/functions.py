@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dstl_core.codec.python_values import seen_by_functions
+from dstl_core.codec.serializers import AnySerializer
 from dstl_core.errors import ConfigError, StorageError, UserFunctionError
 from dstl_core.state.backend import KeyedStateBackend
 from dstl_core.state.context import KeyedStateStore
@@ -113,6 +115,7 @@ class KeyedProcessOperator:
         subtask_index: From 0.
         parallelism: Number of subtasks.
         timers: What fires timers; None where time does not advance.
+        key_type: Type of the key as the function sees it, where that is not as it is stored.
     """
 
     def __init__(
@@ -124,10 +127,12 @@ class KeyedProcessOperator:
         subtask_index: int,
         parallelism: int,
         timers: InternalTimerService | None = None,
+        key_type: AnySerializer | None = None,
     ) -> None:
         self._function = function
         self._backend = backend
         self._key_of: KeySelector = key_by if callable(key_by) else lambda row: row[key_by]
+        self._key_type = key_type
         self._internal_timers = timers
         self._timers = None if timers is None else TimerService(timers)
         self._context = Context(None, None, self._timers)
@@ -151,7 +156,7 @@ class KeyedProcessOperator:
                 f"{type(function).__name__}."
             )
         context = self._context
-        context.current_key = key
+        context.current_key = seen_by_functions(key, self._key_type)
         context.element_timestamp = timestamp
         with user_code(function, "process_element"):
             return list(function.process_element(row, context) or ())
@@ -177,7 +182,8 @@ class KeyedProcessOperator:
         context = self._on_timer
         context.domain = domain
         for timer in due:
-            context.current_key, context.element_timestamp = timer.key, timer.timestamp
+            context.current_key = seen_by_functions(timer.key, self._key_type)
+            context.element_timestamp = timer.timestamp
             if isinstance(function, KeyedProcessFunction):
                 with user_code(function, "on_timer"):
                     output += function.on_timer(timer.timestamp, context) or ()

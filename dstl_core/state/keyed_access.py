@@ -8,9 +8,10 @@ and the ``Ttl*State`` classes of Flink 2.2.1.
 from __future__ import annotations
 
 from collections.abc import Iterable, MutableMapping
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from dstl_core.codec.change_payload import StateChangeOperation
+from dstl_core.codec.python_values import seen_as
 from dstl_core.codec.serializers import AnySerializer, deserialize_exactly, serialize_to_bytes
 from dstl_core.codec.serializers.runtime import TtlSerializer
 from dstl_core.state.descriptor import (
@@ -98,6 +99,11 @@ class _SingleValue(State[ValueTable]):
         if ttl is not None and isinstance(serializer, TtlSerializer):
             serializer = serializer.value
         self._serializer: AnySerializer = serializer
+
+    def declare(self, declared: AnySerializer) -> Self:
+        """Reads and writes values in the form of the declared type from here on."""
+        self._serializer = seen_as(declared, self._serializer)
+        return self
 
     def _read(self) -> bytes | None:
         """The bytes of the value that is seen, without its time."""

@@ -7,11 +7,12 @@ Source: ``HeapListState``, ``HeapMapState``, ``ChangelogListState``, ``Changelog
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from dstl_core.codec.change_payload import StateChangeOperation
 from dstl_core.codec.data_io import DataOutput
-from dstl_core.codec.serializers import deserialize_exactly, serialize_to_bytes
+from dstl_core.codec.python_values import AsPython, seen_as
+from dstl_core.codec.serializers import AnySerializer, deserialize_exactly, serialize_to_bytes
 from dstl_core.codec.serializers.runtime import TtlSerializer
 from dstl_core.errors import ConfigError
 from dstl_core.state.keyed_access import State
@@ -44,13 +45,22 @@ class ListState(State[ListTable]):
             element = element.value
         self._element = element
 
+    def declare(self, declared: AnySerializer) -> Self:
+        """Reads and writes elements in the form of the declared type from here on."""
+        self._element = seen_as(declared, self._element)
+        return self
+
     def get(self) -> list[Any]:
         group, scope = self._place()
         stored = group.get(scope)
         if stored is None:
             return []
         if self._ttl is None:
-            return self._table.read_elements(stored)
+            elements = self._table.read_elements(stored)
+            element = self._element
+            if isinstance(element, AsPython):
+                return [element.form.to_python(each) for each in elements]
+            return elements
         return self._get_with_ttl(stored, self._ttl)
 
     def _get_with_ttl(self, stored: bytes, ttl: TtlPolicy) -> list[Any]:
@@ -139,6 +149,12 @@ class MapState(State[MapTable]):
         if ttl is not None and isinstance(value, TtlSerializer):
             value = value.value
         self._value = value
+
+    def declare(self, key: AnySerializer, value: AnySerializer) -> Self:
+        """Reads and writes pairs in the form of the declared types from here on."""
+        self._key = seen_as(key, self._key)
+        self._value = seen_as(value, self._value)
+        return self
 
     # ------------------------------------------------------------------------------ reading
 

@@ -18,6 +18,7 @@ from dstl_core.codec.operator_state import (
     mode_of,
     write_operator_stream,
 )
+from dstl_core.codec.python_values import stored_type
 from dstl_core.codec.serializers import (
     BUILT_IN,
     AnySerializer,
@@ -177,7 +178,7 @@ class DefaultOperatorStateBackend:
         return self._list(descriptor, OperatorStateMode.UNION)
 
     def _list(self, descriptor: ListStateDescriptor, mode: OperatorStateMode) -> OperatorListState:
-        name, element = descriptor.name, descriptor.element_type
+        name, element = descriptor.name, stored_type(descriptor.element_type)
         _refuse_ttl(descriptor)
         meta = list_state_meta(name, mode, element)
         state = self._lists.setdefault(name, _List(meta))
@@ -192,11 +193,12 @@ class DefaultOperatorStateBackend:
             state.elements = [_rewritten(old, element, raw) for raw in state.elements]
         state.meta = meta
         self._registered[name] = None
-        return OperatorListState(state, element)
+        return OperatorListState(state, descriptor.element_type)
 
     def get_broadcast_state(self, descriptor: MapStateDescriptor) -> BroadcastState:
         """A map of which every subtask has the same copy. Raises as above."""
-        name, key, value = descriptor.name, descriptor.key_type, descriptor.value_type
+        name = descriptor.name
+        key, value = stored_type(descriptor.key_type), stored_type(descriptor.value_type)
         _refuse_ttl(descriptor)
         meta = broadcast_state_meta(name, key, value)
         state = self._maps.setdefault(name, _Map(meta))
@@ -209,7 +211,7 @@ class DefaultOperatorStateBackend:
             }
         state.meta = meta
         self._registered[name] = None
-        return BroadcastState(state, key, value)
+        return BroadcastState(state, descriptor.key_type, descriptor.value_type)
 
     def get_registered_state_names(self) -> set[str]:
         """The list and union states, restored ones included."""

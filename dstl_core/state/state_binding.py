@@ -38,16 +38,19 @@ def bind_state(
     """The state of a descriptor on its table, which has the same kind."""
     match descriptor, table:
         case ValueStateDescriptor(), ValueTable():
-            return ValueState(backend, table, ttl, descriptor.default_value)
+            value = ValueState(backend, table, ttl, descriptor.default_value)
+            return value.declare(descriptor.type)
         case ReducingStateDescriptor(), ValueTable():
-            return ReducingState(backend, table, ttl, descriptor)
+            return ReducingState(backend, table, ttl, descriptor).declare(descriptor.type)
         case AggregatingStateDescriptor(), ValueTable():
-            return AggregatingState(backend, table, ttl, descriptor)
+            aggregating = AggregatingState(backend, table, ttl, descriptor)
+            return aggregating.declare(descriptor.accumulator_type)
         case FoldingStateDescriptor(), ValueTable():
-            return FoldingState(backend, table, ttl, descriptor)
+            return FoldingState(backend, table, ttl, descriptor).declare(descriptor.type)
         case ListStateDescriptor(), ListTable():
-            return ListState(backend, table, ttl)
+            return ListState(backend, table, ttl).declare(descriptor.element_type)
         case MapStateDescriptor(), MapTable():
-            return MapState(backend, table, ttl)
+            map_state = MapState(backend, table, ttl)
+            return map_state.declare(descriptor.key_type, descriptor.value_type)
         case _:
             raise InvariantViolation(f"{descriptor} has a table of another kind")

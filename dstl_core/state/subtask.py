@@ -15,6 +15,7 @@ from uuid import uuid4
 from dstl_core.changelog.interfaces import StateChangelogStorage
 from dstl_core.changelog.reader import StateChangelogHandleReader
 from dstl_core.clock import Clock
+from dstl_core.codec.python_values import stored_type
 from dstl_core.codec.serializers import BUILT_IN, AnySerializer, SerializerRegistry
 from dstl_core.config import ChangelogOptions
 from dstl_core.errors import CheckpointError, ConfigError, RestoreError
@@ -62,7 +63,7 @@ class OperatorSetup:
 
     Args:
         uid: Stable name; its hash is the operator's id.
-        key_type: Type of the key; None for an operator without keyed state.
+        key_type: Type of the key as functions see it; None for an operator without keyed state.
         key_by: Column that holds the key, or what gives the key of an element.
         parallelism: Number of subtasks.
         max_parallelism: Number of key groups.
@@ -185,7 +186,7 @@ class OperatorSubtask:
         )
         self.keyed: KeyedStateBackend | None = None
         if setup.key_type is not None:
-            self.keyed = self._create_keyed(setup.key_type, restored)
+            self.keyed = self._create_keyed(stored_type(setup.key_type), restored)
             self._set_up_changelog(self.keyed, restored.managed_keyed_state)
         self._initialize(restored)
         self._operator = self._create_operator()
@@ -269,6 +270,7 @@ class OperatorSubtask:
                 subtask_index=self.index,
                 parallelism=setup.parallelism,
                 timers=None if self.keyed is None else InternalTimerService(self.keyed, clock),
+                key_type=setup.key_type,
             )
         if self.keyed is None:
             raise ConfigError(f"The windows of {setup.uid!r} need a key; use a keyed operator.")
@@ -279,6 +281,7 @@ class OperatorSubtask:
             setup.key_by,
             subtask_index=self.index,
             parallelism=setup.parallelism,
+            key_type=setup.key_type,
         )
 
     # ---------------------------------------------------------------------------------- work

@@ -9,10 +9,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from dstl_core.codec.serializers import AnySerializer
-from dstl_core.codec.serializers.runtime import StreamElementSerializer
+from dstl_core.codec.declared_type import SchemaLike, TypeLike, declared_type
+from dstl_core.codec.python_values import function_type, seen_records
 from dstl_core.errors import ConfigError
 from dstl_core.state.context import KeyedStateStore
 from dstl_core.state.descriptor import (
@@ -26,9 +26,6 @@ from dstl_core.state.evictors import Evictor
 from dstl_core.state.functions import RichFunction, Row
 from dstl_core.state.triggers import Trigger
 from dstl_core.state.windowing import WindowAssigner
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 WINDOW_TIMERS = "window-timers"
 WINDOW_CONTENTS = "window-contents"
@@ -78,7 +75,7 @@ class WindowFunction(RichFunction):
 
     Args:
         assigner: Which windows an element belongs to.
-        type: Flink type of an element, or of the accumulator; of an element with an evictor.
+        type: Type of an element, or of the accumulator; of an element with an evictor.
         reduce: How two elements become one.
         aggregate: How elements become an accumulator.
         process: What the output is.
@@ -86,13 +83,14 @@ class WindowFunction(RichFunction):
         trigger: When windows fire; that of the assigner by default.
         evictor: What goes before or after the function.
         allowed_lateness: Milliseconds that a window lives on after its end.
-        side_output_late_data: Arrow schema of the rows that come after the life of all their
-            windows, which are a second output then; else they are dropped. Counted in any case.
+        side_output_late_data: Columns of late rows: they come after all their windows have
+            expired. With it they are a second output; without it they are dropped. They are counted
+            in both cases.
         order_insensitive: Whether the result does not depend on the order of the rows of a key.
     """
 
     assigner: WindowAssigner
-    type: AnySerializer
+    type: TypeLike
     reduce: Callable[[Any, Any], Any] | None = None
     aggregate: AggregateFunction | None = None
     process: ProcessWindowFunction | None = None
@@ -100,10 +98,18 @@ class WindowFunction(RichFunction):
     trigger: Trigger | None = None
     evictor: Evictor | None = None
     allowed_lateness: int = 0
-    side_output_late_data: pa.Schema | None = None
+    side_output_late_data: SchemaLike | None = None
     order_insensitive: bool = False
 
     def __post_init__(self) -> None:
+        declared = declared_type(self.type, "The element of a window")
+        object.__setattr__(self, "type", function_type(declared))
+        if self.side_output_late_data is not None:
+            # Arrow is loaded only where late rows are an output.
+            from dstl_core.codec.columnar.declared_schema import schema_of
+
+            late = schema_of(self.side_output_late_data, "side_output_late_data")
+            object.__setattr__(self, "side_output_late_data", late)
         if self.reduce is not None and self.aggregate is not None:
             raise ConfigError("A window reduces or aggregates; give one function.")
         if self.allowed_lateness < 0:
@@ -114,7 +120,7 @@ class WindowFunction(RichFunction):
     def contents(self) -> StateDescriptor:
         """The descriptor of what windows keep."""
         if self.evictor is not None:
-            return ListStateDescriptor(WINDOW_CONTENTS, StreamElementSerializer(self.type))
+            return ListStateDescriptor(WINDOW_CONTENTS, seen_records(self.type))
         if self.reduce is not None:
             return ReducingStateDescriptor(WINDOW_CONTENTS, self.reduce, self.type)
         if self.aggregate is not None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dstl_core.clock import Clock
+from dstl_core.codec.python_values import seen_by_functions
 from dstl_core.codec.serializers import AnySerializer, TupleSerializer
 from dstl_core.codec.serializers.runtime import StreamRecord, Timer
 from dstl_core.errors import ConfigError
@@ -34,6 +35,7 @@ class WindowOperator:
         key_by: Column that holds the key, or what gives the key of an element.
         subtask_index: From 0.
         parallelism: Number of subtasks.
+        key_type: Type of the key as the function sees it, where that is not as it is stored.
     """
 
     def __init__(
@@ -45,11 +47,13 @@ class WindowOperator:
         *,
         subtask_index: int = 0,
         parallelism: int = 1,
+        key_type: AnySerializer | None = None,
     ) -> None:
         self._function = function
         self._assigner = function.assigner
         self._trigger = function.trigger or function.assigner.default_trigger()
         self._backend = backend
+        self._key_type = key_type
         self._key_of: KeySelector = key_by if callable(key_by) else lambda row: row[key_by]
         windows = function.assigner.window_serializer
         self._contents: Any = backend.get_or_create_keyed_state(windows, function.contents())
@@ -183,7 +187,8 @@ class WindowOperator:
             return list(elements)
         self._process_context.enter(window)
         with user_code(process, "process"):
-            return list(process.process(key, self._process_context, elements) or ())
+            seen = seen_by_functions(key, self._key_type)
+            return list(process.process(seen, self._process_context, elements) or ())
 
     # -------------------------------------------------------------------------------- timers
 

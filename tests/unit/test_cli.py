@@ -101,7 +101,10 @@ def test_a_bad_snapshot_is_one_sentence_that_names_it(
         ),
         (["dump", CANONICAL, "--hide-expired", "soon"], "--hide-expired is wrong: expected e.g."),
         (["dump", CANONICAL, "--key-type", "a-keyed"], "--key-type is wrong: expected OP=TYPE"),
-        (["dump", CANONICAL, "--key-type", "a-keyed=text"], "Not a type: expected one of bigdec"),
+        (
+            ["dump", CANONICAL, "--key-type", "a-keyed=text"],
+            "Not a type: expected one of boolean, byte",
+        ),
         (["dump", CANONICAL, "--key-type", "nobody=long"], "Operator 'nobody' is not in it"),
         (
             ["inspect", CANONICAL, "--relocate", "a"],

@@ -38,7 +38,7 @@ from dstl_core.codec.serializers.base import (
     write_snapshot,
 )
 from dstl_core.codec.serializers.collections import ListSerializer, MapSerializer, TupleSerializer
-from dstl_core.codec.serializers.names import Types, parse_type
+from dstl_core.codec.serializers.names import Types
 from dstl_core.codec.serializers.runtime import (
     TimerSerializer,
     TtlSerializer,
@@ -64,7 +64,6 @@ __all__ = [
     "deserialize_bounded",
     "deserialize_exactly",
     "opaque_text",
-    "parse_type",
     "serialize_to_bytes",
     "value_text",
     "write_snapshot",

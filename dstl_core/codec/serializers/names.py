@@ -1,9 +1,6 @@
-"""Types by name: ``Types`` for code, ``parse_type`` for the command line."""
+"""Types by the names of Flink's ``Types``; ``codec.declared_type`` has all other forms."""
 
 from __future__ import annotations
-
-import re
-from collections.abc import Callable
 
 from dstl_core.codec.data_io import DataOutput
 from dstl_core.codec.serializers.arrays import (
@@ -51,7 +48,6 @@ from dstl_core.codec.serializers.structs import (
     Tuple0Serializer,
 )
 from dstl_core.codec.serializers.table import RowDataSerializer, row_data_of
-from dstl_core.errors import ConfigError
 
 
 class Types:
@@ -144,75 +140,3 @@ def _field_key(pojo_class: str, name: str) -> bytes:
     out.write_utf(pojo_class)
     out.write_utf(name)
     return out.to_bytes()
-
-
-_SIMPLE: dict[str, AnySerializer] = {
-    "boolean": Types.BOOLEAN,
-    "byte": Types.BYTE,
-    "short": Types.SHORT,
-    "int": Types.INT,
-    "long": Types.LONG,
-    "float": Types.FLOAT,
-    "double": Types.DOUBLE,
-    "char": Types.CHAR,
-    "string": Types.STRING,
-    "bigint": Types.BIG_INT,
-    "bigdec": Types.BIG_DEC,
-    "date": Types.DATE,
-    "instant": Types.INSTANT,
-    "localdate": Types.LOCAL_DATE,
-    "localtime": Types.LOCAL_TIME,
-    "localdatetime": Types.LOCAL_DATE_TIME,
-    "bytes": Types.BYTES,
-}
-_COMPOSITE: dict[str, Callable[..., AnySerializer]] = {
-    "tuple": Types.TUPLE,
-    "row": Types.ROW,
-    "list": Types.LIST,
-    "set": Types.SET,
-    "map": Types.MAP,
-    "either": Types.EITHER,
-    "nullable": Types.NULLABLE,
-}
-_TOKEN = re.compile(r"\s*([a-z]+|[<>,])")
-_MAX_DEPTH = 32
-
-
-def parse_type(text: str) -> AnySerializer:
-    """A type from its name: ``string``, ``long``, ``tuple<string,long>``, ``list<int>``, ..
-
-    Raises:
-        ConfigError: The text names no such type; lists those that there are.
-    """
-    tokens = _TOKEN.findall(text)
-    if "".join(tokens) != re.sub(r"\s", "", text):
-        raise _no_type(text)
-    serializer, end = _parse(tokens, 0, text, 0)
-    if end != len(tokens):
-        raise _no_type(text)
-    return serializer
-
-
-def _parse(tokens: list[str], at: int, text: str, depth: int) -> tuple[AnySerializer, int]:
-    name = tokens[at] if at < len(tokens) else ""
-    if name in _SIMPLE:
-        return _SIMPLE[name], at + 1
-    if name not in _COMPOSITE or tokens[at + 1 : at + 2] != ["<"] or depth > _MAX_DEPTH:
-        raise _no_type(text)
-    parts, at = [], at + 1
-    while tokens[at : at + 1] in (["<"], [","]):
-        part, at = _parse(tokens, at + 1, text, depth + 1)
-        parts.append(part)
-    if tokens[at : at + 1] != [">"]:
-        raise _no_type(text)
-    try:
-        return _COMPOSITE[name](*parts), at + 1
-    except TypeError:
-        raise _no_type(text) from None
-
-
-def _no_type(text: str) -> ConfigError:
-    return ConfigError(
-        f"Not a type: expected one of {', '.join(sorted(_SIMPLE))}, or "
-        f"{', '.join(f'{name}<..>' for name in sorted(_COMPOSITE))}, got {text!r}."
-    )

@@ -1,0 +1,306 @@
+"""A type as users declare it, whatever form they have it in.
+
+A form is one of: a Flink type (``Types.LONG``); text, as SQL, Spark or Flink write it (``bigint``,
+``array<int>``, ``struct<a: int>``, ``tuple<string, long>``, ``LocalDate``); a Spark type; an Arrow
+type; a Python type (``int``, ``datetime.date``, ``dict[str, int]``, a dataclass).
+
+Spark and Arrow types are recognised by what they offer, so this module imports neither.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import decimal
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from dstl_core.codec.serializers import AnySerializer, Types, TypeSerializer
+from dstl_core.codec.type_text import DeclaredType, leaf, parse_columns, parse_type_text
+from dstl_core.errors import ConfigError
+
+TypeLike: TypeAlias = Any
+"""Any form of a type: Spark's and Arrow's classes cannot be named without loading them."""
+
+SchemaLike: TypeAlias = Any
+"""Any form of columns: DDL text, a Spark or Arrow schema, names with types, a dataclass."""
+
+FORMS = (
+    "SQL text such as 'bigint' or 'array<int>', a Flink type such as Types.LONG, a Spark or Arrow "
+    "type, or a Python type such as int"
+)
+
+_PYTHON: dict[Any, str] = {
+    bool: "boolean",
+    int: "long",
+    float: "double",
+    str: "string",
+    bytes: "binary",
+    datetime.date: "date",
+    datetime.time: "time",
+    decimal.Decimal: "decimal",
+}
+_ARROW = {
+    "bool": "boolean",
+    "int8": "byte",
+    "int16": "short",
+    "int32": "int",
+    "int64": "long",
+    "uint16": "char",
+    "float": "float",
+    "double": "double",
+    "string": "string",
+    "large_string": "string",
+    "string_view": "string",
+    "binary": "binary",
+    "large_binary": "binary",
+    "fixed_size_binary": "binary",
+    "date32": "date",
+    "time32": "time",
+    "time64": "time",
+    "decimal128": "decimal",
+}
+_MAX_DEPTH = 32
+
+
+def declared_type(given: TypeLike, where: str) -> DeclaredType:
+    """The type that a user declared.
+
+    Args:
+        given: Any form of a type.
+        where: What the type is of, for the error: ``The key of operator 'totals'``.
+
+    Raises:
+        ConfigError: It is no type, or an ambiguous one; names ``where`` and what to write.
+    """
+    try:
+        found = _declared(given, 0)
+        flink_type(found)
+        return found
+    except ConfigError as error:
+        raise ConfigError(f"{where} has a wrong type: {error.message}") from None
+
+
+def declared_columns(given: Any, where: str) -> DeclaredType:
+    """The columns that a user declared: DDL text, a Spark or Arrow schema, a mapping of names to
+    types, or a dataclass.
+
+    Raises:
+        ConfigError: As ``declared_type``.
+    """
+    try:
+        found = _columns(given)
+        twice = {name for name in found.names if found.names.count(name) > 1}
+        if twice:
+            raise ConfigError(
+                f"two columns are called {min(twice)!r}; give each a name of its own."
+            )
+        return found
+    except ConfigError as error:
+        raise ConfigError(f"{where} is wrong: {error.message}") from None
+
+
+def _columns(given: Any) -> DeclaredType:
+    if isinstance(given, str):
+        return parse_columns(given)
+    if _is_arrow(given) and hasattr(given, "names"):
+        return _struct([(each.name, _arrow(each.type, 1)) for each in given])
+    if isinstance(given, Mapping):
+        return _struct([(str(name), _declared(each, 1)) for name, each in given.items()])
+    found = _declared(given, 0) if given is not None else None
+    if found is None or found.name != "struct":
+        raise ConfigError(
+            f"expected columns, as text such as 'id string, n bigint', a Spark or Arrow schema, a "
+            f"mapping of names to types, or a dataclass, got {_shown(given)}."
+        )
+    return found
+
+
+def _declared(given: Any, depth: int) -> DeclaredType:
+    if depth > _MAX_DEPTH:
+        raise ConfigError(f"it is nested more than {_MAX_DEPTH} levels deep.")
+    if isinstance(given, TypeSerializer):
+        return DeclaredType("flink", flink=given)
+    if isinstance(given, str):
+        return parse_type_text(given)
+    if hasattr(given, "jsonValue") and not isinstance(given, type):
+        return _spark(given.jsonValue(), depth)
+    if isinstance(given, type) and hasattr(given, "jsonValue"):
+        return _declared(_made(given), depth)
+    if _is_arrow(given) and hasattr(given, "num_fields"):
+        return _arrow(given, depth)
+    return _python(given, depth)
+
+
+def _made(spark_class: Callable[[], Any]) -> Any:
+    """A Spark type given by its class, ``LongType``, as Spark itself takes it."""
+    try:
+        return spark_class()
+    except TypeError:
+        raise ConfigError(f"{_shown(spark_class)} needs its parts; give the type itself.") from None
+
+
+def _is_arrow(given: Any) -> bool:
+    return type(given).__module__.partition(".")[0] == "pyarrow"
+
+
+def _shown(given: Any) -> str:
+    return given.__name__ if isinstance(given, type) else repr(given)
+
+
+def _struct(fields: Sequence[tuple[str, DeclaredType]], made: type | None = None) -> DeclaredType:
+    return DeclaredType(
+        "struct", tuple(each for _, each in fields), tuple(name for name, _ in fields), made=made
+    )
+
+
+# ----------------------------------------------------------------------------------- Spark
+
+
+def _spark(json: Any, depth: int) -> DeclaredType:
+    """A Spark type from its JSON, which says all of it, whatever the names of fields are."""
+    if depth > _MAX_DEPTH:
+        raise ConfigError(f"it is nested more than {_MAX_DEPTH} levels deep.")
+    if isinstance(json, str):
+        return parse_type_text(json)
+    match json.get("type"):
+        case "array":
+            return DeclaredType("array", (_spark(json["elementType"], depth + 1),))
+        case "map":
+            parts = (_spark(json["keyType"], depth + 1), _spark(json["valueType"], depth + 1))
+            return DeclaredType("map", parts)
+        case "struct":
+            return _struct(
+                [(each["name"], _spark(each["type"], depth + 1)) for each in json["fields"]]
+            )
+        case other:
+            raise ConfigError(f"there is no Flink type for Spark's {other!r}.")
+
+
+# ----------------------------------------------------------------------------------- Arrow
+
+
+def _arrow(given: Any, depth: int) -> DeclaredType:
+    if depth > _MAX_DEPTH:
+        raise ConfigError(f"it is nested more than {_MAX_DEPTH} levels deep.")
+    name = str(given).partition("<")[0].partition("[")[0].partition("(")[0]
+    if name in ("list", "large_list", "fixed_size_list"):
+        return DeclaredType("array", (_arrow(given.value_type, depth + 1),))
+    if name == "map":
+        parts = (_arrow(given.key_type, depth + 1), _arrow(given.item_type, depth + 1))
+        return DeclaredType("map", parts)
+    if name == "struct":
+        fields = [given.field(index) for index in range(given.num_fields)]
+        return _struct([(each.name, _arrow(each.type, depth + 1)) for each in fields])
+    if name == "timestamp":
+        return leaf("timestamp_ntz" if given.tz is None else "timestamp")
+    if name == "decimal128":
+        return DeclaredType("decimal", precision=given.precision, scale=given.scale)
+    if name not in _ARROW:
+        raise ConfigError(f"there is no Flink type for Arrow's {given}; cast it.")
+    return leaf(_ARROW[name])
+
+
+# ---------------------------------------------------------------------------------- Python
+
+
+def _python(given: Any, depth: int) -> DeclaredType:
+    origin, arguments = typing.get_origin(given), typing.get_args(given)
+    if origin in (typing.Union, types.UnionType):
+        rest = [each for each in arguments if each is not type(None)]
+        if len(rest) == 1 and len(arguments) == 2:
+            return DeclaredType("nullable", (_declared(rest[0], depth + 1),))
+    if given is datetime.datetime:
+        raise ConfigError(
+            "datetime is ambiguous; write 'timestamp' for a moment, whose values have a time zone, "
+            "or 'timestamp_ntz' for a date and time without one."
+        )
+    if isinstance(given, type) and given in _PYTHON:
+        return leaf(_PYTHON[given])
+    if isinstance(given, type) and dataclasses.is_dataclass(given):
+        hints = typing.get_type_hints(given)
+        return _struct(
+            [
+                (each.name, _without_null(_declared(hints[each.name], depth + 1)))
+                for each in dataclasses.fields(given)
+            ],
+            made=given,
+        )
+    parts = tuple(each for each in arguments if each is not Ellipsis)
+    if origin in (list, dict, set, tuple) and len(parts) == len(arguments):
+        names = {list: "array", dict: "map", set: "set", tuple: "tuple"}
+        return DeclaredType(names[origin], tuple(_declared(each, depth + 1) for each in parts))
+    raise ConfigError(f"expected {FORMS}, got {_shown(given)}.")
+
+
+def _without_null(declared: DeclaredType) -> DeclaredType:
+    """The fields of a row may be null as they are."""
+    return declared.parts[0] if declared.name == "nullable" else declared
+
+
+# ----------------------------------------------------------------------------------- Flink
+
+
+_LEAVES: dict[str, AnySerializer] = {
+    "void": Types.VOID,
+    "boolean": Types.BOOLEAN,
+    "byte": Types.BYTE,
+    "short": Types.SHORT,
+    "int": Types.INT,
+    "long": Types.LONG,
+    "float": Types.FLOAT,
+    "double": Types.DOUBLE,
+    "char": Types.CHAR,
+    "string": Types.STRING,
+    "biginteger": Types.BIG_INT,
+    "decimal": Types.BIG_DEC,
+    "java.util.date": Types.DATE,
+    "java.sql.date": Types.SQL_DATE,
+    "java.sql.time": Types.SQL_TIME,
+    "java.sql.timestamp": Types.SQL_TIMESTAMP,
+    "timestamp": Types.INSTANT,
+    "date": Types.LOCAL_DATE,
+    "time": Types.LOCAL_TIME,
+    "timestamp_ntz": Types.LOCAL_DATE_TIME,
+    "binary": Types.BYTES,
+    "string[]": Types.STRING_ARRAY,
+}
+_COMPOSITES: dict[str, Callable[..., AnySerializer]] = {
+    "array": Types.LIST,
+    "map": Types.MAP,
+    "struct": Types.ROW,
+    "row": Types.ROW,
+    "tuple": Types.TUPLE,
+    "set": Types.SET,
+    "either": Types.EITHER,
+    "nullable": Types.NULLABLE,
+}
+
+
+def flink_type(declared: DeclaredType) -> AnySerializer:
+    """The Flink type that stands for a declared one.
+
+    Raises:
+        ConfigError: It has too many parts, or too few.
+    """
+    if declared.flink is not None:
+        return declared.flink
+    if declared.name in _LEAVES:
+        return _LEAVES[declared.name]
+    try:
+        return _COMPOSITES[declared.name](*(flink_type(each) for each in declared.parts))
+    except TypeError:
+        raise ConfigError(
+            f"the type {declared.name} does not have {len(declared.parts)} parts."
+        ) from None
+
+
+def parse_type(text: str) -> AnySerializer:
+    """The Flink type that a text names: ``string``, ``bigint``, ``tuple<string, long>``, ...
+
+    Raises:
+        ConfigError: It names none.
+    """
+    return flink_type(parse_type_text(text))

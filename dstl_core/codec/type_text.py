@@ -1,0 +1,248 @@
+"""Types as text: SQL and Spark DDL, and the names of Flink types.
+
+    type    := name | name '(' number {',' number} ')' | name '<' part {',' part} '>' | name '[]'
+    part    := type | field ':' type                   -- the fields of a struct have names
+    columns := column {',' column}
+    column  := name [':'] type ['NOT' 'NULL'] ['COMMENT' text]
+
+Names of types are written in any case, those of fields and columns as they are, in backticks if
+they have other characters than letters, digits and ``_``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from dstl_core.codec.serializers import AnySerializer
+from dstl_core.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class DeclaredType:
+    """A type by its canonical name, and its parts.
+
+    Args:
+        name: One of ``LEAF_NAMES`` or ``COMPOSITE_NAMES`` in their canonical form, or ``flink``.
+        parts: Types of the elements, of key and value, or of the fields.
+        names: Names of the fields of a struct.
+        precision: Digits of a decimal, where it says so.
+        scale: Digits behind the point of a decimal.
+        made: The dataclass whose instances are values of a struct; a dict without one.
+        flink: The Flink type, where it was given as such.
+    """
+
+    name: str
+    parts: tuple[DeclaredType, ...] = ()
+    names: tuple[str, ...] = ()
+    precision: int | None = None
+    scale: int = 0
+    made: type | None = None
+    flink: AnySerializer | None = None
+
+
+LEAF_NAMES = {
+    name: canonical
+    for canonical, names in {
+        "void": "void",
+        "boolean": "boolean bool",
+        "byte": "byte tinyint",
+        "short": "short smallint",
+        "int": "int integer",
+        "long": "long bigint",
+        "float": "float real",
+        "double": "double",
+        "char": "char character",
+        "string": "string varchar",
+        "binary": "binary bytes varbinary byte[]",
+        "decimal": "decimal dec numeric bigdec bigdecimal",
+        "biginteger": "biginteger",
+        "date": "date localdate",
+        "time": "time localtime",
+        "timestamp": "timestamp timestamp_ltz instant",
+        "timestamp_ntz": "timestamp_ntz localdatetime",
+        "java.util.date": "java.util.date",
+        "java.sql.date": "java.sql.date",
+        "java.sql.time": "java.sql.time",
+        "java.sql.timestamp": "java.sql.timestamp",
+        "string[]": "string[]",
+    }.items()
+    for name in names.split()
+}
+COMPOSITE_NAMES = {
+    "array": "array",
+    "list": "array",
+    "map": "map",
+    "struct": "struct",
+    "row": "row",
+    "tuple": "tuple",
+    "set": "set",
+    "either": "either",
+    "nullable": "nullable",
+}
+_USUAL = [each for each in dict.fromkeys(LEAF_NAMES.values()) if each not in ("void", "string[]")]
+"""The canonical names, which errors show."""
+_TOKEN = re.compile(
+    r"\s*(?:(?P<name>[A-Za-z_][\w.$]*(?:\[\])?)|`(?P<quoted>(?:[^`]|``)+)`|(?P<number>-?\d+)"
+    r"|(?P<text>'(?:[^'\\]|\\.)*')|(?P<sign>[<>(),:]))"
+)
+_SIZED = ("decimal", "string", "char", "binary", "timestamp", "timestamp_ntz", "time")
+_MAX_DEPTH = 32
+_MAX_DECIMAL = 38
+
+
+def leaf(name: str) -> DeclaredType:
+    """A type without parts."""
+    return DeclaredType(name)
+
+
+def parse_type_text(text: str) -> DeclaredType:
+    """A type from its text.
+
+    Raises:
+        ConfigError: It is none; says where, and what there is.
+    """
+    parser = _Parser(text)
+    found = parser.type(0)
+    parser.end()
+    return found
+
+
+def parse_columns(text: str) -> DeclaredType:
+    """Columns from DDL text, as a struct.
+
+    Raises:
+        ConfigError: It is none; says where.
+    """
+    parser = _Parser(text)
+    fields = [parser.column()]
+    while parser.take(","):
+        fields.append(parser.column())
+    parser.end()
+    return DeclaredType("struct", tuple(each for _, each in fields), tuple(n for n, _ in fields))
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+
+    def _peek(self) -> re.Match[str] | None:
+        return _TOKEN.match(self._text, self._at)
+
+    def take(self, sign: str) -> bool:
+        """Whether a sign comes next; goes behind it."""
+        found = self._peek()
+        if found is None or found["sign"] != sign:
+            return False
+        self._at = found.end()
+        return True
+
+    def _word(self, word: str) -> bool:
+        found = self._peek()
+        if found is None or (found["name"] or "").upper() != word:
+            return False
+        self._at = found.end()
+        return True
+
+    def _need(self, sign: str) -> None:
+        if not self.take(sign):
+            raise self._wrong(f"{sign!r}")
+
+    def end(self) -> None:
+        if self._text[self._at :].strip():
+            raise self._wrong("the end")
+
+    def _wrong(self, expected: str) -> ConfigError:
+        rest = self._text[self._at :].strip()
+        return ConfigError(
+            f"Not a type: expected {expected} {f'before {rest!r}' if rest else 'at the end'} of "
+            f"{self._text!r}."
+        )
+
+    def column(self) -> tuple[str, DeclaredType]:
+        name = self._field_name("the name of a column")
+        self.take(":")
+        if not self._text[self._at :].strip():
+            raise ConfigError(
+                f"expected columns as 'name type, ..', got {self._text!r}, where {name!r} has no "
+                f"type."
+            )
+        found = self.type(0)
+        if self._word("NOT") and not self._word("NULL"):
+            raise self._wrong("NULL")
+        if self._word("COMMENT"):
+            comment = self._peek()
+            if comment is None or comment["text"] is None:
+                raise self._wrong("a comment in quotes")
+            self._at = comment.end()
+        return name, found
+
+    def _field_name(self, what: str) -> str:
+        found = self._peek()
+        if found is None or (found["name"] is None and found["quoted"] is None):
+            raise self._wrong(what)
+        self._at = found.end()
+        quoted: str | None = found["quoted"]
+        return str(found["name"]) if quoted is None else quoted.replace("``", "`")
+
+    def type(self, depth: int) -> DeclaredType:
+        found = self._peek()
+        if found is None or found["name"] is None or depth > _MAX_DEPTH:
+            raise self._wrong("a type")
+        given = str(found["name"])
+        name = re.sub(r"^tuple\d+$", "tuple", given.lower())
+        if name in LEAF_NAMES:
+            self._at = found.end()
+            return self._leaf(LEAF_NAMES[name])
+        if name not in COMPOSITE_NAMES:
+            raise ConfigError(
+                f"Not a type: expected one of {', '.join(_USUAL)}, or "
+                f"{', '.join(f'{each}<..>' for each in COMPOSITE_NAMES)}, got {given!r}."
+            )
+        self._at = found.end()
+        self._need("<")
+        if COMPOSITE_NAMES[name] == "struct":
+            return self._struct(depth)
+        parts = [self.type(depth + 1)]
+        while self.take(","):
+            parts.append(self.type(depth + 1))
+        self._need(">")
+        return DeclaredType(COMPOSITE_NAMES[name], tuple(parts))
+
+    def _struct(self, depth: int) -> DeclaredType:
+        names, parts = [], []
+        while True:
+            names.append(self._field_name("the name of a field"))
+            self.take(":")
+            parts.append(self.type(depth + 1))
+            if self._word("NOT") and not self._word("NULL"):
+                raise self._wrong("NULL")
+            if not self.take(","):
+                self._need(">")
+                return DeclaredType("struct", tuple(parts), tuple(names))
+
+    def _leaf(self, name: str) -> DeclaredType:
+        if name not in _SIZED or not self.take("("):
+            return leaf(name)
+        sizes = [self._number()]
+        while self.take(","):
+            sizes.append(self._number())
+        self._need(")")
+        if name != "decimal":
+            # A length is nothing that a type here has; char(10) is text, and no character.
+            return leaf("string" if name == "char" else name)
+        precision, scale = (*sizes, 0)[:2]
+        if len(sizes) > 2 or not (1 <= precision <= _MAX_DECIMAL and 0 <= scale <= precision):
+            raise ConfigError(
+                f"A decimal has 1 to {_MAX_DECIMAL} digits, of which some are behind the point, "
+                f"got {self._text!r}."
+            )
+        return DeclaredType("decimal", precision=precision, scale=scale)
+
+    def _number(self) -> int:
+        found = self._peek()
+        if found is None or found["number"] is None:
+            raise self._wrong("a number")
+        self._at = found.end()
+        return int(found["number"])

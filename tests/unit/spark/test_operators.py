@@ -1,0 +1,82 @@
+"""Operators take types and columns in every form, and say at once what is wrong with one."""
+
+from __future__ import annotations
+
+import datetime as dt
+import pickle
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import types as T
+
+from dstl_core.codec.python_values import AsPython
+from dstl_core.codec.serializers import Types
+from dstl_core.errors import ConfigError
+from dstl_core.spark.operators import KeyedOperator, ProcessOperator, as_shipped
+from dstl_core.state.functions import RichMapFunction
+
+
+class Same(RichMapFunction):
+    def map(self, value: Any) -> Any:
+        return value
+
+
+@dataclass
+class Output:
+    o: str
+
+
+COLUMNS = pa.schema([("o", pa.string())])
+FORMS = [
+    "o string",
+    T.StructType([T.StructField("o", T.StringType())]),
+    {"o": str},
+    Output,
+    COLUMNS,
+]
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_an_output_in_every_form(form: Any) -> None:
+    assert KeyedOperator("u", "k", str, Same(), form).output_schema == COLUMNS
+    assert ProcessOperator("u", Same(), form).output_schema == COLUMNS
+
+
+@pytest.mark.parametrize(
+    "form", ["string", str, T.StringType(), pa.string(), Types.STRING], ids=str
+)
+def test_a_key_in_every_form(form: Any) -> None:
+    operator = KeyedOperator("u", "k", form, Same())
+    assert operator.key_type == operator.function_key_type == Types.STRING
+
+
+def test_a_key_is_stored_as_flinks_and_seen_as_pythons_in_tasks_too() -> None:
+    operator = KeyedOperator("u", "k", dt.date, Same())
+    shipped = pickle.loads(pickle.dumps(as_shipped(replace(operator, order_by=["k"]))))
+    assert shipped.key_type == Types.LOCAL_DATE
+    assert isinstance(shipped.function_key_type, AsPython)
+    exact = KeyedOperator("u", "k", Types.LOCAL_DATE, Same())
+    assert exact.function_key_type == Types.LOCAL_DATE
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("u", "k", "strng", Same()), r"The key of operator 'u' has a wrong type: .*'strng'"),
+        (("u", "k", Same(), str), r"The key of operator 'u' has a wrong type: expected SQL text"),
+        (
+            ("u", "k", "string", Same(), "string"),
+            r"The output_schema of operator 'u' is wrong: expected columns",
+        ),
+        (
+            ("u", "k", "string", Same(), pa.schema([("o", pa.float16())])),
+            r"The output of 'u' has a column 'o' that cannot be read back",
+        ),
+    ],
+    ids=["key", "swapped", "output", "unreadable output"],
+)
+def test_a_wrong_operator_is_one_sentence_at_once(arguments: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{said}"):
+        KeyedOperator(*arguments)
