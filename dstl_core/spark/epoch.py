@@ -26,10 +26,11 @@ from dstl_core.spark.operators import (
     late_name,
     late_schema_of,
 )
+from dstl_core.spark.parquet_rows import ParquetRows
 from dstl_core.spark.reports import SubtaskReport, encode_state, epoch_facts
 from dstl_core.spark.restore import carried
 from dstl_core.spark.result import printable
-from dstl_core.spark.schema import spark_schema_of
+from dstl_core.spark.schema import spark_arrow_schema
 from dstl_core.spark.session import SparkTasks
 from dstl_core.spark.subtask import run_epoch_subtask, split_by_subtask
 from dstl_core.state.functions import KeyedProcessFunction
@@ -304,10 +305,6 @@ def read_output(
     schema: pa.Schema,
 ) -> DataFrame:
     """The output that an operator has stored."""
-    spark_schema = spark_schema_of(schema)
-    if not names:
-        return spark.createDataFrame([], spark_schema)
     folder = layout.output(checkpoint_id)
-    reader: Any = spark.read.schema(spark_schema)
-    frame: DataFrame = reader.parquet(*(str(folder.child(name)) for name in names))
-    return frame
+    files = tuple(str(folder.child(name)) for name in names)
+    return ParquetRows(files, spark_arrow_schema(schema)).frame(spark)

@@ -11,12 +11,15 @@ import shutil
 import socket
 import subprocess
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pyspark
 
 HOSTS = ("127.0.0.2", "127.0.0.3")
+HOST_VARIABLE = "DSTL_TEST_HOST"
+"""Environment variable by which what runs on a worker knows its host."""
 START_TIMEOUT_S = 90
 END_TIMEOUT_S = 20
 _DEPLOY = "org.apache.spark.deploy"
@@ -26,10 +29,11 @@ class StandaloneCluster:
     """A master and two workers with one core each; close it.
 
     Args:
-        work: A folder for logs and what executors write.
+        work: A folder for logs and what executors write, a folder for each worker.
+        environment: What the workers have in theirs, beside the name of their host.
     """
 
-    def __init__(self, work: Path) -> None:
+    def __init__(self, work: Path, environment: Mapping[str, str] | None = None) -> None:
         self._work = work
         self._processes: list[subprocess.Popen[bytes]] = []
         self._reader: threading.Thread | None = None
@@ -37,12 +41,21 @@ class StandaloneCluster:
             port = _free_port()
             self.url = f"spark://127.0.0.1:{port}"
             address = ["--host", "127.0.0.1", "--port", str(port)]
-            master = self._start("master.Master", *address, stdout=subprocess.PIPE)
+            master = self._start("master.Master", *address, stdout=subprocess.PIPE, more={})
             _await(master, rf"Starting Spark master at {self.url}")
             for host in HOSTS:
-                resources = ["--cores", "1", "--memory", "1g", "--work-dir", str(work / host)]
+                own = work / host
+                (own / "tmp").mkdir(parents=True)
+                resources = ["--cores", "1", "--memory", "1g", "--work-dir", str(own)]
+                more = {
+                    **(environment or {}),
+                    "SPARK_LOCAL_DIRS": str(own / "local"),
+                    "TMPDIR": str(own / "tmp"),
+                    HOST_VARIABLE: host,
+                }
+                program = ["worker.Worker", "--host", host, *resources, self.url]
                 with (work / f"worker-{host}.log").open("wb") as log:
-                    self._start("worker.Worker", "--host", host, *resources, self.url, stdout=log)
+                    self._start(*program, stdout=log, more=more)
             _await(master, *(rf"Registering worker {host}:" for host in HOSTS))
             self._reader = threading.Thread(target=self._keep_log, args=[master])
             self._reader.start()
@@ -50,13 +63,15 @@ class StandaloneCluster:
             self.close()
             raise
 
-    def _start(self, program: str, *arguments: str, stdout: Any) -> subprocess.Popen[bytes]:
+    def _start(
+        self, program: str, *arguments: str, stdout: Any, more: Mapping[str, str]
+    ) -> subprocess.Popen[bytes]:
         home = Path(pyspark.__file__).parent
         environment = os.environ | {
             "SPARK_HOME": str(home),
             "SPARK_CONF_DIR": str(self._work),
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_LOCAL_DIRS": str(self._work / "local"),
+            **more,
         }
         name = f"{_DEPLOY}.{program}"
         # The script ends in exec: the process is the JVM itself.
