@@ -20,6 +20,7 @@ from uuid import uuid4
 
 from dstl_core.errors import ConfigError, DstlError
 from dstl_core.savepoint import JobDescription
+from dstl_core.storage.redaction import redacted
 
 MAX_ANSWER_BYTES = 64 << 20
 _JOB_ID = re.compile(r"[0-9a-f]{32}")
@@ -62,7 +63,14 @@ class FlinkClient:
     ) -> None:
         scheme = urllib.parse.urlsplit(url).scheme
         if scheme not in ("http", "https"):
-            raise ConfigError(f"Flink's REST URL is http or https, got {scheme or url!r}.")
+            raise ConfigError(
+                f"Flink's REST URL is http or https, got {scheme or redacted(url)!r}."
+            )
+        if redacted(url) != url:
+            raise ConfigError(
+                f"Flink's REST URL holds a password, got {redacted(url)!r}; give the credentials "
+                f"as headers, since the URL is shown and stored."
+            )
         self._url = url.rstrip("/")
         self._timeout_s = timeout_s
         self._headers = dict(headers or {})

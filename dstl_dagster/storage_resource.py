@@ -7,6 +7,7 @@ from pydantic import Field
 
 from dstl_core.storage.location import Location
 from dstl_core.storage.profiles import register_profile
+from dstl_core.storage.redaction import redacted
 
 
 class EnvironmentCredentials(dg.Config):
@@ -124,10 +125,11 @@ class DstlStorageResource(dg.ConfigurableResource):
         return str(Location.parse(place)) if is_path else self.savepoint(place)
 
     def __repr__(self) -> str:
-        return f"DstlStorageResource(base_path={self.base_path!r}, {self.credentials.kind})"
+        place = redacted(self.base_path)
+        return f"DstlStorageResource(base_path={place!r}, {self.credentials.kind})"
 
     def __str__(self) -> str:
         return repr(self)
 
     def __rich_repr__(self) -> Any:
-        yield "base_path", self.base_path
+        yield "base_path", redacted(self.base_path)

@@ -19,7 +19,12 @@ from datetime import datetime
 from functools import partial
 from typing import Any, BinaryIO, Protocol
 
-from dstl_core.errors import ConfigError, StateFileNotFoundError, StorageError
+from dstl_core.errors import (
+    ConfigError,
+    InvariantViolation,
+    StateFileNotFoundError,
+    StorageError,
+)
 from dstl_core.storage import local_files
 from dstl_core.storage.file_systems import (
     file_system,
@@ -30,9 +35,13 @@ from dstl_core.storage.file_systems import (
 from dstl_core.storage.location import Location
 from dstl_core.storage.profiles import options_for
 from dstl_core.storage.range_reader import RangeReader
+from dstl_core.storage.redaction import redacted
 
 _MEMORY_LOCK = threading.Lock()
 _LOCAL_PROTOCOLS = ("file", "memory")
+_WRITING = ("write", "publish", "replace")
+_TRIES = 8
+"""How often a conditional PUT is tried that meets another one."""
 _READERS = 16
 """Files that are read at a time, where each takes a round trip."""
 
@@ -63,7 +72,9 @@ class FileIO(Protocol):
         ...
 
     def write_new(self, location: Location, data: Content) -> None:
-        """Writes a file that must not exist; it is closed, sized and checked on return.
+        """Writes a file that must not exist; it is closed, sized and checked on return. On an
+        object store, where the answer to a write may get lost, a file with exactly these bytes
+        counts as written.
 
         Raises:
             StorageError: It is not; what there is of it is deleted if possible.
@@ -71,8 +82,9 @@ class FileIO(Protocol):
         ...
 
     def publish_once(self, location: Location, data: bytes) -> bool:
-        """Makes a file appear whole, or returns False if it is already there. Atomic against
-        other publishers on every machine.
+        """Makes a file appear whole, or returns False if another one is already there. Atomic
+        against other publishers on every machine. A file with exactly these bytes counts as
+        published: who must be the only one writes something of his own into it.
         """
         ...
 
@@ -328,8 +340,9 @@ class FsspecFileIO:
         try:
             yield
         except FileNotFoundError as error:
+            missing = "bucket or folder" if verb in _WRITING else "file or folder"
             raise StateFileNotFoundError(
-                f"Cannot {verb} {location}: there is no such file or folder.", path=str(location)
+                f"Cannot {verb} {location}: there is no such {missing}.", path=str(location)
             ) from error
         except (StorageError, ConfigError):
             raise
@@ -339,16 +352,42 @@ class FsspecFileIO:
                 f"should be.",
                 path=str(location),
             ) from error
+        except PermissionError as error:
+            hint = "" if self._protocol == "file" else self._credentials_hint(location)
+            raise self._storage_error(verb, location, error, hint) from _shown(error)
         except OSError as error:
-            reason = error.strerror or str(error) or type(error).__name__
-            raise StorageError(
-                f"Cannot {verb} {location}: {reason}.", path=str(location), errno=error.errno
-            ) from error
+            raise self._storage_error(verb, location, error) from _shown(error)
         except Exception as error:
             if self._protocol in _LOCAL_PROTOCOLS:
                 raise
             # The client libraries of object stores have error trees of their own.
-            raise StorageError(f"Cannot {verb} {location}: {error}.", path=str(location)) from error
+            raise self._storage_error(verb, location, error) from _shown(error)
+
+    def _storage_error(
+        self, verb: str, location: Location, error: Exception, hint: str = ""
+    ) -> StorageError:
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        return StorageError(
+            f"Cannot {verb} {location}: {redacted(reason.rstrip('.'))}{hint}.",
+            path=str(location),
+            errno=getattr(error, "errno", None),
+        )
+
+    def _credentials_hint(self, location: Location) -> str:
+        """Which credentials a store has refused."""
+        if self._options is not None:
+            return "; check the storage options that were given"
+        if options_for(location):
+            return "; check the credentials in the storage profile of this place"
+        return (
+            "; no storage profile covers this place, so the environment's credentials were used: "
+            "check them, or name the place in a storage resource (also_reaches)"
+        )
+
+
+def _shown(error: Exception) -> Exception | None:
+    """The error as a cause, unless its text holds a secret, which a traceback would show."""
+    return error if redacted(str(error)) == str(error) else None
 
 
 def _delete_quietly(fs: Any, path: str) -> None:
@@ -384,40 +423,60 @@ def _publish_local(fs: Any, path: str, data: bytes) -> bool:
     try:
         local_files.publish(path, data)
     except FileExistsError:
-        return False
+        return local_files.read_regular(path, 0, None) == data
     return True
 
 
 def _publish_memory(fs: Any, path: str, data: bytes) -> bool:
     with _MEMORY_LOCK:
         if fs.exists(path):
-            return False
+            return bool(fs.cat_file(path) == data)
         fs.pipe_file(path, data)
         return True
 
 
-def _publish_s3(fs: Any, path: str, data: bytes) -> bool:
-    try:
-        _create_object(fs, path, [data])
-    except FileExistsError:
-        return False
-    return True
-
-
 def _create_object(fs: Any, path: str, buffers: Iterable[bytes | memoryview]) -> int:
-    """A PUT that carries ``If-None-Match: *``: the store refuses it if the key exists. The size.
-
-    After an error the object may be there or not, and may be somebody else's: it is not deleted.
-    """
     whole = b"".join(buffers)
-    fs.pipe_file(path, whole, mode="create")
+    if not _put_once(fs, path, whole):
+        raise FileExistsError(path)
     return len(whole)
+
+
+def _put_once(fs: Any, path: str, data: bytes) -> bool:
+    """A PUT that carries ``If-None-Match: *``: the store refuses it if the key exists.
+
+    The answer of a PUT that was applied can get lost. The client then repeats the PUT and is
+    refused, or gives up. So after any error, what stands at the key is compared with the data.
+    Nothing is deleted: what stands there may be somebody else's.
+    """
+    for tried in range(1, _TRIES + 1):
+        try:
+            fs.pipe_file(path, data, mode="create")
+            return True
+        except Exception as error:
+            try:
+                return _object_is(fs, path, data)
+            except Exception:
+                # Nothing stands there, or nobody can tell.
+                if tried == _TRIES or not _is_conflict(error):
+                    raise error from error.__cause__
+    raise InvariantViolation("a PUT ends with an answer or an error")
+
+
+def _object_is(fs: Any, path: str, data: bytes) -> bool:
+    return bool(fs.info(path)["size"] == len(data) and fs.cat_file(path) == data)
+
+
+def _is_conflict(error: Exception) -> bool:
+    """Whether S3 refused a conditional request because another one is under way."""
+    answer: dict[str, Any] = getattr(error.__cause__, "response", {})
+    return bool(answer.get("Error", {}).get("Code") == "ConditionalRequestConflict")
 
 
 _PUBLISHERS: dict[str, Callable[[Any, str, bytes], bool]] = {
     "file": _publish_local,
     "memory": _publish_memory,
-    "s3": _publish_s3,
+    "s3": _put_once,
 }
 
 

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 
 from dstl_core.errors import ConfigError, PathNotAllowedError
+from dstl_core.storage.redaction import redacted
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _LOCAL_SCHEMES = ("file", "local")
@@ -31,7 +32,8 @@ class Location:
         """The location of a path or URL; a plain path is local and made absolute.
 
         Raises:
-            PathNotAllowedError: For chained URLs (``a::b``), and characters that no file name has.
+            PathNotAllowedError: For chained URLs (``a::b``), characters that no file name has, and
+                URLs with a password or signature.
         """
         raw = os.fspath(text)
         _check_characters(raw)
@@ -44,7 +46,9 @@ class Location:
         scheme, rest = match.group(1).lower(), match.group(2)
         if scheme in _LOCAL_SCHEMES:
             return cls("file", posixpath.normpath("/" + rest.lstrip("/")))
-        return cls(scheme, posixpath.normpath("/" + rest.lstrip("/")))
+        location = cls(scheme, posixpath.normpath("/" + rest.lstrip("/")))
+        _check_no_secret(str(location))
+        return location
 
     @property
     def is_local(self) -> bool:
@@ -99,8 +103,18 @@ def _check_characters(path: str) -> None:
     if "::" in path or "\0" in path or not encodable:
         raise PathNotAllowedError(
             f"A path is not allowed: expected one path or URL without '::', NUL and lone "
-            f"surrogates, got {path!r}.",
-            path=path,
+            f"surrogates, got {redacted(path)!r}.",
+            path=redacted(path),
+        )
+
+
+def _check_no_secret(url: str) -> None:
+    """Paths are logged, shown and stored, so they hold no secrets."""
+    if redacted(url) != url:
+        raise PathNotAllowedError(
+            f"A URL is not allowed: it holds a password or a signature, got {redacted(url)!r}; "
+            f"give the URL without it, and the secret in the environment or in a storage profile.",
+            path=redacted(url),
         )
 
 

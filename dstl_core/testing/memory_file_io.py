@@ -51,10 +51,7 @@ class MemoryFileIO:
 
     def publish_once(self, location: Location, data: bytes) -> bool:
         with self._lock:
-            if str(location) in self.files:
-                return False
-            self.files[str(location)] = data
-            return True
+            return self.files.setdefault(str(location), data) == data
 
     def replace(self, location: Location, data: bytes) -> None:
         with self._lock:

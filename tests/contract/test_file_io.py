@@ -175,6 +175,15 @@ def test_only_the_first_is_published(files: FileIO, root: Location) -> None:
     assert [each.location for each in files.list_folder(slot.parent)] == [slot]
 
 
+def test_the_same_bytes_are_published_already(files: FileIO, root: Location) -> None:
+    slot = root.child("log", "1.json")
+    assert files.publish_once(slot, b"first") is True
+    assert files.publish_once(slot, b"first") is True
+    assert files.publish_once(slot, b"fir") is False
+    assert files.publish_once(slot, b"") is False
+    assert files.read_bytes(slot) == b"first"
+
+
 def test_a_plain_file_takes_the_slot_too(files: FileIO, root: Location) -> None:
     files.write_new(root.child("slot"), b"first")
     assert files.publish_once(root.child("slot"), b"second") is False

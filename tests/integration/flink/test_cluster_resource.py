@@ -173,3 +173,9 @@ def test_the_authorization_is_not_shown():
 def test_only_http_is_spoken():
     with pytest.raises(ValueError, match="http or https"):
         FlinkClient("file:///etc/passwd")
+
+
+def test_a_url_with_a_password_is_refused_and_not_repeated():
+    with pytest.raises(ValueError, match=r"http://\*\*\*@flink:8081") as raised:
+        FlinkClient("http://user:planted-secret@flink:8081")
+    assert "planted-secret" not in str(raised.value)

@@ -132,3 +132,33 @@ def test_the_layout_of_a_job_has_flinks_names() -> None:
 )
 def test_checkpoint_id_of(name: str, number: int | None) -> None:
     assert checkpoint_id_of(name) == number
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("sftp://user:planted@host/a", "sftp://***@host/a"),
+        ("sftp:user:planted@host/a", "sftp://***@host/a"),
+        ("https://host/a?X-Amz-Signature=planted&x=1", "https://host/a?X-Amz-Signature=***&x=1"),
+        ("abfss://c@account.dfs.core.windows.net/a?sv=1&sig=planted", "/a?sv=1&sig=***"),
+        ("simplecache::sftp://user:planted@host/a", "simplecache::sftp://***@host/a"),
+    ],
+)
+def test_a_url_with_a_secret_is_refused_and_not_repeated(url: str, shown: str) -> None:
+    with pytest.raises(PathNotAllowedError) as caught:
+        Location.parse(url)
+    assert shown in str(caught.value)
+    assert "planted" not in str(caught.value) + str(caught.value.context)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "abfss://container@account.dfs.core.windows.net/a",
+        "s3://b/a?b=c",
+        "file:///a?token=x",
+        "/a:b@c",
+    ],
+)
+def test_a_url_without_a_secret_is_a_location(url: str) -> None:
+    assert str(Location.parse(url)).endswith(url.rpartition("/")[2])
