@@ -19,7 +19,8 @@
     │   └─ BackpressureTimeoutError(TimeoutError)
     ├─ SchedulerClosedError
     ├─ CheckpointError
-    │   └─ FencedError
+    │   ├─ FencedError
+    │   └─ JobBusyError
     ├─ RestoreError
     │   ├─ MaxParallelismMismatchError
     │   ├─ NonRestoredStateError
@@ -186,6 +187,10 @@ class CheckpointError(DstlError):
 
 class FencedError(CheckpointError):
     """Another owner has claimed the pipeline; nothing was committed."""
+
+
+class JobBusyError(CheckpointError):
+    """Another thread uses the same job; nothing ran. The call may be made again later."""
 
 
 class RestoreError(DstlError):

@@ -199,7 +199,7 @@ class ActionRunner:
                 self._in_doubt, self.uncertainty = (action, facts), doubt
                 return []
             self._causes[checkpoint_id] = error
-            if not self._store.withdraw_metadata(folder):
+            if not self._store.withdraw_metadata(action.metadata, folder):
                 self._still_readable.add(checkpoint_id)
             events: list[Event] = [CommitFailed(checkpoint_id, str(error))]
             if isinstance(error, FencedError):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from dstl_core.checkpoint.cleaner import CheckpointsCleaner
@@ -17,32 +17,49 @@ from dstl_core.checkpoint.completed_checkpoint import (
     IN_FLIGHT,
     KEPT,
     CompletedCheckpoint,
-    first_free_id,
-    in_flight_of,
 )
 from dstl_core.checkpoint.metadata_file import (
     MetadataFile,
+    holds_metadata,
     load_metadata_file,
+    metadata_digest,
     publish_metadata_file,
 )
 from dstl_core.checkpoint.properties import CheckpointProperties, JobStatus
+from dstl_core.checkpoint.record_writer import RecordWriter
+from dstl_core.checkpoint.recorded import RecordedCheckpoints
 from dstl_core.checkpoint.subsume import subsumed
 from dstl_core.errors import (
     CheckpointError,
-    CommitUncertainError,
     ConfigError,
     DstlError,
     FencedError,
-    StorageError,
     error_context,
 )
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorSubtaskState
-from dstl_core.storage.commit_log import CommitLog, LogRecord, OwnedRecordType
+from dstl_core.storage.commit_log import CommitLog, LogRecord, OwnedRecordType, as_recorded
 from dstl_core.storage.file_io import FileIO, open_file_io
 from dstl_core.storage.location import JobLayout, Location
 
 _LOG = logging.getLogger(__name__)
-COMMIT_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Commit:
+    """A commit whose record may stand: its folder, what the record says, and how many records the
+    log had before it.
+    """
+
+    folder: Location
+    payload: Mapping[str, Any]
+    since: int
+
+    def is_of(self, metadata: CheckpointMetadata, facts: Mapping[str, Any]) -> bool:
+        """Whether this is the commit of these."""
+        return (
+            metadata_digest(metadata) == str(self.payload["metadata_sha256"])
+            and as_recorded(facts).items() <= self.payload["facts"].items()
+        )
 
 
 class CompletedCheckpointStore:
@@ -69,46 +86,22 @@ class CompletedCheckpointStore:
         self._num_retained = num_retained
         self._owner: str | None = None
         self._cleaner = CheckpointsCleaner(file_io, layout)
-        self._seen = 0
-        self._next_id = 1
-        self._recorded_ids: set[int] = set()
+        self._recorded = RecordedCheckpoints(
+            log, lambda claimed: self._cleaner.own(self.folder_of(claimed))
+        )
+        self._writer = RecordWriter(log, self._read, layout.commit_log)
         self._unrecorded_aborts: set[int] = set()
-        self._in_doubt: dict[int, tuple[Location, str, int]] = {}
-        self._commits: list[CompletedCheckpoint] = []
-        self._held: list[CompletedCheckpoint] = []
-        self._in_flight = 1
+        self._in_doubt: dict[int, _Commit] = {}
 
     def refresh(self) -> None:
         """Takes in what others committed."""
         self._log.refresh()
 
-    def _read(self) -> None:
-        """Takes in the records that the log has got since the last look."""
-        for record in self._log.records_after(self._seen):
-            with error_context(location=str(self.layout.commit_log)):
-                self._take(record)
-            self._seen += 1
-
-    def _take(self, record: LogRecord) -> None:
-        match record.type:
-            case "claim":
-                self._in_flight = in_flight_of(record)
-            case "commit":
-                checkpoint = CompletedCheckpoint.of(record)
-                self._commits.append(checkpoint)
-                self._held.append(checkpoint)
-            case "restore":
-                checkpoint = CompletedCheckpoint.of(record)
-                self._held.append(checkpoint)
-                if not checkpoint.properties.unclaimed:
-                    self._cleaner.own(self.folder_of(checkpoint))
-            case "discard":
-                kept = set(record.payload.get("kept_ids", ()))  # what was subsumed is gone, too
-                self._held = [each for each in self._held if each.checkpoint_id in kept]
-        first_free = first_free_id(record)
-        if record.type in ("commit", "abort", "savepoint"):
-            self._recorded_ids.add(first_free - 1)
-        self._next_id = max(self._next_id, first_free)
+    def _read(self) -> RecordedCheckpoints:
+        """What the records say, with those that the log has got since the last look."""
+        with error_context(location=str(self.layout.commit_log)):
+            self._recorded.read()
+        return self._recorded
 
     # -------------------------------------------------------------------------------- claims
 
@@ -124,9 +117,9 @@ class CompletedCheckpointStore:
         """
 
         def payload() -> dict[str, int]:
-            self._read()
-            skipped = self._in_flight if self._log.latest_claim is not None else 0
-            return {FIRST_ID: self._next_id + skipped, IN_FLIGHT: in_flight}
+            recorded = self._read()
+            skipped = recorded.in_flight if self._log.latest_claim is not None else 0
+            return {FIRST_ID: recorded.next_id + skipped, IN_FLIGHT: in_flight}
 
         self._log.claim(owner, payload)
         self._owner = owner
@@ -150,37 +143,36 @@ class CompletedCheckpointStore:
 
     def next_checkpoint_id(self) -> int:
         """The id after all that the records have used."""
-        self._read()
-        return max(self._next_id, max((*self._unrecorded_aborts, *self._in_doubt), default=0) + 1)
+        used = max((*self._unrecorded_aborts, *self._in_doubt), default=0)
+        return max(self._read().next_id, used + 1)
 
     def id_limit(self) -> int:
         """The first id that the next owner would not skip."""
-        self._read()
-        return self._next_id + self._in_flight
+        recorded = self._read()
+        return recorded.next_id + recorded.in_flight
 
     # --------------------------------------------------------------------------------- views
 
     @property
     def completed(self) -> list[CompletedCheckpoint]:
         """All commits, oldest first, retired ones too."""
-        self._read()
-        return list(self._commits)
+        return list(self._read().commits)
 
     @property
     def latest(self) -> CompletedCheckpoint | None:
-        self._read()
-        return self._held[-1] if self._held else None
+        held = self._read().held
+        return held[-1] if held else None
 
     @property
     def retained(self) -> list[CompletedCheckpoint]:
         """What is kept, oldest first."""
         gone = self.subsumed_ids()
-        return [each for each in self._held if each.checkpoint_id not in gone]
+        return [each for each in self._read().held if each.checkpoint_id not in gone]
 
     def subsumed_ids(self) -> set[int]:
         """The checkpoints that have left or may leave the store."""
-        self._read()
-        return {each.checkpoint_id for each in subsumed(self._held, self._num_retained)}
+        leaving = subsumed(self._read().held, self._num_retained)
+        return {each.checkpoint_id for each in leaving}
 
     def folder_of(self, checkpoint: CompletedCheckpoint) -> Location:
         if checkpoint.location is not None:
@@ -237,16 +229,36 @@ class CompletedCheckpointStore:
         facts: Mapping[str, Any],
         properties: CheckpointProperties,
     ) -> LogRecord:
-        owner = self._require_owner()
-        standing = self._standing(type_, metadata.checkpoint_id)
-        if standing is not None:
-            return standing
+        owner, checkpoint_id = self._require_owner(), metadata.checkpoint_id
+        doubt = self._in_doubt.get(checkpoint_id)
+        if doubt is not None and not doubt.is_of(metadata, facts):
+            raise self._writer.id_used(checkpoint_id)
+        if doubt is None:
+            payload = self._payload(type_, metadata, folder, facts, properties)
+            # From here on the record may stand, whatever the answers say.
+            since = self._log.count
+            doubt = self._in_doubt[checkpoint_id] = _Commit(folder, payload, since)
+        try:
+            record = self._writer.append(doubt.since, owner, type_, doubt.payload)
+        except CheckpointError:
+            del self._in_doubt[checkpoint_id]
+            raise
+        del self._in_doubt[checkpoint_id]
+        return record
+
+    def _payload(
+        self,
+        type_: OwnedRecordType,
+        metadata: CheckpointMetadata,
+        folder: Location,
+        facts: Mapping[str, Any],
+        properties: CheckpointProperties,
+    ) -> Mapping[str, Any]:
+        """Publishes the metadata; gives what the record says of it."""
+        self._writer.check_id(metadata.checkpoint_id)
         parent = self.latest
         parent_id = None if parent is None else parent.checkpoint_id
-        doubt = self._in_doubt.get(metadata.checkpoint_id)
-        digest, size = doubt[1:] if doubt else self._publish(metadata, folder, parent_id, facts)
-        # From here on the record may stand, whatever the answers say.
-        self._in_doubt[metadata.checkpoint_id] = (folder, digest, size)
+        digest, size = self._publish(metadata, folder, parent_id, facts)
         payload: dict[str, Any] = {
             CHECKPOINT_ID: metadata.checkpoint_id,
             "parent": parent_id,
@@ -257,13 +269,7 @@ class CompletedCheckpointStore:
             payload["discard_on"] = sorted(status.value for status in properties.discard_on)
         if type_ == "savepoint":
             payload["location"] = str(folder)
-        try:
-            record = self._append(owner, type_, payload)
-        except FencedError:
-            del self._in_doubt[metadata.checkpoint_id]
-            raise
-        del self._in_doubt[metadata.checkpoint_id]
-        return record
+        return as_recorded(payload)
 
     def _publish(
         self,
@@ -292,58 +298,16 @@ class CompletedCheckpointStore:
             FencedError: Another owner has claimed the pipeline.
             StorageError: It is still unknown.
         """
-        for checkpoint_id, (folder, *_) in list(self._in_doubt.items()):
+        for checkpoint_id, commit in list(self._in_doubt.items()):
             # An abort takes the slot that the commit wanted; if the commit has it, it stands.
             self.abort(checkpoint_id)
-            if all(each.checkpoint_id != checkpoint_id for each in self._held):
-                self.withdraw_metadata(folder)
+            if all(each.checkpoint_id != checkpoint_id for each in self._read().held):
+                self._withdraw(commit.folder, commit.payload["metadata_sha256"])
             del self._in_doubt[checkpoint_id]
 
     def _file_io_of(self, folder: Location) -> FileIO:
         same = folder.scheme == self.layout.root.scheme
         return self._file_io if same else open_file_io(folder)
-
-    def _append(self, owner: str, type_: OwnedRecordType, payload: dict[str, Any]) -> LogRecord:
-        """Appends a record, again if the answer gets lost."""
-        problem: StorageError | None = None
-        before, latest = self._log.count, self.latest
-        for _ in range(COMMIT_ATTEMPTS):
-            try:
-                return self._log.append(owner, type_, payload)
-            except StorageError as error:
-                problem = error
-                standing = self._look(before, owner, type_, payload)
-                if standing is not None:
-                    return standing
-            except FencedError:
-                # A record of ours may have come to light; only another commit is in the way.
-                self._log.check_claim(owner)
-                if self.latest != latest:
-                    raise
-        raise CommitUncertainError(
-            f"Whether checkpoint {payload[CHECKPOINT_ID]} was recorded is unknown ({problem}); "
-            f"nothing was deleted, the commit log tells.",
-            location=str(self.layout.commit_log),
-        ) from problem
-
-    def _look(
-        self, before: int, owner: str, type_: OwnedRecordType, payload: dict[str, Any]
-    ) -> LogRecord | None:
-        """The record whose answer got lost, if it stands and can be read."""
-        with suppress(StorageError):
-            # Even a look that breaks off may have brought it to light.
-            self._log.refresh()
-        wanted = (owner, type_, payload)
-        new = self._log.records_after(before)
-        return next((each for each in new if (each.owner, each.type, each.payload) == wanted), None)
-
-    def _standing(self, type_: OwnedRecordType, checkpoint_id: int) -> LogRecord | None:
-        """A record of an earlier attempt, whose answer got lost."""
-        if checkpoint_id in self._recorded_ids:
-            for record in self._log.backwards():
-                if record.type == type_ and record.payload.get(CHECKPOINT_ID) == checkpoint_id:
-                    return record
-        return None
 
     def record_restore(
         self, checkpoint_id: int, location: Location, metadata_sha256: str, *, claim: bool
@@ -358,7 +322,9 @@ class CompletedCheckpointStore:
             "claim_mode": "CLAIM" if claim else "NO_CLAIM",
             "facts": {},
         }
-        return CompletedCheckpoint.of(self._append(self._require_owner(), "restore", payload))
+        since = self._log.count
+        record = self._writer.append(since, self._require_owner(), "restore", as_recorded(payload))
+        return CompletedCheckpoint.of(record)
 
     def abort(self, checkpoint_id: int) -> None:
         """Records that a checkpoint of this owner will never be, so that its id is used up.
@@ -376,14 +342,12 @@ class CompletedCheckpointStore:
         owner = self._require_owner()
         for checkpoint_id in sorted(self._unrecorded_aborts):
             self._log.refresh()
-            self._read()
-            while checkpoint_id not in self._recorded_ids:
+            while checkpoint_id not in self._read().ids:
                 try:
                     self._log.append(owner, "abort", {CHECKPOINT_ID: checkpoint_id})
                 except FencedError:
                     # Either another owner is there, or a record of ours came to light.
                     self._log.check_claim(owner)
-                self._read()
             self._unrecorded_aborts.discard(checkpoint_id)
 
     def _require_owner(self) -> str:
@@ -402,7 +366,7 @@ class CompletedCheckpointStore:
         try:
             self._require_owner()
             self.check_claim()
-            leaving = subsumed(self._held_checkpoints(), self._num_retained)
+            leaving = subsumed(self._read().held, self._num_retained)
             there = self._cleaner.checkpoint_folders()
             needed = self._needed_by(self.retained)
         except DstlError as error:
@@ -444,13 +408,27 @@ class CompletedCheckpointStore:
         The tasks that wrote the state must be gone.
         """
         folder = self.layout.checkpoint(metadata.checkpoint_id)
-        if self.withdraw_metadata(folder):
+        if self.withdraw_metadata(metadata, folder):
             states = tuple(state for each in metadata.operators for state in each.subtasks)
             self.discard(states, folder=folder, folder_goes=True)
 
-    def withdraw_metadata(self, folder: Location) -> bool:
+    def withdraw_metadata(self, metadata: CheckpointMetadata, folder: Location) -> bool:
         """Makes a snapshot that was refused unreadable; False if it may still be read."""
-        return CheckpointsCleaner(self._file_io_of(folder), self.layout).withdraw(folder)
+        return self._withdraw(folder, metadata_digest(metadata))
+
+    def _withdraw(self, folder: Location, digest: str) -> bool:
+        """Deletes the metadata of this digest, unless a checkpoint of the log lies there."""
+        file_io = self._file_io_of(folder)
+        try:
+            self._log.refresh()
+            held = {self.folder_of(each) for each in self._read().held}
+            if folder in held or not holds_metadata(file_io, folder, digest):
+                _LOG.warning("%s was not withdrawn: it holds another snapshot", folder.name)
+                return False
+        except DstlError as error:
+            _LOG.warning("a refused snapshot is left for gc: %s", error)
+            return False
+        return CheckpointsCleaner(file_io, self.layout).withdraw(folder)
 
     def discard(
         self,
@@ -474,7 +452,7 @@ class CompletedCheckpointStore:
             self._log.refresh()
             there = self._cleaner.checkpoint_folders()
             needed: set[Location] = set()
-            for each in self._held_checkpoints():
+            for each in self._read().held:
                 if each.checkpoint_id in there or each.location is not None:
                     needed |= self._cleaner.files_of(self.folder_of(each))
         except DstlError as error:
@@ -485,16 +463,12 @@ class CompletedCheckpointStore:
         self._cleaner.discard(states, needed, folder or layout.root, not_below=theirs)
         if folder is None or not folder_goes:
             return
-        held = {self.folder_of(each) for each in self._held_checkpoints()}
+        held = {self.folder_of(each) for each in self._read().held}
         if folder in held or any(folder.contains(each) for each in needed):
             return
         cleaner = CheckpointsCleaner(self._file_io_of(folder), layout)
         if cleaner.withdraw(folder):
             cleaner.delete_folder(folder)
-
-    def _held_checkpoints(self) -> list[CompletedCheckpoint]:
-        self._read()
-        return self._held
 
     def _needed_by(self, checkpoints: list[CompletedCheckpoint]) -> set[Location]:
         return {file for each in checkpoints for file in self._cleaner.named_files(self.load(each))}

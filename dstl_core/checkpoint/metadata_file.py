@@ -108,6 +108,23 @@ def read_sidecar(file_io: FileIO, folder: Location) -> Sidecar | None:
         return Sidecar.from_bytes(file_io.read_bytes(location))
 
 
+def metadata_digest(metadata: CheckpointMetadata) -> str:
+    """The sha256 (hex) that the ``_metadata`` of a snapshot has once it is published."""
+    return hashlib.sha256(write_metadata(metadata)).hexdigest()
+
+
+def holds_metadata(file_io: FileIO, folder: Location, digest: str) -> bool:
+    """Whether a folder holds this metadata, or the sidecar of it, and no other; also if it holds
+    none.
+    """
+    try:
+        found = hashlib.sha256(file_io.read_bytes(folder.child(METADATA_FILE_NAME))).hexdigest()
+    except StateFileNotFoundError:
+        sidecar = read_sidecar(file_io, folder)
+        return sidecar is None or sidecar.metadata_sha256 == digest
+    return found == digest
+
+
 def publish_metadata_file(
     file_io: FileIO,
     folder: Location,

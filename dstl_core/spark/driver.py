@@ -7,6 +7,7 @@ has written. The tasks of an epoch are gone when they have reported.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -38,6 +39,10 @@ _LOG = logging.getLogger(__name__)
 
 Run = Callable[[int], Sequence[SubtaskReport]]
 """Runs the Spark job of a checkpoint id."""
+Facts = Callable[[Sequence[SubtaskReport]], Mapping[str, Any]]
+"""What the commit record keeps, given what the subtasks reported."""
+ATTEMPT = "attempt"
+"""The fact that tells one attempt of an epoch from all others: a random text."""
 
 
 @dataclass
@@ -137,8 +142,11 @@ class PersistedCheckpoint:
 class CheckpointDriver:
     """Takes checkpoints of one pipeline. Claims it before the first one.
 
+    One thread at a time takes checkpoints. Any thread may look at the commits meanwhile.
+
     Invariants: (1) what fails before the commit leaves nothing that a reader could see; (2) after
-    an unclear commit nothing is deleted: the next look at the log tells what holds.
+    an unclear commit nothing is deleted: the next look at the log tells what holds; (3) a
+    checkpoint is committed only on top of the one that its state was made from.
     """
 
     def __init__(self, layout: JobLayout, *, num_retained: int, timeout_ms: int, clock: Clock):
@@ -148,6 +156,8 @@ class CheckpointDriver:
         self.num_retained = num_retained
         self._timeout_ms = timeout_ms
         self._owner: str | None = None
+        self._lock = threading.RLock()
+        """Held while the store or the log is used, and not while a Spark job runs."""
         self.commit_seconds = 0.0
         """What the last commit took, from the reports to the record in the log."""
         self._log = CommitLog(self._file_io, layout.commit_log, clock)
@@ -157,13 +167,15 @@ class CheckpointDriver:
 
     def latest(self) -> CompletedCheckpoint | None:
         """The last committed checkpoint, whoever committed it."""
-        self._store.refresh()
-        return self._store.latest
+        with self._lock:
+            self._store.refresh()
+            return self._store.latest
 
     def history(self) -> list[CompletedCheckpoint]:
         """All commits, oldest first."""
-        self._store.refresh()
-        return self._store.completed
+        with self._lock:
+            self._store.refresh()
+            return self._store.completed
 
     def require_latest(self) -> CompletedCheckpoint:
         """The last committed checkpoint.
@@ -194,7 +206,9 @@ class CheckpointDriver:
         job_id: JobID,
         plans: Sequence[OperatorPlan],
         run: Run,
-        facts: Callable[[Sequence[SubtaskReport]], Mapping[str, Any]],
+        facts: Facts,
+        *,
+        after: int | None,
     ) -> CompletedCheckpoint:
         """One checkpoint: trigger, run, acknowledge, commit, retire old ones.
 
@@ -203,12 +217,13 @@ class CheckpointDriver:
             plans: The operators.
             run: Runs a checkpoint id; has to report every subtask of every operator.
             facts: What to keep in the commit record.
+            after: Id of the latest checkpoint when its state was read; None if there was none.
 
         Raises:
             FencedError: Another driver has claimed the pipeline.
-            CheckpointError: It took too long.
+            CheckpointError: It took too long, or another checkpoint was committed since ``after``.
         """
-        started = self._trigger(job_id, plans, facts)
+        started = self._trigger(job_id, plans, _identified(facts), after)
         return self._acknowledge(started, self._run(started, run))
 
     def persist(
@@ -216,22 +231,26 @@ class CheckpointDriver:
         job_id: JobID,
         plans: Sequence[OperatorPlan],
         run: Run,
-        facts: Callable[[Sequence[SubtaskReport]], Mapping[str, Any]],
+        facts: Facts,
+        *,
+        after: int | None,
     ) -> PersistedCheckpoint:
         """The first half of ``checkpoint``: all is written, nothing is committed.
 
         Raises:
             FencedError: Another driver has claimed the pipeline.
-            CheckpointError: It took too long.
+            CheckpointError: It took too long, or another checkpoint was committed since ``after``.
         """
-        started = self._trigger(job_id, plans, facts)
+        identified = _identified(facts)
+        started = self._trigger(job_id, plans, identified, after)
         reports = self._run(started, run)
         # What may wait for its confirmation is what was written in time.
-        started.gateway.poll()
-        if started.future.done():
-            self._completed(started)
+        with self._lock:
+            started.gateway.poll()
+            if started.future.done():
+                self._completed(started)
         owner = self._owner or ""
-        return PersistedCheckpoint(started.checkpoint_id, owner, reports, facts(reports))
+        return PersistedCheckpoint(started.checkpoint_id, owner, reports, identified(reports))
 
     def confirm(
         self, job_id: JobID, plans: Sequence[OperatorPlan], persisted: PersistedCheckpoint
@@ -243,17 +262,21 @@ class CheckpointDriver:
             CheckpointError: Another checkpoint was committed since ``persist``, or the job has
                 other operators, or other subtasks of them, than the one that persisted.
         """
-        self._store.resume_claim(persisted.owner)
-        self._owner = persisted.owner
-        self.claim()
-        _check_subtasks(plans, persisted)
-        # Before anything is triggered: giving the id up would be the end of whoever persisted it.
-        self._check_next(self._store.next_checkpoint_id(), persisted)
-        started = self._trigger(job_id, plans, lambda _: persisted.facts)
-        if started.checkpoint_id != persisted.checkpoint_id:
-            self._decline(started, "another checkpoint was committed")
-            self._check_next(started.checkpoint_id, persisted)
-        return self._acknowledge(started, persisted.reports)
+        with self._lock:
+            self._store.resume_claim(persisted.owner)
+            self._owner = persisted.owner
+            self.claim()
+            _check_subtasks(plans, persisted)
+            # Before anything is triggered: giving the id up would be the end of whoever
+            # persisted it.
+            self._check_next(self._store.next_checkpoint_id(), persisted)
+            latest = self._store.latest
+            after = None if latest is None else latest.checkpoint_id
+            started = self._trigger(job_id, plans, lambda _: persisted.facts, after)
+            if started.checkpoint_id != persisted.checkpoint_id:
+                self._decline(started, "another checkpoint was committed")
+                self._check_next(started.checkpoint_id, persisted)
+            return self._acknowledge(started, persisted.reports)
 
     def _check_next(self, checkpoint_id: int, persisted: PersistedCheckpoint) -> None:
         if checkpoint_id != persisted.checkpoint_id:
@@ -264,28 +287,39 @@ class CheckpointDriver:
             )
 
     def _trigger(
-        self,
-        job_id: JobID,
-        plans: Sequence[OperatorPlan],
-        facts: Callable[[Sequence[SubtaskReport]], Mapping[str, Any]],
+        self, job_id: JobID, plans: Sequence[OperatorPlan], facts: Facts, after: int | None
     ) -> _Started:
-        self.claim()
-        epoch = _Epoch(self._delete_output)
-        gateway = CheckpointCoordinatorGateway(
-            job_id,
-            CheckpointPlan.of_operators(*plans),
-            CheckpointConfig.of(timeout_ms=self._timeout_ms),
-            self._store,
-            FileSystemCheckpointStorage(self._layout, file_io=self._file_io),
-            epoch,
-            self._clock,
-            tasks_live_on=False,
-        )
-        started = _Started(gateway, epoch)
-        started.future = gateway.trigger_checkpoint(KEPT, facts=lambda: facts(started.reports))
-        if epoch.checkpoint_id is None:
-            started.future.result(timeout=0)  # raises why it was not triggered
-        return started
+        with self._lock:
+            self.claim()
+            self._check_after(after)
+            epoch = _Epoch(self._delete_output)
+            gateway = CheckpointCoordinatorGateway(
+                job_id,
+                CheckpointPlan.of_operators(*plans),
+                CheckpointConfig.of(timeout_ms=self._timeout_ms),
+                self._store,
+                FileSystemCheckpointStorage(self._layout, file_io=self._file_io),
+                epoch,
+                self._clock,
+                tasks_live_on=False,
+            )
+            started = _Started(gateway, epoch)
+            started.future = gateway.trigger_checkpoint(KEPT, facts=lambda: facts(started.reports))
+            if epoch.checkpoint_id is None:
+                started.future.result(timeout=0)  # raises why it was not triggered
+            return started
+
+    def _check_after(self, after: int | None) -> None:
+        """Raises CheckpointError if the state of an epoch is not the latest one any more."""
+        latest = self._store.latest
+        found = None if latest is None else latest.checkpoint_id
+        if found != after:
+            before = "the first checkpoint" if after is None else f"what follows checkpoint {after}"
+            raise CheckpointError(
+                f"Nothing was committed: another driver committed checkpoint {found} while this "
+                f"one prepared {before}; run it again.",
+                location=str(self._layout.root),
+            )
 
     def _run(self, started: _Started, run: Run) -> Sequence[SubtaskReport]:
         try:
@@ -296,9 +330,10 @@ class CheckpointDriver:
 
     def _decline(self, started: _Started, why: str) -> None:
         reason = CheckpointFailureReason.TASK_FAILURE
-        started.gateway.receive_decline_message(
-            DeclineCheckpoint(started.checkpoint_id, reason, why)
-        )
+        with self._lock:
+            started.gateway.receive_decline_message(
+                DeclineCheckpoint(started.checkpoint_id, reason, why)
+            )
 
     def _acknowledge(
         self, started: _Started, reports: Sequence[SubtaskReport]
@@ -310,14 +345,15 @@ class CheckpointDriver:
             (OperatorID.for_uid(report.uid), report.subtask): report.subtask_state
             for report in reports
         }
-        for each in started.epoch.tasks:
-            [operator_id] = each.operator_ids
-            state = states[operator_id, each.subtask_index]
-            gateway.receive_acknowledge_message(
-                AcknowledgeCheckpoint(checkpoint_id, each.attempt_id, {operator_id: state})
-            )
-        if gateway.uncertain_commit is not None:
-            raise gateway.uncertain_commit
+        with self._lock:
+            for each in started.epoch.tasks:
+                [operator_id] = each.operator_ids
+                state = states[operator_id, each.subtask_index]
+                gateway.receive_acknowledge_message(
+                    AcknowledgeCheckpoint(checkpoint_id, each.attempt_id, {operator_id: state})
+                )
+            if gateway.uncertain_commit is not None:
+                raise gateway.uncertain_commit
         self.commit_seconds = time.monotonic() - begun
         return self._completed(started)
 
@@ -340,15 +376,16 @@ class CheckpointDriver:
             FencedError: Another driver has claimed the pipeline since this one did.
             CheckpointError: The commit log was deleted.
         """
-        if self._owner is None:
-            self._check_log()
-            owner = str(uuid4())
-            self._store.claim(owner)
-            self._owner = owner
-        else:
-            self._store.check_claim()
-            self._log.check_there()
-            self._store.settle()
+        with self._lock:
+            if self._owner is None:
+                self._check_log()
+                owner = str(uuid4())
+                self._store.claim(owner)
+                self._owner = owner
+            else:
+                self._store.check_claim()
+                self._log.check_there()
+                self._store.settle()
 
     def _check_log(self) -> None:
         """Raises CheckpointError if there are checkpoints that nobody has recorded."""
@@ -366,10 +403,19 @@ class CheckpointDriver:
             )
 
     def _delete_output(self, checkpoint_id: int) -> None:
+        """Deletes the output of an epoch that was given up, unless a commit has used its id."""
         try:
+            if any(each.checkpoint_id == checkpoint_id for each in self.history()):
+                return
             self._file_io.delete_folder(self._layout.output(checkpoint_id))
         except OSError as failure:
             _LOG.warning("output of an aborted epoch is left for gc: %s", failure)
+
+
+def _identified(facts: Facts) -> Facts:
+    """The facts of one attempt of an epoch."""
+    attempt = uuid4().hex
+    return lambda reports: {**facts(reports), ATTEMPT: attempt}
 
 
 def _check_subtasks(plans: Sequence[OperatorPlan], persisted: PersistedCheckpoint) -> None:

@@ -210,12 +210,15 @@ class InputEpoch:
         input_id: Its name.
         restored_from: Id of the checkpoint before it.
         started: When its call began, by ``time.monotonic``.
+        after: Id of the latest checkpoint when the epoch was prepared; after a rewind another
+            than ``restored_from``.
     """
 
     epoch: EpochRun
     input_id: str | int
     restored_from: int
     started: float
+    after: int
     _fingerprint: Fingerprint = field(default_factory=lambda: Fingerprint(0, 0))
 
     def run(self, checkpoint_id: int) -> list[SubtaskReport]:

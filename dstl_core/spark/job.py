@@ -11,9 +11,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
-from dstl_core.checkpoint.metadata_file import load_metadata_file
 from dstl_core.clock import Clock, SystemClock
-from dstl_core.errors import ConfigError, InputChangedError, RestoreError
+from dstl_core.errors import ConfigError, InputChangedError
 from dstl_core.model.checkpoint import OperatorState
 from dstl_core.model.ids import JobID
 from dstl_core.model.key_group import check_parallelism
@@ -23,7 +22,7 @@ from dstl_core.spark.driver import CheckpointDriver, PersistedCheckpoint
 from dstl_core.spark.epoch import EpochRun, InputEpoch, read_outputs
 from dstl_core.spark.input_checks import check_named_batch
 from dstl_core.spark.inputs import Fingerprint
-from dstl_core.spark.job_savepoint import write_savepoint
+from dstl_core.spark.job_savepoint import start_from_savepoint, write_savepoint
 from dstl_core.spark.job_tasks import JobTasks
 from dstl_core.spark.lineage import before_input, check_order_of_inputs, commit_of, lineage
 from dstl_core.spark.materialize import (
@@ -32,14 +31,13 @@ from dstl_core.spark.materialize import (
     materialize,
     materialize_beside,
 )
+from dstl_core.spark.one_at_a_time import OneAtATime
 from dstl_core.spark.operators import LocalCopies, Operator, TaskSpec, check_operators
 from dstl_core.spark.reports import SubtaskReport, epoch_facts
-from dstl_core.spark.restore import assign
 from dstl_core.spark.result import EpochResult
 from dstl_core.spark.session import SparkTasks
 from dstl_core.state.changelog_backend import ValueLogging
 from dstl_core.state.state_backend import HashMapStateBackend, StateBackend
-from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import JobLayout, Location
 
 _LOG = logging.getLogger(__name__)
@@ -52,6 +50,10 @@ class StatefulJob:
     State lives under ``<base_path>/<job id>`` in Flink's formats: what a run commits is a retained
     checkpoint that Flink restores. One owner at a time; a driver that lost its claim can commit
     nothing.
+
+    A job commits one thing at a time. While ``run``, ``persist``, ``confirm``, ``start``,
+    ``adopt``, ``materialize``, ``stop_with_savepoint`` or ``resume`` works, each of them raises
+    ``JobBusyError`` in every thread. Other methods may be called at any time.
 
     Args:
         spark: Session to run on; classic or Spark Connect.
@@ -97,6 +99,7 @@ class StatefulJob:
         check_operators(self.operators)
         self.base_path = str(Location.parse(self.base_path))
         self.job_id = JobID.for_name(self.name)
+        self._one_at_a_time = OneAtATime(f"The job {self.name!r}")
         self._layout = JobLayout.of(Location.parse(self.base_path), self.job_id.hex)
         self._driver = CheckpointDriver(
             self._layout,
@@ -144,10 +147,7 @@ class StatefulJob:
 
     def latest_path(self) -> str:
         """The folder of the last committed checkpoint, which Flink can restore from."""
-        return self._path_of(self._driver.require_latest())
-
-    def _path_of(self, checkpoint: CompletedCheckpoint) -> str:
-        return str(self._layout.checkpoint(checkpoint.checkpoint_id))
+        return str(self._layout.checkpoint(self._driver.require_latest().checkpoint_id))
 
     def snapshot(self) -> Snapshot:
         """The last committed checkpoint as a catalog."""
@@ -179,32 +179,17 @@ class StatefulJob:
         Raises:
             RestoreError: The savepoint does not fit: another max parallelism, other types.
         """
-        existing = self.latest()
-        if existing is not None:
-            return existing
-        if savepoint is None:
-            return self._tasks.full_checkpoint(
-                self._tasks.root_specs(), {"kind": "start", "source": None}
-            )
-        names = {**({} if uid is None else {self.operator.uid: uid}), **(uids or {})}
-        snapshot = Snapshot.load(savepoint)
-        old_ids = {}
-        for operator in self.operators:
-            found = snapshot[f"uid:{names.get(operator.uid, operator.uid)}"]
-            if operator.key_type is not None and found.max_parallelism != self.max_parallelism:
-                raise RestoreError(
-                    f"The savepoint has another max parallelism: expected {self.max_parallelism}, "
-                    f"got {found.max_parallelism}; create the job with that, or rewrite the "
-                    f"savepoint with the new one.",
-                    location=str(snapshot.folder),
-                )
-            old_ids[operator.operator_id] = found.operator_id
-        file = load_metadata_file(open_file_io(snapshot.folder), snapshot.folder)
-        states = assign(file, self._tasks.plans(), allow_non_restored_state=True, old_ids=old_ids)
-        source = {"savepoint": str(snapshot.folder), "sha256": snapshot.file.sha256}
-        return self._tasks.full_checkpoint(
-            self._tasks.specs(str(snapshot.folder), states), {"kind": "start", "source": source}
-        )
+        with self._one_at_a_time("start"):
+            if (existing := self.latest()) is not None:
+                return existing
+            if savepoint is None:
+                return self._start_empty()
+            names = {**({} if uid is None else {self.operator.uid: uid}), **(uids or {})}
+            return start_from_savepoint(self._tasks, savepoint, names)
+
+    def _start_empty(self) -> CompletedCheckpoint:
+        facts = {"kind": "start", "source": None}
+        return self._tasks.full_checkpoint(self._tasks.root_specs(), facts, after=None)
 
     # ------------------------------------------------------------------------------- epoch
 
@@ -233,16 +218,18 @@ class StatefulJob:
         Raises:
             InputChangedError: The id was committed with other rows.
             FencedError: Another driver took over.
+            CheckpointError: Another driver committed before this one took over; run it again.
             ConfigError: No order is given and a function depends on it; an earlier id.
         """
         started = time.monotonic()
-        epoch = self._begin(rows, input_id, order_by, watermark_ms, rewind=rewind)
-        if isinstance(epoch, CompletedCheckpoint):
-            return self._result(epoch, started, committed_before=True)
-        checkpoint = self._driver.checkpoint(
-            self.job_id, self._tasks.plans(), epoch.run, epoch.facts
-        )
-        result = self._result(checkpoint, started)
+        with self._one_at_a_time("run"):
+            epoch = self._begin(rows, input_id, order_by, watermark_ms, rewind=rewind)
+            if isinstance(epoch, CompletedCheckpoint):
+                return self._result(epoch, started, committed_before=True)
+            checkpoint = self._driver.checkpoint(
+                self.job_id, self._tasks.plans(), epoch.run, epoch.facts, after=epoch.after
+            )
+            result = self._result(checkpoint, started)
         _LOG.info("%s", result)
         return result
 
@@ -260,10 +247,13 @@ class StatefulJob:
         What is not confirmed was never there: the next run starts from the last commit, and gc
         finds the files. Arguments and errors are those of ``run``.
         """
-        epoch = self._begin(rows, input_id, order_by, watermark_ms, rewind=rewind)
-        if isinstance(epoch, CompletedCheckpoint):
-            return PersistedCheckpoint(epoch.checkpoint_id, "", (), {}, is_committed=True)
-        return self._driver.persist(self.job_id, self._tasks.plans(), epoch.run, epoch.facts)
+        with self._one_at_a_time("persist"):
+            epoch = self._begin(rows, input_id, order_by, watermark_ms, rewind=rewind)
+            if isinstance(epoch, CompletedCheckpoint):
+                return PersistedCheckpoint(epoch.checkpoint_id, "", (), {}, is_committed=True)
+            return self._driver.persist(
+                self.job_id, self._tasks.plans(), epoch.run, epoch.facts, after=epoch.after
+            )
 
     def confirm(self, persisted: PersistedCheckpoint) -> EpochResult:
         """The second half of ``run``, in this or another process: commits.
@@ -273,11 +263,12 @@ class StatefulJob:
             CheckpointError: Another checkpoint was committed since.
         """
         started = time.monotonic()
-        committed = self._committed_as(persisted)
-        if committed is not None:
-            return self._result(committed, started, committed_before=True)
-        checkpoint = self._driver.confirm(self.job_id, self._tasks.plans(), persisted)
-        return self._result(checkpoint, started)
+        with self._one_at_a_time("confirm"):
+            committed = self._committed_as(persisted)
+            if committed is not None:
+                return self._result(committed, started, committed_before=True)
+            checkpoint = self._driver.confirm(self.job_id, self._tasks.plans(), persisted)
+            return self._result(checkpoint, started)
 
     def _committed_as(self, persisted: PersistedCheckpoint) -> CompletedCheckpoint | None:
         """The commit of a persisted checkpoint, if it was confirmed before."""
@@ -302,7 +293,7 @@ class StatefulJob:
         check_named_batch(rows, input_id)
         if self.latest() is None:
             self._epoch_run(self._tasks.root_specs(), {}, rows, order_by, watermark_ms).check()
-            self.start()
+            self._start_empty()
         line = lineage(self._driver.history())
         self._check_running(line[-1])
         before = self._committed(line, rows, input_id, rewind=rewind)
@@ -313,7 +304,7 @@ class StatefulJob:
         parent = before_input(line, input_id) if rewind else line[-1]
         epoch = self._prepare(parent, rows, order_by, watermark_ms)
         epoch.check()
-        return InputEpoch(epoch, input_id, parent.checkpoint_id, started)
+        return InputEpoch(epoch, input_id, parent.checkpoint_id, started, line[-1].checkpoint_id)
 
     def foreach_batch(
         self, order_by: Sequence[str] | None = None
@@ -426,7 +417,8 @@ class StatefulJob:
 
         The old log goes with the last retained checkpoint that needs it.
         """
-        return materialize(self._tasks)
+        with self._one_at_a_time("materialize"):
+            return materialize(self._tasks)
 
     def materialize_beside(self) -> BackgroundMaterialization:
         """Starts writing the full state as it is now, as a Spark job of its own; epochs go on.
@@ -441,7 +433,9 @@ class StatefulJob:
         Returns:
             None if the state has got another base meanwhile: then it is left to gc.
         """
-        return adopt(self._tasks, materialization)
+        materialization.wait()  # epochs go on meanwhile
+        with self._one_at_a_time("adopt"):
+            return adopt(self._tasks, materialization)
 
     def savepoint(self, path: str) -> str:
         """Writes the latest checkpoint as a self-contained canonical savepoint.
@@ -464,19 +458,21 @@ class StatefulJob:
         Returns:
             The path of the savepoint.
         """
-        latest = self._driver.require_latest()
-        if latest.facts.get("kind") == "stop":
-            return str(latest.facts["savepoint"])
-        if drain:
-            self._drain(latest)
-        written = self.savepoint(path)
-        self._tasks.carry({"kind": "stop", "savepoint": written})
-        return written
+        with self._one_at_a_time("stop_with_savepoint"):
+            latest = self._driver.require_latest()
+            if latest.facts.get("kind") == "stop":
+                return str(latest.facts["savepoint"])
+            if drain:
+                self._drain(latest)
+            written = self.savepoint(path)
+            self._tasks.carry({"kind": "stop", "savepoint": written})
+            return written
 
     def resume(self) -> None:
         """Goes on after ``stop_with_savepoint``."""
-        if self._driver.require_latest().facts.get("kind") == "stop":
-            self._tasks.carry({"kind": "resume"})
+        with self._one_at_a_time("resume"):
+            if self._driver.require_latest().facts.get("kind") == "stop":
+                self._tasks.carry({"kind": "resume"})
 
     def _drain(self, latest: CompletedCheckpoint) -> None:
         if latest.facts.get("kind") == "drain":
@@ -496,5 +492,9 @@ class StatefulJob:
             return {**found, "kind": "drain"}
 
         self._driver.checkpoint(
-            self.job_id, self._tasks.plans(), lambda each: epoch.run(each, "drain"), facts
+            self.job_id,
+            self._tasks.plans(),
+            lambda each: epoch.run(each, "drain"),
+            facts,
+            after=latest.checkpoint_id,
         )

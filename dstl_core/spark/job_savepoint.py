@@ -1,16 +1,53 @@
-"""The latest state of a job as a self-contained savepoint."""
+"""From a savepoint to a job, and from a job to a savepoint."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from dstl_core.errors import SavepointError
+from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.metadata_file import load_metadata_file
+from dstl_core.errors import RestoreError, SavepointError
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
 from dstl_core.model.snapshot_type import CheckpointOptions
 from dstl_core.savepoint.folder import SavepointFolder
 from dstl_core.savepoint.snapshot import Snapshot
 from dstl_core.spark.job_tasks import JobTasks
+from dstl_core.spark.restore import assign
+from dstl_core.storage.file_io import open_file_io
+
+
+def start_from_savepoint(
+    tasks: JobTasks, savepoint: str, names: Mapping[str, str]
+) -> CompletedCheckpoint:
+    """Commits the first checkpoint of a pipeline: the state of a savepoint, copied in full.
+
+    Args:
+        tasks: Those of the job.
+        savepoint: A savepoint or checkpoint, of dstl or of Flink.
+        names: An operator's uid in the job to its uid in the savepoint, where they differ.
+
+    Raises:
+        RestoreError: The savepoint does not fit: another max parallelism, other types.
+    """
+    snapshot = Snapshot.load(savepoint)
+    old_ids = {}
+    for operator in tasks.operators:
+        found = snapshot[f"uid:{names.get(operator.uid, operator.uid)}"]
+        if operator.key_type is not None and found.max_parallelism != tasks.max_parallelism:
+            raise RestoreError(
+                f"The savepoint has another max parallelism: expected {tasks.max_parallelism}, "
+                f"got {found.max_parallelism}; create the job with that, or rewrite the savepoint "
+                f"with the new one.",
+                location=str(snapshot.folder),
+            )
+        old_ids[operator.operator_id] = found.operator_id
+    file = load_metadata_file(open_file_io(snapshot.folder), snapshot.folder)
+    states = assign(file, tasks.plans(), allow_non_restored_state=True, old_ids=old_ids)
+    source = {"savepoint": str(snapshot.folder), "sha256": snapshot.file.sha256}
+    return tasks.full_checkpoint(
+        tasks.specs(str(snapshot.folder), states), {"kind": "start", "source": source}, after=None
+    )
 
 
 def write_savepoint(tasks: JobTasks, path: str, job_name: str) -> str:

@@ -143,9 +143,9 @@ class JobTasks:
             ) from error
 
     def full_checkpoint(
-        self, specs: Sequence[TaskSpec], facts: Mapping[str, Any]
+        self, specs: Sequence[TaskSpec], facts: Mapping[str, Any], *, after: int | None
     ) -> CompletedCheckpoint:
-        """Commits a checkpoint of full state, without a log."""
+        """Commits a checkpoint of full state, without a log, on top of checkpoint ``after``."""
 
         def run(checkpoint_id: int) -> list[SubtaskReport]:
             return self.snapshot(specs, checkpoint_id, MATERIALIZE, facts["kind"])
@@ -159,7 +159,7 @@ class JobTasks:
                 "materialized_bytes": sum(each.state_size for each in states),
             }
 
-        return self.driver.checkpoint(self.job_id, self.plans(), run, with_size)
+        return self.driver.checkpoint(self.job_id, self.plans(), run, with_size, after=after)
 
     def snapshot(
         self,
@@ -205,4 +205,5 @@ class JobTasks:
             **facts,
         }
         plans = self.plans(file.metadata)
-        self.driver.checkpoint(self.job_id, plans, run, lambda _: kept)
+        after = latest.checkpoint_id
+        self.driver.checkpoint(self.job_id, plans, run, lambda _: kept, after=after)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import Any
 
@@ -38,6 +38,10 @@ class BackgroundMaterialization:
         """Whether it is written, or has failed."""
         return self._future.done()
 
+    def wait(self) -> None:
+        """Waits until it is written, or has failed."""
+        wait([self._future])
+
     def result(self, timeout_s: float | None = None) -> list[SubtaskReport]:
         """Waits; raises what failed."""
         return self._future.result(timeout_s)
@@ -47,7 +51,8 @@ def materialize(tasks: JobTasks) -> CompletedCheckpoint:
     """Writes the full state as a new base and commits a checkpoint without a log."""
     latest = tasks.driver.require_latest()
     file = tasks.load(latest)
-    return tasks.full_checkpoint(tasks.specs_of(latest, file), _facts(latest, file.metadata))
+    facts = _facts(latest, file.metadata)
+    return tasks.full_checkpoint(tasks.specs_of(latest, file), facts, after=latest.checkpoint_id)
 
 
 def materialize_beside(tasks: JobTasks) -> BackgroundMaterialization:
@@ -96,7 +101,8 @@ def adopt(
         "of_checkpoint": materialization.parent.checkpoint_id,
         "materialized_bytes": sum(each.subtask_state.state_size for each in reports),
     }
-    return tasks.driver.checkpoint(tasks.job_id, tasks.plans(), run, lambda _: facts)
+    after = latest.checkpoint_id
+    return tasks.driver.checkpoint(tasks.job_id, tasks.plans(), run, lambda _: facts, after=after)
 
 
 def _facts(latest: CompletedCheckpoint, metadata: CheckpointMetadata) -> dict[str, Any]:

@@ -230,7 +230,8 @@ def takes_no_answer_for_a_no(monkeypatch: pytest.MonkeyPatch) -> None:
         if self.uncertainty is None:
             return events
         self._in_doubt = self.uncertainty = None
-        self._store.withdraw_metadata(self._store.layout.checkpoint(action.metadata.checkpoint_id))
+        folder = self._store.layout.checkpoint(action.metadata.checkpoint_id)
+        self._store.withdraw_metadata(action.metadata, folder)
         return [CommitFailed(action.metadata.checkpoint_id, "no answer")]
 
     monkeypatch.setattr(ActionRunner, "commit", hasty)

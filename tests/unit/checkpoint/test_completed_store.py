@@ -13,6 +13,7 @@ from dstl_core.errors import (
     CheckpointError,
     CommitUncertainError,
     ConfigError,
+    DstlError,
     FencedError,
     FormatError,
     StorageError,
@@ -25,6 +26,7 @@ from dstl_core.model.handle import (
     SegmentFileStateHandle,
 )
 from dstl_core.storage.commit_log import LogRecord
+from dstl_core.storage.location import Location
 from tests.uncertain_file_io import lose_the_answer
 from tests.unit.checkpoint.pipeline import Pipeline, metadata, named_by, subtask
 
@@ -219,6 +221,79 @@ def test_a_commit_that_was_given_up_cannot_arrive_any_more(pipeline: Pipeline) -
     store.refresh()
     assert store.completed == []
     assert store.commit(metadata(2, base), {}).parent is None
+
+
+@pytest.mark.parametrize("facts", [{"input": 2}, {"input": 3}], ids=["same facts", "other facts"])
+def test_a_record_of_the_same_id_is_not_taken_for_ones_own(
+    pipeline: Pipeline, facts: dict[str, int]
+) -> None:
+    # One owner in two threads or processes: both work on checkpoint 1.
+    one = pipeline.owner()
+    other = pipeline.store()
+    other.resume_claim("owner")
+    base, mine = pipeline.write("taskowned/base"), pipeline.write("dstl/mine")
+    committed = one.commit(metadata(1, base), {"input": 2})
+    for store in (one, other):
+        with pytest.raises(DstlError):
+            store.commit(metadata(1, base, mine), facts)
+        # What the refused one does now deletes nothing of the commit.
+        assert not store.withdraw_metadata(metadata(1, base, mine), pipeline.layout.checkpoint(1))
+    assert pipeline.store().completed == []
+    for store in (one, other):
+        store.refresh()
+        assert store.completed == [committed]
+        assert named_by(store, committed) == [Location.parse(base.path)]
+
+
+def test_an_equal_checkpoint_with_other_facts_is_another_commit(pipeline: Pipeline) -> None:
+    # Two epochs that changed nothing: their metadata is the same to the last byte.
+    store = pipeline.owner()
+    base = pipeline.write("taskowned/base")
+    store.commit(metadata(1, base), {"input": 2})
+    with pytest.raises(CheckpointError, match="another checkpoint has used the id 1"):
+        store.commit(metadata(1, base), {"input": 3})
+
+
+def test_a_commit_that_is_in_doubt_is_not_the_answer_to_another_one(pipeline: Pipeline) -> None:
+    store = pipeline.owner()
+    base = pipeline.write("taskowned/base")
+    lose_answers(pipeline, 2, arrived=False)
+    with pytest.raises(CommitUncertainError):
+        store.commit(metadata(1, base), {"n": 1})
+    pipeline.files.before_publish = pipeline.files.after_publish = None
+    late_record(pipeline)
+    with pytest.raises(CheckpointError, match="another checkpoint has used the id 1"):
+        store.commit(metadata(1, base), {"n": 2})
+    assert store.commit(metadata(1, base), {"n": 1}).facts["n"] == 1
+
+
+def test_a_commit_behind_an_abort_of_its_id_is_refused(pipeline: Pipeline) -> None:
+    # One process of an owner gives the id up, while another one is about to record it.
+    one = pipeline.owner()
+    other = pipeline.store()
+    other.resume_claim("owner")
+    base = pipeline.write("taskowned/base")
+
+    def meanwhile() -> None:
+        if pipeline.files.size(pipeline.layout.checkpoint(1).child("_metadata")) is None:
+            pipeline.files.before_publish = meanwhile
+        else:
+            other.abort(1)
+
+    pipeline.files.before_publish = meanwhile
+    with pytest.raises(CheckpointError, match="another checkpoint has used the id 1"):
+        one.commit(metadata(1, base), {})
+    assert one.completed == []
+    assert one.commit(metadata(one.next_checkpoint_id(), base), {}).checkpoint_id == 2
+
+
+def test_facts_are_compared_as_they_are_read_back(pipeline: Pipeline) -> None:
+    store = pipeline.owner()
+    base = pipeline.write("taskowned/base")
+    lose_answers(pipeline, 2, arrived=True)
+    committed = store.commit(metadata(1, base), {"pair": (1, 2)})
+    assert committed.facts["pair"] == [1, 2]
+    assert len(pipeline.files.list_folder(pipeline.layout.commit_log)) == 2
 
 
 @pytest.mark.parametrize(

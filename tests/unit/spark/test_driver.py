@@ -1,5 +1,7 @@
 """Persist and confirm, without Spark: what one half may do to what the other has left."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -51,6 +53,10 @@ class Pipeline:
     def output(self, checkpoint_id):
         return self.layout.output(checkpoint_id).child("rows")
 
+    def latest_id(self, driver):
+        latest = driver.latest()
+        return None if latest is None else latest.checkpoint_id
+
     def persist(self, driver, *plans, meanwhile=lambda: None):
         plans = plans or (plan(),)
 
@@ -63,7 +69,9 @@ class Pipeline:
                 for subtask in range(each.parallelism)
             ]
 
-        return driver.persist(JOB, plans, run, lambda _: {"kind": "epoch"})
+        return driver.persist(
+            JOB, plans, run, lambda _: {"kind": "epoch"}, after=self.latest_id(driver)
+        )
 
 
 @pytest.fixture
@@ -186,3 +194,40 @@ def test_without_its_commit_log_a_pipeline_does_not_go_on(pipeline, tmp_path):
     aside.rename(log)
     again = driver.confirm(JOB, [plan()], pipeline.persist(driver))
     assert pipeline.driver().history() == [committed, again]
+
+
+def test_output_of_a_commit_stays_when_another_epoch_of_its_id_is_given_up(pipeline):
+    driver = pipeline.driver()
+    persisted = pipeline.persist(driver)
+
+    def confirm_elsewhere():
+        pipeline.driver().confirm(JOB, [plan()], persisted)
+        raise RuntimeError("the epoch fails")
+
+    pipeline.files.delete(pipeline.output(persisted.checkpoint_id))  # each epoch writes this name
+    with pytest.raises(RuntimeError, match="the epoch fails"):
+        pipeline.persist(driver, meanwhile=confirm_elsewhere)
+    assert driver.latest().checkpoint_id == persisted.checkpoint_id
+    assert pipeline.files.size(pipeline.output(persisted.checkpoint_id)) == 4
+
+
+def test_readers_in_other_threads_see_whole_histories(pipeline):
+    driver, done = pipeline.driver(), threading.Event()
+
+    def read():
+        seen = []
+        while not done.is_set():
+            seen.append([each.checkpoint_id for each in driver.history()])
+        return seen
+
+    with ThreadPoolExecutor(3) as pool:
+        readers = [pool.submit(read) for _ in range(3)]
+        try:
+            for _ in range(10):
+                driver.confirm(JOB, [plan()], pipeline.persist(driver))
+        finally:
+            done.set()
+    ids = [each.checkpoint_id for each in driver.history()]
+    assert len(ids) == 10
+    for reader in readers:
+        assert all(seen == ids[: len(seen)] for seen in reader.result())

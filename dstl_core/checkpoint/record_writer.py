@@ -1,0 +1,111 @@
+"""Appends an owner's records to the commit log, also where answers get lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from dstl_core.checkpoint.completed_checkpoint import CHECKPOINT_ID, CompletedCheckpoint
+from dstl_core.checkpoint.recorded import RecordedCheckpoints
+from dstl_core.errors import CheckpointError, CommitUncertainError, FencedError, StorageError
+from dstl_core.storage.commit_log import CommitLog, LogRecord, OwnedRecordType
+from dstl_core.storage.location import Location
+
+COMMIT_ATTEMPTS = 3
+
+
+class RecordWriter:
+    """Writes records, and finds those of its own that stand already.
+
+    Invariant: a record counts as one's own only if owner, type and payload are those of the commit
+    at hand; another record of the same checkpoint id refuses the commit.
+
+    Args:
+        log: The log.
+        read: The view of it, with what this process knows.
+        folder: Where the log lies, for messages.
+    """
+
+    def __init__(
+        self, log: CommitLog, read: Callable[[], RecordedCheckpoints], folder: Location
+    ) -> None:
+        self._log = log
+        self._read = read
+        self._folder = folder
+
+    def append(
+        self, since: int, owner: str, type_: OwnedRecordType, payload: Mapping[str, Any]
+    ) -> LogRecord:
+        """Appends a record, again if the answer gets lost.
+
+        Args:
+            since: Records that the log had before the first attempt.
+            owner: Who holds the claim.
+            type_: What is recorded.
+            payload: As it is read back from the log.
+
+        Raises:
+            FencedError: Another owner has claimed the pipeline.
+            CheckpointError: Another commit has used the id.
+            CommitUncertainError: Whether the record stands is unknown.
+        """
+        problem: StorageError | None = None
+        latest = self._latest()
+        for _ in range(COMMIT_ATTEMPTS):
+            standing = self._standing(since, owner, type_, payload)
+            if standing is not None:
+                return standing
+            try:
+                return self._log.append(owner, type_, payload)
+            except StorageError as error:
+                problem = error
+                with suppress(StorageError):
+                    # Even a look that breaks off may have brought it to light.
+                    self._log.refresh()
+            except FencedError:
+                # A record of ours may have come to light; only another commit is in the way.
+                self._log.check_claim(owner)
+                if self._latest() != latest:
+                    raise
+        standing = self._standing(since, owner, type_, payload)
+        if standing is not None:
+            return standing
+        raise CommitUncertainError(
+            f"Whether checkpoint {payload[CHECKPOINT_ID]} was recorded is unknown ({problem}); "
+            f"nothing was deleted, the commit log tells.",
+            location=str(self._folder),
+        ) from problem
+
+    def _standing(
+        self, since: int, owner: str, type_: OwnedRecordType, payload: Mapping[str, Any]
+    ) -> LogRecord | None:
+        """The record of this very commit, if it is in the log as far as this process knows it.
+
+        Raises:
+            CheckpointError: Another commit has used the id.
+        """
+        self._read()
+        for record in self._log.records_after(since):
+            if (record.owner, record.type, record.payload) == (owner, type_, payload):
+                return record
+        if type_ != "restore":
+            self.check_id(payload[CHECKPOINT_ID])
+        return None
+
+    def check_id(self, checkpoint_id: int) -> None:
+        """Raises CheckpointError if the log has a record of the id: each id is recorded once."""
+        if checkpoint_id in self._read().ids:
+            raise self.id_used(checkpoint_id)
+
+    def id_used(self, checkpoint_id: int) -> CheckpointError:
+        """The error of a commit whose id another one has used."""
+        return CheckpointError(
+            f"Nothing was committed: another checkpoint has used the id {checkpoint_id}; run the "
+            f"epoch again.",
+            location=str(self._folder),
+        )
+
+    def _latest(self) -> CompletedCheckpoint | None:
+        held = self._read().held
+        return held[-1] if held else None
