@@ -230,7 +230,7 @@ class ColumnValueError(DstlError, ValueError):
 
 
 class InputChangedError(DstlError):
-    """An input id that is committed came again with other rows."""
+    """An input id that is committed came again with other rows, or other columns."""
 
 
 class UserFunctionError(DstlError):

@@ -43,6 +43,11 @@ class CheckpointsCleaner:
         self._layout = layout
         self._roots = [layout.root]
 
+    @property
+    def roots(self) -> Sequence[Location]:
+        """The folders whose files are the pipeline's own."""
+        return self._roots
+
     def own(self, snapshot: Location) -> None:
         """The pipeline claimed a snapshot: its files are its own from now on."""
         self._roots.append(snapshot)

@@ -28,6 +28,7 @@ from dstl_core.checkpoint.metadata_file import (
 from dstl_core.checkpoint.properties import CheckpointProperties, JobStatus
 from dstl_core.checkpoint.record_writer import RecordWriter
 from dstl_core.checkpoint.recorded import RecordedCheckpoints
+from dstl_core.checkpoint.state_files import check_state_files
 from dstl_core.checkpoint.subsume import subsumed
 from dstl_core.errors import (
     CheckpointError,
@@ -256,6 +257,12 @@ class CompletedCheckpointStore:
     ) -> Mapping[str, Any]:
         """Publishes the metadata; gives what the record says of it."""
         self._writer.check_id(metadata.checkpoint_id)
+        try:
+            check_state_files(metadata, folder, self._file_io_of, self._cleaner.roots)
+        except CheckpointError:
+            # Whoever took the pipeline over may have deleted what this owner has written.
+            self.check_claim()
+            raise
         parent = self.latest
         parent_id = None if parent is None else parent.checkpoint_id
         digest, size = self._publish(metadata, folder, parent_id, facts)

@@ -24,6 +24,9 @@ _F32 = struct.Struct(">f")
 _F64 = struct.Struct(">d")
 
 MAX_UTF_BYTES = 0xFFFF
+CANONICAL_NAN_32 = 0x7FC00000
+CANONICAL_NAN_64 = 0x7FF8000000000000
+"""The bits of every NaN where Java compares, hashes or writes values."""
 
 
 class _Reader(Protocol):
@@ -254,6 +257,28 @@ class DataOutput:
             )
         self.write_u16(len(raw))
         self._buffer += raw
+
+
+class KeyOutput(DataOutput):
+    """Collects the bytes of keys, which are compared by their bytes.
+
+    Every NaN has the bits that Java's ``DataOutput`` writes, so that all of them are one key, as
+    ``Double.equals`` and ``Float.equals`` say; 0.0 and -0.0 are two keys there, and here.
+    """
+
+    __slots__ = ()
+
+    def write_f32(self, value: float) -> None:
+        if math.isnan(value):
+            self.write_bytes(CANONICAL_NAN_32.to_bytes(4, "big"))
+        else:
+            super().write_f32(value)
+
+    def write_f64(self, value: float) -> None:
+        if math.isnan(value):
+            self.write_bytes(CANONICAL_NAN_64.to_bytes(8, "big"))
+        else:
+            super().write_f64(value)
 
 
 def float32_from_bits(bits: int) -> float:

@@ -56,6 +56,16 @@ class OperatorSubtaskState:
         for channel in self.input_channel_state + self.result_subpartition_state:
             yield channel.stream
 
+    def log_streams(self) -> Iterator[StreamStateHandle]:
+        """The streams among them that are segments of a changelog."""
+        for keyed_state in (self.managed_keyed_state, self.raw_keyed_state):
+            match keyed_state:
+                case ChangelogStateHandleStream():
+                    yield from keyed_state_streams(keyed_state)
+                case ChangelogStateBackendHandle():
+                    for log in keyed_state.non_materialized:
+                        yield from keyed_state_streams(log)
+
     @property
     def state_size(self) -> int:
         parts = (

@@ -46,7 +46,7 @@ from dstl_core.codec.keyed_records import RecordFormat
 from dstl_core.codec.serializers import (
     AnySerializer,
     VoidNamespaceSerializer,
-    serialize_to_bytes,
+    serialize_key,
 )
 from dstl_core.errors import ConfigError, RestoreError, SavepointError, error_context
 from dstl_core.model.handle import KeyedStateHandle
@@ -193,7 +193,7 @@ class _KeyFilter:
         self._groups: set[int] = set()
         if keys is None:
             return
-        raw = [serialize_to_bytes(key_type, key) for key in keys]
+        raw = [serialize_key(key_type, key) for key in keys]
         self._data = np.frombuffer(b"".join(raw) or b"\0", np.uint8)
         ends = np.cumsum([len(each) for each in raw]).astype(np.int64) + address_of(self._data)
         starts = ends - np.array([len(each) for each in raw], np.int64)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,6 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from dstl_core.errors import ConfigError, InvariantViolation
 from dstl_core.spark.input_checks import is_ordered
 from dstl_core.spark.key_groups import SUBTASK_COLUMN, partition_by_subtask
 from dstl_core.spark.operators import KeyedOperator, Operator
@@ -23,21 +26,30 @@ _EPOCH = "timestamp_ntz '1970-01-01'"
 _MILLISECOND = timedelta(milliseconds=1)
 
 
+FINGERPRINT_VERSION = 2
+"""The rule by which rows are hashed. Version 1, of records that name no version, hashes the values
+in the order of the columns. It leaves out names, types and the sign of zero.
+"""
+
+
 @dataclass(frozen=True)
 class Fingerprint:
-    """Identity of a batch, whatever the order of its rows: their number and the sum of their
-    64-bit hashes.
+    """Identity of a batch, whatever the order of its rows and columns: the number of rows and the
+    sum of their 64-bit hashes, which hold the names and types of the columns.
+
+    Fingerprints of two versions cannot be compared.
     """
 
     rows: int
     hash_sum: int
+    version: int = FINGERPRINT_VERSION
 
     @classmethod
-    def of(cls, rows: DataFrame) -> Fingerprint:
-        """Computes it in Spark; reads the whole batch."""
-        hashes = rows.select(_row_hash(rows).cast("decimal(38,0)").alias("hash"))
+    def of(cls, rows: DataFrame, version: int = FINGERPRINT_VERSION) -> Fingerprint:
+        """Computes it in Spark, by the rule of a version; reads the whole batch."""
+        hashes = rows.select(_row_hash(rows, version).cast("decimal(38,0)").alias("hash"))
         found = hashes.agg(F.count("*").alias("rows"), F.sum("hash").alias("hash")).collect()[0]
-        return cls(found["rows"], int(found["hash"] or 0) % _HASHES)
+        return cls(found["rows"], int(found["hash"] or 0) % _HASHES, version)
 
     @classmethod
     def of_column(cls, hashes: pa.Array) -> Fingerprint:
@@ -46,8 +58,35 @@ class Fingerprint:
         low = pc.sum(pc.bit_wise_and(hashes, 0xFFFFFFFF)).as_py() or 0
         return cls(len(hashes), ((high << 32) + low) % _HASHES)
 
+    @classmethod
+    def from_facts(cls, stored: Mapping[str, Any]) -> Fingerprint:
+        """The one that a commit record keeps.
+
+        Raises:
+            ConfigError: It is of a version that this release does not know.
+        """
+        version = int(stored.get("fingerprint_version", 1))
+        if not 1 <= version <= FINGERPRINT_VERSION:
+            raise ConfigError(
+                f"The input {stored.get('id')!r} was committed by a newer release: expected a "
+                f"fingerprint of version {FINGERPRINT_VERSION} at most, got {version}; use that "
+                f"release."
+            )
+        return cls(int(stored["rows"]), int(stored["hash_sum"], 16), version)
+
+    def to_facts(self) -> dict[str, Any]:
+        """What a commit record keeps."""
+        return {
+            "rows": self.rows,
+            "hash_sum": f"{self.hash_sum:016x}",
+            "fingerprint_version": self.version,
+        }
+
     def __add__(self, other: Fingerprint) -> Fingerprint:
-        return Fingerprint(self.rows + other.rows, (self.hash_sum + other.hash_sum) % _HASHES)
+        if self.version != other.version:
+            raise InvariantViolation("fingerprints of two versions are added")
+        hash_sum = (self.hash_sum + other.hash_sum) % _HASHES
+        return Fingerprint(self.rows + other.rows, hash_sum, self.version)
 
     def __str__(self) -> str:
         return f"{self.rows} rows, hash {self.hash_sum:016x}"
@@ -102,22 +141,34 @@ def watermark_of(rows: DataFrame, column: str, out_of_orderness_ms: int) -> int 
     return None if found is None else int(found) - out_of_orderness_ms - 1
 
 
-def _row_hash(rows: DataFrame) -> Column:
+def _row_hash(rows: DataFrame, version: int = FINGERPRINT_VERSION) -> Column:
     """A hash of all columns; maps are hashed by their sorted entries."""
-    parts = [_hashed(F.col(quoted(each.name)), each.dataType) for each in rows.schema.fields]
-    return F.xxhash64(*(part for each in parts for part in each))
+    fields = rows.schema.fields
+    first: list[Column] = []
+    if version > 1:
+        fields = sorted(fields, key=lambda each: each.name)
+        names = [[each.name, each.dataType.simpleString()] for each in fields]
+        first = [F.lit(json.dumps(names))]
+    parts = [_hashed(F.col(quoted(each.name)), each.dataType, version) for each in fields]
+    return F.xxhash64(*first, *(part for each in parts for part in each))
 
 
-def _hashed(value: Column, kind: T.DataType) -> list[Column]:
-    """What tells a value from all others: the hash passes over nulls, and over where arrays end."""
+def _hashed(value: Column, kind: T.DataType, version: int) -> list[Column]:
+    """What tells a value from all others: the hash passes over nulls, over where arrays end, and
+    over the sign of zero.
+    """
     if isinstance(kind, T.MapType):
         entry = T.StructType().add("key", kind.keyType).add("value", kind.valueType)
-        return _hashed(F.array_sort(F.map_entries(value)), T.ArrayType(entry))
+        entries = F.array_sort(F.map_entries(value))
+        return _hashed(entries, T.ArrayType(entry), version)
     if isinstance(kind, T.StructType):
-        parts = [_hashed(value.getField(each.name), each.dataType) for each in kind.fields]
+        parts = [_hashed(value.getField(each.name), each.dataType, version) for each in kind.fields]
         return [value.isNull(), *(part for each in parts for part in each)]
     if isinstance(kind, T.ArrayType):
         element = kind.elementType
-        items = F.transform(value, lambda each: F.struct(*_hashed(each, element)))
+        items = F.transform(value, lambda each: F.struct(*_hashed(each, element, version)))
         return [value.isNull(), F.size(value), items]
+    if version > 1 and isinstance(kind, T.FloatType | T.DoubleType):
+        is_negative_zero = (value == 0) & (F.atan2(value, F.lit(-1.0)) < 0)
+        return [value.isNull(), value, is_negative_zero]
     return [value.isNull(), value]

@@ -216,7 +216,7 @@ class StatefulJob:
             The result of this run, or, if the id was committed before, what was stored then.
 
         Raises:
-            InputChangedError: The id was committed with other rows.
+            InputChangedError: The id was committed with other rows, or other columns.
             FencedError: Another driver took over.
             CheckpointError: Another driver committed before this one took over; run it again.
             ConfigError: No order is given and a function depends on it; an earlier id.
@@ -350,16 +350,15 @@ class StatefulJob:
         checkpoint = line[at]
         if rewind and any("input" in each.facts for each in line[at + 1 :]):
             return None
-        stored = checkpoint.facts["input"]
-        expected = Fingerprint(stored["rows"], int(stored["hash_sum"], 16))
-        found = Fingerprint.of(rows)
+        expected = Fingerprint.from_facts(checkpoint.facts["input"])
+        found = Fingerprint.of(rows, expected.version)
         if found == expected:
             return checkpoint
         if rewind:
             return None
         raise InputChangedError(
             f"The input {input_id!r} was committed as checkpoint "
-            f"{checkpoint.checkpoint_id} with other rows: expected {expected}, got "
+            f"{checkpoint.checkpoint_id} with other rows or columns: expected {expected}, got "
             f"{found}; give the correction an input id of its own, or rewind=True to run it and "
             f"all later inputs again."
         )

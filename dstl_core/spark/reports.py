@@ -134,11 +134,7 @@ def epoch_facts(
     uids = list(dict.fromkeys(report.uid for report in reports))
     return {
         "kind": "epoch",
-        "input": {
-            "id": input_id,
-            "rows": fingerprint.rows,
-            "hash_sum": f"{fingerprint.hash_sum:016x}",
-        },
+        "input": {"id": input_id, **fingerprint.to_facts()},
         "seconds": round(seconds, 3),
         "restored_from": restored_from,
         "watermarks": dict(watermarks),

@@ -17,7 +17,7 @@ from dstl_core.codec.serializers import (
     TimerSerializer,
     VoidNamespaceSerializer,
     deserialize_exactly,
-    serialize_to_bytes,
+    serialize_key,
 )
 from dstl_core.codec.state_meta import StateMetaInfoSnapshot
 from dstl_core.errors import ConfigError, InvariantViolation, NoSuchStateError, RestoreError
@@ -125,7 +125,7 @@ class KeyedStateBackend:
         """
         if key is None:
             raise ConfigError("A key is null; keyed state needs a key.")
-        raw = serialize_to_bytes(self.key_serializer, key)
+        raw = serialize_key(self.key_serializer, key)
         key_group = assign_to_key_group(
             self.key_serializer.java_hash(key), self.state.max_parallelism
         )

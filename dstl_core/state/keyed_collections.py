@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any, Self
 from dstl_core.codec.change_payload import StateChangeOperation
 from dstl_core.codec.data_io import DataOutput
 from dstl_core.codec.python_values import AsPython, seen_as
-from dstl_core.codec.serializers import AnySerializer, deserialize_exactly, serialize_to_bytes
+from dstl_core.codec.serializers import (
+    AnySerializer,
+    deserialize_exactly,
+    serialize_key,
+    serialize_to_bytes,
+)
 from dstl_core.codec.serializers.runtime import TtlSerializer
 from dstl_core.errors import ConfigError
 from dstl_core.state.keyed_access import State
@@ -165,14 +170,14 @@ class MapState(State[MapTable]):
 
     def get(self, key: Any) -> Any:
         """The value of a user key; None if there is none."""
-        user_key = serialize_to_bytes(self._key, key)
+        user_key = serialize_key(self._key, key)
         stored = self._pairs().get(user_key)
         if stored is None or not self._is_seen(user_key, stored):
             return None
         return self._decode(stored)
 
     def contains(self, key: Any) -> bool:
-        user_key = serialize_to_bytes(self._key, key)
+        user_key = serialize_key(self._key, key)
         stored = self._pairs().get(user_key)
         return stored is not None and self._is_seen(user_key, stored)
 
@@ -224,7 +229,7 @@ class MapState(State[MapTable]):
         return b"\0" + (raw if self._ttl is None else self._ttl.wrap(raw))
 
     def put(self, key: Any, value: Any) -> None:
-        self._put(serialize_to_bytes(self._key, key), self._encode(value))
+        self._put(serialize_key(self._key, key), self._encode(value))
 
     def _put(self, user_key: bytes, stored: bytes) -> None:
         group, scope = self._place()
@@ -237,7 +242,7 @@ class MapState(State[MapTable]):
 
     def put_all(self, pairs: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> None:
         items = pairs.items() if isinstance(pairs, Mapping) else pairs
-        added = {serialize_to_bytes(self._key, key): self._encode(value) for key, value in items}
+        added = {serialize_key(self._key, key): self._encode(value) for key, value in items}
         if not added:
             return
         group, scope = self._place()
@@ -245,7 +250,7 @@ class MapState(State[MapTable]):
         self._log(StateChangeOperation.ADD, _counted_pairs(added))
 
     def remove(self, key: Any) -> None:
-        self._remove(serialize_to_bytes(self._key, key))
+        self._remove(serialize_key(self._key, key))
 
     def _remove(self, user_key: bytes) -> None:
         group, scope = self._place()

@@ -24,6 +24,7 @@ from dstl_core.codec.serializers import (
     AnySerializer,
     SerializerRegistry,
     deserialize_exactly,
+    serialize_key,
     serialize_to_bytes,
 )
 from dstl_core.codec.state_meta import KEY_SERIALIZER, StateMetaInfoSnapshot
@@ -85,22 +86,22 @@ class BroadcastState:
 
     def get(self, key: Any) -> Any:
         """The value of a key; None if there is none."""
-        raw = self._state.pairs.get(serialize_to_bytes(self._key, key))
+        raw = self._state.pairs.get(serialize_key(self._key, key))
         return None if raw is None else deserialize_exactly(self._value, raw)
 
     def contains(self, key: Any) -> bool:
-        return serialize_to_bytes(self._key, key) in self._state.pairs
+        return serialize_key(self._key, key) in self._state.pairs
 
     def put(self, key: Any, value: Any) -> None:
         raw = serialize_to_bytes(self._value, value)
-        self._state.pairs[serialize_to_bytes(self._key, key)] = raw
+        self._state.pairs[serialize_key(self._key, key)] = raw
 
     def put_all(self, pairs: Mapping[Any, Any]) -> None:
         for key, value in pairs.items():
             self.put(key, value)
 
     def remove(self, key: Any) -> None:
-        self._state.pairs.pop(serialize_to_bytes(self._key, key), None)
+        self._state.pairs.pop(serialize_key(self._key, key), None)
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         """The pairs as they were when the iteration began."""

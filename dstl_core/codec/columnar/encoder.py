@@ -99,7 +99,7 @@ class EncodeProgram:
             ColumnValueError: A column is missing, or holds what its type does not.
         """
         arrays = [_column(columns, name, layout, rows) for name, layout in self.layouts.items()]
-        given = InputColumns(list(self.layouts.values()), arrays, self._columns)
+        given = InputColumns(self.layouts, arrays, self._columns)
         bound = self._program.bind(given.table)
         room = int(max(1.3 * given.bytes + _ROW_BYTES * rows, self._density * rows)) + _LEAST_BYTES
         data = self._allocator.allocate(room)

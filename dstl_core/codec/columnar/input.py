@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dstl_core.codec.columnar.decoder import KEY, USER_KEY
 from dstl_core.codec.columnar.layouts import (
     Bool,
     Fixed,
@@ -20,10 +21,11 @@ from dstl_core.codec.columnar.layouts import (
 )
 from dstl_core.codec.columnar.memory import address_of
 from dstl_core.codec.columnar.program import FIELDS, Field, Int64s
-from dstl_core.codec.columnar.sql_layouts import SlotBool
+from dstl_core.codec.columnar.sql_layouts import SlotBool, SlotLayout
 from dstl_core.codec.columnar.value_layouts import Names
 from dstl_core.errors import ColumnValueError
 
+_KEYS = (KEY, USER_KEY)
 _NOTHING = np.zeros(16, np.uint8)
 """What an address points to where Arrow has no buffer."""
 
@@ -32,7 +34,8 @@ class InputColumns:
     """The columns of some layouts; keeps their memory alive.
 
     Args:
-        layouts: Registered layouts of a program.
+        layouts: Registered layouts of a program, by the name of their column. In those of keys,
+            every NaN is Java's: keys are compared by their bytes.
         arrays: A column each, of the same length; of the layout's type, or one that casts to it.
         columns: Number of columns of the program.
 
@@ -40,11 +43,14 @@ class InputColumns:
         ColumnValueError: A column has another type, or is damaged.
     """
 
-    def __init__(self, layouts: Sequence[Layout], arrays: Sequence[pa.Array], columns: int) -> None:
+    def __init__(
+        self, layouts: Mapping[str, Layout], arrays: Sequence[pa.Array], columns: int
+    ) -> None:
         self.table: Int64s = np.zeros((columns, FIELDS), np.int64)
         self.bytes = 0
         self._kept: list[Any] = []
-        for layout, array in zip(layouts, arrays, strict=True):
+        for (name, layout), array in zip(layouts.items(), arrays, strict=True):
+            self._is_key = name in _KEYS
             if not isinstance(layout, NoColumn):
                 column = as_type(array, layout.arrow_type)
                 self.bytes += column.nbytes
@@ -85,6 +91,10 @@ class InputColumns:
             if buffer is None:
                 return self._address(None)
             return self._array(_bits(buffer, array.offset, len(array)))
+        if self._is_key and not isinstance(layout, SlotLayout):
+            canonical = _with_one_nan(array)
+            if canonical is not None:
+                return self._array(canonical)
         return self._address(buffer) + int(array.offset) * layout.width
 
     def _offsets(self, array: pa.Array) -> int:
@@ -111,6 +121,23 @@ def as_type(array: pa.Array, wanted: pa.DataType) -> pa.Array:
             f"A column cannot be written: expected {wanted}, got {array.type} ({error})."
         ) from error
     return array
+
+
+def _with_one_nan(array: pa.Array) -> Any | None:
+    """The values of a column of floating-point numbers with Java's NaN for every other; None if
+    there is nothing to change.
+    """
+    kind = {pa.float32(): np.float32, pa.float64(): np.float64}.get(array.type)
+    buffer = array.buffers()[1]
+    if kind is None or buffer is None:
+        return None
+    values = np.frombuffer(buffer, kind)[array.offset : array.offset + len(array)]
+    is_nan = np.isnan(values)
+    if not is_nan.any():
+        return None
+    changed = values.copy()
+    changed[is_nan] = np.nan
+    return changed
 
 
 def _bits(buffer: pa.Buffer, offset: int, length: int) -> Any:

@@ -13,6 +13,7 @@ from dstl_core.codec.columnar.encoder import EncodeProgram
 from dstl_core.codec.columnar.jit import kernel
 from dstl_core.codec.columnar.memory import get32
 from dstl_core.codec.columnar.type_layouts import DEFAULT_OPTIONS, ColumnOptions, layout_of
+from dstl_core.codec.data_io import CANONICAL_NAN_32, CANONICAL_NAN_64
 from dstl_core.codec.serializers import AnySerializer, TupleSerializer, deserialize_exactly
 from dstl_core.codec.serializers.primitives import (
     BooleanSerializer,
@@ -29,9 +30,6 @@ from dstl_core.codec.serializers.table import RowDataSerializer
 from dstl_core.errors import ConfigError
 
 Int32Array = npt.NDArray[np.int32]
-
-_NAN_32 = 0x7FC00000
-_NAN_64 = 0x7FF8000000000000
 
 
 def key_groups_of(
@@ -79,10 +77,10 @@ def _hashes(keys: pa.Array, key_type: AnySerializer, options: ColumnOptions) -> 
             hashes = np.where(_numbers(keys, pa.uint8()) != 0, np.int32(1231), np.int32(1237))
         case FloatSerializer():
             floats = _numbers(keys, pa.float32())
-            hashes = np.where(np.isnan(floats), np.int32(_NAN_32), floats.view(np.int32))
+            hashes = np.where(np.isnan(floats), np.int32(CANONICAL_NAN_32), floats.view(np.int32))
         case DoubleSerializer():
             doubles = _numbers(keys, pa.float64())
-            bits = np.where(np.isnan(doubles), np.int64(_NAN_64), doubles.view(np.int64))
+            bits = np.where(np.isnan(doubles), np.int64(CANONICAL_NAN_64), doubles.view(np.int64))
             hashes = _long_hashes(bits)
         case TupleSerializer() if key_type.fields:
             return _tuple_hashes(keys, key_type, options)

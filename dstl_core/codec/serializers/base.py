@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
-from dstl_core.codec.data_io import DataInput, DataOutput
+from dstl_core.codec.data_io import DataInput, DataOutput, KeyOutput
 from dstl_core.errors import (
     ConfigError,
     FormatError,
@@ -318,7 +318,20 @@ def serialize_to_bytes(serializer: TypeSerializer[T], value: T) -> bytes:
     """
     if isinstance(value, OpaqueValue):
         return value.raw
-    out = DataOutput()
+    return _serialize(serializer, value, DataOutput())
+
+
+def serialize_key(serializer: TypeSerializer[T], key: T) -> bytes:
+    """The bytes of a key of keyed state, map state or broadcast state. Keys that are equal in Java
+    have equal bytes.
+
+    Raises:
+        FormatError: As ``serialize_to_bytes``.
+    """
+    return key.raw if isinstance(key, OpaqueValue) else _serialize(serializer, key, KeyOutput())
+
+
+def _serialize(serializer: TypeSerializer[T], value: T, out: DataOutput) -> bytes:
     try:
         serializer.serialize(value, out)
     except FormatError:

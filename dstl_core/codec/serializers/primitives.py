@@ -10,13 +10,17 @@ import struct
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dstl_core.codec.data_io import DataInput, DataOutput, float32_to_bits
+from dstl_core.codec.data_io import (
+    CANONICAL_NAN_32,
+    CANONICAL_NAN_64,
+    DataInput,
+    DataOutput,
+    float32_to_bits,
+)
 from dstl_core.codec.serializers.base import JsonValue, TypeSerializer, bad_value, simple_reader
 
 _BASE = "org.apache.flink.api.common.typeutils.base."
 _F64 = struct.Struct(">d")
-_CANONICAL_NAN_64 = 0x7FF8000000000000
-_CANONICAL_NAN_32 = 0x7FC00000
 
 
 def long_java_hash(value: int) -> int:
@@ -129,7 +133,7 @@ class FloatSerializer(TypeSerializer[float]):
         return data.read_f32("Float")
 
     def java_hash(self, value: float) -> int:
-        return _CANONICAL_NAN_32 if math.isnan(value) else float32_to_bits(value)
+        return CANONICAL_NAN_32 if math.isnan(value) else float32_to_bits(value)
 
     def to_text(self, value: float) -> JsonValue:
         # The decimal of the wider type, as Flink's own dumps print it; it reads back exactly.
@@ -150,7 +154,7 @@ class DoubleSerializer(TypeSerializer[float]):
 
     def java_hash(self, value: float) -> int:
         bits: int = struct.unpack(">q", _F64.pack(value))[0]
-        return long_java_hash(_CANONICAL_NAN_64 if math.isnan(value) else bits)
+        return long_java_hash(CANONICAL_NAN_64 if math.isnan(value) else bits)
 
     def to_text(self, value: float) -> JsonValue:
         return float_text(value)

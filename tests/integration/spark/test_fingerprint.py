@@ -2,6 +2,7 @@
 
 import pytest
 
+from dstl_core.errors import ConfigError
 from dstl_core.spark.inputs import Fingerprint
 
 pytestmark = pytest.mark.spark
@@ -22,6 +23,19 @@ OTHERS = {
     "null and no struct": (
         "SELECT NULL::struct<x: int> s",
         "SELECT named_struct('x', NULL::int) s",
+    ),
+    "the names of two columns exchanged": ("SELECT 1 a, 2 b", "SELECT 1 b, 2 a"),
+    "another name": ("SELECT 1 a", "SELECT 1 b"),
+    "another type": ("SELECT 5 a", "SELECT 5L a"),
+    "another field": (
+        "SELECT named_struct('x', 1) s",
+        "SELECT named_struct('y', 1) s",
+    ),
+    "names that read as one": ("SELECT 1 `a`, 2 `b int`", "SELECT 1 `a int`, 2 `b`"),
+    "another sign of zero": ("SELECT 0.0D a", "SELECT -0.0D a"),
+    "another sign of zero in an array": (
+        "SELECT array(0.0F) a",
+        "SELECT array(float('-0.0')) a",
     ),
     "a null in a map": ("SELECT map('a', NULL, 'b', 1) m", "SELECT map('a', 1, 'b', NULL) m"),
 }
@@ -44,3 +58,24 @@ def test_the_same_rows_in_another_order_are_the_same_batch(spark):
     other = spark.sql(f"{last} UNION ALL {queries[1]}")
     assert Fingerprint.of(one) == Fingerprint.of(other)
     assert Fingerprint.of(one).rows == 2
+
+
+def test_the_same_columns_in_another_order_are_the_same_batch(spark):
+    one = spark.sql("SELECT 1 a, 'x' b, map(1, 2) m")
+    other = spark.sql("SELECT map(1, 2) m, 1 a, 'x' b")
+    assert Fingerprint.of(one) == Fingerprint.of(other)
+
+
+def test_what_was_committed_by_the_first_rule_is_compared_by_it(spark):
+    # Commit f2ffa34 stored this hash of these rows.
+    rows = spark.sql("SELECT * FROM VALUES (1, 'x'), (2, 'y') AS t(a, b)")
+    stored = {"id": 1, "rows": 2, "hash_sum": "00b525f40ff02cf4"}
+    assert Fingerprint.of(rows, version=1) == Fingerprint.from_facts(stored)
+    assert Fingerprint.of(rows.select("b", "a"), version=1) != Fingerprint.from_facts(stored)
+    assert Fingerprint.from_facts(Fingerprint.of(rows).to_facts()) == Fingerprint.of(rows)
+
+
+def test_a_fingerprint_of_a_newer_release_is_refused():
+    stored = {"id": "monday", "rows": 2, "hash_sum": "0", "fingerprint_version": 3}
+    with pytest.raises(ConfigError, match="'monday' was committed by a newer release"):
+        Fingerprint.from_facts(stored)

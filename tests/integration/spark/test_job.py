@@ -151,7 +151,9 @@ def test_other_rows_under_a_committed_id_are_refused(spark, tmp_path):
     rows = random_rows(1)
     job.run(batch(spark, rows), "a", order_by=["v"])
     for other in (rows[1:], [*rows[1:], ("key-0", rows[0][1] + 1)], [*rows, rows[0]]):
-        with pytest.raises(InputChangedError, match="with other rows: expected 200 rows"):
+        with pytest.raises(
+            InputChangedError, match="with other rows or columns: expected 200 rows"
+        ):
             job.run(batch(spark, other), "a", order_by=["v"])
 
 

@@ -1,0 +1,141 @@
+"""The files that a snapshot names, and whether they are there.
+
+A commit takes nothing for granted: tasks that work on local copies do not notice that a file of an
+earlier checkpoint was deleted, and what they commit then could not be restored.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from dstl_core.errors import CheckpointError, PathNotAllowedError
+from dstl_core.model.checkpoint import CheckpointMetadata
+from dstl_core.model.handle import (
+    FileStateHandle,
+    RelativeFileStateHandle,
+    SegmentFileStateHandle,
+)
+from dstl_core.storage.file_io import FileIO
+from dstl_core.storage.handle_resolver import HandleResolver
+from dstl_core.storage.location import Location
+
+MAX_NAMED = 3
+"""Files that a message names; more are counted."""
+_REQUESTS = 16
+"""Requests that are under way at a time, where each takes a round trip."""
+_LISTED_FROM = 32
+"""So many files of one folder are looked up by one listing."""
+_QUICK_SCHEMES = ("file", "memory")
+
+
+@dataclass(frozen=True, slots=True)
+class NamedFile:
+    """A file that a snapshot needs.
+
+    Args:
+        location: Where a restore looks for it.
+        size: Bytes that it has at least.
+        exact: Whether it has so many and no more.
+    """
+
+    location: Location
+    size: int
+    exact: bool
+
+    def problem(self, found: int | None) -> str | None:
+        """What is wrong with a file of this size; None: there is no file."""
+        if found is None:
+            return f"{self.location} is missing"
+        if found < self.size or (self.exact and found > self.size):
+            expected = f"{'' if self.exact else 'at least '}{self.size}"
+            return f"{self.location} has {found} bytes instead of {expected}"
+        return None
+
+
+def check_state_files(
+    metadata: CheckpointMetadata,
+    folder: Location,
+    file_io_of: Callable[[Location], FileIO],
+    allow_roots: Iterable[Location],
+) -> None:
+    """Makes sure that a snapshot which is about to be committed can be restored.
+
+    Args:
+        metadata: The snapshot.
+        folder: Where its ``_metadata`` is to lie.
+        file_io_of: The file IO of a place.
+        allow_roots: Further folders whose files it may name.
+
+    Raises:
+        CheckpointError: A file that it names is missing, or has another size.
+    """
+    resolver = HandleResolver(file_io_of(folder), folder, allow_roots=list(allow_roots))
+    files = set(named_files(metadata, resolver))
+    sizes = _sizes({each.location for each in files}, file_io_of)
+    problems = [each.problem(sizes[each.location]) for each in files]
+    found = sorted(each for each in problems if each is not None)
+    if found:
+        more = f" and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
+        raise CheckpointError(
+            f"Checkpoint {metadata.checkpoint_id} was not committed, because it could not be "
+            f"restored: {'; '.join(found[:MAX_NAMED])}{more}; put the file back as it was, or "
+            f"start a pipeline of another name from a savepoint or an earlier checkpoint.",
+            location=str(folder),
+        )
+
+
+def named_files(metadata: CheckpointMetadata, resolver: HandleResolver) -> Iterator[NamedFile]:
+    """The files behind all handles of a snapshot; what stands in ``_metadata`` has none."""
+    for operator in metadata.operators:
+        for subtask in operator.subtasks:
+            logs = set(subtask.log_streams())
+            for stream in dict.fromkeys(subtask.streams()):
+                try:
+                    place = resolver.resolve(stream)
+                except PathNotAllowedError:
+                    # A changelog, or a claimed snapshot, whose place only its readers are told.
+                    if not isinstance(stream, FileStateHandle | SegmentFileStateHandle):
+                        raise
+                    yield NamedFile(Location.parse(stream.path), 1, exact=False)
+                    continue
+                if place.location is None:
+                    continue
+                if stream in logs and not isinstance(stream, SegmentFileStateHandle):
+                    # The handle counts bytes before compression; no segment is empty.
+                    yield NamedFile(place.location, 1, exact=False)
+                    continue
+                whole = isinstance(stream, FileStateHandle | RelativeFileStateHandle)
+                yield NamedFile(place.location, place.end, exact=whole)
+
+
+def _sizes(
+    locations: Iterable[Location], file_io_of: Callable[[Location], FileIO]
+) -> Mapping[Location, int | None]:
+    """Sizes of files, None for those that are not there; in few round trips."""
+    folders: dict[Location, list[Location]] = defaultdict(list)
+    sizes: dict[Location, int | None] = {}
+    for each in locations:
+        if each.scheme in _QUICK_SCHEMES:
+            sizes[each] = file_io_of(each).size(each)
+        else:
+            folders[each.parent].append(each)
+    if folders:
+        with ThreadPoolExecutor(_REQUESTS) as pool:
+            requests = [
+                pool.submit(_ask, file_io_of(folder), folder, part)
+                for folder, wanted in folders.items()
+                for part in ([wanted] if len(wanted) >= _LISTED_FROM else [[e] for e in wanted])
+            ]
+            for request in requests:
+                sizes.update(request.result())
+    return sizes
+
+
+def _ask(file_io: FileIO, folder: Location, wanted: list[Location]) -> dict[Location, int | None]:
+    if len(wanted) < _LISTED_FROM:
+        return {each: file_io.size(each) for each in wanted}
+    there = {each.location: each.size for each in file_io.list_folder(folder) if not each.is_folder}
+    return {each: there.get(each) for each in wanted}
