@@ -35,6 +35,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks import jobs_peer, results
+from dstl_core.checkpoint.state_files import check_state_files
 from dstl_core.codec.serializers import Types
 from dstl_core.spark import (
     ColumnResult,
@@ -52,6 +53,7 @@ from dstl_core.state.functions import (
     RuntimeContext,
 )
 from dstl_core.state.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
+from dstl_core.storage.location import Location
 
 SIZES = (100_000, 1_000_000, 10_000_000)
 ROW_SIZES = SIZES
@@ -72,6 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         )
     parser.add_argument("--change", type=int, default=CHANGE, help="rows of an epoch")
     parser.add_argument("--epochs", type=int, default=EPOCHS)
+    parser.add_argument("--base", help="URL under which jobs keep their state")
     parser.add_argument("--folder", help="where files go (default: a temporary folder)")
     parser.add_argument("--seeds", help="where states of transformWithState are kept between runs")
     parser.add_argument("--seed-only", action="store_true", help="make them, and measure nothing")
@@ -177,8 +180,10 @@ def _case(
     def job_of(function: RichFunction) -> StatefulJob:
         operator = KeyedOperator("sums", "k", Types.STRING, function)
         return StatefulJob(
-            spark, "bench", str(work), operator, local_copies=local, state_backend=backend
+            spark, "bench", base, operator, local_copies=local, state_backend=backend
         )
+
+    base = f"{arguments.base}/{work.name}" if arguments.base else str(work)
 
     job = job_of(Sums())
     change = arguments.change
@@ -188,7 +193,7 @@ def _case(
         job = job_of(SumsByRow())
     case["full_snapshot_s"], committed = _timed(job.materialize)
     case["full_snapshot_bytes"] = committed.facts["materialized_bytes"]
-    warm, tasks, commits = [], [], []
+    warm, tasks, commits, checks = [], [], [], []
     own: dict[str, Any] = {}
     warmth: Counter[str] = Counter()
     for epoch in range(1, arguments.epochs + 3):
@@ -199,11 +204,13 @@ def _case(
             warmth.update(own["warmth"])
             warm.append(seconds)
             commits.append(result.commit_seconds)
+            checks.append(_seconds_of_looking_up_files(job))
             tasks.append((own["restore_ms"] + own["apply_ms"] + own["persist_ms"]) / 1000)
     case["warm_epoch_s"], case["warm_task_s"] = _summary(warm), _summary(tasks)
     case["log_bytes"], case["changed_keys"] = own["log_bytes"], own["changed_keys"]
     case["warmth"] = dict(warmth)
-    case["commit_s"] = _summary(commits)
+    case["commit_s"], case["check_s"] = _summary(commits), _summary(checks)
+    case["base"] = Location.parse(base).scheme
     shutil.rmtree(work / "local", ignore_errors=True)
     rows = _stored(spark, work, _rows(spark, size, change, 1000), 1000)
     recovered = replace(job, local_copies=LocalCopies(str(work / "none"), max_bytes=0))
@@ -211,6 +218,17 @@ def _case(
     own = result.facts["operators"]["sums"]
     case["cold_restore_s"], case["cold_warmth"] = own["restore_ms"] / 1000, own["warmth"]
     return case
+
+
+def _seconds_of_looking_up_files(job: StatefulJob) -> float:
+    """Of the look at all its files with which the last commit began."""
+    snapshot = job.snapshot()
+    seconds, _ = _timed(
+        lambda: check_state_files(
+            snapshot.metadata, snapshot.folder, lambda _: snapshot.file_io, ()
+        )
+    )
+    return seconds
 
 
 def _stored(spark: SparkSession, work: Path, rows: DataFrame, number: int) -> DataFrame:
@@ -282,15 +300,16 @@ def _table(figures: dict[str, Any]) -> str:
         f"# Epochs of {figures['change']:,} rows\n\n{cases[0]['machine']['cpu']}. Seconds, median "
         f"(min-max) of the epochs of a run. *Warm epoch*: one call of `run`, from its batch to its "
         f"commit, on local copies. *Its tasks*: restore, apply and persist of the slowest subtask; "
-        f"where its state came from. *Commit alone*: from the last report to the commit. *Cold "
+        f"where its state came from. *Commit alone*: from the last report to the commit; of it, "
+        f"looking up every file that the checkpoint names, and its share of the epoch. *Cold "
         f"epoch*: recovery, an epoch without local copies; of it, the restore. *Full snapshot*: "
         f"what each epoch would cost without the changelog, in a Spark job of its own. State in "
         f"memory may have as many entries as there are (`max_entries`). *Bytes*: "
         f"what an epoch adds, and those of the full snapshot. A warm micro-batch of "
         f"transformWithState is its `triggerExecution`, of a query that goes on; its state is in "
         f"RocksDB, with changelog checkpointing.\n\n"
-        "| function | keys | warm epoch | its tasks | commit alone | cold epoch (restore) | "
-        "full snapshot | bytes: epoch / full | load before, commit |\n"
+        "| function | keys | warm epoch | its tasks | commit alone; files looked up | "
+        "cold epoch (restore) | full snapshot | bytes: epoch / full | load before, commit |\n"
         "|---|---|---|---|---|---|---|---|---|\n"
     )
     lines = [head, *(_line(_NAMES[case["kind"]], case) for case in cases)]
@@ -309,7 +328,7 @@ def _line(name: str, case: dict[str, Any]) -> str:
         warmth = ", ".join(f"{count} {how}" for how, count in case["warmth"].items())
         cells += [
             f"{_cell(case['warm_task_s'])}; {warmth}",
-            _cell(case["commit_s"]),
+            f"{_cell(case['commit_s'])}{_check_cell(case)}",
             f"{case['cold_epoch_s']:.2f} ({case['cold_restore_s']:.2f})",
             f"{case['full_snapshot_s']:.2f}",
             f"{case['log_bytes']:,} / {case['full_snapshot_bytes']:,}",
@@ -318,6 +337,14 @@ def _line(name: str, case: dict[str, Any]) -> str:
         stored = f"{case['log_bytes']:,} / -" if "log_bytes" in case else "-"
         cells += [*["-"] * 4, stored]
     return f"| {' | '.join([*cells, run])} |\n"
+
+
+def _check_cell(case: Mapping[str, Any]) -> str:
+    if "check_s" not in case:
+        return ""
+    seconds = case["check_s"]["median"]
+    share = 100 * seconds / case["warm_epoch_s"]["median"]
+    return f"; {case['base']}: {1000 * seconds:.1f} ms, {share:.1f} %"
 
 
 def _cell(summary: dict[str, float]) -> str:

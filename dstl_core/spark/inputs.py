@@ -169,6 +169,7 @@ def _hashed(value: Column, kind: T.DataType, version: int) -> list[Column]:
         items = F.transform(value, lambda each: F.struct(*_hashed(each, element, version)))
         return [value.isNull(), F.size(value), items]
     if version > 1 and isinstance(kind, T.FloatType | T.DoubleType):
-        is_negative_zero = (value == 0) & (F.atan2(value, F.lit(-1.0)) < 0)
-        return [value.isNull(), value, is_negative_zero]
+        # Spark's own functions take -0.0 for 0.0, but for its text.
+        sign_of_zero = F.when(value == 0, value.cast("string"))
+        return [value.isNull(), value, sign_of_zero]
     return [value.isNull(), value]
