@@ -274,6 +274,8 @@ class FsspecFileIO:
             if entry["name"].rstrip("/") == path.rstrip("/"):
                 continue  # a listing of a file is the file itself; some stores list the folder too
             name = posixpath.basename(entry["name"].rstrip("/"))
+            if name in ("", ".", ".."):
+                continue  # a key of an object store that is no path: none of ours, nor Flink's
             # Local files say mtime, S3 LastModified, memory created.
             modified = entry.get("mtime", entry.get("LastModified", entry.get("created")))
             found.append(
