@@ -5,7 +5,8 @@ The only module of ``dstl_core`` that imports pydantic.
 
 from __future__ import annotations
 
-import re
+import datetime
+import difflib
 import warnings
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Self
@@ -13,85 +14,15 @@ from typing import Annotated, Any, ClassVar, Self
 import pydantic
 
 from dstl_core.errors import ConfigError
+from dstl_core.flink_text import parse_duration_ms, parse_memory_size
 
 _MEGABYTE = 1 << 20
-_MAX_LONG = (1 << 63) - 1
-
-_MEMORY_UNITS = {
-    label: 1 << 10 * power
-    for power, labels in enumerate(
-        (
-            ("", "b", "bytes"),
-            ("k", "kb", "kibibytes"),
-            ("m", "mb", "mebibytes"),
-            ("g", "gb", "gibibytes"),
-            ("t", "tb", "tebibytes"),
-        )
-    )
-    for label in labels
-}
-_DURATION_NANOS = {
-    label: nanos
-    for nanos, labels in (
-        (86_400_000_000_000, ("d", "day", "days")),
-        (3_600_000_000_000, ("h", "hour", "hours")),
-        (60_000_000_000, ("min", "m", "minute", "minutes")),
-        (1_000_000_000, ("s", "sec", "secs", "second", "seconds")),
-        (1_000_000, ("", "ms", "milli", "millis", "millisecond", "milliseconds")),
-        (1_000, ("µs", "micro", "micros", "microsecond", "microseconds")),
-        (1, ("ns", "nano", "nanos", "nanosecond", "nanoseconds")),
-    )
-    for label in labels
-}
-_NUMBER_AND_UNIT = re.compile(r"(\d+)\s*(\D*)", re.ASCII)
-_ISO_DURATION = re.compile(
-    r"P(?=.)(?:(\d+)D)?(?:T(?=.)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:\.(\d{0,9}))?S)?)?",
-    re.ASCII | re.IGNORECASE,
-)
 
 
-def parse_memory_size(text: str) -> int:
-    """Bytes of a memory size as Flink writes it: ``10``, ``5MB``, ``1 gibibytes``.
-
-    Raises:
-        ConfigError: It is not one, or does not fit 63 bits.
-    """
-    match = _NUMBER_AND_UNIT.fullmatch(text.strip())
-    unit = _MEMORY_UNITS.get(match[2].strip().lower()) if match is not None else None
-    if match is None or unit is None:
-        raise ConfigError(
-            f"Not a memory size: expected a whole number with b, kb, mb, gb or tb, got {text!r}."
-        )
-    return _fitting(int(match[1]) * unit, text)
-
-
-def parse_duration_ms(text: str) -> int:
-    """Whole milliseconds of a duration as Flink writes it: ``10``, ``1 s``, ``2min``, ``PT1.5S``.
-
-    Raises:
-        ConfigError: It is not one, or does not fit 63 bits.
-    """
-    trimmed = text.strip()
-    iso = _ISO_DURATION.fullmatch(trimmed)
-    if iso is not None:
-        days, hours, minutes, seconds = (int(part or 0) for part in iso.groups()[:4])
-        nanos = int((iso[5] or "").ljust(9, "0"))
-        whole = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-        return _fitting(whole * 1_000_000_000 + nanos, text) // 1_000_000
-    match = _NUMBER_AND_UNIT.fullmatch(trimmed)
-    unit = _DURATION_NANOS.get(match[2].strip().lower()) if match is not None else None
-    if match is None or unit is None:
-        raise ConfigError(
-            f"Not a duration: expected a whole number with d, h, min, s, ms, micros or ns, or "
-            f"ISO-8601, got {text!r}."
-        )
-    return _fitting(int(match[1]) * unit, text) // 1_000_000
-
-
-def _fitting(value: int, text: str) -> int:
-    if value > _MAX_LONG:
-        raise ConfigError(f"A value is too large for 64 bits: {text!r}.")
-    return value
+def _duration_ms(value: Any) -> Any:
+    if isinstance(value, datetime.timedelta):
+        return value // datetime.timedelta(milliseconds=1)
+    return parse_duration_ms(value) if isinstance(value, str) else value
 
 
 MemorySize = Annotated[
@@ -103,10 +34,31 @@ MemorySize = Annotated[
 
 DurationMs = Annotated[
     int,
-    pydantic.BeforeValidator(lambda v: parse_duration_ms(v) if isinstance(v, str) else v),
+    pydantic.BeforeValidator(lambda v: _duration_ms(v)),
     pydantic.Field(ge=0),
 ]
-"""Milliseconds; also accepts Flink's text."""
+"""Milliseconds; also accepts Flink's text, and a ``timedelta``."""
+
+
+_EXPECTED = {
+    "bool": "true or false",
+    "int": "a whole number",
+    "float": "a number",
+    "finite": "a finite number",
+    "string": "text",
+}
+"""What an option takes, by the beginning of the name of the problem."""
+
+
+def _one_of(*names: str) -> Any:
+    """One of some names, which Flink reads in any case."""
+
+    def checked(value: Any) -> str:
+        if not isinstance(value, str) or value.upper() not in names:
+            raise ValueError(f"expected {' or '.join(names)}, got {value!r}")
+        return value.upper()
+
+    return pydantic.BeforeValidator(checked)
 
 
 class Options(pydantic.BaseModel):
@@ -118,22 +70,58 @@ class Options(pydantic.BaseModel):
     deprecated_keys: ClassVar[Mapping[str, str]] = {}
     """Keys of older releases, and what they are called now. They are accepted and warn."""
 
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except pydantic.ValidationError as error:
+            raise self._wrong(error, values) from None
+
     @classmethod
-    def of(cls, **values: Any) -> Self:
-        """The options from names or Flink's keys.
+    def of(cls, options: Mapping[str, Any] | None = None, /, **values: Any) -> Self:
+        """The options from a mapping with Flink's keys, from names, or from both.
+
+        Example:
+            ``ChangelogOptions.of({"state.changelog.enabled": "true"}, base_path="/data/log")``
 
         Raises:
             ConfigError: In one sentence, naming each wrong option.
         """
-        try:
-            return cls.model_validate(values)
-        except pydantic.ValidationError as error:
-            problems = "; ".join(
-                f"{'.'.join(str(part) for part in problem['loc']) or cls.__name__}: "
-                f"{problem['msg'].rstrip('.')}"
-                for problem in error.errors(include_url=False, include_input=False)
-            )
-            raise ConfigError(f"An option is wrong: {problems}.") from error
+        return cls(**{**(options or {}), **values})
+
+    @classmethod
+    def _wrong(cls, error: pydantic.ValidationError, values: Mapping[str, Any]) -> ConfigError:
+        problems = "; ".join(
+            cls._sentence(problem, values) for problem in error.errors(include_url=False)
+        )
+        return ConfigError(f"An option is wrong: {problems}.")
+
+    @classmethod
+    def _sentence(cls, problem: Any, values: Mapping[str, Any]) -> str:
+        """One problem without the words of the validation library."""
+        if not problem["loc"]:
+            return str(problem["ctx"]["error"]).rstrip(".")
+        key = str(problem["loc"][0])
+        kind, context = problem["type"], problem.get("ctx", {})
+        if kind == "extra_forbidden":
+            return cls._unknown(key, values)
+        if "error" in context:
+            return f"{key}: {str(context['error']).rstrip('.')}"
+        bound = f"{'at least' if kind == 'greater_than_equal' else 'at most'} "
+        expected = {
+            "greater_than_equal": f"{bound}{context.get('ge')}",
+            "less_than_equal": f"{bound}{context.get('le')}",
+        }.get(kind) or _EXPECTED.get(kind.partition("_")[0], "another value")
+        return f"{key}: expected {expected}, got {problem['input']!r}"
+
+    @classmethod
+    def _unknown(cls, key: str, values: Mapping[str, Any]) -> str:
+        for name, field in cls.model_fields.items():
+            if key == name and field.alias in values:
+                return f"{key} and {field.alias} are the same option; give one"
+        known = [*cls.model_fields, *(field.alias or "" for field in cls.model_fields.values())]
+        close = difflib.get_close_matches(key, known, n=1)
+        hint = f"; did you mean {close[0]}" if close else ""
+        return f"{cls.__name__} has no option {key}{hint}"
 
     @pydantic.model_validator(mode="before")
     @classmethod
@@ -346,9 +334,8 @@ class CheckpointConfig(Options):
     2.2.1.
     """
 
-    mode: str = pydantic.Field(
+    mode: Annotated[str, _one_of("EXACTLY_ONCE")] = pydantic.Field(
         default="EXACTLY_ONCE",
-        pattern="^EXACTLY_ONCE$",
         alias="execution.checkpointing.mode",
         description="Only EXACTLY_ONCE: nothing here can give less.",
     )
@@ -392,9 +379,11 @@ class CheckpointConfig(Options):
         alias="execution.checkpointing.num-retained",
         description="Completed checkpoints that are kept.",
     )
-    externalized_checkpoint_retention: str = pydantic.Field(
+    externalized_checkpoint_retention: Annotated[
+        str,
+        _one_of("NO_EXTERNALIZED_CHECKPOINTS", "RETAIN_ON_CANCELLATION", "DELETE_ON_CANCELLATION"),
+    ] = pydantic.Field(
         default="NO_EXTERNALIZED_CHECKPOINTS",
-        pattern="^(NO_EXTERNALIZED_CHECKPOINTS|RETAIN_ON_CANCELLATION|DELETE_ON_CANCELLATION)$",
         alias="execution.checkpointing.externalized-checkpoint-retention",
         description="What becomes of the last checkpoint when the job ends.",
     )
@@ -419,9 +408,8 @@ class CheckpointConfig(Options):
         alias="execution.state-recovery.path",
         description="Snapshot that a new job starts from.",
     )
-    claim_mode: str = pydantic.Field(
+    claim_mode: Annotated[str, _one_of("NO_CLAIM", "CLAIM")] = pydantic.Field(
         default="NO_CLAIM",
-        pattern="^(NO_CLAIM|CLAIM)$",
         alias="execution.state-recovery.claim-mode",
         description="CLAIM: the job owns the snapshot and deletes it when it is subsumed.",
     )

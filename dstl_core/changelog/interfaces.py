@@ -13,6 +13,7 @@ from dstl_core.changelog.local_recovery import LOCAL_RECOVERY_DISABLED, LocalRec
 from dstl_core.changelog.persist import PersistFuture
 from dstl_core.changelog.reader import StateChangelogHandleReader
 from dstl_core.changelog.upload.throttle import AvailabilityProvider
+from dstl_core.closing import Closing
 from dstl_core.config import ChangelogOptions
 from dstl_core.metrics import MetricGroup
 from dstl_core.model.handle import ChangelogStateHandleStream, InMemoryChangelogStateHandle
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from dstl_core.changelog.columns import KeyGroupColumn, ValueColumn
 
 
-class StateChangelogWriter(Protocol):
+class StateChangelogWriter(Closing, Protocol):
     """Takes the changes of one backend; owned by the thread that made it."""
 
     def append(self, key_group: int, value: bytes) -> None: ...
@@ -60,7 +61,7 @@ class StateChangelogWriter(Protocol):
     def close(self) -> None: ...
 
 
-class StateChangelogStorageView(Protocol):
+class StateChangelogStorageView(Closing, Protocol):
     """Reads what some storage wrote."""
 
     def create_reader(self) -> StateChangelogHandleReader: ...

@@ -15,6 +15,7 @@ from dstl_core.changelog.inbox import Mailbox
 from dstl_core.changelog.persist import PersistFuture, SnapshotResult
 from dstl_core.changelog.reader import StateChangelogHandleReader
 from dstl_core.changelog.upload.throttle import ALWAYS_AVAILABLE, AvailabilityProvider
+from dstl_core.closing import Closing
 from dstl_core.errors import (
     ChangelogError,
     ChangesTruncatedError,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 InMemoryPersistFuture = PersistFuture[InMemoryChangelogStateHandle]
 
 
-class InMemoryStateChangelogWriter:
+class InMemoryStateChangelogWriter(Closing):
     """Keeps changes in a list. Every change has a sequence number of its own.
 
     Owned by the thread that made it. Nothing is ever in flight, so every future is done at once.
@@ -171,7 +172,7 @@ class InMemoryStateChangelogWriter:
             )
 
 
-class InMemoryStateChangelogStorage:
+class InMemoryStateChangelogStorage(Closing):
     """For tests and tiny state: nothing is written before ``_metadata`` is."""
 
     def create_writer(

@@ -27,6 +27,7 @@ from dstl_core.changelog.upload.scheduler import (
 from dstl_core.changelog.upload.throttle import AvailabilityProvider
 from dstl_core.changelog.upload.uploader import StateChangeUploader, base_location, fs_uploader
 from dstl_core.changelog.writer import FsStateChangelogWriter
+from dstl_core.closing import Closing
 from dstl_core.config import ChangelogOptions
 from dstl_core.errors import ConfigError, PathNotAllowedError
 from dstl_core.metrics import MetricGroup
@@ -43,7 +44,7 @@ _LOG = logging.getLogger(__name__)
 _CLOSE_TIMEOUT_MS = 5_000
 
 
-class FsStateChangelogStorage:
+class FsStateChangelogStorage(Closing):
     """The changelog of one job in one process: ``<base path>/<job id>/dstl/<uuid>``.
 
     Owns the scheduler, the registries and (unless they are given) the threads; hands out writers,
@@ -186,7 +187,7 @@ def segment_reader(
     return read_segment
 
 
-class FsStateChangelogStorageForRecovery:
+class FsStateChangelogStorageForRecovery(Closing):
     """Only reads; each remote segment is downloaded once and kept for a while.
 
     Owns the cache and (unless they are given) the threads that empty it; close it.

@@ -22,6 +22,7 @@ from dstl_core.changelog.persist import PersistFuture
 from dstl_core.changelog.registry import LocalChangelogRegistry, TaskChangelogRegistry
 from dstl_core.changelog.upload.scheduler import StateChangeUploadScheduler
 from dstl_core.changelog.upload.task import UploadTask
+from dstl_core.closing import Closing
 from dstl_core.errors import (
     BackpressureTimeoutError,
     ChangelogError,
@@ -57,7 +58,7 @@ class _PersistRequest:
     missing: set[int]
 
 
-class FsStateChangelogWriter:
+class FsStateChangelogWriter(Closing):
     """Writes the changes of one backend to segment files.
 
     Owned by the thread that made it. Uploads finish on other threads and only put their outcome

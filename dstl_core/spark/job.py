@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
 from dstl_core.clock import Clock, SystemClock
+from dstl_core.closing import Closing
 from dstl_core.errors import ConfigError, InputChangedError
 from dstl_core.model.checkpoint import OperatorState
 from dstl_core.model.ids import JobID
@@ -44,7 +45,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass
-class StatefulJob:
+class StatefulJob(Closing):
     """A pipeline with state between its runs.
 
     State lives under ``<base_path>/<job id>`` in Flink's formats: what a run commits is a retained
@@ -72,8 +73,7 @@ class StatefulJob:
         state_backend: Where a task keeps the state that it works on.
         local_copies: What workers keep between epochs.
         value_logging: Which updates of value state are logged.
-        allow_non_restored_state: Whether state of operators that the job does not have (any more)
-            is left out; else it is an error.
+        allow_non_restored_state: Leaves out state of operators that the job lacks; else an error.
     """
 
     spark: SparkSession
@@ -309,9 +309,7 @@ class StatefulJob:
     def foreach_batch(
         self, order_by: Sequence[str] | None = None
     ) -> Callable[[DataFrame, int], None]:
-        """What ``DataStreamWriter.foreachBatch`` takes: each micro-batch is an epoch, its id the
-        input's.
-        """
+        """Returns a callback for ``foreachBatch``; the batch id is the input id."""
 
         def apply(rows: DataFrame, batch_id: int) -> None:
             self.run(rows, batch_id, order_by)
@@ -321,6 +319,8 @@ class StatefulJob:
     def cancel(self) -> None:
         """Ends the Spark jobs of this object, from any thread. Their epoch fails; state stays."""
         self._tasks.spark_tasks.cancel()
+
+    close = cancel
 
     def output_of(self, checkpoint: CompletedCheckpoint) -> dict[str, DataFrame]:
         """The stored output of a commit, by uid of the operator."""

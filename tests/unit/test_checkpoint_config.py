@@ -51,3 +51,29 @@ def test_keys_of_older_releases_warn_and_hold(old: str, new: str, value: object)
 def test_less_than_exactly_once_is_refused() -> None:
     with pytest.raises(ConfigError, match="EXACTLY_ONCE"):
         CheckpointConfig.of(mode="AT_LEAST_ONCE")
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "value"),
+    [
+        ({"execution.checkpointing.mode": "exactly_once"}, "mode", "EXACTLY_ONCE"),
+        ({"execution.state-recovery.claim-mode": "claim"}, "claim_mode", "CLAIM"),
+        (
+            {"execution.checkpointing.externalized-checkpoint-retention": "retain_on_cancellation"},
+            "externalized_checkpoint_retention",
+            "RETAIN_ON_CANCELLATION",
+        ),
+    ],
+)
+def test_names_of_constants_are_read_in_any_case_as_flink_reads_them(
+    options: dict[str, str], name: str, value: str
+) -> None:
+    assert getattr(CheckpointConfig.of(options), name) == value
+
+
+def test_a_constant_that_is_not_supported_is_refused_by_name() -> None:
+    key = "execution.state-recovery.claim-mode"
+    with pytest.raises(ConfigError, match=f"{key}: expected NO_CLAIM or CLAIM, got 'LEGACY'"):
+        CheckpointConfig.of({key: "LEGACY"})
+    with pytest.raises(ConfigError, match=r"has no option execution\.checkpointing\.unaligned"):
+        CheckpointConfig.of({"execution.checkpointing.unaligned.enabled": True})

@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+import datetime
+import re
+from typing import Any
+
 import pytest
 
-from dstl_core.config import ChangelogOptions, parse_duration_ms, parse_memory_size
+from dstl_core.config import ChangelogOptions
 from dstl_core.errors import ConfigError
+from dstl_core.flink_text import parse_duration_ms, parse_memory_size
 
 
 def test_options_go_by_our_name_or_flinks_key() -> None:
@@ -22,9 +27,12 @@ def test_options_go_by_our_name_or_flinks_key() -> None:
 @pytest.mark.parametrize(
     ("values", "problem"),
     [
-        ({"base_path": "/a", "no_such": 1}, "no_such: Extra inputs are not permitted"),
-        ({"base_path": "/a", "preemptive_persist_threshold": -1}, "greater than or equal to 0"),
-        ({"base_path": "/a", "compression_enabled": "perhaps"}, "valid boolean"),
+        ({"base_path": "/a", "no_such": 1}, "ChangelogOptions has no option no_such"),
+        ({"base_path": "/a", "preemptive_persist_threshold": -1}, "expected at least 0, got -1"),
+        (
+            {"base_path": "/a", "compression_enabled": "perhaps"},
+            "expected true or false, got 'perhaps'",
+        ),
     ],
 )
 def test_a_wrong_option_is_one_sentence(values: dict[str, object], problem: str) -> None:
@@ -205,8 +213,8 @@ def test_options_beside_flinks_do_not_look_like_flinks() -> None:
         ({"upload_buffer_size": "2 gb"}, "upload.buffer-size is over 2 GiB: 2147483648"),
         ({"retry_policy": "Fixed"}, "Unknown retry policy: Fixed"),
         ({"max_in_flight": 0, "persist_size_threshold": 0}, "leaves no room for any change"),
-        ({"max_attempts": 0}, "greater than or equal to 1"),
-        ({"num_upload_threads": 0}, "greater than or equal to 1"),
+        ({"max_attempts": 0}, "expected at least 1, got 0"),
+        ({"num_upload_threads": 0}, "expected at least 1, got 0"),
         ({"upload_timeout_ms": "soon"}, "Not a duration"),
         ({"max_in_flight": "much"}, "Not a memory size"),
     ],
@@ -220,3 +228,61 @@ def test_names_of_storages_are_lower_case_and_waiting_is_bounded() -> None:
     assert ChangelogOptions.of(storage="FileSystem").storage == "filesystem"
     assert ChangelogOptions.of().backpressure_timeout_ms == 3_000
     assert ChangelogOptions.of(upload_timeout_ms=0).backpressure_timeout_ms == 60_000
+
+
+# --------------------------------------------------------------------------- Flink's own form
+
+FLINK = {
+    "state.changelog.enabled": "TRUE",
+    "state.changelog.storage": "filesystem",
+    "state.changelog.dstl.dfs.base-path": "/a",
+    "state.changelog.dstl.dfs.preemptive-persist-threshold": "5 mb",
+    "state.changelog.dstl.dfs.upload.timeout": "PT2S",
+    "state.changelog.dstl.dfs.upload.num-threads": "7",
+}
+
+
+def test_a_mapping_with_flinks_keys_is_taken_as_it_stands() -> None:
+    options = ChangelogOptions.of(FLINK)
+    assert options == ChangelogOptions.of(
+        enabled=True,
+        storage="filesystem",
+        base_path="/a",
+        preemptive_persist_threshold=5 << 20,
+        upload_timeout_ms=datetime.timedelta(seconds=2),
+        num_upload_threads=7,
+    )
+    assert ChangelogOptions.of(FLINK, compression_enabled=True).compression_enabled
+    assert ChangelogOptions.of({}) == ChangelogOptions.of()
+
+
+ATTEMPTS = "state.changelog.dstl.dfs.upload.max-attempts"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({ATTEMPTS: "x"}, f"{ATTEMPTS}: expected a whole number, got 'x'"),
+        ({ATTEMPTS: 1.5}, f"{ATTEMPTS}: expected a whole number, got 1.5"),
+        ({ATTEMPTS: None}, f"{ATTEMPTS}: expected a whole number, got None"),
+        ({ATTEMPTS: 3, "max_attempts": 3}, f"max_attempts and {ATTEMPTS} are the same option"),
+        ({"base_path": 5}, "base_path: expected text, got 5"),
+        ({"dstl.materialize.log-ratio": "x"}, "log-ratio: expected a number, got 'x'"),
+        ({"max_in_flight": float("inf")}, "max_in_flight: expected a finite number, got inf"),
+        ({"max_atempts": 3}, "has no option max_atempts; did you mean max_attempts"),
+        (
+            {"state.changelog.dstl.dfs.upload.attempts": 3},
+            "has no option state.changelog.dstl.dfs.upload.attempts; did you mean state",
+        ),
+        ({"execution.mode": "x"}, "ChangelogOptions has no option execution.mode$"),
+    ],
+    ids=str,
+)
+def test_a_wrong_option_is_named_in_words_of_our_own(options: dict[str, Any], said: str) -> None:
+    for make in (ChangelogOptions.of, lambda given: ChangelogOptions(**given)):
+        with pytest.raises(ConfigError) as caught:
+            make(options)
+        text = str(caught.value).rstrip(".")
+        assert re.search(said, text), text
+        assert "nput should" not in text
+        assert "pydantic" not in text

@@ -31,6 +31,7 @@ from dstl_core.changelog.upload.uploader import (
     base_location,
     fs_uploader,
 )
+from dstl_core.closing import Closing
 from dstl_core.config import ChangelogOptions
 from dstl_core.errors import (
     ConfigError,
@@ -48,7 +49,7 @@ _LOG = logging.getLogger(__name__)
 _CLOSE_TIMEOUT_MS = 5_000
 
 
-class StateChangeUploadScheduler(ABC):
+class StateChangeUploadScheduler(Closing, ABC):
     """Takes tasks and finishes each of them exactly once, at its own time."""
 
     @abstractmethod

@@ -1,0 +1,87 @@
+"""Memory sizes and durations as Flink writes them.
+
+Source: ``MemorySize`` and ``TimeUtils`` of Flink 2.2.1.
+"""
+
+from __future__ import annotations
+
+import re
+
+from dstl_core.errors import ConfigError
+
+_MAX_LONG = (1 << 63) - 1
+_MEMORY_UNITS = {
+    label: 1 << 10 * power
+    for power, labels in enumerate(
+        (
+            ("", "b", "bytes"),
+            ("k", "kb", "kibibytes"),
+            ("m", "mb", "mebibytes"),
+            ("g", "gb", "gibibytes"),
+            ("t", "tb", "tebibytes"),
+        )
+    )
+    for label in labels
+}
+_DURATION_NANOS = {
+    label: nanos
+    for nanos, labels in (
+        (86_400_000_000_000, ("d", "day", "days")),
+        (3_600_000_000_000, ("h", "hour", "hours")),
+        (60_000_000_000, ("min", "m", "minute", "minutes")),
+        (1_000_000_000, ("s", "sec", "secs", "second", "seconds")),
+        (1_000_000, ("", "ms", "milli", "millis", "millisecond", "milliseconds")),
+        (1_000, ("µs", "micro", "micros", "microsecond", "microseconds")),
+        (1, ("ns", "nano", "nanos", "nanosecond", "nanoseconds")),
+    )
+    for label in labels
+}
+_NUMBER_AND_UNIT = re.compile(r"(\d+)\s*(\D*)", re.ASCII)
+_ISO_DURATION = re.compile(
+    r"P(?=.)(?:(\d+)D)?(?:T(?=.)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:\.(\d{0,9}))?S)?)?",
+    re.ASCII | re.IGNORECASE,
+)
+
+
+def parse_memory_size(text: str) -> int:
+    """Bytes of a memory size as Flink writes it: ``10``, ``5MB``, ``1 gibibytes``.
+
+    Raises:
+        ConfigError: It is not one, or does not fit 63 bits.
+    """
+    match = _NUMBER_AND_UNIT.fullmatch(text.strip())
+    unit = _MEMORY_UNITS.get(match[2].strip().lower()) if match is not None else None
+    if match is None or unit is None:
+        raise ConfigError(
+            f"Not a memory size: expected a whole number with b, kb, mb, gb or tb, got {text!r}."
+        )
+    return _fitting(int(match[1]) * unit, text)
+
+
+def parse_duration_ms(text: str) -> int:
+    """Whole milliseconds of a duration as Flink writes it: ``10``, ``1 s``, ``2min``, ``PT1.5S``.
+
+    Raises:
+        ConfigError: It is not one, or does not fit 63 bits.
+    """
+    trimmed = text.strip()
+    iso = _ISO_DURATION.fullmatch(trimmed)
+    if iso is not None:
+        days, hours, minutes, seconds = (int(part or 0) for part in iso.groups()[:4])
+        nanos = int((iso[5] or "").ljust(9, "0"))
+        whole = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+        return _fitting(whole * 1_000_000_000 + nanos, text) // 1_000_000
+    match = _NUMBER_AND_UNIT.fullmatch(trimmed)
+    unit = _DURATION_NANOS.get(match[2].strip().lower()) if match is not None else None
+    if match is None or unit is None:
+        raise ConfigError(
+            f"Not a duration: expected a whole number with d, h, min, s, ms, micros or ns, or "
+            f"ISO-8601, got {text!r}."
+        )
+    return _fitting(int(match[1]) * unit, text) // 1_000_000
+
+
+def _fitting(value: int, text: str) -> int:
+    if value > _MAX_LONG:
+        raise ConfigError(f"A value is too large for 64 bits: {text!r}.")
+    return value
