@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import datasource as ds
@@ -20,6 +20,7 @@ from dstl_core.errors import ConfigError
 from dstl_core.savepoint.changes import change_lines, change_sets_of
 from dstl_core.savepoint.snapshot import Snapshot
 from dstl_core.spark.options import spec_of
+from dstl_core.spark.read_only_source import ReadOnlySource, columns_asked_for
 from dstl_core.spark.schema import spark_schema_of
 from dstl_core.spark.tables import SnapshotPlace
 from dstl_core.spark.workers import settle, settled
@@ -103,11 +104,8 @@ class OperatorPartition(ds.InputPartition):
     operator: str
 
 
-class StateChangelogDataSource(ds.DataSource):
+class StateChangelogDataSource(ReadOnlySource):
     """The Python data source ``state-changelog``. Batch, read-only."""
-
-    profiles: ClassVar[str | None] = None
-    """The path of the file with the driver's storage profiles; ``register`` fills it in."""
 
     @classmethod
     def name(cls) -> str:
@@ -118,6 +116,10 @@ class StateChangelogDataSource(ds.DataSource):
 
     def reader(self, schema: StructType) -> ds.DataSourceReader:
         use_profile_file(self.profiles)
+        if columns_asked_for(schema, self.schema(), "the changelog") is not None:
+            raise ConfigError(
+                "The source 'state-changelog' has fixed columns; leave .schema out and select."
+            )
         return ChangelogReader(ChangelogSpec.of(self.options))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +22,7 @@ from dstl_core.savepoint.keyed_reader import KEYED
 from dstl_core.savepoint.state_columns import KEY_COLUMN
 from dstl_core.spark.changelog_source import StateChangelogDataSource
 from dstl_core.spark.options import spec_of
+from dstl_core.spark.read_only_source import ReadOnlySource, check_names, columns_asked_for
 from dstl_core.spark.schema import spark_schema_of
 from dstl_core.spark.tables import SMALL_BYTES, TableSpec
 from dstl_core.spark.views import create_views
@@ -39,13 +40,10 @@ class SplitPartition(ds.InputPartition):
     last: int
 
 
-class SavepointDataSource(ds.DataSource):
+class SavepointDataSource(ReadOnlySource):
     """The Python data source ``savepoint``. Batch, read-only; keys by the options ``key`` and
     ``key.in``.
     """
-
-    profiles: ClassVar[str | None] = None
-    """The path of the file with the driver's storage profiles; ``register`` fills it in."""
 
     @classmethod
     def name(cls) -> str:
@@ -53,20 +51,31 @@ class SavepointDataSource(ds.DataSource):
 
     def schema(self) -> StructType:
         use_profile_file(self.profiles)
-        found = spark_schema_of(spec_of(self.options).open().schema)
+        spec = spec_of(self.options)
+        found = spark_schema_of(spec.open().schema)
+        check_names(found.names, spec.label)
         settle()
         return found
 
     def reader(self, schema: StructType) -> ds.DataSourceReader:
         use_profile_file(self.profiles)
-        return SavepointSourceReader(spec_of(self.options))
+        return SavepointSourceReader(*_asked_for(spec_of(self.options), schema))
+
+
+def _asked_for(spec: TableSpec, schema: StructType) -> tuple[TableSpec, list[str] | None]:
+    """The table with the columns of ``.schema(..)``, and their order where it is another one."""
+    columns = columns_asked_for(schema, spark_schema_of(spec.open().schema), spec.label)
+    if columns is None:
+        return spec, None
+    return replace(spec, options=replace(spec.options, columns=columns)), list(columns)
 
 
 class SavepointSourceReader(ds.DataSourceReader):
     """Plans one task per split, sized by bytes; a task yields Arrow batches."""
 
-    def __init__(self, spec: TableSpec) -> None:
+    def __init__(self, spec: TableSpec, columns: list[str] | None = None) -> None:
         self._spec = spec
+        self._columns = columns
 
     def partitions(self) -> list[Any]:
         table = self._spec.open()
@@ -77,7 +86,10 @@ class SavepointSourceReader(ds.DataSourceReader):
         return [SplitPartition(first, last) for first, last in splits]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        return settled(self._spec.read((partition.first, partition.last)))
+        rows = self._spec.read((partition.first, partition.last))
+        if self._columns is not None:
+            rows = (batch.select(self._columns) for batch in rows)
+        return settled(rows)
 
 
 class PushdownSavepointDataSource(SavepointDataSource):
@@ -85,7 +97,7 @@ class PushdownSavepointDataSource(SavepointDataSource):
 
     def reader(self, schema: StructType) -> ds.DataSourceReader:
         use_profile_file(self.profiles)
-        return PushdownReader(spec_of(self.options))
+        return PushdownReader(*_asked_for(spec_of(self.options), schema))
 
 
 _RANGES = {
@@ -102,8 +114,8 @@ class PushdownReader(SavepointSourceReader):
     applies every filter again, so what is pushed down only has to keep all rows that match.
     """
 
-    def __init__(self, spec: TableSpec) -> None:
-        super().__init__(spec)
+    def __init__(self, spec: TableSpec, columns: list[str] | None = None) -> None:
+        super().__init__(spec, columns)
         self._ranges: list[tuple[str, Any]] = []
 
     def pushFilters(self, filters: list[ds.Filter]) -> Iterable[ds.Filter]:  # Spark's name

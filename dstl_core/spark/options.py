@@ -47,6 +47,11 @@ def spec_of(options: Mapping[str, str]) -> TableSpec:
             have put a secret there.
     """
     given = {name.lower(): value for name, value in options.items()}
+    if "location" in given:  # Spark adds it for CREATE TABLE alone
+        raise ConfigError(
+            "A savepoint cannot be a table of a catalog; use CREATE TEMP VIEW name USING savepoint "
+            "OPTIONS (path '..'), or register(spark, path), which makes a view for every state."
+        )
     unknown = sorted(set(given) - _KNOWN_OPTIONS)
     if unknown:
         raise ConfigError(

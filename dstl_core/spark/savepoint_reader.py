@@ -286,6 +286,10 @@ class _ReadKeys:
     function: KeyedStateReaderFunction
     schema: pa.Schema
 
+    @property
+    def label(self) -> str:
+        return f"{self.spec.label} {type(self.function).__name__}"
+
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number in split_numbers(batches):
             operator = self.spec.operator_of(self.spec.place.load())

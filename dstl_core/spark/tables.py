@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry
-from dstl_core.errors import NoSuchOperatorError, error_context
+from dstl_core.errors import DstlError, NoSuchOperatorError, error_context
 from dstl_core.savepoint.operator_tables import MetadataTable
 from dstl_core.savepoint.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.table_base import (
@@ -87,6 +87,17 @@ class TableSpec:
         if self.operator is not None:
             return snapshot[self.operator]
         keyed = [operator for operator in snapshot.operators if operator.keyed_handles]
+        if self.state is not None:
+            having = [each for each in snapshot.operators if _has_state(each, self.state)]
+            if len(having) == 1:
+                return having[0]
+            if having:
+                labels = ", ".join(repr(each.label) for each in having)
+                raise NoSuchOperatorError(
+                    f"State {self.state!r} is in {len(having)} operators ({labels}); give "
+                    f"operator.uid, or operator.uid.hash for an operator without a uid.",
+                    location=str(snapshot.folder),
+                )
         if len(keyed) == 1:
             return keyed[0]
         known = ", ".join(repr(operator.label) for operator in keyed) or "none"
@@ -96,6 +107,12 @@ class TableSpec:
             location=str(snapshot.folder),
         )
 
+    @property
+    def label(self) -> str:
+        """The table for people: in errors, and in what Spark explains."""
+        parts = [self.operator, self.kind, self.state]
+        return f"savepoint {' '.join(each for each in parts if each)}".strip()
+
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         """The rows of a split, in types that Spark takes."""
         table = self.open()
@@ -104,12 +121,24 @@ class TableSpec:
             yield for_spark(batch, schema)
 
 
+def _has_state(operator: OperatorSnapshot, name: str) -> bool:
+    try:
+        states = operator.states + operator.operator_states
+    except DstlError:
+        return False  # only Java classes of the job could read it
+    return any(each.name == name for each in states)
+
+
 @dataclass(frozen=True)
 class ReadSplits:
     """Runs in tasks: numbers of splits become their rows."""
 
     spec: TableSpec
     splits: Sequence[Split]
+
+    @property
+    def label(self) -> str:
+        return self.spec.label
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number in split_numbers(batches):

@@ -50,6 +50,11 @@ def settled(batches: Batches) -> Iterator[pa.RecordBatch]:
         settle()
 
 
+def label_of(function: object) -> str:
+    """What a function is for, where it says so."""
+    return str(getattr(function, "label", None) or type(function).__name__)
+
+
 @dataclass(frozen=True)
 class Settled:
     """A function over the batches of a task, after which the worker settles."""
@@ -58,6 +63,11 @@ class Settled:
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         return settled(self.function(batches))
+
+    @property
+    def label(self) -> str:
+        """What the function is for, in the plan that Spark explains."""
+        return label_of(self.function)
 
 
 @dataclass(frozen=True)
@@ -70,6 +80,11 @@ class WithProfiles:
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         use_profile_file(self.profiles)
         return iter(self.function(batches))
+
+    @property
+    def __name__(self) -> str:
+        # Spark's plan names a function by this.
+        return label_of(self.function)
 
 
 @contextmanager

@@ -1,0 +1,79 @@
+"""What Spark's entry points say that a data source of state cannot serve."""
+
+from __future__ import annotations
+
+from typing import ClassVar, NoReturn
+
+from pyspark.sql import datasource as ds
+from pyspark.sql.types import StructType
+
+from dstl_core.errors import ConfigError
+
+
+class ReadOnlySource(ds.DataSource):
+    """A source that is read in batches. Everything else names what to use instead."""
+
+    profiles: ClassVar[str | None] = None
+    """The path of the file with the driver's storage profiles; ``register`` fills it in."""
+
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
+        raise ConfigError(
+            f"The source {self.name()!r} cannot be written with df.write: state needs a key and an "
+            f"operator; use SavepointWriter and OperatorTransformation.bootstrap_with(df)."
+        )
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # Spark's name
+        raise ConfigError(
+            f"The source {self.name()!r} cannot be written by a stream; use "
+            f"df.writeStream.foreachBatch(job.foreach_batch()) with a StatefulJob, which commits a "
+            f"checkpoint per batch."
+        )
+
+    def streamReader(self, schema: StructType) -> NoReturn:  # Spark's name
+        raise ConfigError(
+            f"The source {self.name()!r} cannot be read as a stream: a snapshot does not change; "
+            f"use spark.read, or source 'state-changelog' with the option since for what changed "
+            f"between two checkpoints."
+        )
+
+    def simpleStreamReader(self, schema: StructType) -> NoReturn:  # Spark's name
+        self.streamReader(schema)
+
+
+def columns_asked_for(asked: StructType, there: StructType, what: str) -> tuple[str, ...] | None:
+    """The columns that ``.schema(..)`` names, in its order; None if it is the table's own schema.
+
+    Raises:
+        ConfigError: It names a column that is not there, or gives one another type.
+    """
+    types = {each.name: each.dataType.simpleString() for each in there}
+    for each in asked:
+        if each.name not in types:
+            raise ConfigError(
+                f".schema(..) names a column {each.name!r} that {what} does not have; it has: "
+                f"{', '.join(types)}."
+            )
+        if each.dataType.simpleString() != types[each.name]:
+            raise ConfigError(
+                f".schema(..) gives column {each.name!r} the type {each.dataType.simpleString()}, "
+                f"but {what} stores {types[each.name]}; leave .schema out, and cast the column "
+                f"after load()."
+            )
+    return None if asked.names == there.names else tuple(asked.names)
+
+
+def check_names(names: list[str], what: str) -> None:
+    """Refuses columns that Spark cannot tell apart.
+
+    Raises:
+        ConfigError: Two names differ in case only.
+    """
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault(name.lower(), name)
+        if other != name:
+            raise ConfigError(
+                f"The columns {other!r} and {name!r} of {what} differ in case only, which Spark "
+                f"does not tell apart; read one of them with the option columns, or one state with "
+                f"the option state."
+            )
