@@ -1,6 +1,6 @@
 # Every target sets up what it needs in .venv; nothing has to be run before.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-flink test-browser check docs format soak fuzz bench ui clean-demo
+.PHONY: help setup demo test test-fast test-flink test-browser check docs format soak storm fuzz bench ui clean-demo
 
 PYTEST := scripts/with-java python -m pytest
 # The variable silences an advertisement that the theme prints on every run.
@@ -8,6 +8,7 @@ MKDOCS := NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs
 # Budget and seed of the long runs: make soak SECONDS=600 SEED=7
 SECONDS ?= 300
 SEED ?= 0
+COMMITS ?= 1000
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/|/' | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -51,6 +52,9 @@ format: setup ## write the format and the safe fixes
 
 soak: setup ## the long runs (SECONDS=300 SEED=0)
 	@DSTL_SOAK_SECONDS=$(SECONDS) DSTL_SOAK_SEED=$(SEED) $(PYTEST) -m soak
+
+storm: setup ## drivers, kills and a bad network on one pipeline, local and S3 (SECONDS=300 each, COMMITS=1000, SEED=0)
+	@for storage in local s3; do .venv/bin/python -m tests.simulation.storm $$storage --commits $(COMMITS) --seconds $(SECONDS) --seed $(SEED) || exit 1; done
 
 fuzz: setup ## coverage-guided fuzzing of the readers (SECONDS=300 in all)
 	@scripts/setup-venv fuzz

@@ -1,0 +1,40 @@
+"""The plugin's reset again and again: it takes over from runs that are gone, and sweeps."""
+
+from __future__ import annotations
+
+import os
+import time
+from random import Random
+from uuid import uuid4
+
+from dstl_core.errors import DstlError
+from dstl_dagster.pipeline_store import PipelineStore
+from tests.simulation.storm.actor import say, say_error
+from tests.simulation.storm.pipeline import NAME
+
+IS_STRUCK = True
+
+
+def is_alive(run_id: str) -> bool:
+    try:
+        os.kill(int(run_id.removeprefix("pid-")), 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def run(base: str, seed: int, random: Random) -> None:
+    last = 0
+    while True:
+        time.sleep(random.uniform(0.2, 1))
+        store = PipelineStore(base, NAME)
+        try:
+            # It fences whoever works, so it leaves them time for some commits.
+            if (commits := len(store.history())) < last + random.uniform(2, 25):
+                continue
+            found, last = store.reset(f"reset-{uuid4()}", is_alive), commits
+        except (DstlError, OSError) as error:
+            say_error(error)
+        else:
+            did = bool(found.swept_runs or found.deleted)
+            say(reset=did, swept=len(found.deleted))
