@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.completed_store import CompletedCheckpointStore
+from dstl_core.checkpoint.guard import DeletionGuard
 from dstl_core.clock import Clock, SystemClock
 from dstl_core.errors import CheckpointError, FormatError
 from dstl_core.model.ids import JobID
@@ -24,13 +25,12 @@ from dstl_core.storage.file_io import FileStatus, open_file_io
 from dstl_core.storage.json_document import CONVERSION_ERRORS, parse_json_object, write_json_object
 from dstl_core.storage.location import (
     INTERNAL_DIR,
-    METADATA_FILE_NAME,
+    UUID_NAME,
     JobLayout,
     Location,
     checkpoint_id_of,
 )
 
-_OUR_NAMES = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _LEASE = re.compile(r"([A-Za-z0-9_-]+)\.json")
 
 
@@ -187,17 +187,18 @@ class PipelineStore:
         # when its claim is not, so it cannot be in this listing.
         orphans = self._orphans()
         self._store.check_claim()
-        for status in orphans:
-            if status.is_folder:
-                self._file_io.delete_folder(status.location)
-            else:
-                self._file_io.delete(status.location)
+        guard = DeletionGuard(self._file_io, self._store.references.latest)
+        deleted = [
+            status
+            for status in orphans
+            if (guard.delete_folder if status.is_folder else guard.delete)(status.location)
+        ]
         for lease in leases:
             self.end(lease.run_id)
         return Reset(
             swept_runs=tuple(lease.run_id for lease in leases),
-            deleted=tuple(str(status.location) for status in orphans),
-            deleted_bytes=sum(status.size for status in orphans),
+            deleted=tuple(str(status.location) for status in deleted),
+            deleted_bytes=sum(status.size for status in deleted),
         )
 
     def orphans(self) -> list[str]:
@@ -211,9 +212,9 @@ class PipelineStore:
             status
             for folder in (self.layout.changelog, self.layout.task_owned)
             for status in list_folder(folder)
-            if not status.is_folder and _OUR_NAMES.fullmatch(status.location.name)
+            if not status.is_folder and UUID_NAME.fullmatch(status.location.name)
         ]
-        needed = self._needed()
+        needed = self._store.references.all()
         orphans = [status for status in files if status.location not in needed]
         committed = {each.checkpoint_id for each in self._store.completed}
         for status in list_folder(self.layout.output(0).parent):
@@ -221,18 +222,3 @@ class PipelineStore:
             if checkpoint_id is not None and checkpoint_id not in committed:
                 orphans.append(status)
         return orphans
-
-    def _needed(self) -> set[Location]:
-        """What any ``_metadata`` of this pipeline names, committed or not: Flink may use it."""
-        needed: set[Location] = set()
-        for status in self._file_io.list_folder(self.layout.root):
-            if checkpoint_id_of(status.location.name) is None:
-                continue
-            if self._file_io.size(status.location.child(METADATA_FILE_NAME)) is None:
-                continue
-            snapshot = Snapshot.load(str(status.location))
-            for operator in snapshot.operators:
-                for subtask in operator.state.subtasks:
-                    places = (snapshot.resolver.resolve(each) for each in subtask.streams())
-                    needed |= {place.location for place in places if place.location is not None}
-        return needed

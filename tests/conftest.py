@@ -14,6 +14,8 @@ import fsspec
 import hypothesis
 import pytest
 
+from dstl_core.storage.location import Location
+from tests.other_process import OtherProcess, other_process
 from tests.s3_server import S3Server, s3_server
 
 _BUCKETS = itertools.count()
@@ -55,6 +57,14 @@ def s3() -> Iterator[S3Server]:
 def bucket(s3: S3Server) -> str:
     """The URL of a new, empty bucket on ``s3``."""
     return s3.make_bucket(f"bucket-{next(_BUCKETS)}")
+
+
+@pytest.fixture(scope="session")
+def other_processes(s3: S3Server) -> Iterator[dict[str, OtherProcess]]:
+    """A file IO in a process of its own for each scheme: somebody else who writes."""
+    local = other_process(Location.parse("/"))
+    with local as on_disk, other_process(Location.parse("s3://b"), s3.storage_options) as on_s3:
+        yield {"file": on_disk, "s3": on_s3}
 
 
 def _clear(files: fsspec.AbstractFileSystem) -> None:

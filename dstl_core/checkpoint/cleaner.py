@@ -7,18 +7,17 @@ registry counts who uses a file; here the retained metadata says so.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 
+from dstl_core.checkpoint.guard import DeletionGuard
 from dstl_core.checkpoint.metadata_file import MetadataFile, load_metadata_file
+from dstl_core.checkpoint.references import file_handles
 from dstl_core.errors import DstlError, StateFileNotFoundError
 from dstl_core.model.checkpoint import OperatorSubtaskState
-from dstl_core.model.handle import (
-    FileStateHandle,
-    RelativeFileStateHandle,
-    SegmentFileStateHandle,
-    StreamStateHandle,
-)
+from dstl_core.model.handle import StreamStateHandle
 from dstl_core.storage.file_io import FileIO
+from dstl_core.storage.file_set import real_location
+from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import (
     METADATA_FILE_NAME,
     SIDECAR_FILE_NAME,
@@ -35,13 +34,21 @@ class CheckpointsCleaner:
 
     Invariants: (1) metadata goes first, so that a checkpoint stops being addressable before its
     files go; (2) if it does not go, its files stay; (3) nothing raises: what cannot be read or
-    deleted is left for gc.
+    deleted is left for gc; (4) every deletion goes through a ``DeletionGuard``.
+
+    Args:
+        file_io: Where the files lie.
+        layout: The folder of the pipeline.
+        latest: As for ``DeletionGuard``.
     """
 
-    def __init__(self, file_io: FileIO, layout: JobLayout) -> None:
+    def __init__(
+        self, file_io: FileIO, layout: JobLayout, latest: Callable[[], Container[Location]]
+    ) -> None:
         self._file_io = file_io
         self._layout = layout
-        self._roots = [layout.root]
+        self._guard = DeletionGuard(file_io, latest)
+        self._roots = [real_location(layout.root)]
 
     @property
     def roots(self) -> Sequence[Location]:
@@ -50,29 +57,15 @@ class CheckpointsCleaner:
 
     def own(self, snapshot: Location) -> None:
         """The pipeline claimed a snapshot: its files are its own from now on."""
-        self._roots.append(snapshot)
+        self._roots.append(real_location(snapshot))
         if checkpoint_id_of(snapshot.name) is not None:
-            self._roots.append(snapshot.parent)
+            self._roots.append(real_location(snapshot.parent))
 
-    def named_files(self, file: MetadataFile) -> set[Location]:
-        """What a snapshot names in the folders that are the pipeline's own."""
-        streams = (
-            stream
-            for operator in file.metadata.operators
-            for subtask in operator.subtasks
-            for stream in subtask.streams()
-        )
-        found = (self._own_file(stream, file.folder) for stream in streams)
+    def own_files(self, file: MetadataFile) -> set[Location]:
+        """The files of a snapshot that lie in the folders that are the pipeline's own."""
+        resolver = HandleResolver(self._file_io, file.folder)
+        found = (self._own_file(stream, resolver) for stream in file_handles(file.metadata))
         return {location for location in found if location is not None}
-
-    def files_of(self, folder: Location) -> set[Location]:
-        """As ``named_files``; nothing if the snapshot was retired half-way, when its metadata was
-        already gone.
-        """
-        try:
-            return self.named_files(load_metadata_file(self._file_io, folder))
-        except StateFileNotFoundError:
-            return set()
 
     def checkpoint_folders(self) -> set[int]:
         """The numbers of all ``chk-<n>`` folders of the pipeline, committed or not."""
@@ -80,15 +73,31 @@ class CheckpointsCleaner:
         numbers = (checkpoint_id_of(status.location.name) for status in statuses)
         return {number for number in numbers if number is not None}
 
-    def retire(self, folder: Location, needed: Collection[Location]) -> bool:
-        """Deletes a checkpoint with all files that nothing needed names; False if any is left."""
+    def retire(
+        self, folder: Location, needed: Container[Location], check_claim: Callable[[], object]
+    ) -> bool:
+        """Deletes a checkpoint with all files that nothing needed references.
+
+        A new owner may go on from this checkpoint as long as its metadata is there. So the claim is
+        checked once more after the metadata is gone, and before the first file goes.
+
+        Args:
+            folder: The checkpoint's.
+            needed: Files that stay.
+            check_claim: Raises if the pipeline has another owner.
+
+        Returns:
+            False if anything of it is left.
+        """
         try:
-            files = self.files_of(folder).difference(needed)
-            self._delete_metadata(folder)
+            files = self._files_in(folder)
+            if not self._delete_metadata(folder):
+                return False
+            check_claim()
             for location in sorted(files, key=str):
-                self._file_io.delete(location)
-            if not any(folder.contains(location) for location in needed):
-                self._file_io.delete_folder(folder)
+                if location not in needed:
+                    self._guard.delete(location)
+            self._guard.delete_folder(folder, needed)
         except DstlError as error:
             _LOG.warning("%s is left for gc: %s", folder.name, error)
             return False
@@ -97,16 +106,15 @@ class CheckpointsCleaner:
     def withdraw(self, folder: Location) -> bool:
         """Makes a snapshot that was refused unreadable; False if its metadata may still stand."""
         try:
-            self._delete_metadata(folder)
+            return self._delete_metadata(folder)
         except DstlError as error:
             _LOG.warning("a refused snapshot is left for gc: %s", error)
             return False
-        return True
 
     def discard(
         self,
         states: Iterable[OperatorSubtaskState],
-        needed: Collection[Location],
+        needed: Container[Location],
         folder: Location,
         *,
         not_below: Sequence[Location] = (),
@@ -119,34 +127,41 @@ class CheckpointsCleaner:
             folder: Where the relative ones among them lie.
             not_below: Folders whose files somebody else releases.
         """
+        others = [real_location(each) for each in not_below]
+        resolver = HandleResolver(self._file_io, folder)
         for state in states:
             for stream in state.streams():
                 try:
-                    location = self._own_file(stream, folder)
+                    location = self._own_file(stream, resolver)
                     if location is None or location in needed:
                         continue
-                    if not any(each.contains(location) for each in not_below):
-                        self._file_io.delete(location)
+                    if not any(each.contains(real_location(location)) for each in others):
+                        self._guard.delete(location)
                 except DstlError as error:
                     _LOG.warning("could not discard a file; gc will find it: %s", error)
 
-    def delete_folder(self, folder: Location) -> None:
+    def delete_folder(self, folder: Location, needed: Container[Location] = ()) -> None:
+        """Deletes a folder with all in it, unless a file in it is needed."""
         try:
-            self._file_io.delete_folder(folder)
+            self._guard.delete_folder(folder, needed)
         except DstlError as error:
             _LOG.warning("%s is left for gc: %s", folder.name, error)
 
-    def _delete_metadata(self, folder: Location) -> None:
-        self._file_io.delete(folder.child(METADATA_FILE_NAME))
-        self._file_io.delete(folder.child(SIDECAR_FILE_NAME))
+    def _files_in(self, folder: Location) -> set[Location]:
+        """The files of the snapshot in a folder; none if it was retired half-way, when its metadata
+        was already gone.
+        """
+        try:
+            return self.own_files(load_metadata_file(self._file_io, folder))
+        except StateFileNotFoundError:
+            return set()
 
-    def _own_file(self, stream: StreamStateHandle, folder: Location) -> Location | None:
+    def _delete_metadata(self, folder: Location) -> bool:
+        return self._guard.delete(folder.child(METADATA_FILE_NAME), folder.child(SIDECAR_FILE_NAME))
+
+    def _own_file(self, stream: StreamStateHandle, resolver: HandleResolver) -> Location | None:
         """The file of a stream, if it lies in a folder of ours: others are not ours to delete."""
-        match stream:
-            case FileStateHandle() | SegmentFileStateHandle():
-                location = Location.parse(stream.path)
-            case RelativeFileStateHandle():
-                location = folder.child(stream.relative_path)
-            case _:
-                return None
-        return location if any(root.contains(location) for root in self._roots) else None
+        for place in resolver.places(stream):
+            if any(root.contains(real_location(place)) for root in self._roots):
+                return place
+        return None

@@ -41,6 +41,11 @@ class CompletedCheckpoint:
         """Names the content: the same commit always has the same version."""
         return f"ck-{self.checkpoint_id}:{self.metadata_sha256}"
 
+    @property
+    def output_files(self) -> list[str]:
+        """Names of the files of the epoch's stored output."""
+        return [name for name in self.facts.get("output_files", ()) if isinstance(name, str)]
+
     @classmethod
     def of(cls, record: LogRecord) -> CompletedCheckpoint:
         """The checkpoint of a record of the types commit, savepoint or restore."""

@@ -28,6 +28,7 @@ from dstl_core.checkpoint.metadata_file import (
 from dstl_core.checkpoint.properties import CheckpointProperties, JobStatus
 from dstl_core.checkpoint.record_writer import RecordWriter
 from dstl_core.checkpoint.recorded import RecordedCheckpoints
+from dstl_core.checkpoint.retained import ReferencedFiles
 from dstl_core.checkpoint.state_files import check_state_files
 from dstl_core.checkpoint.subsume import subsumed
 from dstl_core.errors import (
@@ -70,8 +71,8 @@ class CompletedCheckpointStore:
         1. ``latest`` is the last record of a commit, or of the snapshot that the pipeline started
            from, unless a later record discards it.
         2. A checkpoint's metadata is published before its record.
-        3. A file is deleted only if no retained metadata names it, and after the metadata that
-           named it.
+        3. A file is deleted only if no retained metadata references it, and after the metadata that
+           did. Right before, the log is read again: what ``latest`` references stays.
         4. No two owners use the same checkpoint id: an owner has at most ``in_flight`` ids beyond
            those that are recorded, and its successor skips them.
     """
@@ -86,7 +87,8 @@ class CompletedCheckpointStore:
         self._log = log
         self._num_retained = num_retained
         self._owner: str | None = None
-        self._cleaner = CheckpointsCleaner(file_io, layout)
+        self.references = ReferencedFiles(self)
+        self._cleaner = self._cleaner_on(file_io)
         self._recorded = RecordedCheckpoints(
             log, lambda claimed: self._cleaner.own(self.folder_of(claimed))
         )
@@ -186,7 +188,8 @@ class CompletedCheckpointStore:
         Raises:
             CheckpointError: What lies there is not what was committed.
         """
-        found = load_metadata_file(self._file_io, self.folder_of(checkpoint))
+        folder = self.folder_of(checkpoint)
+        found = load_metadata_file(self.file_io_of(folder), folder)
         if found.sha256 != checkpoint.metadata_sha256:
             raise CheckpointError(
                 f"The metadata of checkpoint {checkpoint.checkpoint_id} is not what was "
@@ -258,7 +261,7 @@ class CompletedCheckpointStore:
         """Publishes the metadata; gives what the record says of it."""
         self._writer.check_id(metadata.checkpoint_id)
         try:
-            check_state_files(metadata, folder, self._file_io_of, self._cleaner.roots)
+            check_state_files(metadata, folder, self.file_io_of, self._cleaner.roots)
         except CheckpointError:
             # Whoever took the pipeline over may have deleted what this owner has written.
             self.check_claim()
@@ -287,7 +290,7 @@ class CompletedCheckpointStore:
     ) -> tuple[str, int]:
         try:
             return publish_metadata_file(
-                self._file_io_of(folder), folder, metadata, {"parent": parent_id, **facts}
+                self.file_io_of(folder), folder, metadata, {"parent": parent_id, **facts}
             )
         except DstlError:
             # What lies in the folder now is unknown, so its id must not be used again.
@@ -312,9 +315,8 @@ class CompletedCheckpointStore:
                 self._withdraw(commit.folder, commit.payload["metadata_sha256"])
             del self._in_doubt[checkpoint_id]
 
-    def _file_io_of(self, folder: Location) -> FileIO:
-        same = folder.scheme == self.layout.root.scheme
-        return self._file_io if same else open_file_io(folder)
+    def file_io_of(self, folder: Location) -> FileIO:
+        return self._file_io if folder.scheme == self.layout.root.scheme else open_file_io(folder)
 
     def record_restore(
         self, checkpoint_id: int, location: Location, metadata_sha256: str, *, claim: bool
@@ -373,9 +375,9 @@ class CompletedCheckpointStore:
         try:
             self._require_owner()
             self.check_claim()
-            leaving = subsumed(self._read().held, self._num_retained)
-            there = self._cleaner.checkpoint_folders()
-            needed = self._needed_by(self.retained)
+            gone = self.subsumed_ids()
+            leaving = [each for each in self._held_and_there() if each.checkpoint_id in gone]
+            needed = self.references.of(self.retained)
         except DstlError as error:
             # Without every retained checkpoint nobody knows which files are needed.
             _LOG.warning("no checkpoint was retired: %s", error)
@@ -383,9 +385,8 @@ class CompletedCheckpointStore:
         return [
             each.checkpoint_id
             for each in leaving
-            if (each.checkpoint_id in there or each.location is not None)
-            and each.properties.discard_subsumed
-            and self._cleaner.retire(self.folder_of(each), needed)
+            if each.properties.discard_subsumed
+            and self._cleaner.retire(self.folder_of(each), needed, self.check_claim)
         ]
 
     def shutdown(self, status: JobStatus) -> list[int]:
@@ -404,20 +405,10 @@ class CompletedCheckpointStore:
         kept = [each.checkpoint_id for each in self.retained if each not in leaving]
         payload = {"checkpoint_ids": ids, "kept_ids": kept}
         self._log.append(self._require_owner(), "discard", payload)
-        needed = self._needed_by(self.retained)
+        needed = self.references.of(self.retained)
         for each in leaving:
-            self._cleaner.retire(self.folder_of(each), needed)
+            self._cleaner.retire(self.folder_of(each), needed, self.check_claim)
         return ids
-
-    def withdraw(self, metadata: CheckpointMetadata) -> None:
-        """Removes a checkpoint that was published and then refused, with the state it names.
-
-        The tasks that wrote the state must be gone.
-        """
-        folder = self.layout.checkpoint(metadata.checkpoint_id)
-        if self.withdraw_metadata(metadata, folder):
-            states = tuple(state for each in metadata.operators for state in each.subtasks)
-            self.discard(states, folder=folder, folder_goes=True)
 
     def withdraw_metadata(self, metadata: CheckpointMetadata, folder: Location) -> bool:
         """Makes a snapshot that was refused unreadable; False if it may still be read."""
@@ -425,7 +416,7 @@ class CompletedCheckpointStore:
 
     def _withdraw(self, folder: Location, digest: str) -> bool:
         """Deletes the metadata of this digest, unless a checkpoint of the log lies there."""
-        file_io = self._file_io_of(folder)
+        file_io = self.file_io_of(folder)
         try:
             self._log.refresh()
             held = {self.folder_of(each) for each in self._read().held}
@@ -435,7 +426,7 @@ class CompletedCheckpointStore:
         except DstlError as error:
             _LOG.warning("a refused snapshot is left for gc: %s", error)
             return False
-        return CheckpointsCleaner(file_io, self.layout).withdraw(folder)
+        return self._cleaner_on(file_io).withdraw(folder)
 
     def discard(
         self,
@@ -445,7 +436,7 @@ class CompletedCheckpointStore:
         folder_goes: bool = False,
         tasks_live_on: bool = False,
     ) -> None:
-        """Deletes the files of state that no commit names. Errors leave orphans for gc.
+        """Deletes the files of state that no commit references. Errors leave orphans for gc.
 
         Args:
             states: What was reported.
@@ -457,25 +448,29 @@ class CompletedCheckpointStore:
         try:
             # A commit whose answer got lost may stand in the log by now.
             self._log.refresh()
-            there = self._cleaner.checkpoint_folders()
-            needed: set[Location] = set()
-            for each in self._read().held:
-                if each.checkpoint_id in there or each.location is not None:
-                    needed |= self._cleaner.files_of(self.folder_of(each))
+            needed = self.references.those_there(self._held_and_there())
         except DstlError as error:
             _LOG.warning("nothing was discarded; gc will find it: %s", error)
             return
         layout = self.layout
         theirs = (layout.changelog, layout.task_owned) if tasks_live_on else ()
         self._cleaner.discard(states, needed, folder or layout.root, not_below=theirs)
-        if folder is None or not folder_goes:
-            return
         held = {self.folder_of(each) for each in self._read().held}
-        if folder in held or any(folder.contains(each) for each in needed):
+        if folder is None or not folder_goes or folder in held:
             return
-        cleaner = CheckpointsCleaner(self._file_io_of(folder), layout)
+        cleaner = self._cleaner_on(self.file_io_of(folder))
         if cleaner.withdraw(folder):
-            cleaner.delete_folder(folder)
+            cleaner.delete_folder(folder, needed)
 
-    def _needed_by(self, checkpoints: list[CompletedCheckpoint]) -> set[Location]:
-        return {file for each in checkpoints for file in self._cleaner.named_files(self.load(each))}
+    def delete_output(self, checkpoint_id: int) -> None:
+        """Deletes the output of an epoch that was given up, unless its commit stands."""
+        self._log.refresh()
+        if all(each.checkpoint_id != checkpoint_id for each in self.completed):
+            self._cleaner.delete_folder(self.layout.output(checkpoint_id))
+
+    def _cleaner_on(self, file_io: FileIO) -> CheckpointsCleaner:
+        return CheckpointsCleaner(file_io, self.layout, self.references.latest)
+
+    def _held_and_there(self) -> list[CompletedCheckpoint]:
+        there, held = self._cleaner.checkpoint_folders(), self._read().held
+        return [each for each in held if each.checkpoint_id in there or each.location is not None]

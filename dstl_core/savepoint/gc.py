@@ -1,52 +1,55 @@
 """Finds files that nothing names any more, under a folder of savepoints and checkpoints.
 
 A file is garbage only if all of this holds: its name is one that dstl or Flink gives to files; no
-``_metadata`` under the folder or among the further roots names it, nor a commit, if it is stored
-output of an epoch; it is older than the age limit; it is no link; and, in a pipeline's folder, it
-is older than the latest claim, whose owner may still be writing. A ``_metadata`` that cannot be
-read stops everything: what it names is unknown.
+``_metadata`` under the folder or among the further roots references it, nor a commit, if it is
+stored output of an epoch; it is older than the age limit; it is no link; and, in a pipeline's
+folder, it is older than the latest claim, whose owner may still be writing. A ``_metadata`` that
+cannot be read stops everything: what it references is unknown. Snapshots behind a link count.
 
 The files are listed before the metadata is read, so what is published in between is known. A
 pipeline may commit and retire checkpoints meanwhile: its own are looked for after its log, until no
-record has come in between.
+record has come in between. Right before a file is deleted, the log is read once more: what the
+latest checkpoint references by then stays.
 """
 
 from __future__ import annotations
 
-import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from dstl_core.checkpoint.completed_store import CompletedCheckpointStore
+from dstl_core.checkpoint.guard import DeletionGuard
 from dstl_core.checkpoint.metadata_file import load_metadata_file
+from dstl_core.checkpoint.references import references_of
 from dstl_core.clock import Clock, SystemClock
-from dstl_core.errors import ConfigError, DstlError, SavepointError, StateFileNotFoundError
-from dstl_core.model.handle import FileStateHandle, RelativeFileStateHandle, SegmentFileStateHandle
-from dstl_core.storage.commit_log import CommitLog
+from dstl_core.errors import ConfigError, DstlError, SavepointError
+from dstl_core.storage.commit_log import CommitLog, LogRecord
 from dstl_core.storage.file_io import FileIO, FileStatus, open_file_io
+from dstl_core.storage.file_set import FileSet
 from dstl_core.storage.location import (
     CHANGELOG_DIR,
     INTERNAL_DIR,
     METADATA_FILE_NAME,
+    OUTPUT_NAME,
     SHARED_DIR,
     TASK_OWNED_DIR,
+    UUID_NAME,
     JobLayout,
     Location,
     checkpoint_id_of,
 )
+from dstl_core.storage.walk import files_behind, files_below
 
 HOUR_MS = 3_600_000
 DEFAULT_AGE_MS = 24 * HOUR_MS
-_UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _NAMES = re.compile(
-    rf"{_UUID}"  # state files, segments of the changelog, RocksDB's uploads
-    rf"|{_UUID}\.runs"  # what a bootstrap's tasks leave for its second stage
+    rf"{UUID_NAME.pattern}"  # state files, segments of the changelog, RocksDB's uploads
+    rf"|{UUID_NAME.pattern}\.runs"  # what a bootstrap's tasks leave for its second stage
     r"|\..*\.[0-9a-f]{32}\.tmp"  # a file that was being published
 )
-_OUTPUT = re.compile(r"part-[0-9]{5}-[0-9a-f]{32}\.parquet")
-"""Stored output of an epoch; the commit records name what counts."""
-_LOOKS = 20
 _JOB_FOLDERS = (SHARED_DIR, TASK_OWNED_DIR, CHANGELOG_DIR)
 
 
@@ -61,7 +64,9 @@ class Garbage:
 
 @dataclass
 class GarbageReport:
-    """What was found. ``kept`` counts unnamed files by the reason why they stay."""
+    """What was found. ``kept`` counts files by the reason why they stay; files that were referenced
+    from the beginning are not among them.
+    """
 
     garbage: list[Garbage] = field(default_factory=list)
     kept: dict[str, int] = field(default_factory=dict)
@@ -86,6 +91,37 @@ class GarbageReport:
             "kept": dict(sorted(self.kept.items())),
             "deleted": self.deleted,
         }
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A pipeline's folder, its log, and when its owner claimed it."""
+
+    folder: Location
+    store: CompletedCheckpointStore
+    claimed_ms: int
+
+    @classmethod
+    def of(cls, files: FileIO, folder: Location) -> Pipeline | None:
+        """The pipeline in a folder; None if the log says that nobody claimed it."""
+        layout = JobLayout(folder)
+        log = CommitLog(files, layout.commit_log, SystemClock())
+        store = CompletedCheckpointStore(files, layout, log)
+        store.refresh()
+        claim = log.latest_claim
+        if claim is None:
+            return None
+        return cls(folder, store, _claimed_ms(files, layout, claim))
+
+
+def _claimed_ms(files: FileIO, layout: JobLayout, claim: LogRecord) -> int:
+    """When a claim was made, by the clock of the store that stamps the owner's files: the owner's
+    own clock may be ahead of it. Without a stamp, an hour before what the owner says.
+    """
+    name = f"{claim.number}.json"
+    stamps = {each.location.name: each.modified_ms for each in files.list_folder(layout.commit_log)}
+    stamp = stamps.get(name)
+    return claim.at_ms - HOUR_MS if stamp is None else min(claim.at_ms, stamp)
 
 
 def collect_garbage(
@@ -117,28 +153,27 @@ def collect_garbage(
     files = file_io if file_io is not None else open_file_io(root)
     now = (clock or SystemClock()).now_ms()
     report = GarbageReport()
-    every = list(_walk(files, root))
-    logs = _commit_logs(files, root, every, flink_job_stopped=flink_job_stopped)
-    claims = [(job, log.latest_claim.at_ms) for job, log in logs.items() if log.latest_claim]
-    referenced = _referenced(files, every, logs, report)
-    for log in logs.values():
-        referenced |= _committed_output(log)
-    for other in also_referenced_from:
-        place = Location.parse(other)
+    every = list(files_below(files, root))
+    pipelines = _pipelines(files, root, every, flink_job_stopped=flink_job_stopped)
+    referenced = _referenced(files, every, pipelines, report)
+    others: list[Pipeline] = []
+    for each in also_referenced_from:
+        place = Location.parse(each)
         other_files = files if place.scheme == root.scheme else open_file_io(place)
-        there = list(_walk(other_files, place))
-        others = _commit_logs(other_files, place, there, flink_job_stopped=True)
-        referenced |= _referenced(other_files, there, others, report)
+        there = list(files_below(other_files, place))
+        found = _pipelines(other_files, place, there, flink_job_stopped=True)
+        referenced.update(_referenced(other_files, there, found, report))
+        others += found
     for status in every:
-        if status.location.name in referenced or not _is_ours(status):
+        if status.is_link or not _is_ours(status) or status.location in referenced:
             continue
-        reason = _reason_to_keep(status, now - older_than_ms, claims)
+        reason = _reason_to_keep(status, now - older_than_ms, pipelines)
         if reason is not None or status.modified_ms is None:
             report.keep(reason or "no modification time")
             continue
         report.garbage.append(Garbage(status.location, status.size, status.modified_ms))
     if delete:
-        report.deleted = sum(files.delete(each.location) for each in report.garbage)
+        _delete(files, report, pipelines, others)
     return report
 
 
@@ -160,64 +195,43 @@ def check_is_folder(place: str) -> None:
         )
 
 
-def _walk(files: FileIO, folder: Location) -> Iterator[FileStatus]:
-    """Every file below a folder. A listing shows a link as neither file nor folder to follow."""
-    for status in files.list_folder(folder):
-        if status.is_folder:
-            yield from _walk(files, status.location)
-        elif not status.is_link:
-            yield status
-
-
 def _is_ours(status: FileStatus) -> bool:
     name = status.location.name
     if INTERNAL_DIR in status.location.path.split("/"):
-        return _OUTPUT.fullmatch(name) is not None
+        return OUTPUT_NAME.fullmatch(name) is not None
     return _NAMES.fullmatch(name) is not None
 
 
-def _reason_to_keep(
-    status: FileStatus, limit_ms: int, claims: Sequence[tuple[Location, int]]
-) -> str | None:
+def _reason_to_keep(status: FileStatus, limit_ms: int, pipelines: Sequence[Pipeline]) -> str | None:
     if status.modified_ms is None:
         return "no modification time"
     if status.modified_ms > limit_ms:
         return "young"
-    for folder, claimed_at in claims:
-        if folder.contains(status.location) and status.modified_ms >= claimed_at:
+    for each in pipelines:
+        if each.folder.contains(status.location) and status.modified_ms >= each.claimed_ms:
             return "of a live claim"
     return None
 
 
-def _commit_logs(
-    files: FileIO, root: Location, every: Iterable[FileStatus], *, flink_job_stopped: bool
-) -> dict[Location, CommitLog]:
-    """The folders of our own pipelines, with their logs.
+def _pipelines(
+    files: FileIO, root: Location, every: Sequence[FileStatus], *, flink_job_stopped: bool
+) -> list[Pipeline]:
+    """The folders of our own pipelines.
 
     Raises:
         SavepointError: There is a Flink job's folder, and nobody said that the job is stopped.
     """
-    logs: dict[Location, CommitLog] = {}
+    found: list[Pipeline] = []
     for job in sorted(_job_folders(root, every), key=str):
-        log = CommitLog(files, JobLayout(job).commit_log, SystemClock())
-        log.refresh()
-        if log.latest_claim is not None:
-            logs[job] = log
+        pipeline = Pipeline.of(files, job)
+        if pipeline is not None:
+            found.append(pipeline)
         elif not flink_job_stopped:
             raise SavepointError(
                 f"A Flink job keeps its checkpoints in {job}, and only that job knows which files "
                 f"it still uses; stop it and say so with --flink-job-stopped, or choose another "
                 f"folder."
             )
-    return logs
-
-
-def _committed_output(log: CommitLog) -> set[str]:
-    """Of all commits, retired ones too: their input may be given again."""
-    found: set[str] = set()
-    for record in log.commits:
-        names = record.payload.get("facts", {}).get("output_files", ())
-        found.update(name for name in names if isinstance(name, str))
     return found
 
 
@@ -241,78 +255,71 @@ def _job_folders(root: Location, every: Iterable[FileStatus]) -> set[Location]:
 def _referenced(
     files: FileIO,
     every: Iterable[FileStatus],
-    logs: Mapping[Location, CommitLog],
+    pipelines: Sequence[Pipeline],
     report: GarbageReport,
-) -> set[str]:
-    """The base names of the files that the snapshots among ``every`` name, and those that the
-    pipelines of ``logs`` have by now. The names are unique wherever they lie, so a file that was
-    moved with its folder counts as named too.
-    """
-    found: set[str] = set()
-    for status in every:
+) -> FileSet:
+    """What the snapshots among ``every`` reference, and what the pipelines have by now."""
+    found = FileSet()
+    jobs = {each.folder for each in pipelines}
+    for status in _with_linked(files, every):
         folder = status.location.parent
-        if status.location.name == METADATA_FILE_NAME and not _is_own_checkpoint(folder, logs):
-            found |= _named_by(files, folder) or set()
+        is_own_checkpoint = checkpoint_id_of(folder.name) is not None and folder.parent in jobs
+        if status.location.name == METADATA_FILE_NAME and not is_own_checkpoint:
+            with _unknown_stops(folder):
+                found.update(references_of(files, load_metadata_file(files, folder)))
             report.snapshots += 1
-    for job, log in logs.items():
-        checkpoints = _checkpoints(files, job, log)
-        report.snapshots += len(checkpoints)
-        found = found.union(*checkpoints)
+    for each in pipelines:
+        with _unknown_stops(each.folder):
+            found.update(each.store.references.all())
+        report.snapshots += each.store.references.checkpoints
+        # The output of retired ones, too: their input may be given again.
+        for name in (name for commit in each.store.completed for name in commit.output_files):
+            found.add_name(name)
     return found
 
 
-def _is_own_checkpoint(folder: Location, logs: Mapping[Location, CommitLog]) -> bool:
-    return checkpoint_id_of(folder.name) is not None and folder.parent in logs
+def _with_linked(files: FileIO, every: Iterable[FileStatus]) -> Iterator[FileStatus]:
+    """The files of a listing, then those behind its links."""
+    for status in every:
+        yield status
+        if status.is_link:
+            yield from files_behind(files, status.location)
 
 
-def _checkpoints(files: FileIO, job: Location, log: CommitLog) -> list[set[str]]:
-    """What each checkpoint of a pipeline names. While no record comes, none of those goes that the
-    log holds.
-    """
-    for _ in range(_LOOKS):
-        known = log.count
-        found = []
-        for status in files.list_folder(job):
-            if status.is_folder and checkpoint_id_of(status.location.name) is not None:
-                names = _named_by(files, status.location, may_be_gone=True)
-                if names is not None:  # else it was retired, or is not published yet
-                    found.append(names)
-        log.refresh()
-        if log.count == known:
-            return found
-    raise SavepointError(
-        f"Nothing is collected: {job} committed at each of {_LOOKS} looks at its checkpoints; "
-        f"collect when it is less busy."
-    )
-
-
-def _named_by(files: FileIO, folder: Location, *, may_be_gone: bool = False) -> set[str] | None:
-    """What one snapshot names; None if it may be gone and is.
-
-    Raises:
-        SavepointError: It cannot be read.
-    """
+@contextmanager
+def _unknown_stops(folder: Location) -> Iterator[None]:
     try:
-        metadata = load_metadata_file(files, folder).metadata
+        yield
     except DstlError as error:
-        if may_be_gone and isinstance(error, StateFileNotFoundError):
-            return None
         raise SavepointError(
-            f"Nothing is collected: what a snapshot names is unknown ({error}); repair or "
-            f"remove {folder.child(METADATA_FILE_NAME)} first."
+            f"Nothing is collected: what a snapshot in {folder} references is unknown ({error}); "
+            f"repair it, or remove its {METADATA_FILE_NAME} first."
         ) from error
-    found: set[str] = set()
-    for operator in metadata.operators:
-        for subtask in operator.subtasks:
-            for stream in subtask.streams():
-                match stream:
-                    case RelativeFileStateHandle():
-                        found.add(posixpath.basename(stream.relative_path))
-                    case FileStateHandle() | SegmentFileStateHandle():
-                        found.add(posixpath.basename(stream.path))
-                    case _:
-                        pass  # inline
-    return found
+
+
+def _delete(
+    files: FileIO,
+    report: GarbageReport,
+    pipelines: Sequence[Pipeline],
+    others: Sequence[Pipeline],
+) -> None:
+    """Deletes the garbage, but for what a checkpoint has come to reference since it was found.
+
+    A file is referenced by the pipeline in whose folder it lies, if by any. That one's log is read
+    before each deletion, the other logs before the first.
+    """
+    referenced = FileSet()
+    for each in (*pipelines, *others):
+        referenced.update(each.store.references.latest())
+    found, report.garbage = report.garbage, []
+    for file in found:
+        of = next((each for each in pipelines if each.folder.contains(file.location)), None)
+        guard = DeletionGuard(files, of.store.references.latest if of else FileSet)
+        if file.location in referenced or not guard.delete(file.location):
+            report.keep("referenced by now")
+            continue
+        report.garbage.append(file)
+        report.deleted += 1
 
 
 def parse_age(text: str) -> int:

@@ -6,7 +6,6 @@ has written. The tasks of an epoch are gone when they have reported.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -34,8 +33,6 @@ from dstl_core.storage.commit_log import CommitLog
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.json_document import CONVERSION_ERRORS
 from dstl_core.storage.location import JobLayout, checkpoint_id_of
-
-_LOG = logging.getLogger(__name__)
 
 Run = Callable[[int], Sequence[SubtaskReport]]
 """Runs the Spark job of a checkpoint id."""
@@ -403,13 +400,8 @@ class CheckpointDriver:
             )
 
     def _delete_output(self, checkpoint_id: int) -> None:
-        """Deletes the output of an epoch that was given up, unless a commit has used its id."""
-        try:
-            if any(each.checkpoint_id == checkpoint_id for each in self.history()):
-                return
-            self._file_io.delete_folder(self._layout.output(checkpoint_id))
-        except OSError as failure:
-            _LOG.warning("output of an aborted epoch is left for gc: %s", failure)
+        with self._lock:
+            self._store.delete_output(checkpoint_id)
 
 
 def _identified(facts: Facts) -> Facts:

@@ -11,7 +11,6 @@ is refused. Links are resolved before the check.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +25,8 @@ from dstl_core.model.handle import (
     StreamStateHandle,
 )
 from dstl_core.storage.file_io import FileIO
+from dstl_core.storage.file_set import real_location
+from dstl_core.storage.file_systems import protocol_of
 from dstl_core.storage.location import (
     CHANGELOG_DIR,
     SHARED_DIR,
@@ -72,7 +73,7 @@ class HandleResolver:
         roots = [folder, *allow_roots]
         if self._job_folder is not None:
             roots.append(self._job_folder)
-        moves = {Location.parse(old): new for old, new in (relocate or {}).items()}
+        moves = {self._parsed(old): new for old, new in (relocate or {}).items()}
         # The longest of several roots that hold a file decides.
         self._relocate = dict(
             sorted(moves.items(), key=lambda move: len(move[0].path), reverse=True)
@@ -81,7 +82,7 @@ class HandleResolver:
         self._changelog_base = changelog_base
         if changelog_base is not None:
             roots.append(changelog_base)
-        self._roots = [_without_links(root) for root in roots]
+        self._roots = [real_location(root) for root in roots]
 
     def resolve(self, handle: StreamStateHandle) -> ResolvedStream:
         """Where a handle's bytes lie.
@@ -102,6 +103,25 @@ class HandleResolver:
                 return ResolvedStream(self._place(handle.path), handle.start_position, end)
             case EmptySegmentFileStateHandle():
                 return ResolvedStream(None, 0, 0)
+
+    def places(self, handle: StreamStateHandle) -> list[Location]:
+        """Every place where a file of this handle may be: the one that it names, then those where
+        it is looked up if it was moved. None for bytes that stand inline. Looks at no file.
+
+        Raises:
+            PathNotAllowedError: The handle's path is none that the reader takes.
+        """
+        match handle:
+            case RelativeFileStateHandle():
+                return [self._folder.child(handle.relative_path)]
+            case FileStateHandle() | SegmentFileStateHandle():
+                location = self._named(handle.path)
+                found = [location, *self._relocated(location), *self._moved(location)]
+                if self._job_folder is None or not self._job_folder.contains(location):
+                    found += self._neighbours(location)
+                return list(dict.fromkeys(found))
+            case _:
+                return []
 
     def read(self, handle: StreamStateHandle, start: int = 0, end: int | None = None) -> bytes:
         """The bytes ``[start, end)`` of a handle's stream; all of them by default.
@@ -145,16 +165,10 @@ class HandleResolver:
         return self._file_io.read_bytes(stream.location)
 
     def _place(self, path: str) -> Location:
-        location = Location.parse(path)
-        if ".." in path.split("/"):
-            raise PathNotAllowedError(
-                f"A state handle is refused: {path!r} contains '..'.", path=path
-            )
-        for old, new in self._relocate.items():
-            if old.contains(location):
-                relative = location.relative_to(old)
-                return self._checked(new.child(relative) if relative != "." else new)
-        if any(root.contains(_without_links(location)) for root in self._roots):
+        location = self._named(path)
+        for relocated in self._relocated(location):
+            return self._checked(relocated)
+        if self._is_allowed(location):
             return location
         moved = self._moved(location)
         for place in moved:
@@ -164,6 +178,33 @@ class HandleResolver:
             if self._file_io.size(neighbour) is not None:
                 return neighbour
         return self._checked(location, moved)
+
+    def _named(self, path: str) -> Location:
+        location = self._parsed(path)
+        if ".." in path.split("/"):
+            raise PathNotAllowedError(
+                f"A state handle is refused: {path!r} contains '..'.", path=path
+            )
+        return location
+
+    def _parsed(self, path: str) -> Location:
+        """A path as a location of the snapshot's file system, which may have several schemes."""
+        location = Location.parse(path)
+        own = self._folder.scheme
+        same = protocol_of(location.scheme) == protocol_of(own)
+        return Location(own, location.path) if same else location
+
+    def _is_allowed(self, location: Location) -> bool:
+        real = real_location(location)
+        return any(root.contains(real) for root in self._roots)
+
+    def _relocated(self, location: Location) -> list[Location]:
+        """The place that ``relocate`` gives to a handle, if it does."""
+        for old, new in self._relocate.items():
+            if old.contains(location):
+                relative = location.relative_to(old)
+                return [new.child(relative) if relative != "." else new]
+        return []
 
     def _moved(self, location: Location) -> list[Location]:
         """The handle's possible places under this snapshot's job folder and changelog base."""
@@ -191,19 +232,19 @@ class HandleResolver:
             root, sizes = checkpoints, (size,)
         else:
             return []
-        real_root = _without_links(root)
+        real_root = real_location(root)
         if real_root.path == "/":
             return []
         places = [location, *(root.child(*parts[-size:]) for size in sizes if parts[-size])]
         found = []
         for place in places:
-            real = _without_links(place)
+            real = real_location(place)
             if real_root.contains(real) and real.path.split("/")[-3:] == parts[-3:]:
                 found.append(place)
         return found
 
     def _checked(self, location: Location, looked_at: Sequence[Location] = ()) -> Location:
-        if any(root.contains(_without_links(location)) for root in self._roots):
+        if self._is_allowed(location):
             return location
         places = ", ".join(str(place) for place in looked_at)
         raise PathNotAllowedError(
@@ -233,9 +274,3 @@ def _job_folder_of(folder: Location) -> Location | None:
     """The parent of ``chk-<n>``; a root is nobody's job folder, it would allow everything."""
     is_checkpoint = checkpoint_id_of(folder.name) is not None
     return folder.parent if is_checkpoint and folder.parent.path != "/" else None
-
-
-def _without_links(location: Location) -> Location:
-    if not location.is_local:
-        return location
-    return Location(location.scheme, os.path.realpath(location.path))

@@ -118,6 +118,12 @@ def _check_no_secret(url: str) -> None:
         )
 
 
+UUID_NAME = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""The name of a state file, of a segment of the changelog, of an upload of RocksDB: each is given
+to one file only.
+"""
+OUTPUT_NAME = re.compile(r"part-[0-9]{5}-[0-9a-f]{32}\.parquet")
+"""The name of a file of an epoch's output: each is given to one file only, too."""
 METADATA_FILE_NAME = "_metadata"
 SIDECAR_FILE_NAME = "_dstl.json"
 CHECKPOINT_DIR_PREFIX = "chk-"

@@ -372,7 +372,7 @@ class CheckpointSimulation:
         known = self._named.get(checkpoint.metadata_sha256)
         if known is None or known[0] is not raw:
             cleaner = self._observer._cleaner  # noqa: SLF001  # looks inside
-            files = cleaner.named_files(self._observer.load(checkpoint))
+            files = cleaner.own_files(self._observer.load(checkpoint))
             known = self._named[checkpoint.metadata_sha256] = raw, sorted(map(str, files))
         return known[1]
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from dstl_core.checkpoint import completed_store
 from dstl_core.checkpoint.action_runner import ActionRunner
 from dstl_core.checkpoint.cleaner import CheckpointsCleaner
 from dstl_core.checkpoint.completed_store import CompletedCheckpointStore
@@ -20,6 +21,8 @@ from dstl_core.checkpoint.pending import (
     PendingCheckpoint,
     TaskAcknowledgeResult,
 )
+from dstl_core.checkpoint.recorded import RecordedCheckpoints
+from dstl_core.checkpoint.retained import ReferencedFiles
 from dstl_core.state import subtask as subtask_module
 from dstl_core.state.carry_over import CarriedState, carry_over
 from dstl_core.state.changelog_backend import (
@@ -126,25 +129,33 @@ def truncates_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def deletes_shared_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retiring a checkpoint deletes all that it names."""
+    """Retiring a checkpoint deletes all that it names. The last look saves the latest one only."""
     real = CheckpointsCleaner.retire
     monkeypatch.setattr(
-        CheckpointsCleaner, "retire", lambda self, folder, needed: real(self, folder, ())
+        CheckpointsCleaner,
+        "retire",
+        lambda self, folder, needed, check_claim: real(self, folder, (), check_claim),
     )
+
+
+def does_not_look_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As before, and nobody looks at the latest checkpoint right before a file goes."""
+    deletes_shared_files(monkeypatch)
+    monkeypatch.setattr(ReferencedFiles, "latest", lambda self: ())
 
 
 def brings_back_what_was_subsumed(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the end of a job discards makes room for checkpoints that are gone already."""
-    real = CompletedCheckpointStore._take
+    real = RecordedCheckpoints._take
 
     def take(self: Any, record: Any) -> None:
         if record.type != "discard":
             real(self, record)
             return
         gone = set(record.payload["checkpoint_ids"])
-        self._held = [each for each in self._held if each.checkpoint_id not in gone]
+        self.held = [each for each in self.held if each.checkpoint_id not in gone]
 
-    monkeypatch.setattr(CompletedCheckpointStore, "_take", take)
+    monkeypatch.setattr(RecordedCheckpoints, "_take", take)
 
 
 def does_not_fence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,6 +180,7 @@ def discards_what_is_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
     """An acknowledgement that comes again counts as a stranger's, and nobody looks who needs what
     it names.
     """
+    monkeypatch.setattr(ReferencedFiles, "latest", lambda self: ())
     real = CheckpointsCleaner.discard
     monkeypatch.setattr(
         CheckpointsCleaner,
@@ -205,7 +217,10 @@ def completes_what_old_tasks_began(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def completes_what_expired(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What an expired checkpoint holds is deleted, but late tasks may still complete it."""
+    """What an expired checkpoint holds is deleted, but late tasks may still complete it; and no
+    commit looks whether its files are there.
+    """
+    monkeypatch.setattr(completed_store, "check_state_files", lambda *arguments: None)
     real = CheckpointCoordinator._can_expire
     expired: set[int] = set()
 
@@ -222,7 +237,8 @@ def completes_what_expired(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def takes_no_answer_for_a_no(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A commit whose answer got lost counts as failed."""
+    """A commit whose answer got lost counts as failed, and nobody looks at the log again."""
+    monkeypatch.setattr(ReferencedFiles, "latest", lambda self: ())
     real = ActionRunner.commit
 
     def hasty(self: Any, action: Any, facts: Any) -> Any:
@@ -231,7 +247,7 @@ def takes_no_answer_for_a_no(monkeypatch: pytest.MonkeyPatch) -> None:
             return events
         self._in_doubt = self.uncertainty = None
         folder = self._store.layout.checkpoint(action.metadata.checkpoint_id)
-        self._store.withdraw_metadata(action.metadata, folder)
+        self._store._cleaner.withdraw(folder)
         return [CommitFailed(action.metadata.checkpoint_id, "no answer")]
 
     monkeypatch.setattr(ActionRunner, "commit", hasty)
@@ -261,6 +277,7 @@ BUGS = [
     forgets_what_it_restored,
     truncates_too_early,
     deletes_shared_files,
+    does_not_look_again,
     brings_back_what_was_subsumed,
     does_not_fence,
     shares_ids_with_its_successor,

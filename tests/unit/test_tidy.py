@@ -57,6 +57,22 @@ def test_nothing_is_left_for_later(word: str) -> None:
     assert [str(path) for path in SOURCES if pattern.search(path.read_text())] == []
 
 
+# Who deletes files of a store by itself, and which. All others go through the guard.
+DELETES = {
+    "dstl_core/checkpoint/guard.py": "the guard",
+    "dstl_core/changelog/discarder.py": "segments that no checkpoint has named yet",
+    "dstl_core/spark/column_bootstrap.py": "runs that its own tasks have written",
+    "dstl_dagster/pipeline_store.py": "leases",
+}
+
+
+def test_every_deletion_of_state_goes_through_the_guard() -> None:
+    pattern = re.compile(r"(file_io|files|file_ios\[.*\]|fs)\.(delete|delete_folder|rm|rm_file)\(")
+    found = {str(path.relative_to(ROOT)) for path in SOURCES if pattern.search(path.read_text())}
+    own = ("dstl_core/storage/", "dstl_core/testing/")
+    assert {name for name in found if not name.startswith(own)} == set(DELETES)
+
+
 HEAVY = ("pyarrow", "pyspark", "dagster", "numba", "pandas")
 PRINT_LOADED = f"import sys; print(sorted(set({HEAVY!r}) & set(sys.modules)))"
 

@@ -20,17 +20,27 @@ from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.storage.commit_log import CommitLog
 from dstl_core.storage.file_io import FileIO, open_file_io
 from dstl_core.storage.location import JobLayout, Location
+from dstl_core.storage.walk import files_below
 from tests.uncertain_file_io import FixedClock, UncertainFileIO
 
 RANGE = KeyGroupRange(0, 0)
 
 
 class Pipeline:
-    """A job folder with real files, and any number of owners."""
+    """A job folder with real files, and any number of owners.
 
-    def __init__(self, path: Path) -> None:
-        self.layout = JobLayout.of(Location.parse(path / "base"), "ab" * 16)
-        self.files = UncertainFileIO(open_file_io(self.layout.root, fsync=False))
+    Args:
+        path: A folder for it.
+        files: How it is reached, perhaps by another process.
+        job_id: Of the pipeline.
+    """
+
+    def __init__(
+        self, path: Path | Location, files: FileIO | None = None, job_id: str = "ab" * 16
+    ) -> None:
+        base = path if isinstance(path, Location) else Location.parse(path / "base")
+        self.layout = JobLayout.of(base, job_id)
+        self.files = UncertainFileIO(files or open_file_io(self.layout.root, fsync=False))
 
     def store(
         self, *, num_retained: int = 1, files: FileIO | None = None
@@ -52,8 +62,8 @@ class Pipeline:
 
     def there(self) -> set[str]:
         """Names of all files below the job folder, but for the commit log."""
-        root = Path(self.layout.root.path)
-        names = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+        root = self.layout.root
+        names = {each.location.relative_to(root) for each in files_below(self.files, root)}
         return {name for name in names if not name.startswith("_dstl/")}
 
 

@@ -516,7 +516,10 @@ def test_withdraw_removes_a_refused_checkpoint_and_nothing_else(pipeline: Pipeli
     refused = metadata(mine, base, pipeline.write("dstl/own"))
     with pytest.raises(FencedError):
         old.commit(refused, {})
-    old.withdraw(refused)
+    folder = pipeline.layout.checkpoint(mine)
+    assert old.withdraw_metadata(refused, folder)
+    [operator] = refused.operators
+    old.discard(operator.subtasks, folder=folder, folder_goes=True)
     assert pipeline.there() == {"chk-1/_metadata", "chk-1/_dstl.json", "taskowned/base"}
 
 

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import pytest
 
+from dstl_core.checkpoint.completed_store import CompletedCheckpointStore
 from dstl_core.clock import SystemClock
 from dstl_core.errors import ConfigError, SavepointError
 from dstl_core.savepoint import Snapshot, collect_garbage, rewrite_savepoint
@@ -26,8 +27,9 @@ STATES = [State("n", "value", "long")]
 
 
 def make_old(folder: Path, seconds: int = 48 * HOUR) -> None:
+    """Two days pass for all files but the records of claims, which are of now."""
     for path in folder.rglob("*"):
-        if path.is_file() and not path.is_symlink():
+        if path.is_file() and not path.is_symlink() and path.parent.name != "log":
             then = time.time() - seconds
             os.utime(path, (then, then))
 
@@ -235,9 +237,10 @@ def test_an_age_of_another_form_is_an_error(text: str) -> None:
 
 
 def test_the_output_of_a_job_is_no_flink_job(tmp_path: Path) -> None:
-    folder = Location.parse(str(tmp_path / "job"))
-    log = CommitLog(open_file_io(folder), JobLayout(folder).commit_log, SystemClock())
-    log.claim("driver")
+    layout = JobLayout(Location.parse(str(tmp_path / "job")))
+    files = open_file_io(layout.root)
+    log = CommitLog(files, layout.commit_log, SystemClock())
+    CompletedCheckpointStore(files, layout, log).claim("driver")
     output = tmp_path / "job" / "_dstl" / "output" / "chk-1"
     output.mkdir(parents=True)
     (output / "part-00000-0123.parquet").write_bytes(b"rows")
@@ -247,3 +250,41 @@ def test_the_output_of_a_job_is_no_flink_job(tmp_path: Path) -> None:
     make_old(tmp_path)
     found = collect_garbage(str(tmp_path)).garbage
     assert [each.location.name for each in found] == [left.name]
+
+
+@pytest.mark.parametrize("linked", ["the folder", "the metadata"])
+def test_a_snapshot_behind_a_link_keeps_the_files_that_it_references(
+    tmp_path: Path, savepoint: Callable[..., Path], linked: str
+) -> None:
+    out = savepoint(tmp_path / "base" / "sp")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (out / "_metadata").rename(elsewhere / "_metadata")
+    link = tmp_path / "base" / "link"
+    if linked == "the folder":
+        link.symlink_to(elsewhere)
+    else:
+        link.mkdir()
+        (link / "_metadata").symlink_to(elsewhere / "_metadata")
+    make_old(tmp_path)
+    report = collect_garbage(str(tmp_path / "base"), delete=True)
+    assert (report.garbage, report.snapshots) == ([], 1)
+    link.rename(tmp_path / "away")
+    assert collect_garbage(str(tmp_path / "base")).garbage
+
+
+def test_without_the_metadata_of_the_latest_checkpoint_nothing_is_collected(
+    tmp_path: Path,
+) -> None:
+    pipeline = OfTwoOwners(tmp_path)
+    make_old(tmp_path)
+    pipeline.run.close()
+    latest = pipeline.job.store.latest
+    assert latest is not None
+    metadata = Path(pipeline.job.layout.checkpoint(latest.checkpoint_id).path, "_metadata")
+    metadata.rename(tmp_path / "put away")
+    with pytest.raises(SavepointError, match="Nothing is collected"):
+        collect_garbage(str(tmp_path), older_than_ms=0, delete=True)
+    (tmp_path / "put away").rename(metadata)
+    assert collect_garbage(str(tmp_path), older_than_ms=0, delete=True).garbage == []
+    assert len(list(Snapshot.load(metadata.parent)["op"].dump())) == 500

@@ -1,0 +1,54 @@
+"""The last look before files of a pipeline are deleted."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Container
+
+from dstl_core.storage.file_io import FileIO
+from dstl_core.storage.location import Location
+from dstl_core.storage.walk import files_below
+
+_LOG = logging.getLogger(__name__)
+
+
+class DeletionGuard:
+    """Deletes files, but none that the latest committed checkpoint references.
+
+    It reads the commit log before each deletion. So it knows of a commit that arrived after the
+    caller decided what may go. Whoever deletes files of state goes through a guard.
+
+    Args:
+        file_io: Where files are deleted.
+        latest: Reads the log and gives the files that the latest checkpoint references. It raises a
+            ``DstlError`` if they are unknown; then nothing is deleted.
+    """
+
+    def __init__(self, file_io: FileIO, latest: Callable[[], Container[Location]]) -> None:
+        self._file_io = file_io
+        self._latest = latest
+
+    def delete(self, *files: Location) -> bool:
+        """Deletes files after one look; deletes none of them and says False if one has to stay."""
+        referenced = self._latest()
+        needed = [each for each in files if each in referenced]
+        if needed:
+            _LOG.warning("%s stays: the latest checkpoint references it", needed[0])
+            return False
+        for each in files:
+            self._file_io.delete(each)
+        return True
+
+    def delete_folder(self, folder: Location, needed: Container[Location] = ()) -> bool:
+        """Deletes a folder, unless a file in it has to stay.
+
+        Args:
+            folder: The folder.
+            needed: Further files that stay.
+        """
+        there = [each.location for each in files_below(self._file_io, folder)]
+        referenced = self._latest()
+        if any(each in needed or each in referenced for each in there):
+            return False
+        self._file_io.delete_folder(folder)
+        return True

@@ -1,0 +1,56 @@
+"""Which files snapshots reference. Whoever deletes files asks here: cleaner, gc and reset."""
+
+from __future__ import annotations
+
+import posixpath
+from contextlib import suppress
+
+from dstl_core.checkpoint.metadata_file import MetadataFile
+from dstl_core.errors import DstlError
+from dstl_core.model.checkpoint import CheckpointMetadata
+from dstl_core.model.handle import (
+    FileStateHandle,
+    RelativeFileStateHandle,
+    SegmentFileStateHandle,
+)
+from dstl_core.storage.file_io import FileIO
+from dstl_core.storage.file_set import FileSet
+from dstl_core.storage.handle_resolver import HandleResolver
+from dstl_core.storage.location import METADATA_FILE_NAME, SIDECAR_FILE_NAME, Location
+
+FileHandle = FileStateHandle | SegmentFileStateHandle | RelativeFileStateHandle
+
+
+def references_of(file_io: FileIO, file: MetadataFile) -> FileSet:
+    """The files that a snapshot references: its metadata, its sidecar, and its state files at
+    every place where dstl or Flink finds them.
+    """
+    resolver = HandleResolver(file_io, file.folder)
+    found = FileSet()
+    places = [file.folder.child(name) for name in (METADATA_FILE_NAME, SIDECAR_FILE_NAME)]
+    for handle in file_handles(file.metadata):
+        try:
+            places += resolver.places(handle)
+        except DstlError:
+            # dstl does not open such a path. Flink may, and the file's name is still its name.
+            if isinstance(handle, RelativeFileStateHandle):
+                path = f"{file.folder}/{handle.relative_path}"
+            else:
+                path = handle.path
+            found.add_name(posixpath.basename(path.rstrip("/")))
+            with suppress(DstlError):
+                places.append(Location.parse(path))
+    found.add_all(places)
+    return found
+
+
+def file_handles(metadata: CheckpointMetadata) -> list[FileHandle]:
+    """Every handle of a snapshot's state whose bytes lie in a file, each once."""
+    handles = (
+        stream
+        for operator in metadata.operators
+        for subtask in operator.subtasks
+        for stream in subtask.streams()
+        if isinstance(stream, FileHandle)
+    )
+    return list(dict.fromkeys(handles))

@@ -1,0 +1,113 @@
+"""Which files the checkpoints of a pipeline reference, while the pipeline goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.metadata_file import load_metadata_file
+from dstl_core.checkpoint.references import references_of
+from dstl_core.errors import CheckpointError, StateFileNotFoundError
+from dstl_core.storage.file_set import FileSet
+from dstl_core.storage.location import Location, checkpoint_id_of
+
+if TYPE_CHECKING:
+    from dstl_core.checkpoint.completed_store import CompletedCheckpointStore
+
+LOOKS = 20
+_KNOWN = 8
+
+
+class ReferencedFiles:
+    """Answers by the log and the metadata of a store. Not thread-safe.
+
+    Every method raises a ``DstlError`` if what a checkpoint references is unknown. Then no file may
+    be deleted.
+    """
+
+    def __init__(self, store: CompletedCheckpointStore) -> None:
+        self._store = store
+        self._known: dict[str, FileSet] = {}
+        """By data version: a commit never changes."""
+        self.checkpoints = 0
+        """How many checkpoints the last answer of ``all`` is of."""
+
+    def of(self, checkpoints: Iterable[CompletedCheckpoint]) -> FileSet:
+        """What these reference, by their metadata as it lies there now."""
+        found = FileSet()
+        for each in checkpoints:
+            file = self._store.load(each)
+            named = references_of(self._store.file_io_of(file.folder), file)
+            for name in each.output_files:
+                named.add_name(name)
+            found.update(named)
+            self._known[each.data_version] = named
+        for version in list(self._known)[:-_KNOWN]:
+            del self._known[version]
+        return found
+
+    def latest(self) -> FileSet:
+        """What the latest checkpoint references, after another look at the log."""
+        for _ in range(LOOKS):
+            self._store.refresh()
+            latest = self._store.latest
+            if latest is None:
+                return FileSet()
+            if latest.data_version in self._known:
+                return self._known[latest.data_version]
+            try:
+                return self.of([latest])
+            except StateFileNotFoundError:
+                self._store.refresh()
+                if self._store.latest == latest:
+                    if latest.properties.unclaimed:
+                        return FileSet()  # it is somebody else's, who has deleted it
+                    raise
+        raise self._too_busy()
+
+    def all(self) -> FileSet:
+        """What every checkpoint in the pipeline's folder references, committed or not (Flink may
+        use one that is not), and the latest one of the log, wherever it lies.
+
+        The pipeline may commit and retire meanwhile. While no commit comes, none is retired; so
+        they are looked at until none has come.
+        """
+        for _ in range(LOOKS):
+            self._store.refresh()
+            before = self._store.latest
+            found, self.checkpoints = FileSet(), 0
+            root = self._store.layout.root
+            for status in self._store.file_io_of(root).list_folder(root):
+                if checkpoint_id_of(status.location.name) is not None:
+                    self.checkpoints += self._add(found, status.location)
+            found.update(self.latest())
+            if self._store.latest == before:
+                return found
+        raise self._too_busy()
+
+    def those_there(self, checkpoints: Iterable[CompletedCheckpoint]) -> FileSet:
+        """What those of the given checkpoints reference whose metadata is there."""
+        found = FileSet()
+        for each in checkpoints:
+            self._add(found, self._store.folder_of(each))
+        return found
+
+    def _add(self, found: FileSet, folder: Location) -> bool:
+        """Adds what a snapshot references; False if it is not there: it was retired, or is not
+        published yet.
+        """
+        file_io = self._store.file_io_of(folder)
+        with suppress(StateFileNotFoundError):
+            found.update(references_of(file_io, load_metadata_file(file_io, folder)))
+            return True
+        return False
+
+    def _too_busy(self) -> CheckpointError:
+        root = self._store.layout.root
+        return CheckpointError(
+            f"What the checkpoints in {root} reference is unknown: another one was committed at "
+            f"each of {LOOKS} looks at them; try again when the pipeline is less busy.",
+            location=str(root),
+        )
