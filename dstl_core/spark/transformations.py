@@ -28,14 +28,17 @@ from dstl_core.codec.serializers import (
 )
 from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot
 from dstl_core.errors import ConfigError
-from dstl_core.model.handle import OperatorStateMode
-from dstl_core.savepoint.bootstrap import WindowOperation
-from dstl_core.savepoint.functions import (
+from dstl_core.functions import (
+    WINDOW_CONTENTS,
+    WINDOW_TIMERS,
     BroadcastStateBootstrapFunction,
     KeyedStateBootstrapFunction,
     Row,
     StateBootstrapFunction,
+    WindowFunction,
 )
+from dstl_core.model.handle import OperatorStateMode
+from dstl_core.savepoint.bootstrap import WindowOperation
 from dstl_core.savepoint.snapshot import OperatorSnapshot
 from dstl_core.savepoint.state_columns import KEY_COLUMN, KEY_GROUP_COLUMN
 from dstl_core.spark.column_bootstrap import ColumnBootstrap, StateColumns
@@ -48,7 +51,6 @@ from dstl_core.state.descriptor import AggregateFunction, StateDescriptor
 from dstl_core.state.evictors import Evictor
 from dstl_core.state.timers import EVENT_TIMERS, PROCESSING_TIMERS, USER_TIMERS
 from dstl_core.state.triggers import Trigger
-from dstl_core.state.window_functions import WINDOW_CONTENTS, WINDOW_TIMERS, WindowFunction
 from dstl_core.state.windowing import WindowAssigner
 
 Selector = str | Callable[[Row], Any]

@@ -20,7 +20,7 @@ from dstl_core.checkpoint.pending import (
     PendingCheckpoint,
     TaskAcknowledgeResult,
 )
-from dstl_core.state import subtask as subtask_module
+from dstl_core.operators import subtask as subtask_module
 from dstl_core.state.carry_over import CarriedState, carry_over
 from dstl_core.state.changelog_backend import (
     ChangelogKeyedStateBackend,

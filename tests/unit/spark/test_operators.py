@@ -14,8 +14,8 @@ from pyspark.sql import types as T
 from dstl_core.codec.python_values import AsPython
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import ConfigError
+from dstl_core.functions import RichMapFunction
 from dstl_core.spark.operators import KeyedOperator, ProcessOperator, as_shipped
-from dstl_core.state.functions import RichMapFunction
 
 
 class Same(RichMapFunction):
