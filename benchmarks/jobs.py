@@ -37,21 +37,18 @@ from pyspark.sql import functions as F
 from benchmarks import jobs_peer, results
 from dstl_core.checkpoint.state_files import check_state_files
 from dstl_core.codec.serializers import Types
-from dstl_core.spark import (
+from dstl_core.functions import (
     ColumnResult,
-    KeyedColumnFunction,
-    KeyedOperator,
-    LocalCopies,
-    StatefulJob,
-)
-from dstl_core.state import ValueStateDescriptor
-from dstl_core.state.functions import (
     Context,
+    KeyedColumnFunction,
     KeyedProcessFunction,
     RichFunction,
     Row,
     RuntimeContext,
 )
+from dstl_core.spark.job import StatefulJob
+from dstl_core.spark.operators import KeyedOperator, LocalCopies
+from dstl_core.state.descriptor import ValueStateDescriptor
 from dstl_core.state.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
 from dstl_core.storage.location import Location
 

@@ -28,8 +28,10 @@ from pyspark.sql import functions as F
 
 from benchmarks import flink, results
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.spark import OperatorTransformation, SavepointReader, SavepointWriter, register
-from dstl_core.spark.transformations import OneInputStateTransformation
+from dstl_core.spark.data_source import register
+from dstl_core.spark.savepoint_reader import SavepointReader
+from dstl_core.spark.savepoint_writer import SavepointWriter
+from dstl_core.spark.transformations import OneInputStateTransformation, OperatorTransformation
 from dstl_core.spark.workers import uncounted_bytes
 
 JAVA_MAIN = "dstl.bench.SavepointBench"

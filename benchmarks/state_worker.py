@@ -21,7 +21,9 @@ from dstl_core.config import ChangelogOptions
 from dstl_core.model.handle import CheckpointedStateScope, KeyedStateHandle
 from dstl_core.model.ids import JobID
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.state import ChangelogKeyedStateBackend, KeyedStateBackend, ValueStateDescriptor
+from dstl_core.state.backend import KeyedStateBackend
+from dstl_core.state.changelog_backend import ChangelogKeyedStateBackend
+from dstl_core.state.descriptor import ValueStateDescriptor
 from dstl_core.state.materialization import write_state
 from dstl_core.state.state_backend import (
     EmbeddedRocksDBStateBackend,

@@ -10,31 +10,37 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dstl_core import changelog, errors, windows
+    from dstl_core import changelog, errors, functions, windows
     from dstl_core.codec.serializers import Types
     from dstl_core.config import ChangelogOptions
-    from dstl_core.model.ids import OperatorIdentifier
-    from dstl_core.savepoint.edit import edit_savepoint
-    from dstl_core.savepoint.functions import (
+    from dstl_core.functions import (
+        BroadcastFunction,
         BroadcastStateBootstrapFunction,
+        CheckpointedFunction,
+        ColumnResult,
+        KeyedColumnFunction,
+        KeyedProcessFunction,
         KeyedStateBootstrapFunction,
         KeyedStateReaderFunction,
+        ProcessFunction,
+        ProcessWindowFunction,
+        RichMapFunction,
         StateBootstrapFunction,
+        WindowFunction,
         WindowReaderFunction,
     )
+    from dstl_core.model.ids import OperatorIdentifier
+    from dstl_core.savepoint.edit import edit_savepoint
     from dstl_core.savepoint.restore_plan import JobDescription, plan_restore
     from dstl_core.savepoint.rewrite import rewrite_savepoint
     from dstl_core.savepoint.snapshot import Snapshot
     from dstl_core.savepoint.verify import verify_snapshot
-    from dstl_core.spark.column_function import ColumnResult, KeyedColumnFunction
     from dstl_core.spark.data_source import register
-    from dstl_core.spark.functions import BroadcastFunction, ProcessFunction
     from dstl_core.spark.job import StatefulJob
     from dstl_core.spark.operators import KeyedOperator, ProcessOperator
     from dstl_core.spark.savepoint_reader import SavepointReader
     from dstl_core.spark.savepoint_writer import SavepointWriter
     from dstl_core.spark.transformations import OperatorTransformation
-    from dstl_core.state.context import CheckpointedFunction
     from dstl_core.state.descriptor import (
         AggregatingStateDescriptor,
         ListStateDescriptor,
@@ -42,10 +48,8 @@ if TYPE_CHECKING:
         ReducingStateDescriptor,
         ValueStateDescriptor,
     )
-    from dstl_core.state.functions import KeyedProcessFunction, RichMapFunction
     from dstl_core.state.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
     from dstl_core.state.ttl import StateTtlConfig
-    from dstl_core.state.window_functions import ProcessWindowFunction, WindowFunction
 
 __version__ = "0.1.0"
 
@@ -86,6 +90,7 @@ __all__ = [
     "changelog",
     "edit_savepoint",
     "errors",
+    "functions",
     "plan_restore",
     "register",
     "rewrite_savepoint",
@@ -94,20 +99,20 @@ __all__ = [
 ]
 
 _HOME = {
-    "BroadcastStateBootstrapFunction": "savepoint.functions",
-    "KeyedStateBootstrapFunction": "savepoint.functions",
-    "KeyedStateReaderFunction": "savepoint.functions",
-    "StateBootstrapFunction": "savepoint.functions",
-    "WindowReaderFunction": "savepoint.functions",
-    "ColumnResult": "spark.column_function",
-    "KeyedColumnFunction": "spark.column_function",
-    "BroadcastFunction": "spark.functions",
-    "ProcessFunction": "spark.functions",
-    "CheckpointedFunction": "state.context",
-    "KeyedProcessFunction": "state.functions",
-    "RichMapFunction": "state.functions",
-    "ProcessWindowFunction": "state.window_functions",
-    "WindowFunction": "state.window_functions",
+    "BroadcastStateBootstrapFunction": "functions",
+    "KeyedStateBootstrapFunction": "functions",
+    "KeyedStateReaderFunction": "functions",
+    "StateBootstrapFunction": "functions",
+    "WindowReaderFunction": "functions",
+    "ColumnResult": "functions",
+    "KeyedColumnFunction": "functions",
+    "BroadcastFunction": "functions",
+    "ProcessFunction": "functions",
+    "CheckpointedFunction": "functions",
+    "KeyedProcessFunction": "functions",
+    "RichMapFunction": "functions",
+    "ProcessWindowFunction": "functions",
+    "WindowFunction": "functions",
     "AggregatingStateDescriptor": "state.descriptor",
     "ChangelogOptions": "config",
     "EmbeddedRocksDBStateBackend": "state.state_backend",
@@ -135,7 +140,7 @@ _HOME = {
 }
 """The module of each name, below ``dstl_core``."""
 
-_NAMESPACES = ("changelog", "errors", "windows")
+_NAMESPACES = ("changelog", "errors", "functions", "windows")
 
 
 def __getattr__(name: str) -> Any:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from dstl_core.codec.declared_type import TypeLike, declared_type
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import ConfigError
-from dstl_core.state import ValueStateDescriptor
-from dstl_core.state.functions import Context, KeyedProcessFunction, Row, RuntimeContext
+from dstl_core.functions import Context, KeyedProcessFunction, Row, RuntimeContext
+from dstl_core.state.descriptor import ValueStateDescriptor
 from dstl_dagster.pipeline import StatefulPipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from dstl_core.spark import StatefulJob
+    from dstl_core.spark.job import StatefulJob
 
 How = Literal["count", "count_null", "sum", "min", "max", "first", "last"]
 _ORDERED = ("first", "last")
@@ -107,7 +107,8 @@ class AggregatingJob:
     num_retained: int = 2
 
     def __call__(self, session: SparkSession, base_path: str) -> StatefulJob:
-        from dstl_core.spark import KeyedOperator, StatefulJob
+        from dstl_core.spark.job import StatefulJob
+        from dstl_core.spark.operators import KeyedOperator
 
         operator = KeyedOperator(
             self.uid, self.key_by, self.key_type, AggregatingFunction(self.states)

@@ -16,7 +16,7 @@ from dstl_dagster.translator import DstlAssetKind
 
 if TYPE_CHECKING:
     from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
-    from dstl_core.spark import StatefulJob
+    from dstl_core.spark.job import StatefulJob
 
 EPOCH_KINDS: tuple[DstlAssetKind, ...] = ("state", "changelog", "checkpoint")
 

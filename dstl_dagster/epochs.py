@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
-    from dstl_core.spark import StatefulJob
+    from dstl_core.spark.job import StatefulJob
     from dstl_dagster.spark_resource import DstlSparkResource
     from dstl_dagster.upload_resource import UploadSchedulerResource
 

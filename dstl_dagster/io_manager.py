@@ -69,7 +69,8 @@ class DstlIOManager(dg.ConfigurableIOManager):
         return Location.parse(self.storage.savepoint("/".join(parts)))
 
     def _write(self, metadata: Any, rows: "DataFrame", path: str) -> None:
-        from dstl_core.spark import OperatorTransformation, SavepointWriter
+        from dstl_core.spark.savepoint_writer import SavepointWriter
+        from dstl_core.spark.transformations import OperatorTransformation
 
         missing = [name for name in (UID, KEY_BY) if name not in metadata]
         if missing:

@@ -21,7 +21,7 @@ from dstl_dagster.translator import DagsterDstlTranslator, DstlAssetKind, DstlTr
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from dstl_core.spark import StatefulJob
+    from dstl_core.spark.job import StatefulJob
 
 JobFactory = Callable[["SparkSession", str], "StatefulJob"]
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}")

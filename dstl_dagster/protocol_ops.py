@@ -22,7 +22,7 @@ from dstl_dagster.pipeline import StatefulPipeline
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from dstl_core.spark import StatefulJob
+    from dstl_core.spark.job import StatefulJob
 
 _RESOURCES = {"storage", "spark"}
 
@@ -90,7 +90,7 @@ def build_confirm_op(pipeline: StatefulPipeline, *, uploads: str | None = None) 
         required_resource_keys=_resource_keys(uploads),
     )
     def confirm(context: dg.OpExecutionContext, persisted: dict[str, Any]) -> None:
-        from dstl_core.spark import PersistedCheckpoint
+        from dstl_core.spark.driver import PersistedCheckpoint
 
         storage, spark = context.resources.storage, context.resources.spark
         store, run_id = pipeline.store(storage), context.run.run_id

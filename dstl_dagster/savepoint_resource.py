@@ -79,7 +79,7 @@ class SavepointResource(dg.ConfigurableResource):
         state: str | None = None,
     ) -> "DataFrame":
         """Keyed state as a DataFrame: a column per state, or one state in flat form."""
-        from dstl_core.spark import register
+        from dstl_core.spark.data_source import register
 
         register(session)
         reader = session.read.format("savepoint")

@@ -65,7 +65,7 @@ def build_state_check(
 
 def read_state(session: Any, path: str, uid: str, state: str | None = None) -> "DataFrame":
     """Keyed state of an operator as a DataFrame."""
-    from dstl_core.spark import register
+    from dstl_core.spark.data_source import register
 
     register(session)
     reader = session.read.format("savepoint").option("operator.uid", uid)

@@ -16,6 +16,13 @@ from dstl_core.checkpoint.assignment import assign_state
 from dstl_core.checkpoint.pending import OperatorPlan
 from dstl_core.codec.serializers import Types
 from dstl_core.config import ChangelogOptions
+from dstl_core.functions import (
+    CheckpointedFunction,
+    Context,
+    KeyedProcessFunction,
+    OnTimerContext,
+    RuntimeContext,
+)
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
 from dstl_core.model.ids import JobID, OperatorID
 from dstl_core.model.key_group import (
@@ -24,33 +31,23 @@ from dstl_core.model.key_group import (
 )
 from dstl_core.model.restore import PrioritizedOperatorSubtaskState
 from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions
-from dstl_core.state import (
-    AggregatingStateDescriptor,
-    FoldingStateDescriptor,
-    ListStateDescriptor,
-    MapStateDescriptor,
-    ReducingStateDescriptor,
-    StateTtlConfig,
-    ValueStateDescriptor,
-)
-from dstl_core.state.context import (
-    CheckpointedFunction,
-    FunctionInitializationContext,
-    FunctionSnapshotContext,
-)
-from dstl_core.state.functions import (
-    Context,
-    KeyedProcessFunction,
-    OnTimerContext,
-    RuntimeContext,
-)
-from dstl_core.state.state_backend import StateBackend
-from dstl_core.state.subtask import (
+from dstl_core.operators.subtask import (
     OperatorSetup,
     OperatorSubtask,
     TaskEnvironment,
     file_system_streams,
 )
+from dstl_core.state.context import FunctionInitializationContext, FunctionSnapshotContext
+from dstl_core.state.descriptor import (
+    AggregatingStateDescriptor,
+    FoldingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    ValueStateDescriptor,
+)
+from dstl_core.state.state_backend import StateBackend
+from dstl_core.state.ttl import StateTtlConfig
 from dstl_core.storage.file_io import FileIO
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import JobLayout, Location

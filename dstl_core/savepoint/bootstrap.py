@@ -8,7 +8,7 @@ from typing import Any
 
 from dstl_core.codec.operator_state import OperatorStream
 from dstl_core.errors import DstlError, UserFunctionError
-from dstl_core.savepoint.functions import (
+from dstl_core.functions import (
     BootstrapContext,
     BroadcastBootstrapContext,
     BroadcastStateBootstrapFunction,
@@ -16,14 +16,14 @@ from dstl_core.savepoint.functions import (
     Row,
     RuntimeContext,
     StateBootstrapFunction,
+    WindowFunction,
 )
+from dstl_core.operators.user_code import user_code
+from dstl_core.operators.window_operator import WindowOperator
 from dstl_core.state.context import FunctionInitializationContext, KeyedStateStore
 from dstl_core.state.function_state import StateAccess
-from dstl_core.state.functions import user_code
 from dstl_core.state.operator_backend import DefaultOperatorStateBackend
 from dstl_core.state.timers import InternalTimerService, TimerService
-from dstl_core.state.window_functions import WindowFunction
-from dstl_core.state.window_operator import WindowOperator
 
 
 class KeyedBootstrapOperator:

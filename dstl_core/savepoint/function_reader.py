@@ -12,23 +12,22 @@ from dstl_core.codec.serializers import (
 )
 from dstl_core.codec.serializers.runtime import StreamRecord
 from dstl_core.errors import DstlError, NoSuchStateError, SavepointError, UserFunctionError
-from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.savepoint.functions import (
+from dstl_core.functions import (
+    WINDOW_CONTENTS,
+    WINDOW_TIMERS,
     KeyedStateReaderFunction,
     ReadContext,
     RuntimeContext,
     WindowReadContext,
     WindowReaderFunction,
 )
+from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.snapshot import OperatorSnapshot
 from dstl_core.savepoint.timer_queues import with_timers_of
 from dstl_core.savepoint.windows import MERGING_SETS
 from dstl_core.state.function_state import StateAccess, TimerIndex
 from dstl_core.state.keyed_state import KeyedState
 from dstl_core.state.table import StateTable
-
-WINDOW_CONTENTS = "window-contents"
-WINDOW_TIMERS = "window-timers"
 
 
 def read_keys(

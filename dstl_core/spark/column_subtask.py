@@ -19,6 +19,7 @@ from dstl_core.codec.serializers import (
     serialize_to_bytes,
 )
 from dstl_core.errors import ConfigError, DstlError, UserFunctionError
+from dstl_core.functions import KEY_INDEX, ColumnResult, KeyedColumnFunction, RuntimeContext
 from dstl_core.model.checkpoint import OperatorSubtaskState
 from dstl_core.model.handle import (
     ChangelogStateBackendHandle,
@@ -27,11 +28,12 @@ from dstl_core.model.handle import (
     KeyGroupsSavepointStateHandle,
 )
 from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions, CheckpointType
+from dstl_core.operators.subtask import file_system_streams, refuse_unclaimed_raw_state
+from dstl_core.operators.user_code import user_code
 from dstl_core.savepoint.column_fit import fit
 from dstl_core.savepoint.keyed_encoder import KeyedStateEncoder
 from dstl_core.savepoint.keyed_sections import KeyedSections
 from dstl_core.savepoint.state_columns import KEY_COLUMN
-from dstl_core.spark.column_function import KEY_INDEX, ColumnResult, KeyedColumnFunction
 from dstl_core.spark.column_restore import ColumnRestore
 from dstl_core.spark.column_store import KEY, ColumnStore, Keys, batches_of, bytes_of
 from dstl_core.spark.local_copies import CopyFolder, Parts
@@ -43,9 +45,7 @@ from dstl_core.state.backend import HashMapKeyedStateBackend
 from dstl_core.state.carry_over import carry_over
 from dstl_core.state.changelog_backend import ChangelogKeyedStateBackend
 from dstl_core.state.compaction import compact_log, count_segments
-from dstl_core.state.functions import RuntimeContext, user_code
 from dstl_core.state.keyed_state import KeyedState
-from dstl_core.state.subtask import file_system_streams, refuse_unclaimed_raw_state
 from dstl_core.storage.file_io import open_file_io
 
 ROWS_PER_CALL = 1_000_000

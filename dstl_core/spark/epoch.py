@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
 from dstl_core.errors import ConfigError, InputChangedError
+from dstl_core.functions import KeyedProcessFunction, WindowFunction
 from dstl_core.model.checkpoint import OperatorState
 from dstl_core.spark.input_checks import check_batch, check_input
 from dstl_core.spark.inputs import Fingerprint, place, watermark_of
@@ -33,9 +34,7 @@ from dstl_core.spark.result import printable
 from dstl_core.spark.schema import spark_arrow_schema
 from dstl_core.spark.session import SparkTasks
 from dstl_core.spark.subtask import run_epoch_subtask, split_by_subtask
-from dstl_core.state.functions import KeyedProcessFunction
 from dstl_core.state.timers import MAX_WATERMARK, MIN_WATERMARK
-from dstl_core.state.window_functions import WindowFunction
 from dstl_core.storage.location import JobLayout
 
 MAX_BROADCAST_BYTES = 64 << 20

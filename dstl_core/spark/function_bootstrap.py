@@ -17,6 +17,7 @@ from dstl_core.codec.metadata_handles import read_operator_handle, write_operato
 from dstl_core.codec.operator_state import OperatorStream
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.errors import InvariantViolation
+from dstl_core.functions import KeyedStateBootstrapFunction
 from dstl_core.model.checkpoint import OperatorState, OperatorSubtaskState
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.model.key_group import compute_key_group_range_for_operator_index
@@ -28,7 +29,6 @@ from dstl_core.savepoint.bootstrap import (
 )
 from dstl_core.savepoint.column_fit import values_of_column
 from dstl_core.savepoint.folder import StateFiles
-from dstl_core.savepoint.functions import KeyedStateBootstrapFunction
 from dstl_core.spark.key_groups import SUBTASK_COLUMN, partition_by_subtask
 from dstl_core.spark.parallelism import subtasks_of
 from dstl_core.spark.reports import REPORT_SCHEMA, SubtaskReport

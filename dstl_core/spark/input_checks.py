@@ -12,9 +12,8 @@ from pyspark.sql import types as T
 from dstl_core.codec.columnar.type_layouts import NoLayoutError, layout_of
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.errors import ConfigError
-from dstl_core.spark.column_function import KEY_INDEX
+from dstl_core.functions import KEY_INDEX, WindowFunction
 from dstl_core.spark.operators import KeyedOperator, Operator, is_columnar
-from dstl_core.state.window_functions import WindowFunction
 
 RESERVED = "__dstl_"
 """How the names of columns begin that a job adds to its batch."""

@@ -16,10 +16,10 @@ from dstl_core.codec.operator_state import (
 )
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.errors import DuplicateKeyError
+from dstl_core.functions import BroadcastStateBootstrapFunction, StateBootstrapFunction
 from dstl_core.model.handle import OperatorStateMode
 from dstl_core.savepoint.bootstrap import rows_of, run_broadcast_bootstrap, run_state_bootstrap
 from dstl_core.savepoint.column_fit import elements_of_column
-from dstl_core.savepoint.functions import BroadcastStateBootstrapFunction, StateBootstrapFunction
 
 
 @dataclass(frozen=True)

@@ -15,16 +15,14 @@ from dstl_core.codec.python_values import AsPython, Form, function_type, stored_
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.config import ChangelogOptions
 from dstl_core.errors import ConfigError
+from dstl_core.functions import KeyedColumnFunction, RichFunction, WindowFunction
 from dstl_core.model.ids import JobID, OperatorID
 from dstl_core.model.key_group import KeyGroupRange, compute_key_group_range_for_operator_index
 from dstl_core.model.restore import PrioritizedOperatorSubtaskState
-from dstl_core.spark.column_function import KeyedColumnFunction
 from dstl_core.spark.schema import spark_type_of
 from dstl_core.state.changelog_backend import ValueLogging
-from dstl_core.state.functions import RichFunction
 from dstl_core.state.state_backend import HashMapStateBackend, StateBackend
 from dstl_core.state.timers import MIN_WATERMARK
-from dstl_core.state.window_functions import WindowFunction
 from dstl_core.storage.location import JobLayout, Location
 
 Frames: TypeAlias = Mapping[str, DataFrame]

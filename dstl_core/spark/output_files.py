@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dstl_core.errors import UserFunctionError
+from dstl_core.functions import Row
 from dstl_core.spark.schema import for_spark, spark_arrow_schema
-from dstl_core.state.functions import Row
 from dstl_core.storage.file_io import FileIO
 from dstl_core.storage.location import Location
 

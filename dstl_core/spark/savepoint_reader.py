@@ -22,9 +22,9 @@ from dstl_core.codec.declared_type import SchemaLike, TypeLike
 from dstl_core.codec.serializers import AnySerializer, SerializerRegistry
 from dstl_core.codec.state_meta import KEY_SERIALIZER
 from dstl_core.errors import ConfigError, SavepointError
+from dstl_core.functions import KeyedStateReaderFunction
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.function_reader import read_keys
-from dstl_core.savepoint.functions import KeyedStateReaderFunction
 from dstl_core.savepoint.keyed_reader import KEYED
 from dstl_core.savepoint.snapshot import Snapshot
 from dstl_core.savepoint.table_base import (

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from pyspark.sql import types as T
 
-from dstl_core.codec.declared_type import declared_type, flink_type
+from dstl_core.codec.declared_type import TypeLike, declared_type, flink_type
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.errors import ConfigError
 
@@ -146,12 +146,17 @@ def arrow_schema_from_spark(schema: T.StructType) -> pa.Schema:
     return pa.schema([(each.name, arrow_type_from_spark(each.dataType)) for each in schema])
 
 
-def flink_type_of_column(schema: T.StructType, column: str) -> AnySerializer:
-    """The Flink type that a DataFrame's column becomes.
+def type_of_column(
+    schema: T.StructType, column: str, given: TypeLike | None = None
+) -> AnySerializer:
+    """The Flink type that a DataFrame's column becomes: the given one, in any form, or that of the
+    Spark type.
 
     Raises:
-        ConfigError: There is no such column, or its type has no Flink type.
+        ConfigError: The given type is none, there is no such column, or it has no Flink type.
     """
+    if given is not None:
+        return flink_type(declared_type(given, f"Column {column!r}"))
     if column not in schema.names:
         raise ConfigError(
             f"There is no column {column!r}; the DataFrame has: {', '.join(schema.names)}."

@@ -19,15 +19,22 @@ from pyspark import TaskContext
 
 from dstl_core.changelog.storage import FsStateChangelogStorage
 from dstl_core.errors import ConfigError
+from dstl_core.functions import BroadcastFunction
 from dstl_core.model.checkpoint import OperatorSubtaskState
 from dstl_core.model.snapshot_type import (
     CheckpointMetaData,
     CheckpointOptions,
     CheckpointType,
 )
+from dstl_core.operators.subtask import (
+    OperatorSetup,
+    OperatorSubtask,
+    TaskEnvironment,
+    file_system_streams,
+)
+from dstl_core.operators.user_code import user_code
 from dstl_core.savepoint.column_fit import values_of_column
 from dstl_core.spark.column_subtask import ColumnSubtask
-from dstl_core.spark.functions import BroadcastFunction
 from dstl_core.spark.inputs import FINGERPRINT_COLUMN, Fingerprint
 from dstl_core.spark.key_groups import SUBTASK_COLUMN
 from dstl_core.spark.operators import EpochSpec, TaskSpec, is_columnar, late_schema_of
@@ -35,13 +42,6 @@ from dstl_core.spark.output_files import OutputFiles
 from dstl_core.spark.reports import SubtaskReport, encode_state
 from dstl_core.spark.restore import Assigned
 from dstl_core.spark.warm_backend import WarmStateBackend
-from dstl_core.state.functions import user_code
-from dstl_core.state.subtask import (
-    OperatorSetup,
-    OperatorSubtask,
-    TaskEnvironment,
-    file_system_streams,
-)
 from dstl_core.storage.file_io import open_file_io
 
 INLINE_BYTES = 1024

@@ -19,6 +19,7 @@ from pyspark.sql import types as T
 from pyspark.sql.window import Window
 
 from dstl_core.clock import SystemClock
+from dstl_core.codec.declared_type import TypeLike
 from dstl_core.codec.serializers import (
     AnySerializer,
     ListSerializer,
@@ -28,14 +29,17 @@ from dstl_core.codec.serializers import (
 )
 from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot
 from dstl_core.errors import ConfigError
-from dstl_core.model.handle import OperatorStateMode
-from dstl_core.savepoint.bootstrap import WindowOperation
-from dstl_core.savepoint.functions import (
+from dstl_core.functions import (
+    WINDOW_CONTENTS,
+    WINDOW_TIMERS,
     BroadcastStateBootstrapFunction,
     KeyedStateBootstrapFunction,
     Row,
     StateBootstrapFunction,
+    WindowFunction,
 )
+from dstl_core.model.handle import OperatorStateMode
+from dstl_core.savepoint.bootstrap import WindowOperation
 from dstl_core.savepoint.snapshot import OperatorSnapshot
 from dstl_core.savepoint.state_columns import KEY_COLUMN, KEY_GROUP_COLUMN
 from dstl_core.spark.column_bootstrap import ColumnBootstrap, StateColumns
@@ -43,12 +47,11 @@ from dstl_core.spark.function_bootstrap import KeyedFunctionBootstrap, OperatorS
 from dstl_core.spark.input_checks import holds, is_ordered
 from dstl_core.spark.operator_bootstrap import FromColumns, RunBroadcast, RunFunction
 from dstl_core.spark.parquet_rows import ParquetRows
-from dstl_core.spark.schema import flink_type_of_column, quoted
+from dstl_core.spark.schema import quoted, type_of_column
 from dstl_core.state.descriptor import AggregateFunction, StateDescriptor
 from dstl_core.state.evictors import Evictor
 from dstl_core.state.timers import EVENT_TIMERS, PROCESSING_TIMERS, USER_TIMERS
 from dstl_core.state.triggers import Trigger
-from dstl_core.state.window_functions import WINDOW_CONTENTS, WINDOW_TIMERS, WindowFunction
 from dstl_core.state.windowing import WindowAssigner
 
 Selector = str | Callable[[Row], Any]
@@ -96,15 +99,15 @@ class OneInputStateTransformation:
     def transform_columns(
         self,
         *,
-        list_state: Mapping[str, AnySerializer | None] | None = None,
-        union_state: Mapping[str, AnySerializer | None] | None = None,
+        list_state: Mapping[str, TypeLike | None] | None = None,
+        union_state: Mapping[str, TypeLike | None] | None = None,
         broadcast_state: Mapping[str, tuple[str, str]] | None = None,
-        types: Mapping[str, AnySerializer] | None = None,
+        types: Mapping[str, TypeLike] | None = None,
     ) -> OperatorStateBootstrap:
         """Operator state by columns.
 
         Args:
-            list_state: Columns that become list states of their names, with their Flink types
+            list_state: Columns that become list states of their names, with their types in any form
                 (None: from the Spark schema). Nulls are left out.
             union_state: The same for union states.
             broadcast_state: Names of broadcast states to the columns of keys and values.
@@ -113,7 +116,7 @@ class OneInputStateTransformation:
         schema = self.rows.schema
         given = dict(types or {})
         lists = [
-            (name, kind or flink_type_of_column(schema, name), mode)
+            (name, type_of_column(schema, name, kind), mode)
             for mode, columns in (
                 (OperatorStateMode.SPLIT_DISTRIBUTE, list_state or {}),
                 (OperatorStateMode.UNION, union_state or {}),
@@ -124,7 +127,7 @@ class OneInputStateTransformation:
             (
                 name,
                 *(
-                    (column, given.get(column) or flink_type_of_column(schema, column))
+                    (column, type_of_column(schema, column, given.get(column)))
                     for column in columns
                 ),
             )
@@ -139,13 +142,11 @@ class OneInputStateTransformation:
         rows = self.rows.select(*map(quoted, dict.fromkeys(used)))
         return OperatorStateBootstrap(rows, make, parallelism)
 
-    def key_by(
-        self, column: str, key_type: AnySerializer | None = None
-    ) -> KeyedStateTransformation:
+    def key_by(self, column: str, key_type: TypeLike | None = None) -> KeyedStateTransformation:
         """Keys the rows by a column; its Flink type follows from its Spark type by default. For a
         tuple key, make a struct column first.
         """
-        found = key_type or flink_type_of_column(self.rows.schema, column)
+        found = type_of_column(self.rows.schema, column, key_type)
         return KeyedStateTransformation(self.rows, column, found, self.parallelism, self.files)
 
 
@@ -174,7 +175,7 @@ class KeyedStateTransformation:
 
     def transform_columns(
         self,
-        types: Mapping[str, AnySerializer] | None = None,
+        types: Mapping[str, TypeLike] | None = None,
         *,
         states: Mapping[str, StateDescriptor] | None = None,
         event_time_timers: str | None = None,
@@ -188,8 +189,8 @@ class KeyedStateTransformation:
         else value state. One row per key; a null, or an empty array or map, is "no state".
 
         Args:
-            types: Flink types of columns that the Spark schema does not tell, e.g.
-                ``{"count": Types.INT}``. For list and map state the type of the whole.
+            types: Types of columns, in any form, where the Spark schema is not meant, e.g.
+                ``{"count": "int"}``. For list and map state the type of the whole.
             states: Descriptors of columns: their kind, type, name and time to live.
             event_time_timers: An array column of timers (milliseconds), no state.
             processing_time_timers: The same by the clock.
@@ -235,7 +236,7 @@ class KeyedStateTransformation:
             elif template is not None and template.has_state(name):
                 meta = template.state_info(name).meta.as_key_value()
             else:
-                meta = _state_of(name, given.get(name) or flink_type_of_column(rows.schema, name))
+                meta = _state_of(name, type_of_column(rows.schema, name, given.get(name)))
             if meta.name in (KEY_COLUMN, KEY_GROUP_COLUMN):
                 raise ConfigError(
                     f"A state cannot be called {meta.name!r} here, which is the name of the column "
@@ -343,7 +344,7 @@ class WindowedStateTransformation:
     def reduce(
         self,
         function: Callable[[Any, Any], Any],
-        type: AnySerializer | None = None,
+        type: TypeLike | None = None,
         *,
         element: Selector | None = None,
         order_by: Sequence[str] = (),
@@ -361,10 +362,10 @@ class WindowedStateTransformation:
     def aggregate(
         self,
         function: AggregateFunction,
-        accumulator_type: AnySerializer,
+        accumulator_type: TypeLike,
         *,
         element: Selector | None = None,
-        element_type: AnySerializer | None = None,
+        element_type: TypeLike | None = None,
         order_by: Sequence[str] = (),
     ) -> KeyedFunctionBootstrap:
         """Windows that keep an accumulator; with an evictor, elements of ``element_type``."""
@@ -373,7 +374,7 @@ class WindowedStateTransformation:
 
     def process(
         self,
-        type: AnySerializer | None = None,
+        type: TypeLike | None = None,
         *,
         element: Selector | None = None,
         order_by: Sequence[str] = (),
@@ -383,7 +384,7 @@ class WindowedStateTransformation:
 
     def apply(
         self,
-        type: AnySerializer | None = None,
+        type: TypeLike | None = None,
         *,
         element: Selector | None = None,
         order_by: Sequence[str] = (),
@@ -393,7 +394,7 @@ class WindowedStateTransformation:
 
     def _end(
         self,
-        kept: AnySerializer | None,
+        kept: TypeLike | None,
         element: Selector | None,
         order_by: Sequence[str],
         reduce: Callable[[Any, Any], Any] | None = None,
@@ -403,7 +404,7 @@ class WindowedStateTransformation:
         if kept is None:
             if not isinstance(element, str):
                 raise ConfigError("Give the type of the elements, or the column that holds them.")
-            kept = flink_type_of_column(keyed.rows.schema, element)
+            kept = type_of_column(keyed.rows.schema, element)
         function = WindowFunction(
             self.assigner,
             kept,
@@ -425,7 +426,7 @@ class WindowedStateTransformation:
         contents: str,
         *,
         kind: str = "reducing",
-        type: AnySerializer | None = None,
+        type: TypeLike | None = None,
         show_keys: bool = False,
     ) -> ColumnBootstrap:
         """Windows by columns: one row per key and window.
@@ -443,7 +444,7 @@ class WindowedStateTransformation:
             )
         keyed = self.keyed
         state_type = KeyedStateType(kind.upper())
-        value = type or flink_type_of_column(keyed.rows.schema, contents)
+        value = type_of_column(keyed.rows.schema, contents, type)
         namespace = self.assigner.window_serializer
         meta = StateMetaInfoSnapshot.key_value(WINDOW_CONTENTS, state_type, value, namespace)
         element = TimerSerializer(keyed.key_type, namespace)

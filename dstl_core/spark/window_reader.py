@@ -13,9 +13,9 @@ from dstl_core.codec.declared_type import SchemaLike, TypeLike
 from dstl_core.codec.serializers import AnySerializer, ListSerializer
 from dstl_core.codec.serializers.runtime import StreamElementSerializer
 from dstl_core.errors import ConfigError, NoSuchStateError, SavepointError
+from dstl_core.functions import WINDOW_CONTENTS, WindowReaderFunction
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.savepoint.function_reader import WINDOW_CONTENTS, read_windows
-from dstl_core.savepoint.functions import WindowReaderFunction
+from dstl_core.savepoint.function_reader import read_windows
 from dstl_core.savepoint.snapshot import StateInfo
 from dstl_core.savepoint.table_base import WINDOWS, Split, TableOptions
 from dstl_core.spark.reading import Identifier, batches_of_rows, check_type, name_of

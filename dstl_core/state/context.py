@@ -7,7 +7,6 @@ Source: ``KeyedStateStore``, ``OperatorStateStore``, ``FunctionInitializationCon
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -195,27 +194,3 @@ class StateSnapshotContext(FunctionSnapshotContext):
         keyed = None if self._keyed is None else self._keyed.close_and_get_handle()
         operator = None if self._operator is None else self._operator.close_and_get_handle()
         return keyed, operator
-
-
-class CheckpointedFunction(ABC):
-    """A function that takes part in snapshots."""
-
-    @abstractmethod
-    def initialize_state(self, context: FunctionInitializationContext) -> None:
-        """Registers state, and restores from it; before ``open``."""
-
-    @abstractmethod
-    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
-        """Puts what is kept elsewhere into the state."""
-
-
-class RawStateOperator(ABC):
-    """A function that keeps raw state, as operators of Flink can."""
-
-    @abstractmethod
-    def initialize_raw_state(self, context: StateInitializationContext) -> None:
-        """Reads the raw streams of the restored snapshot."""
-
-    @abstractmethod
-    def snapshot_raw_state(self, context: StateSnapshotContext) -> None:
-        """Writes them."""

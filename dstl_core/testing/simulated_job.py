@@ -15,17 +15,13 @@ from dstl_core.checkpoint.storage import FileSystemCheckpointStorage
 from dstl_core.codec.serializers import Types
 from dstl_core.config import CheckpointConfig
 from dstl_core.errors import DstlError
+from dstl_core.functions import CheckpointedFunction, Context, KeyedProcessFunction, RuntimeContext
 from dstl_core.model.ids import OperatorID
 from dstl_core.model.restore import PrioritizedOperatorSubtaskState
 from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions
-from dstl_core.state.context import (
-    CheckpointedFunction,
-    FunctionInitializationContext,
-    FunctionSnapshotContext,
-)
+from dstl_core.operators.subtask import OperatorSubtask
+from dstl_core.state.context import FunctionInitializationContext, FunctionSnapshotContext
 from dstl_core.state.descriptor import ListStateDescriptor, ValueStateDescriptor
-from dstl_core.state.functions import Context, KeyedProcessFunction, RuntimeContext
-from dstl_core.state.subtask import OperatorSubtask
 
 if TYPE_CHECKING:
     from dstl_core.testing.simulation import CheckpointSimulation

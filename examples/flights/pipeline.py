@@ -8,10 +8,14 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from dstl_core.codec.serializers import Types
-from dstl_core.spark import KeyedOperator, StatefulJob
-from dstl_core.state import ValueStateDescriptor
-from dstl_core.state.functions import Context, KeyedProcessFunction, Row, RuntimeContext
+from dstl_core import (
+    KeyedOperator,
+    KeyedProcessFunction,
+    StatefulJob,
+    Types,
+    ValueStateDescriptor,
+    functions,
+)
 from examples.flights.events import KEY, MAX_PARALLELISM, NAME, PARALLELISM, STATES, UID
 
 LATE_MINUTES = 120
@@ -21,13 +25,15 @@ OUTPUT = pa.schema([("tailnum", pa.string()), ("flight", pa.int64()), ("dep_dela
 class FlightStatistics(KeyedProcessFunction):
     """Updates the state of an aircraft with each flight; gives the flights that are very late."""
 
-    def open(self, runtime_context: RuntimeContext) -> None:
+    def open(self, runtime_context: functions.RuntimeContext) -> None:
         self._flights, self._delay, self._cancelled, self._last = (
             runtime_context.get_state(ValueStateDescriptor(name, type_))
             for name, type_ in STATES.items()
         )
 
-    def process_element(self, value: Row, ctx: Context) -> Iterator[dict[str, Any]]:
+    def process_element(
+        self, value: functions.Row, ctx: functions.Context
+    ) -> Iterator[dict[str, Any]]:
         delay = value["dep_delay"]
         self._flights.update((self._flights.value() or 0) + 1)
         self._delay.update((self._delay.value() or 0) + (delay or 0))

@@ -16,17 +16,15 @@ import dagster as dg
 from pyspark import TaskContext, cloudpickle
 
 from dstl_core.codec.serializers import Types
+from dstl_core.functions import KeyedProcessFunction
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.spark import (
-    KeyedOperator,
-    OperatorTransformation,
-    SavepointReader,
-    SavepointWriter,
-    StatefulJob,
-    register,
-)
-from dstl_core.state import ValueStateDescriptor
-from dstl_core.state.functions import KeyedProcessFunction
+from dstl_core.spark.data_source import register
+from dstl_core.spark.job import StatefulJob
+from dstl_core.spark.operators import KeyedOperator
+from dstl_core.spark.savepoint_reader import SavepointReader
+from dstl_core.spark.savepoint_writer import SavepointWriter
+from dstl_core.spark.transformations import OperatorTransformation
+from dstl_core.state.descriptor import ValueStateDescriptor
 from dstl_dagster import DstlSparkResource, DstlStorageResource
 from tests.integration.dagster import small_pipeline
 

@@ -24,7 +24,8 @@ from dstl_core.codec.data_io import float32_from_bits
 from dstl_core.codec.serializers import AnySerializer, Types, VoidNamespaceSerializer, serialize_key
 from dstl_core.model.key_group import KeyGroupRange, assign_to_key_group
 from dstl_core.spark.column_store import ColumnStore
-from dstl_core.state import KeyedStateBackend, MapStateDescriptor, ValueStateDescriptor
+from dstl_core.state.backend import KeyedStateBackend
+from dstl_core.state.descriptor import MapStateDescriptor, ValueStateDescriptor
 from dstl_core.state.state_backend import (
     EmbeddedRocksDBStateBackend,
     HashMapStateBackend,

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dstl_core.codec.serializers import Types
+from dstl_core.functions import ProcessWindowFunction, WindowFunction
 from dstl_core.state.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
 from dstl_core.state.triggers import CountTrigger, PurgingTrigger
-from dstl_core.state.window_functions import ProcessWindowFunction, WindowFunction
 from dstl_core.state.windowing import (
     EventTimeSessionWindows,
     SlidingEventTimeWindows,

@@ -23,7 +23,7 @@ from dstl_core.checkpoint.pending import (
 )
 from dstl_core.checkpoint.recorded import RecordedCheckpoints
 from dstl_core.checkpoint.retained import ReferencedFiles
-from dstl_core.state import subtask as subtask_module
+from dstl_core.operators import subtask as subtask_module
 from dstl_core.state.carry_over import CarriedState, carry_over
 from dstl_core.state.changelog_backend import (
     ChangelogKeyedStateBackend,

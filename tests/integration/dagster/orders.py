@@ -21,10 +21,11 @@ import pyarrow as pa
 from pyspark import cloudpickle
 
 from dstl_core.codec.serializers import Types
+from dstl_core.functions import KeyedProcessFunction
 from dstl_core.savepoint import Snapshot
-from dstl_core.spark import KeyedOperator, StatefulJob
-from dstl_core.state import ValueStateDescriptor
-from dstl_core.state.functions import KeyedProcessFunction
+from dstl_core.spark.job import StatefulJob
+from dstl_core.spark.operators import KeyedOperator
+from dstl_core.state.descriptor import ValueStateDescriptor
 from dstl_dagster import (
     DstlSparkResource,
     DstlStorageResource,

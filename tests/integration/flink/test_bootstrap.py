@@ -9,10 +9,11 @@ import pytest
 from pyspark.sql import functions as F
 
 from dstl_core.codec.serializers import Types
+from dstl_core.functions import KeyedStateBootstrapFunction
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.savepoint import Snapshot, edit_savepoint
-from dstl_core.savepoint.functions import KeyedStateBootstrapFunction
-from dstl_core.spark import OperatorTransformation, SavepointWriter
+from dstl_core.spark.savepoint_writer import SavepointWriter
+from dstl_core.spark.transformations import OperatorTransformation
 from dstl_core.state.descriptor import (
     AggregatingStateDescriptor,
     ListStateDescriptor,

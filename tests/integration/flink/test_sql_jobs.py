@@ -20,7 +20,8 @@ from pyspark.sql import functions as F
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.savepoint import Snapshot
 from dstl_core.savepoint.snapshot import OperatorSnapshot
-from dstl_core.spark import OperatorTransformation, SavepointWriter
+from dstl_core.spark.savepoint_writer import SavepointWriter
+from dstl_core.spark.transformations import OperatorTransformation
 from tests.integration.flink.checker import FlinkChecker, Table
 from tests.integration.flink.model import text, texts
 from tests.integration.spark.conftest import functions_travel_by_value, spark

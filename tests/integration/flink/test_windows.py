@@ -10,18 +10,15 @@ import pyarrow as pa
 import pytest
 
 from dstl_core.codec.serializers import Types
+from dstl_core.functions import ProcessWindowFunction, WindowFunction
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.savepoint import Snapshot
-from dstl_core.spark import (
-    KeyedOperator,
-    LocalCopies,
-    OperatorTransformation,
-    SavepointWriter,
-    StatefulJob,
-)
+from dstl_core.spark.job import StatefulJob
+from dstl_core.spark.operators import KeyedOperator, LocalCopies
+from dstl_core.spark.savepoint_writer import SavepointWriter
+from dstl_core.spark.transformations import OperatorTransformation
 from dstl_core.state.evictors import CountEvictor
 from dstl_core.state.triggers import CountTrigger, PurgingTrigger
-from dstl_core.state.window_functions import ProcessWindowFunction, WindowFunction
 from dstl_core.state.windowing import (
     EventTimeSessionWindows,
     GlobalWindows,

@@ -28,16 +28,13 @@ from dstl_core.model.key_group import (
 )
 from dstl_core.savepoint.folder import SavepointFolder
 from dstl_core.savepoint.snapshot import Snapshot
-from dstl_core.state import (
-    ChangelogKeyedStateBackend,
-    HashMapKeyedStateBackend,
-    KeyedState,
-    ListState,
-    ListStateDescriptor,
-    ValueState,
-    ValueStateDescriptor,
-)
+from dstl_core.state.backend import HashMapKeyedStateBackend
 from dstl_core.state.carry_over import CarriedState, carry_over
+from dstl_core.state.changelog_backend import ChangelogKeyedStateBackend
+from dstl_core.state.descriptor import ListStateDescriptor, ValueStateDescriptor
+from dstl_core.state.keyed_access import ValueState
+from dstl_core.state.keyed_collections import ListState
+from dstl_core.state.keyed_state import KeyedState
 from dstl_core.state.table import ListTable, ValueTable
 from dstl_core.storage.commit_log import CommitLog
 from dstl_core.storage.file_io import open_file_io

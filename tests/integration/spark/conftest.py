@@ -4,7 +4,7 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
-from dstl_core.spark import register
+from dstl_core.spark.data_source import register
 from tests.integration.spark import reading, writing
 
 

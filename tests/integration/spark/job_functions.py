@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dstl_core.codec.serializers import Types
-from dstl_core.spark import ColumnResult, KeyedColumnFunction
-from dstl_core.state import ValueStateDescriptor
-from dstl_core.state.functions import KeyedProcessFunction
+from dstl_core.functions import ColumnResult, KeyedColumnFunction, KeyedProcessFunction
+from dstl_core.state.descriptor import ValueStateDescriptor
 
 TOTAL = ValueStateDescriptor("total", Types.LONG)
 LAST = ValueStateDescriptor("last", Types.STRING)

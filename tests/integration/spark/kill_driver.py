@@ -16,7 +16,9 @@ from pyspark.sql import SparkSession
 
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import FencedError
-from dstl_core.spark import KeyedOperator, LocalCopies, StatefulJob, register
+from dstl_core.spark.data_source import register
+from dstl_core.spark.job import StatefulJob
+from dstl_core.spark.operators import KeyedOperator, LocalCopies
 from tests.integration.spark import job_functions
 from tests.integration.spark.job_functions import OUTPUT, SCHEMA, TotalsByRow, random_batch
 

@@ -14,9 +14,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from dstl_core.codec.serializers import Types
+from dstl_core.functions import KeyedStateBootstrapFunction
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.savepoint.functions import KeyedStateBootstrapFunction
-from dstl_core.spark import OperatorTransformation, SavepointWriter
+from dstl_core.spark.savepoint_writer import SavepointWriter
+from dstl_core.spark.transformations import OperatorTransformation
 from dstl_core.state.descriptor import ValueStateDescriptor
 
 MASTER, OUT, EVENTS = sys.argv[1:]

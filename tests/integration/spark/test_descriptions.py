@@ -5,9 +5,9 @@ from pyspark import TaskContext
 
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import DuplicateKeyError
+from dstl_core.functions import KeyedStateBootstrapFunction
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.savepoint.functions import KeyedStateBootstrapFunction
-from dstl_core.spark import SavepointWriter
+from dstl_core.spark.savepoint_writer import SavepointWriter
 from dstl_core.state.descriptor import ValueStateDescriptor
 from tests.integration.spark.writing import bootstrap_with
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dstl_core.savepoint import Snapshot
-from dstl_core.spark import register
+from dstl_core.spark.data_source import register
 from tests.golden_files import GOLDEN, snapshot
 
 pytestmark = pytest.mark.spark

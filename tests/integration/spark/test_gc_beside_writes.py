@@ -8,11 +8,12 @@ import pytest
 
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import DstlError
+from dstl_core.functions import KeyedStateBootstrapFunction
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.savepoint import Snapshot, collect_garbage, edit_savepoint
-from dstl_core.savepoint.functions import KeyedStateBootstrapFunction
 from dstl_core.savepoint.verify import verify_snapshot
-from dstl_core.spark import OperatorTransformation, SavepointWriter
+from dstl_core.spark.savepoint_writer import SavepointWriter
+from dstl_core.spark.transformations import OperatorTransformation
 from dstl_core.state.descriptor import ValueStateDescriptor
 
 pytestmark = pytest.mark.spark

@@ -13,11 +13,14 @@ from dstl_core.errors import (
     SavepointError,
     UserFunctionError,
 )
+from dstl_core.functions import KeyedProcessFunction
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.savepoint import Snapshot
-from dstl_core.spark import KeyedOperator, OperatorTransformation, SavepointWriter, StatefulJob
-from dstl_core.state import ListStateDescriptor, ValueStateDescriptor
-from dstl_core.state.functions import KeyedProcessFunction
+from dstl_core.spark.job import StatefulJob
+from dstl_core.spark.operators import KeyedOperator
+from dstl_core.spark.savepoint_writer import SavepointWriter
+from dstl_core.spark.transformations import OperatorTransformation
+from dstl_core.state.descriptor import ListStateDescriptor, ValueStateDescriptor
 
 pytestmark = pytest.mark.spark
 

@@ -7,14 +7,10 @@ import pytest
 from pyspark import cloudpickle
 
 from dstl_core.codec.serializers import Types
-from dstl_core.spark import (
-    ColumnResult,
-    KeyedColumnFunction,
-    KeyedOperator,
-    LocalCopies,
-    StatefulJob,
-)
-from dstl_core.state import ValueStateDescriptor
+from dstl_core.functions import ColumnResult, KeyedColumnFunction
+from dstl_core.spark.job import StatefulJob
+from dstl_core.spark.operators import KeyedOperator, LocalCopies
+from dstl_core.state.descriptor import ValueStateDescriptor
 from dstl_core.state.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
 from examples.flights import pipeline
 from examples.flights.events import KEY, ORDER_BY, aggregate, events_of, ingest

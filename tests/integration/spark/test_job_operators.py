@@ -15,20 +15,18 @@ from dstl_core.errors import (
     RestoreError,
     StateFileNotFoundError,
 )
+from dstl_core.functions import (
+    BroadcastFunction,
+    CheckpointedFunction,
+    KeyedProcessFunction,
+    ProcessFunction,
+)
 from dstl_core.savepoint import Snapshot, collect_garbage
 from dstl_core.savepoint.verify import verify_snapshot
-from dstl_core.spark import (
-    BroadcastFunction,
-    KeyedOperator,
-    LocalCopies,
-    ProcessFunction,
-    ProcessOperator,
-    StatefulJob,
-)
+from dstl_core.spark.job import StatefulJob
 from dstl_core.spark.materialize import BackgroundMaterialization
-from dstl_core.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from dstl_core.state.context import CheckpointedFunction
-from dstl_core.state.functions import KeyedProcessFunction
+from dstl_core.spark.operators import KeyedOperator, LocalCopies, ProcessOperator
+from dstl_core.state.descriptor import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from dstl_core.testing import ManualClock
 from tests import stateful_job
 from tests.integration.spark import job_functions

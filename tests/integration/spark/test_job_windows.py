@@ -7,10 +7,11 @@ from pyspark.sql import functions as F
 
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import ConfigError, SavepointError
+from dstl_core.functions import ProcessWindowFunction, WindowFunction
 from dstl_core.savepoint import Snapshot, collect_garbage
-from dstl_core.spark import KeyedOperator, LocalCopies, StatefulJob
+from dstl_core.spark.job import StatefulJob
+from dstl_core.spark.operators import KeyedOperator, LocalCopies
 from dstl_core.state.triggers import CountTrigger, PurgingTrigger
-from dstl_core.state.window_functions import ProcessWindowFunction, WindowFunction
 from dstl_core.state.windowing import (
     EventTimeSessionWindows,
     GlobalWindows,

@@ -15,10 +15,11 @@ from dstl_core.errors import (
     NoSuchOperatorError,
     SavepointError,
 )
+from dstl_core.functions import KeyedStateBootstrapFunction, KeyedStateReaderFunction
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.savepoint import Snapshot, edit_savepoint
-from dstl_core.savepoint.functions import KeyedStateBootstrapFunction, KeyedStateReaderFunction
-from dstl_core.spark import SavepointReader, register
+from dstl_core.spark.data_source import register
+from dstl_core.spark.savepoint_reader import SavepointReader
 from dstl_core.state.descriptor import ValueStateDescriptor
 from dstl_core.state.windowing import TumblingEventTimeWindows
 from tests.integration.spark.writing import bootstrap_with, write

@@ -6,9 +6,12 @@ from decimal import Decimal
 import pytest
 
 from dstl_core.errors import ConfigError
+from dstl_core.functions import KeyedStateReaderFunction
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.savepoint.functions import KeyedStateReaderFunction
-from dstl_core.spark import OperatorTransformation, SavepointReader, SavepointWriter, register
+from dstl_core.spark.data_source import register
+from dstl_core.spark.savepoint_reader import SavepointReader
+from dstl_core.spark.savepoint_writer import SavepointWriter
+from dstl_core.spark.transformations import OperatorTransformation
 
 pytestmark = pytest.mark.spark
 

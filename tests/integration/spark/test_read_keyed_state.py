@@ -7,11 +7,9 @@ from dstl_core.errors import (
     ConfigError,
     SavepointError,
 )
-from dstl_core.savepoint.functions import (
-    KeyedStateReaderFunction,
-)
-from dstl_core.spark import SavepointReader
+from dstl_core.functions import KeyedStateReaderFunction
 from dstl_core.spark.errors import errors_of_workers
+from dstl_core.spark.savepoint_reader import SavepointReader
 from dstl_core.state.descriptor import (
     AggregatingStateDescriptor,
     ListStateDescriptor,

@@ -10,17 +10,15 @@ from dstl_core.errors import (
     SavepointError,
     StateFileNotFoundError,
 )
-from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.savepoint.functions import (
+from dstl_core.functions import (
     KeyedStateBootstrapFunction,
     KeyedStateReaderFunction,
     StateBootstrapFunction,
 )
-from dstl_core.spark import (
-    OperatorTransformation,
-    SavepointReader,
-    SavepointWriter,
-)
+from dstl_core.model.ids import OperatorIdentifier
+from dstl_core.spark.savepoint_reader import SavepointReader
+from dstl_core.spark.savepoint_writer import SavepointWriter
+from dstl_core.spark.transformations import OperatorTransformation
 from dstl_core.state.descriptor import (
     ListStateDescriptor,
     ValueStateDescriptor,

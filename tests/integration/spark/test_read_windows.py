@@ -10,9 +10,7 @@ from dstl_core.errors import (
     NoSuchStateError,
     SavepointError,
 )
-from dstl_core.savepoint.functions import (
-    WindowReaderFunction,
-)
+from dstl_core.functions import WindowReaderFunction
 from dstl_core.state.descriptor import (
     ReducingStateDescriptor,
     ValueStateDescriptor,

@@ -7,7 +7,8 @@ import pytest
 from pyspark import cloudpickle
 
 from dstl_core.codec.serializers import Types
-from dstl_core.spark import KeyedOperator, LocalCopies, StatefulJob
+from dstl_core.spark.job import StatefulJob
+from dstl_core.spark.operators import KeyedOperator, LocalCopies
 from tests.golden_files import PIPELINE
 from tests.integration.spark import job_functions
 from tests.integration.spark.job_functions import OUTPUT, SCHEMA, TotalsByRow, plain

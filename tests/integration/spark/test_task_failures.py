@@ -37,8 +37,9 @@ import os, sys
 from pyspark import TaskContext
 from pyspark.sql import SparkSession, functions as F
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.spark import OperatorTransformation, SavepointWriter
-from dstl_core.savepoint.functions import KeyedStateBootstrapFunction
+from dstl_core.spark.savepoint_writer import SavepointWriter
+from dstl_core.spark.transformations import OperatorTransformation
+from dstl_core.functions import KeyedStateBootstrapFunction
 from dstl_core.state.descriptor import ValueStateDescriptor
 from dstl_core.codec.serializers import Types
 

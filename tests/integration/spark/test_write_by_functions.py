@@ -4,7 +4,7 @@ import pytest
 
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import UserFunctionError
-from dstl_core.savepoint.functions import (
+from dstl_core.functions import (
     BroadcastStateBootstrapFunction,
     KeyedStateBootstrapFunction,
     StateBootstrapFunction,

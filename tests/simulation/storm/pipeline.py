@@ -19,6 +19,7 @@ from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.completed_store import CompletedCheckpointStore
 from dstl_core.clock import SystemClock
 from dstl_core.codec.serializers import Types
+from dstl_core.functions import KeyedProcessFunction
 from dstl_core.model.ids import JobID
 from dstl_core.model.key_group import assign_to_key_group, compute_operator_index_for_key_group
 from dstl_core.savepoint import Snapshot
@@ -30,9 +31,8 @@ from dstl_core.spark.lineage import commit_of, lineage
 from dstl_core.spark.operators import EpochSpec, KeyedOperator, LocalCopies
 from dstl_core.spark.reports import SubtaskReport, epoch_facts
 from dstl_core.spark.subtask import run_epoch_subtask
-from dstl_core.state import ListStateDescriptor, ValueStateDescriptor
 from dstl_core.state.changelog_backend import ValueLogging
-from dstl_core.state.functions import KeyedProcessFunction
+from dstl_core.state.descriptor import ListStateDescriptor, ValueStateDescriptor
 from dstl_core.state.state_backend import HashMapStateBackend
 from dstl_core.storage.commit_log import CommitLog
 from dstl_core.storage.file_io import open_file_io

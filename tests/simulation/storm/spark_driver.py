@@ -15,7 +15,7 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
-from dstl_core.spark import StatefulJob
+from dstl_core.spark.job import StatefulJob
 from dstl_core.spark.job_tasks import JobTasks
 from tests.simulation.storm import pipeline
 from tests.simulation.storm.driver import Driver

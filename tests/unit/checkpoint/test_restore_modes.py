@@ -23,19 +23,19 @@ from dstl_core.checkpoint.storage import FileSystemCheckpointStorage
 from dstl_core.codec.metadata import write_metadata
 from dstl_core.codec.serializers import Types
 from dstl_core.config import ChangelogOptions, CheckpointConfig
+from dstl_core.functions import Context, KeyedProcessFunction, RuntimeContext
 from dstl_core.model.handle import ChangelogStateBackendHandle, FileStateHandle
 from dstl_core.model.ids import JobID, OperatorID
 from dstl_core.model.key_group import assign_to_key_group
 from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions
-from dstl_core.state import ValueStateDescriptor
-from dstl_core.state.functions import Context, KeyedProcessFunction, RuntimeContext
-from dstl_core.state.state_backend import HashMapStateBackend
-from dstl_core.state.subtask import (
+from dstl_core.operators.subtask import (
     OperatorSetup,
     OperatorSubtask,
     TaskEnvironment,
     file_system_streams,
 )
+from dstl_core.state.descriptor import ValueStateDescriptor
+from dstl_core.state.state_backend import HashMapStateBackend
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import Location
 from dstl_core.testing import ManualClock

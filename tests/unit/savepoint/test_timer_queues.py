@@ -20,6 +20,7 @@ from dstl_core.codec.serializers import (
 from dstl_core.codec.serializers.base import write_snapshot
 from dstl_core.codec.serializers.windows import TimeWindow, TimeWindowSerializer
 from dstl_core.errors import SavepointError
+from dstl_core.functions import KeyedStateReaderFunction
 from dstl_core.model.checkpoint import OperatorSubtaskState
 from dstl_core.model.handle import (
     ByteStreamStateHandle,
@@ -30,7 +31,6 @@ from dstl_core.model.key_group import KeyGroupRange, assign_to_key_group
 from dstl_core.savepoint import Snapshot, keyed_copy, rewrite_savepoint
 from dstl_core.savepoint.diff import diff_snapshots
 from dstl_core.savepoint.function_reader import read_keys
-from dstl_core.savepoint.functions import KeyedStateReaderFunction
 from dstl_core.savepoint.table_base import TableOptions
 from dstl_core.savepoint.tables import open_table
 from dstl_core.storage.file_io import open_file_io

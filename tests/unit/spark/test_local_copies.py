@@ -2,6 +2,7 @@ import os
 
 from dstl_core.codec.serializers import Types
 from dstl_core.config import ChangelogOptions
+from dstl_core.functions import KeyedProcessFunction
 from dstl_core.model.handle import (
     ByteStreamStateHandle,
     ChangelogStateBackendHandle,
@@ -15,7 +16,6 @@ from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.model.restore import PrioritizedOperatorSubtaskState
 from dstl_core.spark.local_copies import KEPT_PER_RANGE, CopyFolder, Parts
 from dstl_core.spark.operators import KeyedOperator, LocalCopies, TaskSpec
-from dstl_core.state.functions import KeyedProcessFunction
 
 RANGE = KeyGroupRange(0, 1)
 BASE = KeyGroupsSavepointStateHandle(

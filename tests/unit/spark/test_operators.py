@@ -14,8 +14,9 @@ from pyspark.sql import types as T
 from dstl_core.codec.python_values import AsPython
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import ConfigError
+from dstl_core.functions import RichMapFunction
 from dstl_core.spark.operators import KeyedOperator, ProcessOperator, as_shipped
-from dstl_core.state.functions import RichMapFunction
+from dstl_core.spark.schema import type_of_column
 
 
 class Same(RichMapFunction):
@@ -80,3 +81,14 @@ def test_a_key_is_stored_as_flinks_and_seen_as_pythons_in_tasks_too() -> None:
 def test_a_wrong_operator_is_one_sentence_at_once(arguments: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=f"^{said}"):
         KeyedOperator(*arguments)
+
+
+def test_a_column_takes_a_type_in_every_form() -> None:
+    schema = T.StructType([T.StructField("n", T.LongType())])
+    assert type_of_column(schema, "n") == Types.LONG
+    for form in ("int", T.IntegerType(), pa.int32(), Types.INT):
+        assert type_of_column(schema, "n", form) == Types.INT
+    with pytest.raises(ConfigError, match=r"^Column 'n' has a wrong type: .*'strng'"):
+        type_of_column(schema, "n", "strng")
+    with pytest.raises(ConfigError, match=r"^There is no column 'm'; the DataFrame has: n"):
+        type_of_column(schema, "m")

@@ -9,16 +9,15 @@ import pytest
 from dstl_core.codec.serializers import Types
 from dstl_core.config import ChangelogOptions
 from dstl_core.errors import FormatError, StorageError, UploadFailedError
+from dstl_core.functions import ColumnResult, KeyedColumnFunction, KeyedProcessFunction
 from dstl_core.model.ids import JobID
 from dstl_core.model.restore import PrioritizedOperatorSubtaskState
 from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions
 from dstl_core.spark.checked_files import check_file, write_checked
-from dstl_core.spark.column_function import ColumnResult, KeyedColumnFunction
 from dstl_core.spark.operators import KeyedOperator, LocalCopies, TaskSpec
 from dstl_core.spark.output_files import OutputFiles
 from dstl_core.spark.subtask import open_subtask
 from dstl_core.state.descriptor import ValueStateDescriptor
-from dstl_core.state.functions import KeyedProcessFunction
 from dstl_core.state.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
 from dstl_core.state.timers import MIN_WATERMARK
 from dstl_core.storage.file_io import open_file_io

@@ -17,14 +17,10 @@ from dstl_core.errors import ColumnValueError, ConfigError, FormatError
 from dstl_core.model.handle import ChangelogStateBackendHandle
 from dstl_core.model.ids import JobID
 from dstl_core.model.key_group import KeyGroupRange, assign_to_key_group
-from dstl_core.state import (
-    ChangelogKeyedStateBackend,
-    KeyedStateBackend,
-    ListStateDescriptor,
-    ValueLogging,
-    ValueStateDescriptor,
-    restore_keyed_state,
-)
+from dstl_core.state.backend import KeyedStateBackend
+from dstl_core.state.changelog_backend import ChangelogKeyedStateBackend, ValueLogging
+from dstl_core.state.descriptor import ListStateDescriptor, ValueStateDescriptor
+from dstl_core.state.keyed_state import restore_keyed_state
 from dstl_core.state.state_backend import (
     EmbeddedRocksDBStateBackend,
     HashMapStateBackend,

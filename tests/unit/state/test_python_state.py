@@ -15,7 +15,10 @@ from dstl_core.codec.python_values import function_type
 from dstl_core.codec.serializers import Types
 from dstl_core.codec.serializers.dates import Instant, LocalDate
 from dstl_core.errors import ConfigError
+from dstl_core.functions import KeyedProcessFunction, ProcessWindowFunction, WindowFunction
 from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.operators.process_operator import KeyedProcessOperator
+from dstl_core.operators.window_operator import WindowOperator
 from dstl_core.state.backend import HashMapKeyedStateBackend
 from dstl_core.state.descriptor import (
     AggregatingStateDescriptor,
@@ -27,13 +30,10 @@ from dstl_core.state.descriptor import (
     ValueStateDescriptor,
 )
 from dstl_core.state.evictors import CountEvictor
-from dstl_core.state.functions import KeyedProcessFunction, KeyedProcessOperator
 from dstl_core.state.keyed_state import KeyedState
 from dstl_core.state.operator_backend import DefaultOperatorStateBackend
 from dstl_core.state.timers import InternalTimerService
 from dstl_core.state.ttl import StateTtlConfig
-from dstl_core.state.window_functions import ProcessWindowFunction, WindowFunction
-from dstl_core.state.window_operator import WindowOperator
 from dstl_core.state.windowing import TumblingEventTimeWindows
 from dstl_core.testing import ManualClock
 

@@ -9,7 +9,7 @@ from dstl_core.codec.serializers import Types
 from dstl_core.config import CheckpointConfig
 from dstl_core.errors import ConfigError
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.state import ValueStateDescriptor
+from dstl_core.state.descriptor import ValueStateDescriptor
 from dstl_core.state.state_backend import (
     EmbeddedRocksDBStateBackend,
     FsStateBackend,

@@ -9,10 +9,23 @@ import pytest
 
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import ConfigError
+from dstl_core.functions import CheckpointedFunction, RawStateOperator, RichMapFunction
 from dstl_core.model.handle import CheckpointedStateScope
 from dstl_core.model.restore import PrioritizedOperatorSubtaskState
 from dstl_core.model.snapshot_type import CheckpointMetaData
-from dstl_core.state import (
+from dstl_core.operators.subtask import (
+    OperatorSetup,
+    OperatorSubtask,
+    TaskEnvironment,
+    file_system_streams,
+)
+from dstl_core.state.context import (
+    FunctionInitializationContext,
+    FunctionSnapshotContext,
+    StateInitializationContext,
+    StateSnapshotContext,
+)
+from dstl_core.state.descriptor import (
     AggregatingStateDescriptor,
     FoldingStateDescriptor,
     ListStateDescriptor,
@@ -20,25 +33,10 @@ from dstl_core.state import (
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
-from dstl_core.state.context import (
-    CheckpointedFunction,
-    FunctionInitializationContext,
-    FunctionSnapshotContext,
-    RawStateOperator,
-    StateInitializationContext,
-    StateSnapshotContext,
-)
-from dstl_core.state.functions import RichMapFunction
 from dstl_core.state.state_backend import (
     EmbeddedRocksDBStateBackend,
     HashMapStateBackend,
     StateBackend,
-)
-from dstl_core.state.subtask import (
-    OperatorSetup,
-    OperatorSubtask,
-    TaskEnvironment,
-    file_system_streams,
 )
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import JobLayout, Location

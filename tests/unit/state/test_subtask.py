@@ -8,26 +8,24 @@ import pytest
 
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import CheckpointError, ConfigError, RestoreError
+from dstl_core.functions import CheckpointedFunction, RawStateOperator, RichMapFunction
 from dstl_core.model.checkpoint import OperatorSubtaskState
 from dstl_core.model.restore import PrioritizedOperatorSubtaskState
 from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions
-from dstl_core.state import ListStateDescriptor, ValueStateDescriptor
-from dstl_core.state.context import (
-    CheckpointedFunction,
-    FunctionInitializationContext,
-    FunctionSnapshotContext,
-    RawStateOperator,
-    StateInitializationContext,
-    StateSnapshotContext,
-)
-from dstl_core.state.functions import RichMapFunction
-from dstl_core.state.state_backend import HashMapStateBackend
-from dstl_core.state.subtask import (
+from dstl_core.operators.subtask import (
     OperatorSetup,
     OperatorSubtask,
     TaskEnvironment,
     file_system_streams,
 )
+from dstl_core.state.context import (
+    FunctionInitializationContext,
+    FunctionSnapshotContext,
+    StateInitializationContext,
+    StateSnapshotContext,
+)
+from dstl_core.state.descriptor import ListStateDescriptor, ValueStateDescriptor
+from dstl_core.state.state_backend import HashMapStateBackend
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import JobLayout, Location
 from dstl_core.testing import ManualClock, MemoryFileIO

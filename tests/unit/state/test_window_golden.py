@@ -4,10 +4,10 @@ import pytest
 
 from dstl_core.checkpoint.metadata_file import load_metadata_file
 from dstl_core.codec.serializers import Types
+from dstl_core.functions import ProcessWindowFunction, WindowFunction
 from dstl_core.state.evictors import CountEvictor
 from dstl_core.state.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
 from dstl_core.state.triggers import CountTrigger, PurgingTrigger
-from dstl_core.state.window_functions import ProcessWindowFunction, WindowFunction
 from dstl_core.state.windowing import (
     EventTimeSessionWindows,
     GlobalWindows,

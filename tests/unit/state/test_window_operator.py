@@ -4,14 +4,14 @@ import pytest
 
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import ConfigError, UserFunctionError
+from dstl_core.functions import ProcessWindowFunction, WindowFunction
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.state import ReducingStateDescriptor, ValueStateDescriptor
+from dstl_core.operators.window_operator import WindowOperator
 from dstl_core.state.backend import HashMapKeyedStateBackend
+from dstl_core.state.descriptor import ReducingStateDescriptor, ValueStateDescriptor
 from dstl_core.state.evictors import CountEvictor, DeltaEvictor, Evictor, TimeEvictor
 from dstl_core.state.keyed_state import KeyedState
 from dstl_core.state.triggers import CountTrigger, EventTimeTrigger, PurgingTrigger
-from dstl_core.state.window_functions import ProcessWindowFunction, WindowFunction
-from dstl_core.state.window_operator import WindowOperator
 from dstl_core.state.windowing import (
     EventTimeSessionWindows,
     GlobalWindows,

@@ -13,15 +13,16 @@ from dstl_core.codec.python_values import seen_by_functions
 from dstl_core.codec.serializers import AnySerializer, TupleSerializer
 from dstl_core.codec.serializers.runtime import StreamRecord, Timer
 from dstl_core.errors import ConfigError
+from dstl_core.functions import MERGING_WINDOW_SET, WINDOW_TIMERS, RuntimeContext, WindowFunction
+from dstl_core.operators.merging_windows import MergingWindowSet
+from dstl_core.operators.process_operator import KeySelector
+from dstl_core.operators.user_code import user_code
 from dstl_core.state.backend import KeyedStateBackend
 from dstl_core.state.context import KeyedStateStore
 from dstl_core.state.descriptor import ListStateDescriptor, StateDescriptor
-from dstl_core.state.functions import KeySelector, RuntimeContext, user_code
 from dstl_core.state.keyed_collections import ListState
-from dstl_core.state.merging_windows import MergingWindowSet
 from dstl_core.state.timers import InternalTimerService
 from dstl_core.state.triggers import Trigger, TriggerResult
-from dstl_core.state.window_functions import MERGING_WINDOW_SET, WINDOW_TIMERS, WindowFunction
 from dstl_core.state.windowing import MAX_TIMESTAMP, WindowAssigner, max_timestamp
 
 

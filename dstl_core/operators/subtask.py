@@ -19,6 +19,7 @@ from dstl_core.codec.python_values import stored_type
 from dstl_core.codec.serializers import BUILT_IN, AnySerializer, SerializerRegistry
 from dstl_core.config import ChangelogOptions
 from dstl_core.errors import CheckpointError, ConfigError, RestoreError
+from dstl_core.functions import CheckpointedFunction, RawStateOperator, RichFunction, WindowFunction
 from dstl_core.model.checkpoint import OperatorSubtaskState
 from dstl_core.model.handle import (
     CheckpointedStateScope,
@@ -30,25 +31,23 @@ from dstl_core.model.ids import OperatorID
 from dstl_core.model.key_group import KeyGroupRange, compute_key_group_range_for_operator_index
 from dstl_core.model.restore import PrioritizedOperatorSubtaskState
 from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions, CheckpointType
+from dstl_core.operators.process_operator import KeyedProcessOperator, KeySelector
+from dstl_core.operators.user_code import user_code
+from dstl_core.operators.window_operator import WindowOperator
 from dstl_core.state.backend import KeyedStateBackend
 from dstl_core.state.carry_over import carry_over
 from dstl_core.state.changelog_backend import ChangelogKeyedStateBackend, ValueLogging
 from dstl_core.state.compaction import compact_log, count_segments
 from dstl_core.state.context import (
-    CheckpointedFunction,
     KeyedStateStore,
-    RawStateOperator,
     StateInitializationContext,
     StateSnapshotContext,
 )
-from dstl_core.state.functions import KeyedProcessOperator, KeySelector, RichFunction, user_code
 from dstl_core.state.materialization import PeriodicMaterializationManager, write_state
 from dstl_core.state.raw_streams import raw_keyed_inputs, raw_operator_inputs
 from dstl_core.state.state_backend import KeyedStateBackendParameters, StateBackend
 from dstl_core.state.streams import CheckpointStreamFactory, FsCheckpointStreamFactory
 from dstl_core.state.timers import MAX_WATERMARK, InternalTimerService
-from dstl_core.state.window_functions import WindowFunction
-from dstl_core.state.window_operator import WindowOperator
 from dstl_core.storage.file_io import FileIO, open_file_io
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import JobLayout, Location

@@ -1,108 +1,26 @@
-"""Functions over keyed state, by the names of Flink's Python DataStream API."""
+"""The operator of process and map functions: feeds them elements and time."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 from dstl_core.codec.python_values import seen_by_functions
 from dstl_core.codec.serializers import AnySerializer
-from dstl_core.errors import ConfigError, StorageError, UserFunctionError
-from dstl_core.state.backend import KeyedStateBackend
-from dstl_core.state.context import KeyedStateStore
-from dstl_core.state.timers import (
-    InternalTimerService,
-    TimeDomain,
-    TimerService,
+from dstl_core.errors import ConfigError
+from dstl_core.functions import (
+    Context,
+    KeyedProcessFunction,
+    OnTimerContext,
+    RichFunction,
+    RichMapFunction,
+    RuntimeContext,
 )
+from dstl_core.operators.user_code import user_code
+from dstl_core.state.backend import KeyedStateBackend
+from dstl_core.state.timers import InternalTimerService, TimeDomain, TimerService
 
-Row = Mapping[str, Any]
 KeySelector = Callable[[Any], Any]
-
-
-class RuntimeContext(KeyedStateStore):
-    """Where a function registers its keyed state, in ``open``."""
-
-    def __init__(
-        self, backend: KeyedStateBackend | None, subtask_index: int, parallelism: int
-    ) -> None:
-        super().__init__(backend)
-        self.subtask_index = subtask_index
-        self.parallelism = parallelism
-
-
-@dataclass(slots=True)
-class Context:
-    """What a function may ask while it processes an element."""
-
-    current_key: Any
-    element_timestamp: int | None = None
-    timers: TimerService | None = None
-
-    def get_current_key(self) -> Any:
-        return self.current_key
-
-    def timestamp(self) -> int | None:
-        """The time of the element, or of the timer that fires; None without one."""
-        return self.element_timestamp
-
-    def timer_service(self) -> TimerService:
-        """Raises: ConfigError: Nothing advances time where the function runs."""
-        if self.timers is None:
-            raise ConfigError(
-                "There are no timers here: a batch has no watermark, so nothing would fire them."
-            )
-        return self.timers
-
-
-@dataclass(slots=True)
-class OnTimerContext(Context):
-    """As ``Context``, while a timer fires."""
-
-    domain: TimeDomain = TimeDomain.EVENT_TIME
-
-    def time_domain(self) -> TimeDomain:
-        return self.domain
-
-
-class RichFunction:
-    """A function with a beginning and an end."""
-
-    order_insensitive: bool = False
-    """Whether the result does not depend on the order of the elements of a key."""
-
-    def open(self, runtime_context: RuntimeContext) -> None:
-        """Registers state."""
-
-    def close(self) -> None:
-        """Runs after the last element."""
-
-
-class KeyedProcessFunction(RichFunction, ABC):
-    """Processes the rows of each key, with state and timers per key.
-
-    ``open`` runs once per subtask and run, then ``process_element`` once per row, in the order the
-    run asks for. A function whose result does not depend on that order says so.
-    """
-
-    def open(self, runtime_context: RuntimeContext) -> None:
-        """Registers state. Every state has to be registered here."""
-
-    @abstractmethod
-    def process_element(self, value: Row, ctx: Context) -> Iterable[Any] | None:
-        """Takes one row (column name to value); gives or yields output rows."""
-
-    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Iterable[Any] | None:
-        """A timer fires that was registered for this time; gives or yields output rows."""
-
-
-class RichMapFunction(RichFunction, ABC):
-    """Gives one output for each element."""
-
-    @abstractmethod
-    def map(self, value: Any) -> Any: ...
 
 
 class KeyedProcessOperator:
@@ -192,24 +110,3 @@ class KeyedProcessOperator:
     def close(self) -> None:
         with user_code(self._function, "close"):
             self._function.close()
-
-
-class user_code:
-    """Names the function and the method in whatever a user's code raises."""
-
-    __slots__ = ("_function", "_method")
-
-    def __init__(self, function: object, method: str) -> None:
-        self._function = function
-        self._method = method
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        # What storage refuses is nothing that the function did.
-        if isinstance(error, Exception) and not isinstance(error, StorageError):
-            name = f"{type(self._function).__name__}.{self._method}"
-            raise UserFunctionError(
-                f"The function {name} raised {type(error).__name__}: {error}"
-            ) from error

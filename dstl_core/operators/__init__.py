@@ -1,0 +1,1 @@
+"""Operators: they run users' functions on state, and take part in checkpoints."""
