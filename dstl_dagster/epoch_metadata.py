@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
     from dstl_core.spark.job import StatefulJob
 
+SHOWN_COMMITS = 100
+"""Commits that the table and the chart of a checkpoint are made of."""
 EPOCH_KINDS: tuple[DstlAssetKind, ...] = ("state", "changelog", "checkpoint")
 
 
@@ -41,9 +43,7 @@ class EpochMetadata:
         self, kind: DstlAssetKind, commit: CompletedCheckpoint, *, committed_before: bool
     ) -> dict[str, Any]:
         """Of one asset in one partition."""
-        history = [
-            each for each in self.job.history() if each.checkpoint_id <= commit.checkpoint_id
-        ]
+        history = self.store.recent(SHOWN_COMMITS, until=commit.checkpoint_id)
         common = {
             "dstl/checkpoint_id": commit.checkpoint_id,
             "dstl/committed_before": committed_before,

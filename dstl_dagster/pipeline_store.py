@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice, takewhile
 
 from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.completed_store import CompletedCheckpointStore
@@ -73,9 +74,24 @@ class PipelineStore:
     # ------------------------------------------------------------------------------ commits
 
     def history(self) -> list[CompletedCheckpoint]:
-        """All commits, oldest first."""
+        """All commits, oldest first. Reads them all: it takes longer the more there are."""
         self._store.refresh()
         return self._store.completed
+
+    def commits(self) -> Iterator[CompletedCheckpoint]:
+        """All commits, newest first; old ones are read as they are asked for."""
+        self._store.refresh()
+        return self._store.commits()
+
+    def recent(self, count: int, *, until: int | None = None) -> list[CompletedCheckpoint]:
+        """The last commits, at most so many, oldest first; none after checkpoint ``until``."""
+        there = (each for each in self.commits() if until is None or each.checkpoint_id <= until)
+        return list(islice(there, count))[::-1]
+
+    def commit_of(self, checkpoint_id: int) -> CompletedCheckpoint | None:
+        """The commit of a checkpoint id."""
+        self._store.refresh()
+        return self._store.commit_of(checkpoint_id)
 
     def latest(self) -> CompletedCheckpoint | None:
         """The last commit."""
@@ -216,9 +232,13 @@ class PipelineStore:
         ]
         needed = self._store.references.all()
         orphans = [status for status in files if status.location not in needed]
-        committed = {each.checkpoint_id for each in self._store.completed}
-        for status in list_folder(self.layout.output(0).parent):
-            checkpoint_id = checkpoint_id_of(status.location.name)
-            if checkpoint_id is not None and checkpoint_id not in committed:
-                orphans.append(status)
-        return orphans
+        folders = {
+            checkpoint_id_of(status.location.name): status
+            for status in list_folder(self.layout.output(0).parent)
+        }
+        there = {each for each in folders if each is not None}
+        newest_first = takewhile(
+            lambda each: each.checkpoint_id >= min(there, default=0), self._store.commits()
+        )
+        there.difference_update([each.checkpoint_id for each in newest_first])
+        return orphans + [folders[each] for each in sorted(there)]

@@ -118,7 +118,7 @@ def latest_savepoint(pipeline: StatefulPipeline, storage: DstlStorageResource) -
     Raises:
         Failure: There is none.
     """
-    for commit in reversed(pipeline.store(storage).history()):
+    for commit in pipeline.store(storage).commits():
         path = storage.savepoint(savepoint_name(pipeline, commit.checkpoint_id))
         try:
             return str(Snapshot.load(path).folder)

@@ -181,7 +181,7 @@ class ActionRunner:
         """Publishes and records; no event if the outcome is unknown."""
         checkpoint_id = action.metadata.checkpoint_id
         folder = Location.parse(action.target_location)
-        before = self._store.subsumed_ids()
+        before = {each.checkpoint_id for each in self._store.retained}
         self._in_doubt, self.uncertainty = None, None
         try:
             if action.properties.is_savepoint:
@@ -207,8 +207,8 @@ class ActionRunner:
             return events
         self._completed[checkpoint_id] = completed
         _LOG.info("completed checkpoint %d: folder=%s", checkpoint_id, folder)
-        newly = self._store.subsumed_ids() - before
-        return [CheckpointCommitted(checkpoint_id, tuple(sorted(newly)))]
+        subsumed = before.difference(each.checkpoint_id for each in self._store.retained)
+        return [CheckpointCommitted(checkpoint_id, tuple(sorted(subsumed)))]
 
     def retry_commit(self) -> list[Event]:
         """Looks again at a commit whose outcome is unknown."""

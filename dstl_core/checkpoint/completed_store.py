@@ -6,7 +6,7 @@ Source of the behaviour: ``DefaultCompletedCheckpointStore`` of Flink 2.2.1.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,18 +30,18 @@ from dstl_core.checkpoint.record_writer import RecordWriter
 from dstl_core.checkpoint.recorded import RecordedCheckpoints
 from dstl_core.checkpoint.retained import ReferencedFiles
 from dstl_core.checkpoint.state_files import check_state_files
-from dstl_core.checkpoint.subsume import subsumed
 from dstl_core.errors import (
     CheckpointError,
     ConfigError,
     DstlError,
     FencedError,
+    StorageError,
     error_context,
 )
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorSubtaskState
 from dstl_core.storage.commit_log import CommitLog, LogRecord, OwnedRecordType, as_recorded
 from dstl_core.storage.file_io import FileIO, open_file_io
-from dstl_core.storage.location import JobLayout, Location
+from dstl_core.storage.location import JobLayout, Location, checkpoint_id_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -90,7 +90,9 @@ class CompletedCheckpointStore:
         self.references = ReferencedFiles(self)
         self._cleaner = self._cleaner_on(file_io)
         self._recorded = RecordedCheckpoints(
-            log, lambda claimed: self._cleaner.own(self.folder_of(claimed))
+            log,
+            lambda claimed: self._cleaner.own(self.folder_of(claimed)),
+            num_retained=num_retained,
         )
         self._writer = RecordWriter(log, self._read, layout.commit_log)
         self._unrecorded_aborts: set[int] = set()
@@ -126,6 +128,13 @@ class CompletedCheckpointStore:
 
         self._log.claim(owner, payload)
         self._owner = owner
+        self._write_index()
+
+    def _write_index(self) -> None:
+        try:
+            self._log.write_index(lambda: self._read().summary())
+        except StorageError as error:
+            _LOG.warning("the index of the commit log is brought up to date later: %s", error)
 
     def resume_claim(self, owner: str) -> None:
         """Goes on as one that claimed in another process; a FencedError if another has since."""
@@ -158,24 +167,25 @@ class CompletedCheckpointStore:
 
     @property
     def completed(self) -> list[CompletedCheckpoint]:
-        """All commits, oldest first, retired ones too."""
-        return list(self._read().commits)
+        """All commits, oldest first, retired ones too. Reads them all again."""
+        return list(self.commits())[::-1]
+
+    def commits(self) -> Iterator[CompletedCheckpoint]:
+        """All commits, newest first; old ones are read as they are asked for."""
+        return self._read().commits()
+
+    def commit_of(self, checkpoint_id: int) -> CompletedCheckpoint | None:
+        """The commit of a checkpoint id."""
+        return self._read().commit(checkpoint_id)
 
     @property
     def latest(self) -> CompletedCheckpoint | None:
-        held = self._read().held
-        return held[-1] if held else None
+        return self._read().latest
 
     @property
     def retained(self) -> list[CompletedCheckpoint]:
         """What is kept, oldest first."""
-        gone = self.subsumed_ids()
-        return [each for each in self._read().held if each.checkpoint_id not in gone]
-
-    def subsumed_ids(self) -> set[int]:
-        """The checkpoints that have left or may leave the store."""
-        leaving = subsumed(self._read().held, self._num_retained)
-        return {each.checkpoint_id for each in leaving}
+        return self._read().retained(self._num_retained)
 
     def folder_of(self, checkpoint: CompletedCheckpoint) -> Location:
         if checkpoint.location is not None:
@@ -248,6 +258,7 @@ class CompletedCheckpointStore:
             del self._in_doubt[checkpoint_id]
             raise
         del self._in_doubt[checkpoint_id]
+        self._write_index()
         return record
 
     def _payload(
@@ -311,7 +322,7 @@ class CompletedCheckpointStore:
         for checkpoint_id, commit in list(self._in_doubt.items()):
             # An abort takes the slot that the commit wanted; if the commit has it, it stands.
             self.abort(checkpoint_id)
-            if all(each.checkpoint_id != checkpoint_id for each in self._read().held):
+            if self.commit_of(checkpoint_id) is None:
                 self._withdraw(commit.folder, commit.payload["metadata_sha256"])
             del self._in_doubt[checkpoint_id]
 
@@ -351,7 +362,7 @@ class CompletedCheckpointStore:
         owner = self._require_owner()
         for checkpoint_id in sorted(self._unrecorded_aborts):
             self._log.refresh()
-            while checkpoint_id not in self._read().ids:
+            while not self._read().has_id(checkpoint_id):
                 try:
                     self._log.append(owner, "abort", {CHECKPOINT_ID: checkpoint_id})
                 except FencedError:
@@ -375,9 +386,9 @@ class CompletedCheckpointStore:
         try:
             self._require_owner()
             self.check_claim()
-            gone = self.subsumed_ids()
-            leaving = [each for each in self._held_and_there() if each.checkpoint_id in gone]
-            needed = self.references.of(self.retained)
+            retained = self.retained
+            leaving = [each for each in self._held_and_there() if each not in retained]
+            needed = self.references.of(retained)
         except DstlError as error:
             # Without every retained checkpoint nobody knows which files are needed.
             _LOG.warning("no checkpoint was retired: %s", error)
@@ -419,8 +430,7 @@ class CompletedCheckpointStore:
         file_io = self.file_io_of(folder)
         try:
             self._log.refresh()
-            held = {self.folder_of(each) for each in self._read().held}
-            if folder in held or not holds_metadata(file_io, folder, digest):
+            if self._is_held(folder) or not holds_metadata(file_io, folder, digest):
                 _LOG.warning("%s was not withdrawn: it holds another snapshot", folder.name)
                 return False
         except DstlError as error:
@@ -455,8 +465,7 @@ class CompletedCheckpointStore:
         layout = self.layout
         theirs = (layout.changelog, layout.task_owned) if tasks_live_on else ()
         self._cleaner.discard(states, needed, folder or layout.root, not_below=theirs)
-        held = {self.folder_of(each) for each in self._read().held}
-        if folder is None or not folder_goes or folder in held:
+        if folder is None or not folder_goes or self._is_held(folder):
             return
         cleaner = self._cleaner_on(self.file_io_of(folder))
         if cleaner.withdraw(folder):
@@ -465,12 +474,20 @@ class CompletedCheckpointStore:
     def delete_output(self, checkpoint_id: int) -> None:
         """Deletes the output of an epoch that was given up, unless its commit stands."""
         self._log.refresh()
-        if all(each.checkpoint_id != checkpoint_id for each in self.completed):
+        if self.commit_of(checkpoint_id) is None:
             self._cleaner.delete_folder(self.layout.output(checkpoint_id))
 
     def _cleaner_on(self, file_io: FileIO) -> CheckpointsCleaner:
         return CheckpointsCleaner(file_io, self.layout, self.references.latest)
 
     def _held_and_there(self) -> list[CompletedCheckpoint]:
-        there, held = self._cleaner.checkpoint_folders(), self._read().held
-        return [each for each in held if each.checkpoint_id in there or each.location is not None]
+        """The checkpoints of the log whose folder is there, oldest first; those of other folders,
+        too.
+        """
+        return self._read().held(self._cleaner.checkpoint_folders())
+
+    def _is_held(self, folder: Location) -> bool:
+        """Whether a checkpoint of the log lies in a folder."""
+        checkpoint_id = checkpoint_id_of(folder.name)
+        there = set() if checkpoint_id is None else {checkpoint_id}
+        return any(self.folder_of(each) == folder for each in self._read().held(there))

@@ -95,7 +95,7 @@ class RecordWriter:
 
     def check_id(self, checkpoint_id: int) -> None:
         """Raises CheckpointError if the log has a record of the id: each id is recorded once."""
-        if checkpoint_id in self._read().ids:
+        if self._read().has_id(checkpoint_id):
             raise self.id_used(checkpoint_id)
 
     def id_used(self, checkpoint_id: int) -> CheckpointError:
@@ -107,5 +107,4 @@ class RecordWriter:
         )
 
     def _latest(self) -> CompletedCheckpoint | None:
-        held = self._read().held
-        return held[-1] if held else None
+        return self._read().latest

@@ -1,63 +1,279 @@
-"""What the records of a commit log say of a pipeline's checkpoints."""
+"""What the records of a commit log say of a pipeline's checkpoints.
+
+Cost: a new process begins with the summary in the head of the log's index, and takes in the records
+behind it. What lies further back is read when it is asked for, newest first, so that the price of
+an epoch does not grow with the number of epochs before it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from dstl_core.checkpoint.completed_checkpoint import (
     CompletedCheckpoint,
     first_free_id,
     in_flight_of,
 )
-from dstl_core.storage.commit_log import CommitLog, LogRecord
+from dstl_core.checkpoint.subsume import subsumed
+from dstl_core.errors import FormatError
+from dstl_core.storage.commit_log import CommitLog
+from dstl_core.storage.json_document import CONVERSION_ERRORS
+from dstl_core.storage.log_record import LogRecord
+
+_LOG = logging.getLogger(__name__)
+SUMMARY_VERSION = 1
+KEPT = 64
+"""Checkpoints whose place in the log is remembered."""
+_WITH_ID = ("commit", "abort", "savepoint")
+_HELD = ("commit", "restore")
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """Where the record of a checkpoint stands that the pipeline can restore from."""
+
+    number: int
+    checkpoint_id: int
 
 
 class RecordedCheckpoints:
     """A view of a commit log, as far as this process has read it.
 
+    A checkpoint is *held* if it was committed, or restored from when the pipeline started, and no
+    later record discards it.
+
+    Invariant: ``_held`` are the last held checkpoints, oldest first; if ``_is_all``, there are no
+    others. Ids of commits ascend in the log.
+
     Args:
         log: The log.
         on_claimed: Called with each snapshot whose files became the pipeline's own.
+        num_retained: How many checkpoints the pipeline keeps.
     """
 
-    def __init__(self, log: CommitLog, on_claimed: Callable[[CompletedCheckpoint], None]) -> None:
+    def __init__(
+        self,
+        log: CommitLog,
+        on_claimed: Callable[[CompletedCheckpoint], None],
+        *,
+        num_retained: int = 1,
+    ) -> None:
         self._log = log
+        self._kept = max(KEPT, num_retained)
         self._on_claimed = on_claimed
         self._seen = 0
-        self.commits: list[CompletedCheckpoint] = []
-        """All commits, oldest first, retired ones too."""
-        self.held: list[CompletedCheckpoint] = []
-        """What the pipeline can restore from, as far as no later record discards it."""
-        self.ids: set[int] = set()
-        """Checkpoint ids that a record has used up."""
+        self._held: list[_Held] = []
+        self._is_all = True
+        self._known: dict[int, CompletedCheckpoint] = {}
+        self._restored: list[LogRecord] = []
+        self._first_id = 1
+        self._open_ids: set[int] = set()
+        self._left: dict[int, int | None] = {}
         self.next_id = 1
         """The first id behind all that the records name."""
         self.in_flight = 1
         """How many ids beyond ``next_id`` the latest owner may use."""
 
+    # ------------------------------------------------------------------------------ reading
+
     def read(self) -> None:
         """Takes in the records that the log has got since the last look."""
+        if self._seen == 0 and self._log.opened_at:
+            self._begin()
         for record in self._log.records_after(self._seen):
             self._take(record)
             self._seen += 1
+        if len(self._held) > 2 * self._kept:
+            del self._held[: -self._kept]
+            self._is_all = False
+        if len(self._known) > 4 * self._kept:
+            numbers = {each.number for each in self._held}
+            self._known = {at: each for at, each in self._known.items() if at in numbers}
 
     def _take(self, record: LogRecord) -> None:
         match record.type:
             case "claim":
                 self.in_flight = in_flight_of(record)
+                self._first_id = first_free_id(record)
+                self._open_ids.clear()
             case "commit":
-                checkpoint = CompletedCheckpoint.of(record)
-                self.commits.append(checkpoint)
-                self.held.append(checkpoint)
+                self._hold(record)
             case "restore":
-                checkpoint = CompletedCheckpoint.of(record)
-                self.held.append(checkpoint)
+                self._restored.append(record)
+                checkpoint = self._hold(record)
                 if not checkpoint.properties.unclaimed:
                     self._on_claimed(checkpoint)
             case "discard":
-                kept = set(record.payload.get("kept_ids", ()))  # what was subsumed is gone, too
-                self.held = [each for each in self.held if each.checkpoint_id in kept]
+                self._keep(set(record.payload.get("kept_ids", ())), record.number)
         first_free = first_free_id(record)
-        if record.type in ("commit", "abort", "savepoint"):
-            self.ids.add(first_free - 1)
+        if record.type in _WITH_ID:
+            self._open_ids |= set(range(self.next_id, first_free - 1))
+            self._open_ids.discard(first_free - 1)
         self.next_id = max(self.next_id, first_free)
+
+    def _hold(self, record: LogRecord) -> CompletedCheckpoint:
+        checkpoint = CompletedCheckpoint.of(record)
+        self._held.append(_Held(record.number, checkpoint.checkpoint_id))
+        self._known[record.number] = checkpoint
+        return checkpoint
+
+    def _keep(self, kept: set[int], discarded_at: int) -> None:
+        """Forgets all checkpoints but these; what was subsumed is gone, too."""
+        self._restored = [each for each in self._restored if first_free_id(each) - 1 in kept]
+        self._held = [each for each in self._held if each.checkpoint_id in kept]
+        missing = kept.difference(each.checkpoint_id for each in self._held)
+        if not self._is_all and missing:
+            first = self._held[0].number if self._held else discarded_at
+            self._held = [*self._behind(first, missing), *self._held]
+        self._is_all = True
+        self._left.clear()
+
+    def _behind(self, number: int, ids: set[int]) -> list[_Held]:
+        """The last held checkpoints of these ids in front of a record, oldest first."""
+        found: list[_Held] = []
+        for record in self._log.backwards(before=number):
+            if len(found) == len(ids):
+                break
+            if record.type in _HELD and first_free_id(record) - 1 in ids:
+                found.append(_Held(record.number, first_free_id(record) - 1))
+        return found[::-1]
+
+    # ------------------------------------------------------------------------------ summary
+
+    def summary(self) -> Mapping[str, Any]:
+        """What all records come to, for ``CommitLog.write_index``."""
+        return {
+            "version": SUMMARY_VERSION,
+            "next_id": self.next_id,
+            "first_id": self._first_id,
+            "open_ids": sorted(self._open_ids),
+            "held": [[each.number, each.checkpoint_id] for each in self._held],
+            "is_all": self._is_all,
+            "restored": [record.to_json() for record in self._restored],
+            "left": sorted(self._left.items()),
+        }
+
+    def _begin(self) -> None:
+        """Begins with the summary in the index; with the first record if it is of another kind."""
+        body = self._log.summary
+        claim = self._log.latest_claim
+        try:
+            if body["version"] != SUMMARY_VERSION:
+                raise ValueError(f"version {body['version']}")
+            restored = [LogRecord.from_json(each, each["number"]) for each in body["restored"]]
+            ids = int(body["next_id"]), int(body["first_id"]), {int(e) for e in body["open_ids"]}
+            held = [_Held(int(number), int(id_)) for number, id_ in body["held"]]
+            left = {int(id_): None if at is None else int(at) for id_, at in body["left"]}
+            is_all = bool(body["is_all"])
+        except (FormatError, *CONVERSION_ERRORS) as error:
+            _LOG.warning("the summary of the commit log's index is not used: %s", error)
+            return
+        self.next_id, self._first_id, self._open_ids = ids
+        self._held, self._is_all, self._left = held, is_all, left
+        self._restored = restored
+        self.in_flight = 1 if claim is None else in_flight_of(claim)
+        self._seen = self._log.opened_at
+        for record in restored:
+            checkpoint = CompletedCheckpoint.of(record)
+            if not checkpoint.properties.unclaimed:
+                self._on_claimed(checkpoint)
+
+    # -------------------------------------------------------------------------------- views
+
+    @property
+    def latest(self) -> CompletedCheckpoint | None:
+        """The last held checkpoint."""
+        self._extend(1)
+        return self._checkpoint(self._held[-1].number) if self._held else None
+
+    def retained(self, count: int) -> list[CompletedCheckpoint]:
+        """What stays in a store that holds so many checkpoints, oldest first."""
+        wanted = count
+        while True:
+            self._extend(wanted)
+            last = [self._checkpoint(each.number) for each in self._held[-wanted:]]
+            if len(last) < wanted or any(not each.properties.is_savepoint for each in last):
+                gone = subsumed(last, count)
+                return [each for each in last if each not in gone]
+            wanted *= 2  # the newest one that is no savepoint stays, however old it is
+
+    def held(self, there: Collection[int]) -> list[CompletedCheckpoint]:
+        """The held checkpoints with a location of their own or one of the given ids, oldest first.
+
+        Args:
+            there: Ids whose folders the pipeline has.
+        """
+        numbers = {record.number for record in self._restored}
+        known = {each.checkpoint_id: each.number for each in self._held}
+        oldest = min(known, default=self.next_id)
+        unknown = {each for each in there if each < oldest} - self._left.keys()
+        if unknown and not self._is_all:
+            self._look_for(unknown, min(known.values(), default=self._log.count + 1))
+        places = [known.get(id_, self._left.get(id_)) for id_ in there]
+        numbers |= {number for number in places if number is not None}
+        return [self._checkpoint(number) for number in sorted(numbers)]
+
+    def commits(self) -> Iterator[CompletedCheckpoint]:
+        """All commits, newest first, retired ones too; read as they are asked for."""
+        for record in self._log.backwards():
+            if record.type == "commit":
+                yield CompletedCheckpoint.of(record)
+
+    def commit(self, checkpoint_id: int) -> CompletedCheckpoint | None:
+        """The commit of an id."""
+        for each in self.commits():
+            if each.checkpoint_id <= checkpoint_id:
+                return each if each.checkpoint_id == checkpoint_id else None
+        return None
+
+    def has_id(self, checkpoint_id: int) -> bool:
+        """Whether a record has used an id up."""
+        if checkpoint_id >= self._first_id:
+            return checkpoint_id < self.next_id and checkpoint_id not in self._open_ids
+        # An owner that another one has overtaken asks.
+        for record in self._log.backwards():
+            first_free = first_free_id(record)
+            if record.type == "claim" and first_free <= checkpoint_id:
+                return False
+            if record.type in _WITH_ID and first_free - 1 == checkpoint_id:
+                return True
+        return False
+
+    def _checkpoint(self, number: int) -> CompletedCheckpoint:
+        if number not in self._known:
+            self._known[number] = CompletedCheckpoint.of(self._log.record(number))
+        return self._known[number]
+
+    def _extend(self, wanted: int) -> None:
+        """Finds older held checkpoints, if there are, until so many are known."""
+        if self._is_all or len(self._held) >= wanted:
+            return
+        first = self._held[0].number if self._held else self._seen + 1
+        older: list[_Held] = []
+        for record in self._log.backwards(before=first):
+            if record.type in _HELD:
+                older.append(_Held(record.number, first_free_id(record) - 1))
+            elif record.type == "discard":
+                kept = set(record.payload.get("kept_ids", ()))
+                older += self._behind(record.number, kept)[::-1]
+                break
+            if len(self._held) + len(older) >= wanted:
+                self._held = [*older[::-1], *self._held]
+                return
+        self._held = [*older[::-1], *self._held]
+        self._is_all = True
+
+    def _look_for(self, unknown: set[int], before: int) -> None:
+        """Notes where the commits of old ids stand, or that there are none."""
+        self._left |= dict.fromkeys(unknown)
+        for record in self._log.backwards(before=before):
+            checkpoint_id = first_free_id(record) - 1
+            if record.type == "discard":
+                unknown = unknown & set(record.payload.get("kept_ids", ()))
+            elif record.type == "commit" and checkpoint_id in unknown:
+                self._left[checkpoint_id] = record.number
+            if not unknown or (record.type == "commit" and checkpoint_id <= min(unknown)):
+                return

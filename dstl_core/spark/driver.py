@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from dstl_core.checkpoint.completed_checkpoint import KEPT, CompletedCheckpoint
@@ -38,6 +38,7 @@ Run = Callable[[int], Sequence[SubtaskReport]]
 """Runs the Spark job of a checkpoint id."""
 Facts = Callable[[Sequence[SubtaskReport]], Mapping[str, Any]]
 """What the commit record keeps, given what the subtasks reported."""
+Found = TypeVar("Found")
 ATTEMPT = "attempt"
 """The fact that tells one attempt of an epoch from all others: a random text."""
 
@@ -173,6 +174,22 @@ class CheckpointDriver:
         with self._lock:
             self._store.refresh()
             return self._store.completed
+
+    def find(self, search: Callable[[Iterator[CompletedCheckpoint]], Found]) -> Found:
+        """What a search finds among the commits.
+
+        Args:
+            search: Gets the commits, newest first; old ones are read as it asks for them.
+        """
+        with self._lock:
+            self._store.refresh()
+            return search(self._store.commits())
+
+    def commit_of(self, checkpoint_id: int) -> CompletedCheckpoint | None:
+        """The commit of a checkpoint id."""
+        with self._lock:
+            self._store.refresh()
+            return self._store.commit_of(checkpoint_id)
 
     def require_latest(self) -> CompletedCheckpoint:
         """The last committed checkpoint.

@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
 from dstl_core.errors import ConfigError, InputChangedError
 from dstl_core.functions import KeyedProcessFunction, WindowFunction
 from dstl_core.model.checkpoint import OperatorState
@@ -27,12 +26,11 @@ from dstl_core.spark.operators import (
     late_name,
     late_schema_of,
 )
-from dstl_core.spark.parquet_rows import ParquetRows
 from dstl_core.spark.reports import SubtaskReport, encode_state, epoch_facts
 from dstl_core.spark.restore import carried
 from dstl_core.spark.result import printable
-from dstl_core.spark.schema import spark_arrow_schema
 from dstl_core.spark.session import SparkTasks
+from dstl_core.spark.stored_output import read_output
 from dstl_core.spark.subtask import run_epoch_subtask, split_by_subtask
 from dstl_core.state.timers import MAX_WATERMARK, MIN_WATERMARK
 from dstl_core.storage.location import JobLayout
@@ -268,45 +266,3 @@ def _resolve(source: Source, frames: Mapping[str, DataFrame], uid: str) -> DataF
             f"an operator before it; there are: {', '.join(frames)}."
         )
     return frames[source]
-
-
-def read_outputs(
-    spark: SparkSession,
-    layout: JobLayout,
-    operators: Sequence[Operator],
-    checkpoint: CompletedCheckpoint,
-) -> dict[str, DataFrame]:
-    """The stored output of a commit, by uid of the operator; late rows by ``late_name``."""
-    found = {}
-    for at, operator in enumerate(operators):
-        stored = checkpoint.facts.get("operators", {}).get(operator.uid)
-        schema = late_schema_of(operator)
-        if schema is not None:
-            names = (stored or {}).get("late_files", [])
-            found[late_name(operator.uid)] = read_output(
-                spark, layout, checkpoint.checkpoint_id, names, schema
-            )
-        if operator.output_schema is None:
-            continue
-        if stored is not None:
-            names = stored["output_files"]
-        elif at == 0:
-            names = checkpoint.facts.get("output_files", [])
-        else:
-            continue
-        schema = operator.output_schema
-        found[operator.uid] = read_output(spark, layout, checkpoint.checkpoint_id, names, schema)
-    return found
-
-
-def read_output(
-    spark: SparkSession,
-    layout: JobLayout,
-    checkpoint_id: int,
-    names: Sequence[str],
-    schema: pa.Schema,
-) -> DataFrame:
-    """The output that an operator has stored."""
-    folder = layout.output(checkpoint_id)
-    files = tuple(str(folder.child(name)) for name in names)
-    return ParquetRows(files, spark_arrow_schema(schema)).frame(spark)

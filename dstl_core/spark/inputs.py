@@ -14,9 +14,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from dstl_core.errors import ConfigError, InvariantViolation
+from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
+from dstl_core.errors import ConfigError, InputChangedError, InvariantViolation
 from dstl_core.spark.input_checks import is_ordered
 from dstl_core.spark.key_groups import SUBTASK_COLUMN, partition_by_subtask
+from dstl_core.spark.lineage import InputPlace
 from dstl_core.spark.operators import KeyedOperator, Operator
 from dstl_core.spark.schema import quoted
 
@@ -173,3 +175,27 @@ def _hashed(value: Column, kind: T.DataType, version: int) -> list[Column]:
         sign_of_zero = F.when(value == 0, value.cast("string"))
         return [value.isNull(), value, sign_of_zero]
     return [value.isNull(), value]
+
+
+def committed_before(
+    place: InputPlace, rows: DataFrame, input_id: str | int, *, rewind: bool
+) -> CompletedCheckpoint | None:
+    """The commit of an input, after a look whether the rows are the same; None if it has to run.
+
+    Raises:
+        InputChangedError: It was committed with other rows.
+    """
+    checkpoint = place.commit
+    if checkpoint is None or (rewind and place.last_input != input_id):
+        return None
+    expected = Fingerprint.from_facts(checkpoint.facts["input"])
+    found = Fingerprint.of(rows, expected.version)
+    if found == expected:
+        return checkpoint
+    if rewind:
+        return None
+    raise InputChangedError(
+        f"The input {input_id!r} was committed as checkpoint {checkpoint.checkpoint_id} with other "
+        f"rows or columns: expected {expected}, got {found}; give the correction an input id of "
+        f"its own, or rewind=True to run it and all later inputs again."
+    )

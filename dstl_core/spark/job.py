@@ -13,19 +13,19 @@ from pyspark.sql import DataFrame, SparkSession
 from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
 from dstl_core.clock import Clock, SystemClock
 from dstl_core.closing import Closing
-from dstl_core.errors import ConfigError, InputChangedError
+from dstl_core.errors import ConfigError
 from dstl_core.model.checkpoint import OperatorState
 from dstl_core.model.ids import JobID
 from dstl_core.model.key_group import check_parallelism
 from dstl_core.model.state_size import StateSize
 from dstl_core.savepoint.snapshot import Snapshot
 from dstl_core.spark.driver import CheckpointDriver, PersistedCheckpoint
-from dstl_core.spark.epoch import EpochRun, InputEpoch, read_outputs
+from dstl_core.spark.epoch import EpochRun, InputEpoch
 from dstl_core.spark.input_checks import check_named_batch
-from dstl_core.spark.inputs import Fingerprint
+from dstl_core.spark.inputs import Fingerprint, committed_before
 from dstl_core.spark.job_savepoint import start_from_savepoint, write_savepoint
 from dstl_core.spark.job_tasks import JobTasks
-from dstl_core.spark.lineage import before_input, check_order_of_inputs, commit_of, lineage
+from dstl_core.spark.lineage import before_input, check_order_of_inputs, find_input, lineage
 from dstl_core.spark.materialize import (
     BackgroundMaterialization,
     adopt,
@@ -37,6 +37,7 @@ from dstl_core.spark.operators import LocalCopies, Operator, TaskSpec, check_ope
 from dstl_core.spark.reports import SubtaskReport, epoch_facts
 from dstl_core.spark.result import EpochResult
 from dstl_core.spark.session import SparkTasks
+from dstl_core.spark.stored_output import StoredOutput
 from dstl_core.state.changelog_backend import ValueLogging
 from dstl_core.state.state_backend import HashMapStateBackend, StateBackend
 from dstl_core.storage.location import JobLayout, Location
@@ -64,6 +65,7 @@ class StatefulJob(Closing):
         parallelism: Subtasks of every operator.
         max_parallelism: Key groups; fixed for the life of the state.
         num_retained: Committed checkpoints that are kept.
+        num_retained_outputs: Epochs whose stored output is kept; by default that of all.
         compress_log: Whether changelog segments are compressed.
         changelog_options: Further options of the changelog, by name or Flink's key.
         checkpoint_timeout_s: When a pending checkpoint is given up.
@@ -93,6 +95,7 @@ class StatefulJob(Closing):
     local_copies: LocalCopies = field(default_factory=LocalCopies)
     value_logging: ValueLogging = ValueLogging.LAST_PER_CHECKPOINT
     allow_non_restored_state: bool = False
+    num_retained_outputs: int | None = None
 
     def __post_init__(self) -> None:
         check_parallelism(self.parallelism, self.max_parallelism)
@@ -101,6 +104,9 @@ class StatefulJob(Closing):
         self.job_id = JobID.for_name(self.name)
         self._one_at_a_time = OneAtATime(f"The job {self.name!r}")
         self._layout = JobLayout.of(Location.parse(self.base_path), self.job_id.hex)
+        self._output = StoredOutput(
+            self.spark, self._layout, self.operators, self.num_retained_outputs
+        )
         self._driver = CheckpointDriver(
             self._layout,
             num_retained=self.num_retained,
@@ -142,7 +148,7 @@ class StatefulJob(Closing):
         return self._driver.latest()
 
     def history(self) -> list[CompletedCheckpoint]:
-        """All commits, oldest first."""
+        """All commits, oldest first. Reads them all again: it takes longer the more there are."""
         return self._driver.history()
 
     def latest_path(self) -> str:
@@ -272,12 +278,10 @@ class StatefulJob(Closing):
 
     def _committed_as(self, persisted: PersistedCheckpoint) -> CompletedCheckpoint | None:
         """The commit of a persisted checkpoint, if it was confirmed before."""
-        for each in self.history():
-            if each.checkpoint_id == persisted.checkpoint_id and (
-                persisted.is_committed or dict(persisted.facts).items() <= each.facts.items()
-            ):
-                return each
-        return None
+        found = self._driver.commit_of(persisted.checkpoint_id)
+        if found is None or persisted.is_committed:
+            return found
+        return found if dict(persisted.facts).items() <= found.facts.items() else None
 
     def _begin(
         self,
@@ -294,17 +298,22 @@ class StatefulJob(Closing):
         if self.latest() is None:
             self._epoch_run(self._tasks.root_specs(), {}, rows, order_by, watermark_ms).check()
             self._start_empty()
-        line = lineage(self._driver.history())
-        self._check_running(line[-1])
-        before = self._committed(line, rows, input_id, rewind=rewind)
+        place = self._driver.find(lambda commits: find_input(lineage(commits), input_id))
+        assert place is not None, "a started pipeline has a commit"
+        self._check_running(place.latest)
+        before = committed_before(place, rows, input_id, rewind=rewind)
         if before is not None:
             return before
-        if not rewind:
-            check_order_of_inputs(line, input_id)
-        parent = before_input(line, input_id) if rewind else line[-1]
+        parent = place.latest
+        if rewind:
+            parent = self._driver.find(lambda commits: before_input(lineage(commits), input_id))
+        else:
+            check_order_of_inputs(place.last_input, input_id)
         epoch = self._prepare(parent, rows, order_by, watermark_ms)
         epoch.check()
-        return InputEpoch(epoch, input_id, parent.checkpoint_id, started, line[-1].checkpoint_id)
+        return InputEpoch(
+            epoch, input_id, parent.checkpoint_id, started, place.latest.checkpoint_id
+        )
 
     def foreach_batch(
         self, order_by: Sequence[str] | None = None
@@ -323,44 +332,25 @@ class StatefulJob(Closing):
     close = cancel
 
     def output_of(self, checkpoint: CompletedCheckpoint) -> dict[str, DataFrame]:
-        """The stored output of a commit, by uid of the operator."""
-        return read_outputs(self.spark, self._layout, self.operators, checkpoint)
+        """The stored output of a commit, by uid of the operator.
+
+        Raises:
+            StateFileNotFoundError: It is no longer kept.
+        """
+        return self._output.of(checkpoint)
 
     def _result(
         self, checkpoint: CompletedCheckpoint, started: float, *, committed_before: bool = False
     ) -> EpochResult:
-        outputs = self.output_of(checkpoint)
+        retired = committed_before and self._output.is_retired(checkpoint)
+        if not committed_before:
+            self._output.retire(before=checkpoint.checkpoint_id)
+        outputs = {} if retired else self._output.frames(checkpoint)
         last = next((outputs[e.uid] for e in self.operators[::-1] if e.uid in outputs), None)
         seconds = time.monotonic() - started
         commit = 0.0 if committed_before else self._driver.commit_seconds
-        return EpochResult(checkpoint, committed_before, last, seconds, outputs, commit)
-
-    def _committed(
-        self,
-        line: Sequence[CompletedCheckpoint],
-        rows: DataFrame,
-        input_id: str | int,
-        *,
-        rewind: bool,
-    ) -> CompletedCheckpoint | None:
-        """The commit of an input id, after a look whether the rows are the same."""
-        at = commit_of(line, input_id)
-        if at is None:
-            return None
-        checkpoint = line[at]
-        if rewind and any("input" in each.facts for each in line[at + 1 :]):
-            return None
-        expected = Fingerprint.from_facts(checkpoint.facts["input"])
-        found = Fingerprint.of(rows, expected.version)
-        if found == expected:
-            return checkpoint
-        if rewind:
-            return None
-        raise InputChangedError(
-            f"The input {input_id!r} was committed as checkpoint "
-            f"{checkpoint.checkpoint_id} with other rows or columns: expected {expected}, got "
-            f"{found}; give the correction an input id of its own, or rewind=True to run it and "
-            f"all later inputs again."
+        return EpochResult(
+            checkpoint, committed_before, last, seconds, outputs, commit, output_retired=retired
         )
 
     def _check_running(self, latest: CompletedCheckpoint) -> None:

@@ -1,12 +1,15 @@
 """Which inputs the latest state stands on.
 
 Every commit names the one that it was restored from. After a rewind some commits are in the log,
-but not in the lineage.
+but not in the lineage. Along a lineage the ids of commits and of inputs grow. So whoever looks for
+one goes through the commits newest first, and stops as soon as it is clear; old commits are read
+only if somebody asks for an old input.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
@@ -15,33 +18,56 @@ from dstl_core.errors import ConfigError
 RESTORED_FROM = "restored_from"
 
 
-def lineage(history: Sequence[CompletedCheckpoint]) -> list[CompletedCheckpoint]:
-    """The commits that led to the latest one, oldest first."""
-    by_id = {each.checkpoint_id: each for each in history}
-    found: list[CompletedCheckpoint] = []
-    each = history[-1] if history else None
-    while each is not None:
-        found.append(each)
+def lineage(commits: Iterable[CompletedCheckpoint]) -> Iterator[CompletedCheckpoint]:
+    """The commits that led to the latest one; given and returned newest first."""
+    wanted: int | None = None
+    for each in commits:
+        if wanted is not None and each.checkpoint_id > wanted:
+            continue
+        if wanted is not None and each.checkpoint_id < wanted:
+            return  # it was restored from a snapshot that is no commit
+        yield each
         before = each.facts.get(RESTORED_FROM, each.parent)
-        each = None if before is None else by_id.get(int(before))
-    return found[::-1]
+        if before is None:
+            return
+        wanted = int(before)
 
 
-def commit_of(line: Sequence[CompletedCheckpoint], input_id: str | int) -> int | None:
-    """The place of the commit of an input."""
-    for at in reversed(range(len(line))):
-        stored = line[at].facts.get("input")
-        if stored is not None and stored["id"] == input_id:
-            return at
-    return None
+@dataclass(frozen=True, slots=True)
+class InputPlace:
+    """Where an input stands in a lineage.
+
+    Args:
+        latest: The latest commit.
+        commit: That of the input; None if it was not committed.
+        last_input: Id of the last input that was committed; None if there was none.
+    """
+
+    latest: CompletedCheckpoint
+    commit: CompletedCheckpoint | None
+    last_input: Any
 
 
-def check_order_of_inputs(line: Sequence[CompletedCheckpoint], input_id: str | int) -> None:
-    """Raises ConfigError if an id is not behind all that were committed."""
-    inputs: list[Any] = [each.facts["input"]["id"] for each in line if "input" in each.facts]
-    if not inputs:
+def find_input(line: Iterable[CompletedCheckpoint], input_id: str | int) -> InputPlace | None:
+    """Looks for an input in a lineage, newest first; None if that is empty."""
+    latest = last = None
+    for each in line:
+        latest = latest or each
+        stored = each.facts.get("input")
+        if stored is None:
+            continue
+        last = stored["id"] if last is None else last
+        if stored["id"] == input_id:
+            return InputPlace(latest, each, last)
+        if not _is_of_type(last, input_id) or stored["id"] < input_id:
+            break
+    return None if latest is None else InputPlace(latest, None, last)
+
+
+def check_order_of_inputs(last: Any, input_id: str | int) -> None:
+    """Raises ConfigError if an id is not behind the last one that was committed."""
+    if last is None:
         return
-    last = inputs[-1]
     check_type(last, input_id)
     if input_id < last:
         raise ConfigError(
@@ -54,28 +80,33 @@ def check_order_of_inputs(line: Sequence[CompletedCheckpoint], input_id: str | i
 
 def check_type(last: Any, input_id: str | int) -> None:
     """Raises ConfigError if two ids cannot be compared."""
-    if type(last) is not type(input_id):
+    if not _is_of_type(last, input_id):
         raise ConfigError(
             f"Input ids of one pipeline are of one type: expected {type(last).__name__}, got "
             f"{type(input_id).__name__}."
         )
 
 
-def before_input(line: Sequence[CompletedCheckpoint], input_id: str | int) -> CompletedCheckpoint:
-    """The commit whose state holds no input from ``input_id`` on.
+def _is_of_type(last: Any, input_id: str | int) -> bool:
+    return type(last) is type(input_id)
+
+
+def before_input(line: Iterable[CompletedCheckpoint], input_id: str | int) -> CompletedCheckpoint:
+    """The last commit of a lineage, newest first, whose state holds no input from ``input_id`` on.
 
     Raises:
         ConfigError: There is none.
     """
-    for at in reversed(range(len(line))):
-        stored = line[at].facts.get("input")
-        if stored is not None:
-            check_type(stored["id"], input_id)
-            if stored["id"] >= input_id:
-                continue
-        elif any(
-            "input" in each.facts and each.facts["input"]["id"] >= input_id for each in line[:at]
-        ):
+    found = None
+    for each in line:
+        stored = each.facts.get("input")
+        if stored is None:
+            found = found or each
             continue
-        return line[at]
-    raise ConfigError(f"There is no checkpoint before the input {input_id!r} to go back to.")
+        check_type(stored["id"], input_id)
+        if stored["id"] < input_id:
+            return found or each
+        found = None
+    if found is None:
+        raise ConfigError(f"There is no checkpoint before the input {input_id!r} to go back to.")
+    return found

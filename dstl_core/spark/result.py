@@ -16,7 +16,8 @@ class EpochResult:
     """What one epoch did. ``committed_before`` says that nothing ran: it was stored already.
 
     ``output`` is that of the last operator that has one, ``outputs`` that of each, by uid, and the
-    late rows of windows that give them, by ``<uid>.late``.
+    late rows of windows that give them, by ``<uid>.late``. With ``output_retired`` there are none:
+    the epoch was committed before, and its output is no longer kept.
     """
 
     checkpoint: CompletedCheckpoint
@@ -25,6 +26,7 @@ class EpochResult:
     seconds: float
     outputs: Mapping[str, DataFrame] = field(default_factory=dict)
     commit_seconds: float = 0.0
+    output_retired: bool = False
 
     @property
     def facts(self) -> Mapping[str, Any]:

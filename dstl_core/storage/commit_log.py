@@ -84,6 +84,10 @@ class CommitLog:
     def latest_claim(self) -> LogRecord | None:
         return self._claim
 
+    def record(self, number: int) -> LogRecord:
+        """The record of a number that this process knows."""
+        return next(self.backwards(before=number + 1))
+
     def records_after(self, number: int) -> list[LogRecord]:
         """The records behind the given number, as far as this process knows, oldest first."""
         missing = self.count - len(self._recent) - number
@@ -101,16 +105,15 @@ class CommitLog:
         asked for.
         """
         last = self.count if before is None else before - 1
-        kept_from = self.count - len(self._recent) + 1
-        while last >= kept_from:
-            yield self._recent[last - kept_from]
+        while last > (kept_from := self.count - len(self._recent)):
+            yield self._recent[last - kept_from - 1]
             last -= 1
         ahead = 1
         while last > 0:
             run = run_of(last)
             for records in self._read_runs(range(run, max(run - ahead, 0), -1)):
                 yield from (each for each in reversed(records) if each.number <= last)
-            last = min(last, first_of(max(run - ahead, 0) + 1) - 1)
+            last = first_of(max(run - ahead, 0) + 1) - 1
             ahead = min(2 * ahead, RUNS_AT_ONCE)
 
     def _read_runs(self, runs: Sequence[int]) -> Iterator[Sequence[LogRecord]]:
@@ -272,7 +275,7 @@ class CommitLog:
         for _ in range(MOST_TRIES):
             self.refresh()
             if self.count >= number:
-                return self.records_after(number - 1)[0]
+                return self.record(number)
         raise StorageError(
             f"Nothing was recorded: slot {number} of the commit log is taken, and {MOST_TRIES} "
             f"looks waited in vain for the record that stands there; look for what hides or "

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 from pyspark import cloudpickle
@@ -9,6 +10,7 @@ from pyspark import cloudpickle
 from dstl_core.codec.serializers import Types
 from dstl_core.spark.job import StatefulJob
 from dstl_core.spark.operators import KeyedOperator, LocalCopies
+from dstl_core.storage.location import Location
 from tests.golden_files import PIPELINE
 from tests.integration.spark import job_functions
 from tests.integration.spark.job_functions import OUTPUT, SCHEMA, TotalsByRow, plain
@@ -86,6 +88,23 @@ def test_the_next_epochs_go_on_from_its_state(spark, base):
     assert again.checkpoint.parent == result.checkpoint.checkpoint_id
     expected = plain([*days, NEXT_DAY, [("ann", 5, "m")]])
     assert {key: tuple(row) for key, row in state_of(spark, job.latest_path()).items()} == expected
+
+
+def test_it_is_read_after_the_index_of_its_log_came(spark, base):
+    job = job_at(spark, base)
+    job.run(batch(spark, NEXT_DAY), "2026-01-05", order_by=["v"])
+    log = Path(Location.parse(job.path).path, "_dstl", "log")
+    head = json.loads((log / "index" / "head.json").read_bytes())
+    assert head["count"] >= EXPECTED["records"]
+    commits = commits_of(job)
+    assert commits[:-1] == EXPECTED["commits"]
+    for each in EXPECTED["inputs"]:
+        result = job_at(spark, base).run(batch(spark, each["rows"]), each["id"], order_by=["v"])
+        assert result.committed_before
+        assert sorted(map(list, result.output.collect())) == each["output"]
+    # The index is derived: without it everything is as before.
+    shutil.rmtree(log / "index")
+    assert commits_of(job_at(spark, base)) == commits
 
 
 def test_it_goes_back_to_before_a_committed_input(spark, base):

@@ -2,7 +2,7 @@ import pytest
 
 from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
 from dstl_core.errors import ConfigError
-from dstl_core.spark.lineage import before_input, check_order_of_inputs, commit_of, lineage
+from dstl_core.spark.lineage import before_input, check_order_of_inputs, find_input, lineage
 
 
 def commit(number, parent, input_id=None, restored_from=None):
@@ -23,24 +23,47 @@ HISTORY = [
 ]
 
 
-def ids(line):
-    return [each.checkpoint_id for each in line]
+def line_of(history):
+    return lineage(history[::-1])
 
 
 def test_commits_that_were_undone_are_not_in_the_lineage():
-    assert ids(lineage(HISTORY)) == [1, 2, 6]
-    assert ids(lineage(HISTORY[:5])) == [1, 2, 3, 4, 5]
-    assert lineage([]) == []
+    assert [each.checkpoint_id for each in line_of(HISTORY)] == [6, 2, 1]
+    assert [each.checkpoint_id for each in line_of(HISTORY[:5])] == [5, 4, 3, 2, 1]
+    assert list(lineage([])) == []
 
 
-def test_an_input_is_found_where_it_counts():
-    assert commit_of(lineage(HISTORY), 20) == 2
-    assert commit_of(lineage(HISTORY), 30) is None
+def test_a_lineage_ends_where_a_commit_was_restored_from_something_else():
+    assert [each.checkpoint_id for each in line_of([*HISTORY, commit(9, 6, 50, 7)])] == [9]
+
+
+@pytest.mark.parametrize(
+    ("input_id", "number", "last"), [(20, 6, 20), (10, 2, 20), (30, None, 20), (15, None, 20)]
+)
+def test_an_input_is_found_where_it_counts(input_id, number, last):
+    place = find_input(line_of(HISTORY), input_id)
+    assert place.latest == HISTORY[-1]
+    assert (place.commit and place.commit.checkpoint_id, place.last_input) == (number, last)
+
+
+def test_no_older_commit_is_read_than_is_needed():
+    def commits():
+        yield from HISTORY[:2:-1]
+        raise AssertionError("too far")
+
+    assert find_input(lineage(commits()), 21).commit is None
+    line = lineage(each for each in (*HISTORY[4:2:-1], None))
+    assert before_input(line, 31).checkpoint_id == 5
+
+
+def test_in_an_empty_log_there_is_no_place_for_an_input():
+    assert find_input([], 5) is None
+    assert find_input([commit(1, None)], 5).last_input is None
 
 
 @pytest.mark.parametrize(("input_id", "place"), [(40, 5), (30, 4), (20, 2), (15, 2), (10, 1)])
 def test_the_state_before_an_input(input_id, place):
-    line = lineage(HISTORY[:5])
+    line = line_of(HISTORY[:5])
     assert before_input(line, input_id).checkpoint_id == place
 
 
@@ -50,9 +73,12 @@ def test_there_is_nothing_before_the_first_commit_of_a_log():
 
 
 def test_ids_grow_and_are_of_one_type():
-    line = lineage(HISTORY)
-    check_order_of_inputs(line, 20)
+    check_order_of_inputs(None, 20)
+    check_order_of_inputs(20, 20)
     with pytest.raises(ConfigError, match="19 comes after 20 was committed"):
-        check_order_of_inputs(line, 19)
+        check_order_of_inputs(20, 19)
     with pytest.raises(ConfigError, match="expected int, got str"):
-        check_order_of_inputs(line, "21")
+        check_order_of_inputs(20, "21")
+    with pytest.raises(ConfigError, match="expected int, got str"):
+        before_input(line_of(HISTORY), "21")
+    assert find_input(line_of(HISTORY), "21").commit is None

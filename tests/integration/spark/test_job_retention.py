@@ -1,0 +1,73 @@
+"""Old output goes when it is told to; what was committed stays known."""
+
+from pathlib import Path
+
+import pytest
+from pyspark import cloudpickle
+
+from dstl_core.codec.serializers import Types
+from dstl_core.errors import ConfigError, InputChangedError, StateFileNotFoundError
+from dstl_core.spark import KeyedOperator, LocalCopies, StatefulJob
+from dstl_core.storage.location import Location
+from tests.integration.spark import job_functions
+from tests.integration.spark.job_functions import OUTPUT, SCHEMA, TotalsByRow
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(autouse=True, scope="module")
+def by_value():
+    cloudpickle.register_pickle_by_value(job_functions)
+    yield
+    cloudpickle.unregister_pickle_by_value(job_functions)
+
+
+def job_at(spark, base, **options):
+    operator = KeyedOperator("totals", "k", Types.STRING, TotalsByRow(), OUTPUT)
+    local = LocalCopies(str(base / "local"))
+    return StatefulJob(
+        spark, "job", str(base), operator, parallelism=1, local_copies=local, **options
+    )
+
+
+def batch(spark, number):
+    return spark.createDataFrame([("a", number, None)], SCHEMA)
+
+
+def outputs_in(job):
+    root = Location.parse(job.path).path
+    return sorted(path.name for path in Path(root, "_dstl", "output").iterdir())
+
+
+def test_the_output_of_the_last_epochs_is_kept(spark, tmp_path):
+    job = job_at(spark, tmp_path, num_retained_outputs=2)
+    results = [job.run(batch(spark, number), number, order_by=["v"]) for number in range(1, 5)]
+    last_two = [each.checkpoint.checkpoint_id for each in results[2:]]
+    assert outputs_in(job) == [f"chk-{each}" for each in last_two]
+    for result, total in zip(results[2:], (6, 10), strict=True):
+        again = job.run(batch(spark, result.facts["input"]["id"]), result.facts["input"]["id"])
+        assert again.committed_before and not again.output_retired
+        assert [tuple(row) for row in again.output.collect()] == [("a", total)]
+
+
+def test_an_input_whose_output_is_gone_is_still_committed(spark, tmp_path):
+    job = job_at(spark, tmp_path, num_retained_outputs=1)
+    first, _ = (job.run(batch(spark, number), number, order_by=["v"]) for number in (1, 2))
+    commits = job.history()
+    again = job_at(spark, tmp_path).run(batch(spark, 1), 1, order_by=["v"])
+    assert (again.committed_before, again.output_retired) == (True, True)
+    assert (again.output, again.outputs, again.checkpoint) == (None, {}, first.checkpoint)
+    with pytest.raises(StateFileNotFoundError, match="output of checkpoint 2 is no longer kept"):
+        job.output_of(first.checkpoint)
+    with pytest.raises(InputChangedError):
+        job.run(batch(spark, 3), 1, order_by=["v"])
+    assert job.history() == commits
+
+
+def test_all_output_is_kept_by_default_and_never_none_of_it(spark, tmp_path):
+    job = job_at(spark, tmp_path)
+    for number in (1, 2, 3):
+        job.run(batch(spark, number), number, order_by=["v"])
+    assert len(outputs_in(job)) == 3
+    with pytest.raises(ConfigError, match="num_retained_outputs >= 1"):
+        job_at(spark, tmp_path, num_retained_outputs=0)
