@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from dstl_core import Snapshot
-from dstl_core.storage.location import Location
 from dstl_dagster import (
     DstlSparkResource,
     DstlStorageResource,
@@ -69,8 +68,8 @@ FLIGHTS = StatefulPipeline(
 
 def events_folder(base_path: str) -> Path:
     """Where the events lie: beside the state, or on this machine if the state is in a bucket."""
-    base = Location.parse(base_path)
-    return (Path(base.path) if base.is_local else DEMO_FOLDER) / "events"
+    is_local = "://" not in base_path
+    return (Path(base_path.removeprefix("file:")) if is_local else DEMO_FOLDER) / "events"
 
 
 @dg.asset(key_prefix=NAME, name="events", group_name=NAME, kinds={"parquet"})
@@ -92,7 +91,7 @@ def flight_events(storage: DstlStorageResource) -> dg.MaterializeResult:
 
 def bootstrap(session: "SparkSession", path: str) -> None:
     """The state after October, computed in bulk."""
-    folder = events_folder(str(Location.parse(path).parent.parent))
+    folder = events_folder(path.rsplit("/", 2)[0])  # <base>/savepoints/<name>
     write_bootstrapped(session, aggregate(events_of(session, folder, *BOOTSTRAP_DAYS)), path)
 
 

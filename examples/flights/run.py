@@ -19,7 +19,6 @@ from rich.table import Table  # noqa: E402
 from definitions import DEMO_FOLDER, SPARK, STORAGE  # noqa: E402
 from dstl_core import StatefulJob  # noqa: E402
 from dstl_core.errors import DstlError  # noqa: E402
-from dstl_core.storage.location import Location  # noqa: E402
 from examples.flights import assets as flights  # noqa: E402
 from examples.flights.events import STATES, aggregate, events_of  # noqa: E402
 from examples.flights.pipeline import flights_job  # noqa: E402
@@ -162,8 +161,9 @@ def main() -> None:
     print_epochs(job, ran_now)
     if not ran_now:
         CONSOLE.print("Everything was committed by an earlier run: nothing was run again.")
-    place = Location.parse(job.latest_path())
-    latest = os.path.relpath(place.path) if place.is_local else str(place)
+    latest = job.latest_path()
+    if latest.startswith("file:"):
+        latest = os.path.relpath(latest.removeprefix("file:"))
     CONSOLE.print(
         f"\nDone in {time.monotonic() - started:.0f} s. Look into it:\n"
         f"  .venv/bin/dstl inspect {latest}\n"
