@@ -20,7 +20,7 @@ from dstl_core.state.context import (
     StateInitializationContext,
     StateSnapshotContext,
 )
-from dstl_core.state.functions import RichMapFunction
+from dstl_core.state.functions import Context, RichMapFunction
 from dstl_core.state.state_backend import HashMapStateBackend
 from dstl_core.state.subtask import (
     OperatorSetup,
@@ -168,3 +168,8 @@ def test_a_savepoint_names_its_files_relative_to_itself() -> None:
     state = subtask.snapshot(CheckpointMetaData(1, 0), options)
     handle: Any = state.managed_keyed_state
     assert "/" not in handle.stream.relative_path
+
+
+def test_timers_need_a_key_and_the_message_says_so() -> None:
+    with pytest.raises(ConfigError, match="a timer belongs to a key; use a KeyedOperator"):
+        Context(None).timer_service()
