@@ -86,10 +86,15 @@ class Context:
         return self.element_timestamp
 
     def timer_service(self) -> TimerService:
-        """Raises: ConfigError: Nothing advances time where the function runs."""
+        """The timers of the current key.
+
+        Raises:
+            ConfigError: The operator has no key.
+        """
         if self.timers is None:
             raise ConfigError(
-                "There are no timers here: a batch has no watermark, so nothing would fire them."
+                "An operator without a key has no timers, because a timer belongs to a key; use a "
+                "KeyedOperator."
             )
         return self.timers
 

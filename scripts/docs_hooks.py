@@ -1,8 +1,32 @@
-"""What the documentation site takes from the repository while it is built."""
+"""What the documentation site takes from the repository while it is built.
 
+* Decision pages enter the navigation by themselves.
+* Pictures are put into the page, so that they follow the colours of the site.
+* ``<!-- generated: NAME -->`` becomes the tables of options and the commands' help, from the code.
+* Other comments, such as the set-up of examples, are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
+import typer
+import typer.cli
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import Files
+from mkdocs.structure.pages import Page
+
+from dstl_core.cli.app import app as dstl
+from dstl_core.config import ChangelogOptions, CheckpointConfig, Options
+from dstl_dagster.check_command import app as dstl_checks
+
+_GENERATED = re.compile(r"<!-- generated: ([\w-]+) -->")
+_COMMENT = re.compile(r"<!--.*?-->\n*", re.DOTALL)
+_PICTURE = re.compile(r'<p><img [^>]*src="[^"]*(images/[\w-]+\.svg)"[^>]*></p>')
+_FENCE = re.compile(r"^( *```.*?^ *```)$", re.DOTALL | re.MULTILINE)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -11,3 +35,54 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     [internals] = [entry["Internals"] for entry in config.nav if "Internals" in entry]
     internals.append({"Decisions": [f"decisions/{page.name}" for page in decisions]})
     return config
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """The page with its generated parts, and without comments."""
+    parts = _FENCE.split(_GENERATED.sub(lambda found: GENERATORS[found[1]](), markdown))
+    return "".join(
+        part if index % 2 else _COMMENT.sub("", part) for index, part in enumerate(parts)
+    )
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """The page with its pictures as part of it."""
+    return _PICTURE.sub(lambda found: (Path(config.docs_dir) / found[1]).read_text(), html)
+
+
+def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    cells = [list(heads), ["---" for _ in heads], *map(list, rows)]
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in cells
+    )
+
+
+def options_table(options: type[Options]) -> str:
+    """Name, Flink's key, default and meaning of each option."""
+    rows = [
+        [f"`{name}`", f"`{field.alias}`", f"`{field.default}`", field.description or ""]
+        for name, field in options.model_fields.items()
+    ]
+    return _table(["name", "key", "default", "meaning"], rows)
+
+
+def deprecated_table(options: type[Options]) -> str:
+    rows = [[f"`{old}`", f"`{new}`"] for old, new in sorted(options.deprecated_keys.items())]
+    return _table(["deprecated key", "key"], rows)
+
+
+def help_text(commands: typer.Typer, name: str) -> str:
+    """The help of a command and of its subcommands, below a heading of the second level."""
+    command: Any = typer.main.get_command(commands)
+    text = typer.cli.get_docs_for_click(obj=command, ctx=typer.Context(command), name=name)
+    return re.sub(r"^#", "##", text, flags=re.MULTILINE)
+
+
+GENERATORS: Mapping[str, Callable[[], str]] = {
+    "changelog-options": lambda: options_table(ChangelogOptions),
+    "changelog-options-deprecated": lambda: deprecated_table(ChangelogOptions),
+    "checkpoint-options": lambda: options_table(CheckpointConfig),
+    "checkpoint-options-deprecated": lambda: deprecated_table(CheckpointConfig),
+    "dstl": lambda: help_text(dstl, "dstl"),
+    "dstl-checks": lambda: help_text(dstl_checks, "dstl-checks"),
+}

@@ -1,7 +1,8 @@
 """Settings that every test shares.
 
-Property tests run under a fixed seed (profile ``ci``). The long runs take theirs from the
-environment: ``DSTL_SOAK_SEED`` (default 0) and ``DSTL_SOAK_SECONDS`` (default 60).
+Property tests run under a fixed seed (profile ``ci``); ``make test-fast`` takes a tenth of their
+examples (``DSTL_PROFILE=fast``). The long runs take their seed and time from the environment:
+``DSTL_SOAK_SEED`` (default 0) and ``DSTL_SOAK_SECONDS`` (default 60).
 """
 
 from __future__ import annotations
@@ -23,8 +24,13 @@ _BUCKETS = itertools.count()
 hypothesis.settings.register_profile(
     "ci", derandomize=True, deadline=None, database=None, max_examples=200
 )
+hypothesis.settings.register_profile(
+    "fast", derandomize=True, deadline=None, database=None, max_examples=20
+)
 hypothesis.settings.register_profile("soak", deadline=None, database=None, max_examples=200)
-hypothesis.settings.load_profile("soak" if "DSTL_SOAK_SECONDS" in os.environ else "ci")
+hypothesis.settings.load_profile(
+    "soak" if "DSTL_SOAK_SECONDS" in os.environ else os.environ.get("DSTL_PROFILE", "ci")
+)
 
 
 @pytest.fixture

@@ -61,10 +61,12 @@ class CheckpointsCleaner:
         if checkpoint_id_of(snapshot.name) is not None:
             self._roots.append(real_location(snapshot.parent))
 
-    def own_files(self, file: MetadataFile) -> set[Location]:
-        """The files of a snapshot that lie in the folders that are the pipeline's own."""
+    def own_files(self, file: MetadataFile, needed: Container[Location] = ()) -> set[Location]:
+        """The files of a snapshot that lie in the folders that are the pipeline's own, but for
+        those that are needed.
+        """
         resolver = HandleResolver(self._file_io, file.folder)
-        found = (self._own_file(stream, resolver) for stream in file_handles(file.metadata))
+        found = (self._own_file(each, resolver, needed) for each in file_handles(file.metadata))
         return {location for location in found if location is not None}
 
     def checkpoint_folders(self) -> set[int]:
@@ -74,30 +76,32 @@ class CheckpointsCleaner:
         return {number for number in numbers if number is not None}
 
     def retire(
-        self, folder: Location, needed: Container[Location], check_claim: Callable[[], object]
+        self,
+        folder: Location,
+        needed: Container[Location],
+        latest: Callable[[], Container[Location]],
     ) -> bool:
         """Deletes a checkpoint with all files that nothing needed references.
 
-        A new owner may go on from this checkpoint as long as its metadata is there. So the claim is
-        checked once more after the metadata is gone, and before the first file goes.
+        A new owner may go on from this checkpoint as long as its metadata is there. So before a
+        file goes, ``latest`` looks for a new owner once more, after the metadata is gone.
 
         Args:
             folder: The checkpoint's.
             needed: Files that stay.
-            check_claim: Raises if the pipeline has another owner.
+            latest: As for the cleaner; raises as well if the pipeline has another owner.
 
         Returns:
             False if anything of it is left.
         """
+        guard = DeletionGuard(self._file_io, latest)
         try:
-            files = self._files_in(folder)
-            if not self._delete_metadata(folder):
+            files = self._files_in(folder, needed)
+            if not _delete_metadata(guard, folder):
                 return False
-            check_claim()
             for location in sorted(files, key=str):
-                if location not in needed:
-                    self._guard.delete(location)
-            self._guard.delete_folder(folder, needed)
+                guard.delete(location)
+            guard.delete_folder(folder, needed)
         except DstlError as error:
             _LOG.warning("%s is left for gc: %s", folder.name, error)
             return False
@@ -106,7 +110,7 @@ class CheckpointsCleaner:
     def withdraw(self, folder: Location) -> bool:
         """Makes a snapshot that was refused unreadable; False if its metadata may still stand."""
         try:
-            return self._delete_metadata(folder)
+            return _delete_metadata(self._guard, folder)
         except DstlError as error:
             _LOG.warning("a refused snapshot is left for gc: %s", error)
             return False
@@ -132,10 +136,10 @@ class CheckpointsCleaner:
         for state in states:
             for stream in state.streams():
                 try:
-                    location = self._own_file(stream, resolver)
-                    if location is None or location in needed:
-                        continue
-                    if not any(each.contains(real_location(location)) for each in others):
+                    location = self._own_file(stream, resolver, needed)
+                    if location is not None and not any(
+                        each.contains(real_location(location)) for each in others
+                    ):
                         self._guard.delete(location)
                 except DstlError as error:
                     _LOG.warning("could not discard a file; gc will find it: %s", error)
@@ -147,21 +151,27 @@ class CheckpointsCleaner:
         except DstlError as error:
             _LOG.warning("%s is left for gc: %s", folder.name, error)
 
-    def _files_in(self, folder: Location) -> set[Location]:
-        """The files of the snapshot in a folder; none if it was retired half-way, when its metadata
-        was already gone.
-        """
+    def _files_in(self, folder: Location, needed: Container[Location]) -> set[Location]:
+        """As ``own_files``; none if the snapshot was retired half-way, after its metadata went."""
         try:
-            return self.own_files(load_metadata_file(self._file_io, folder))
+            return self.own_files(load_metadata_file(self._file_io, folder), needed)
         except StateFileNotFoundError:
             return set()
 
-    def _delete_metadata(self, folder: Location) -> bool:
-        return self._guard.delete(folder.child(METADATA_FILE_NAME), folder.child(SIDECAR_FILE_NAME))
-
-    def _own_file(self, stream: StreamStateHandle, resolver: HandleResolver) -> Location | None:
-        """The file of a stream, if it lies in a folder of ours: others are not ours to delete."""
+    def _own_file(
+        self, stream: StreamStateHandle, resolver: HandleResolver, needed: Container[Location]
+    ) -> Location | None:
+        """The file of a stream, if it lies in a folder of ours and is not needed: others are not
+        ours to delete.
+        """
         for place in resolver.places(stream):
-            if any(root.contains(real_location(place)) for root in self._roots):
+            if place in needed:
+                return None
+            real = real_location(place)
+            if any(root.contains(real) for root in self._roots):
                 return place
         return None
+
+
+def _delete_metadata(guard: DeletionGuard, folder: Location) -> bool:
+    return guard.delete(folder.child(METADATA_FILE_NAME), folder.child(SIDECAR_FILE_NAME))

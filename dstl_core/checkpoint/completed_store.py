@@ -41,6 +41,7 @@ from dstl_core.errors import (
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorSubtaskState
 from dstl_core.storage.commit_log import CommitLog, LogRecord, OwnedRecordType, as_recorded
 from dstl_core.storage.file_io import FileIO, open_file_io
+from dstl_core.storage.file_set import FileSet
 from dstl_core.storage.location import JobLayout, Location, checkpoint_id_of
 
 _LOG = logging.getLogger(__name__)
@@ -397,7 +398,7 @@ class CompletedCheckpointStore:
             each.checkpoint_id
             for each in leaving
             if each.properties.discard_subsumed
-            and self._cleaner.retire(self.folder_of(each), needed, self.check_claim)
+            and self._cleaner.retire(self.folder_of(each), needed, self._latest_as_owner)
         ]
 
     def shutdown(self, status: JobStatus) -> list[int]:
@@ -418,7 +419,7 @@ class CompletedCheckpointStore:
         self._log.append(self._require_owner(), "discard", payload)
         needed = self.references.of(self.retained)
         for each in leaving:
-            self._cleaner.retire(self.folder_of(each), needed, self.check_claim)
+            self._cleaner.retire(self.folder_of(each), needed, self._latest_as_owner)
         return ids
 
     def withdraw_metadata(self, metadata: CheckpointMetadata, folder: Location) -> bool:
@@ -479,6 +480,12 @@ class CompletedCheckpointStore:
 
     def _cleaner_on(self, file_io: FileIO) -> CheckpointsCleaner:
         return CheckpointsCleaner(file_io, self.layout, self.references.latest)
+
+    def _latest_as_owner(self) -> FileSet:
+        """As ``references.latest``; a FencedError if another owner has claimed since."""
+        found = self.references.latest()
+        self.check_known_claim()
+        return found
 
     def _held_and_there(self) -> list[CompletedCheckpoint]:
         """The checkpoints of the log whose folder is there, oldest first; those of other folders,

@@ -47,8 +47,9 @@ class DeletionGuard:
             needed: Further files that stay.
         """
         there = [each.location for each in files_below(self._file_io, folder)]
-        referenced = self._latest()
-        if any(each in needed or each in referenced for each in there):
-            return False
+        if there:
+            referenced = self._latest()
+            if any(each in needed or each in referenced for each in there):
+                return False
         self._file_io.delete_folder(folder)
         return True

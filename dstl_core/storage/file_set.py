@@ -7,6 +7,7 @@ the file system under which a folder is mounted, and in the root, after a folder
 from __future__ import annotations
 
 import os
+import posixpath
 import stat
 from collections.abc import Iterable
 
@@ -35,23 +36,25 @@ class FileSet:
     """
 
     def __init__(self, places: Iterable[Location] = ()) -> None:
-        self._places: set[Location] = set()
+        self._places: set[str] = set()
         self._inodes: set[tuple[int, int]] = set()
         self._names: set[str] = set()
         self.add_all(places)
 
     def add_all(self, places: Iterable[Location]) -> None:
         """Adds the files at these places."""
-        folders: dict[Location, Location] = {}
+        folders: dict[tuple[str, str], Location] = {}
         for place in places:
-            folder = place.parent
-            if folder not in folders:
-                folders[folder] = real_location(folder)
-            real, inode = _identity(folders[folder].child(place.name))
+            path, name = posixpath.split(place.path)
+            folder = folders.get((place.scheme, path))
+            if folder is None:
+                folder = real_location(place.parent)
+                folders[place.scheme, path] = folder
+            real, inode = _identity(folder.scheme, posixpath.join(folder.path, name))
             self._places.add(real)
             if inode is not None:
                 self._inodes.add(inode)
-            self.add_name(place.name)
+            self.add_name(name)
 
     def add_name(self, name: str) -> None:
         """Adds the file of a name, wherever it lies; nothing if many files have such a name."""
@@ -69,20 +72,22 @@ class FileSet:
             return False
         if location.name in self._names:
             return True
-        real, inode = _identity(real_location(location))
-        return real in self._places or inode in self._inodes or real.name in self._names
+        resolved = real_location(location)
+        real, inode = _identity(resolved.scheme, resolved.path)
+        return (
+            real in self._places or inode in self._inodes or posixpath.basename(real) in self._names
+        )
 
 
-def _identity(location: Location) -> tuple[Location, tuple[int, int] | None]:
+def _identity(scheme: str, path: str) -> tuple[str, tuple[int, int] | None]:
     """Where a file of a real folder lies, and the number of a local one that is there."""
-    if location.scheme != "file":
-        return location, None
-    real = location.path
+    if scheme != "file":
+        return f"{scheme}:{path}", None
     try:
-        found = os.lstat(real)
+        found = os.lstat(path)
         if stat.S_ISLNK(found.st_mode):
-            real = os.path.realpath(real)
-            found = os.stat(real)
+            path = os.path.realpath(path)
+            found = os.stat(path)
     except OSError:
-        return Location("file", real), None
-    return Location("file", real), (found.st_dev, found.st_ino)
+        return f"file:{path}", None
+    return f"file:{path}", (found.st_dev, found.st_ino)

@@ -116,9 +116,9 @@ class HandleResolver:
                 return [self._folder.child(handle.relative_path)]
             case FileStateHandle() | SegmentFileStateHandle():
                 location = self._named(handle.path)
-                found = [location, *self._relocated(location), *self._moved(location)]
+                found = [location, *self._relocated(location)]
                 if self._job_folder is None or not self._job_folder.contains(location):
-                    found += self._neighbours(location)
+                    found += [*self._moved(location), *self._neighbours(location)]
                 return list(dict.fromkeys(found))
             case _:
                 return []

@@ -134,7 +134,7 @@ def deletes_shared_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         CheckpointsCleaner,
         "retire",
-        lambda self, folder, needed, check_claim: real(self, folder, (), check_claim),
+        lambda self, folder, needed, latest: real(self, folder, (), latest),
     )
 
 

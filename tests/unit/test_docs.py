@@ -170,16 +170,3 @@ def test_every_file_that_a_document_links_to_is_there() -> None:
         if not (document.parent / link).exists()
     ]
     assert missing == []
-
-
-BLOCKS = re.findall(
-    r"```python\n(.*?)```", (ROOT / "docs" / "how-to" / "changelog.md").read_text(), re.DOTALL
-)
-
-
-def test_the_changelogs_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert BLOCKS
-    for block in BLOCKS:
-        exec(compile(block, "docs/how-to/changelog.md", "exec"), {})
-    assert [path.name for path in tmp_path.iterdir()] == ["changelog"]

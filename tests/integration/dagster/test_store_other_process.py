@@ -18,6 +18,7 @@ from dstl_core.storage.location import Location
 from dstl_dagster import DstlStorageResource, build_external_checkpoint_sensor, build_reset_job
 from dstl_dagster.jobs import working_runs
 from dstl_dagster.pipeline_store import PipelineStore
+from dstl_dagster.storage_resource import S3Credentials
 from tests.contract.test_deletion_other_process import commit, place, sizes, state_file
 from tests.integration.dagster.small_pipeline import PAYMENTS
 from tests.integration.flink.checker import State
@@ -30,12 +31,16 @@ RESET = build_reset_job(PAYMENTS)
 
 
 @pytest.fixture(params=["local", "s3"])
-def storage(request, tmp_path, s3, monkeypatch):
+def storage(request, tmp_path, s3):
     if request.param == "local":
         return DstlStorageResource(base_path=str(tmp_path / "state"))
-    for name, value in s3.environment.items():
-        monkeypatch.setenv(name, value)
-    return DstlStorageResource(base_path=request.getfixturevalue("bucket") + "/state")
+    keys = S3Credentials(
+        access_key_id=s3.key, secret_access_key=s3.secret, endpoint_url=s3.endpoint_url
+    )
+    bucket = request.getfixturevalue("bucket")
+    found = DstlStorageResource(base_path=f"{bucket}/state", credentials=keys)
+    found.connect()
+    return found
 
 
 @pytest.fixture

@@ -1,29 +1,13 @@
-import sys
-
 import pytest
 from pyspark import cloudpickle
-from pyspark.sql import SparkSession
 
-from dstl_core.spark.data_source import register
 from tests.integration.spark import reading, writing
+from tests.spark_session import local_session
 
 
 @pytest.fixture(scope="session")
 def spark():
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("dstl tests")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.pyspark.python", sys.executable)
-        .config("spark.log.level", "OFF")
-        .getOrCreate()
-    )
-    register(session)
+    session = local_session()
     yield session
     session.stop()
 

@@ -8,7 +8,7 @@ import pytest
 
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import CheckpointError, ConfigError, RestoreError
-from dstl_core.functions import CheckpointedFunction, RawStateOperator, RichMapFunction
+from dstl_core.functions import CheckpointedFunction, Context, RawStateOperator, RichMapFunction
 from dstl_core.model.checkpoint import OperatorSubtaskState
 from dstl_core.model.restore import PrioritizedOperatorSubtaskState
 from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions
@@ -166,3 +166,8 @@ def test_a_savepoint_names_its_files_relative_to_itself() -> None:
     state = subtask.snapshot(CheckpointMetaData(1, 0), options)
     handle: Any = state.managed_keyed_state
     assert "/" not in handle.stream.relative_path
+
+
+def test_timers_need_a_key_and_the_message_says_so() -> None:
+    with pytest.raises(ConfigError, match="a timer belongs to a key; use a KeyedOperator"):
+        Context(None).timer_service()

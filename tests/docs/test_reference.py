@@ -1,0 +1,82 @@
+"""The reference holds every public name and option; pictures are whole and need nothing else."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+import dstl_core
+import dstl_dagster
+from tests.docs.fences import ROOT
+
+DOCS = ROOT / "docs"
+PICTURES = sorted((DOCS / "images").glob("*.svg"))
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.mark.parametrize(
+    ("page", "package"), [("python.md", dstl_core), ("dagster.md", dstl_dagster)]
+)
+def test_every_public_name_is_in_the_reference(page: str, package: object) -> None:
+    text = (DOCS / "reference" / page).read_text()
+    name = package.__name__  # type: ignore[attr-defined]
+    documented = re.findall(rf"^::: {name}\.(\w+)$", text, re.MULTILINE)
+    assert sorted(documented) == sorted(package.__all__)  # type: ignore[attr-defined]
+
+
+@pytest.mark.spark
+def test_the_options_of_the_source_are_those_of_its_page(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with pytest.raises(PySparkException, match=r"no option 'no\.such'") as caught:
+        spark.read.format("savepoint").option("no.such", "1").load(str(tmp_path))
+    [there] = re.findall(r"it has: (.+?)\. Credentials", str(caught.value))
+    text = (DOCS / "how-to" / "query.md").read_text()
+    table = text[text.index("| option | meaning |") : text.index("Credentials are never")]
+    documented = [
+        name
+        for row in re.findall(r"^\| (`.+?`) \|", table, re.M)
+        for name in re.findall(r"`([^`]+)`", row)
+    ]
+    assert sorted([*documented, "path"]) == sorted(there.split(", "))
+
+
+def test_there_are_pictures() -> None:
+    assert len(PICTURES) >= 6
+
+
+@pytest.mark.parametrize("picture", PICTURES, ids=lambda path: path.stem)
+def test_a_picture_is_used_and_needs_nothing_else(picture: Path) -> None:
+    root = ElementTree.parse(picture).getroot()
+    for child in ("title", "desc"):
+        assert root.findtext(f"{SVG}{child}")
+    text = picture.read_text()
+    assert "prefers-color-scheme: dark" in text
+    assert set(re.findall(r"https?://[^\"']+", text)) == {"http://www.w3.org/2000/svg"}
+    assert re.search(r"href|@import", text) is None
+    pages = [page for page in DOCS.rglob("*.md") if f"images/{picture.name})" in page.read_text()]
+    assert pages
+
+
+@pytest.mark.parametrize("picture", PICTURES, ids=lambda path: path.stem)
+def test_the_words_of_a_picture_stay_inside_it(picture: Path) -> None:
+    root = ElementTree.parse(picture).getroot()
+    width = float(root.attrib["width"])
+    for text in root.iter(f"{SVG}text"):
+        kind = text.attrib.get("class", "")
+        length = len(text.text or "") * (7.2 if "soft" in kind else 8.4)
+        start = float(text.attrib["x"]) - length * ("mid" in kind) / 2 - length * ("end" in kind)
+        assert start >= 0
+        assert start + length <= width
+
+
+def test_the_site_takes_colours_of_pictures_from_one_place() -> None:
+    css = (DOCS / "stylesheets" / "extra.css").read_text()
+    names = set(re.findall(r"--[\w-]+", css))
+    for picture in PICTURES:
+        assert set(re.findall(r"(--[\w-]+):", picture.read_text())) == names
