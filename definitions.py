@@ -1,4 +1,8 @@
-"""The code location of this repository: the flights demo. Loading it starts no Spark."""
+"""The code location of this repository: the flights demo. Loading it starts no Spark.
+
+``DSTL_DEMO_FOLDER`` names another folder than ``.demo``; ``DSTL_DEMO_BASE`` another place for the
+state, e.g. ``s3://bucket/demo``.
+"""
 
 import os
 from pathlib import Path
@@ -9,9 +13,9 @@ from dstl_dagster import DstlSparkResource, DstlStorageResource
 from examples.flights import assets as flights
 
 ROOT = Path(__file__).resolve().parent
-DEMO_FOLDER = Path(os.environ.get("DSTL_DEMO_FOLDER", ROOT / ".demo"))
+DEMO_FOLDER = flights.DEMO_FOLDER
 
-STORAGE = DstlStorageResource(base_path=str(DEMO_FOLDER))
+STORAGE = DstlStorageResource(base_path=os.environ.get("DSTL_DEMO_BASE", str(DEMO_FOLDER)))
 SPARK = DstlSparkResource(
     master="local[2]",
     app_name="dstl demo",

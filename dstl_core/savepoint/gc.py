@@ -236,14 +236,21 @@ def _pipelines(
 
 
 def _job_folders(root: Location, every: Iterable[FileStatus]) -> set[Location]:
-    """Folders with checkpoints, shared files or a changelog in them."""
+    """Folders with checkpoints, shared files or a changelog in them. Flink's ``shared``,
+    ``taskowned`` and ``dstl`` hold files; a folder of that name without any is somebody's base.
+    """
     found = set()
     for status in every:
         folder = status.location.parent
         while root.contains(folder):
             name = folder.name
             is_inside = INTERNAL_DIR in folder.parent.path.split("/")
-            is_mark = name in (*_JOB_FOLDERS, INTERNAL_DIR) or checkpoint_id_of(name) is not None
+            holds_files = folder == status.location.parent
+            is_mark = (
+                (holds_files and name in _JOB_FOLDERS)
+                or name == INTERNAL_DIR
+                or checkpoint_id_of(name) is not None
+            )
             if is_mark and not is_inside:
                 found.add(folder.parent)
             if folder.path == "/":

@@ -1,5 +1,6 @@
 """The demo as Dagster assets: events, bootstrapped savepoint, daily epochs, savepoints, checks."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from dstl_core import Snapshot
+from dstl_core.storage.location import Location
 from dstl_dagster import (
     DstlSparkResource,
     DstlStorageResource,
@@ -39,6 +41,7 @@ from examples.flights.events import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+DEMO_FOLDER = Path(os.environ.get("DSTL_DEMO_FOLDER", Path(__file__).parents[2] / ".demo"))
 BOOTSTRAP_DAYS = ("2013-01-01", "2013-10-31")
 BOOTSTRAPPED = "january-to-october"
 NOVEMBER = dg.DailyPartitionsDefinition(start_date="2013-11-01", end_date="2013-12-01")
@@ -64,14 +67,16 @@ FLIGHTS = StatefulPipeline(
 )
 
 
-def events_folder(storage: DstlStorageResource) -> Path:
-    return Path(storage.base_path).absolute() / "events"
+def events_folder(base_path: str) -> Path:
+    """Where the events lie: beside the state, or on this machine if the state is in a bucket."""
+    base = Location.parse(base_path)
+    return (Path(base.path) if base.is_local else DEMO_FOLDER) / "events"
 
 
 @dg.asset(key_prefix=NAME, name="events", group_name=NAME, kinds={"parquet"})
 def flight_events(storage: DstlStorageResource) -> dg.MaterializeResult:
     """All flights of 2013 that have a tail number, as Parquet by day."""
-    counts = ingest(events_folder(storage))
+    counts = ingest(events_folder(storage.base_path))
     return dg.MaterializeResult(
         metadata={
             "dagster/row_count": counts.kept,
@@ -80,14 +85,14 @@ def flight_events(storage: DstlStorageResource) -> dg.MaterializeResult:
             "dropped_without_tail_number": counts.dropped,
             "cancelled": counts.cancelled,
             "already_there": counts.already_there,
-            "dagster/uri": str(events_folder(storage)),
+            "dagster/uri": str(events_folder(storage.base_path)),
         }
     )
 
 
 def bootstrap(session: "SparkSession", path: str) -> None:
     """The state after October, computed in bulk."""
-    folder = Path(path.removeprefix("file:")).parents[1] / "events"
+    folder = events_folder(str(Location.parse(path).parent.parent))
     write_bootstrapped(session, aggregate(events_of(session, folder, *BOOTSTRAP_DAYS)), path)
 
 
@@ -110,7 +115,7 @@ def state(
     done = {each.facts.get("input", {}).get("id") for each in store.history()}
 
     def rows_of(session: "SparkSession", day: str) -> "DataFrame":
-        rows = events_of(session, events_folder(storage), day, day)
+        rows = events_of(session, events_folder(storage.base_path), day, day)
         if day == PLANNED_FAILURE and context.retry_number == 0 and day not in done:
             context.log.info(f"epoch {day} fails on purpose, is aborted and reset, and runs again")
             return with_planned_failure(rows)
@@ -153,7 +158,9 @@ def _check(
     session = spark.spark_session
     register(session)
     last_day = last_committed_day(storage)
-    expected = aggregate(events_of(session, events_folder(storage), BOOTSTRAP_DAYS[0], last_day))
+    expected = aggregate(
+        events_of(session, events_folder(storage.base_path), BOOTSTRAP_DAYS[0], last_day)
+    )
     keys, differing = compare(session.read.format("savepoint").load(path), expected)
     return dg.AssetCheckResult(
         passed=differing == 0 and keys > 0,

@@ -19,6 +19,7 @@ from rich.table import Table  # noqa: E402
 from definitions import DEMO_FOLDER, SPARK, STORAGE  # noqa: E402
 from dstl_core import StatefulJob  # noqa: E402
 from dstl_core.errors import DstlError  # noqa: E402
+from dstl_core.storage.location import Location  # noqa: E402
 from examples.flights import assets as flights  # noqa: E402
 from examples.flights.events import STATES, aggregate, events_of  # noqa: E402
 from examples.flights.pipeline import flights_job  # noqa: E402
@@ -116,7 +117,7 @@ def check_dump(job: StatefulJob) -> None:
     last_day = flights.last_committed_day(STORAGE)
     rows = events_of(
         session,
-        flights.events_folder(STORAGE),
+        flights.events_folder(STORAGE.base_path),
         flights.BOOTSTRAP_DAYS[0],
         last_day,
     )
@@ -161,11 +162,12 @@ def main() -> None:
     print_epochs(job, ran_now)
     if not ran_now:
         CONSOLE.print("Everything was committed by an earlier run: nothing was run again.")
-    latest = job.latest_path().removeprefix("file:")
+    place = Location.parse(job.latest_path())
+    latest = os.path.relpath(place.path) if place.is_local else str(place)
     CONSOLE.print(
         f"\nDone in {time.monotonic() - started:.0f} s. Look into it:\n"
-        f"  .venv/bin/dstl inspect {os.path.relpath(latest)}\n"
-        f"  .venv/bin/dstl dump {os.path.relpath(latest)} --state total_delay\n"
+        f"  .venv/bin/dstl inspect {latest}\n"
+        f"  .venv/bin/dstl dump {latest} --state total_delay\n"
         f"  make ui                 the Dagster UI on this very instance",
         soft_wrap=True,
     )

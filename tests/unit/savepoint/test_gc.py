@@ -134,6 +134,19 @@ def test_a_flink_jobs_folder_needs_to_be_told_that_the_job_is_stopped(tmp_path: 
     assert len(collect_garbage(str(tmp_path), flink_job_stopped=True).garbage) == 1
 
 
+@pytest.mark.parametrize("name", ["dstl", "shared", "taskowned"])
+def test_a_base_folder_may_have_a_name_that_flink_gives_a_folder_of_files(
+    tmp_path: Path, savepoint: Callable[..., Path], name: str
+) -> None:
+    """Here the folder above would be taken for the folder of a Flink job."""
+    base = tmp_path / name
+    lost = savepoint(base / "savepoints" / "sp") / str(uuid4())
+    lost.write_bytes(b"of nobody")
+    make_old(tmp_path)
+    found = collect_garbage(str(base), also_referenced_from=[str(base)])
+    assert [each.location.name for each in found.garbage] == [lost.name]
+
+
 def test_what_is_younger_than_the_latest_claim_stays_at_any_age_limit(tmp_path: Path) -> None:
     job = LoggingJob(tmp_path, "op", "string", max_parallelism=128)
     before = tmp_path / job.job_id.hex / "taskowned" / str(uuid4())
