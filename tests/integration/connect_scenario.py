@@ -1,6 +1,6 @@
 """What a client of Spark Connect does.
 
-    python -m tests.integration.connect_scenario <url> <folder>
+    python -m tests.integration.connect_scenario <url> <folder> <bucket>
 
 A process is a client of Spark Connect or it has a Spark of its own, so this one runs by itself.
 """
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pyarrow as pa
 from pyspark import TaskContext, cloudpickle
 
 from dstl_core.codec.serializers import Types
@@ -35,11 +36,15 @@ class Sum(KeyedProcessFunction):
     def open(self, runtime_context: Any) -> None:
         self._total = runtime_context.get_state(ValueStateDescriptor("total", Types.LONG))
 
-    def process_element(self, value: Any, ctx: Any) -> None:
+    def process_element(self, value: Any, ctx: Any) -> Any:
         self._total.update((self._total.value() or 0) + value["v"])
+        yield {"k": value["k"], "total": self._total.value()}
 
 
-def run(url: str, folder: str) -> dict[str, Any]:
+OUTPUT = pa.schema([("k", pa.string()), ("total", pa.int64())])
+
+
+def run(url: str, folder: str, bucket: str) -> dict[str, Any]:
     """Everything once; what was seen."""
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     spark = DstlSparkResource(remote=url)
@@ -75,10 +80,13 @@ def run(url: str, folder: str) -> dict[str, Any]:
     keyed = SavepointReader.read(session, out).read_keyed_state(OperatorIdentifier.for_uid("op"))
     seen["reader"] = sorted(map(tuple, keyed.select("state_key", "n").collect()))
 
-    job = StatefulJob(session, "job", folder, KeyedOperator("op", "k", Types.STRING, Sum()))
+    # In a bucket: server and client reach it by the environment, and Spark's JVM does not.
+    operator = KeyedOperator("op", "k", Types.STRING, Sum(), OUTPUT)
+    job = StatefulJob(session, "job", bucket, operator)
     for epoch in (1, 2):
         batch = session.createDataFrame([("a", epoch), ("c", 10)], "k string, v long")
-        job.run(batch, epoch, ["v"])
+        output = job.run(batch, epoch, ["v"]).output
+        seen["output"] = output is not None and sorted(map(tuple, output.collect()))
     state = session.read.format("savepoint").load(job.savepoint(f"{folder}/savepoint"))
     seen["job"] = sorted(map(tuple, state.select("state_key", "total").collect()))
     changes = session.read.format("state-changelog").load(job.latest_path())

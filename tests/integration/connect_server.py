@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
@@ -19,8 +19,13 @@ _STARTED_WITHIN_S = 180
 
 
 @contextmanager
-def connect_server(folder: Path) -> Iterator[str]:
-    """Gives the URL of a server that can import the project. ``folder`` takes its log."""
+def connect_server(folder: Path, more: Mapping[str, str] | None = None) -> Iterator[str]:
+    """Gives the URL of a server that can import the project.
+
+    Args:
+        folder: Takes its log.
+        more: What its environment has, beside that of this process.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -39,7 +44,7 @@ def connect_server(folder: Path) -> Iterator[str]:
     words = [word for key, value in confs.items() for word in ("--conf", f"{key}={value}")]
     command = [str(home / "bin" / "spark-submit"), *words]
     command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
-    environment = {**os.environ, "SPARK_HOME": str(home), "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "SPARK_HOME": str(home), "PYTHONPATH": str(ROOT), **(more or {})}
     log = folder / "connect.log"
     with log.open("wb") as output:
         server = subprocess.Popen(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from typing import Any
@@ -11,18 +12,21 @@ import pytest
 
 from tests.integration.connect_server import ROOT, connect_server
 from tests.integration.dagster.small_pipeline import expected_totals
+from tests.s3_server import S3Server
 
 pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def seen(tmp_path_factory: pytest.TempPathFactory, s3: S3Server) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("connect")
-    with connect_server(folder) as url:
-        words = ["-m", "tests.integration.connect_scenario", url, str(folder)]
+    bucket = s3.make_bucket("spark-connect")
+    with connect_server(folder, s3.environment) as url:
+        words = ["-m", "tests.integration.connect_scenario", url, str(folder), bucket]
         done = subprocess.run(
             [sys.executable, *words],
             cwd=ROOT,
+            env={**os.environ, **s3.environment},
             capture_output=True,
             text=True,
             timeout=400,
@@ -50,6 +54,7 @@ def test_jobs_are_described_by_a_tag(seen: dict[str, Any]) -> None:
 def test_jobs_run_epochs(seen: dict[str, Any]) -> None:
     assert seen["job"] == [["a", 3], ["c", 20]]
     assert seen["changes"]
+    assert seen["output"] == [["a", 3], ["c", 20]], "read back from S3"
 
 
 def test_assets_are_materialized_on_the_remote(seen: dict[str, Any]) -> None:
