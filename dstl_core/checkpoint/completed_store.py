@@ -143,7 +143,7 @@ class CompletedCheckpointStore:
         self.check_known_claim()
 
     def check_known_claim(self) -> None:
-        """As ``check_claim``, by what this process knows already."""
+        """As ``check_claim``, without reading the log again."""
         if self._owner is not None:
             self._log.check_claim(self._owner)
 
