@@ -134,7 +134,7 @@ class UnreadableValueError(FormatError):
 
 
 class StorageError(DstlError, OSError):
-    """A file system operation failed."""
+    """A file system said no."""
 
 
 class StateFileNotFoundError(StorageError, FileNotFoundError):

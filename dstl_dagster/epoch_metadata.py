@@ -1,4 +1,4 @@
-"""Metadata of a commit for Dagster: numbers, tables, a chart, schema and lineage."""
+"""What Dagster is told of a commit: numbers, tables, a chart, schema and lineage."""
 
 from __future__ import annotations
 

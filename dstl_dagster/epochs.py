@@ -1,8 +1,7 @@
 """The whole checkpoint protocol in one op: restore, apply, log, persist, commit, or reset.
 
 A retry, a second run and a re-materialization all go the same way: what is committed runs nothing
-and reports the version that was recorded. The commit log is authoritative; Dagster's event log
-mirrors it.
+and reports the version that was recorded. Dagster's event log is told; the commit log decides.
 """
 
 from __future__ import annotations
@@ -128,7 +127,7 @@ def materialize_if_large(
 
 
 class _Report:
-    """The events that report the epochs of a run to Dagster."""
+    """What the event log is told of the epochs of a run."""
 
     def __init__(
         self,

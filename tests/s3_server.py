@@ -159,15 +159,16 @@ def _header(environ: dict[str, Any], name: str) -> str:
 
 
 def _serve() -> None:
-    from moto.server import DomainDispatcherApplication, create_backend_app
+    from moto.server import create_backend_app
     from werkzeug.serving import WSGIRequestHandler, make_server
 
     class Handler(WSGIRequestHandler):
         protocol_version = "HTTP/1.1"  # keeps connections open, as S3 does
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    # Of one service: to find out for each request which one is meant takes most of its time.
     app = _KeyChecked(
-        DomainDispatcherApplication(create_backend_app),
+        create_backend_app("s3"),
         os.environ["S3_SERVER_KEY"],
         os.environ["S3_SERVER_SECRET"],
     )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import shutil
 import signal
 import sys
 import tempfile
 from pathlib import Path
 
+from tests.simulation.storm import world
 from tests.simulation.storm.run import Storm
 
 
@@ -21,6 +23,8 @@ def main() -> None:
     parser.add_argument("--spark", action="store_true", help="drivers are whole jobs on Spark")
     given = parser.parse_args()
     storm = Storm(given.storage, given.seed, given.commits, given.seconds, given.spark)
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
+    logging.getLogger(world.__name__).setLevel(logging.INFO)
     # So that no process is left behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     folder = Path(tempfile.mkdtemp(prefix="storm-"))

@@ -16,10 +16,11 @@ IS_STRUCK = True
 def run(base: str, seed: int, random: Random) -> None:
     root = layout_of(base).root
     while True:
-        time.sleep(random.uniform(0, 2))
+        started = time.monotonic()
         try:
             found = collect_garbage(root, delete=True, older_than_ms=random.choice([0, 500, 2_000]))
         except (DstlError, OSError) as error:
             say_error(error)
         else:
             say(collected=found.deleted)
+        time.sleep(0.1 + random.uniform(0, 3) * (time.monotonic() - started))

@@ -29,7 +29,7 @@ from tests.simulation.storm.pipeline import NAME, Pipeline, next_input
 IS_STRUCK = True
 ADOPT_AFTER = 3
 """Epochs that go on beside a materialization."""
-LONGEST_PATIENCE_S = 30
+LONGEST_PATIENCE_S = 120
 
 
 class Engine(Protocol):
@@ -50,10 +50,14 @@ class Driver:
         base: Where the pipeline lies.
         new_engine: Makes a job that knows of no claim yet.
         random: Decides.
+        epoch_s: What an epoch takes at least.
     """
 
-    def __init__(self, base: str, new_engine: Callable[[], Engine], random: Random) -> None:
+    def __init__(
+        self, base: str, new_engine: Callable[[], Engine], random: Random, epoch_s: float
+    ) -> None:
         self._base, self._new_engine, self._random = base, new_engine, random
+        self._epoch_s = epoch_s
         self._engine = new_engine()
         self._beside: tuple[BackgroundMaterialization, int] | None = None
         self._is_run = random.random() < 0.15
@@ -118,7 +122,7 @@ class Driver:
         """How far apart the last commits are, which says how busy this machine is."""
         last = self._commits.history()[-6:]
         gaps = sorted(b.committed_ms - a.committed_ms for a, b in pairwise(last))
-        return max(gaps[len(gaps) // 2] if gaps else 0, 50) / 1000
+        return max(gaps[len(gaps) // 2] / 1000 if gaps else 0, self._epoch_s)
 
 
 def _tell(checkpoint: CompletedCheckpoint) -> None:
@@ -130,4 +134,4 @@ def _tell(checkpoint: CompletedCheckpoint) -> None:
 
 
 def run(base: str, seed: int, random: Random) -> None:
-    Driver(base, lambda: Pipeline(base, seed), random).run()
+    Driver(base, lambda: Pipeline(base, seed), random, epoch_s=0.05).run()

@@ -24,15 +24,17 @@ def is_alive(run_id: str) -> bool:
 
 
 def run(base: str, seed: int, random: Random) -> None:
-    last = 0
+    store, at = PipelineStore(base, NAME), 0.0
     while True:
         time.sleep(random.uniform(0.2, 1))
-        store = PipelineStore(base, NAME)
         try:
             # It fences whoever works, so it leaves them time for some commits.
-            if (commits := len(store.history())) < last + random.uniform(2, 25):
+            commits = len(store.history())
+            if commits < at:
                 continue
-            found, last = store.reset(f"reset-{uuid4()}", is_alive), commits
+            at = commits + random.uniform(5, 25)
+            found = store.reset(f"reset-{uuid4()}", is_alive)
+            store = PipelineStore(base, NAME)
         except (DstlError, OSError) as error:
             say_error(error)
         else:

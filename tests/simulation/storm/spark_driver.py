@@ -73,4 +73,4 @@ class OnSpark:
 def run(base: str, seed: int, random: Random) -> None:
     cloudpickle.register_pickle_by_value(pipeline)
     spark = _session()
-    Driver(base, lambda: OnSpark(spark, base, seed), random).run()
+    Driver(base, lambda: OnSpark(spark, base, seed), random, epoch_s=5).run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import multiprocessing
 import os
 import select
@@ -19,6 +20,7 @@ from typing import Any
 
 from tests.simulation.storm.actor import live
 
+_LOG = logging.getLogger(__name__)
 _PACKAGE = "tests.simulation.storm"
 # Processes are forked from one that has imported everything: they start in milliseconds.
 _CONTEXT = multiprocessing.get_context("forkserver")
@@ -29,6 +31,7 @@ _CONTEXT.set_forkserver_preload(
 COMMITS_BETWEEN_STRIKES = 15
 """Strikes at any moment; others come at calls that change the store."""
 LONGEST_PAUSE_S = 5
+REPORT_EVERY_S = 30
 STUCK_S = 300
 """Without a commit for so long, nothing moves any more."""
 
@@ -130,7 +133,7 @@ class World:
     def run(self, commits: int, seconds: float) -> None:
         """Until so many commits were told, or so many seconds have passed."""
         end, last = time.monotonic() + seconds, time.monotonic()
-        seen = 0
+        seen, report = 0, last + REPORT_EVERY_S
         try:
             if self._server:
                 self._start_proxy()
@@ -140,6 +143,9 @@ class World:
                         self._start(actor)
                 self._listen()
                 self._wake_and_strike()
+                if time.monotonic() > report:
+                    report += REPORT_EVERY_S
+                    _LOG.info("%d commits told", len(self.counts.told))
                 if len(self.counts.told) > seen:
                     seen, last = len(self.counts.told), time.monotonic()
                 elif time.monotonic() - last > STUCK_S:
