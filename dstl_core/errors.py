@@ -134,7 +134,7 @@ class UnreadableValueError(FormatError):
 
 
 class StorageError(DstlError, OSError):
-    """A file system said no."""
+    """A file system operation failed."""
 
 
 class StateFileNotFoundError(StorageError, FileNotFoundError):

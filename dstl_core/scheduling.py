@@ -86,8 +86,8 @@ class _Delayed:
 class ThreadScheduler:
     """Daemon threads that are made when all others are busy and end when idle, like the timer.
 
-    Owns its threads; every method is safe on every thread. Who needs a limit
-    puts a ``BoundedExecutor`` in front.
+    Owns its threads; every method is safe on every thread. Callers that need a
+    limit wrap it in a ``BoundedExecutor``.
     """
 
     def __init__(self, name: str = "dstl", clock: Clock | None = None, idle_s: float = 5.0) -> None:

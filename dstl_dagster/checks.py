@@ -85,7 +85,7 @@ def _leftovers(pipeline: StatefulPipeline) -> dg.AssetChecksDefinition:
     def no_leftovers(
         context: dg.AssetCheckExecutionContext, storage: DstlStorageResource
     ) -> dg.AssetCheckResult:
-        """No run was killed without a reset since; no file is left that nothing names."""
+        """No run was killed without a reset since, and no file is unreferenced."""
         store = pipeline.store(storage)
         working = working_runs(context.instance, store)
         dead = len(store.leases()) - len(working)

@@ -1,4 +1,4 @@
-"""What Dagster is told of a commit: numbers, tables, a chart, schema and lineage."""
+"""Metadata of a commit for Dagster: numbers, tables, a chart, schema and lineage."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The whole checkpoint protocol in one op: restore, apply, log, persist, commit, or reset.
 
 A retry, a second run and a re-materialization all go the same way: what is committed runs nothing
-and reports the version that was recorded. Dagster's event log is told; the commit log decides.
+and reports the version that was recorded. The commit log is authoritative; Dagster's event log
+mirrors it.
 """
 
 from __future__ import annotations
@@ -127,7 +128,7 @@ def materialize_if_large(
 
 
 class _Report:
-    """What the event log is told of the epochs of a run."""
+    """The events that report the epochs of a run to Dagster."""
 
     def __init__(
         self,

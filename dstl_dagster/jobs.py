@@ -100,7 +100,7 @@ class GcConfig(dg.Config):
 
 
 def build_gc_job(pipeline: StatefulPipeline) -> dg.JobDefinition:
-    """Finds files of the pipeline that nothing names, and deletes them if it is told to. No Spark.
+    """Finds unreferenced files of the pipeline, and deletes them on request. Needs no Spark.
 
     Savepoints anywhere below the storage's base path count as naming them.
     """
@@ -114,7 +114,7 @@ def build_gc_job(pipeline: StatefulPipeline) -> dg.JobDefinition:
             also_referenced_from=[storage.base_path],
         )
         context.log.info(
-            f"{len(found.garbage)} files that nothing names, {found.size:,} bytes; "
+            f"{len(found.garbage)} unreferenced files, {found.size:,} bytes; "
             f"{found.deleted} deleted"
         )
         context.log_event(

@@ -1,8 +1,8 @@
 """A pipeline's folder as sensors, checks and reset see it: no Spark, no claim unless asked for.
 
 A *lease* says that a run is working on the pipeline: ``_dstl/leases/<run id>.json``, written before
-its first epoch, removed when Python gets to end the run in any way. One that is left tells of a
-run that was killed. Safety does not rest on it: that lies in the commit log alone.
+its first epoch, removed when the run ends, normally or by exception. A lease that is left shows a
+run that was killed. Safety does not depend on leases, but on the commit log alone.
 """
 
 from __future__ import annotations

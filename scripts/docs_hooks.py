@@ -60,10 +60,10 @@ def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 def options_table(options: type[Options]) -> str:
     """Name, Flink's key, default and meaning of each option."""
     rows = [
-        [f"`{name}`", f"`{field.alias}`", f"`{field.default}`", field.description or ""]
+        [f"`{name}`<br>`{field.alias}`", f"`{field.default}`", field.description or ""]
         for name, field in options.model_fields.items()
     ]
-    return _table(["name", "key", "default", "meaning"], rows)
+    return _table(["name, and Flink's key", "default", "meaning"], rows)
 
 
 def deprecated_table(options: type[Options]) -> str:

@@ -35,7 +35,6 @@ from dstl_core.errors import (
     ConfigError,
     DstlError,
     FencedError,
-    StorageError,
     error_context,
 )
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorSubtaskState
@@ -129,13 +128,7 @@ class CompletedCheckpointStore:
 
         self._log.claim(owner, payload)
         self._owner = owner
-        self._write_index()
-
-    def _write_index(self) -> None:
-        try:
-            self._log.write_index(lambda: self._read().summary())
-        except StorageError as error:
-            _LOG.warning("the index of the commit log is brought up to date later: %s", error)
+        self._read().write_index()
 
     def resume_claim(self, owner: str) -> None:
         """Goes on as one that claimed in another process; a FencedError if another has since."""
@@ -150,7 +143,7 @@ class CompletedCheckpointStore:
         self.check_known_claim()
 
     def check_known_claim(self) -> None:
-        """As ``check_claim``, by what this process knows already."""
+        """As ``check_claim``, without reading the log again."""
         if self._owner is not None:
             self._log.check_claim(self._owner)
 
@@ -259,7 +252,7 @@ class CompletedCheckpointStore:
             del self._in_doubt[checkpoint_id]
             raise
         del self._in_doubt[checkpoint_id]
-        self._write_index()
+        self._read().write_index()
         return record
 
     def _payload(
@@ -477,6 +470,10 @@ class CompletedCheckpointStore:
         self._log.refresh()
         if self.commit_of(checkpoint_id) is None:
             self._cleaner.delete_folder(self.layout.output(checkpoint_id))
+
+    def retire_output(self, checkpoint_id: int) -> None:
+        """Deletes the output of a commit that is not the latest."""
+        self._cleaner.delete_folder(self.layout.output(checkpoint_id))
 
     def _cleaner_on(self, file_io: FileIO) -> CheckpointsCleaner:
         return CheckpointsCleaner(file_io, self.layout, self.references.latest)

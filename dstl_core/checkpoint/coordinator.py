@@ -1,8 +1,8 @@
 """The checkpoint protocol as a step function: events in, actions out, no threads and no I/O.
 
 Source of the behaviour: ``CheckpointCoordinator`` of Flink 2.2.1. Unlike there, an acknowledgement
-that comes again after its checkpoint completed deletes nothing, beats that the scheduler missed are
-not made up, and a commit whose outcome is unknown keeps the checkpoint pending until it is known.
+that comes again after its checkpoint completed deletes nothing, missed periodic triggers are not
+replayed, and a commit whose outcome is unknown keeps the checkpoint pending until it is known.
 """
 
 from __future__ import annotations

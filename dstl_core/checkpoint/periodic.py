@@ -10,8 +10,8 @@ from dstl_core.model.ids import OperatorID
 class PeriodicSchedule:
     """The beats of one scheduler. Times are monotonic milliseconds.
 
-    A period is never shorter than the pause between checkpoints. Beats that were missed are not
-    made up.
+    A period is never shorter than the pause between checkpoints. Missed triggers are not
+    replayed.
     """
 
     def __init__(self, config: CheckpointConfig) -> None:

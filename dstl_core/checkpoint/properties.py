@@ -47,7 +47,7 @@ class CheckpointProperties:
     """One set of rules for a checkpoint.
 
     ``forced`` ones ignore the limits of concurrency and the pause. ``unclaimed`` marks a snapshot
-    that was restored and belongs to somebody else.
+    that was restored and belongs to another owner.
     """
 
     forced: bool

@@ -18,7 +18,7 @@ from dstl_core.checkpoint.completed_checkpoint import (
     in_flight_of,
 )
 from dstl_core.checkpoint.subsume import subsumed
-from dstl_core.errors import FormatError
+from dstl_core.errors import FormatError, StorageError
 from dstl_core.storage.commit_log import CommitLog
 from dstl_core.storage.json_document import CONVERSION_ERRORS
 from dstl_core.storage.log_record import LogRecord
@@ -142,6 +142,13 @@ class RecordedCheckpoints:
         return found[::-1]
 
     # ------------------------------------------------------------------------------ summary
+
+    def write_index(self) -> None:
+        """Brings the index of the log up to date. Never raises: what fails is done later."""
+        try:
+            self._log.write_index(self.summary)
+        except StorageError as error:
+            _LOG.warning("the index of the commit log is brought up to date later: %s", error)
 
     def summary(self) -> Mapping[str, Any]:
         """What all records come to, for ``CommitLog.write_index``."""

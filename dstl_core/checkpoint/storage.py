@@ -72,8 +72,8 @@ class FileSystemCheckpointStorage:
         folder = self._layout.checkpoint(checkpoint_id)
         if self._file_io.size(folder.child(METADATA_FILE_NAME)) is not None:
             raise StorageError(
-                f"There is a checkpoint {checkpoint_id} already: {folder}; it belongs to somebody "
-                f"else.",
+                f"There is a checkpoint {checkpoint_id} already: {folder}; it belongs to another "
+                f"owner.",
                 path=str(folder),
             )
         return folder

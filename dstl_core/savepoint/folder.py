@@ -39,7 +39,7 @@ RUN_KEY = "run_key"
 
 class StateFiles:
     """The state files of a folder. Every file has a name of its own, so tasks that run twice leave
-    files that nothing names.
+    unreferenced files.
     """
 
     def __init__(self, path: str | os.PathLike[str], file_io: FileIO | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Finds files that nothing names any more, under a folder of savepoints and checkpoints.
+"""Finds files that nothing references any more, under a folder of savepoints and checkpoints.
 
 A file is garbage only if all of this holds: its name is one that dstl or Flink gives to files; no
 ``_metadata`` under the folder or among the further roots references it, nor a commit, if it is
@@ -55,7 +55,7 @@ _JOB_FOLDERS = (SHARED_DIR, TASK_OWNED_DIR, CHANGELOG_DIR)
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """A file that nothing names."""
+    """An unreferenced file."""
 
     location: Location
     size: int
@@ -134,7 +134,7 @@ def collect_garbage(
     file_io: FileIO | None = None,
     clock: Clock | None = None,
 ) -> GarbageReport:
-    """Finds the files under ``base`` that nothing names, and deletes them if asked to.
+    """Finds the unreferenced files under ``base``, and deletes them if asked to.
 
     Args:
         base: A folder of savepoints, of a pipeline, or of several of these.

@@ -2,8 +2,8 @@
 
 Tasks encode their rows into runs of records per state and key group, in one file a task; then a
 task per subtask puts the runs of its key groups together, looking for keys that come twice. What
-tells the two stages of each other is an index, not rows. A task that runs twice leaves a file that
-nothing names.
+tells the two stages of each other is an index, not rows. A task that runs twice leaves an
+unreferenced file.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class ColumnSubtask:
 
     Args:
         task: The operator and where its files lie.
-        subtask: Of it.
+        subtask: Index of this subtask, from 0.
         given: What it restores.
     """
 

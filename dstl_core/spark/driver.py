@@ -416,6 +416,11 @@ class CheckpointDriver:
                 location=str(self._layout.root),
             )
 
+    def retire_output(self, checkpoint_id: int) -> None:
+        """Deletes the output of a commit that is not the latest."""
+        with self._lock:
+            self._store.retire_output(checkpoint_id)
+
     def _delete_output(self, checkpoint_id: int) -> None:
         with self._lock:
             self._store.delete_output(checkpoint_id)

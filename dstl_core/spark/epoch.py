@@ -47,7 +47,7 @@ class EpochRun:
         tasks: Runs Spark jobs.
         layout: Of the pipeline.
         operators: In order.
-        specs: The same as tasks get them, with what they restore.
+        specs: One ``TaskSpec`` per operator, with the state to restore.
         parents: The operators' states in the parent, by uid.
         rows: The batch; None for an epoch without one, in which only time passes.
         order_by: Of the batch.

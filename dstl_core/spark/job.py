@@ -344,7 +344,8 @@ class StatefulJob(Closing):
     ) -> EpochResult:
         retired = committed_before and self._output.is_retired(checkpoint)
         if not committed_before:
-            self._output.retire(before=checkpoint.checkpoint_id)
+            for each in self._output.too_many(before=checkpoint.checkpoint_id):
+                self._driver.retire_output(each)
         outputs = {} if retired else self._output.frames(checkpoint)
         last = next((outputs[e.uid] for e in self.operators[::-1] if e.uid in outputs), None)
         seconds = time.monotonic() - started

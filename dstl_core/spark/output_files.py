@@ -22,7 +22,7 @@ OUTPUT_ROWS_PER_FILE = 1_000_000
 @dataclass
 class OutputFiles:
     """Files of one subtask of one attempt. Names are random: what an attempt leaves that did not
-    count is named by nothing.
+    count is unreferenced.
     """
 
     file_io: FileIO

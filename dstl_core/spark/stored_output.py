@@ -22,7 +22,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class StoredOutput:
-    """Reads what epochs have stored, and deletes that of old ones.
+    """Reads what epochs have stored, and says which of it is too old.
 
     Args:
         spark: The session.
@@ -67,25 +67,23 @@ class StoredOutput:
         there = open_file_io(folder).list_folder(folder)
         return not {each.location.name for each in there}.issuperset(names)
 
-    def retire(self, *, before: int) -> None:
-        """Deletes the output of all epochs but the last ones that have any. Never raises: what is
-        left goes the next time.
+    def too_many(self, *, before: int) -> list[int]:
+        """The epochs whose output is no longer kept. Never raises: what is left goes the next time.
 
         Args:
             before: Id of a commit; its output and that of later ones stays.
         """
         if self.num_retained is None:
-            return
+            return []
         folder = self.layout.output(0).parent
-        files = open_file_io(folder)
         try:
-            found = (checkpoint_id_of(each.location.name) for each in files.list_folder(folder))
-            ids = sorted(each for each in found if each is not None)
-            for checkpoint_id in ids[: -self.num_retained]:
-                if checkpoint_id < before:
-                    files.delete_folder(self.layout.output(checkpoint_id))
+            there = open_file_io(folder).list_folder(folder)
         except StorageError as error:
             _LOG.warning("old output is deleted later: %s", error)
+            return []
+        found = (checkpoint_id_of(each.location.name) for each in there)
+        ids = sorted(each for each in found if each is not None)
+        return [each for each in ids[: -self.num_retained] if each < before]
 
     def frames(self, checkpoint: CompletedCheckpoint) -> dict[str, DataFrame]:
         """As ``of``, of a commit whose output is known to be there."""

@@ -1,8 +1,8 @@
 """What runs inside a Spark task: one Flink subtask at a time.
 
 A task gets plain values (paths, ids, the user's function), reads the parent snapshot itself, and
-reports handles. Files carry random names, so an attempt that was repeated leaves only files that
-nothing names.
+reports handles. Files carry random names, so an attempt that was repeated leaves only unreferenced
+files.
 """
 
 from __future__ import annotations

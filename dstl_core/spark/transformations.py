@@ -197,7 +197,7 @@ class KeyedStateTransformation:
             template: An operator of another snapshot; states and key get exactly its types.
             on_duplicate: ``error``, or ``last``: the last row of a key in ``order_by`` order; ties
                 are broken by all other columns that have an order.
-            order_by: See there. These columns are no states.
+            order_by: Sort order for ``on_duplicate="last"``. These columns do not become state.
             show_keys: Whether an error may show keys.
 
         Raises:

@@ -379,7 +379,7 @@ class ChangelogKeyedStateBackend:
     # ----------------------------------------------------------------------- materialization
 
     def start_materialization(self, *, forced: bool = False) -> Materialization | None:
-        """Takes a moment of the state, to be written beside what goes on.
+        """Captures a point-in-time view that can be written while processing continues.
 
         Returns:
             None if nothing changed since the last one, or if that is in no completed checkpoint

@@ -153,7 +153,7 @@ def brings_back_what_was_subsumed(monkeypatch: pytest.MonkeyPatch) -> None:
             real(self, record)
             return
         gone = set(record.payload["checkpoint_ids"])
-        self.held = [each for each in self.held if each.checkpoint_id not in gone]
+        self._held = [each for each in self._held if each.checkpoint_id not in gone]
 
     monkeypatch.setattr(RecordedCheckpoints, "_take", take)
 

@@ -62,7 +62,6 @@ DELETES = {
     "dstl_core/checkpoint/guard.py": "the guard",
     "dstl_core/changelog/discarder.py": "segments that no checkpoint has named yet",
     "dstl_core/spark/column_bootstrap.py": "runs that its own tasks have written",
-    "dstl_core/spark/stored_output.py": "output of epochs before the one that has just committed",
     "dstl_dagster/pipeline_store.py": "leases",
 }
 
