@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import islice, pairwise
 from random import Random
 from typing import Protocol
 
@@ -88,7 +88,7 @@ class Driver:
         if self._stands_by:
             self._stand_by()
             self._stands_by = False
-        number = next_input(self._commits.history())
+        number = next_input(self._commits)
         _tell(self._engine.apply(number))
         self._fenced = 0
         draw = self._random.random()
@@ -120,8 +120,8 @@ class Driver:
 
     def _seconds_of_an_epoch(self) -> float:
         """How far apart the last commits are, which says how busy this machine is."""
-        last = self._commits.history()[-6:]
-        gaps = sorted(b.committed_ms - a.committed_ms for a, b in pairwise(last))
+        last = self._commits.find(lambda commits: list(islice(commits, 6)))
+        gaps = sorted(a.committed_ms - b.committed_ms for a, b in pairwise(last))
         return max(gaps[len(gaps) // 2] / 1000 if gaps else 0, self._epoch_s)
 
 

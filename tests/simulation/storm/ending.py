@@ -50,7 +50,7 @@ def look(base: str, seed: int, counts: Counts, *, with_output: bool) -> Ending:
     store = store_of(base)
     store.refresh()
     history = store.completed
-    inputs = inputs_of(history)
+    inputs = [*inputs_of(reversed(history))][::-1]
     standing = {
         each.checkpoint_id: (each.facts["input"]["id"], each.metadata_sha256)
         for each in history

@@ -7,7 +7,7 @@ the same driver, restore, subtasks, changelog and commit, some ten milliseconds 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
 from typing import Any
 
@@ -27,7 +27,7 @@ from dstl_core.spark.driver import CheckpointDriver
 from dstl_core.spark.inputs import FINGERPRINT_COLUMN, Fingerprint
 from dstl_core.spark.job_tasks import JobTasks
 from dstl_core.spark.key_groups import SUBTASK_COLUMN
-from dstl_core.spark.lineage import commit_of, lineage
+from dstl_core.spark.lineage import find_input, lineage
 from dstl_core.spark.operators import EpochSpec, KeyedOperator, LocalCopies
 from dstl_core.spark.reports import SubtaskReport, epoch_facts
 from dstl_core.spark.subtask import run_epoch_subtask
@@ -151,11 +151,11 @@ class Pipeline:
         if self.driver.latest() is None:
             started = {"kind": "start", "source": None}
             self.tasks.full_checkpoint(self.tasks.root_specs(), started, after=None)
-        line = lineage(self.driver.history())
-        at = commit_of(line, number)
-        if at is not None:
-            return line[at]
-        parent = line[-1]
+        place = self.driver.find(lambda commits: find_input(lineage(commits), number))
+        assert place is not None, "a started pipeline has a commit"
+        if place.commit is not None:
+            return place.commit
+        parent = place.latest
         [spec] = self.tasks.specs_of(parent, self.tasks.load(parent))
         batches = placed(rows_of(self._seed, number))
 
@@ -223,13 +223,15 @@ def store_of(base: str) -> CompletedCheckpointStore:
     return CompletedCheckpointStore(files, layout, log, num_retained=NUM_RETAINED)
 
 
-def inputs_of(history: Sequence[CompletedCheckpoint]) -> list[int]:
-    """The inputs that the latest state stands on, in their order."""
-    return [each.facts["input"]["id"] for each in lineage(history) if "input" in each.facts]
+def inputs_of(commits: Iterable[CompletedCheckpoint]) -> Iterator[int]:
+    """The inputs that the latest state stands on; commits and inputs newest first."""
+    return (each.facts["input"]["id"] for each in lineage(commits) if "input" in each.facts)
 
 
-def next_input(history: Sequence[CompletedCheckpoint]) -> int:
-    return max(inputs_of(history), default=-1) + 1
+def next_input(driver: CheckpointDriver) -> int:
+    """The first input that is not committed."""
+    last: int = driver.find(lambda commits: next(inputs_of(commits), -1))
+    return last + 1
 
 
 def state_of(path: str) -> State:

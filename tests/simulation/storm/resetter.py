@@ -29,10 +29,10 @@ def run(base: str, seed: int, random: Random) -> None:
         time.sleep(random.uniform(0.2, 1))
         try:
             # It fences whoever works, so it leaves them time for some commits.
-            commits = len(store.history())
-            if commits < at:
+            latest = store.latest()
+            if latest is None or latest.checkpoint_id < at:
                 continue
-            at = commits + random.uniform(5, 25)
+            at = latest.checkpoint_id + random.uniform(5, 25)
             found = store.reset(f"reset-{uuid4()}", is_alive)
             store = PipelineStore(base, NAME)
         except (DstlError, OSError) as error:
