@@ -20,17 +20,17 @@ import numpy as np  # noqa: E402  # imports are part of what is timed
 import pyarrow as pa  # noqa: E402
 
 from benchmarks.stored_forms import write_changelog, write_heap  # noqa: E402
-from dstl_core.codec.columnar.decoder import StateDecoder  # noqa: E402
-from dstl_core.codec.columnar.sections import (  # noqa: E402
+from dstl_core.codec.columnar.keyed.decoder import StateDecoder  # noqa: E402
+from dstl_core.codec.columnar.keyed.sections import (  # noqa: E402
     Section,
     SectionChunk,
     SectionChunks,
 )
-from dstl_core.codec.columnar.spans import SectionScanner, Source, SpanBatch  # noqa: E402
-from dstl_core.codec.columnar.sst_rows import merged_spans  # noqa: E402
+from dstl_core.codec.columnar.keyed.spans import SectionScanner, Source, SpanBatch  # noqa: E402
+from dstl_core.codec.columnar.keyed.sst_rows import merged_spans  # noqa: E402
 from dstl_core.codec.keyed_records import RecordFormat  # noqa: E402
 from dstl_core.codec.serializers import AnySerializer, Types  # noqa: E402
-from dstl_core.codec.sst_file import SstFile  # noqa: E402
+from dstl_core.codec.sst.file import SstFile  # noqa: E402
 from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot  # noqa: E402
 from dstl_core.model.checkpoint import (  # noqa: E402
     CheckpointMetadata,
@@ -39,9 +39,9 @@ from dstl_core.model.checkpoint import (  # noqa: E402
 )
 from dstl_core.model.ids import OperatorID  # noqa: E402
 from dstl_core.savepoint import Snapshot  # noqa: E402
-from dstl_core.savepoint.folder import SavepointFolder  # noqa: E402
-from dstl_core.savepoint.keyed_encoder import KeyedStateEncoder, StateRuns  # noqa: E402
-from dstl_core.savepoint.keyed_sections import KeyedSections  # noqa: E402
+from dstl_core.savepoint.columns.keyed_sections import KeyedSections  # noqa: E402
+from dstl_core.savepoint.write.folder import SavepointFolder  # noqa: E402
+from dstl_core.savepoint.write.keyed_encoder import KeyedStateEncoder, StateRuns  # noqa: E402
 
 STEPS = ["encode", "decode", "write", "read", "first", "sst", "heap", "changelog"]
 BATCH = 1 << 16

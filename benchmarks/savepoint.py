@@ -28,11 +28,14 @@ from pyspark.sql import functions as F
 
 from benchmarks import flink, results
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.spark.data_source import register
-from dstl_core.spark.savepoint_reader import SavepointReader
-from dstl_core.spark.savepoint_writer import SavepointWriter
-from dstl_core.spark.transformations import OneInputStateTransformation, OperatorTransformation
-from dstl_core.spark.workers import uncounted_bytes
+from dstl_core.spark.engine.workers import uncounted_bytes
+from dstl_core.spark.savepoints.data_source import register
+from dstl_core.spark.savepoints.reader import SavepointReader
+from dstl_core.spark.savepoints.transformations import (
+    OneInputStateTransformation,
+    OperatorTransformation,
+)
+from dstl_core.spark.savepoints.writer import SavepointWriter
 
 JAVA_MAIN = "dstl.bench.SavepointBench"
 OPENS = ["java.lang", "java.util", "java.util.concurrent", "java.net", "java.nio", "sun.nio.ch"]

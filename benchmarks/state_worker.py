@@ -21,16 +21,16 @@ from dstl_core.config import ChangelogOptions
 from dstl_core.model.handle import CheckpointedStateScope, KeyedStateHandle
 from dstl_core.model.ids import JobID
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.state.backend import KeyedStateBackend
-from dstl_core.state.changelog_backend import ChangelogKeyedStateBackend
-from dstl_core.state.descriptor import ValueStateDescriptor
-from dstl_core.state.materialization import write_state
-from dstl_core.state.state_backend import (
+from dstl_core.state.backends.backend import KeyedStateBackend
+from dstl_core.state.backends.changelog_backend import ChangelogKeyedStateBackend
+from dstl_core.state.backends.materialization import write_state
+from dstl_core.state.backends.state_backend import (
     EmbeddedRocksDBStateBackend,
     HashMapStateBackend,
     KeyedStateBackendParameters,
 )
-from dstl_core.state.streams import FsCheckpointStreamFactory
+from dstl_core.state.backends.streams import FsCheckpointStreamFactory
+from dstl_core.state.tables.descriptor import ValueStateDescriptor
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import Location

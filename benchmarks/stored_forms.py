@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from dstl_core.changelog import FsStateChangelogStorage
-from dstl_core.codec.columnar import scan_kernel as scan
-from dstl_core.codec.columnar.sections import Section, SectionChunk, SectionChunks
-from dstl_core.codec.columnar.spans import SectionScanner
+from dstl_core.codec.columnar.kernels import scan
+from dstl_core.codec.columnar.keyed.sections import Section, SectionChunk, SectionChunks
+from dstl_core.codec.columnar.keyed.spans import SectionScanner
 from dstl_core.codec.data_io import DataOutput
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.codec.state_meta import StateMetaInfoSnapshot, write_keyed_header
@@ -25,9 +25,9 @@ from dstl_core.model.handle import (
 )
 from dstl_core.model.ids import JobID, OperatorID
 from dstl_core.model.sequence import SequenceNumber
-from dstl_core.savepoint.change_encoder import StateChangeEncoder
-from dstl_core.savepoint.folder import SavepointFolder
-from dstl_core.savepoint.keyed_encoder import KeyedStateEncoder
+from dstl_core.savepoint.write.change_encoder import StateChangeEncoder
+from dstl_core.savepoint.write.folder import SavepointFolder
+from dstl_core.savepoint.write.keyed_encoder import KeyedStateEncoder
 
 _VOID = b"\0"
 

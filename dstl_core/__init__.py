@@ -30,26 +30,29 @@ if TYPE_CHECKING:
         WindowReaderFunction,
     )
     from dstl_core.model.ids import OperatorIdentifier
-    from dstl_core.savepoint.edit import edit_savepoint
-    from dstl_core.savepoint.restore_plan import JobDescription, plan_restore
-    from dstl_core.savepoint.rewrite import rewrite_savepoint
-    from dstl_core.savepoint.snapshot import Snapshot
-    from dstl_core.savepoint.verify import verify_snapshot
-    from dstl_core.spark.data_source import register
-    from dstl_core.spark.job import StatefulJob
-    from dstl_core.spark.operators import KeyedOperator, ProcessOperator
-    from dstl_core.spark.savepoint_reader import SavepointReader
-    from dstl_core.spark.savepoint_writer import SavepointWriter
-    from dstl_core.spark.transformations import OperatorTransformation
-    from dstl_core.state.descriptor import (
+    from dstl_core.savepoint.check.verify import verify_snapshot
+    from dstl_core.savepoint.edit.restore_plan import JobDescription, plan_restore
+    from dstl_core.savepoint.edit.rewrite import rewrite_savepoint
+    from dstl_core.savepoint.edit.savepoint_edit import edit_savepoint
+    from dstl_core.savepoint.read.snapshot import Snapshot
+    from dstl_core.spark.job.stateful_job import StatefulJob
+    from dstl_core.spark.savepoints.data_source import register
+    from dstl_core.spark.savepoints.reader import SavepointReader
+    from dstl_core.spark.savepoints.transformations import OperatorTransformation
+    from dstl_core.spark.savepoints.writer import SavepointWriter
+    from dstl_core.spark.task.operators import KeyedOperator, ProcessOperator
+    from dstl_core.state.backends.state_backend import (
+        EmbeddedRocksDBStateBackend,
+        HashMapStateBackend,
+    )
+    from dstl_core.state.tables.descriptor import (
         AggregatingStateDescriptor,
         ListStateDescriptor,
         MapStateDescriptor,
         ReducingStateDescriptor,
         ValueStateDescriptor,
     )
-    from dstl_core.state.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
-    from dstl_core.state.ttl import StateTtlConfig
+    from dstl_core.state.tables.ttl import StateTtlConfig
 
 __version__ = "0.1.0"
 

@@ -16,15 +16,18 @@ from dstl_core.codec.declared_type import SchemaLike, TypeLike, declared_type
 from dstl_core.codec.python_values import function_type, seen_records
 from dstl_core.codec.serializers import AnySerializer, VoidNamespaceSerializer
 from dstl_core.errors import ConfigError, SavepointError
-from dstl_core.state.backend import KeyedStateBackend
-from dstl_core.state.context import (
+from dstl_core.state.backends.backend import KeyedStateBackend
+from dstl_core.state.backends.context import (
     FunctionInitializationContext,
     FunctionSnapshotContext,
     KeyedStateStore,
     StateInitializationContext,
     StateSnapshotContext,
 )
-from dstl_core.state.descriptor import (
+from dstl_core.state.backends.function_state import StateAccess
+from dstl_core.state.backends.operator_backend import BroadcastState, DefaultOperatorStateBackend
+from dstl_core.state.backends.timers import TimeDomain, TimerService
+from dstl_core.state.tables.descriptor import (
     AggregateFunction,
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -33,12 +36,9 @@ from dstl_core.state.descriptor import (
     StateDescriptor,
     ValueStateDescriptor,
 )
-from dstl_core.state.evictors import Evictor
-from dstl_core.state.function_state import StateAccess
-from dstl_core.state.operator_backend import BroadcastState, DefaultOperatorStateBackend
-from dstl_core.state.timers import TimeDomain, TimerService
-from dstl_core.state.triggers import Trigger
-from dstl_core.state.windowing import WindowAssigner
+from dstl_core.state.windows.evictors import Evictor
+from dstl_core.state.windows.triggers import Trigger
+from dstl_core.state.windows.windowing import WindowAssigner
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -293,7 +293,7 @@ class WindowFunction(RichFunction):
         object.__setattr__(self, "type", function_type(declared))
         if self.side_output_late_data is not None:
             # Arrow is loaded only where late rows are an output.
-            from dstl_core.codec.columnar.declared_schema import schema_of
+            from dstl_core.codec.columnar.types.declared_schema import schema_of
 
             late = schema_of(self.side_output_late_data, "side_output_late_data")
             object.__setattr__(self, "side_output_late_data", late)

@@ -6,8 +6,8 @@ windows.TumblingEventTimeWindows.of(60_000)
 """
 
 from dstl_core.codec.serializers.windows import TimeWindow
-from dstl_core.state.evictors import CountEvictor, DeltaEvictor, Evictor, TimeEvictor
-from dstl_core.state.triggers import (
+from dstl_core.state.windows.evictors import CountEvictor, DeltaEvictor, Evictor, TimeEvictor
+from dstl_core.state.windows.triggers import (
     CountTrigger,
     EventTimeTrigger,
     NeverTrigger,
@@ -17,7 +17,7 @@ from dstl_core.state.triggers import (
     TriggerContext,
     TriggerResult,
 )
-from dstl_core.state.windowing import (
+from dstl_core.state.windows.windowing import (
     EventTimeSessionWindows,
     GlobalWindows,
     ProcessingTimeSessionWindows,

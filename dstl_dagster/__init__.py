@@ -13,56 +13,70 @@ from dagster_shared.libraries import DagsterLibraryRegistry
 from dstl_core import __version__
 
 if TYPE_CHECKING:
-    from dstl_dagster.aggregates import Aggregate, aggregating_pipeline
-    from dstl_dagster.asset_decorator import build_dstl_asset_specs, dstl_assets
-    from dstl_dagster.checks import build_pipeline_checks, build_verify_check
+    from dstl_dagster.checks.restore_checks import (
+        build_restore_plan_check,
+        build_schema_check,
+        expected_of,
+    )
+    from dstl_dagster.checks.state_checks import build_diff_size_check, build_state_check
+    from dstl_dagster.checks.store_checks import build_pipeline_checks, build_verify_check
     from dstl_dagster.components import SavepointComponent, StatefulPipelineComponent
-    from dstl_dagster.epochs import run_epochs
-    from dstl_dagster.flink_client import FlinkClient, FlinkClusterError
-    from dstl_dagster.flink_resource import FlinkClusterResource, build_flink_savepoint_asset
     from dstl_dagster.io_manager import DstlIOManager
-    from dstl_dagster.jobs import (
+    from dstl_dagster.pipeline_defs import build_pipeline_defs
+    from dstl_dagster.pipelines.aggregates import Aggregate, aggregating_pipeline
+    from dstl_dagster.pipelines.asset_decorator import build_dstl_asset_specs, dstl_assets
+    from dstl_dagster.pipelines.epochs import run_epochs
+    from dstl_dagster.pipelines.jobs import (
         build_gc_job,
         build_reset_job,
         build_savepoint_job,
         build_truncate_job,
         build_verify_job,
     )
-    from dstl_dagster.pipeline import StatefulPipeline
-    from dstl_dagster.pipeline_defs import build_pipeline_defs
-    from dstl_dagster.pipeline_store import PipelineStore
-    from dstl_dagster.protocol_ops import build_confirm_op, build_persist_op, build_protocol_job
-    from dstl_dagster.restore_checks import (
-        build_restore_plan_check,
-        build_schema_check,
-        expected_of,
+    from dstl_dagster.pipelines.pipeline import StatefulPipeline
+    from dstl_dagster.pipelines.pipeline_store import PipelineStore
+    from dstl_dagster.pipelines.protocol_ops import (
+        build_confirm_op,
+        build_persist_op,
+        build_protocol_job,
     )
-    from dstl_dagster.savepoint_resource import SavepointResource
-    from dstl_dagster.schedules import build_materialization_schedule, build_verify_schedule
-    from dstl_dagster.sensors import (
-        build_external_checkpoint_sensor,
-        build_reset_sensors,
-        build_sweeper_sensor,
-        build_truncation_sensor,
+    from dstl_dagster.pipelines.schedules import (
+        build_materialization_schedule,
+        build_verify_schedule,
     )
-    from dstl_dagster.snapshot_assets import (
-        build_bootstrapped_asset,
-        build_materialization_asset,
-        build_rewritten_asset,
-        build_savepoint_asset,
+    from dstl_dagster.resources.flink_client import FlinkClient, FlinkClusterError
+    from dstl_dagster.resources.flink_resource import (
+        FlinkClusterResource,
+        build_flink_savepoint_asset,
     )
-    from dstl_dagster.sources import checkpoint_of, savepoint_of, snapshot_at
-    from dstl_dagster.spark_resource import DstlSparkResource
-    from dstl_dagster.state_checks import build_diff_size_check, build_state_check
-    from dstl_dagster.storage_resource import (
+    from dstl_dagster.resources.savepoint_resource import SavepointResource
+    from dstl_dagster.resources.spark_resource import DstlSparkResource
+    from dstl_dagster.resources.storage_resource import (
         AzureCredentials,
         DstlStorageResource,
         EnvironmentCredentials,
         GcsCredentials,
         S3Credentials,
     )
+    from dstl_dagster.resources.upload_resource import (
+        BatchingUploads,
+        DirectUploads,
+        UploadSchedulerResource,
+    )
+    from dstl_dagster.sensors import (
+        build_external_checkpoint_sensor,
+        build_reset_sensors,
+        build_sweeper_sensor,
+        build_truncation_sensor,
+    )
+    from dstl_dagster.snapshots.snapshot_assets import (
+        build_bootstrapped_asset,
+        build_materialization_asset,
+        build_rewritten_asset,
+        build_savepoint_asset,
+    )
+    from dstl_dagster.snapshots.sources import checkpoint_of, savepoint_of, snapshot_at
     from dstl_dagster.translator import DagsterDstlTranslator, DstlTranslatorData
-    from dstl_dagster.upload_resource import BatchingUploads, DirectUploads, UploadSchedulerResource
 
 _MODULES = {
     "aggregates": (

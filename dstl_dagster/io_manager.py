@@ -12,10 +12,10 @@ from dstl_core.savepoint import Snapshot
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import METADATA_FILE_NAME, Location
 from dstl_dagster import metadata as show
-from dstl_dagster.savepoint_resource import version_of
-from dstl_dagster.spark_resource import DstlSparkResource
-from dstl_dagster.state_checks import read_state
-from dstl_dagster.storage_resource import DstlStorageResource
+from dstl_dagster.checks.state_checks import read_state
+from dstl_dagster.resources.savepoint_resource import version_of
+from dstl_dagster.resources.spark_resource import DstlSparkResource
+from dstl_dagster.resources.storage_resource import DstlStorageResource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -69,8 +69,8 @@ class DstlIOManager(dg.ConfigurableIOManager):
         return Location.parse(self.storage.savepoint("/".join(parts)))
 
     def _write(self, metadata: Any, rows: "DataFrame", path: str) -> None:
-        from dstl_core.spark.savepoint_writer import SavepointWriter
-        from dstl_core.spark.transformations import OperatorTransformation
+        from dstl_core.spark.savepoints.transformations import OperatorTransformation
+        from dstl_core.spark.savepoints.writer import SavepointWriter
 
         missing = [name for name in (UID, KEY_BY) if name not in metadata]
         if missing:

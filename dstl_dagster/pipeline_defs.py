@@ -7,22 +7,22 @@ from typing import Any
 
 import dagster as dg
 
-from dstl_dagster.checks import build_pipeline_checks
-from dstl_dagster.jobs import (
+from dstl_dagster.checks.store_checks import build_pipeline_checks
+from dstl_dagster.pipelines.jobs import (
     build_gc_job,
     build_reset_job,
     build_savepoint_job,
     build_truncate_job,
     build_verify_job,
 )
-from dstl_dagster.pipeline import StatefulPipeline
-from dstl_dagster.schedules import build_materialization_schedule, build_verify_schedule
+from dstl_dagster.pipelines.pipeline import StatefulPipeline
+from dstl_dagster.pipelines.schedules import build_materialization_schedule, build_verify_schedule
 from dstl_dagster.sensors import (
     build_reset_sensors,
     build_sweeper_sensor,
     build_truncation_sensor,
 )
-from dstl_dagster.snapshot_assets import (
+from dstl_dagster.snapshots.snapshot_assets import (
     build_materialization_asset,
     build_rewritten_asset,
     build_savepoint_asset,

@@ -15,10 +15,10 @@ from dstl_core.savepoint import Snapshot
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import METADATA_FILE_NAME, Location, checkpoint_id_of
 from dstl_dagster import metadata as show
-from dstl_dagster.jobs import Job, working_runs
-from dstl_dagster.pipeline import StatefulPipeline
-from dstl_dagster.savepoint_resource import version_of
-from dstl_dagster.storage_resource import DstlStorageResource
+from dstl_dagster.pipelines.jobs import Job, working_runs
+from dstl_dagster.pipelines.pipeline import StatefulPipeline
+from dstl_dagster.resources.savepoint_resource import version_of
+from dstl_dagster.resources.storage_resource import DstlStorageResource
 
 STOPPED = dg.DefaultSensorStatus.STOPPED
 MAX_ATTEMPTS = 5

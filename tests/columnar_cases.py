@@ -12,9 +12,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from dstl_core.codec.columnar.decoder import StateDecoder
-from dstl_core.codec.columnar.sections import Section, SectionChunk, SectionChunks
-from dstl_core.codec.columnar.type_layouts import ColumnOptions
+from dstl_core.codec.columnar.keyed.decoder import StateDecoder
+from dstl_core.codec.columnar.keyed.sections import Section, SectionChunk, SectionChunks
+from dstl_core.codec.columnar.types.type_layouts import ColumnOptions
 from dstl_core.codec.composite_key import CompositeKeyCodec
 from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.keyed_canonical import read_state_id, write_section

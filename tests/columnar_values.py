@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from dstl_core.codec.big_decimal import BigDecimal, two_s_complement
 from dstl_core.codec.binary_row import ArrayData, MapData, RawValue, RowData, TimestampData
-from dstl_core.codec.columnar.value_layouts import ROW_KINDS
+from dstl_core.codec.columnar.types.value_layouts import ROW_KINDS
 from dstl_core.codec.serializers import OpaqueValue
 from dstl_core.codec.serializers.dates import (
     Instant,

@@ -19,7 +19,7 @@ import numba
 import numpy as np
 import pyarrow as pa
 
-from dstl_core.codec.columnar import memory as real
+from dstl_core.codec.columnar.kernels import memory as real
 
 PACKAGE = "dstl_core.codec.columnar"
 MOST_REGIONS = 1 << 16

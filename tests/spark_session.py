@@ -6,7 +6,7 @@ import sys
 
 from pyspark.sql import SparkSession
 
-from dstl_core.spark.data_source import register
+from dstl_core.spark.savepoints.data_source import register
 
 
 def local_session() -> SparkSession:

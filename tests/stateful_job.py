@@ -37,8 +37,9 @@ from dstl_core.operators.subtask import (
     TaskEnvironment,
     file_system_streams,
 )
-from dstl_core.state.context import FunctionInitializationContext, FunctionSnapshotContext
-from dstl_core.state.descriptor import (
+from dstl_core.state.backends.context import FunctionInitializationContext, FunctionSnapshotContext
+from dstl_core.state.backends.state_backend import StateBackend
+from dstl_core.state.tables.descriptor import (
     AggregatingStateDescriptor,
     FoldingStateDescriptor,
     ListStateDescriptor,
@@ -46,8 +47,7 @@ from dstl_core.state.descriptor import (
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
-from dstl_core.state.state_backend import StateBackend
-from dstl_core.state.ttl import StateTtlConfig
+from dstl_core.state.tables.ttl import StateTtlConfig
 from dstl_core.storage.file_io import FileIO
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import JobLayout, Location

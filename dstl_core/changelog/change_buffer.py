@@ -18,7 +18,7 @@ from dstl_core.model.change import META_KEY_GROUP
 from dstl_core.model.key_group import KeyGroupRange
 
 if TYPE_CHECKING:
-    from dstl_core.codec.columnar.change_sets import ChangeColumns
+    from dstl_core.codec.columnar.changes.sets import ChangeColumns
 
 _COLUMNS = "dstl_core.changelog.columns"
 # Sets below this are encoded in Python: the kernels cost more to call, and a second to load.

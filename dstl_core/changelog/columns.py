@@ -12,17 +12,17 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
-from dstl_core.codec.columnar.change_batches import (
+from dstl_core.codec.columnar.changes.batches import (
     CHANGE_SCHEMA,
     ChangeBatches,
     check_change_set,
 )
-from dstl_core.codec.columnar.change_columns import (
+from dstl_core.codec.columnar.changes.columns import (
     KeyGroupColumn,
     ValueColumn,
     change_columns,
 )
-from dstl_core.codec.columnar.change_sets import ChangeColumns, encode_change_set
+from dstl_core.codec.columnar.changes.sets import ChangeColumns, encode_change_set
 from dstl_core.errors import error_context
 from dstl_core.model.change import META_KEY_GROUP
 from dstl_core.model.handle import InMemoryChangelogStateHandle

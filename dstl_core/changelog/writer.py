@@ -38,7 +38,7 @@ from dstl_core.scheduling import Scheduler, ThreadScheduler
 
 if TYPE_CHECKING:
     from dstl_core.changelog.columns import KeyGroupColumn, ValueColumn
-    from dstl_core.codec.columnar.change_sets import ChangeColumns
+    from dstl_core.codec.columnar.changes.sets import ChangeColumns
 
 _LOG = logging.getLogger(__name__)
 

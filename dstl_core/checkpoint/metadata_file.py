@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dstl_core.codec.metadata import read_metadata, write_metadata
+from dstl_core.codec.metadata.metadata_file import read_metadata, write_metadata
 from dstl_core.errors import FormatError, StateFileNotFoundError, StorageError, error_context
 from dstl_core.model.checkpoint import CheckpointMetadata
 from dstl_core.model.ids import OperatorID

@@ -13,7 +13,7 @@ from dstl_core.cli.options import (
     load,
 )
 from dstl_core.cli.output import complain, write_json
-from dstl_core.savepoint.changes import change_lines, has_changelog
+from dstl_core.savepoint.read.changes import change_lines, has_changelog
 
 
 def changelog(

@@ -22,7 +22,7 @@ KEYS_SHOWN = 5
 _MARKS = {"added": "+", "removed": "-", "changed": "~"}
 
 if TYPE_CHECKING:
-    from dstl_core.savepoint.diff import Difference
+    from dstl_core.savepoint.check.diff import Difference
 
 
 def diff(
@@ -39,7 +39,7 @@ def diff(
     With --json every difference is one JSON object a line. Exit code 1 if anything differs.
     """
     # Looking into a snapshot loads neither Arrow nor the compiler; comparing two does.
-    from dstl_core.savepoint.diff import diff_snapshots
+    from dstl_core.savepoint.check.diff import diff_snapshots
 
     one = load(a, allow_root, relocate, changelog_base, key_type)
     two = load(b, allow_root, relocate, changelog_base, key_type)

@@ -22,8 +22,8 @@ from dstl_core.cli.output import Advance, complain, progress, write_json, write_
 from dstl_core.clock import SystemClock
 from dstl_core.errors import ConfigError, DstlError, NoSuchStateError
 from dstl_core.savepoint import OperatorSnapshot, Snapshot
-from dstl_core.savepoint.entries import Entry, Expiry, KeyedEntry, Unreadable, summarize
-from dstl_core.savepoint.entry_reader import EntryReader
+from dstl_core.savepoint.read.entries import Entry, Expiry, KeyedEntry, Unreadable, summarize
+from dstl_core.savepoint.read.entry_reader import EntryReader
 
 _TTL = re.compile(r"(\d+)\s*(ms|s|m|h|d)")
 _MILLIS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -141,7 +141,7 @@ class _Printer:
 
     def _print_by_columns(self, operator: OperatorSnapshot, reader: EntryReader) -> None:
         # Loads Arrow and the compiler, which small state does not pay for.
-        from dstl_core.savepoint.column_lines import ColumnLines
+        from dstl_core.savepoint.check.column_lines import ColumnLines
 
         columns = ColumnLines(operator, self._state)
         for handle, key_groups in reader.keyed_ranges():

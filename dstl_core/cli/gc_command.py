@@ -8,7 +8,7 @@ import typer
 
 from dstl_core.cli.options import JsonOption
 from dstl_core.cli.output import plain_console, printable, write_json
-from dstl_core.savepoint.gc import check_is_folder, collect_garbage, parse_age
+from dstl_core.savepoint.check.gc import check_is_folder, collect_garbage, parse_age
 
 
 def gc(

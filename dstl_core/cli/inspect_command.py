@@ -18,7 +18,7 @@ from dstl_core.cli.options import (
     load,
 )
 from dstl_core.cli.output import plain_console, printable, write_json
-from dstl_core.savepoint.facts import snapshot_facts
+from dstl_core.savepoint.check.facts import snapshot_facts
 
 
 def inspect(

@@ -15,7 +15,7 @@ from dstl_core.cli.options import (
     load,
 )
 from dstl_core.cli.output import plain_console, printable, progress, write_json
-from dstl_core.savepoint.verify import Report, verify_snapshot
+from dstl_core.savepoint.check.verify import Report, verify_snapshot
 
 
 def verify(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dstl_core.codec.serializers.windows import TimeWindow
-from dstl_core.state.keyed_collections import ListState
+from dstl_core.state.backends.keyed_collections import ListState
 
 Merged = Callable[[TimeWindow, list[TimeWindow], TimeWindow, list[TimeWindow]], None]
 """Called with the window that others became, these, where its contents are kept, and where those

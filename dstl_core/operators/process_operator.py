@@ -17,8 +17,8 @@ from dstl_core.functions import (
     RuntimeContext,
 )
 from dstl_core.operators.user_code import user_code
-from dstl_core.state.backend import KeyedStateBackend
-from dstl_core.state.timers import InternalTimerService, TimeDomain, TimerService
+from dstl_core.state.backends.backend import KeyedStateBackend
+from dstl_core.state.backends.timers import InternalTimerService, TimeDomain, TimerService
 
 KeySelector = Callable[[Any], Any]
 

@@ -34,20 +34,20 @@ from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions,
 from dstl_core.operators.process_operator import KeyedProcessOperator, KeySelector
 from dstl_core.operators.user_code import user_code
 from dstl_core.operators.window_operator import WindowOperator
-from dstl_core.state.backend import KeyedStateBackend
-from dstl_core.state.carry_over import carry_over
-from dstl_core.state.changelog_backend import ChangelogKeyedStateBackend, ValueLogging
-from dstl_core.state.compaction import compact_log, count_segments
-from dstl_core.state.context import (
+from dstl_core.state.backends.backend import KeyedStateBackend
+from dstl_core.state.backends.changelog_backend import ChangelogKeyedStateBackend, ValueLogging
+from dstl_core.state.backends.context import (
     KeyedStateStore,
     StateInitializationContext,
     StateSnapshotContext,
 )
-from dstl_core.state.materialization import PeriodicMaterializationManager, write_state
-from dstl_core.state.raw_streams import raw_keyed_inputs, raw_operator_inputs
-from dstl_core.state.state_backend import KeyedStateBackendParameters, StateBackend
-from dstl_core.state.streams import CheckpointStreamFactory, FsCheckpointStreamFactory
-from dstl_core.state.timers import MAX_WATERMARK, InternalTimerService
+from dstl_core.state.backends.materialization import PeriodicMaterializationManager, write_state
+from dstl_core.state.backends.raw_streams import raw_keyed_inputs, raw_operator_inputs
+from dstl_core.state.backends.state_backend import KeyedStateBackendParameters, StateBackend
+from dstl_core.state.backends.streams import CheckpointStreamFactory, FsCheckpointStreamFactory
+from dstl_core.state.backends.timers import MAX_WATERMARK, InternalTimerService
+from dstl_core.state.restore.carry_over import carry_over
+from dstl_core.state.restore.compaction import compact_log, count_segments
 from dstl_core.storage.file_io import FileIO, open_file_io
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import JobLayout, Location

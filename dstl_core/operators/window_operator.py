@@ -17,13 +17,13 @@ from dstl_core.functions import MERGING_WINDOW_SET, WINDOW_TIMERS, RuntimeContex
 from dstl_core.operators.merging_windows import MergingWindowSet
 from dstl_core.operators.process_operator import KeySelector
 from dstl_core.operators.user_code import user_code
-from dstl_core.state.backend import KeyedStateBackend
-from dstl_core.state.context import KeyedStateStore
-from dstl_core.state.descriptor import ListStateDescriptor, StateDescriptor
-from dstl_core.state.keyed_collections import ListState
-from dstl_core.state.timers import InternalTimerService
-from dstl_core.state.triggers import Trigger, TriggerResult
-from dstl_core.state.windowing import MAX_TIMESTAMP, WindowAssigner, max_timestamp
+from dstl_core.state.backends.backend import KeyedStateBackend
+from dstl_core.state.backends.context import KeyedStateStore
+from dstl_core.state.backends.keyed_collections import ListState
+from dstl_core.state.backends.timers import InternalTimerService
+from dstl_core.state.tables.descriptor import ListStateDescriptor, StateDescriptor
+from dstl_core.state.windows.triggers import Trigger, TriggerResult
+from dstl_core.state.windows.windowing import MAX_TIMESTAMP, WindowAssigner, max_timestamp
 
 
 class WindowOperator:

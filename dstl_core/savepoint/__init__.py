@@ -1,17 +1,17 @@
 """The State Processor API without Spark: look into snapshots, read them, write and edit them."""
 
-from dstl_core.savepoint.edit import SavepointEdit, edit_savepoint
-from dstl_core.savepoint.gc import collect_garbage
-from dstl_core.savepoint.restore_plan import (
+from dstl_core.savepoint.check.gc import collect_garbage
+from dstl_core.savepoint.check.verify import verify_snapshot
+from dstl_core.savepoint.edit.restore_plan import (
     JobDescription,
     JobOperator,
     JobState,
     RestorePlan,
     plan_restore,
 )
-from dstl_core.savepoint.rewrite import rewrite_savepoint
-from dstl_core.savepoint.snapshot import OperatorSnapshot, Snapshot, StateInfo
-from dstl_core.savepoint.verify import verify_snapshot
+from dstl_core.savepoint.edit.rewrite import rewrite_savepoint
+from dstl_core.savepoint.edit.savepoint_edit import SavepointEdit, edit_savepoint
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot, StateInfo
 
 __all__ = [
     "JobDescription",

@@ -20,8 +20,8 @@ from dstl_core.model.ids import OperatorID
 from dstl_core.model.restore import PrioritizedOperatorSubtaskState
 from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions
 from dstl_core.operators.subtask import OperatorSubtask
-from dstl_core.state.context import FunctionInitializationContext, FunctionSnapshotContext
-from dstl_core.state.descriptor import ListStateDescriptor, ValueStateDescriptor
+from dstl_core.state.backends.context import FunctionInitializationContext, FunctionSnapshotContext
+from dstl_core.state.tables.descriptor import ListStateDescriptor, ValueStateDescriptor
 
 if TYPE_CHECKING:
     from dstl_core.testing.simulation import CheckpointSimulation

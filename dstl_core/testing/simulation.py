@@ -34,7 +34,7 @@ from dstl_core.operators.subtask import (
     TaskEnvironment,
     file_system_streams,
 )
-from dstl_core.state.state_backend import HashMapStateBackend
+from dstl_core.state.backends.state_backend import HashMapStateBackend
 from dstl_core.storage.commit_log import CommitLog
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import METADATA_FILE_NAME, JobLayout, Location

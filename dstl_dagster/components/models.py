@@ -6,7 +6,7 @@ import dagster as dg
 from pydantic import Field
 
 from dstl_core.errors import ConfigError
-from dstl_dagster.aggregates import Aggregate, How
+from dstl_dagster.pipelines.aggregates import Aggregate, How
 
 
 class PartitionsModel(dg.Model, dg.Resolvable):

@@ -8,20 +8,20 @@ import dagster as dg
 
 from dstl_core.errors import ConfigError
 from dstl_dagster import metadata as show
-from dstl_dagster.checks import build_verify_check
-from dstl_dagster.components.models import RewriteModel, StateCheckModel
-from dstl_dagster.flink_resource import build_flink_savepoint_asset
-from dstl_dagster.restore_checks import (
+from dstl_dagster.checks.restore_checks import (
     build_restore_plan_check,
     build_schema_check,
     expected_of,
 )
-from dstl_dagster.savepoint_resource import SavepointResource, version_of
+from dstl_dagster.checks.state_checks import build_state_check
+from dstl_dagster.checks.store_checks import build_verify_check
+from dstl_dagster.components.models import RewriteModel, StateCheckModel
+from dstl_dagster.resources.flink_resource import build_flink_savepoint_asset
+from dstl_dagster.resources.savepoint_resource import SavepointResource, version_of
+from dstl_dagster.resources.storage_resource import DstlStorageResource
 from dstl_dagster.sensors import build_external_checkpoint_sensor
-from dstl_dagster.snapshot_assets import rewritten_asset
-from dstl_dagster.sources import SnapshotSource, latest_below, snapshot_at
-from dstl_dagster.state_checks import build_state_check
-from dstl_dagster.storage_resource import DstlStorageResource
+from dstl_dagster.snapshots.snapshot_assets import rewritten_asset
+from dstl_dagster.snapshots.sources import SnapshotSource, latest_below, snapshot_at
 from dstl_dagster.translator import DagsterDstlTranslator, DstlAssetKind, DstlTranslatorData
 
 

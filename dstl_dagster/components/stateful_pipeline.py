@@ -7,8 +7,7 @@ from typing import Any
 import dagster as dg
 
 from dstl_core.errors import ConfigError
-from dstl_dagster.aggregates import aggregating_pipeline
-from dstl_dagster.asset_decorator import dstl_assets
+from dstl_dagster.checks.state_checks import build_state_check
 from dstl_dagster.components.models import (
     AggregateModel,
     EventsModel,
@@ -17,13 +16,14 @@ from dstl_dagster.components.models import (
     StateCheckModel,
     asset_key_of,
 )
-from dstl_dagster.epochs import run_epochs
-from dstl_dagster.pipeline import StatefulPipeline
 from dstl_dagster.pipeline_defs import build_pipeline_defs
-from dstl_dagster.sources import checkpoint_of
-from dstl_dagster.spark_resource import DstlSparkResource
-from dstl_dagster.state_checks import build_state_check
-from dstl_dagster.storage_resource import DstlStorageResource
+from dstl_dagster.pipelines.aggregates import aggregating_pipeline
+from dstl_dagster.pipelines.asset_decorator import dstl_assets
+from dstl_dagster.pipelines.epochs import run_epochs
+from dstl_dagster.pipelines.pipeline import StatefulPipeline
+from dstl_dagster.resources.spark_resource import DstlSparkResource
+from dstl_dagster.resources.storage_resource import DstlStorageResource
+from dstl_dagster.snapshots.sources import checkpoint_of
 from dstl_dagster.translator import DagsterDstlTranslator, DstlTranslatorData
 
 

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from dstl_core.checkpoint.metadata_file import MetadataFile
-from dstl_core.codec.checkpoint_properties import checkpoint_kind
 from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.java_stream import read_java_object
-from dstl_core.codec.metadata import read_metadata, write_metadata
+from dstl_core.codec.metadata.metadata_file import read_metadata, write_metadata
+from dstl_core.codec.metadata.properties import checkpoint_kind
 from dstl_core.codec.serializers import BUILT_IN
-from dstl_core.codec.sst_file import SstFile
-from dstl_core.codec.sst_merge import merged_rows
+from dstl_core.codec.sst.file import SstFile
+from dstl_core.codec.sst.merge import merged_rows
 from dstl_core.errors import FormatError
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
 from dstl_core.model.handle import (

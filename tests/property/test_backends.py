@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dstl_core.model.checkpoint import CheckpointMetadata
 from dstl_core.model.snapshot_type import CheckpointOptions
-from dstl_core.state.state_backend import (
+from dstl_core.state.backends.state_backend import (
     EmbeddedRocksDBStateBackend,
     HashMapStateBackend,
     StateBackend,

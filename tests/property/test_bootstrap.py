@@ -22,20 +22,20 @@ from dstl_core.codec.state_meta import KeyedBackendHeader
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
 from dstl_core.model.ids import OperatorID
 from dstl_core.savepoint import Snapshot, edit_savepoint
-from dstl_core.savepoint.folder import SavepointFolder
-from dstl_core.savepoint.snapshot import OperatorSnapshot
-from dstl_core.savepoint.table_base import TableOptions
-from dstl_core.savepoint.tables import open_table
-from dstl_core.savepoint.verify import verify_snapshot
-from dstl_core.spark.column_bootstrap import (
+from dstl_core.savepoint.check.verify import verify_snapshot
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot
+from dstl_core.savepoint.read.table_base import TableOptions
+from dstl_core.savepoint.read.tables import open_table
+from dstl_core.savepoint.write.folder import SavepointFolder
+from dstl_core.spark.savepoints.column_bootstrap import (
     ColumnBootstrap,
     StateColumns,
     _EncodeRuns,
     _index_of,
     _MergeRuns,
 )
-from dstl_core.spark.reports import SubtaskReport
-from dstl_core.spark.transformations import _state_of
+from dstl_core.spark.savepoints.transformations import _state_of
+from dstl_core.spark.task.reports import SubtaskReport
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 LONGS = st.integers(-(2**63), 2**63 - 1)

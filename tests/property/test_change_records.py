@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from dstl_core.changelog.reader import StateChangelogHandleReader
 from dstl_core.codec.change_payload import MetadataChange, read_change
 from dstl_core.codec.change_payload import StateChangeOperation as Operation
-from dstl_core.codec.columnar.change_records import ChangeRecords
-from dstl_core.codec.columnar.change_spans import ChangeSpans, change_spans
-from dstl_core.codec.columnar.type_layouts import EXACT_OPTIONS
+from dstl_core.codec.columnar.changes.records import ChangeRecords
+from dstl_core.codec.columnar.changes.spans import ChangeSpans, change_spans
+from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS
 from dstl_core.codec.keyed_records import RecordFormat
 from dstl_core.codec.serializers import BUILT_IN, MapSerializer, VoidNamespaceSerializer
 from dstl_core.codec.state_meta import KeyedStateType
 from dstl_core.errors import FormatError
 from dstl_core.savepoint import Snapshot
-from dstl_core.savepoint.change_encoder import StateChangeEncoder
-from dstl_core.savepoint.changes import has_changelog
+from dstl_core.savepoint.read.changes import has_changelog
+from dstl_core.savepoint.write.change_encoder import StateChangeEncoder
 from tests.columnar_cases import column_value, comparable
 from tests.golden_files import SNAPSHOTS
 from tests.stored_forms import RESOLVER, changelog_forms

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dstl_core.codec.columnar.spans import SectionScanner
+from dstl_core.codec.columnar.keyed.spans import SectionScanner
 from dstl_core.errors import FormatError
 from tests.columnar_cases import EXACT, Case, cases, chunks_of, comparable, expected
 from tests.guarded_memory import GuardedAllocator, forget_regions, guarded_build, violations

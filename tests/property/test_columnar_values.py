@@ -6,10 +6,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dstl_core.codec.columnar.decoder import VALUE, StateDecoder
-from dstl_core.codec.columnar.encoder import StateEncoder
-from dstl_core.codec.columnar.spans import SectionScanner
-from dstl_core.codec.columnar.type_layouts import EXACT_OPTIONS
+from dstl_core.codec.columnar.keyed.decoder import VALUE, StateDecoder
+from dstl_core.codec.columnar.keyed.encoder import StateEncoder
+from dstl_core.codec.columnar.keyed.spans import SectionScanner
+from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS
 from dstl_core.codec.keyed_canonical import write_section
 from dstl_core.codec.keyed_records import RecordFormat
 from dstl_core.codec.serializers import AnySerializer, Types, serialize_to_bytes

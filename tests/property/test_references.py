@@ -23,7 +23,7 @@ from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.completed_store import CompletedCheckpointStore
 from dstl_core.model.handle import FileStateHandle, RelativeFileStateHandle, StreamStateHandle
 from dstl_core.model.ids import JobID
-from dstl_core.savepoint.gc import collect_garbage
+from dstl_core.savepoint.check.gc import collect_garbage
 from dstl_core.storage.file_io import FileStatus
 from dstl_core.storage.location import Location
 from dstl_core.testing import MemoryFileIO
@@ -176,7 +176,7 @@ def check_all_users(spelled: Spelled) -> None:
 @settings(max_examples=40)
 @given(chosen=spellings(LOCAL), seed=st.integers(0, 1 << 32))
 def test_no_spelling_of_a_local_file_lets_it_be_deleted(chosen: list[Spelling], seed: int) -> None:
-    from dstl_dagster.pipeline_store import PipelineStore
+    from dstl_dagster.pipelines.pipeline_store import PipelineStore
 
     with tempfile.TemporaryDirectory() as folder:
         base = Location.parse(os.path.realpath(folder)).child("base")

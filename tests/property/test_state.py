@@ -27,11 +27,11 @@ from dstl_core.model.key_group import (
     assign_to_key_group,
     compute_key_group_range_for_operator_index,
 )
-from dstl_core.state.backend import HashMapKeyedStateBackend
-from dstl_core.state.changelog_backend import ChangelogKeyedStateBackend, ValueLogging
-from dstl_core.state.descriptor import ListStateDescriptor, ValueStateDescriptor
-from dstl_core.state.keyed_state import KeyedState, restore_keyed_state
-from dstl_core.state.rescale import cut, with_max_parallelism
+from dstl_core.state.backends.backend import HashMapKeyedStateBackend
+from dstl_core.state.backends.changelog_backend import ChangelogKeyedStateBackend, ValueLogging
+from dstl_core.state.tables.descriptor import ListStateDescriptor, ValueStateDescriptor
+from dstl_core.state.tables.keyed_state import KeyedState, restore_keyed_state
+from dstl_core.state.tables.rescale import cut, with_max_parallelism
 from dstl_core.storage.file_io import FsspecFileIO, open_file_io
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import Location

@@ -20,7 +20,7 @@ from dstl_core.codec.state_meta import BackendStateType, StateMetaInfoSnapshot
 from dstl_core.errors import DstlError
 from dstl_core.model.change import META_KEY_GROUP
 from dstl_core.model.handle import ChangelogStateBackendHandle, InMemoryChangelogStateHandle
-from dstl_core.state import stored_key_groups
+from dstl_core.state.restore import stored_key_groups
 from tests.stored_forms import (
     RANGE,
     StoredForm,

@@ -24,12 +24,12 @@ from dstl_core.checkpoint.pending import (
 from dstl_core.checkpoint.recorded import RecordedCheckpoints
 from dstl_core.checkpoint.retained import ReferencedFiles
 from dstl_core.operators import subtask as subtask_module
-from dstl_core.state.carry_over import CarriedState, carry_over
-from dstl_core.state.changelog_backend import (
+from dstl_core.state.backends.changelog_backend import (
     ChangelogKeyedStateBackend,
     ChangelogTruncateHelper,
 )
-from dstl_core.state.compaction import compact_log
+from dstl_core.state.restore.carry_over import CarriedState, carry_over
+from dstl_core.state.restore.compaction import compact_log
 from dstl_core.storage.commit_log import CommitLog
 from dstl_core.testing import CheckpointSimulation, SimulationError
 

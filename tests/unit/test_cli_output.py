@@ -22,9 +22,9 @@ from dstl_core.model.handle import (
 from dstl_core.model.ids import OperatorID
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint import Snapshot
-from dstl_core.state.backend import HashMapKeyedStateBackend
-from dstl_core.state.descriptor import ValueStateDescriptor
-from dstl_core.state.keyed_state import KeyedState
+from dstl_core.state.backends.backend import HashMapKeyedStateBackend
+from dstl_core.state.tables.descriptor import ValueStateDescriptor
+from dstl_core.state.tables.keyed_state import KeyedState
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
 from tests.command_line import run

@@ -113,7 +113,7 @@ def test_the_import_loads_nothing_of_ours_and_nothing_heavy() -> None:
 
 def test_looking_into_a_savepoint_loads_no_spark_and_no_arrow() -> None:
     loaded = loaded_by("from dstl_core import Snapshot, Types, KeyedProcessFunction, windows")
-    assert "dstl_core.savepoint.snapshot" in loaded
+    assert "dstl_core.savepoint.read.snapshot" in loaded
     assert loaded & {"pyarrow", "numba", "pandas", "pyspark"} == set()
 
 

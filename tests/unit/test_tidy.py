@@ -23,11 +23,11 @@ MAX_FUNCTION_LINES = 70
 # One switch over all instructions, or one loop over records, each step a few lines: the compiler
 # keeps their variables in registers.
 KERNEL_LOOPS = {
-    "dstl_core/codec/columnar/decode_kernel.py:_make",
-    "dstl_core/codec/columnar/decode_kernel.py:decode_rows",
-    "dstl_core/codec/columnar/encode_kernel.py:_make",
-    "dstl_core/codec/columnar/encode_kernel.py:encode_rows",
-    "dstl_core/codec/columnar/scan_kernel.py:scan_sections",
+    "dstl_core/codec/columnar/kernels/decode.py:_make",
+    "dstl_core/codec/columnar/kernels/decode.py:decode_rows",
+    "dstl_core/codec/columnar/kernels/encode.py:_make",
+    "dstl_core/codec/columnar/kernels/encode.py:encode_rows",
+    "dstl_core/codec/columnar/kernels/scan.py:scan_sections",
 }
 
 
@@ -61,8 +61,8 @@ def test_nothing_is_left_for_later(word: str) -> None:
 DELETES = {
     "dstl_core/checkpoint/guard.py": "the guard",
     "dstl_core/changelog/discarder.py": "segments that no checkpoint has named yet",
-    "dstl_core/spark/column_bootstrap.py": "runs that its own tasks have written",
-    "dstl_dagster/pipeline_store.py": "leases",
+    "dstl_core/spark/savepoints/column_bootstrap.py": "runs that its own tasks have written",
+    "dstl_dagster/pipelines/pipeline_store.py": "leases",
 }
 
 

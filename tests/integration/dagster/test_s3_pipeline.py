@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 
 from dstl_core.savepoint import Snapshot
-from dstl_core.savepoint.verify import verify_snapshot
+from dstl_core.savepoint.check.verify import verify_snapshot
 from dstl_core.storage.file_io import open_file_io
 from dstl_dagster import (
     DstlStorageResource,

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from dstl_core.errors import ConfigError
 from dstl_core.savepoint import Snapshot
 from dstl_dagster import DstlIOManager, DstlSparkResource, build_diff_size_check, snapshot_at
-from dstl_dagster.spark_resource import is_stopped
+from dstl_dagster.resources.spark_resource import is_stopped
 from tests.integration.dagster.small_pipeline import SPARK, SPARK_CONFIG
 
 pytestmark = [pytest.mark.dagster, pytest.mark.spark]

@@ -16,9 +16,9 @@ from dstl_core.model.ids import JobID
 from dstl_core.savepoint import Snapshot
 from dstl_core.storage.location import Location
 from dstl_dagster import DstlStorageResource, build_external_checkpoint_sensor, build_reset_job
-from dstl_dagster.jobs import working_runs
-from dstl_dagster.pipeline_store import PipelineStore
-from dstl_dagster.storage_resource import S3Credentials
+from dstl_dagster.pipelines.jobs import working_runs
+from dstl_dagster.pipelines.pipeline_store import PipelineStore
+from dstl_dagster.resources.storage_resource import S3Credentials
 from tests.contract.test_deletion_other_process import commit, place, sizes, state_file
 from tests.integration.dagster.small_pipeline import PAYMENTS
 from tests.integration.flink.checker import State

@@ -10,8 +10,8 @@ import dagster as dg
 import pytest
 
 from dstl_core.errors import ConfigError, StorageError
-from dstl_core.savepoint.snapshot import Snapshot
-from dstl_core.spark.data_source import register
+from dstl_core.savepoint.read.snapshot import Snapshot
+from dstl_core.spark.savepoints.data_source import register
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
 from dstl_dagster import DstlStorageResource, S3Credentials

@@ -14,9 +14,9 @@ from dstl_dagster import (
     build_state_check,
     build_verify_check,
 )
-from dstl_dagster.flink_resource import trigger_id_of
-from dstl_dagster.snapshot_assets import rewritten_asset
-from dstl_dagster.sources import latest_below
+from dstl_dagster.resources.flink_resource import trigger_id_of
+from dstl_dagster.snapshots.snapshot_assets import rewritten_asset
+from dstl_dagster.snapshots.sources import latest_below
 from tests.integration.dagster.small_pipeline import SPARK_CONFIG
 from tests.integration.flink.rest_cluster import FlinkRestCluster
 

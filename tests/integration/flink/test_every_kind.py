@@ -14,7 +14,7 @@ import pytest
 from dstl_core.checkpoint.metadata_file import load_metadata_file, publish_metadata_file
 from dstl_core.model.checkpoint import CheckpointMetadata
 from dstl_core.model.snapshot_type import CheckpointOptions
-from dstl_core.state.state_backend import (
+from dstl_core.state.backends.state_backend import (
     EmbeddedRocksDBStateBackend,
     HashMapStateBackend,
     StateBackend,

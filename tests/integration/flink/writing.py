@@ -26,16 +26,16 @@ from dstl_core.model.key_group import (
     compute_key_group_range_for_operator_index,
     compute_operator_index_for_key_group,
 )
-from dstl_core.savepoint.folder import SavepointFolder
-from dstl_core.savepoint.snapshot import Snapshot
-from dstl_core.state.backend import HashMapKeyedStateBackend
-from dstl_core.state.carry_over import CarriedState, carry_over
-from dstl_core.state.changelog_backend import ChangelogKeyedStateBackend
-from dstl_core.state.descriptor import ListStateDescriptor, ValueStateDescriptor
-from dstl_core.state.keyed_access import ValueState
-from dstl_core.state.keyed_collections import ListState
-from dstl_core.state.keyed_state import KeyedState
-from dstl_core.state.table import ListTable, ValueTable
+from dstl_core.savepoint.read.snapshot import Snapshot
+from dstl_core.savepoint.write.folder import SavepointFolder
+from dstl_core.state.backends.backend import HashMapKeyedStateBackend
+from dstl_core.state.backends.changelog_backend import ChangelogKeyedStateBackend
+from dstl_core.state.backends.keyed_access import ValueState
+from dstl_core.state.backends.keyed_collections import ListState
+from dstl_core.state.restore.carry_over import CarriedState, carry_over
+from dstl_core.state.tables.descriptor import ListStateDescriptor, ValueStateDescriptor
+from dstl_core.state.tables.keyed_state import KeyedState
+from dstl_core.state.tables.table import ListTable, ValueTable
 from dstl_core.storage.commit_log import CommitLog
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import JobLayout, Location

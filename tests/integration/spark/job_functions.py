@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from dstl_core.codec.serializers import Types
 from dstl_core.functions import ColumnResult, KeyedColumnFunction, KeyedProcessFunction
-from dstl_core.state.descriptor import ValueStateDescriptor
+from dstl_core.state.tables.descriptor import ValueStateDescriptor
 
 TOTAL = ValueStateDescriptor("total", Types.LONG)
 LAST = ValueStateDescriptor("last", Types.STRING)

@@ -3,7 +3,7 @@
 import pytest
 
 from dstl_core.errors import ConfigError
-from dstl_core.spark.inputs import Fingerprint
+from dstl_core.spark.task.inputs import Fingerprint
 
 pytestmark = pytest.mark.spark
 

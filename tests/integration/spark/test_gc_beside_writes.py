@@ -11,10 +11,10 @@ from dstl_core.errors import DstlError
 from dstl_core.functions import KeyedStateBootstrapFunction
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.savepoint import Snapshot, collect_garbage, edit_savepoint
-from dstl_core.savepoint.verify import verify_snapshot
-from dstl_core.spark.savepoint_writer import SavepointWriter
-from dstl_core.spark.transformations import OperatorTransformation
-from dstl_core.state.descriptor import ValueStateDescriptor
+from dstl_core.savepoint.check.verify import verify_snapshot
+from dstl_core.spark.savepoints.transformations import OperatorTransformation
+from dstl_core.spark.savepoints.writer import SavepointWriter
+from dstl_core.state.tables.descriptor import ValueStateDescriptor
 
 pytestmark = pytest.mark.spark
 UID = OperatorIdentifier.for_uid

@@ -16,11 +16,11 @@ from dstl_core.errors import (
 from dstl_core.functions import KeyedProcessFunction
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.savepoint import Snapshot
-from dstl_core.spark.job import StatefulJob
-from dstl_core.spark.operators import KeyedOperator
-from dstl_core.spark.savepoint_writer import SavepointWriter
-from dstl_core.spark.transformations import OperatorTransformation
-from dstl_core.state.descriptor import ListStateDescriptor, ValueStateDescriptor
+from dstl_core.spark.job.stateful_job import StatefulJob
+from dstl_core.spark.savepoints.transformations import OperatorTransformation
+from dstl_core.spark.savepoints.writer import SavepointWriter
+from dstl_core.spark.task.operators import KeyedOperator
+from dstl_core.state.tables.descriptor import ListStateDescriptor, ValueStateDescriptor
 
 pytestmark = pytest.mark.spark
 

@@ -8,9 +8,9 @@ import pytest
 from pyspark import cloudpickle
 
 from dstl_core.codec.serializers import Types
-from dstl_core.spark.job import StatefulJob
-from dstl_core.spark.operators import KeyedOperator, LocalCopies
-from dstl_core.state.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
+from dstl_core.spark.job.stateful_job import StatefulJob
+from dstl_core.spark.task.operators import KeyedOperator, LocalCopies
+from dstl_core.state.backends.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
 from tests.integration.spark import job_functions
 from tests.integration.spark.job_functions import (
     OUTPUT,

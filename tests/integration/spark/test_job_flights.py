@@ -8,10 +8,10 @@ from pyspark import cloudpickle
 
 from dstl_core.codec.serializers import Types
 from dstl_core.functions import ColumnResult, KeyedColumnFunction
-from dstl_core.spark.job import StatefulJob
-from dstl_core.spark.operators import KeyedOperator, LocalCopies
-from dstl_core.state.descriptor import ValueStateDescriptor
-from dstl_core.state.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
+from dstl_core.spark.job.stateful_job import StatefulJob
+from dstl_core.spark.task.operators import KeyedOperator, LocalCopies
+from dstl_core.state.backends.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
+from dstl_core.state.tables.descriptor import ValueStateDescriptor
 from examples.flights import pipeline
 from examples.flights.events import KEY, ORDER_BY, aggregate, events_of, ingest
 from examples.flights.pipeline import STATES, FlightStatistics

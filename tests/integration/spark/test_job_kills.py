@@ -18,7 +18,7 @@ import pytest
 
 from dstl_core.model.ids import JobID
 from dstl_core.savepoint import Snapshot, collect_garbage
-from dstl_core.savepoint.verify import verify_snapshot
+from dstl_core.savepoint.check.verify import verify_snapshot
 from tests.integration.spark.job_functions import plain, random_batch
 
 pytestmark = pytest.mark.spark

@@ -6,9 +6,9 @@ from pyspark import cloudpickle
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import CheckpointError, StateFileNotFoundError
 from dstl_core.savepoint import verify_snapshot
-from dstl_core.spark.job import StatefulJob
-from dstl_core.spark.operators import KeyedOperator, LocalCopies
-from dstl_core.state.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
+from dstl_core.spark.job.stateful_job import StatefulJob
+from dstl_core.spark.task.operators import KeyedOperator, LocalCopies
+from dstl_core.state.backends.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
 from dstl_core.storage.location import Location
 from tests.integration.spark import job_functions
 from tests.integration.spark.job_functions import OUTPUT, SCHEMA, TotalsByColumn, TotalsByRow, plain

@@ -15,9 +15,9 @@ from pyspark.sql import types as T
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import ConfigError, RestoreError, UserFunctionError
 from dstl_core.functions import ColumnResult, KeyedColumnFunction, KeyedProcessFunction
-from dstl_core.spark.job import StatefulJob
-from dstl_core.spark.operators import KeyedOperator, LocalCopies
-from dstl_core.state.descriptor import ValueStateDescriptor
+from dstl_core.spark.job.stateful_job import StatefulJob
+from dstl_core.spark.task.operators import KeyedOperator, LocalCopies
+from dstl_core.state.tables.descriptor import ValueStateDescriptor
 
 pytestmark = pytest.mark.spark
 COUNT = ValueStateDescriptor("n", Types.LONG)

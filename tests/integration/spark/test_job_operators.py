@@ -22,11 +22,15 @@ from dstl_core.functions import (
     ProcessFunction,
 )
 from dstl_core.savepoint import Snapshot, collect_garbage
-from dstl_core.savepoint.verify import verify_snapshot
-from dstl_core.spark.job import StatefulJob
-from dstl_core.spark.materialize import BackgroundMaterialization
-from dstl_core.spark.operators import KeyedOperator, LocalCopies, ProcessOperator
-from dstl_core.state.descriptor import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from dstl_core.savepoint.check.verify import verify_snapshot
+from dstl_core.spark.job.materialize import BackgroundMaterialization
+from dstl_core.spark.job.stateful_job import StatefulJob
+from dstl_core.spark.task.operators import KeyedOperator, LocalCopies, ProcessOperator
+from dstl_core.state.tables.descriptor import (
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ValueStateDescriptor,
+)
 from dstl_core.testing import ManualClock
 from tests import stateful_job
 from tests.integration.spark import job_functions

@@ -8,9 +8,9 @@ from dstl_core.errors import (
     SavepointError,
 )
 from dstl_core.functions import KeyedStateReaderFunction
-from dstl_core.spark.errors import errors_of_workers
-from dstl_core.spark.savepoint_reader import SavepointReader
-from dstl_core.state.descriptor import (
+from dstl_core.spark.engine.errors import errors_of_workers
+from dstl_core.spark.savepoints.reader import SavepointReader
+from dstl_core.state.tables.descriptor import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,

@@ -16,10 +16,10 @@ from dstl_core.functions import (
     StateBootstrapFunction,
 )
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.spark.savepoint_reader import SavepointReader
-from dstl_core.spark.savepoint_writer import SavepointWriter
-from dstl_core.spark.transformations import OperatorTransformation
-from dstl_core.state.descriptor import (
+from dstl_core.spark.savepoints.reader import SavepointReader
+from dstl_core.spark.savepoints.transformations import OperatorTransformation
+from dstl_core.spark.savepoints.writer import SavepointWriter
+from dstl_core.state.tables.descriptor import (
     ListStateDescriptor,
     ValueStateDescriptor,
 )

@@ -11,11 +11,11 @@ from dstl_core.errors import (
     SavepointError,
 )
 from dstl_core.functions import WindowReaderFunction
-from dstl_core.state.descriptor import (
+from dstl_core.state.tables.descriptor import (
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
-from dstl_core.state.windowing import (
+from dstl_core.state.windows.windowing import (
     EventTimeSessionWindows,
     GlobalWindows,
     TumblingEventTimeWindows,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dstl_core.savepoint import Snapshot, collect_garbage
-from dstl_core.savepoint.verify import verify_snapshot
+from dstl_core.savepoint.check.verify import verify_snapshot
 from tests.integration.spark.standalone_cluster import HOSTS, StandaloneCluster
 from tests.integration.spark.test_task_failures import make_old
 

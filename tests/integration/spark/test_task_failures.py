@@ -19,15 +19,15 @@ from dstl_core.codec.state_meta import (
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
 from dstl_core.model.ids import OperatorID
 from dstl_core.savepoint import Snapshot, collect_garbage
-from dstl_core.savepoint.folder import SavepointFolder
-from dstl_core.spark.column_bootstrap import (
+from dstl_core.savepoint.write.folder import SavepointFolder
+from dstl_core.spark.savepoints.column_bootstrap import (
     ColumnBootstrap,
     StateColumns,
     _EncodeRuns,
     _index_of,
     _MergeRuns,
 )
-from dstl_core.spark.reports import SubtaskReport
+from dstl_core.spark.task.reports import SubtaskReport
 
 pytestmark = pytest.mark.spark
 ROOT = Path(__file__).parents[3]
@@ -37,10 +37,10 @@ import os, sys
 from pyspark import TaskContext
 from pyspark.sql import SparkSession, functions as F
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.spark.savepoint_writer import SavepointWriter
-from dstl_core.spark.transformations import OperatorTransformation
+from dstl_core.spark.savepoints.writer import SavepointWriter
+from dstl_core.spark.savepoints.transformations import OperatorTransformation
 from dstl_core.functions import KeyedStateBootstrapFunction
-from dstl_core.state.descriptor import ValueStateDescriptor
+from dstl_core.state.tables.descriptor import ValueStateDescriptor
 from dstl_core.codec.serializers import Types
 
 master, out, marker, how = sys.argv[1:]

@@ -7,10 +7,16 @@ import pytest
 from pyspark.sql import functions as F
 
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.spark.savepoint_reader import SavepointReader
-from dstl_core.spark.savepoint_writer import SavepointWriter
-from dstl_core.spark.transformations import OperatorTransformation
-from dstl_core.spark.workers import MAX_BYTES, MAX_RECORDS, SENT_ROWS, UNLIMITED, uncounted_bytes
+from dstl_core.spark.engine.workers import (
+    MAX_BYTES,
+    MAX_RECORDS,
+    SENT_ROWS,
+    UNLIMITED,
+    uncounted_bytes,
+)
+from dstl_core.spark.savepoints.reader import SavepointReader
+from dstl_core.spark.savepoints.transformations import OperatorTransformation
+from dstl_core.spark.savepoints.writer import SavepointWriter
 
 pytestmark = pytest.mark.spark
 

@@ -9,7 +9,7 @@ from dstl_core.functions import (
     KeyedStateBootstrapFunction,
     StateBootstrapFunction,
 )
-from dstl_core.state.descriptor import (
+from dstl_core.state.tables.descriptor import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,

@@ -5,8 +5,8 @@ from pyspark.sql import functions as F
 
 from dstl_core.codec.serializers import Types
 from dstl_core.codec.serializers.windows import TimeWindow
-from dstl_core.state.triggers import CountTrigger, PurgingTrigger
-from dstl_core.state.windowing import (
+from dstl_core.state.windows.triggers import CountTrigger, PurgingTrigger
+from dstl_core.state.windows.windowing import (
     EventTimeSessionWindows,
     GlobalWindows,
     SlidingEventTimeWindows,

@@ -14,15 +14,15 @@ from typing import Protocol
 
 from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
 from dstl_core.errors import DstlError, FencedError
-from dstl_core.spark.driver import CheckpointDriver
-from dstl_core.spark.job_tasks import JobTasks
-from dstl_core.spark.materialize import (
+from dstl_core.spark.job.driver import CheckpointDriver
+from dstl_core.spark.job.materialize import (
     BackgroundMaterialization,
     adopt,
     materialize,
     materialize_beside,
 )
-from dstl_dagster.pipeline_store import PipelineStore
+from dstl_core.spark.job.tasks import JobTasks
+from dstl_dagster.pipelines.pipeline_store import PipelineStore
 from tests.simulation.storm.actor import say, say_error
 from tests.simulation.storm.pipeline import NAME, Pipeline, next_input
 

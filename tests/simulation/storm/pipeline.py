@@ -23,17 +23,17 @@ from dstl_core.functions import KeyedProcessFunction
 from dstl_core.model.ids import JobID
 from dstl_core.model.key_group import assign_to_key_group, compute_operator_index_for_key_group
 from dstl_core.savepoint import Snapshot
-from dstl_core.spark.driver import CheckpointDriver
-from dstl_core.spark.inputs import FINGERPRINT_COLUMN, Fingerprint
-from dstl_core.spark.job_tasks import JobTasks
-from dstl_core.spark.key_groups import SUBTASK_COLUMN
-from dstl_core.spark.lineage import find_input, lineage
-from dstl_core.spark.operators import EpochSpec, KeyedOperator, LocalCopies
-from dstl_core.spark.reports import SubtaskReport, epoch_facts
-from dstl_core.spark.subtask import run_epoch_subtask
-from dstl_core.state.changelog_backend import ValueLogging
-from dstl_core.state.descriptor import ListStateDescriptor, ValueStateDescriptor
-from dstl_core.state.state_backend import HashMapStateBackend
+from dstl_core.spark.engine.key_groups import SUBTASK_COLUMN
+from dstl_core.spark.job.driver import CheckpointDriver
+from dstl_core.spark.job.tasks import JobTasks
+from dstl_core.spark.task.inputs import FINGERPRINT_COLUMN, Fingerprint
+from dstl_core.spark.task.lineage import find_input, lineage
+from dstl_core.spark.task.operators import EpochSpec, KeyedOperator, LocalCopies
+from dstl_core.spark.task.reports import SubtaskReport, epoch_facts
+from dstl_core.spark.task.subtask import run_epoch_subtask
+from dstl_core.state.backends.changelog_backend import ValueLogging
+from dstl_core.state.backends.state_backend import HashMapStateBackend
+from dstl_core.state.tables.descriptor import ListStateDescriptor, ValueStateDescriptor
 from dstl_core.storage.commit_log import CommitLog
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import JobLayout, Location

@@ -6,7 +6,7 @@ from random import Random
 
 from dstl_core.changelog.change_buffer import ChangeBuffer
 from dstl_core.codec.change_format import write_change_set
-from dstl_core.codec.columnar.change_columns import change_columns
+from dstl_core.codec.columnar.changes.columns import change_columns
 from dstl_core.codec.data_io import DataOutput
 from dstl_core.model.change import StateChange
 from dstl_core.model.key_group import KeyGroupRange

@@ -20,7 +20,7 @@ from dstl_core.checkpoint.metadata_file import load_metadata_file
 from dstl_core.checkpoint.pending import CheckpointPlan, CheckpointTask, OperatorPlan
 from dstl_core.checkpoint.properties import JobStatus
 from dstl_core.checkpoint.storage import FileSystemCheckpointStorage
-from dstl_core.codec.metadata import write_metadata
+from dstl_core.codec.metadata.metadata_file import write_metadata
 from dstl_core.codec.serializers import Types
 from dstl_core.config import ChangelogOptions, CheckpointConfig
 from dstl_core.functions import Context, KeyedProcessFunction, RuntimeContext
@@ -34,8 +34,8 @@ from dstl_core.operators.subtask import (
     TaskEnvironment,
     file_system_streams,
 )
-from dstl_core.state.descriptor import ValueStateDescriptor
-from dstl_core.state.state_backend import HashMapStateBackend
+from dstl_core.state.backends.state_backend import HashMapStateBackend
+from dstl_core.state.tables.descriptor import ValueStateDescriptor
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import Location
 from dstl_core.testing import ManualClock

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as T
 
-from dstl_core.codec.columnar.declared_schema import schema_of
+from dstl_core.codec.columnar.types.declared_schema import schema_of
 from dstl_core.codec.declared_type import declared_type, flink_type, parse_type
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import ConfigError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dstl_core.codec.data_io import DataInput, DataOutput
-from dstl_core.codec.metadata_handles import (
+from dstl_core.codec.metadata.handles import (
     read_keyed_handle,
     read_operator_handle,
     read_stream_handle,

@@ -10,15 +10,15 @@ import pytest
 import rocksdict
 import xxhash
 
-from dstl_core.codec.sst_block import (
+from dstl_core.codec.sst.block import (
     BlockHandle,
     block_entries,
     crc32c,
     index_entries,
     unpack_block,
 )
-from dstl_core.codec.sst_file import SstFile
-from dstl_core.codec.sst_merge import merged_rows
+from dstl_core.codec.sst.file import SstFile
+from dstl_core.codec.sst.merge import merged_rows
 from dstl_core.errors import FormatError
 from tests.golden_files import SNAPSHOTS
 

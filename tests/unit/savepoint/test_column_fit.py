@@ -7,8 +7,8 @@ import pytest
 
 from dstl_core.codec.serializers import Types, serialize_to_bytes
 from dstl_core.codec.serializers.numbers import BigDecimal
-from dstl_core.savepoint.arrow_values import column_type
-from dstl_core.savepoint.column_fit import elements_of_column, fit
+from dstl_core.savepoint.columns.arrow_values import column_type
+from dstl_core.savepoint.write.column_fit import elements_of_column, fit
 
 # Where Java's shortest form of a number gets another byte, and the ends of 38 digits.
 EDGES = [0, 1, 127, 128, 129, 255, 256, 257, 32767, 32768, 32769, 10**28, 10**37, 10**38 - 1]

@@ -12,10 +12,10 @@ from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
 from dstl_core.model.ids import OperatorID
 from dstl_core.savepoint import Snapshot
-from dstl_core.savepoint.diff import diff_snapshots
-from dstl_core.savepoint.folder import SavepointFolder
-from dstl_core.savepoint.keyed_encoder import KeyedStateEncoder
-from dstl_core.savepoint.keyed_sections import KeyedSections
+from dstl_core.savepoint.check.diff import diff_snapshots
+from dstl_core.savepoint.columns.keyed_sections import KeyedSections
+from dstl_core.savepoint.write.folder import SavepointFolder
+from dstl_core.savepoint.write.keyed_encoder import KeyedStateEncoder
 from tests.golden_files import SNAPSHOTS, snapshot
 
 VALUE = StateMetaInfoSnapshot.key_value("n", KeyedStateType.VALUE, Types.LONG)

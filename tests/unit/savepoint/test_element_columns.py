@@ -3,11 +3,11 @@
 import pyarrow as pa
 import pytest
 
-from dstl_core.codec.columnar.type_layouts import ColumnOptions
+from dstl_core.codec.columnar.types.type_layouts import ColumnOptions
 from dstl_core.codec.serializers import Types, serialize_to_bytes
 from dstl_core.errors import ColumnValueError, ConfigError, FormatError
-from dstl_core.savepoint.arrow_values import column_of_elements, column_of_values
-from dstl_core.savepoint.column_fit import elements_of_column
+from dstl_core.savepoint.columns.arrow_values import column_of_elements, column_of_values
+from dstl_core.savepoint.write.column_fit import elements_of_column
 
 PAIR = Types.TUPLE(Types.STRING, Types.LONG)
 VALUES = [("a", 1), ("Zürich", -2), ("", 2**62)]

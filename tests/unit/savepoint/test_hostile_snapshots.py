@@ -12,7 +12,7 @@ import pytest
 
 from dstl_core.checkpoint.metadata_file import publish_metadata_file
 from dstl_core.cli import main
-from dstl_core.codec.metadata import read_metadata, write_metadata
+from dstl_core.codec.metadata.metadata_file import read_metadata, write_metadata
 from dstl_core.model.checkpoint import CheckpointMetadata
 from dstl_core.model.handle import (
     ByteStreamStateHandle,

@@ -9,9 +9,9 @@ import pytest
 from dstl_core.errors import ConfigError
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint import Snapshot, rewrite_savepoint
-from dstl_core.savepoint.keyed_copy import collect
-from dstl_core.savepoint.state_parts import StatesOf, merged_header
-from dstl_core.savepoint.verify import verify_snapshot
+from dstl_core.savepoint.check.verify import verify_snapshot
+from dstl_core.savepoint.read.keyed_copy import collect
+from dstl_core.savepoint.read.state_parts import StatesOf, merged_header
 from tests.golden_files import as_lines, snapshot
 
 

@@ -5,7 +5,7 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-from dstl_core.codec.columnar.type_layouts import EXACT_OPTIONS, NoLayoutError, layout_of
+from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS, NoLayoutError, layout_of
 from dstl_core.codec.serializers import VoidNamespaceSerializer
 from dstl_core.codec.serializers.table import RowDataSerializer
 from dstl_core.errors import ConfigError, NoSuchStateError, SavepointError, UnreadableValueError

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dstl_core.checkpoint.metadata_file import publish_metadata_file
-from dstl_core.codec.metadata import read_metadata
+from dstl_core.codec.metadata.metadata_file import read_metadata
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import ConfigError, NoSuchOperatorError, SavepointError
 from dstl_core.model.checkpoint import MasterState, OperatorSubtaskState
@@ -24,7 +24,7 @@ from dstl_core.model.handle import (
 from dstl_core.model.ids import OperatorID
 from dstl_core.model.key_group import assign_to_key_group
 from dstl_core.savepoint import Snapshot, rewrite_savepoint
-from dstl_core.savepoint.folder import DATA_INLINE_THRESHOLD, SavepointFolder
+from dstl_core.savepoint.write.folder import DATA_INLINE_THRESHOLD, SavepointFolder
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
 from tests.golden_files import SNAPSHOTS, Fixture, as_lines, snapshot

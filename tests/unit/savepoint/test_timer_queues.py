@@ -28,11 +28,12 @@ from dstl_core.model.handle import (
     KeyGroupsStateHandle,
 )
 from dstl_core.model.key_group import KeyGroupRange, assign_to_key_group
-from dstl_core.savepoint import Snapshot, keyed_copy, rewrite_savepoint
-from dstl_core.savepoint.diff import diff_snapshots
-from dstl_core.savepoint.function_reader import read_keys
-from dstl_core.savepoint.table_base import TableOptions
-from dstl_core.savepoint.tables import open_table
+from dstl_core.savepoint import Snapshot, rewrite_savepoint
+from dstl_core.savepoint.check.diff import diff_snapshots
+from dstl_core.savepoint.read import keyed_copy
+from dstl_core.savepoint.read.function_reader import read_keys
+from dstl_core.savepoint.read.table_base import TableOptions
+from dstl_core.savepoint.read.tables import open_table
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
 from tests.golden_files import as_lines, snapshot

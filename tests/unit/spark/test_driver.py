@@ -17,8 +17,8 @@ from dstl_core.model.handle import (
 )
 from dstl_core.model.ids import JobID, OperatorID
 from dstl_core.model.key_group import compute_key_group_range_for_operator_index
-from dstl_core.spark.driver import CheckpointDriver
-from dstl_core.spark.reports import SubtaskReport, encode_state
+from dstl_core.spark.job.driver import CheckpointDriver
+from dstl_core.spark.task.reports import SubtaskReport, encode_state
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import JobLayout, Location
 from dstl_core.testing import ManualClock

@@ -2,7 +2,7 @@ import pytest
 
 from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
 from dstl_core.errors import ConfigError
-from dstl_core.spark.lineage import before_input, check_order_of_inputs, find_input, lineage
+from dstl_core.spark.task.lineage import before_input, check_order_of_inputs, find_input, lineage
 
 
 def commit(number, parent, input_id=None, restored_from=None):

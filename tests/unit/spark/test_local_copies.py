@@ -14,8 +14,8 @@ from dstl_core.model.handle import (
 from dstl_core.model.ids import JobID
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.model.restore import PrioritizedOperatorSubtaskState
-from dstl_core.spark.local_copies import KEPT_PER_RANGE, CopyFolder, Parts
-from dstl_core.spark.operators import KeyedOperator, LocalCopies, TaskSpec
+from dstl_core.spark.task.local_copies import KEPT_PER_RANGE, CopyFolder, Parts
+from dstl_core.spark.task.operators import KeyedOperator, LocalCopies, TaskSpec
 
 RANGE = KeyGroupRange(0, 1)
 BASE = KeyGroupsSavepointStateHandle(

@@ -14,7 +14,7 @@ from dstl_core.model.handle import (
 )
 from dstl_core.model.ids import OperatorID
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.spark.materialize import BackgroundMaterialization, adopt
+from dstl_core.spark.job.materialize import BackgroundMaterialization, adopt
 
 OWN = KeyGroupRange(0, 1)
 

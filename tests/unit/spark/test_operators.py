@@ -15,8 +15,8 @@ from dstl_core.codec.python_values import AsPython
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import ConfigError
 from dstl_core.functions import RichMapFunction
-from dstl_core.spark.operators import KeyedOperator, ProcessOperator, as_shipped
-from dstl_core.spark.schema import type_of_column
+from dstl_core.spark.engine.schema import type_of_column
+from dstl_core.spark.task.operators import KeyedOperator, ProcessOperator, as_shipped
 
 
 class Same(RichMapFunction):

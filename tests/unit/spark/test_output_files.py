@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dstl_core.errors import UserFunctionError
-from dstl_core.spark.output_files import OutputFiles
+from dstl_core.spark.task.output_files import OutputFiles
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
 

@@ -13,13 +13,13 @@ from dstl_core.functions import ColumnResult, KeyedColumnFunction, KeyedProcessF
 from dstl_core.model.ids import JobID
 from dstl_core.model.restore import PrioritizedOperatorSubtaskState
 from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions
-from dstl_core.spark.checked_files import check_file, write_checked
-from dstl_core.spark.operators import KeyedOperator, LocalCopies, TaskSpec
-from dstl_core.spark.output_files import OutputFiles
-from dstl_core.spark.subtask import open_subtask
-from dstl_core.state.descriptor import ValueStateDescriptor
-from dstl_core.state.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
-from dstl_core.state.timers import MIN_WATERMARK
+from dstl_core.spark.engine.checked_files import check_file, write_checked
+from dstl_core.spark.task.operators import KeyedOperator, LocalCopies, TaskSpec
+from dstl_core.spark.task.output_files import OutputFiles
+from dstl_core.spark.task.subtask import open_subtask
+from dstl_core.state.backends.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
+from dstl_core.state.backends.timers import MIN_WATERMARK
+from dstl_core.state.tables.descriptor import ValueStateDescriptor
 from dstl_core.storage.file_io import open_file_io
 from tests.full_disk import full_disk
 

@@ -6,9 +6,9 @@ from collections import OrderedDict
 import pyarrow as pa
 import pytest
 
-from dstl_core.spark import warm_backend
-from dstl_core.spark.changelog_source import ChangelogReader, ChangelogSpec
-from dstl_core.spark.workers import TASK_BYTES, TASK_ROWS, Settled, settle, together
+from dstl_core.spark.engine.workers import TASK_BYTES, TASK_ROWS, Settled, settle, together
+from dstl_core.spark.savepoints.changelog_source import ChangelogReader, ChangelogSpec
+from dstl_core.spark.task import warm_backend
 from tests.golden_files import GOLDEN, snapshot
 
 

@@ -20,11 +20,11 @@ from dstl_core.model.handle import (
 )
 from dstl_core.model.ids import JobID
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.state.backend import HashMapKeyedStateBackend
-from dstl_core.state.changelog_backend import ChangelogKeyedStateBackend, ValueLogging
-from dstl_core.state.descriptor import ListStateDescriptor, ValueStateDescriptor
-from dstl_core.state.keyed_state import KeyedState, restore_keyed_state
-from dstl_core.state.ttl import StateTtlConfig
+from dstl_core.state.backends.backend import HashMapKeyedStateBackend
+from dstl_core.state.backends.changelog_backend import ChangelogKeyedStateBackend, ValueLogging
+from dstl_core.state.tables.descriptor import ListStateDescriptor, ValueStateDescriptor
+from dstl_core.state.tables.keyed_state import KeyedState, restore_keyed_state
+from dstl_core.state.tables.ttl import StateTtlConfig
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import Location

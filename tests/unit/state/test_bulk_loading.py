@@ -15,10 +15,10 @@ from dstl_core.model.handle import (
 )
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint import OperatorSnapshot, Snapshot
-from dstl_core.state import bulk_loading, canonical_reader, rocksdb_reader
-from dstl_core.state.keyed_state import KeyedState, restore_keyed_state
-from dstl_core.state.rocksdb_store import RocksDBStore
-from dstl_core.state.store import HEAP, EntryStore
+from dstl_core.state.backends.rocksdb_store import RocksDBStore
+from dstl_core.state.restore import bulk_loading, canonical_reader, rocksdb_reader
+from dstl_core.state.tables.keyed_state import KeyedState, restore_keyed_state
+from dstl_core.state.tables.store import HEAP, EntryStore
 from tests.golden_files import SNAPSHOTS, Fixture
 
 

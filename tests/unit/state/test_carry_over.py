@@ -12,7 +12,7 @@ from dstl_core.model.handle import (
     StreamStateHandle,
 )
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.state.carry_over import CarriedState, carry_over
+from dstl_core.state.restore.carry_over import CarriedState, carry_over
 
 ALL = KeyGroupRange(0, 127)
 LEFT, RIGHT = KeyGroupRange(0, 63), KeyGroupRange(64, 127)

@@ -17,16 +17,16 @@ from dstl_core.errors import ColumnValueError, ConfigError, FormatError
 from dstl_core.model.handle import ChangelogStateBackendHandle
 from dstl_core.model.ids import JobID
 from dstl_core.model.key_group import KeyGroupRange, assign_to_key_group
-from dstl_core.state.backend import KeyedStateBackend
-from dstl_core.state.changelog_backend import ChangelogKeyedStateBackend, ValueLogging
-from dstl_core.state.descriptor import ListStateDescriptor, ValueStateDescriptor
-from dstl_core.state.keyed_state import restore_keyed_state
-from dstl_core.state.state_backend import (
+from dstl_core.state.backends.backend import KeyedStateBackend
+from dstl_core.state.backends.changelog_backend import ChangelogKeyedStateBackend, ValueLogging
+from dstl_core.state.backends.state_backend import (
     EmbeddedRocksDBStateBackend,
     HashMapStateBackend,
     KeyedStateBackendParameters,
 )
-from dstl_core.state.ttl import StateTtlConfig, StateVisibility, UpdateType
+from dstl_core.state.tables.descriptor import ListStateDescriptor, ValueStateDescriptor
+from dstl_core.state.tables.keyed_state import restore_keyed_state
+from dstl_core.state.tables.ttl import StateTtlConfig, StateVisibility, UpdateType
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import Location

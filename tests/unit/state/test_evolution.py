@@ -12,12 +12,16 @@ from dstl_core.codec.serializers.pojo import Pojo, PojoSerializer
 from dstl_core.codec.serializers.runtime import TtlValue
 from dstl_core.errors import RestoreError, StateMigrationError
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.state.backend import HashMapKeyedStateBackend
-from dstl_core.state.descriptor import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from dstl_core.state.evolution import Compatibility, convert, resolve_schema_compatibility
-from dstl_core.state.keyed_state import KeyedState
-from dstl_core.state.operator_backend import DefaultOperatorStateBackend
-from dstl_core.state.ttl import StateTtlConfig
+from dstl_core.state.backends.backend import HashMapKeyedStateBackend
+from dstl_core.state.backends.operator_backend import DefaultOperatorStateBackend
+from dstl_core.state.tables.descriptor import (
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ValueStateDescriptor,
+)
+from dstl_core.state.tables.evolution import Compatibility, convert, resolve_schema_compatibility
+from dstl_core.state.tables.keyed_state import KeyedState
+from dstl_core.state.tables.ttl import StateTtlConfig
 from dstl_core.testing import ManualClock
 
 

@@ -7,10 +7,10 @@ import pytest
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import NoSuchStateError, RestoreError, SavepointError
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.state.descriptor import ListStateDescriptor, ValueStateDescriptor
-from dstl_core.state.function_state import StateAccess
-from dstl_core.state.keyed_state import KeyedState
-from dstl_core.state.ttl import StateTtlConfig
+from dstl_core.state.backends.function_state import StateAccess
+from dstl_core.state.tables.descriptor import ListStateDescriptor, ValueStateDescriptor
+from dstl_core.state.tables.keyed_state import KeyedState
+from dstl_core.state.tables.ttl import StateTtlConfig
 from dstl_core.testing.manual import ManualClock
 
 PLAIN = ValueStateDescriptor("count", Types.LONG)

@@ -29,10 +29,10 @@ from dstl_core.model.handle import (
     RelativeFileStateHandle,
 )
 from dstl_core.model.key_group import KeyGroupRange, assign_to_key_group
-from dstl_core.state import canonical_reader
-from dstl_core.state.canonical_reader import read_key_groups, read_stream_header
-from dstl_core.state.keyed_state import KeyedState, restore_keyed_state
-from dstl_core.state.rescale import cut, with_max_parallelism
+from dstl_core.state.restore import canonical_reader
+from dstl_core.state.restore.canonical_reader import read_key_groups, read_stream_header
+from dstl_core.state.tables.keyed_state import KeyedState, restore_keyed_state
+from dstl_core.state.tables.rescale import cut, with_max_parallelism
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import Location

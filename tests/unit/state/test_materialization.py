@@ -22,12 +22,12 @@ from dstl_core.model.ids import JobID
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.model.snapshot_type import CheckpointOptions, CheckpointType
 from dstl_core.operators.subtask import file_system_streams
-from dstl_core.state.backend import HashMapKeyedStateBackend
-from dstl_core.state.changelog_backend import ChangelogKeyedStateBackend
-from dstl_core.state.compaction import compact_log, count_segments
-from dstl_core.state.descriptor import ListStateDescriptor
-from dstl_core.state.keyed_state import KeyedState, restore_keyed_state
-from dstl_core.state.materialization import PeriodicMaterializationManager
+from dstl_core.state.backends.backend import HashMapKeyedStateBackend
+from dstl_core.state.backends.changelog_backend import ChangelogKeyedStateBackend
+from dstl_core.state.backends.materialization import PeriodicMaterializationManager
+from dstl_core.state.restore.compaction import compact_log, count_segments
+from dstl_core.state.tables.descriptor import ListStateDescriptor
+from dstl_core.state.tables.keyed_state import KeyedState, restore_keyed_state
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import JobLayout, Location
 from dstl_core.testing import FaultyFileIO, ManualClock, MemoryFileIO

@@ -19,8 +19,10 @@ from dstl_core.functions import KeyedProcessFunction, ProcessWindowFunction, Win
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.operators.process_operator import KeyedProcessOperator
 from dstl_core.operators.window_operator import WindowOperator
-from dstl_core.state.backend import HashMapKeyedStateBackend
-from dstl_core.state.descriptor import (
+from dstl_core.state.backends.backend import HashMapKeyedStateBackend
+from dstl_core.state.backends.operator_backend import DefaultOperatorStateBackend
+from dstl_core.state.backends.timers import InternalTimerService
+from dstl_core.state.tables.descriptor import (
     AggregatingStateDescriptor,
     FoldingStateDescriptor,
     ListStateDescriptor,
@@ -29,12 +31,10 @@ from dstl_core.state.descriptor import (
     StateDescriptor,
     ValueStateDescriptor,
 )
-from dstl_core.state.evictors import CountEvictor
-from dstl_core.state.keyed_state import KeyedState
-from dstl_core.state.operator_backend import DefaultOperatorStateBackend
-from dstl_core.state.timers import InternalTimerService
-from dstl_core.state.ttl import StateTtlConfig
-from dstl_core.state.windowing import TumblingEventTimeWindows
+from dstl_core.state.tables.keyed_state import KeyedState
+from dstl_core.state.tables.ttl import StateTtlConfig
+from dstl_core.state.windows.evictors import CountEvictor
+from dstl_core.state.windows.windowing import TumblingEventTimeWindows
 from dstl_core.testing import ManualClock
 
 NOON = dt.datetime(2026, 1, 2, 12, tzinfo=dt.UTC)

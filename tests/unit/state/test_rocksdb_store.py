@@ -5,8 +5,8 @@ import random
 import pytest
 
 from dstl_core.errors import StorageError
-from dstl_core.state.rocksdb_store import MAX_RUNS, RocksDBStore
-from dstl_core.state.store import Shape
+from dstl_core.state.backends.rocksdb_store import MAX_RUNS, RocksDBStore
+from dstl_core.state.tables.store import Shape
 from tests.full_disk import full_disk
 
 CACHE_BYTES = 3 << 20

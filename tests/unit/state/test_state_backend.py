@@ -9,8 +9,7 @@ from dstl_core.codec.serializers import Types
 from dstl_core.config import CheckpointConfig
 from dstl_core.errors import ConfigError
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.state.descriptor import ValueStateDescriptor
-from dstl_core.state.state_backend import (
+from dstl_core.state.backends.state_backend import (
     EmbeddedRocksDBStateBackend,
     FsStateBackend,
     HashMapStateBackend,
@@ -19,6 +18,7 @@ from dstl_core.state.state_backend import (
     load_state_backend,
     register_state_backend,
 )
+from dstl_core.state.tables.descriptor import ValueStateDescriptor
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import Location

@@ -8,8 +8,8 @@ from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.keyed_canonical import read_section
 from dstl_core.model.handle import KeyGroupsSavepointStateHandle
 from dstl_core.savepoint import Snapshot
-from dstl_core.state import stored_key_groups
-from dstl_core.state.keyed_state import restore_keyed_state
+from dstl_core.state.restore import stored_key_groups
+from dstl_core.state.tables.keyed_state import restore_keyed_state
 from tests.golden_files import SNAPSHOTS
 
 HANDLES = [

@@ -19,24 +19,24 @@ from dstl_core.operators.subtask import (
     TaskEnvironment,
     file_system_streams,
 )
-from dstl_core.state.context import (
+from dstl_core.state.backends.context import (
     FunctionInitializationContext,
     FunctionSnapshotContext,
     StateInitializationContext,
     StateSnapshotContext,
 )
-from dstl_core.state.descriptor import (
+from dstl_core.state.backends.state_backend import (
+    EmbeddedRocksDBStateBackend,
+    HashMapStateBackend,
+    StateBackend,
+)
+from dstl_core.state.tables.descriptor import (
     AggregatingStateDescriptor,
     FoldingStateDescriptor,
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
     ValueStateDescriptor,
-)
-from dstl_core.state.state_backend import (
-    EmbeddedRocksDBStateBackend,
-    HashMapStateBackend,
-    StateBackend,
 )
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import JobLayout, Location

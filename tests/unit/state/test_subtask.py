@@ -18,14 +18,14 @@ from dstl_core.operators.subtask import (
     TaskEnvironment,
     file_system_streams,
 )
-from dstl_core.state.context import (
+from dstl_core.state.backends.context import (
     FunctionInitializationContext,
     FunctionSnapshotContext,
     StateInitializationContext,
     StateSnapshotContext,
 )
-from dstl_core.state.descriptor import ListStateDescriptor, ValueStateDescriptor
-from dstl_core.state.state_backend import HashMapStateBackend
+from dstl_core.state.backends.state_backend import HashMapStateBackend
+from dstl_core.state.tables.descriptor import ListStateDescriptor, ValueStateDescriptor
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import JobLayout, Location
 from dstl_core.testing import ManualClock, MemoryFileIO

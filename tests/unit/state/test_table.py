@@ -18,8 +18,8 @@ from dstl_core.codec.serializers.runtime import Timer
 from dstl_core.codec.serializers.windows import TimeWindow, TimeWindowSerializer
 from dstl_core.codec.state_meta import BackendStateType, KeyedStateType, StateMetaInfoSnapshot
 from dstl_core.errors import ConfigError, FormatError
-from dstl_core.state.table import StateTable
-from dstl_core.state.table_factory import create_table
+from dstl_core.state.tables.table import StateTable
+from dstl_core.state.tables.table_factory import create_table
 
 KIND = KeyedStateType
 SCOPE = bytes.fromhex("036b36 00")  # key "k6", no namespace

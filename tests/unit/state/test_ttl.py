@@ -5,16 +5,16 @@ import pytest
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import ConfigError
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.state.backend import HashMapKeyedStateBackend
-from dstl_core.state.context import KeyedStateStore
-from dstl_core.state.descriptor import (
+from dstl_core.state.backends.backend import HashMapKeyedStateBackend
+from dstl_core.state.backends.context import KeyedStateStore
+from dstl_core.state.tables.descriptor import (
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
-from dstl_core.state.keyed_state import KeyedState
-from dstl_core.state.ttl import StateTtlConfig, StateVisibility, UpdateType
+from dstl_core.state.tables.keyed_state import KeyedState
+from dstl_core.state.tables.ttl import StateTtlConfig, StateVisibility, UpdateType
 from dstl_core.testing import ManualClock
 
 TTL = StateTtlConfig(100, cleanup_incrementally=0)

@@ -5,10 +5,10 @@ import pytest
 from dstl_core.checkpoint.metadata_file import load_metadata_file
 from dstl_core.codec.serializers import Types
 from dstl_core.functions import ProcessWindowFunction, WindowFunction
-from dstl_core.state.evictors import CountEvictor
-from dstl_core.state.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
-from dstl_core.state.triggers import CountTrigger, PurgingTrigger
-from dstl_core.state.windowing import (
+from dstl_core.state.backends.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
+from dstl_core.state.windows.evictors import CountEvictor
+from dstl_core.state.windows.triggers import CountTrigger, PurgingTrigger
+from dstl_core.state.windows.windowing import (
     EventTimeSessionWindows,
     GlobalWindows,
     SlidingEventTimeWindows,

@@ -7,12 +7,12 @@ from dstl_core.errors import ConfigError, UserFunctionError
 from dstl_core.functions import ProcessWindowFunction, WindowFunction
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.operators.window_operator import WindowOperator
-from dstl_core.state.backend import HashMapKeyedStateBackend
-from dstl_core.state.descriptor import ReducingStateDescriptor, ValueStateDescriptor
-from dstl_core.state.evictors import CountEvictor, DeltaEvictor, Evictor, TimeEvictor
-from dstl_core.state.keyed_state import KeyedState
-from dstl_core.state.triggers import CountTrigger, EventTimeTrigger, PurgingTrigger
-from dstl_core.state.windowing import (
+from dstl_core.state.backends.backend import HashMapKeyedStateBackend
+from dstl_core.state.tables.descriptor import ReducingStateDescriptor, ValueStateDescriptor
+from dstl_core.state.tables.keyed_state import KeyedState
+from dstl_core.state.windows.evictors import CountEvictor, DeltaEvictor, Evictor, TimeEvictor
+from dstl_core.state.windows.triggers import CountTrigger, EventTimeTrigger, PurgingTrigger
+from dstl_core.state.windows.windowing import (
     EventTimeSessionWindows,
     GlobalWindows,
     ProcessingTimeSessionWindows,

@@ -246,7 +246,7 @@ def test_committing_where_nothing_is_published_once_names_the_scheme() -> None:
 OPEN_ALL = """
 import sys
 from dstl_core.errors import StorageError
-from dstl_core.savepoint.snapshot import Snapshot
+from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
 for path in sys.argv[1:]:

@@ -10,15 +10,16 @@ import pyarrow as pa
 import pytest
 
 from dstl_core.codec.change_format import read_change_set, write_change_set
-from dstl_core.codec.columnar import change_batches, change_sets
-from dstl_core.codec.columnar.change_batches import (
+from dstl_core.codec.columnar.changes import batches as change_batches
+from dstl_core.codec.columnar.changes import sets as change_sets
+from dstl_core.codec.columnar.changes.batches import (
     CHANGE_SCHEMA,
     ChangeBatches,
     check_change_set,
 )
-from dstl_core.codec.columnar.change_columns import change_columns
-from dstl_core.codec.columnar.change_sets import ChangeColumns, encode_change_set
-from dstl_core.codec.columnar.pointers import CHECKED, checked_build
+from dstl_core.codec.columnar.changes.columns import change_columns
+from dstl_core.codec.columnar.changes.sets import ChangeColumns, encode_change_set
+from dstl_core.codec.columnar.kernels.pointers import CHECKED, checked_build
 from dstl_core.codec.data_io import DataOutput
 from dstl_core.errors import FormatError, InvariantViolation
 from dstl_core.model.change import StateChange

@@ -11,7 +11,7 @@ from pathlib import Path
 import numba
 import pytest
 
-from dstl_core.codec.columnar import jit
+from dstl_core.codec.columnar.kernels import jit
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dstl_core.codec.columnar.key_groups import key_groups_of
+from dstl_core.codec.columnar.keyed.key_group_columns import key_groups_of
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import ConfigError
 from dstl_core.model.key_group import assign_to_key_group

@@ -5,10 +5,10 @@ import random
 
 import pytest
 
-from dstl_core.codec.columnar import scan_kernel as scan
-from dstl_core.codec.columnar.sst_rows import has_twin, merged_spans
-from dstl_core.codec.sst_file import SstFile
-from dstl_core.codec.sst_merge import merged_rows
+from dstl_core.codec.columnar.kernels import scan
+from dstl_core.codec.columnar.keyed.sst_rows import has_twin, merged_spans
+from dstl_core.codec.sst.file import SstFile
+from dstl_core.codec.sst.merge import merged_rows
 from dstl_core.errors import FormatError
 from tests.unit.codec.test_sst import KEY_GROUPS, filled, flinks, table_files
 

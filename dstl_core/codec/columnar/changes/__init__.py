@@ -1,0 +1,1 @@
+"""Changelog records as columns, and back."""

@@ -1,0 +1,314 @@
+"""Change records of one state from and to columns: what a changelog says of it.
+
+Columns: ``operation`` (Flink's name of it) and, of key-value state, ``key``, ``namespace`` unless
+it is void, ``value`` and ``merged``. ``value`` has the type of the state: a value, a list or a map.
+Of ``ADD_ELEMENT`` to a list it has the one element, of ``ADD_OR_UPDATE_ELEMENT`` the one pair, of
+``REMOVE_ELEMENT`` the user key with a null. ``merged`` are the namespaces that a ``MERGE_NS`` puts
+into ``namespace``. A queue has ``value`` alone: a list of timers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from dstl_core.codec.change_payload import StateChangeOperation as Operation
+from dstl_core.codec.columnar.changes.spans import HEAD_BYTES
+from dstl_core.codec.columnar.kernels import instructions as i
+from dstl_core.codec.columnar.kernels import scan
+from dstl_core.codec.columnar.keyed.decoder import (
+    KEY,
+    NAMESPACE,
+    OPTION_ERRORS,
+    USER_KEY,
+    VALUE,
+    SpanProgram,
+)
+from dstl_core.codec.columnar.keyed.encoder import EncodeProgram
+from dstl_core.codec.columnar.keyed.spans import SpanBatch
+from dstl_core.codec.columnar.types.layouts import (
+    Fixed,
+    Layout,
+    MapOf,
+    Marker,
+    Nullable,
+    Repeated,
+    Struct,
+)
+from dstl_core.codec.columnar.types.output import ArrowAllocator
+from dstl_core.codec.columnar.types.program import Int64s
+from dstl_core.codec.columnar.types.type_layouts import (
+    DEFAULT_OPTIONS,
+    ColumnOptions,
+    bounded_layout,
+    layout_of,
+)
+from dstl_core.codec.keyed_records import RecordFormat, part_of
+from dstl_core.codec.serializers import (
+    ListSerializer,
+    MapSerializer,
+    TimerSerializer,
+)
+from dstl_core.codec.state_meta import KeyedStateType
+from dstl_core.errors import ColumnValueError, FormatError
+
+OPERATION, MERGED = "operation", "merged"
+TIMESTAMP = "timestamp"
+_ITEM, _AGAIN = "item", "target namespace"
+_ONE_ITEM = (Operation.ADD_ELEMENT, Operation.ADD_OR_UPDATE_ELEMENT, Operation.REMOVE_ELEMENT)
+Columns = dict[str, pa.Array]
+
+
+class ChangeRecords:
+    """The change records of one state.
+
+    Args:
+        record_format: The state and the type of its keys.
+        options: How types are columns.
+
+    Raises:
+        NoLayoutError: A type has no columnar form.
+    """
+
+    def __init__(
+        self, record_format: RecordFormat, options: ColumnOptions = DEFAULT_OPTIONS
+    ) -> None:
+        self._format = record_format
+        self._options = options
+        self._decoders: dict[Operation, SpanProgram] = {}
+        self._encoders: dict[tuple[Operation, int], EncodeProgram] = {}
+        self.columns: dict[str, pa.DataType] = {OPERATION: pa.string()}
+        scope = {} if record_format.is_queue else dict(self._scope())
+        for name, layout in scope.items():
+            if not pa.types.is_null(layout.arrow_type):
+                self.columns[name] = layout.arrow_type
+        self.columns[VALUE] = self._whole().arrow_type
+        if NAMESPACE in self.columns:
+            self.columns[MERGED] = pa.list_(scope[NAMESPACE].field(_ITEM))
+
+    # ------------------------------------------------------------------------------- layouts
+
+    def _scope(self) -> list[tuple[str, Layout]]:
+        return [
+            (KEY, layout_of(self._format.key_serializer, self._options)),
+            (NAMESPACE, layout_of(self._format.namespace_serializer, self._options)),
+        ]
+
+    def _timer(self) -> Layout:
+        timer: TimerSerializer = part_of(self._format.meta, TimerSerializer)
+        return Struct(
+            [
+                (TIMESTAMP, Fixed(pa.int64(), i.FLIP8, 8)),
+                (KEY, layout_of(timer.key, self._options)),
+                (NAMESPACE, layout_of(timer.namespace, self._options)),
+            ]
+        )
+
+    def _element(self) -> Layout:
+        return layout_of(part_of(self._format.meta, ListSerializer).element, self._options)
+
+    def _whole(self) -> Layout:
+        """A whole value, in the form of the changelog: lists and maps have counts."""
+        meta, options = self._format.meta, self._options
+        if self._format.is_queue:
+            return Repeated(self._timer(), 1)
+        match self._format.kind:
+            case KeyedStateType.LIST:
+                element = part_of(meta, ListSerializer).element
+                return Repeated(self._element(), max(1, element.length))
+            case KeyedStateType.MAP:
+                serializer: MapSerializer = part_of(meta, MapSerializer)
+                key = layout_of(serializer.key, options)
+                value = Nullable(layout_of(serializer.value, options))
+                return MapOf(key, value, as_map=options.maps == "map")
+            case _:
+                return bounded_layout(meta.value_serializer, options)
+
+    def _roots(self, operation: Operation) -> list[tuple[str, Layout]]:
+        """What a change consists of after its state id.
+
+        Raises:
+            FormatError: The state has no such operation.
+        """
+        kind = self._format.kind
+        if self._format.is_queue:
+            match operation:
+                case Operation.ADD_ELEMENT:
+                    return [(VALUE, self._whole())]
+                case Operation.REMOVE_ELEMENT:
+                    return [(_ITEM, self._timer())]
+            raise self._unknown(operation)
+        scope = self._scope()
+        match operation:
+            case Operation.CLEAR:
+                return scope
+            case Operation.MERGE_NS:
+                (_, again), (_, merged) = self._scope()[1], self._scope()[1]
+                return [*scope, (_AGAIN, again), (MERGED, Repeated(merged, 1))]
+            case Operation.SET | Operation.SET_INTERNAL if kind is not KeyedStateType.MAP:
+                return [*scope, (VALUE, self._whole())]
+            case Operation.ADD if kind in (KeyedStateType.LIST, KeyedStateType.MAP):
+                return [*scope, (VALUE, self._whole())]
+            case Operation.ADD_ELEMENT if kind is KeyedStateType.LIST:
+                return [*scope, (_ITEM, self._element())]
+        if kind is KeyedStateType.MAP and operation in _ONE_ITEM:
+            serializer: MapSerializer = part_of(self._format.meta, MapSerializer)
+            scope.append((USER_KEY, layout_of(serializer.key, self._options)))
+            if operation is not Operation.REMOVE_ELEMENT:
+                scope.append((_ITEM, bounded_layout(serializer.value, self._options)))
+            return scope
+        raise self._unknown(operation)
+
+    def _unknown(self, operation: Operation) -> FormatError:
+        return FormatError(
+            f"The changelog holds an operation that state {self._format.meta.name!r} does not have",
+            got=operation.name,
+        )
+
+    # ------------------------------------------------------------------------------- reading
+
+    def decode(self, operation: Operation, batch: SpanBatch) -> Columns:
+        """The columns of changes of one operation.
+
+        Args:
+            operation: What they do.
+            batch: Where what follows the state id lies, as values (``change_spans``).
+
+        Raises:
+            FormatError: Damaged bytes, or an operation that the state does not have.
+            ColumnValueError: A value that a column cannot hold as the options have it.
+        """
+        program = self._decoders.get(operation)
+        if program is None:
+            roots = self._roots(operation)
+            program = SpanProgram(roots, scan.VALUE_START, ArrowAllocator())
+            self._decoders[operation] = program
+        rows = len(batch)
+        found, failure = program.run(batch, set(program.names), rows)
+        if failure is not None:
+            self._refuse(operation, failure.code, batch, failure.row, failure.address)
+        columns: Columns = {OPERATION: pa.array([operation.name] * rows, pa.string())}
+        if _AGAIN in found and not found[_AGAIN].equals(found[NAMESPACE]):
+            raise FormatError(
+                f"A merge of state {self._format.meta.name!r} contradicts itself",
+                field=_AGAIN,
+            )
+        for name, arrow_type in self.columns.items():
+            if name == VALUE and (_ITEM in found or USER_KEY in found):
+                columns[VALUE] = self._one_item(found, rows)
+            elif name != OPERATION:
+                columns[name] = found[name] if name in found else pa.nulls(rows, arrow_type)
+        return columns
+
+    def _one_item(self, found: Columns, rows: int) -> pa.Array:
+        arrow_type = self.columns[VALUE]
+        offsets = pa.py_buffer(np.arange(rows + 1, dtype=np.int32))
+        item = found.get(_ITEM)
+        if USER_KEY in found:
+            entry = arrow_type.field(0).type if pa.types.is_list(arrow_type) else None
+            fields = (
+                list(entry)
+                if entry is not None
+                else [
+                    arrow_type.key_field,
+                    arrow_type.item_field,
+                ]
+            )
+            if item is None:
+                item = pa.nulls(rows, fields[1].type)
+            if found[USER_KEY].null_count and entry is None:
+                raise ColumnValueError(
+                    f"State {self._format.meta.name!r} {OPTION_ERRORS[i.NULL_KEY]}."
+                )
+            item = pa.StructArray.from_arrays([found[USER_KEY], item], fields=fields)
+        return pa.Array.from_buffers(arrow_type, rows, [None, offsets], 0, 0, [item])
+
+    def _refuse(
+        self, operation: Operation, code: int, batch: SpanBatch, row: int, address: int
+    ) -> None:
+        offset = address - int(batch.spans[row, scan.VALUE_START]) + HEAD_BYTES
+        name, key_group = self._format.meta.name, int(batch.key_groups[row])
+        problem = OPTION_ERRORS.get(code)
+        if problem is not None:
+            raise ColumnValueError(
+                f"A change of state {name!r} {problem} (key group {key_group}, byte {offset})."
+            )
+        raise FormatError(
+            f"A change of state {name!r} is damaged ({operation.name}, key group {key_group})",
+            offset=offset,
+        )
+
+    # ------------------------------------------------------------------------------- writing
+
+    def encode(self, state_id: int, columns: Mapping[str, pa.Array], rows: int) -> pa.Array:
+        """The bytes of changes as a binary column, in the order of the rows.
+
+        Args:
+            state_id: What a description in the same log bound the state to.
+            columns: As read; the state's own, and ``operation``.
+            rows: How many.
+
+        Raises:
+            ColumnValueError: A column is missing, or holds what its type does not.
+            FormatError: The state has no such operation.
+        """
+        names = columns[OPERATION].to_numpy(zero_copy_only=False)
+        parts, places = [pa.array([], pa.binary())], [np.empty(0, np.int64)]
+        for name in dict.fromkeys(names.tolist()):
+            if name not in Operation.__members__ or name == Operation.METADATA.name:
+                raise ColumnValueError(f"There is no operation {name!r} of a state.")
+            own = np.flatnonzero(names == name)
+            taken = {key: column.take(pa.array(own)) for key, column in columns.items()}
+            parts.append(self._encode(Operation[name], state_id, taken, len(own)))
+            places.append(own)
+        order = np.argsort(np.concatenate(places), kind="stable")
+        return pa.concat_arrays(parts).take(pa.array(order))
+
+    def _encode(self, operation: Operation, state_id: int, columns: Columns, rows: int) -> pa.Array:
+        program = self._encoders.get((operation, state_id))
+        if program is None:
+            head = bytes((operation.value,)) + state_id.to_bytes(2, "big", signed=True)
+            markers: list[tuple[str, Layout]] = [
+                (f"head {at}", Marker(byte)) for at, byte in enumerate(head)
+            ]
+            program = EncodeProgram([*markers, *self._roots(operation)])
+            self._encoders[operation, state_id] = program
+        given = dict(columns)
+        if _AGAIN in program.layouts and NAMESPACE in given:
+            given[_AGAIN] = given[NAMESPACE]
+        if _ITEM in program.layouts or USER_KEY in program.layouts:
+            given |= self._items(operation, columns, rows)
+        encoded = program.encode(given, rows)
+        base = encoded.data.address
+        bounds = np.append(encoded.starts, encoded.ends[-1:]) - base
+        return _binary(encoded.data, bounds, rows)
+
+    def _items(self, operation: Operation, columns: Columns, rows: int) -> Columns:
+        """The one item of each row."""
+        column = columns[VALUE]
+        if not pa.types.is_map(column.type):
+            counts = column.value_lengths().fill_null(0).to_numpy()
+        else:
+            counts = np.diff(np.asarray(column.offsets))
+        if column.null_count or not (counts == 1).all():
+            raise ColumnValueError(
+                f"{operation.name} of state {self._format.meta.name!r} takes one item a row: "
+                f"expected lists or maps of one."
+            )
+        first = int(np.asarray(column.offsets)[0])
+        if pa.types.is_map(column.type):
+            keys, items = column.keys, column.items
+            return {USER_KEY: keys.slice(first, rows), _ITEM: items.slice(first, rows)}
+        items = column.values.slice(first, rows)
+        if self._format.kind is KeyedStateType.MAP:
+            return {USER_KEY: items.field(0), _ITEM: items.field(1)}
+        return {_ITEM: items}
+
+
+def _binary(data: pa.Buffer, bounds: Int64s, rows: int) -> pa.Array:
+    wide = pa.Array.from_buffers(
+        pa.large_binary(), rows, [None, pa.py_buffer(np.ascontiguousarray(bounds)), data]
+    )
+    return wide.cast(pa.binary())

@@ -1,0 +1,325 @@
+"""A changelog replayed onto stored rows, by columns: the twin of ``StateTable.apply``.
+
+Every change becomes events: a record that is put or removed, or a scope (key and namespace) that is
+cleared. What counts of each record is its last event, and that nothing was cleared after it. Merges
+of namespaces are left to the record-wise code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dstl_core.codec.change_payload import StateChangeOperation as Operation
+from dstl_core.codec.columnar.kernels import scan
+from dstl_core.codec.columnar.kernels.memory import address_of
+from dstl_core.codec.columnar.keyed.byte_index import ByteIndex, Ranges
+from dstl_core.codec.columnar.keyed.decoder import StateDecoder
+from dstl_core.codec.columnar.keyed.places import (
+    Items,
+    NotInColumns,
+    PlaceProgram,
+    StoredRows,
+    addresses,
+    concatenated,
+    items_of,
+    joined_items,
+    joined_parts,
+    pairs_of,
+    passed,
+    passed_timer,
+    take,
+)
+from dstl_core.codec.columnar.keyed.spans import Source, SpanBatch
+from dstl_core.codec.columnar.types.layouts import Layout, Position, Rest
+from dstl_core.codec.columnar.types.program import Int64s
+from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS, NoLayoutError
+from dstl_core.codec.keyed_records import RecordFormat, part_of
+from dstl_core.codec.serializers import ListSerializer, MapSerializer, TimerSerializer
+from dstl_core.codec.state_meta import KeyedStateType
+
+_NO_FLAG = np.zeros(1, np.uint8)
+"""In front of the value of a pair that is not null."""
+_NULL_FLAG = np.ones(1, np.uint8)
+"""All of a pair's value that is null."""
+_WHOLE = (Operation.SET, Operation.SET_INTERNAL)
+_BASE_ORDER = 0
+
+
+@dataclass
+class _Events:
+    """Rows of the same kind. ``order`` says which came first; a clear comes before the puts of the
+    same change.
+    """
+
+    keys: list[Ranges] = field(default_factory=list)
+    scopes: list[Ranges] = field(default_factory=list)
+    values: list[Ranges] = field(default_factory=list)
+    key_groups: list[Int64s] = field(default_factory=list)
+    orders: list[Int64s] = field(default_factory=list)
+
+    def add(
+        self, keys: Ranges, scopes: Ranges, values: Ranges, key_groups: Int64s, orders: Int64s
+    ) -> None:
+        self.keys.append(keys)
+        self.scopes.append(scopes)
+        self.values.append(values)
+        self.key_groups.append(key_groups)
+        self.orders.append(orders)
+
+
+class StateReplay:
+    """One state: rows of the base, then changes in their order.
+
+    Raises:
+        NotInColumns: The state is left to the record-wise code.
+    """
+
+    def __init__(self, record_format: RecordFormat, prefix_bytes: int) -> None:
+        self._format = record_format
+        self._prefix_bytes = prefix_bytes
+        self._programs: dict[Operation, PlaceProgram] = {}
+        self._kept: list[Any] = []
+        self._puts, self._removals, self._clears = _Events(), _Events(), _Events()
+        try:
+            self._decoder = StateDecoder(record_format, prefix_bytes, EXACT_OPTIONS)
+        except NoLayoutError as error:
+            raise NotInColumns from error
+
+    @property
+    def _is_list(self) -> bool:
+        return self._format.kind is KeyedStateType.LIST
+
+    @property
+    def _is_map(self) -> bool:
+        return self._format.kind is KeyedStateType.MAP
+
+    def add_base(self, batch: SpanBatch) -> None:
+        """Takes records of the base, which come before all changes.
+
+        Raises:
+            FormatError: A stored key is damaged.
+        """
+        spans = batch.spans
+        keys = Ranges(spans[:, scan.KEY_START], spans[:, scan.KEY_END])
+        values = Ranges(spans[:, scan.VALUE_START], spans[:, scan.VALUE_END])
+        scopes = keys if self._format.is_queue else self._decoder.scope_ranges(batch)
+        orders = np.full(len(batch), _BASE_ORDER, np.int64)
+        self._kept.append(batch.source)
+        self._puts.add(keys, scopes, values, batch.key_groups, orders)
+
+    def check_base(self) -> None:
+        """Raises if a key stands twice, before any change was added."""
+        if self._format.is_queue:
+            return
+        numbers = _numbered(concatenated(self._puts.keys), _joined(self._puts.key_groups))
+        if len(numbers) and numbers.max() + 1 != len(numbers):
+            raise NotInColumns
+
+    # ------------------------------------------------------------------------------- changes
+
+    def add_changes(self, operation: Operation, batch: SpanBatch, orders: Int64s) -> None:
+        """Takes changes of one operation.
+
+        Args:
+            operation: What they do.
+            batch: Where what follows the state id lies, as values.
+            orders: Ascending numbers above 0, two apart.
+        """
+        self._kept.append(batch.source)
+        program = self._programs.get(operation)
+        if program is None:
+            try:
+                program = PlaceProgram(_roots(self._format, operation))
+            except NoLayoutError as error:
+                raise NotInColumns from error
+            self._programs[operation] = program
+        columns = program.run(batch)
+        groups = batch.key_groups
+        starts = np.ascontiguousarray(batch.spans[:, scan.VALUE_START])
+        ends = np.ascontiguousarray(batch.spans[:, scan.VALUE_END])
+        if self._format.is_queue:
+            self._queue_changes(operation, columns, groups, orders, Ranges(starts, ends))
+            return
+        key = Ranges(starts, addresses(columns["key_end"]))
+        namespace = Ranges(key.ends, addresses(columns["namespace_end"]))
+        scopes = self._scopes(key, namespace)
+        if operation is Operation.CLEAR or (self._is_list and operation in _WHOLE):
+            self._clears.add(scopes, scopes, scopes, groups, orders)
+        if operation is Operation.CLEAR:
+            return
+        rest = Ranges(namespace.ends, ends)
+        if self._is_map:
+            self._map_changes(operation, columns, (key, namespace, rest), batch, orders)
+        elif self._is_list and operation is not Operation.ADD_ELEMENT:
+            items = Items.of(columns["items"])
+            rows, own = items.rows, take(scopes, items.rows)
+            elements = Ranges(items.parts["start"], items.parts["end"])
+            self._puts.add(own, own, elements, groups[rows], orders[rows] + 1)
+        else:
+            self._puts.add(scopes, scopes, rest, groups, orders + 1)
+
+    def _scopes(self, key: Ranges, namespace: Ranges) -> Ranges:
+        """Key and namespace as they stand in stored keys."""
+        if self._format.is_ambiguous:
+            return joined_parts([key, namespace], self._kept, lengths=2)
+        return Ranges(key.starts, namespace.ends)
+
+    def _queue_changes(
+        self,
+        operation: Operation,
+        columns: dict[str, pa.Array],
+        groups: Int64s,
+        orders: Int64s,
+        every: Ranges,
+    ) -> None:
+        if operation is Operation.REMOVE_ELEMENT:
+            self._removals.add(every, every, every, groups, orders + 1)
+            return
+        items = Items.of(columns["items"])
+        rows = items.rows
+        elements = Ranges(items.parts["start"], items.parts["end"])
+        nothing = Ranges(elements.starts, elements.starts)
+        self._puts.add(elements, elements, nothing, groups[rows], orders[rows] + 1)
+
+    def _map_changes(
+        self,
+        operation: Operation,
+        columns: dict[str, pa.Array],
+        parts: tuple[Ranges, Ranges, Ranges],
+        batch: SpanBatch,
+        orders: Int64s,
+    ) -> None:
+        key, namespace, rest = parts
+        groups = batch.key_groups
+        rows: Any = slice(None)
+        if operation is Operation.ADD:
+            items = Items.of(columns["items"])
+            rows = items.rows
+            user_keys = Ranges(items.parts["start"], items.parts["middle"])
+            values = _with_one_null(Ranges(items.parts["middle"], items.parts["end"]), batch.source)
+        else:
+            user_keys = Ranges(rest.starts, addresses(columns["user_key_end"]))
+            flag = np.full(len(rest), address_of(_NO_FLAG), np.int64)
+            values = Ranges(user_keys.ends, rest.ends)
+            if operation is not Operation.REMOVE_ELEMENT:
+                values = joined_parts([Ranges(flag, flag + 1), values], self._kept)
+        key, namespace = take(key, rows), take(namespace, rows)
+        lengths = 2 if self._format.is_ambiguous else 0
+        keys = joined_parts([key, namespace, user_keys], self._kept, lengths=lengths)
+        sizes = user_keys.ends - user_keys.starts
+        scopes = Ranges(keys.starts, keys.ends - sizes)
+        target = self._removals if operation is Operation.REMOVE_ELEMENT else self._puts
+        target.add(keys, scopes, values, groups[rows], orders[rows] + 1)
+
+    # -------------------------------------------------------------------------------- result
+
+    def rows(self) -> StoredRows:
+        """What is left."""
+        puts, removals = self._puts, self._removals
+        keys = concatenated([*puts.keys, *removals.keys])
+        count = sum(map(len, puts.keys))
+        values = concatenated(puts.values)
+        groups = _joined([*puts.key_groups, *removals.key_groups])
+        orders = _joined([*puts.orders, *removals.orders])
+        alive = self._after_clears(concatenated([*puts.scopes, *removals.scopes]), orders, groups)
+        numbers = _numbered(keys, groups)
+        order = np.lexsort((orders, numbers))
+        if self._is_list:
+            return self._lists(order[alive[order]], numbers, keys, values, groups)
+        last = np.flatnonzero(np.diff(numbers[order], append=-1))
+        newest = order[last]
+        newest = np.sort(newest[alive[newest] & (newest < count)])
+        return StoredRows(take(keys, newest), take(values, newest), groups[newest], self._kept)
+
+    def _after_clears(self, scopes: Ranges, orders: Int64s, groups: Int64s) -> Any:
+        """Whether the scope of an event was not cleared after it."""
+        clears = self._clears
+        cleared = concatenated(clears.scopes)
+        if not len(cleared):
+            return np.ones(len(scopes), np.bool_)
+        numbers = _numbered(concatenated([cleared, scopes]), _joined([*clears.key_groups, groups]))
+        latest = np.full(int(numbers.max()) + 1, -1, np.int64)
+        np.maximum.at(latest, numbers[: len(cleared)], _joined(clears.orders))
+        return orders > latest[numbers[len(cleared) :]]
+
+    def _lists(
+        self, order: Int64s, numbers: Int64s, keys: Ranges, values: Ranges, groups: Int64s
+    ) -> StoredRows:
+        """One record a list, of everything that was added to it."""
+        firsts = np.flatnonzero(np.diff(numbers[order], prepend=-1))
+        heads = order[firsts]
+        bounds = np.append(firsts, len(order))
+        joined = joined_items(take(values, order), bounds, self._kept)
+        return StoredRows(take(keys, heads), joined, groups[heads], self._kept)
+
+
+def _with_one_null(values: Ranges, source: Source) -> Ranges:
+    """Flags and values, where every null has the same flag: any byte but 0 says null."""
+    data = np.frombuffer(source.data or b"\0", np.uint8)
+    is_null = data[values.starts - source.base] != 0
+    null = address_of(_NULL_FLAG)
+    return Ranges(np.where(is_null, null, values.starts), np.where(is_null, null + 1, values.ends))
+
+
+def _joined(parts: list[Int64s]) -> Int64s:
+    return np.concatenate([np.empty(0, np.int64), *parts])
+
+
+def _numbered(keys: Ranges, key_groups: Int64s) -> Int64s:
+    """The same number for the same bytes in the same key group, from 0 without a gap."""
+    index = ByteIndex(keys)
+    if np.array_equal(key_groups[index.firsts][index.numbers], key_groups):
+        return index.numbers
+    numbers: Int64s = np.unique(index.numbers << 16 | key_groups, return_inverse=True)[1]
+    return numbers
+
+
+def _roots(record_format: RecordFormat, operation: Operation) -> list[tuple[str, Layout]]:
+    """What a change consists of after its state id."""
+    meta = record_format.meta
+    if record_format.is_queue:
+        timer = passed_timer(part_of(meta, TimerSerializer))
+        match operation:
+            case Operation.ADD_ELEMENT:
+                return [("items", items_of(timer, 1))]
+            case Operation.REMOVE_ELEMENT:
+                return [("timer", timer)]
+            case _:
+                raise NotInColumns
+    scope: list[tuple[str, Layout]] = [
+        ("key", passed(record_format.key_serializer)),
+        ("key_end", Position()),
+        ("namespace", passed(record_format.namespace_serializer)),
+        ("namespace_end", Position()),
+    ]
+    if operation is Operation.CLEAR:
+        return scope
+    return [*scope, *_operands(record_format, operation)]
+
+
+def _operands(record_format: RecordFormat, operation: Operation) -> list[tuple[str, Layout]]:
+    meta = record_format.meta
+    match record_format.kind, operation:
+        case KeyedStateType.LIST, Operation.ADD_ELEMENT:
+            return [("rest", Rest())]
+        case KeyedStateType.LIST, Operation.SET | Operation.SET_INTERNAL | Operation.ADD:
+            element = part_of(meta, ListSerializer).element
+            return [("items", items_of(passed(element), max(1, element.length)))]
+        case KeyedStateType.MAP, Operation.ADD:
+            return [("items", pairs_of(part_of(meta, MapSerializer)))]
+        case KeyedStateType.MAP, (
+            Operation.ADD_OR_UPDATE_ELEMENT | Operation.ADD_ELEMENT | Operation.REMOVE_ELEMENT
+        ):
+            user_key = passed(part_of(meta, MapSerializer).key)
+            roots = [("user_key", user_key), ("user_key_end", Position())]
+            return roots if operation is Operation.REMOVE_ELEMENT else [*roots, ("rest", Rest())]
+        case ((KeyedStateType.LIST | KeyedStateType.MAP), _):
+            raise NotInColumns
+        case _, Operation.SET | Operation.SET_INTERNAL:
+            return [("rest", Rest())]
+        case _:
+            raise NotInColumns

@@ -1,0 +1,170 @@
+"""Finds the records in sections of canonical keyed state, without decoding them.
+
+A record becomes a *span*: five int64 words, the addresses where key and value start and end, and
+``key group << 16 | state id``. The key starts after its key group. Everything else works on spans:
+decoding, filtering, joining, comparing, copying.
+"""
+
+from __future__ import annotations
+
+from dstl_core.codec.columnar.kernels.instructions import BAD_LENGTH, OK, TRUNCATED
+from dstl_core.codec.columnar.kernels.jit import kernel
+from dstl_core.codec.columnar.kernels.memory import get64, load8, load16, load32, put64
+
+SPAN_WORDS = 5
+SPAN_BYTES = 8 * SPAN_WORDS
+KEY_START, KEY_END, VALUE_START, VALUE_END, TAG = range(SPAN_WORDS)
+
+SECTION_WORDS = 3
+"""Words of a section: where it starts, where it ends, its key group."""
+
+# Where to go on: words of the resume block.
+RESUME_SECTION, RESUME_AT, RESUME_STATE, RESUME_BYTES = range(4)
+RESUME_WORDS = 4
+NO_STATE = -1
+"""The next two bytes are a state id."""
+
+# Why the scan stopped, beside the codes of ``instructions``.
+BATCH_FULL = 32
+NEED_INPUT = 33
+BAD_STATE = 34
+EMPTY_KEY = 35
+FOREIGN_KEY_GROUP = 36
+
+END_OF_KEY_GROUP = 0xFFFF
+
+
+@kernel
+def stop(status: int, code: int, address: int, resume: int, at: int, state: int) -> None:
+    put64(status, code)
+    put64(status + 8, address)
+    put64(resume + 8, at)
+    put64(resume + 16, state)
+
+
+@kernel
+def scan_sections(
+    sections: int,
+    section_count: int,
+    available: int,
+    prefix: int,
+    state_count: int,
+    wanted: int,
+    spans: int,
+    capacity: int,
+    byte_limit: int,
+    resume: int,
+    status: int,
+) -> int:
+    """Scans from where ``resume`` says; the number of spans found.
+
+    Args:
+        sections: Address of the sections.
+        section_count: How many.
+        available: End of the bytes in memory; a section may go on behind it.
+        prefix: Bytes of the key group in a key.
+        state_count: States in the header.
+        wanted: Address of a byte per state: whether its records are spans.
+        spans: Address of room for spans.
+        capacity: How many spans fit.
+        byte_limit: Stops when the keys and values of the spans have so many bytes.
+        resume: Section, address (0: its start), state; goes on there next time.
+        status: Gets OK at the end of the sections, BATCH_FULL, NEED_INPUT, or an error.
+    """
+    found = 0
+    size = 0
+    index = get64(resume)
+    at = get64(resume + 8)
+    state = get64(resume + 16)
+    while index < section_count:
+        section = sections + 24 * index
+        end = get64(section + 8)
+        key_group = get64(section + 16)
+        if at == 0:
+            at = get64(section)
+            state = NO_STATE
+        put64(resume, index)
+        while True:
+            if state == NO_STATE:
+                if end - at < 2:
+                    stop(status, TRUNCATED, at, resume, at, state)
+                    return found
+                if available - at < 2:
+                    stop(status, NEED_INPUT, at, resume, at, state)
+                    return found
+                state = load16(at)
+                if state == END_OF_KEY_GROUP:
+                    break
+                if state >= state_count:
+                    stop(status, BAD_STATE, at, resume, at, NO_STATE)
+                    return found
+                at += 2
+            if found == capacity or (size >= byte_limit and found > 0):
+                stop(status, BATCH_FULL, at, resume, at, state)
+                return found
+            if end - at < 4:
+                stop(status, TRUNCATED, at, resume, at, state)
+                return found
+            if available - at < 4:
+                stop(status, NEED_INPUT, at, resume, at, state)
+                return found
+            length = load32(at)
+            if length < 0 or length > end - at - 4:
+                stop(status, BAD_LENGTH, at, resume, at, state)
+                return found
+            if length == 0:
+                stop(status, EMPTY_KEY, at, resume, at, state)
+                return found
+            key = at + 4
+            value = key + length
+            if end - value < 4:
+                stop(status, TRUNCATED, value, resume, at, state)
+                return found
+            if available - value < 4:
+                stop(status, NEED_INPUT, at, resume, at, state)
+                return found
+            length = load32(value)
+            if length < 0 or length > end - value - 4:
+                stop(status, BAD_LENGTH, value, resume, at, state)
+                return found
+            next_at = value + 4 + length
+            if next_at > available:
+                stop(status, NEED_INPUT, at, resume, at, state)
+                return found
+            group = load8(key)
+            last = group >= 0x80
+            group &= 0x7F
+            if prefix == 2:
+                if value - key < 2:
+                    stop(status, TRUNCATED, key, resume, at, state)
+                    return found
+                group = group << 8 | load8(key + 1)
+            if group != key_group:
+                stop(status, FOREIGN_KEY_GROUP, at, resume, at, state)
+                return found
+            if load8(wanted + state) != 0:
+                span = spans + SPAN_BYTES * found
+                put64(span, key + prefix)
+                put64(span + 8, value)
+                put64(span + 16, value + 4)
+                put64(span + 24, next_at)
+                put64(span + 32, key_group << 16 | state)
+                found += 1
+                size += next_at - key
+            at = next_at
+            if last:
+                state = NO_STATE
+        index += 1
+        at = 0
+    put64(resume, index)
+    stop(status, OK, 0, resume, 0, NO_STATE)
+    return found
+
+
+@kernel
+def span_bytes(spans: int, count: int) -> int:
+    """Bytes of ``count`` values whose start and end stand at ``spans``."""
+    total = 0
+    for row in range(count):
+        total += get64(spans + SPAN_BYTES * row + 8) - get64(spans + SPAN_BYTES * row)
+    return total

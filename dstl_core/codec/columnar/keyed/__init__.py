@@ -1,0 +1,1 @@
+"""Keyed state as columns, and back: sections, spans, keys, key groups."""

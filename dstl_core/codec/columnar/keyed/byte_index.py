@@ -1,0 +1,76 @@
+"""Which byte strings are the same: the host side of ``hash_kernel``."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+
+import numpy as np
+
+from dstl_core.codec.columnar.kernels.hashing import find_rows, number_rows
+from dstl_core.codec.columnar.kernels.memory import address_of
+from dstl_core.codec.columnar.types.program import Int64s
+
+# Chosen anew in every process, so that nobody can prepare keys that collide.
+SEED = secrets.randbits(62)
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """Byte strings in memory that somebody else keeps alive: int64 addresses, ``[rows]`` each."""
+
+    starts: Int64s
+    ends: Int64s
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+
+class ByteIndex:
+    """Distinct byte strings, numbered in the order in which they come.
+
+    ``numbers[row]`` is the number of a row's string, ``firsts[number]`` the first row that has it.
+    """
+
+    def __init__(self, rows: Ranges) -> None:
+        count = len(rows)
+        self._rows = Ranges(np.ascontiguousarray(rows.starts), np.ascontiguousarray(rows.ends))
+        slots = 1 << max(4, (2 * count).bit_length())
+        self._table = np.full(slots, -1, np.int32)
+        firsts = np.empty(max(1, count), np.int64)
+        self.numbers: Int64s = np.empty(count, np.int64)
+        distinct = number_rows(
+            address_of(self._rows.starts),
+            address_of(self._rows.ends),
+            8,
+            count,
+            SEED,
+            address_of(self._table),
+            slots - 1,
+            address_of(firsts),
+            address_of(self.numbers),
+        )
+        self.firsts: Int64s = firsts[:distinct]
+
+    def __len__(self) -> int:
+        return len(self.firsts)
+
+    def find(self, rows: Ranges) -> Int64s:
+        """The number of each string, or -1 for one that is not here."""
+        starts, ends = np.ascontiguousarray(rows.starts), np.ascontiguousarray(rows.ends)
+        found: Int64s = np.empty(len(rows), np.int64)
+        find_rows(
+            address_of(starts),
+            address_of(ends),
+            8,
+            len(rows),
+            address_of(self._rows.starts),
+            address_of(self._rows.ends),
+            8,
+            SEED,
+            address_of(self._table),
+            len(self._table) - 1,
+            address_of(self.firsts),
+            address_of(found),
+        )
+        return found

@@ -1,0 +1,225 @@
+"""Where the parts of values lie in bytes: programs that keep addresses instead of values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dstl_core.codec.columnar.kernels import instructions as i
+from dstl_core.codec.columnar.kernels import scan
+from dstl_core.codec.columnar.kernels.join import join_items, join_parts
+from dstl_core.codec.columnar.kernels.memory import address_of
+from dstl_core.codec.columnar.keyed.byte_index import Ranges
+from dstl_core.codec.columnar.keyed.decoder import SpanProgram
+from dstl_core.codec.columnar.keyed.spans import SpanBatch
+from dstl_core.codec.columnar.types.layouts import (
+    Fixed,
+    Layout,
+    NoColumn,
+    Nullable,
+    Position,
+    Repeated,
+    Struct,
+)
+from dstl_core.codec.columnar.types.output import ArrowAllocator
+from dstl_core.codec.columnar.types.program import Code, Int64s
+from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS, layout_of
+from dstl_core.codec.serializers import AnySerializer, MapSerializer, TimerSerializer
+
+
+class NotInColumns(Exception):
+    """State that the columnar code leaves to the record-wise one, which says what is wrong if
+    anything is.
+    """
+
+
+class Passed(NoColumn):
+    """A value that is read and checked, and kept in no column."""
+
+    def __init__(self, inner: Layout) -> None:
+        self._inner = inner
+
+    def register(self, code: Code) -> None:
+        self._inner.register(code)
+
+    def emit(self, code: Code) -> None:
+        self._inner.emit(code)
+
+    def emit_null(self, code: Code) -> None:
+        self._inner.emit_null(code)
+
+
+def passed(serializer: AnySerializer) -> Layout:
+    """A value of a type, passed over.
+
+    Raises:
+        NoLayoutError: The type does not tell where a value ends.
+    """
+    return Passed(layout_of(serializer, EXACT_OPTIONS))
+
+
+def passed_timer(timer: TimerSerializer) -> Layout:
+    """An element of a queue, passed over."""
+    time = Passed(Fixed(pa.int64(), i.FLIP8, 8))
+    fields = [("time", time), ("key", passed(timer.key)), ("namespace", passed(timer.namespace))]
+    return Passed(Struct(fields))
+
+
+def items_of(item: Layout, item_bytes: int) -> Repeated:
+    """A count and so many items, of which the places are kept."""
+    places = Struct([("start", Position()), ("item", item), ("end", Position())])
+    return Repeated(places, item_bytes)
+
+
+def pairs_of(serializer: MapSerializer) -> Repeated:
+    """A count and the pairs of a map: the places of user keys, and of values with their flag."""
+    value = Nullable(layout_of(serializer.value, EXACT_OPTIONS))
+    pair = Struct(
+        [
+            ("start", Position()),
+            ("key", passed(serializer.key)),
+            ("middle", Position()),
+            ("value", Passed(value)),
+            ("end", Position()),
+        ]
+    )
+    return Repeated(pair, 1)
+
+
+class PlaceProgram:
+    """Finds places in values. Roots that are places, or lists of them, are its columns."""
+
+    def __init__(self, roots: Sequence[tuple[str, Layout]]) -> None:
+        self._names = {name for name, layout in roots if not isinstance(layout, NoColumn)}
+        self._program = SpanProgram(roots, scan.VALUE_START, ArrowAllocator())
+
+    def run(self, batch: SpanBatch) -> dict[str, pa.Array]:
+        """The places in the value of each span.
+
+        Raises:
+            NotInColumns: Bytes that it does not take.
+        """
+        columns, failure = self._program.run(batch, self._names, len(batch))
+        if failure is not None:
+            raise NotInColumns
+        return columns
+
+
+def addresses(column: pa.Array) -> Int64s:
+    """A column of places as NumPy has it."""
+    found: Int64s = column.to_numpy(zero_copy_only=False)
+    return found
+
+
+@dataclass(frozen=True)
+class Items:
+    """The items of some rows: those of row ``i`` are ``firsts[i]`` up to ``firsts[i + 1]``."""
+
+    firsts: Int64s
+    parts: dict[str, Int64s]
+
+    @classmethod
+    def of(cls, column: pa.Array) -> Items:
+        firsts = np.asarray(column.offsets).astype(np.int64)
+        structs = column.values
+        kept = [each.name for each in structs.type if not pa.types.is_null(each.type)]
+        return cls(firsts, {name: addresses(structs.field(name)) for name in kept})
+
+    @property
+    def counts(self) -> Int64s:
+        return np.diff(self.firsts)
+
+    @property
+    def rows(self) -> Int64s:
+        """The row of each item."""
+        return np.repeat(np.arange(len(self.firsts) - 1), self.counts)
+
+
+# ----------------------------------------------------------------------------- putting together
+
+
+@dataclass
+class StoredRows:
+    """Records in canonical form: spans of which the keys start after the key group and the tags
+    are not used; ``kept`` holds the bytes.
+    """
+
+    keys: Ranges
+    values: Ranges
+    key_groups: Int64s
+    kept: list[Any] = field(default_factory=list)
+
+    @classmethod
+    def concatenated(cls, parts: Sequence[StoredRows]) -> StoredRows:
+        return cls(
+            concatenated([each.keys for each in parts]),
+            concatenated([each.values for each in parts]),
+            np.concatenate([np.empty(0, np.int64), *(each.key_groups for each in parts)]),
+            [each.kept for each in parts],
+        )
+
+    @property
+    def spans(self) -> Int64s:
+        spans = np.zeros((len(self.key_groups), scan.SPAN_WORDS), np.int64)
+        spans[:, scan.KEY_START], spans[:, scan.KEY_END] = self.keys.starts, self.keys.ends
+        spans[:, scan.VALUE_START], spans[:, scan.VALUE_END] = self.values.starts, self.values.ends
+        return spans
+
+
+def take(ranges: Ranges, rows: Any) -> Ranges:
+    return Ranges(ranges.starts[rows], ranges.ends[rows])
+
+
+def concatenated(parts: Sequence[Ranges]) -> Ranges:
+    """Ranges of several arrays, one after the other."""
+    nothing = np.empty(0, np.int64)
+    return Ranges(
+        np.concatenate([nothing, *(each.starts for each in parts)]),
+        np.concatenate([nothing, *(each.ends for each in parts)]),
+    )
+
+
+def joined_parts(parts: Sequence[Ranges], kept: list[Any], *, lengths: int = 0) -> Ranges:
+    """The parts of each row one after the other, the first ``lengths`` of them followed by their
+    length as stored keys have it. ``kept`` gets what holds the bytes.
+    """
+    rows = len(parts[0])
+    places = np.empty((rows, len(parts), 2), np.int64)
+    for at, part in enumerate(parts):
+        places[:, at, 0], places[:, at, 1] = part.starts, part.ends
+    sizes = places[:, :, 1] - places[:, :, 0]
+    total = int(sizes.sum())
+    for at in range(lengths):
+        digits = 1 + (sizes[:, at] >> 8 != 0) + (sizes[:, at] >> 16 != 0) + (sizes[:, at] >> 24 > 0)
+        total += int(digits.sum())
+    data, bounds = _room(total, rows, kept)
+    join_parts(address_of(places), len(parts), rows, lengths, address_of(data), address_of(bounds))
+    return Ranges(bounds[:-1], bounds[1:])
+
+
+def joined_items(items: Ranges, firsts: Int64s, kept: list[Any]) -> Ranges:
+    """The items of each row with a comma between them; every row has one at least."""
+    rows = len(firsts) - 1
+    starts, ends = np.ascontiguousarray(items.starts), np.ascontiguousarray(items.ends)
+    total = int((ends - starts).sum()) + len(items) - rows
+    data, bounds = _room(total, rows, kept)
+    join_items(
+        address_of(starts),
+        address_of(ends),
+        address_of(firsts),
+        rows,
+        i.LIST_DELIMITER,
+        address_of(data),
+        address_of(bounds),
+    )
+    return Ranges(bounds[:-1], bounds[1:])
+
+
+def _room(size: int, rows: int, kept: list[Any]) -> tuple[Any, Int64s]:
+    data = np.empty(max(1, size), np.uint8)
+    kept.append(data)
+    return data, np.empty(rows + 1, np.int64)

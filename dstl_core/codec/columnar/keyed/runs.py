@@ -1,0 +1,100 @@
+"""Records parted into runs of canonical form, a run per bucket and batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from dstl_core.codec.columnar.kernels.memory import address_of
+from dstl_core.codec.columnar.kernels.merge import run_sizes, write_runs
+from dstl_core.codec.columnar.types.program import Int64s
+from dstl_core.codec.keyed_canonical import END_OF_KEY_GROUP_MARK
+from dstl_core.errors import ColumnValueError
+from dstl_core.model.handle import KeyGroupRangeOffsets
+from dstl_core.model.key_group import KeyGroupRange
+
+MAX_PART_BYTES = 0x7FFFFFFF - 2
+_END = END_OF_KEY_GROUP_MARK.to_bytes(2, "big")
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The runs of one state. That of bucket ``i`` is ``data[bounds[i] : bounds[i + 1]]``, empty if
+    the bucket has no record.
+    """
+
+    data: pa.Buffer
+    bounds: Int64s
+
+
+def runs_of(
+    spans: Int64s, state: int, buckets: Int64s, key_groups: Int64s, count: int, prefix: int
+) -> Runs:
+    """Parts the records of one state.
+
+    Args:
+        spans: The records, ``[records, SPAN_WORDS]``; their keys without key group.
+        state: Its id in the stream to write.
+        buckets: The bucket of each record, below ``count``.
+        key_groups: The key group to write in front of each key.
+        count: Number of buckets.
+        prefix: Bytes of a key group.
+
+    Raises:
+        ColumnValueError: A key or value of 2 GiB or more.
+    """
+    rows = len(spans)
+    sizes = np.zeros(count, np.int64)
+    bucket_at, group_at = _aligned(buckets), _aligned(key_groups)
+    largest = run_sizes(address_of(spans), rows, address_of(bucket_at), prefix, address_of(sizes))
+    if largest > MAX_PART_BYTES:
+        raise ColumnValueError(
+            f"A key or value is too long to be written: expected < 2 GiB, got {largest} bytes."
+        )
+    sizes += 2 * (sizes > 0)
+    bounds = np.zeros(count + 1, np.int64)
+    np.cumsum(sizes, out=bounds[1:])
+    data = pa.allocate_buffer(max(1, int(bounds[-1])))
+    cursors = bounds[:-1] + data.address
+    lasts = np.zeros(count, np.int64)
+    write_runs(
+        address_of(spans),
+        rows,
+        address_of(bucket_at),
+        address_of(group_at),
+        count,
+        prefix,
+        state,
+        address_of(cursors),
+        address_of(lasts),
+    )
+    return Runs(data.slice(0, int(bounds[-1])), bounds)
+
+
+def _aligned(values: Int64s) -> Int64s:
+    return np.ascontiguousarray(values, np.int64)
+
+
+def sections_of(
+    runs: Sequence[Runs], key_groups: KeyGroupRange
+) -> tuple[bytes, KeyGroupRangeOffsets]:
+    """The sections of some key groups, whose buckets the runs of each state have, and where they
+    start; counted from 1, since 0 stands for none.
+    """
+    parts: list[bytes | memoryview] = [b"\0"]
+    offsets, at = [], 1
+    data = [memoryview(each.data) for each in runs]
+    bounds = [each.bounds.tolist() for each in runs]
+    for index in range(len(key_groups)):
+        own = [
+            part[bound[index] : bound[index + 1]] for part, bound in zip(data, bounds, strict=True)
+        ]
+        size = sum(map(len, own))
+        offsets.append(at if size else 0)
+        if size:
+            parts += [*own, _END]
+            at += size + len(_END)
+    return b"".join(parts), KeyGroupRangeOffsets(key_groups, tuple(offsets))

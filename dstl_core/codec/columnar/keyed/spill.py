@@ -1,0 +1,63 @@
+"""Records of a key group that is too large for memory, parted by key into files.
+
+Every key is in one part, so parts can be joined one after the other.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from typing import IO
+
+import numpy as np
+
+from dstl_core.codec.columnar.kernels.hashing import hash_rows
+from dstl_core.codec.columnar.kernels.memory import address_of
+from dstl_core.codec.columnar.keyed.byte_index import SEED, Ranges
+from dstl_core.codec.columnar.keyed.decoder import StateDecoder
+from dstl_core.codec.columnar.keyed.runs import runs_of
+from dstl_core.codec.columnar.keyed.sections import Section, SectionChunk
+from dstl_core.codec.columnar.keyed.spans import SpanBatch
+from dstl_core.codec.columnar.types.program import Int64s
+from dstl_core.codec.keyed_canonical import END_OF_KEY_GROUP_MARK
+
+_END = END_OF_KEY_GROUP_MARK.to_bytes(2, "big")
+
+
+def parted_sections(
+    batches: Iterable[SpanBatch],
+    decoders: Mapping[int, StateDecoder],
+    key_group: int,
+    prefix_bytes: int,
+    parts: int,
+) -> Iterator[SectionChunk]:
+    """The records of one key group as ``parts`` sections; those of a key are in the same one.
+
+    Offsets in later messages count in a part, but the keys of all records have been checked.
+    """
+    with ExitStack() as files:
+        spools: list[IO[bytes]] = [
+            files.enter_context(tempfile.TemporaryFile(prefix="dstl-")) for _ in range(parts)
+        ]
+        for batch in batches:
+            for state, decoder in decoders.items():
+                own = batch.take(batch.states == state)
+                if len(own):
+                    buckets = _parts_of(decoder.key_ranges(own), parts)
+                    runs = runs_of(own.spans, state, buckets, own.key_groups, parts, prefix_bytes)
+                    for part, spool in enumerate(spools):
+                        start, end = runs.bounds[part], runs.bounds[part + 1]
+                        spool.write(runs.data.slice(start, end - start))
+        for spool in spools:
+            spool.seek(0)
+            data = spool.read() + _END
+            yield SectionChunk(data, [Section(key_group, 0, len(data), 0)])
+
+
+def _parts_of(keys: Ranges, parts: int) -> Int64s:
+    starts, ends = np.ascontiguousarray(keys.starts), np.ascontiguousarray(keys.ends)
+    hashes = np.empty(len(keys), np.int64)
+    hash_rows(address_of(starts), address_of(ends), 8, len(keys), SEED, address_of(hashes))
+    parted: Int64s = (hashes >> 32) % parts
+    return parted

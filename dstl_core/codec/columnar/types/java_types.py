@@ -1,0 +1,368 @@
+"""The layouts of Flink's Java types. Adding a type is one function.
+
+The table of Arrow forms is the one of ``docs/reference/types.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pyarrow as pa
+
+from dstl_core.codec.columnar.kernels import instructions as i
+from dstl_core.codec.columnar.types.choice_layouts import (
+    EitherOf,
+    Empty,
+    MaskedRow,
+    PojoClass,
+    PojoOf,
+    StreamElement,
+    TwoSizes,
+    same_shape,
+)
+from dstl_core.codec.columnar.types.layouts import (
+    Bool,
+    Fixed,
+    Layout,
+    MapOf,
+    Marker,
+    Nullable,
+    Repeated,
+    SetOf,
+    Struct,
+    Text,
+    Variable,
+)
+from dstl_core.codec.columnar.types.type_registry import (
+    ColumnOptions,
+    Make,
+    NoLayoutError,
+    layout_for,
+    layout_of,
+)
+from dstl_core.codec.columnar.types.value_layouts import (
+    BigInt,
+    Names,
+    RowKind,
+    big_decimal,
+    time_layout,
+)
+from dstl_core.codec.serializers import (
+    AnySerializer,
+    ListSerializer,
+    MapSerializer,
+    TimerSerializer,
+    TtlSerializer,
+    TupleSerializer,
+    UnknownSerializer,
+    VoidNamespaceSerializer,
+    arrays,
+    dates,
+    numbers,
+    opaque,
+    primitives,
+    runtime,
+    strings,
+    structs,
+    values,
+    windows,
+)
+from dstl_core.codec.serializers.collections import ArrayListSerializer, SetSerializer
+from dstl_core.codec.serializers.optional_map import OptionalSnapshot
+from dstl_core.codec.serializers.pojo import PojoSerializer
+
+# ---------------------------------------------------------------------------- fixed sizes
+
+
+def _fixed(arrow_type: pa.DataType, op: int, width: int, *types: type[AnySerializer]) -> None:
+    def make(_: AnySerializer, __: ColumnOptions) -> Layout:
+        return Fixed(arrow_type, op, width)
+
+    layout_for(*types)(make)
+
+
+_fixed(pa.int8(), i.COPY1, 1, primitives.ByteSerializer, values.ByteValueSerializer)
+_fixed(pa.int16(), i.COPY2, 2, primitives.ShortSerializer, values.ShortValueSerializer)
+_fixed(pa.uint16(), i.COPY2, 2, primitives.CharSerializer, values.CharValueSerializer)
+_fixed(pa.int32(), i.COPY4, 4, primitives.IntSerializer, values.IntValueSerializer)
+_fixed(pa.int64(), i.COPY8, 8, primitives.LongSerializer, values.LongValueSerializer)
+_fixed(pa.int64(), i.COPY8, 8, windows.CountWindowSerializer)
+_fixed(pa.float32(), i.COPY4, 4, primitives.FloatSerializer, values.FloatValueSerializer)
+_fixed(pa.float64(), i.COPY8, 8, primitives.DoubleSerializer, values.DoubleValueSerializer)
+
+
+@layout_for(primitives.BooleanSerializer, values.BooleanValueSerializer)
+def _boolean(_: AnySerializer, __: ColumnOptions) -> Layout:
+    return Bool()
+
+
+@layout_for(VoidNamespaceSerializer, primitives.VoidSerializer)
+def _void(_: AnySerializer, __: ColumnOptions) -> Layout:
+    return Marker(0, always_null=True)
+
+
+@layout_for(windows.GlobalWindowSerializer, windows.SqlGlobalWindowSerializer)
+def _global_window(_: AnySerializer, __: ColumnOptions) -> Layout:
+    return Marker(0)
+
+
+@layout_for(values.NullValueSerializer)
+def _any_byte(_: AnySerializer, __: ColumnOptions) -> Layout:
+    return Marker(None)
+
+
+@layout_for(windows.TimeWindowSerializer, windows.SqlTimeWindowSerializer)
+def _time_window(_: AnySerializer, __: ColumnOptions) -> Layout:
+    return Struct([(name, Fixed(pa.int64(), i.COPY8, 8)) for name in ("start", "end")])
+
+
+@layout_for(structs.EnumSerializer)
+def _enum(serializer: structs.EnumSerializer, _: ColumnOptions) -> Layout:
+    return Names(serializer.constants, i.INDEX4, 4, len(serializer.constants))
+
+
+# -------------------------------------------------------------------------- text, numbers
+
+
+@layout_for(strings.StringSerializer)
+def _string(_: AnySerializer, options: ColumnOptions) -> Layout:
+    return Text(utf16=options.strings == "utf16")
+
+
+@layout_for(values.StringValueSerializer)
+def _string_value(_: AnySerializer, options: ColumnOptions) -> Layout:
+    return Text(utf16=options.strings == "utf16", without_null=True)
+
+
+@layout_for(numbers.BigIntSerializer)
+def _big_integer(_: AnySerializer, __: ColumnOptions) -> Layout:
+    return BigInt(nullable=True)
+
+
+@layout_for(numbers.BigDecSerializer)
+def _big_decimal(_: AnySerializer, __: ColumnOptions) -> Layout:
+    return big_decimal()
+
+
+# ------------------------------------------------------------------------- dates and times
+
+
+def _time(how: int, *, utc: bool = False) -> Make:
+    def make(_: AnySerializer, options: ColumnOptions) -> Layout:
+        return time_layout(how, exact=options.timestamps == "exact", nullable=True, utc=utc)
+
+    return make
+
+
+layout_for(dates.DateSerializer)(_time(i.TIME_MS, utc=True))
+layout_for(dates.SqlDateSerializer, dates.SqlTimeSerializer)(_time(i.TIME_MS))
+layout_for(dates.SqlTimestampSerializer)(_time(i.TIME_SQL))
+layout_for(dates.InstantSerializer)(_time(i.TIME_INSTANT, utc=True))
+layout_for(dates.LocalDateTimeSerializer)(_time(i.TIME_LOCAL))
+
+
+@layout_for(dates.LocalDateSerializer)
+def _local_date(_: AnySerializer, __: ColumnOptions) -> Layout:
+    layout = Fixed(pa.date32(), i.LOCAL_DATE, 4)
+    layout.nullable = True
+    return layout
+
+
+@layout_for(dates.LocalTimeSerializer)
+def _local_time(_: AnySerializer, __: ColumnOptions) -> Layout:
+    layout = Fixed(pa.time64("ns"), i.LOCAL_TIME, 8)
+    layout.nullable = True
+    return layout
+
+
+# ------------------------------------------------------------------------------- containers
+
+
+@layout_for(ListSerializer, ArrayListSerializer)
+def _list(serializer: ListSerializer, options: ColumnOptions) -> Layout:
+    element = serializer.element
+    return Repeated(layout_of(element, options), max(1, element.length))
+
+
+@layout_for(SetSerializer)
+def _set(serializer: SetSerializer, options: ColumnOptions) -> Layout:
+    return SetOf(Nullable(layout_of(serializer.element, options)))
+
+
+@layout_for(MapSerializer)
+def _map(serializer: MapSerializer, options: ColumnOptions) -> Layout:
+    key = layout_of(serializer.key, options)
+    value = Nullable(layout_of(serializer.value, options))
+    return MapOf(key, value, as_map=options.maps == "map")
+
+
+@layout_for(arrays.BytePrimitiveArraySerializer)
+def _bytes(_: AnySerializer, __: ColumnOptions) -> Layout:
+    return Variable(pa.binary(), i.BYTES, i.BYTES_COUNTED)
+
+
+def _array(item: Callable[[], Layout], size: int) -> Make:
+    def make(_: AnySerializer, __: ColumnOptions) -> Layout:
+        return Repeated(item(), size)
+
+    return make
+
+
+layout_for(arrays.BooleanPrimitiveArraySerializer)(_array(Bool, 1))
+layout_for(arrays.ShortPrimitiveArraySerializer)(_array(partial(Fixed, pa.int16(), i.COPY2, 2), 2))
+layout_for(arrays.CharPrimitiveArraySerializer)(_array(partial(Fixed, pa.uint16(), i.COPY2, 2), 2))
+layout_for(arrays.IntPrimitiveArraySerializer)(_array(partial(Fixed, pa.int32(), i.COPY4, 4), 4))
+layout_for(arrays.LongPrimitiveArraySerializer)(_array(partial(Fixed, pa.int64(), i.COPY8, 8), 8))
+layout_for(arrays.FloatPrimitiveArraySerializer)(
+    _array(partial(Fixed, pa.float32(), i.COPY4, 4), 4)
+)
+layout_for(arrays.DoublePrimitiveArraySerializer)(
+    _array(partial(Fixed, pa.float64(), i.COPY8, 8), 8)
+)
+
+
+@layout_for(arrays.StringArraySerializer)
+def _string_array(_: AnySerializer, options: ColumnOptions) -> Layout:
+    return Repeated(Text(utf16=options.strings == "utf16"), 1)
+
+
+@layout_for(arrays.GenericArraySerializer)
+def _object_array(serializer: arrays.GenericArraySerializer, options: ColumnOptions) -> Layout:
+    item = Nullable(layout_of(serializer.component, options), i.PRESENT_FLAG)
+    return Repeated(item, 1)
+
+
+@layout_for(TupleSerializer)
+def _tuple(serializer: TupleSerializer, options: ColumnOptions) -> Layout:
+    return Struct(_numbered(serializer.fields, options))
+
+
+def _numbered(
+    fields: tuple[AnySerializer, ...], options: ColumnOptions
+) -> list[tuple[str, Layout]]:
+    return [(f"f{at}", layout_of(each, options)) for at, each in enumerate(fields)]
+
+
+@layout_for(structs.Tuple0Serializer)
+def _tuple0(_: AnySerializer, __: ColumnOptions) -> Layout:
+    return Empty(42)
+
+
+@layout_for(structs.NullableSerializer)
+def _nullable(serializer: structs.NullableSerializer, options: ColumnOptions) -> Layout:
+    return Nullable(layout_of(serializer.inner, options), padding=serializer.padding)
+
+
+@layout_for(structs.RowSerializer)
+def _row(serializer: structs.RowSerializer, options: ColumnOptions) -> Layout:
+    kind = RowKind() if options.row_kinds == "column" and serializer.with_kind else None
+    fields = _numbered(serializer.fields, options)
+    return MaskedRow(fields, with_kind=serializer.with_kind, kind=kind)
+
+
+@layout_for(structs.EitherSerializer)
+def _either(serializer: structs.EitherSerializer, options: ColumnOptions) -> Layout:
+    return EitherOf(layout_of(serializer.left, options), layout_of(serializer.right, options))
+
+
+@layout_for(structs.UnionSerializer)
+def _union(serializer: structs.UnionSerializer, options: ColumnOptions) -> Layout:
+    one, two = layout_of(serializer.one, options), layout_of(serializer.two, options)
+    return EitherOf(one, two, tagged=True)
+
+
+# -------------------------------------------------------------------------------- the runtime
+
+
+@layout_for(TtlSerializer, runtime.TtlSerializerV2)
+def _ttl(serializer: TtlSerializer, options: ColumnOptions) -> Layout:
+    timestamp = Fixed(pa.int64(), i.COPY8, 8)
+    return Struct([("ts", timestamp), ("v", layout_of(serializer.value, options))], ["v", "ts"])
+
+
+@layout_for(runtime.TtlAwareSerializer)
+def _ttl_aware(serializer: runtime.TtlAwareSerializer, options: ColumnOptions) -> Layout:
+    return layout_of(serializer.inner, options)
+
+
+@layout_for(TimerSerializer)
+def _timer(serializer: TimerSerializer, options: ColumnOptions) -> Layout:
+    return Struct(
+        [
+            ("timestamp", Fixed(pa.int64(), i.FLIP8, 8)),
+            ("key", layout_of(serializer.key, options)),
+            ("namespace", layout_of(serializer.namespace, options)),
+        ]
+    )
+
+
+@layout_for(runtime.StreamElementSerializer)
+def _stream_element(serializer: runtime.StreamElementSerializer, options: ColumnOptions) -> Layout:
+    return StreamElement(layout_of(serializer.value, options))
+
+
+@layout_for(runtime.BufferEntrySerializer)
+def _buffer_entry(serializer: runtime.BufferEntrySerializer, options: ColumnOptions) -> Layout:
+    value = layout_of(serializer.value, options)
+    return Struct([("joined", Bool()), ("value", value)], ["value", "joined"])
+
+
+# ------------------------------------------------------------------------------ Java's own
+
+
+@layout_for(
+    opaque.KryoSerializer,
+    opaque.ValueClassSerializer,
+    opaque.CopyableValueClassSerializer,
+    opaque.JavaSerializer,
+    UnknownSerializer,
+)
+def _no_layout(serializer: AnySerializer, _: ColumnOptions) -> Layout:
+    # Nothing tells where such a value ends, so it can only be kept where something else does.
+    raise NoLayoutError(serializer)
+
+
+@layout_for(opaque.VariantSerializer)
+def _variant(_: AnySerializer, __: ColumnOptions) -> Layout:
+    return TwoSizes(["value", "metadata"])
+
+
+@layout_for(PojoSerializer)
+def _pojo(serializer: PojoSerializer, options: ColumnOptions) -> Layout:
+    known = [PojoClass(serializer.pojo_class, _pojo_fields(serializer, options))]
+    for entry in serializer.registered + serializer.others:
+        if not isinstance(entry.serializer, PojoSerializer):
+            raise NoLayoutError(serializer)
+        known.append(PojoClass(entry.name, _pojo_fields(entry.serializer, options)))
+    columns: dict[str, Layout] = {}
+    for each in known:
+        each.fields = [_named(columns, each.name, *pair) for pair in each.fields]
+    return PojoOf(known, len(serializer.registered), columns)
+
+
+def _named(
+    columns: dict[str, Layout], class_name: str, name: str, layout: Layout
+) -> tuple[str, Layout]:
+    """A field of a class with the name of its column: that of the field, unless another class has a
+    field of that name and another type.
+    """
+    owner = columns.setdefault(name, layout)
+    if owner is not layout and not same_shape(owner, layout):
+        name = f"{name}@{class_name}"
+        columns[name] = layout
+    return name, layout
+
+
+def _pojo_fields(serializer: PojoSerializer, options: ColumnOptions) -> list[tuple[str, Layout]]:
+    return [(field.name, _pojo_field(serializer, field, options)) for field in serializer.fields]
+
+
+def _pojo_field(
+    serializer: PojoSerializer, field: OptionalSnapshot, options: ColumnOptions
+) -> Layout:
+    if field.serializer is None:
+        raise NoLayoutError(serializer)
+    layout = layout_of(field.serializer, options)
+    layout.nullable = True
+    return layout

@@ -1,0 +1,29 @@
+"""The layout of every type: importing this registers all of them.
+
+A type of your own registers a function with ``layout_for``.
+"""
+
+from __future__ import annotations
+
+from dstl_core.codec.columnar.types import java_types, sql_types
+from dstl_core.codec.columnar.types.type_registry import (
+    DEFAULT_OPTIONS,
+    EXACT_OPTIONS,
+    ColumnOptions,
+    NoLayoutError,
+    bounded_layout,
+    layout_for,
+    layout_of,
+)
+
+__all__ = [
+    "DEFAULT_OPTIONS",
+    "EXACT_OPTIONS",
+    "ColumnOptions",
+    "NoLayoutError",
+    "bounded_layout",
+    "java_types",
+    "layout_for",
+    "layout_of",
+    "sql_types",
+]

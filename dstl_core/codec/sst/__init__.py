@@ -1,0 +1,1 @@
+"""RocksDB's table files."""

@@ -1,0 +1,251 @@
+"""RocksDB's table files ("SST", block-based): footer, properties, index, entries.
+
+    footer    := u8 checksum type, handle of the meta index, handle of the index, zeros,
+                 u32 format version, u64 magic                                  (53 bytes)
+    entry key := user key, u64 (sequence number << 8 | kind)
+
+Only what is asked for is read: the footer, the meta blocks, the index, and the data blocks of a
+range of keys. Every checksum is verified. Source: ``table/format.cc``,
+``table/table_properties.cc`` and ``db/dbformat.h`` of RocksDB 8.10.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from dstl_core.codec.sst.block import (
+    BlockHandle,
+    block_entries,
+    index_entries,
+    read_handle,
+    read_varint,
+    unpack_block,
+)
+from dstl_core.errors import FormatError, UnsupportedVersionError
+
+FOOTER_BYTES = 53
+TABLE_MAGIC = 0x88E241B785F4CFF7
+READABLE_FORMATS = (2, 3, 4, 5)
+
+DELETION, PUT, MERGE, SINGLE_DELETION, RANGE_DELETION = 0, 1, 2, 7, 15
+
+_BINARY_SEARCH, _TWO_LEVEL = 0, 2
+_COMPARATOR = b"leveldb.BytewiseComparator"
+
+ReadRange = Callable[[int, int], bytes]
+"""Gives the bytes ``[start, end)`` of a file."""
+
+
+class SstEntry(NamedTuple):
+    """One version of a key. Sorted by key, newest first."""
+
+    key: bytes
+    newest_first: int
+    """The sequence number, negated."""
+    kind: int
+    value: bytes
+
+
+class RangeTombstone(NamedTuple):
+    """Deletes all older versions of keys from ``start`` to before ``end``."""
+
+    start: bytes
+    end: bytes
+    sequence: int
+
+    def covers(self, entry: SstEntry) -> bool:
+        return self.start <= entry.key < self.end and -entry.newest_first < self.sequence
+
+
+class SstFile:
+    """One table file.
+
+    Args:
+        read: Gives ranges of the file.
+        size: Its length in bytes.
+
+    Raises:
+        FormatError: Damaged, or of a kind that RocksDB's block-based tables are not.
+    """
+
+    def __init__(self, read: ReadRange, size: int) -> None:
+        self._read = read
+        self._size = size
+        self._checksum_type, meta_index, index = self._footer()
+        meta_blocks = dict(block_entries(self._block(meta_index), meta_index.offset))
+        self.properties = self._properties(meta_blocks)
+        name = self.properties.get(b"rocksdb.column.family.name")
+        if name is None:
+            raise FormatError("A table file does not name its column family", field="properties")
+        try:
+            self.column_family = name.decode()
+        except UnicodeDecodeError:
+            raise FormatError(
+                "The name of a column family is no UTF-8", field="properties", got=name[:40].hex()
+            ) from None
+        if self.properties.get(b"rocksdb.comparator", _COMPARATOR) != _COMPARATOR:
+            raise FormatError(
+                "A table file is sorted in another way than by bytes",
+                expected=_COMPARATOR.decode(),
+                got=self.properties[b"rocksdb.comparator"][:80],
+            )
+        self._user_key_index = self.number("rocksdb.index.key.is.user.key") != 0
+        self._delta_index = self.number("rocksdb.index.value.is.delta.encoded") != 0
+        self._index = self._read_index(index)
+        self.tombstones = self._range_tombstones(meta_blocks)
+
+    def number(self, name: str) -> int:
+        """A numeric property, 0 if there is none."""
+        raw = self.properties.get(name.encode(), b"\0")
+        return read_varint(raw, 0, len(raw))[0]
+
+    def entries(self, start: bytes, stop: bytes | None) -> Iterator[SstEntry]:
+        """Every version of every key from ``start`` to before ``stop`` (None: to the end)."""
+        count = 0
+        for payload, offset in self.blocks(start, stop):
+            for internal_key, value in block_entries(payload, offset):
+                count += 1
+                entry = _entry(internal_key, value, offset)
+                if stop is not None and entry.key >= stop:
+                    return
+                if entry.key >= start:
+                    yield entry
+        self.check_count(count, start, stop)
+
+    def blocks(self, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, int]]:
+        """The data blocks that may hold keys from ``start`` to before ``stop``, unpacked, and where
+        each stands in the file.
+        """
+        keys = [key for key, _ in self._index]
+        first = bisect_left(keys, start)
+        last = len(keys) if stop is None else min(len(keys), bisect_left(keys, stop) + 1)
+        handles = [handle for _, handle in self._index[first:last]]
+        if not handles:
+            return
+        begin, end = handles[0].offset, handles[-1].end
+        raw = self._read(begin, end)
+        for handle in handles:
+            block = raw[handle.offset - begin : handle.end - begin]
+            yield unpack_block(block, self._checksum_type, handle.offset), handle.offset
+
+    def check_count(self, count: int, start: bytes, stop: bytes | None) -> None:
+        """Compares the number of entries that were read with what the file says, if that was all.
+
+        Raises:
+            FormatError: They differ.
+        """
+        if start or stop is not None or b"rocksdb.num.entries" not in self.properties:
+            return
+        # Range deletions are counted among the entries, but lie in a block of their own.
+        expected = self.number("rocksdb.num.entries")
+        if count not in (expected, expected - self.number("rocksdb.num.range-deletions")):
+            raise FormatError(
+                "A table file has another number of entries than it says",
+                expected=expected,
+                got=count,
+            )
+
+    # ----------------------------------------------------------------------------- structure
+
+    def _footer(self) -> tuple[int, BlockHandle, BlockHandle]:
+        if self._size < FOOTER_BYTES:
+            raise FormatError(
+                "A table file is too short", expected=f">= {FOOTER_BYTES}", got=self._size
+            )
+        at = self._size - FOOTER_BYTES
+        raw = self._read(at, self._size)
+        magic = int.from_bytes(raw[-8:], "little")
+        if magic != TABLE_MAGIC:
+            raise FormatError(
+                "Not a RocksDB table file (wrong magic number)",
+                offset=self._size - 8,
+                expected=f"{TABLE_MAGIC:x}",
+                got=f"{magic:x}",
+            )
+        version = int.from_bytes(raw[-12:-8], "little")
+        if version not in READABLE_FORMATS:
+            raise UnsupportedVersionError(
+                "A table file has a format that is not read",
+                offset=self._size - 12,
+                expected="2 to 5",
+                got=version,
+            )
+        meta_index, end = read_handle(raw, 1, FOOTER_BYTES - 12)
+        index, _ = read_handle(raw, end, FOOTER_BYTES - 12)
+        return raw[0], meta_index, index
+
+    def _block(self, handle: BlockHandle) -> bytes:
+        if handle.end > self._size - FOOTER_BYTES:
+            raise FormatError(
+                "A block lies outside its file",
+                offset=handle.offset,
+                expected=f"<= {self._size - FOOTER_BYTES}",
+                got=handle.end,
+            )
+        raw = self._read(handle.offset, handle.end)
+        return unpack_block(raw, self._checksum_type, handle.offset)
+
+    def _properties(self, meta_blocks: dict[bytes, bytes]) -> dict[bytes, bytes]:
+        raw = meta_blocks.get(b"rocksdb.properties")
+        if raw is None:
+            raise FormatError("A table file has no properties", field="meta index")
+        handle, _ = read_handle(raw, 0, len(raw))
+        return dict(block_entries(self._block(handle), handle.offset))
+
+    def _read_index(self, handle: BlockHandle) -> list[tuple[bytes, BlockHandle]]:
+        """``(last user key at most, handle)`` of every data block."""
+        raw = self.properties.get(b"rocksdb.block.based.table.index.type", b"\0\0\0\0")
+        kind = int.from_bytes(raw, "little")
+        if kind not in (_BINARY_SEARCH, _TWO_LEVEL):
+            raise FormatError(
+                "A table file has an index that is not read",
+                expected="binary search or two-level",
+                got=kind,
+            )
+        entries = list(self._index_entries(handle))
+        if kind == _TWO_LEVEL:
+            entries = [each for _, part in entries for each in self._index_entries(part)]
+        limit = self._size - FOOTER_BYTES
+        last_end = 0
+        for _, block in entries:
+            if block.offset < last_end or block.end > limit:
+                raise FormatError(
+                    "A data block lies outside its file or over another one",
+                    offset=block.offset,
+                    expected=f"{last_end}..{limit}",
+                    got=block.end,
+                )
+            last_end = block.end
+        return entries
+
+    def _index_entries(self, handle: BlockHandle) -> Iterator[tuple[bytes, BlockHandle]]:
+        payload = self._block(handle)
+        for key, block in index_entries(payload, handle.offset, delta_encoded=self._delta_index):
+            if self._user_key_index:
+                yield key, block
+            else:
+                yield _entry(key, b"", handle.offset).key, block
+
+    def _range_tombstones(self, meta_blocks: dict[bytes, bytes]) -> list[RangeTombstone]:
+        raw = meta_blocks.get(b"rocksdb.range_del")
+        if raw is None:
+            return []
+        handle, _ = read_handle(raw, 0, len(raw))
+        tombstones = []
+        for internal_key, end in block_entries(self._block(handle), handle.offset):
+            entry = _entry(internal_key, end, handle.offset)
+            if entry.kind != RANGE_DELETION:
+                raise FormatError("A range tombstone is of another kind", got=entry.kind)
+            tombstones.append(RangeTombstone(entry.key, end, -entry.newest_first))
+        return tombstones
+
+
+def _entry(internal_key: bytes, value: bytes, offset: int) -> SstEntry:
+    if len(internal_key) < 8:
+        raise FormatError(
+            "A key of a table file is too short", offset=offset, expected=">= 8", got=internal_key
+        )
+    trailer = int.from_bytes(internal_key[-8:], "little")
+    return SstEntry(internal_key[:-8], -(trailer >> 8), trailer & 0xFF, value)

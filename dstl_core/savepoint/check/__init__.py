@@ -1,0 +1,1 @@
+"""Verification, comparison and garbage collection of snapshots."""

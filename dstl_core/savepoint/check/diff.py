@@ -1,0 +1,359 @@
+"""What differs between two snapshots: entries that were added, removed or changed.
+
+Keyed state is compared by the bytes of its records, columns at a time. What differs in bytes is
+decoded and compared by its text form, so that another order of a map's entries, or another backend,
+is no difference; the time that takes grows with the number of differences. States whose types
+differ are compared by text alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise, product
+from typing import Any, Literal
+
+import numpy as np
+
+from dstl_core.codec.columnar.kernels import scan
+from dstl_core.codec.columnar.kernels.hashing import mark_different
+from dstl_core.codec.columnar.kernels.memory import address_of
+from dstl_core.codec.columnar.keyed.byte_index import ByteIndex, Ranges
+from dstl_core.codec.columnar.types.program import Int64s
+from dstl_core.codec.columnar.types.type_layouts import NoLayoutError
+from dstl_core.codec.keyed_records import RecordFormat
+from dstl_core.codec.serializers import AnySerializer, OpaqueValue
+from dstl_core.codec.state_meta import KeyedStateType
+from dstl_core.errors import SavepointError, UnreadableValueError
+from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.savepoint.columns.state_columns import is_queue
+from dstl_core.savepoint.progress import Advance, Portion, untold
+from dstl_core.savepoint.read.entries import EVENT_TIMER, Entry, KeyedEntry, TimerEntry
+from dstl_core.savepoint.read.keyed_records import Records, read_records
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot, StateInfo
+from dstl_core.savepoint.read.timer_queues import with_readable_timers
+from dstl_core.state.backends.timers import EVENT_TIMERS, PROCESSING_TIMERS
+from dstl_core.state.tables.keyed_state import types_of
+
+BYTES_AT_ONCE = 64 << 20
+"""Of stored state of both snapshots, per range of key groups."""
+
+Change = Literal["added", "removed", "changed"]
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One entry that differs. ``before`` and ``after`` are lines of ``dstl dump``; one of them is
+    None for an entry that only the other snapshot has.
+    """
+
+    change: Change
+    before: Line | None
+    after: Line | None
+
+    @property
+    def line(self) -> Line:
+        """The line of the entry without its value."""
+        shown = self.after or self.before or {}
+        return {name: value for name, value in shown.items() if name != "value"}
+
+    def to_json(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"change": self.change, **self.line}
+        for name, side in (("before", self.before), ("after", self.after)):
+            if side is not None and "value" in side:
+                found[name] = side["value"]
+        return found
+
+
+def diff_snapshots(a: Snapshot, b: Snapshot, on_progress: Advance = untold) -> Iterator[Difference]:
+    """The differences, operator by operator (by id) and state by state.
+
+    Args:
+        a: The snapshot to compare with.
+        b: The snapshot that may differ.
+        on_progress: Told of bytes of state of both that are compared.
+
+    Raises:
+        SavepointError: The keys of an operator cannot be compared.
+        FormatError: A snapshot is damaged.
+    """
+    ours = {each.operator_id: each for each in a.operators}
+    theirs = {each.operator_id: each for each in b.operators}
+    for operator_id in dict.fromkeys([*ours, *theirs]):
+        one, other = ours.get(operator_id), theirs.get(operator_id)
+        both = [each for each in (one, other) if each is not None]
+        portion = Portion(on_progress, sum(each.state.state_size for each in both))
+        yield from _OperatorDiff(one, other, portion).run()
+        portion.reach(1)
+
+
+def _difference(before: Line | None, after: Line | None) -> Difference | None:
+    if before is None:
+        return Difference("added", None, after)
+    if after is None:
+        return Difference("removed", before, None)
+    same = before.get("value") == after.get("value")
+    return None if same else Difference("changed", before, after)
+
+
+class _OperatorDiff:
+    """Compares one operator, that one of the snapshots may not have."""
+
+    def __init__(
+        self, a: OperatorSnapshot | None, b: OperatorSnapshot | None, portion: Portion
+    ) -> None:
+        # The same timers may be raw state of a checkpoint and queues of a savepoint.
+        self._a = None if a is None else with_readable_timers(a)
+        self._b = None if b is None else with_readable_timers(b)
+        self._portion = portion
+
+    def run(self) -> Iterator[Difference]:
+        ours, theirs = _states(self._a), _states(self._b)
+        names = list(dict.fromkeys([*ours, *theirs]))
+        ranges = list(self._key_groups())
+        steps = len(names) * len(ranges)
+        for step, (name, (first, second)) in enumerate(product(names, ranges), 1):
+            one = _Side.of(self._a, ours.get(name), first)
+            two = _Side.of(self._b, theirs.get(name), second)
+            yield from _compare(one, two)
+            self._portion.reach(step / steps)
+        yield from _by_line(_other_lines(self._a), _other_lines(self._b))
+
+    def _key_groups(self) -> Iterator[tuple[KeyGroupRange, KeyGroupRange]]:
+        """Ranges that hold the same keys: of bounded size, or all if the numbers of key groups
+        differ.
+        """
+        both = [each for each in (self._a, self._b) if each is not None]
+        totals = [each.max_parallelism for each in both]
+        if len(set(totals)) > 1:
+            yield KeyGroupRange(0, totals[0] - 1), KeyGroupRange(0, totals[-1] - 1)
+            return
+        size = sum(handle.state_size for each in both for handle in each.keyed_handles)
+        count = max(1, min(totals[0], -(-size // BYTES_AT_ONCE)))
+        bounds = [totals[0] * at // count for at in range(count + 1)]
+        for start, end in pairwise(bounds):
+            yield KeyGroupRange(start, end - 1), KeyGroupRange(start, end - 1)
+
+
+def _states(operator: OperatorSnapshot | None) -> dict[tuple[str, bool], StateInfo]:
+    if operator is None:
+        return {}
+    return {(info.name, is_queue(info.meta)): info for info in operator.states}
+
+
+# ------------------------------------------------------------------------------- keyed state
+
+
+@dataclass
+class _Side:
+    """One snapshot's records of a state in some key groups."""
+
+    operator: OperatorSnapshot
+    info: StateInfo
+    key_type: AnySerializer
+    records: Records
+
+    @classmethod
+    def of(
+        cls, operator: OperatorSnapshot | None, info: StateInfo | None, key_groups: KeyGroupRange
+    ) -> _Side | None:
+        if operator is None or info is None or operator.key_type is None:
+            return None
+        try:
+            records = read_records(operator, info.meta, key_groups)
+        except NoLayoutError as error:
+            raise SavepointError(
+                f"State {info.name!r} of operator {operator.label!r} cannot be compared: keys of "
+                f"type {error.serializer.type_name} do not tell where they end."
+            ) from error
+        return cls(operator, info, operator.key_type.serializer, records)
+
+    @property
+    def is_map(self) -> bool:
+        meta = self.info.meta
+        return not is_queue(meta) and meta.keyed_state_type is KeyedStateType.MAP
+
+    @property
+    def types(self) -> tuple[Any, Any]:
+        return self.key_type, types_of(self.info.meta.as_key_value())
+
+    def line(self, rows: Iterable[int]) -> Line | None:
+        """The entry that some records are, as ``dstl dump`` prints it."""
+        rows = list(rows)
+        if not rows:
+            return None
+        meta = self.info.meta.as_key_value()
+        record_format = RecordFormat(meta, self.key_type)
+        key_group = self.records.key_group(rows[0])
+        if is_queue(meta):
+            return self._timer(record_format, rows[0], key_group).to_line()
+        pairs = []
+        for row in rows:
+            try:
+                record = self.records.decode(row, record_format)
+            except UnreadableValueError:
+                return self._opaque(record_format, rows, key_group)
+            pairs.append((record.user_key, record.value))
+        return KeyedEntry(
+            self.operator.label,
+            self.info.kind,
+            self.info.name,
+            record.key,
+            key_group,
+            record.namespace,
+            pairs if self.is_map else record.value,
+            self.key_type,
+            meta.namespace_serializer,
+            meta.value_serializer,
+        ).to_line()
+
+    def _opaque(self, record_format: RecordFormat, rows: list[int], key_group: int) -> Line:
+        """An entry whose value only Java can read: its bytes."""
+        meta = record_format.meta
+        raw = b"".join(sorted(self.records.value_bytes(row) for row in rows))
+        key, namespace = self.records.decode_scope(rows[0], record_format)
+        return KeyedEntry(
+            self.operator.label,
+            self.info.kind,
+            self.info.name,
+            key,
+            key_group,
+            namespace,
+            OpaqueValue(meta.value_serializer.opaque_class, raw),
+            self.key_type,
+            meta.namespace_serializer,
+            meta.value_serializer,
+        ).to_line()
+
+    def _timer(self, record_format: RecordFormat, row: int, key_group: int) -> TimerEntry:
+        timer = self.records.decode(row, record_format).value
+        event = self.info.kind == EVENT_TIMER
+        key_type, namespace_type = record_format.meta.value_serializer.nested
+        return TimerEntry(
+            self.operator.label,
+            self.info.kind,
+            self.info.name.removeprefix(EVENT_TIMERS if event else PROCESSING_TIMERS),
+            timer.key,
+            key_group,
+            timer.namespace,
+            timer.timestamp,
+            key_type,
+            namespace_type,
+        )
+
+
+def _compare(a: _Side | None, b: _Side | None) -> Iterator[Difference]:
+    if a is None or b is None:
+        for side, other in ((a, b), (b, a)):
+            if side is not None and other is None:
+                yield from _all_of(side, is_new=side is b)
+        return
+    if a.types[0] != b.types[0] or a.types[1] != b.types[1]:
+        yield from _by_line(_all_lines(a), _all_lines(b))
+        return
+    scopes = _numbers(_scopes(a), _scopes(b))
+    touched = _touched(a, b, scopes)
+    rows_a, rows_b = _rows_by_scope(scopes[0], touched), _rows_by_scope(scopes[1], touched)
+    for scope in touched:
+        before = a.line(rows_a.get(int(scope), ()))
+        after = b.line(rows_b.get(int(scope), ()))
+        found = _difference(before, after)
+        if found is not None:
+            yield found
+
+
+def _touched(a: _Side, b: _Side, scopes: tuple[Int64s, Int64s]) -> Int64s:
+    """The numbers of scopes (key and namespace) with a record that differs."""
+    numbers_a, numbers_b = _numbers(_stored_keys(a), _stored_keys(b)) if a.is_map else scopes
+    count = 1 + max(numbers_a.max(initial=-1), numbers_b.max(initial=-1))
+    in_a, in_b = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
+    in_a[numbers_a] = np.arange(len(numbers_a))
+    in_b[numbers_b] = np.arange(len(numbers_b))
+    both = np.flatnonzero((in_a >= 0) & (in_b >= 0))
+    marks = np.zeros(len(both), np.uint8)
+    values_a = _values(a.records.spans[in_a[both]])
+    values_b = _values(b.records.spans[in_b[both]])
+    mark_different(address_of(values_a), address_of(values_b), 16, len(both), address_of(marks))
+    changed = both[marks != 0]
+    found = [
+        scopes[0][in_a[(in_a >= 0) & (in_b < 0)]],
+        scopes[1][in_b[(in_b >= 0) & (in_a < 0)]],
+        scopes[0][in_a[changed]],
+    ]
+    touched: Int64s = np.unique(np.concatenate(found))
+    return touched
+
+
+def _values(spans: Int64s) -> Int64s:
+    return np.ascontiguousarray(spans[:, scan.VALUE_START : scan.VALUE_END + 1])
+
+
+def _scopes(side: _Side) -> Ranges:
+    if is_queue(side.info.meta):
+        return _stored_keys(side)
+    return side.records.scopes
+
+
+def _stored_keys(side: _Side) -> Ranges:
+    spans = side.records.spans
+    return Ranges(spans[:, scan.KEY_START], spans[:, scan.KEY_END])
+
+
+def _numbers(a: Ranges, b: Ranges) -> tuple[Int64s, Int64s]:
+    """The same number for the same bytes."""
+    index = ByteIndex(
+        Ranges(np.concatenate([a.starts, b.starts]), np.concatenate([a.ends, b.ends]))
+    )
+    return index.numbers[: len(a)], index.numbers[len(a) :]
+
+
+def _rows_by_scope(numbers: Int64s, wanted: Int64s) -> dict[int, list[int]]:
+    rows: dict[int, list[int]] = {}
+    for row in np.flatnonzero(np.isin(numbers, wanted)):
+        rows.setdefault(int(numbers[row]), []).append(int(row))
+    return rows
+
+
+def _all_lines(side: _Side) -> Iterator[Line]:
+    index = ByteIndex(_scopes(side))
+    rows = _rows_by_scope(index.numbers, np.arange(len(index)))
+    for number in range(len(index)):
+        line = side.line(rows[number])
+        if line is not None:
+            yield line
+
+
+def _all_of(side: _Side, *, is_new: bool) -> Iterator[Difference]:
+    for line in _all_lines(side):
+        yield Difference("added", None, line) if is_new else Difference("removed", line, None)
+
+
+# ------------------------------------------------------------------- everything else, by text
+
+
+def _other_lines(operator: OperatorSnapshot | None) -> Iterator[Line]:
+    """Operator state, and timers in raw keyed state of which some cannot be read."""
+    if operator is None:
+        return
+    reader = operator.entries()
+    entries: list[Iterator[Entry]] = [reader.operator_state_entries(), reader.raw_timers()]
+    for each in entries:
+        for entry in each:
+            yield entry.to_line()
+
+
+def _by_line(a: Iterable[Line], b: Iterable[Line]) -> Iterator[Difference]:
+    ours, theirs = _lines_by_place(a), _lines_by_place(b)
+    for place in dict.fromkeys([*ours, *theirs]):
+        found = _difference(ours.get(place), theirs.get(place))
+        if found is not None:
+            yield found
+
+
+def _lines_by_place(lines: Iterable[Line]) -> dict[str, Line]:
+    """Lines by everything but the value and the key group, which may be counted differently."""
+    return {
+        repr({name: value for name, value in line.items() if name not in ("value", "kg")}): line
+        for line in lines
+    }

@@ -1,0 +1,133 @@
+"""What a snapshot is made of, as plain values: what ``dstl inspect`` shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from dstl_core.codec.metadata.properties import checkpoint_kind
+from dstl_core.codec.serializers import AnySerializer, UnknownSerializer
+from dstl_core.codec.serializers.opaque import KryoSerializer, ValueClassSerializer
+from dstl_core.codec.state_meta import BackendStateType
+from dstl_core.errors import DstlError
+from dstl_core.model.handle import StreamStateHandle
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot, StateInfo
+
+
+def snapshot_facts(snapshot: Snapshot) -> dict[str, Any]:
+    """Everything that metadata and headers say; values are not read."""
+    metadata = snapshot.metadata
+    sidecar = snapshot.file.sidecar
+    kind = checkpoint_kind(metadata.properties)
+    return {
+        "path": str(snapshot.folder),
+        "kind": kind.name,
+        "format": kind.format,
+        "version": metadata.version,
+        "checkpoint_id": metadata.checkpoint_id,
+        "metadata_bytes": snapshot.file.size,
+        "bytes": sum(operator.state.state_size for operator in snapshot.operators),
+        "files": _files(snapshot),
+        "master_states": [
+            {"name": each.name, "version": each.version, "bytes": len(each.data)}
+            for each in metadata.master_states
+        ],
+        "written_by_dstl": None if sidecar is None else dict(sidecar.facts),
+        "operators": [operator_facts(operator) for operator in snapshot.operators],
+    }
+
+
+def streams_of(operator: OperatorSnapshot) -> Iterator[StreamStateHandle]:
+    """Every stream that an operator's subtasks need."""
+    for subtask in operator.state.subtasks:
+        yield from subtask.streams()
+
+
+def _files(snapshot: Snapshot) -> list[dict[str, Any]]:
+    """The files that the snapshot names, each once. A handle that is refused keeps its own text."""
+    found: dict[str, int] = {}
+    for operator in snapshot.operators:
+        for stream in streams_of(operator):
+            try:
+                place = snapshot.resolver.resolve(stream)
+            except DstlError:
+                path = getattr(stream, "path", getattr(stream, "relative_path", "?"))
+                found.setdefault(str(path), stream.state_size)
+                continue
+            if place.location is not None:
+                found[str(place.location)] = max(found.get(str(place.location), 0), place.end)
+    return [{"path": path, "bytes": size} for path, size in sorted(found.items())]
+
+
+def operator_facts(operator: OperatorSnapshot) -> dict[str, Any]:
+    """One operator; ``problem`` says why its state cannot be read, if it cannot."""
+    problem = operator.problem()
+    states = [] if problem else operator.states
+    operator_states = [] if problem else operator.operator_states
+    key_type, note = _key_type(operator)
+    subtasks = operator.state.subtasks
+    coordinator = operator.state.coordinator_state
+    raw = [each.raw_operator_state for each in subtasks if each.raw_operator_state is not None]
+    raw_keyed = [each.raw_keyed_state for each in subtasks if each.raw_keyed_state is not None]
+    channels = [
+        channel
+        for subtask in subtasks
+        for channel in subtask.input_channel_state + subtask.result_subpartition_state
+    ]
+    return {
+        "uid": operator.uid or None,
+        "hash": operator.operator_id.hex,
+        "name": operator.name or None,
+        "parallelism": operator.parallelism,
+        "max_parallelism": operator.max_parallelism,
+        "finished": operator.state.fully_finished,
+        "subtasks_with_state": len(subtasks),
+        "subtasks_finished": sum(subtask.finished for subtask in subtasks),
+        "bytes": operator.state.state_size,
+        "keyed_state": operator.form(),
+        "key_type": key_type,
+        "key_type_note": note,
+        "problem": problem,
+        "not_readable": [
+            {"state": info.name, "kind": info.kind, "classes": classes}
+            for info in states + operator_states
+            if (classes := opaque_classes(info))
+        ],
+        "states": [_state_facts(info) for info in states],
+        "operator_states": [
+            {"name": info.name, "kind": info.kind, "type": info.type} for info in operator_states
+        ],
+        "coordinator_bytes": 0 if coordinator is None else coordinator.state_size,
+        "channel_bytes": sum(channel.state_size for channel in channels),
+        "raw_keyed_bytes": sum(each.state_size for each in raw_keyed),
+        "raw_operator_bytes": sum(each.state_size for each in raw),
+    }
+
+
+def _state_facts(info: StateInfo) -> dict[str, Any]:
+    facts = {"name": info.name, "kind": info.kind, "type": info.type}
+    if info.meta.backend_state_type is not BackendStateType.PRIORITY_QUEUE:
+        facts["namespace"] = info.meta.namespace_serializer.type_name
+    return facts
+
+
+def _key_type(operator: OperatorSnapshot) -> tuple[str | None, str | None]:
+    if not operator.keyed_handles:
+        return None, None
+    try:
+        found = operator.key_type
+    except DstlError as error:
+        return None, str(error)
+    return (None, None) if found is None else (found.serializer.type_name, found.note)
+
+
+def opaque_classes(info: StateInfo) -> list[str]:
+    """The Java classes without which values of a state cannot be read."""
+    found: set[str] = set()
+    waiting: list[AnySerializer] = [serializer for _, serializer in info.meta.serializers]
+    while waiting:
+        serializer = waiting.pop()
+        if isinstance(serializer, KryoSerializer | ValueClassSerializer | UnknownSerializer):
+            found.add(serializer.opaque_class)
+        waiting.extend(serializer.nested)
+    return sorted(found)

@@ -1,0 +1,375 @@
+"""fsck of a snapshot: everything that it names is there, reads to the last byte, and lies where it
+belongs.
+
+What only Java classes of the job can read is no finding but a note: it cannot be checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from dstl_core.codec.metadata.properties import checkpoint_kind
+from dstl_core.codec.serializers import AnySerializer
+from dstl_core.codec.serializers.runtime import Timer
+from dstl_core.errors import ConfigError, DstlError
+from dstl_core.model.checkpoint import OperatorSubtaskState, keyed_state_streams
+from dstl_core.model.handle import (
+    ChangelogStateBackendHandle,
+    ChannelStateHandle,
+    IncrementalRemoteKeyedStateHandle,
+    KeyedStateHandle,
+    KeyGroupsSavepointStateHandle,
+    KeyGroupsStateHandle,
+    StreamStateHandle,
+)
+from dstl_core.model.key_group import (
+    KeyGroupRange,
+    assign_to_key_group,
+    compute_key_group_range_for_operator_index,
+)
+from dstl_core.savepoint.check.facts import streams_of
+from dstl_core.savepoint.read.entries import summarize
+from dstl_core.savepoint.read.entry_reader import EntryReader, key_group_ranges
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
+from dstl_core.state.tables.keyed_state import KeyedState
+from dstl_core.state.tables.table import StateTable
+from dstl_core.storage.location import Location
+
+COLUMNS_FROM_BYTES = 4 << 20
+"""State of so many bytes is checked by columns; what these refuse, record by record."""
+MAX_FINDINGS_OF_A_KIND = 5
+"""Of one operator and state; more are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is wrong, and where."""
+
+    problem: str
+    operator: str | None = None
+    subtask: int | None = None
+    state: str | None = None
+
+    def __str__(self) -> str:
+        where = [
+            f"{name} {value!r}"
+            for name, value in (
+                ("operator", self.operator),
+                ("subtask", self.subtask),
+                ("state", self.state),
+            )
+            if value is not None
+        ]
+        return f"{', '.join(where)}: {self.problem}" if where else self.problem
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "problem": self.problem,
+            "operator": self.operator,
+            "subtask": self.subtask,
+            "state": self.state,
+        }
+
+
+@dataclass
+class Report:
+    """What was checked and found. ``keys_checked`` counts keys whose hash is known."""
+
+    path: str
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    file_names: set[str] = field(default_factory=set)
+    operators: int = 0
+    entries: int = 0
+    keys_checked: int = 0
+
+    @property
+    def files(self) -> int:
+        return len(self.file_names)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "path": self.path,
+            "ok": not self.findings,
+            "findings": [finding.to_json() for finding in self.findings],
+            "notes": self.notes,
+            "operators": self.operators,
+            "files": self.files,
+            "entries": self.entries,
+            "keys_checked": self.keys_checked,
+        }
+
+
+def verify_snapshot(
+    snapshot: Snapshot, on_progress: Callable[[int], None] = lambda _: None
+) -> Report:
+    """Checks a whole snapshot. ``on_progress`` is told of bytes of state that were read."""
+    report = Report(str(snapshot.folder))
+    with _reported(report, Finding("")):
+        checkpoint_kind(snapshot.metadata.properties)
+    for operator in snapshot.operators:
+        _OperatorCheck(operator, report, on_progress).run()
+        report.operators += 1
+    return report
+
+
+def _log_streams(handle: KeyedStateHandle) -> Iterator[StreamStateHandle]:
+    if isinstance(handle, ChangelogStateBackendHandle):
+        for log in handle.non_materialized:
+            yield from keyed_state_streams(log)
+
+
+class _reported:
+    """Turns an error of dstl into a finding."""
+
+    def __init__(self, report: Report, where: Finding) -> None:
+        self._report = report
+        self._where = where
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, DstlError):
+            return False
+        where = self._where
+        self._report.findings.append(
+            Finding(str(error), where.operator, where.subtask, where.state)
+        )
+        return True
+
+
+class _OperatorCheck:
+    """Checks one operator."""
+
+    def __init__(
+        self, operator: OperatorSnapshot, report: Report, on_progress: Callable[[int], None]
+    ) -> None:
+        self._operator = operator
+        self._report = report
+        self._on_progress = on_progress
+        self._counts: dict[tuple[str | None, str], int] = {}
+
+    def run(self) -> None:
+        self._layout()
+        self._files()
+        for subtask in self._operator.state.subtasks:
+            self._channels(subtask)
+            if subtask.managed_keyed_state is not None:
+                self._keyed(subtask.index, subtask.managed_keyed_state)
+        self._raw_timers()
+        self._operator_state()
+        for (state, kind), count in self._counts.items():
+            if count > MAX_FINDINGS_OF_A_KIND:
+                self._report.findings.append(
+                    Finding(f"{kind}: {count} in all", self._operator.label, None, state)
+                )
+
+    def _found(
+        self, kind: str, problem: str, subtask: int | None = None, state: str | None = None
+    ) -> None:
+        count = self._counts[state, kind] = self._counts.get((state, kind), 0) + 1
+        if count <= MAX_FINDINGS_OF_A_KIND:
+            self._report.findings.append(Finding(problem, self._operator.label, subtask, state))
+
+    # -------------------------------------------------------------------------------- layout
+
+    def _layout(self) -> None:
+        operator = self._operator
+        seen: set[int] = set()
+        for subtask in operator.state.subtasks:
+            if not 0 <= subtask.index < operator.parallelism:
+                self._found(
+                    "subtask",
+                    f"a subtask lies outside of 0..{operator.parallelism - 1}",
+                    subtask.index,
+                )
+                continue
+            if subtask.index in seen:
+                self._found("subtask", "a subtask stands twice", subtask.index)
+            seen.add(subtask.index)
+            handle = subtask.managed_keyed_state
+            own = compute_key_group_range_for_operator_index(
+                operator.max_parallelism, operator.parallelism, subtask.index
+            )
+            if handle is not None and handle.key_group_range != own:
+                self._found(
+                    "key groups",
+                    f"keyed state has the wrong key groups: expected {own}, got "
+                    f"{handle.key_group_range}",
+                    subtask.index,
+                )
+
+    # --------------------------------------------------------------------------------- files
+
+    def _files(self) -> None:
+        # A changelog's handles count uncompressed bytes; other files may be shared by subtasks.
+        logs = {
+            stream for handle in self._operator.keyed_handles for stream in _log_streams(handle)
+        }
+        whole = set(self._whole_streams())
+        for stream in dict.fromkeys(streams_of(self._operator)):
+            with _reported(self._report, Finding("", self._operator.label)):
+                place = self._operator.snapshot.resolver.resolve(stream)
+                if place.location is not None:
+                    self._report.file_names.add(str(place.location))
+                    end = None if stream in logs else place.end
+                    self._file(place.location, end, exact=stream in whole)
+
+    def _file(self, location: Location, end: int | None, *, exact: bool) -> None:
+        size = self._operator.snapshot.file_io.size(location)
+        if size is None:
+            self._found("file", f"a file is missing: {location}")
+        elif end is not None and (size < end or (exact and size > end)):
+            self._found(
+                "file",
+                f"a file has another size than its handle says: expected {end} bytes, got {size}: "
+                f"{location}",
+            )
+
+    def _whole_streams(self) -> Iterator[StreamStateHandle]:
+        """Streams whose handle stands for a whole file."""
+        for subtask in self._operator.state.subtasks:
+            if subtask.managed_operator_state is not None:
+                yield subtask.managed_operator_state.stream
+            match subtask.managed_keyed_state:
+                case KeyGroupsSavepointStateHandle() | KeyGroupsStateHandle() as handle:
+                    yield handle.stream
+                case IncrementalRemoteKeyedStateHandle() as handle:
+                    yield handle.meta_stream
+                    yield from (stream for _, stream in handle.shared + handle.private)
+
+    def _channels(self, subtask: OperatorSubtaskState) -> None:
+        resolver = self._operator.snapshot.resolver
+        for channel in subtask.input_channel_state + subtask.result_subpartition_state:
+            if not isinstance(channel, ChannelStateHandle):
+                continue
+            with _reported(self._report, Finding("", self._operator.label, subtask.index)):
+                for offset in channel.offsets:
+                    size = int.from_bytes(
+                        resolver.read(channel.stream, offset, offset + 4), "big", signed=True
+                    )
+                    if size < 0 or offset + 4 + size > channel.stream.state_size:
+                        self._found(
+                            "in-flight data",
+                            f"a buffer of in-flight data does not fit: {size} bytes at {offset}",
+                            subtask.index,
+                        )
+
+    # ----------------------------------------------------------------------------- keyed state
+
+    def _keyed(self, subtask: int, handle: KeyedStateHandle) -> None:
+        for key_groups in key_group_ranges(handle):
+            checked = None
+            if handle.state_size >= COLUMNS_FROM_BYTES:
+                # Loads Arrow and the compiler, which small state does not pay for.
+                from dstl_core.savepoint.read.stored_columns import check_range
+
+                checked = check_range(self._operator, handle, key_groups)
+            if checked is not None:
+                self._report.entries += checked
+                self._report.keys_checked += checked
+                self._on_progress(
+                    handle.state_size * len(key_groups) // len(handle.key_group_range)
+                )
+                continue
+            try:
+                self._entries(subtask, self._restore(handle, key_groups), key_groups)
+            except DstlError:
+                # Something is wrong in the range: one key group after the other says what.
+                for key_group in key_groups:
+                    self._one_key_group(subtask, handle, KeyGroupRange(key_group, key_group))
+            self._on_progress(handle.state_size * len(key_groups) // len(handle.key_group_range))
+
+    def _restore(self, handle: KeyedStateHandle, key_groups: KeyGroupRange) -> KeyedState:
+        return self._operator.restore([handle], key_groups, keep_going=True)
+
+    def _one_key_group(
+        self, subtask: int, handle: KeyedStateHandle, key_group: KeyGroupRange
+    ) -> None:
+        try:
+            state = self._restore(handle, key_group)
+        except DstlError as error:
+            self._found("unreadable key group", str(error), subtask)
+            return
+        self._entries(subtask, state, key_group)
+
+    def _entries(self, subtask: int, state: KeyedState, key_groups: KeyGroupRange) -> None:
+        for table in state.tables.values():
+            for key_group in key_groups:
+                for scope, stored in table.groups.get(key_group, {}).items():
+                    self._report.entries += 1
+                    self._one_entry(subtask, table, key_group, scope, stored)
+        if state.lost:
+            first = state.lost[0]
+            self._note(
+                f"operator {self._operator.label!r}, state {first.meta.name!r}: not checked as a "
+                f"whole ({first.reason})"
+            )
+
+    def _one_entry(
+        self, subtask: int, table: StateTable[Any], key_group: int, scope: bytes, stored: Any
+    ) -> None:
+        try:
+            key, _, value = table.decode(scope, stored)
+        except DstlError as error:
+            self._found("damaged entry", str(error), subtask, table.meta.name)
+            return
+        if isinstance(value, Timer):
+            key = value.key
+        self._key(subtask, table.meta.name, table.codec.key_serializer, key, key_group)
+
+    def _raw_timers(self) -> None:
+        """Timers that RocksDB kept on the heap, and those of old jobs."""
+        reader = EntryReader(self._operator, None)
+        for timer in reader.raw_timers():
+            self._report.entries += 1
+            self._key(None, timer.service, timer.key_type, timer.key, timer.key_group)
+        for each in reader.unreadable:
+            self._note(
+                f"operator {self._operator.label!r}: {each.state} is not checked ({each.reason})"
+            )
+
+    def _key(
+        self,
+        subtask: int | None,
+        state: str,
+        serializer: AnySerializer,
+        key: Any,
+        key_group: int,
+    ) -> None:
+        try:
+            key_hash = serializer.java_hash(key)
+        except ConfigError:
+            self._note(
+                f"operator {self._operator.label!r}: key groups are not checked, since the hash of "
+                f"{serializer.type_name} is not known"
+            )
+            return
+        expected = assign_to_key_group(key_hash, self._operator.max_parallelism)
+        self._report.keys_checked += 1
+        if expected != key_group:
+            self._found(
+                "wrong key group",
+                f"a key lies in key group {key_group} and belongs into {expected}; Flink would "
+                f"never find it",
+                subtask,
+                state,
+            )
+
+    def _note(self, text: str) -> None:
+        if text not in self._report.notes:
+            self._report.notes.append(text)
+
+    # -------------------------------------------------------------------------- operator state
+
+    def _operator_state(self) -> None:
+        reader = self._operator.entries()
+        with _reported(self._report, Finding("", self._operator.label)):
+            self._report.entries += sum(1 for _ in reader.operator_state_entries())
+        with _reported(self._report, Finding("", self._operator.label)):
+            self._report.entries += sum(1 for _ in reader.raw_timers())
+        for sentence in summarize(reader.unreadable):
+            self._note(sentence)

@@ -1,0 +1,1 @@
+"""Columns and sections that reading and writing share."""

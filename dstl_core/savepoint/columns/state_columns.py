@@ -1,0 +1,69 @@
+"""What the columns of a state are called, in flat form and in the form of one row per key.
+
+The names are those of Flink's state catalog: ``state_key``, then in flat form ``state_value`` |
+``list_index``, ``list_value`` | ``map_key``, ``map_value`` | ``timestamp`` (of timers, ms), and
+``state_window`` or ``state_namespace`` where the namespace is a window or something else that is
+not void. In one row per key (and window) every state is a column of its name: the value, a list, a
+map (or a list of ``key, value`` structs), or the timestamps of a timer service.
+"""
+
+from __future__ import annotations
+
+from dstl_core.codec.columnar.keyed.decoder import KEY, NAMESPACE, TIMESTAMP, USER_KEY, VALUE
+from dstl_core.codec.serializers import AnySerializer
+from dstl_core.codec.serializers.windows import (
+    CountWindowSerializer,
+    GlobalWindowSerializer,
+    TimeWindowSerializer,
+)
+from dstl_core.codec.state_meta import BackendStateType, KeyedStateType, StateMetaInfoSnapshot
+
+KEY_COLUMN = "state_key"
+WINDOW_COLUMN = "state_window"
+NAMESPACE_COLUMN = "state_namespace"
+VALUE_COLUMN = "state_value"
+LIST_INDEX_COLUMN, LIST_VALUE_COLUMN = "list_index", "list_value"
+MAP_KEY_COLUMN, MAP_VALUE_COLUMN = "map_key", "map_value"
+TIMESTAMP_COLUMN = "timestamp"
+KEY_GROUP_COLUMN = "key_group"
+"""Given only where it is asked for by name; needed to write keys whose Java hash is not known."""
+
+
+WINDOW_TYPES = (TimeWindowSerializer, GlobalWindowSerializer, CountWindowSerializer)
+"""Namespaces that are windows; SQL's are kinds of them."""
+
+
+def is_queue(meta: StateMetaInfoSnapshot) -> bool:
+    """Whether a state is a queue of timers."""
+    return meta.backend_state_type is BackendStateType.PRIORITY_QUEUE
+
+
+def is_kind(meta: StateMetaInfoSnapshot, kind: KeyedStateType) -> bool:
+    return not is_queue(meta) and meta.keyed_state_type is kind
+
+
+def namespace_type(meta: StateMetaInfoSnapshot) -> AnySerializer:
+    """The type of the namespace of a state, or of the timers of a queue."""
+    if is_queue(meta):
+        return meta.value_serializer.nested[1]
+    return meta.namespace_serializer
+
+
+def namespace_column(meta: StateMetaInfoSnapshot) -> str:
+    """What the column of the namespace is called."""
+    is_window = isinstance(namespace_type(meta), TimeWindowSerializer)
+    return WINDOW_COLUMN if is_window else NAMESPACE_COLUMN
+
+
+def role_names(meta: StateMetaInfoSnapshot) -> dict[str, str]:
+    """The names of a state's columns in flat form, by what they are to ``StateDecoder``. Lists are
+    one column here.
+    """
+    value = MAP_VALUE_COLUMN if is_kind(meta, KeyedStateType.MAP) else VALUE_COLUMN
+    return {
+        KEY: KEY_COLUMN,
+        NAMESPACE: namespace_column(meta),
+        TIMESTAMP: TIMESTAMP_COLUMN,
+        USER_KEY: MAP_KEY_COLUMN,
+        VALUE: value,
+    }

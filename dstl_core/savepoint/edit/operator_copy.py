@@ -1,0 +1,290 @@
+"""Copies operators into a new savepoint: as they are, in canonical form, rescaled, or several
+parts as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from dstl_core.codec.state_meta import KeyedBackendHeader
+from dstl_core.errors import SavepointError
+from dstl_core.model.checkpoint import OperatorState, OperatorSubtaskState
+from dstl_core.model.handle import (
+    EmptySegmentFileStateHandle,
+    KeyedStateHandle,
+    KeyGroupsSavepointStateHandle,
+    OperatorStreamStateHandle,
+    RelativeFileStateHandle,
+    StreamStateHandle,
+)
+from dstl_core.model.key_group import (
+    KeyGroupRange,
+    check_parallelism,
+    compute_key_group_range_for_operator_index,
+)
+from dstl_core.savepoint.edit.operator_state_copy import spread_operator_state
+from dstl_core.savepoint.progress import Portion
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot
+from dstl_core.savepoint.read.state_parts import NotByBytesError, StatesOf, merged_header
+from dstl_core.savepoint.write.folder import StateFiles
+from dstl_core.state.tables.rescale import cut, with_max_parallelism
+
+if TYPE_CHECKING:
+    from dstl_core.savepoint.columns.keyed_sections import KeyedSections
+
+
+def _new_key_groups(operator: OperatorSnapshot, max_parallelism: int | None) -> int | None:
+    """The number of key groups under which keyed state is put together anew; None if every
+    subtask's stays by itself.
+    """
+    if not operator.keyed_handles:
+        return None
+    if max_parallelism not in (None, operator.max_parallelism):
+        return max_parallelism
+    return operator.max_parallelism if operator.timer_queues else None
+
+
+def check_writable(operator: OperatorSnapshot, max_parallelism: int | None) -> None:
+    """Refuses what cannot be copied, before the first byte is written.
+
+    Raises:
+        SavepointError: There is in-flight data, or raw keyed state other than timers.
+        ConfigError: The parallelism is above the new maximum.
+    """
+    for subtask in operator.state.subtasks:
+        _refuse_unaligned(operator, subtask)
+    key_groups = _new_key_groups(operator.with_timer_queues, max_parallelism)
+    if key_groups is not None:
+        check_parallelism(operator.parallelism, key_groups)
+
+
+def rewrite_operator(
+    operator: OperatorSnapshot,
+    state: OperatorState,
+    target: StateFiles,
+    max_parallelism: int | None,
+) -> OperatorState:
+    """``state`` with its bytes in ``target``.
+
+    Args:
+        operator: Where the bytes come from.
+        state: The operator as it shall be: its own, maybe under another id.
+        target: Where the bytes go.
+        max_parallelism: Its new number of key groups, if that changes.
+    """
+    key_groups = _new_key_groups(operator, max_parallelism)
+    if key_groups is not None:
+        keyed = _rescaled(operator, state.parallelism, target, key_groups)
+        by_index = {subtask.index: subtask for subtask in state.subtasks}
+        subtasks = [
+            replace(
+                _copy_subtask(operator, by_index.get(index, OperatorSubtaskState(index)), target),
+                managed_keyed_state=handle,
+            )
+            for index, handle in enumerate(keyed)
+        ]
+        return replace(state, max_parallelism=key_groups, subtasks=tuple(subtasks))
+    canonical = _Canonical(operator, target)
+    subtasks = [
+        replace(
+            _copy_subtask(operator, each, target),
+            managed_keyed_state=canonical.of(each.managed_keyed_state),
+        )
+        for each in state.subtasks
+    ]
+    return replace(state, subtasks=tuple(subtasks))
+
+
+def compose_operator(
+    parts: Sequence[StatesOf],
+    state: OperatorState,
+    target: StateFiles,
+    max_parallelism: int | None,
+) -> OperatorState:
+    """``state`` with the states of several operators, or with some of one.
+
+    Args:
+        parts: Where the states come from; raw operator state comes with the first part, if that is
+            the operator itself.
+        state: The operator as it shall be, whose subtasks are made.
+        target: Where the bytes go.
+        max_parallelism: Its new number of key groups, if that changes.
+
+    Raises:
+        SavepointError: The parts do not fit together.
+    """
+    count = max_parallelism or state.max_parallelism
+    keyed = _composed(parts, state.parallelism, target, count)
+    streams = spread_operator_state(parts, state.parallelism)
+    lists = (each.managed_operator_state for part in parts for each in part.operator.state.subtasks)
+    target.advance(sum(each.state_size for each in lists if each is not None))
+    own = parts[0].operator
+    raw = own.state.subtasks if own.operator_id == state.operator_id else ()
+    raw_states = {each.index: each.raw_operator_state for each in raw}
+    subtasks = tuple(
+        OperatorSubtaskState(
+            index,
+            target.add_operator_state(streams[index]),
+            _copy_operator_state(own, raw_states.get(index), target),
+            keyed[index],
+        )
+        for index in range(state.parallelism)
+    )
+    return replace(state, max_parallelism=count, subtasks=subtasks)
+
+
+def _copy_subtask(
+    operator: OperatorSnapshot, subtask: OperatorSubtaskState, target: StateFiles
+) -> OperatorSubtaskState:
+    """A subtask with its operator state, keyed state left out: timers in it are queues by now."""
+    return replace(
+        subtask,
+        managed_operator_state=_copy_operator_state(
+            operator, subtask.managed_operator_state, target
+        ),
+        raw_operator_state=_copy_operator_state(operator, subtask.raw_operator_state, target),
+        managed_keyed_state=None,
+        raw_keyed_state=None,
+    )
+
+
+def _refuse_unaligned(operator: OperatorSnapshot, subtask: OperatorSubtaskState) -> None:
+    if subtask.input_channel_state or subtask.result_subpartition_state:
+        raise SavepointError(
+            f"Operator {operator.label!r} has in-flight data of an unaligned checkpoint, which a "
+            f"savepoint cannot hold; take an aligned checkpoint or a savepoint of the job."
+        )
+
+
+def _copy_operator_state(
+    operator: OperatorSnapshot,
+    handle: OperatorStreamStateHandle | None,
+    target: StateFiles,
+) -> OperatorStreamStateHandle | None:
+    if handle is None or isinstance(handle.stream, EmptySegmentFileStateHandle):
+        return None
+    return replace(handle, stream=_copy_stream(operator, handle.stream, target), file_merging=None)
+
+
+def _copy_stream(
+    operator: OperatorSnapshot, stream: StreamStateHandle, target: StateFiles
+) -> StreamStateHandle:
+    """The stream in the target; one that is in it already is kept, since no file ever changes."""
+    snapshot = operator.snapshot
+    if not isinstance(stream, RelativeFileStateHandle) or snapshot.folder != target.folder:
+        stream = target.add_stream(snapshot.resolver.read(stream))
+    target.advance(stream.state_size)
+    return stream
+
+
+class _Canonical:
+    """Handles of an operator in canonical form."""
+
+    def __init__(self, operator: OperatorSnapshot, target: StateFiles) -> None:
+        self._operator = operator
+        self._target = target
+
+    @cached_property
+    def _header(self) -> KeyedBackendHeader | None:
+        return merged_header([StatesOf(self._operator)])
+
+    def of(self, handle: KeyedStateHandle | None) -> KeyGroupsSavepointStateHandle | None:
+        if handle is None:
+            return None
+        operator, target = self._operator, self._target
+        if isinstance(handle, KeyGroupsSavepointStateHandle):
+            return replace(handle, stream=_copy_stream(operator, handle.stream, target))
+        if self._header is None:
+            return None
+        portion = Portion(target.advance, handle.state_size)
+        try:
+            with _collect(
+                [StatesOf(operator)], self._header, operator.max_parallelism, portion, handle
+            ) as sections:
+                found = target.add_keyed_stream(sections.stream())
+        except NotByBytesError:
+            found = None
+        # Also where there is a header and no record.
+        found = found or target.add_keyed_state(operator.restore([handle], handle.key_group_range))
+        portion.reach(1)
+        return found
+
+
+def _rescaled(
+    operator: OperatorSnapshot, parallelism: int, target: StateFiles, max_parallelism: int
+) -> list[KeyGroupsSavepointStateHandle | None]:
+    """The keyed state of each subtask under a number of key groups."""
+    header = merged_header([StatesOf(operator)])
+    ranges = _ranges(max_parallelism, parallelism)
+    if header is None:
+        return [None] * parallelism
+    portion = Portion(target.advance, sum(each.state_size for each in operator.keyed_handles))
+    try:
+        with _collect([StatesOf(operator)], header, max_parallelism, portion) as sections:
+            return _streams(sections, ranges, target, portion)
+    except NotByBytesError:
+        everything = KeyGroupRange(0, operator.max_parallelism - 1)
+        restored = operator.restore(operator.keyed_handles, everything)
+        moved = with_max_parallelism(restored, max_parallelism)
+        found = [target.add_keyed_state(cut(moved, each)) for each in ranges]
+        portion.reach(1)
+        return found
+
+
+def _composed(
+    parts: Sequence[StatesOf], parallelism: int, target: StateFiles, max_parallelism: int
+) -> list[KeyGroupsSavepointStateHandle | None]:
+    header = merged_header(parts)
+    if header is None:
+        return [None] * parallelism
+    check_parallelism(parallelism, max_parallelism)
+    sizes = (handle.state_size for part in parts for handle in part.operator.keyed_handles)
+    portion = Portion(target.advance, sum(sizes))
+    try:
+        with _collect(parts, header, max_parallelism, portion) as sections:
+            return _streams(sections, _ranges(max_parallelism, parallelism), target, portion)
+    except NotByBytesError as error:
+        raise SavepointError(
+            f"Keyed state of operator {parts[0].operator.label!r} cannot be split or merged: its "
+            f"keys ({header.key_serializer.type_name}) have no columnar form."
+        ) from error
+
+
+def _collect(
+    parts: Sequence[StatesOf],
+    header: KeyedBackendHeader,
+    max_parallelism: int,
+    portion: Portion,
+    handle: KeyedStateHandle | None = None,
+) -> KeyedSections:
+    from dstl_core.savepoint.read.keyed_copy import (
+        collect,  # loads kernels; only a rewrite needs them
+    )
+
+    return collect(parts, header, max_parallelism, handle, advance=portion.add)
+
+
+def _streams(
+    sections: KeyedSections,
+    ranges: Sequence[KeyGroupRange],
+    target: StateFiles,
+    portion: Portion,
+) -> list[KeyGroupsSavepointStateHandle | None]:
+    """What was collected, as one stream for each range."""
+    found: list[KeyGroupsSavepointStateHandle | None] = []
+    is_empty = not sections.raw_size(sections.key_groups)
+    for number, each in enumerate(ranges, 1):
+        is_only = is_empty and number == 1
+        found.append(target.add_keyed_stream(sections.stream(each), keep_header=is_only))
+        portion.reach((1 + number / len(ranges)) / 2)
+    return found
+
+
+def _ranges(max_parallelism: int, parallelism: int) -> list[KeyGroupRange]:
+    return [
+        compute_key_group_range_for_operator_index(max_parallelism, parallelism, index)
+        for index in range(parallelism)
+    ]

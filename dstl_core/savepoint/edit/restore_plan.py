@@ -1,0 +1,251 @@
+"""What a job would find in a snapshot: which operators match, and whether the types fit.
+
+A job is a description, a template snapshot, or what Flink's REST API says of a job's plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from dstl_core.codec.serializers import AnySerializer
+from dstl_core.codec.state_meta import BackendStateType
+from dstl_core.errors import ConfigError
+from dstl_core.model.ids import OperatorID, OperatorIdentifier, is_id_hex
+from dstl_core.savepoint.edit.compatibility import (
+    Compatibility,
+    Verdict,
+    compatibility_of,
+    compatibility_of_state,
+)
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot, StateInfo
+
+Fate = Literal["matched", "dropped", "new"]
+
+
+@dataclass(frozen=True)
+class JobState:
+    """A state that a job declares. ``type`` is that of the whole value; None is not checked."""
+
+    name: str
+    kind: str | None = None
+    type: AnySerializer | None = None
+
+
+@dataclass(frozen=True)
+class JobOperator:
+    """An operator of a job. What is None is not checked."""
+
+    identifier: OperatorIdentifier
+    key_type: AnySerializer | None = None
+    states: Sequence[JobState] | None = None
+    max_parallelism: int | None = None
+    parallelism: int | None = None
+
+
+@dataclass(frozen=True)
+class JobDescription:
+    """What is known of a job. ``is_complete`` says that it has no other operators."""
+
+    operators: Sequence[JobOperator]
+    is_complete: bool = True
+    note: str = ""
+
+    @classmethod
+    def from_snapshot(cls, template: Snapshot) -> JobDescription:
+        """The job that wrote a snapshot."""
+        return cls([_job_operator(each) for each in template.operators])
+
+    @classmethod
+    def from_rest_plan(cls, plan: Mapping[str, Any]) -> JobDescription:
+        """The answer of ``/jobs/:jobid/plan`` of Flink's REST API. It names the first operator of
+        every chain only, so operators further down a chain count as unknown, not as dropped.
+
+        Raises:
+            ConfigError: It has another form.
+        """
+        nodes = plan.get("plan", plan).get("nodes")
+        if not isinstance(nodes, list) or not all(
+            isinstance(node, Mapping) and is_id_hex(str(node.get("id"))) for node in nodes
+        ):
+            raise ConfigError(
+                "Not a job plan: expected Flink's /jobs/:jobid/plan with nodes and their ids."
+            )
+        operators = [
+            JobOperator(
+                OperatorIdentifier.for_uid_hash(node["id"]), parallelism=node.get("parallelism")
+            )
+            for node in nodes
+        ]
+        note = "a job plan names the first operator of each chain only"
+        return cls(operators, is_complete=False, note=note)
+
+
+def _job_operator(operator: OperatorSnapshot) -> JobOperator:
+    key = operator.key_type
+    return JobOperator(
+        OperatorIdentifier(operator.operator_id, operator.uid or None),
+        None if key is None else key.serializer,
+        [
+            JobState(info.name, info.kind, info.meta.value_serializer)
+            for info in operator.states + operator.operator_states
+        ],
+        operator.max_parallelism,
+        operator.parallelism,
+    )
+
+
+@dataclass(frozen=True)
+class StateFate:
+    """What happens to a state."""
+
+    name: str
+    kind: str
+    fate: Fate
+    compatibility: Compatibility
+
+
+@dataclass(frozen=True)
+class OperatorFate:
+    """What happens to an operator's state. ``size`` is in bytes, 0 for a new one."""
+
+    operator: str
+    fate: Fate
+    size: int
+    states: Sequence[StateFate] = ()
+    problems: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class RestorePlan:
+    """What a restore would do."""
+
+    operators: Sequence[OperatorFate]
+    notes: Sequence[str] = field(default_factory=tuple)
+
+    @property
+    def needs_non_restored_state_allowed(self) -> bool:
+        """Whether Flink refuses the restore unless it may drop state."""
+        return any(each.fate == "dropped" and each.size for each in self.operators)
+
+    @property
+    def problems(self) -> list[str]:
+        """Everything for which Flink would refuse the restore, dropped state aside."""
+        found = []
+        for operator in self.operators:
+            found += [f"{operator.operator}: {problem}" for problem in operator.problems]
+            found += [
+                f"{operator.operator}, state {state.name!r}: {state.compatibility.reason}"
+                for state in operator.states
+                if state.compatibility.verdict is Verdict.INCOMPATIBLE
+            ]
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "problems": self.problems,
+            "needs_non_restored_state_allowed": self.needs_non_restored_state_allowed,
+            "notes": list(self.notes),
+            "operators": [
+                {
+                    "operator": each.operator,
+                    "fate": each.fate,
+                    "bytes": each.size,
+                    "problems": list(each.problems),
+                    "states": [
+                        {
+                            "name": state.name,
+                            "kind": state.kind,
+                            "fate": state.fate,
+                            "compatibility": state.compatibility.verdict.name.lower(),
+                            "reason": state.compatibility.reason,
+                        }
+                        for state in each.states
+                    ],
+                }
+                for each in self.operators
+            ],
+        }
+
+
+def plan_restore(snapshot: Snapshot, job: JobDescription | Snapshot) -> RestorePlan:
+    """Which operators of a snapshot a job takes over, drops, or starts empty, and what would fail.
+
+    Args:
+        snapshot: What would be restored.
+        job: A description of the job, or a snapshot that the job wrote.
+    """
+    wanted = JobDescription.from_snapshot(job) if isinstance(job, Snapshot) else job
+    by_id: dict[OperatorID, JobOperator] = {
+        each.identifier.operator_id: each for each in wanted.operators
+    }
+    fates, unknown = [], []
+    for operator in snapshot.operators:
+        declared = by_id.pop(operator.operator_id, None)
+        if declared is not None:
+            fates.append(_matched(operator, declared))
+        elif wanted.is_complete:
+            fates.append(OperatorFate(operator.label, "dropped", operator.state.state_size))
+        else:
+            unknown.append(operator.label)
+    fates += [OperatorFate(str(each.identifier), "new", 0) for each in by_id.values()]
+    notes = [wanted.note] if wanted.note else []
+    if unknown:
+        notes.append(f"not known whether the job has: {', '.join(unknown)}")
+    return RestorePlan(fates, notes)
+
+
+def _matched(operator: OperatorSnapshot, job: JobOperator) -> OperatorFate:
+    problems = list(_problems(operator, job))
+    states = [] if job.states is None else list(_states(operator, job.states))
+    return OperatorFate(operator.label, "matched", operator.state.state_size, states, problems)
+
+
+def _problems(operator: OperatorSnapshot, job: JobOperator) -> list[str]:
+    found = []
+    if job.max_parallelism not in (None, operator.max_parallelism) and operator.keyed_handles:
+        found.append(
+            f"max parallelism {operator.max_parallelism} cannot become {job.max_parallelism} on "
+            f"restore; rewrite the snapshot with that max parallelism"
+        )
+    if job.parallelism is not None and job.parallelism > operator.max_parallelism:
+        found.append(
+            f"parallelism {job.parallelism} is above the max parallelism {operator.max_parallelism}"
+        )
+    stored = operator.key_type
+    if stored is not None and job.key_type is not None:
+        key = compatibility_of(stored.serializer, job.key_type)
+        if key.verdict is not Verdict.COMPATIBLE_AS_IS:
+            # Flink refuses to migrate keys: their key groups would change.
+            found.append(f"key: {key.reason}")
+    return found
+
+
+def _states(operator: OperatorSnapshot, declared: Sequence[JobState]) -> list[StateFate]:
+    stored = {info.name: info for info in operator.states + operator.operator_states}
+    found = []
+    for state in declared:
+        info = stored.pop(state.name, None)
+        if info is None:
+            found.append(StateFate(state.name, state.kind or "", "new", Compatibility(Verdict(0))))
+        else:
+            found.append(StateFate(info.name, info.kind, "matched", _fits(info, state)))
+    # Undeclared state of a matched operator is carried along silently, as Flink does.
+    found += [
+        StateFate(info.name, info.kind, "dropped", Compatibility(Verdict(0)))
+        for info in stored.values()
+        if info.meta.backend_state_type is not BackendStateType.PRIORITY_QUEUE
+    ]
+    return found
+
+
+def _fits(info: StateInfo, state: JobState) -> Compatibility:
+    if state.kind not in (None, info.kind):
+        return Compatibility(
+            Verdict.INCOMPATIBLE, f"the kind changed from {info.kind} to {state.kind}"
+        )
+    if state.type is None:
+        return Compatibility(Verdict.UNKNOWN, "the job does not say its type")
+    stored = info.meta.as_key_value().value_serializer
+    return compatibility_of_state(stored, state.type, is_map=info.kind == "map")

@@ -1,0 +1,467 @@
+"""Builds a savepoint from operators of another one and from new ones.
+
+The input is never touched. What is not edited is copied byte for byte; the result is self-contained
+and canonical.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, TypeVar
+
+from dstl_core.codec.metadata.metadata_file import WRITABLE_VERSIONS
+from dstl_core.errors import ConfigError, SavepointError
+from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
+from dstl_core.model.ids import OperatorID, OperatorIdentifier
+from dstl_core.model.key_group import check_max_parallelism
+from dstl_core.savepoint.edit.operator_copy import (
+    check_writable,
+    compose_operator,
+    rewrite_operator,
+)
+from dstl_core.savepoint.progress import Advance, untold
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
+from dstl_core.savepoint.read.state_parts import StatesOf, merged_header
+from dstl_core.savepoint.write.folder import Mode, SavepointFolder, StateFiles
+
+_LOG = logging.getLogger(__name__)
+DEFAULT_MAX_PARALLELISM = 128
+
+
+class StateBootstrapTransformation(Protocol):
+    """Makes the state of one operator."""
+
+    def write_operator(
+        self,
+        identifier: OperatorIdentifier,
+        files: StateFiles,
+        max_parallelism: int,
+        parallelism: int | None,
+    ) -> OperatorState:
+        """Writes the state files and gives what ``_metadata`` says of them. Its own parallelism,
+        if it has one, comes before the given one.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class StateMove:
+    """States that go from one operator to another; all of them if ``states`` is None."""
+
+    from_: OperatorID
+    to: OperatorIdentifier
+    states: frozenset[str] | None = None
+
+
+Edit = TypeVar("Edit", bound="SavepointEdit")
+
+
+@dataclass(frozen=True)
+class SavepointEdit:
+    """A savepoint to be written. Every method gives a changed copy; ``write`` does the work.
+
+    Args:
+        max_parallelism: Key groups of new operators.
+        source: The snapshot whose operators are kept; None starts from nothing.
+        new_max_parallelism: Key groups that kept operators get; None leaves theirs.
+        operators: New operators.
+        removed: Operators of the source that are left out.
+        renamed: Identifiers that change at the end.
+        moved: States that change their operator.
+        parallelism: Subtasks of new operators that do not say it; one per core if None.
+    """
+
+    max_parallelism: int = DEFAULT_MAX_PARALLELISM
+    source: Snapshot | None = None
+    new_max_parallelism: int | None = None
+    operators: Mapping[OperatorIdentifier, StateBootstrapTransformation] = field(
+        default_factory=dict
+    )
+    removed: frozenset[OperatorID] = frozenset()
+    renamed: Mapping[OperatorIdentifier, OperatorIdentifier] = field(default_factory=dict)
+    parallelism: int | None = None
+    moved: tuple[StateMove, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_max_parallelism(self.max_parallelism)
+
+    def with_operator(
+        self: Edit, identifier: OperatorIdentifier, transformation: StateBootstrapTransformation
+    ) -> Edit:
+        """Adds an operator.
+
+        Raises:
+            SavepointError: It is there already; ``remove_operator`` first to replace it.
+        """
+        if identifier in self.operators or identifier.operator_id in self._kept_ids():
+            known = [str(each) for each in self.operators if each == identifier]
+            raise SavepointError(
+                f"The savepoint already contains {(known or [str(identifier)])[0]}; all operators "
+                f"must be unique, so "
+                f"use remove_operator first to replace it."
+            )
+        return replace(self, operators={**self.operators, identifier: transformation})
+
+    def remove_operator(self: Edit, identifier: OperatorIdentifier) -> Edit:
+        """Leaves an operator out. States of it that are moved to another operator are still moved.
+
+        Raises:
+            NoSuchOperatorError: It is not there; lists those that are.
+            SavepointError: States were moved to it, which would not be left out with it.
+        """
+        if any(each.to.operator_id == identifier.operator_id for each in self.moved):
+            raise SavepointError(
+                f"Operator {identifier} cannot be removed after states were moved to it; remove it "
+                f"first, or do not move them."
+            )
+        if identifier in self.operators:
+            rest = {each: how for each, how in self.operators.items() if each != identifier}
+            return replace(self, operators=rest)
+        if identifier.operator_id not in self._kept_ids():
+            self._require_source(identifier).operator(identifier)
+        return replace(self, removed=self.removed | {identifier.operator_id})
+
+    def change_operator_identifier(
+        self: Edit, from_: OperatorIdentifier, to: OperatorIdentifier
+    ) -> Edit:
+        """Gives an operator another uid or hash, after everything else; swaps are fine, chains are
+        not followed.
+        """
+        if from_ in self.renamed:
+            raise SavepointError(f"Operator {from_} is renamed twice; give one new identifier.")
+        return replace(self, renamed={**self.renamed, from_: to})
+
+    def split_operator(
+        self: Edit, from_: OperatorIdentifier, to: OperatorIdentifier, states: Sequence[str]
+    ) -> Edit:
+        """Moves states of an operator, keyed or not, to a new one with the same keys and the same
+        parallelism. Timers are states, too: ``_timer_state/event_user-timers``.
+
+        Raises:
+            NoSuchStateError: A state is not there; lists those that are.
+            SavepointError: There is an operator ``to`` already, nothing to move, or a state that
+                moves elsewhere already: state is moved, not doubled.
+        """
+        operator = self._require_source(from_).operator(from_).with_timer_queues
+        for name in states:
+            operator.state_info(name)
+            if name in self._split_from(from_.operator_id):
+                raise SavepointError(
+                    f"State {name!r} of operator {operator.label!r} is moved twice; state is moved "
+                    f"to one operator, not copied: name one."
+                )
+        if not states:
+            raise SavepointError(f"No state of operator {operator.label!r} is named to be moved.")
+        if to in self.operators or to.operator_id in self._kept_ids():
+            raise SavepointError(
+                f"The savepoint already contains {to}; split into a new operator, then merge."
+            )
+        move = StateMove(from_.operator_id, to, frozenset(states))
+        return replace(self, moved=(*self.moved, move))
+
+    def merge_operators(self: Edit, from_: OperatorIdentifier, into: OperatorIdentifier) -> Edit:
+        """Moves all states of an operator to another one, which keeps its parallelism and its
+        number of key groups. Timers of one service become one; other states of one name are an
+        error when it is written.
+
+        Raises:
+            NoSuchOperatorError: One of them is not there; lists those that are.
+            SavepointError: It is merged with itself, or with two others.
+        """
+        source = self._require_source(from_)
+        source.operator(into), source.operator(from_)
+        if from_ == into:
+            raise SavepointError(f"Operator {from_} cannot be merged with itself.")
+        if from_.operator_id in self._merged_ids():
+            raise SavepointError(
+                f"Operator {from_} is merged twice; its state is moved to one operator, not "
+                f"copied: name one."
+            )
+        move = StateMove(from_.operator_id, into)
+        return replace(self, moved=(*self.moved, move))
+
+    def with_max_parallelism(self: Edit, max_parallelism: int) -> Edit:
+        """Changes the number of key groups of all keyed operators, kept and new.
+
+        Raises:
+            ConfigError: It is not within 1..32768.
+        """
+        check_max_parallelism(max_parallelism)
+        return replace(self, max_parallelism=max_parallelism, new_max_parallelism=max_parallelism)
+
+    def _require_source(self, identifier: OperatorIdentifier) -> Snapshot:
+        if self.source is None:
+            raise SavepointError(f"Operator {identifier} is not in the new savepoint.")
+        return self.source
+
+    @property
+    def _every(self) -> dict[OperatorID, OperatorSnapshot]:
+        every = self.source.operators if self.source is not None else []
+        return {each.operator_id: each for each in every}
+
+    def _kept(self) -> list[OperatorSnapshot]:
+        return [each for key, each in self._every.items() if key not in self.removed]
+
+    def _merged_ids(self) -> set[OperatorID]:
+        """The operators whose states have all moved."""
+        return {each.from_ for each in self.moved if each.states is None}
+
+    def _kept_ids(self) -> set[OperatorID]:
+        kept = {operator.operator_id for operator in self._kept()} - self._merged_ids()
+        return kept | {each.to.operator_id for each in self.moved}
+
+    def _parts(self) -> list[_Parts]:
+        """The operators that come from the source, and where their states come from."""
+        kept = {each.operator_id: each for each in self._kept()}
+        found: dict[OperatorID, _Parts] = {}
+        for operator_id, operator in kept.items():
+            away = [each for each in self.moved if each.from_ == operator_id]
+            if any(each.states is None for each in away):
+                continue
+            left = StatesOf(operator.with_timer_queues, without=self._split_from(operator_id))
+            state = replace(operator.state, uid=operator.uid)
+            found[operator_id] = _Parts(state, [left], is_whole=not away)
+        for move in self.moved:
+            operator = self._every[move.from_]
+            new = replace(
+                operator.state,
+                operator_id=move.to.operator_id,
+                uid=move.to.uid or "",
+                name="",
+                coordinator_state=None,
+            )
+            target = found.setdefault(move.to.operator_id, _Parts(new, [], is_whole=False))
+            without = self._split_from(move.from_) if move.states is None else frozenset()
+            states = StatesOf(operator.with_timer_queues, move.states, without)
+            target.sources.append(states)
+            target.is_whole = False
+        return list(found.values())
+
+    def _split_from(self, operator_id: OperatorID) -> frozenset[str]:
+        """States that leave an operator one by one."""
+        own = [each.states or () for each in self.moved if each.from_ == operator_id]
+        return frozenset().union(*own)
+
+    def plan(self) -> list[dict[str, Any]]:
+        """What ``write`` would do, one fact sheet per operator. Checks all that can be checked.
+
+        Raises:
+            SavepointError: Two operators would get the same id, an identifier change matches no
+                operator, or nothing is left.
+        """
+        gone = self._merged_ids()
+        lines = [self._plan_of(each) for each in self._kept() if each.operator_id not in gone]
+        lines += [
+            {
+                "operator": self._every[move.from_].label,
+                "action": "merge" if move.states is None else "split",
+                "bytes": None,
+                "states": sorted(move.states or ()),
+                "new_operator": str(move.to),
+            }
+            for move in self.moved
+        ]
+        lines += [
+            {"operator": str(identifier), "action": "add", "bytes": None}
+            for identifier in self.operators
+        ]
+        lines += [
+            {"operator": each.label, "action": "remove", "bytes": each.state.state_size}
+            for each in self._every.values()
+            if each.operator_id in self.removed
+        ]
+        self._check()
+        return lines
+
+    def _plan_of(self, operator: OperatorSnapshot) -> dict[str, Any]:
+        new = self.renamed.get(OperatorIdentifier(operator.operator_id))
+        line: dict[str, Any] = {
+            "operator": operator.label,
+            "action": "keep" if new is None else "rename",
+            "bytes": operator.state.state_size,
+        }
+        if new is not None:
+            line["new_operator"] = str(new)
+        if operator.keyed_handles:
+            line["keyed_state"] = f"{operator.form()} -> canonical"
+            if self.new_max_parallelism not in (None, operator.max_parallelism):
+                line["max_parallelism"] = [operator.max_parallelism, self.new_max_parallelism]
+        return line
+
+    def _check(self) -> None:
+        kept = self._kept()
+        if not kept and not self.operators and not self.moved:
+            raise SavepointError(
+                "Nothing is left to write: a savepoint needs at least one operator; use "
+                "with_operator, or remove fewer."
+            )
+        known = {OperatorIdentifier(each.operator_id, each.uid or None) for each in kept}
+        known |= set(self.operators) | {each.to for each in self.moved}
+        known -= {OperatorIdentifier(each) for each in self._merged_ids()}
+        unapplied = [str(each) for each in self.renamed if each not in known]
+        if unapplied:
+            raise SavepointError(
+                f"Some identifier changes match no operator: {', '.join(unapplied)}; the savepoint "
+                f"would have: {', '.join(sorted(self._labels())) or 'none'}."
+            )
+        seen: dict[OperatorIdentifier, OperatorIdentifier] = {}
+        for each in known:
+            new = self.renamed.get(each, each)
+            if new in seen:
+                shown = new if new.uid else seen[new]  # the snapshot may not know its uid
+                raise SavepointError(
+                    f"Two operators would have the uid {str(shown)!r}; rename or remove one of "
+                    f"them."
+                )
+            seen[new] = new
+        moved = {each.from_ for each in self.moved}
+        for key, operator in self._every.items():
+            if key in moved or key not in self.removed:
+                check_writable(operator, self.new_max_parallelism)
+        for parts in self._parts():
+            if not parts.is_whole:
+                merged_header(parts.sources)  # says what does not fit together
+
+    def _labels(self) -> list[str]:
+        return [each.label for each in self._kept()] + [str(each) for each in self.operators]
+
+    @property
+    def source_size(self) -> int:
+        """Bytes of state that ``write`` reads of the source."""
+        sources = (each for parts in self._parts() for each in parts.sources)
+        return sum(each.operator.state.state_size for each in sources)
+
+    def write(
+        self,
+        path: str | os.PathLike[str],
+        mode: Mode = "error",
+        run_key: str | None = None,
+        on_progress: Advance = untold,
+    ) -> str:
+        """Writes the savepoint and returns its path. Nothing is visible before all is in place.
+
+        Args:
+            path: Folder of the savepoint. The folder of the source itself (with ``overwrite``)
+                changes only its metadata where no state has to be rewritten.
+            mode: ``error`` refuses a folder with a snapshot; ``overwrite`` replaces it in one step.
+            run_key: Names the run: writing again under the same key does nothing.
+            on_progress: Told of bytes of the source that are done, ``source_size`` in all.
+
+        Raises:
+            SavepointError: As ``plan``, or a snapshot is there already.
+        """
+        self._check()
+        target = SavepointFolder(path, mode=mode, run_key=run_key)
+        if target.is_finished:
+            return str(target.folder)
+        target.advance = on_progress
+        states = []
+        for parts in self._parts():
+            _LOG.info("%s: operator %s", target.folder, parts.label)
+            states.append(self._written(parts, target))
+        states += [
+            transformation.write_operator(
+                identifier, target, self.max_parallelism, self.parallelism
+            )
+            for identifier, transformation in self.operators.items()
+        ]
+        return target.publish(self._metadata(self._renamed(states)), self._facts())
+
+    def _written(self, parts: _Parts, target: StateFiles) -> OperatorState:
+        count = self.new_max_parallelism
+        if parts.is_whole:
+            [own] = parts.sources
+            return rewrite_operator(own.operator, parts.state, target, count)
+        return compose_operator(parts.sources, parts.state, target, count)
+
+    def _renamed(self, states: Sequence[OperatorState]) -> tuple[OperatorState, ...]:
+        result = []
+        for state in states:
+            new = self.renamed.get(OperatorIdentifier(state.operator_id))
+            if new is not None:
+                state = replace(state, operator_id=new.operator_id, uid=new.uid or "")
+            result.append(state)
+        return tuple(result)
+
+    def _metadata(self, operators: tuple[OperatorState, ...]) -> CheckpointMetadata:
+        oldest = min(WRITABLE_VERSIONS)
+        if self.source is None:
+            return CheckpointMetadata(oldest, 0, operators)
+        # What version 2 can hold, version 3 holds too, and version 2 is not written.
+        version = max(self.source.metadata.version, oldest)
+        return replace(self.source.metadata, version=version, operators=operators)
+
+    def _facts(self) -> dict[str, Any]:
+        if self.source is None:
+            return {"kind": "bootstrapped savepoint"}
+        return {
+            "kind": "rewritten savepoint",
+            "source": str(self.source.folder),
+            "source_sha256": self.source.file.sha256,
+        }
+
+
+@dataclass
+class _Parts:
+    """An operator of the result, and the states of it; ``is_whole`` if it is one of the source."""
+
+    state: OperatorState
+    sources: list[StatesOf]
+    is_whole: bool
+
+    @property
+    def label(self) -> str:
+        return str(OperatorIdentifier(self.state.operator_id, self.state.uid or None))
+
+
+def edit_savepoint(source: Snapshot) -> SavepointEdit:
+    """An edit that keeps all of a snapshot; new operators get its largest max parallelism."""
+    return SavepointEdit(largest_max_parallelism(source), source)
+
+
+def largest_max_parallelism(source: Snapshot) -> int:
+    """The largest max parallelism of a snapshot's operators."""
+    return max((each.max_parallelism for each in source.operators), default=DEFAULT_MAX_PARALLELISM)
+
+
+def edit_by_names(
+    snapshot: Snapshot,
+    *,
+    rename: Mapping[str, str] | None = None,
+    remove: Sequence[str] = (),
+    max_parallelism: int | None = None,
+    split: Mapping[tuple[str, str], Sequence[str]] | None = None,
+    merge: Mapping[str, str] | None = None,
+) -> SavepointEdit:
+    """An edit from names of operators (uid, hash or name), as people give them. ``split`` has the
+    states of an operator and its new uid; for the rest see ``rewrite_savepoint``.
+
+    Raises:
+        NoSuchOperatorError: An operator to edit is not there.
+        NoSuchStateError: A state to move is not there.
+        ConfigError: A new uid is empty.
+    """
+
+    def known(name: str) -> OperatorIdentifier:
+        found = snapshot[name]
+        return OperatorIdentifier(found.operator_id, found.uid or None)
+
+    edit = edit_savepoint(snapshot)
+    for (name, new), states in (split or {}).items():
+        edit = edit.split_operator(known(name), _new_uid(new), states)
+    for name, into in (merge or {}).items():
+        edit = edit.merge_operators(known(name), known(into))
+    for old, new in (rename or {}).items():
+        edit = edit.change_operator_identifier(known(old), _new_uid(new))
+    for each in remove:
+        edit = edit.remove_operator(known(each))
+    return edit if max_parallelism is None else edit.with_max_parallelism(max_parallelism)
+
+
+def _new_uid(uid: str) -> OperatorIdentifier:
+    if not uid:
+        raise ConfigError("An operator cannot get an empty uid.")
+    return OperatorIdentifier.for_uid(uid)

@@ -1,0 +1,1 @@
+"""Snapshots as catalogs: operators, states, entries, columns."""

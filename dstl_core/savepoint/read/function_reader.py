@@ -1,0 +1,157 @@
+"""Runs reader functions over the keyed state of a range of key groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from dstl_core.codec.serializers import (
+    AnySerializer,
+    deserialize_exactly,
+    serialize_to_bytes,
+)
+from dstl_core.codec.serializers.runtime import StreamRecord
+from dstl_core.errors import DstlError, NoSuchStateError, SavepointError, UserFunctionError
+from dstl_core.functions import (
+    WINDOW_CONTENTS,
+    WINDOW_TIMERS,
+    KeyedStateReaderFunction,
+    ReadContext,
+    RuntimeContext,
+    WindowReadContext,
+    WindowReaderFunction,
+)
+from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot
+from dstl_core.savepoint.read.timer_queues import with_timers_of
+from dstl_core.savepoint.read.windows import MERGING_SETS
+from dstl_core.state.backends.function_state import StateAccess, TimerIndex
+from dstl_core.state.tables.keyed_state import KeyedState
+from dstl_core.state.tables.table import StateTable
+
+
+def read_keys(
+    operator: OperatorSnapshot,
+    key_groups: KeyGroupRange,
+    function: KeyedStateReaderFunction,
+    key_type: AnySerializer | None = None,
+) -> Iterator[Any]:
+    """The rows that a function gives for every key with registered state or a timer.
+
+    Raises:
+        NoSuchStateError: The function registers a state that is not there.
+        RestoreError: A declared type is not the stored one; shows both.
+        UserFunctionError: The function raised.
+    """
+    for state, access in _accesses(operator, key_groups, key_type):
+        _call(function, "open", RuntimeContext(access))
+        access.close_registration()
+        timers = TimerIndex(state)
+        for key_group in key_groups:
+            scopes: dict[bytes, None] = {}
+            for table in access.registered_tables():
+                scopes |= dict.fromkeys(table.groups.get(key_group, {}))
+            scopes |= dict.fromkeys(timers.scopes(key_group))
+            for scope in scopes:
+                key_bytes = scope[:-1]  # the void namespace is one byte
+                key = deserialize_exactly(access.key_serializer, key_bytes)
+                access.place(key_group, key_bytes)
+                context = ReadContext(*timers.of(key_group, scope))
+                yield from _call(function, "read_key", key, context)
+        _call(function, "close")
+
+
+def read_windows(
+    operator: OperatorSnapshot,
+    key_groups: KeyGroupRange,
+    function: WindowReaderFunction,
+    result_of: Callable[[Any], Any] | None = None,
+    key_type: AnySerializer | None = None,
+) -> Iterator[Any]:
+    """The rows that a function gives for every window with contents.
+
+    Args:
+        operator: A window operator.
+        key_groups: What to read.
+        function: The user's.
+        result_of: Makes an element of what is stored, e.g. the result of an accumulator.
+        key_type: The declared type of the key.
+
+    Raises:
+        NoSuchStateError: The operator has no windows.
+    """
+    for state, access in _accesses(operator, key_groups, key_type):
+        contents = state.tables.get((WINDOW_CONTENTS, False))
+        if contents is None:
+            known = ", ".join(repr(name) for name, _ in state.tables) or "none"
+            raise NoSuchStateError(
+                f"Operator {operator.label!r} keeps no windows (no state {WINDOW_CONTENTS!r}); it "
+                f"has: {known}."
+            )
+        _call(function, "open", RuntimeContext(access))
+        timers = TimerIndex(state, WINDOW_TIMERS)
+        namespace = contents.codec.namespace_serializer
+        for key_group in key_groups:
+            actual = _actual_windows(state, key_group)
+            for scope, stored in contents.groups.get(key_group, {}).items():
+                key, kept_under, value = contents.decode(scope, stored)
+                window = actual.get((repr(key), kept_under), kept_under)
+                access.place(key_group, serialize_to_bytes(access.key_serializer, key))
+                own = access.current_key + serialize_to_bytes(namespace, window)
+                its_timers = ReadContext(*timers.of(key_group, own))
+                context = WindowReadContext(window, kept_under, access, its_timers, namespace)
+                elements = [_plain(each) for each in (value if _is_list(contents) else [value])]
+                if result_of is not None:
+                    elements = [result_of(each) for each in elements]
+                yield from _call(function, "read_window", key, context, elements)
+        _call(function, "close")
+
+
+def _accesses(
+    operator: OperatorSnapshot, key_groups: KeyGroupRange, key_type: AnySerializer | None
+) -> Iterator[tuple[KeyedState, StateAccess]]:
+    """The state of the key groups, with access by key; nothing if there is none."""
+    operator = with_timers_of(operator, key_groups)
+    state = operator.restore(operator.keyed_handles, key_groups)
+    if state.key_serializer is None:
+        return
+    if key_type is not None and key_type != state.key_serializer:
+        raise SavepointError(
+            f"The key of operator {operator.label!r} has another type: expected "
+            f"{state.key_serializer.type_name} (from the snapshot), got {key_type.type_name}."
+        )
+    yield state, StateAccess(state, state.key_serializer, only_existing=True)
+
+
+def _actual_windows(state: KeyedState, key_group: int) -> dict[tuple[str, Any], Any]:
+    """The window of every state window of merging assigners, by key."""
+    found = {}
+    for name in MERGING_SETS:
+        table = state.tables.get((name, False))
+        if table is not None:
+            for key, _, pairs in table.entries(key_group):
+                for actual, kept_under in pairs:
+                    found[repr(key), kept_under] = actual
+    return found
+
+
+def _is_list(table: StateTable[Any]) -> bool:
+    return table.meta.keyed_state_type.value == "LIST"
+
+
+def _plain(value: Any) -> Any:
+    """An element of a window with an evictor is kept with its timestamp."""
+    return value.value if isinstance(value, StreamRecord) else value
+
+
+def _call(function: object, method: str, *arguments: Any) -> list[Any]:
+    """The rows of a user's method; its errors name it."""
+    try:
+        return list(getattr(function, method)(*arguments) or ())
+    except DstlError:
+        raise
+    except Exception as error:
+        name = f"{type(function).__name__}.{method}"
+        raise UserFunctionError(
+            f"The function {name} raised {type(error).__name__}: {error}"
+        ) from error

@@ -1,0 +1,212 @@
+"""Keyed state of operators into canonical sections of another, as bytes: no value is decoded.
+
+Bounded in memory: what is collected beyond a limit lies in a temporary file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from dstl_core.codec.columnar.kernels import scan
+from dstl_core.codec.columnar.keyed.decoder import KEY, TIMESTAMP_BYTES, SpanProgram
+from dstl_core.codec.columnar.keyed.key_group_columns import key_groups_of
+from dstl_core.codec.columnar.keyed.runs import runs_of
+from dstl_core.codec.columnar.keyed.spans import SectionScanner, SpanBatch
+from dstl_core.codec.columnar.types.layouts import Rest
+from dstl_core.codec.columnar.types.output import ArrowAllocator
+from dstl_core.codec.columnar.types.program import Int64s
+from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS, NoLayoutError, layout_of
+from dstl_core.codec.serializers import TimerSerializer
+from dstl_core.codec.state_meta import (
+    BackendStateType,
+    KeyedBackendHeader,
+    StateMetaInfoSnapshot,
+)
+from dstl_core.errors import RestoreError, error_context
+from dstl_core.model.handle import (
+    ByteStreamStateHandle,
+    KeyedStateHandle,
+    KeyGroupsSavepointStateHandle,
+)
+from dstl_core.model.key_group import KeyGroupRange, key_group_prefix_bytes
+from dstl_core.savepoint.columns.keyed_sections import WRITE_MEMORY, KeyedSections
+from dstl_core.savepoint.columns.state_columns import is_queue
+from dstl_core.savepoint.progress import Advance, Portion, untold
+from dstl_core.savepoint.read.entry_reader import BYTES_AT_ONCE
+from dstl_core.savepoint.read.keyed_records import handle_parts, open_part
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot
+from dstl_core.savepoint.read.state_parts import NotByBytesError, StatesOf, merged_header
+from dstl_core.savepoint.write.keyed_encoder import StateRuns
+from dstl_core.state.restore.stored_key_groups import StoredKeyGroups
+from dstl_core.state.tables.keyed_state import describe_state, state_key, types_of
+
+ROWS_PER_BATCH = 1 << 18
+BYTES_PER_BATCH = 64 << 20
+
+
+def collect(
+    sources: Sequence[StatesOf],
+    header: KeyedBackendHeader,
+    max_parallelism: int,
+    handle: KeyedStateHandle | None = None,
+    memory: int = WRITE_MEMORY,
+    advance: Advance = untold,
+) -> KeyedSections:
+    """The records of some states under ``max_parallelism`` key groups. To be closed.
+
+    Args:
+        sources: Where they come from.
+        header: The states to write, by id.
+        max_parallelism: The number of key groups to write.
+        handle: Only what this handle of the one source holds.
+        memory: Bytes to keep in memory.
+        advance: Told of half the bytes that are read: they are still to be written.
+
+    Raises:
+        NotByBytesError: A key group cannot be told by columns.
+    """
+    everything = KeyGroupRange(0, max_parallelism - 1)
+    key_groups = everything if handle is None else handle.key_group_range
+    # What an operator holds has every key once; two of them may have equal timers.
+    is_merge = len(sources) > 1
+    sections = KeyedSections(
+        header, key_groups, max_parallelism, memory=memory, check_duplicates=is_merge
+    )
+    copy = _Copy(sections, max_parallelism)
+    try:
+        for source in sources:
+            every = KeyGroupRange(0, source.operator.max_parallelism - 1)
+            _add(copy, source, every, handle, advance)
+    except NoLayoutError as error:
+        sections.close()
+        raise NotByBytesError from error
+    except BaseException:
+        sections.close()
+        raise
+    return sections
+
+
+def whole_parts(
+    operator: OperatorSnapshot, wanted: KeyGroupRange
+) -> Iterator[tuple[KeyedStateHandle, KeyGroupRange]]:
+    """As ``handle_parts``, with all that a key has in one part: several handles of a key group, as
+    of states and of timers in raw keyed state, are brought together in memory.
+    """
+    header = merged_header([StatesOf(operator)])
+    size = sum(each.state_size for each in operator.keyed_handles)
+    count = max(1, min(len(wanted), -(-size // BYTES_AT_ONCE)))
+    bounds = [wanted.start_key_group + len(wanted) * at // count for at in range(count + 1)]
+    for start, end in pairwise(bounds):
+        own = KeyGroupRange(start, end - 1)
+        found = None if header is None else _merged(StatesOf(operator), header, own)
+        if found is not None:
+            yield found, own
+
+
+def _merged(
+    source: StatesOf, header: KeyedBackendHeader, own: KeyGroupRange
+) -> KeyGroupsSavepointStateHandle | None:
+    """All that some key groups have, in canonical form."""
+    operator = source.operator
+    total = operator.max_parallelism
+    try:
+        with KeyedSections(header, own, total, check_duplicates=False) as sections:
+            _add(_Copy(sections, total), source, own, None, untold)
+            stream = sections.stream()
+            raw, offsets = b"".join(stream), stream.offsets
+    except (NoLayoutError, NotByBytesError):
+        raw, offsets = operator.restore(operator.keyed_handles, own).write_canonical()
+    stored = ByteStreamStateHandle(f"key groups {own}", raw)
+    return KeyGroupsSavepointStateHandle(offsets, stored) if raw else None
+
+
+def _add(
+    copy: _Copy,
+    source: StatesOf,
+    wanted: KeyGroupRange,
+    only: KeyedStateHandle | None,
+    advance: Advance,
+) -> None:
+    operator = source.operator
+    for handle, own in handle_parts(operator, wanted):
+        if only is not None and handle is not only:
+            continue
+        size = handle.state_size * len(own) // len(handle.key_group_range)
+        portion = Portion(advance, size // 2)
+        with error_context(location=str(operator.snapshot.folder), operator=operator.label):
+            stored = open_part(operator, handle, own)
+            if stored is not None:
+                with stored.context():
+                    copy.add(stored, source, own, portion)
+        portion.reach(1)
+
+
+class _Copy:
+    """Records on their way into sections."""
+
+    def __init__(self, sections: KeyedSections, max_parallelism: int) -> None:
+        self._sections = sections
+        self._max_parallelism = max_parallelism
+        self._prefix = key_group_prefix_bytes(max_parallelism)
+        self._ids = {state_key(meta): at for at, meta in enumerate(sections.header.states)}
+
+    def add(
+        self, stored: StoredKeyGroups, source: StatesOf, key_groups: KeyGroupRange, portion: Portion
+    ) -> None:
+        states = stored.header.states
+        if any(meta.backend_state_type is BackendStateType.KEY_VALUE_V2 for meta in states):
+            raise NotByBytesError
+        wanted = [source.has(meta.name) for meta in states]
+        targets: dict[int, int] = {}
+        for at, meta in enumerate(states):
+            if wanted[at]:
+                targets[at] = self._ids[state_key(meta)]
+                _check_types(self._sections.header.states[targets[at]], meta)
+        scanner = SectionScanner(stored.prefix_bytes, wanted, ROWS_PER_BATCH, BYTES_PER_BATCH)
+        is_same = source.operator.max_parallelism == self._max_parallelism
+        for batch in scanner.batches(stored.chunks()):
+            ids = batch.states
+            for at, target in targets.items():
+                own = batch.take(ids == at)
+                if len(own):
+                    groups = own.key_groups if is_same else self._groups(own, stored, at)
+                    self._write(own, target, groups)
+            if len(batch):
+                passed = int(batch.key_groups[-1]) - key_groups.start_key_group
+                portion.reach(passed / len(key_groups))
+
+    def _write(self, records: SpanBatch, state: int, groups: Int64s) -> None:
+        own = self._sections.key_groups
+        places = groups - own.start_key_group
+        runs = runs_of(records.spans, state, places, groups, len(own), self._prefix)
+        self._sections.add(StateRuns(state, own, runs.data, runs.bounds))
+
+    def _groups(self, records: SpanBatch, stored: StoredKeyGroups, state: int) -> Int64s:
+        """The new key groups, by the hash of the keys."""
+        key_type = stored.header.key_serializer
+        meta = stored.header.states[state]
+        spans = records.spans.copy()
+        if is_queue(meta):
+            if not isinstance(meta.value_serializer, TimerSerializer):
+                raise NotByBytesError
+            spans[:, scan.KEY_START] += TIMESTAMP_BYTES
+        roots = [(KEY, layout_of(key_type, EXACT_OPTIONS)), ("rest", Rest())]
+        program = SpanProgram(roots, scan.KEY_START, ArrowAllocator())
+        columns, failure = program.run(SpanBatch(spans, records.source), {KEY}, len(spans))
+        if failure is not None:
+            raise NotByBytesError
+        keys: pa.Array = columns[KEY]
+        found = key_groups_of(keys, key_type, self._max_parallelism, EXACT_OPTIONS)
+        return found.astype(np.int64)
+
+
+def _check_types(known: StateMetaInfoSnapshot, found: StateMetaInfoSnapshot) -> None:
+    if types_of(known) != types_of(found):
+        raise RestoreError(
+            f"State {found.name!r} has different types in the handles of one operator: "
+            f"{describe_state(known)} and {describe_state(found)}."
+        )

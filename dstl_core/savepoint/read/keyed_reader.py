@@ -1,0 +1,499 @@
+"""Keyed state as Arrow columns: one row per key over all states, or one state in flat form.
+
+    reader = Snapshot.load(path)["uid"].keyed(columns=(..), keys=(..))   # or .flat("name")
+    reader.schema                                     # known before anything is read
+    for batch in reader.read():                       # or read(key_groups), a split
+        ...                                           # pa.RecordBatch, bounded in rows and bytes
+
+``state_columns`` says what the columns are called, ``ColumnOptions`` what types they have.
+Canonical state is decoded while it is read, a few megabytes at a time; other forms are brought
+into canonical form first, a range of key groups at a time. Values of types without a columnar form
+are their bytes, with the class in the field's metadata ``flink.class``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dstl_core.codec.columnar.kernels.memory import address_of
+from dstl_core.codec.columnar.keyed.byte_index import ByteIndex, Ranges
+from dstl_core.codec.columnar.keyed.decoder import (
+    KEY,
+    NAMESPACE,
+    TIMESTAMP,
+    USER_KEY,
+    VALUE,
+    StateDecoder,
+)
+from dstl_core.codec.columnar.keyed.key_join import KeyJoin
+from dstl_core.codec.columnar.keyed.sections import CHUNK_BYTES, SectionChunk, SectionChunks
+from dstl_core.codec.columnar.keyed.spans import ROWS_PER_BATCH, SectionScanner, SpanBatch
+from dstl_core.codec.columnar.keyed.spill import parted_sections
+from dstl_core.codec.columnar.types.type_layouts import (
+    DEFAULT_OPTIONS,
+    ColumnOptions,
+    NoLayoutError,
+    layout_of,
+)
+from dstl_core.codec.keyed_records import RecordFormat
+from dstl_core.codec.serializers import (
+    AnySerializer,
+    VoidNamespaceSerializer,
+    serialize_key,
+)
+from dstl_core.errors import ConfigError, RestoreError, SavepointError, error_context
+from dstl_core.model.handle import KeyedStateHandle
+from dstl_core.model.key_group import KeyGroupRange, assign_to_key_group
+from dstl_core.savepoint.columns.state_columns import (
+    KEY_COLUMN,
+    KEY_GROUP_COLUMN,
+    LIST_INDEX_COLUMN,
+    LIST_VALUE_COLUMN,
+    VALUE_COLUMN,
+    WINDOW_COLUMN,
+    WINDOW_TYPES,
+    is_queue,
+    namespace_type,
+    role_names,
+)
+from dstl_core.savepoint.read.keyed_records import handle_parts, open_part, state_id
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot, StateInfo
+from dstl_core.savepoint.read.timer_queues import with_timer_services, with_timers_of
+from dstl_core.state.restore.stored_key_groups import StoredKeyGroups
+from dstl_core.state.tables.keyed_state import describe_state, types_of
+
+KEYED = "keyed"
+WINDOWS = "windows"
+READ_MEMORY = 512 << 20
+"""Bytes that a read may take by default, beyond the batches that it gives."""
+_LEAST_BYTES = 4096
+"""Bytes of records that are joined at a time, however little memory there may be."""
+_JOIN_FACTOR = 4
+"""A join needs so many times the bytes of its records."""
+_SNAPPY_FACTOR = 8
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How keyed state is read.
+
+    Args:
+        columns: Names of the columns to read; all by default.
+        keys: Only the entries of these keys, given as values of the key type.
+        types: How types become columns.
+        memory: Bytes that one row per key may take before records go to temporary files.
+    """
+
+    columns: tuple[str, ...] | None = None
+    keys: tuple[Any, ...] | None = None
+    types: ColumnOptions = DEFAULT_OPTIONS
+    memory: int = READ_MEMORY
+
+
+DEFAULT_READ = ReadOptions()
+
+
+class KeyedStateReader:
+    """Reads the keyed state of one operator as record batches.
+
+    Args:
+        operator: Where to read.
+        state: ``keyed`` for one row per key over all states, ``windows`` for one row per key and
+            window, else the name of one state.
+        options: What to read of it, and how.
+
+    Raises:
+        NoSuchStateError: There is no such state; lists those that there are.
+        ConfigError: There is no such column; lists those that there are.
+        SavepointError: The operator has no keyed state, or a type cannot be a column.
+    """
+
+    def __init__(
+        self, operator: OperatorSnapshot, state: str = KEYED, options: ReadOptions = DEFAULT_READ
+    ) -> None:
+        operator = with_timer_services(operator)
+        key_type = operator.key_type
+        if key_type is None:
+            raise SavepointError(
+                f"Operator {operator.label!r} has no keyed state.",
+                location=str(operator.snapshot.folder),
+            )
+        self._operator = operator
+        self._options = options
+        self._key_type = key_type.serializer
+        self._keys = _KeyFilter(self._key_type, options.keys, operator.max_parallelism)
+        try:
+            self._form: _Form
+            if state == KEYED:
+                self._form = _Keyed(operator, self._key_type, options)
+            elif state == WINDOWS and not operator.has_state(WINDOWS):
+                self._form = _Windows(operator, self._key_type, options)
+            else:
+                self._form = _Flat(operator.state_info(state), self._key_type, options)
+        except NoLayoutError as error:
+            raise SavepointError(
+                f"State {state!r} cannot be read as columns: values of type "
+                f"{error.serializer.type_name} have no columnar form.",
+                location=str(operator.snapshot.folder),
+            ) from error
+        self._wanted = _select(self._form.columns, options.columns)
+        self.schema = pa.schema([(name, self._form.columns[name]) for name in self._wanted])
+
+    def read(self, key_groups: KeyGroupRange | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows of some key groups, or of all, in batches of bounded size.
+
+        Raises:
+            FormatError: The state is damaged.
+            ColumnValueError: A column cannot hold a value; the message names the option.
+        """
+        snapshot = self._operator.snapshot
+        wanted = key_groups or KeyGroupRange(0, self._operator.max_parallelism - 1)
+        operator = with_timers_of(self._operator, wanted)
+        for handle, own in _parts(operator, wanted):
+            if not self._keys.may_be_in(own):
+                continue
+            with error_context(location=str(snapshot.folder), operator=operator.label):
+                stored = open_part(operator, handle, own)
+                if stored is None:
+                    continue
+                with stored.context():
+                    yield from self._batches(self._keys.prune(stored))
+
+    def _batches(self, stored: StoredKeyGroups) -> Iterator[pa.RecordBatch]:
+        for columns in self._form.rows(stored, frozenset(self._wanted), self._keys):
+            arrays = [columns[name] for name in self._wanted]
+            yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def _parts(
+    operator: OperatorSnapshot, wanted: KeyGroupRange
+) -> Iterator[tuple[KeyedStateHandle, KeyGroupRange]]:
+    """Parts that have all of a key."""
+    if not operator.timer_queues:
+        return handle_parts(operator, wanted)
+    from dstl_core.savepoint.read.keyed_copy import (
+        whole_parts,  # loads kernels that only writing needs
+    )
+
+    return whole_parts(operator, wanted)
+
+
+class _KeyFilter:
+    """The keys that are wanted: which key groups they are in, and which records are theirs."""
+
+    def __init__(
+        self, key_type: AnySerializer, keys: Sequence[Any] | None, max_parallelism: int
+    ) -> None:
+        self._index: ByteIndex | None = None
+        self._groups: set[int] = set()
+        if keys is None:
+            return
+        raw = [serialize_key(key_type, key) for key in keys]
+        self._data = np.frombuffer(b"".join(raw) or b"\0", np.uint8)
+        ends = np.cumsum([len(each) for each in raw]).astype(np.int64) + address_of(self._data)
+        starts = ends - np.array([len(each) for each in raw], np.int64)
+        self._index = ByteIndex(Ranges(starts, ends))
+        self._groups = {
+            assign_to_key_group(key_type.java_hash(key), max_parallelism) for key in keys
+        }
+
+    def may_be_in(self, key_groups: KeyGroupRange) -> bool:
+        return self._index is None or any(map(key_groups.contains, self._groups))
+
+    def prune(self, stored: StoredKeyGroups) -> StoredKeyGroups:
+        if self._index is None:
+            return stored
+        return stored.with_sections([each for each in stored.sections if each[0] in self._groups])
+
+    def apply(self, decoder: StateDecoder, batch: SpanBatch) -> SpanBatch:
+        """The records of the wanted keys."""
+        if self._index is None:
+            return batch
+        return batch.take(self._index.find(decoder.key_ranges(batch)) >= 0)
+
+
+class _Form(Protocol):
+    """What the rows are: ``columns`` by name, and how they come from sections."""
+
+    columns: dict[str, pa.DataType]
+
+    def rows(
+        self, stored: StoredKeyGroups, wanted: frozenset[str], keys: _KeyFilter
+    ) -> Iterator[dict[str, pa.Array]]: ...
+
+
+# -------------------------------------------------------------------------------------- flat
+
+
+class _Flat:
+    """One state: a row per value, list element, map entry or timer."""
+
+    def __init__(self, info: StateInfo, key_type: AnySerializer, options: ReadOptions) -> None:
+        types = options.types
+        self._info = info
+        self._types = types
+        decoder = StateDecoder(RecordFormat(info.meta.as_key_value(), key_type), 1, types)
+        value = decoder.columns.get(VALUE)
+        self._is_list = info.kind == "list" and value is not None and pa.types.is_list(value)
+        self._roles = role_names(info.meta)
+        self.columns: dict[str, pa.DataType] = {}
+        for role, arrow_type in sorted(decoder.columns.items(), key=lambda each: _ORDER[each[0]]):
+            if role == VALUE and self._is_list:
+                self.columns[LIST_INDEX_COLUMN] = pa.int32()
+                self.columns[LIST_VALUE_COLUMN] = arrow_type.value_type
+            else:
+                self.columns[self._roles[role]] = arrow_type
+        if KEY_GROUP_COLUMN in (options.columns or ()):
+            self.columns[KEY_GROUP_COLUMN] = pa.int32()
+
+    def rows(
+        self, stored: StoredKeyGroups, wanted: frozenset[str], keys: _KeyFilter
+    ) -> Iterator[dict[str, pa.Array]]:
+        state = _state_id(stored, self._info)
+        if state is None:
+            return
+        header = stored.header
+        record_format = RecordFormat(self._info.meta.as_key_value(), header.key_serializer)
+        decoder = StateDecoder(record_format, stored.prefix_bytes, self._types)
+        roles = {role for role, name in self._roles.items() if name in wanted}
+        if self._is_list:
+            roles.add(VALUE)
+        mask = [at == state for at in range(len(header.states))]
+        scanner = SectionScanner(stored.prefix_bytes, mask)
+        for batch in scanner.batches(stored.chunks()):
+            own = keys.apply(decoder, batch)
+            if not len(own):
+                continue
+            columns = decoder.decode(own, roles or {KEY})
+            named = {
+                self._roles[role]: each for role, each in columns.items() if role in self._roles
+            }
+            if KEY_GROUP_COLUMN in wanted:
+                named[KEY_GROUP_COLUMN] = pa.array(own.key_groups, pa.int32())
+            if self._is_list:
+                yield from _exploded(named)
+            else:
+                yield named
+
+
+def _exploded(columns: dict[str, pa.Array]) -> Iterator[dict[str, pa.Array]]:
+    """A row per element, a bounded number at a time."""
+    lists = columns.pop(VALUE_COLUMN)
+    elements = lists.flatten()
+    parents = pc.list_parent_indices(lists)
+    starts = np.repeat(np.asarray(lists.offsets)[:-1], np.diff(np.asarray(lists.offsets)))
+    index = np.arange(len(elements), dtype=np.int32) - starts.astype(np.int32)
+    for first in range(0, len(elements), ROWS_PER_BATCH):
+        part = slice(first, first + ROWS_PER_BATCH)
+        rows = parents[part]
+        yield {name: column.take(rows) for name, column in columns.items()} | {
+            LIST_INDEX_COLUMN: pa.array(index[part]),
+            LIST_VALUE_COLUMN: elements[part],
+        }
+
+
+_ORDER = {role: at for at, role in enumerate((KEY, NAMESPACE, TIMESTAMP, USER_KEY, VALUE))}
+
+
+# ------------------------------------------------------------------------------------- keyed
+
+
+@dataclass
+class _Keyed:
+    """One row per key over all states whose namespace is void; timers if a column asks for them."""
+
+    operator: OperatorSnapshot
+    key_type: AnySerializer
+    options: ReadOptions
+    columns: dict[str, pa.DataType] = field(init=False)
+
+    def __post_init__(self) -> None:
+        types = self.options.types
+        self.columns = {KEY_COLUMN: layout_of(self.key_type, types).arrow_type}
+        self._infos: dict[str, StateInfo] = {}
+        self._namespace = self._joined_namespace()
+        if self._namespace is not None:
+            window = layout_of(self._namespace, types).arrow_type
+            if not pa.types.is_null(window):
+                self.columns[WINDOW_COLUMN] = window
+        for info in self.operator.states:
+            if self._is_column(info) and not self._is_taken(info.name):
+                meta = info.meta.as_key_value()
+                decoder = StateDecoder(RecordFormat(meta, self.key_type), 1, types)
+                self._infos[info.name] = info
+                self.columns[info.name] = decoder.joined_type
+        if KEY_GROUP_COLUMN in (self.options.columns or ()):
+            self.columns[KEY_GROUP_COLUMN] = pa.int32()
+
+    def _joined_namespace(self) -> AnySerializer | None:
+        """The type of the namespaces that rows are of; None for void ones."""
+        return None
+
+    def _is_column(self, info: StateInfo) -> bool:
+        own = namespace_type(info.meta) == (self._namespace or VoidNamespaceSerializer())
+        return own and (not is_queue(info.meta) or info.name in (self.options.columns or ()))
+
+    def _is_taken(self, name: str) -> bool:
+        """Whether the column of a state would be that of the keys. Who names columns means keys."""
+        if name not in self.columns:
+            return False
+        if self.options.columns is None:
+            raise SavepointError(
+                f"State {name!r} of operator {self.operator.label!r} has the name of a column of "
+                f"keys; read it alone (state), or the others by their names (columns)."
+            )
+        return True
+
+    def rows(
+        self, stored: StoredKeyGroups, wanted: frozenset[str], keys: _KeyFilter
+    ) -> Iterator[dict[str, pa.Array]]:
+        header = stored.header
+        decoders: dict[int, StateDecoder] = {}
+        names: dict[int, str] = {}
+        for name, info in self._infos.items():
+            state = _state_id(stored, info)
+            if state is not None:
+                record_format = RecordFormat(info.meta.as_key_value(), header.key_serializer)
+                decoders[state] = StateDecoder(
+                    record_format, stored.prefix_bytes, self.options.types
+                )
+                names[state] = name
+        if len(decoders) == 1 and not next(iter(decoders.values())).is_grouped:
+            yield from self._single(stored, decoders, names, wanted, keys)
+            return
+        join = KeyJoin(header.key_serializer, decoders, self.options.types, self._namespace)
+        chosen = {state for state, name in names.items() if name in wanted}
+        for batch in self._whole_key_groups(stored, decoders):
+            kept = _filtered(batch, decoders, keys)
+            with_keys = not wanted.isdisjoint((KEY_COLUMN, WINDOW_COLUMN))
+            for joined in join.rows(kept, chosen, keys=with_keys):
+                columns = {names[state]: column for state, column in joined.columns.items()}
+                if KEY_GROUP_COLUMN in wanted:
+                    columns[KEY_GROUP_COLUMN] = pa.array(joined.key_groups, pa.int32())
+                for role, column in joined.keys.items():
+                    columns[KEY_COLUMN if role == KEY else WINDOW_COLUMN] = column
+                for name in wanted - columns.keys():
+                    columns[name] = pa.nulls(joined.count, self.columns[name])
+                yield columns
+
+    def _single(
+        self,
+        stored: StoredKeyGroups,
+        decoders: Mapping[int, StateDecoder],
+        names: Mapping[int, str],
+        wanted: frozenset[str],
+        keys: _KeyFilter,
+    ) -> Iterator[dict[str, pa.Array]]:
+        """A state alone with one record per key: its records are the rows, nothing is joined."""
+        [(state, decoder)] = decoders.items()
+        roles = {KEY: KEY_COLUMN, NAMESPACE: WINDOW_COLUMN, VALUE: names[state]}
+        read = {role for role, name in roles.items() if name in wanted} or {KEY}
+        mask = [each == state for each in range(len(stored.header.states))]
+        scanner = SectionScanner(stored.prefix_bytes, mask)
+        for batch in scanner.batches(stored.chunks()):
+            own = keys.apply(decoder, batch)
+            if not len(own):
+                continue
+            found = decoder.decode(own, read)
+            columns = {roles[role]: column for role, column in found.items()}
+            if KEY_GROUP_COLUMN in wanted:
+                columns[KEY_GROUP_COLUMN] = pa.array(own.key_groups, pa.int32())
+            for name in wanted - columns.keys():
+                columns[name] = pa.nulls(len(own), self.columns[name])
+            yield columns
+
+    def _whole_key_groups(
+        self, stored: StoredKeyGroups, decoders: dict[int, StateDecoder]
+    ) -> Iterator[SpanBatch]:
+        """All records of some key groups at a time, or of some keys of one that is too large."""
+        mask = [state in decoders for state in range(len(stored.header.states))]
+        scanner = SectionScanner(stored.prefix_bytes, mask)
+        most = self.options.memory // _JOIN_FACTOR
+        if stored.header.compressed:
+            most //= _SNAPPY_FACTOR
+        most = max(most, _LEAST_BYTES)
+        small = [section for section in stored.sections if section[2] - section[1] <= most]
+        yield from _by_source(
+            scanner.batches(stored.with_sections(small).chunks(CHUNK_BYTES, most))
+        )
+        for section in stored.sections:
+            size = section[2] - section[1]
+            if size <= most:
+                continue
+            records = scanner.batches(stored.with_sections([section]).chunks())
+            for chunk in parted_sections(
+                records, decoders, section[0], stored.prefix_bytes, -(-2 * size // most)
+            ):
+                again = SectionScanner(stored.prefix_bytes, mask)
+                yield from _by_source(again.batches(_alone(chunk)))
+
+
+class _Windows(_Keyed):
+    """One row per key and window over all states of windows. For windows that merge (sessions), the
+    window is the one that the state is kept under; ``merging-window-set`` maps windows to it.
+    """
+
+    def _joined_namespace(self) -> AnySerializer:
+        found: list[AnySerializer] = []
+        for info in self.operator.states:
+            kind = namespace_type(info.meta)
+            if not is_queue(info.meta) and isinstance(kind, WINDOW_TYPES) and kind not in found:
+                found.append(kind)
+        if len(found) != 1:
+            names = ", ".join(kind.type_name for kind in found) or "none"
+            raise SavepointError(
+                f"Operator {self.operator.label!r} has no windows of one type (found: {names}); "
+                f"read its states one by one.",
+                location=str(self.operator.snapshot.folder),
+            )
+        return found[0]
+
+
+def _alone(chunk: SectionChunk) -> SectionChunks:
+    yield chunk
+
+
+def _by_source(batches: Iterator[SpanBatch]) -> Iterator[SpanBatch]:
+    """Neighbouring batches over one buffer, together."""
+    for _, group in groupby(batches, key=lambda batch: id(batch.source)):
+        parts = list(group)
+        yield SpanBatch(np.concatenate([part.spans for part in parts]), parts[0].source)
+
+
+def _filtered(batch: SpanBatch, decoders: dict[int, StateDecoder], keys: _KeyFilter) -> SpanBatch:
+    parts = [
+        keys.apply(decoder, batch.take(batch.states == state)).spans
+        for state, decoder in decoders.items()
+    ]
+    return SpanBatch(np.concatenate(parts), batch.source) if parts else batch
+
+
+# ------------------------------------------------------------------------------------ shared
+
+
+def _state_id(stored: StoredKeyGroups, info: StateInfo) -> int | None:
+    """The id of a state in one handle, or None if the handle does not have it."""
+    found = state_id(stored, info.meta)
+    if found is not None and types_of(stored.header.states[found]) != types_of(info.meta):
+        meta = stored.header.states[found]
+        raise RestoreError(
+            f"State {meta.name!r} has different types in the handles of one operator: "
+            f"{describe_state(info.meta)} and {describe_state(meta)}."
+        )
+    return found
+
+
+def _select(every: dict[str, pa.DataType], columns: Sequence[str] | None) -> list[str]:
+    if columns is None:
+        return list(every)
+    missing = [name for name in columns if name not in every]
+    if missing:
+        raise ConfigError(f"There is no column {missing[0]!r}; there are: {', '.join(every)}.")
+    return list(columns)

@@ -1,0 +1,68 @@
+"""Parts of operators that become operators of a new savepoint. Loads no kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dstl_core.codec.serializers import AnySerializer
+from dstl_core.codec.state_meta import BackendStateType, KeyedBackendHeader, StateMetaInfoSnapshot
+from dstl_core.errors import SavepointError
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot
+from dstl_core.state.tables.keyed_state import StateKey, describe_state, state_key, types_of
+
+
+class NotByBytesError(Exception):
+    """This state has to be restored record by record; that also says what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class StatesOf:
+    """Some states of an operator, by name; None for all."""
+
+    operator: OperatorSnapshot
+    names: frozenset[str] | None = None
+    without: frozenset[str] = frozenset()
+
+    def has(self, name: str) -> bool:
+        return name not in self.without and (self.names is None or name in self.names)
+
+    @property
+    def metas(self) -> list[StateMetaInfoSnapshot]:
+        """The keyed states."""
+        return [info.meta for info in self.operator.states if self.has(info.name)]
+
+
+def merged_header(sources: Sequence[StatesOf]) -> KeyedBackendHeader | None:
+    """The states of all sources; None if there are none.
+
+    Raises:
+        SavepointError: Keys have different types, or two sources have a state of one name. Timers
+            of one service become one queue.
+    """
+    metas: dict[StateKey, StateMetaInfoSnapshot] = {}
+    key_type: AnySerializer | None = None
+    for source in sources:
+        own = source.metas
+        if not own:
+            continue
+        found = source.operator.key_type
+        assert found is not None  # there is keyed state
+        if key_type is not None and key_type != found.serializer:
+            raise SavepointError(
+                f"Operators with keys of different types cannot become one: "
+                f"{key_type.type_name} and {found.serializer.type_name}."
+            )
+        key_type = found.serializer
+        for meta in own:
+            known = metas.setdefault(state_key(meta), meta)
+            if known is not meta and not (_is_queue(meta) and types_of(known) == types_of(meta)):
+                raise SavepointError(
+                    f"Two operators that become one both have a state {meta.name!r} "
+                    f"({describe_state(known)}); leave one of them out."
+                )
+    return None if key_type is None else KeyedBackendHeader(key_type, tuple(metas.values()))
+
+
+def _is_queue(meta: StateMetaInfoSnapshot) -> bool:
+    return meta.backend_state_type is BackendStateType.PRIORITY_QUEUE

@@ -1,0 +1,329 @@
+"""Everything in a snapshot as tables: a schema, splits, and record batches of each split.
+
+Kinds: ``keyed`` (a row per key), ``keyed-flat`` (a row per value, element or entry of one state),
+``windows`` (a row per key and window), ``timers``, ``list``, ``union``, ``broadcast``, and
+``metadata`` (a row per operator).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from dstl_core.codec.serializers import VoidNamespaceSerializer
+from dstl_core.codec.serializers.windows import TimeWindowSerializer
+from dstl_core.codec.state_meta import BackendStateType
+from dstl_core.errors import ConfigError, NoSuchStateError, SavepointError
+from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.savepoint.columns.arrow_values import column_of_values, column_type
+from dstl_core.savepoint.columns.state_columns import KEY_COLUMN, is_queue
+from dstl_core.savepoint.read.entries import EVENT_TIMER, PROC_TIMER
+from dstl_core.savepoint.read.entry_reader import EntryReader
+from dstl_core.savepoint.read.keyed_reader import (
+    KEYED,
+    KeyedStateReader,
+    ReadOptions,
+)
+from dstl_core.savepoint.read.operator_tables import OperatorStateTable
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot, StateInfo
+from dstl_core.savepoint.read.table_base import (
+    KEYED_FLAT,
+    KINDS,
+    OPERATOR_KINDS,
+    RowWiseTable,
+    SnapshotTable,
+    Split,
+    TableOptions,
+    chunks_of,
+)
+from dstl_core.savepoint.read.timer_queues import with_timer_services
+from dstl_core.savepoint.read.windows import MERGING_SETS, WindowEntry, windows_of
+from dstl_core.state.backends.timers import EVENT_TIMERS, PROCESSING_TIMERS, USER_TIMERS
+
+
+def open_table(
+    operator: OperatorSnapshot, kind: str | None, state: str | None, options: TableOptions
+) -> SnapshotTable:
+    """The table of an operator.
+
+    Args:
+        operator: Where to read.
+        kind: One of ``KINDS`` but ``metadata``; found by the state's name if None.
+        state: The name of a state, where the kind needs one.
+        options: How to read.
+
+    Raises:
+        NoSuchStateError: There is no such state of that kind; lists those that there are.
+        ConfigError: No such kind, or no such column.
+        SavepointError: The operator has no keyed state, or a type cannot be a column.
+    """
+    if kind is None:
+        kind = _kind_of(operator, state)
+    match kind:
+        case "keyed":
+            return _Keyed(operator, options)
+        case "keyed-flat":
+            return _KeyedReader(operator, _named(operator, state, kind), options)
+        case "windows":
+            return _Windows(operator, options)
+        case "timers":
+            return _Timers(operator, options)
+        case "list" | "union" | "broadcast":
+            return OperatorStateTable(operator, kind, _named(operator, state, kind), options)
+        case _:
+            raise ConfigError(f"There is no kind {kind!r}; there are: {', '.join(KINDS)}.")
+
+
+def _kind_of(operator: OperatorSnapshot, state: str | None) -> str:
+    if state in (None, KEYED):
+        return KEYED
+    info = with_timer_services(operator).state_info(str(state))
+    return OPERATOR_KINDS.get(info.kind, KEYED_FLAT)
+
+
+def _named(operator: OperatorSnapshot, state: str | None, kind: str) -> str:
+    """The state that is meant: if there is one of the kind, it need not be named."""
+    if state is not None:
+        return state
+    own = operator.operator_states if kind in OPERATOR_KINDS.values() else operator.states
+    names = [info.name for info in own if OPERATOR_KINDS.get(info.kind, KEYED_FLAT) == kind]
+    if len(names) == 1:
+        return names[0]
+    raise NoSuchStateError(
+        f"Which {kind} state of operator {operator.label!r} is not said; there are: "
+        f"{', '.join(map(repr, names)) or 'none'}."
+    )
+
+
+def _key_group_splits(
+    operator: OperatorSnapshot, size: int, split_bytes: int, minimum: int
+) -> list[Split]:
+    rounds = max(1, -(-size // (split_bytes * minimum)))  # whole rounds, so that no core waits
+    wanted = rounds * minimum
+    splits = operator.key_group_splits(min(wanted, operator.max_parallelism))
+    return [(each.start_key_group, each.end_key_group) for each in splits]
+
+
+# ----------------------------------------------------------------------------------- keyed
+
+
+class _KeyedReader(SnapshotTable):
+    """What ``KeyedStateReader`` reads."""
+
+    def __init__(self, operator: OperatorSnapshot, state: str, options: TableOptions) -> None:
+        self._operator = operator
+        read = ReadOptions(options.columns, options.keys, options.types, options.memory)
+        self._reader = KeyedStateReader(operator, state, read)
+        self.schema = self._reader.schema
+        self.size = sum(handle.state_size for handle in operator.keyed_handles)
+
+    def splits(self, split_bytes: int, minimum: int) -> list[Split]:
+        return _key_group_splits(self._operator, self.size, split_bytes, minimum)
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        return self._reader.read(KeyGroupRange(*split))
+
+
+class _Keyed(_KeyedReader):
+    """One row per key; the user's timers are two columns."""
+
+    def __init__(self, operator: OperatorSnapshot, options: TableOptions) -> None:
+        infos = with_timer_services(operator).states
+        queues = _timer_columns(infos) if options.timers else {}
+        names = {public: stored for stored, public in queues.items()}
+        if options.columns is not None:
+            wanted = tuple(names.get(name, name) for name in options.columns)
+            known = (KEY_COLUMN, *_void_states(infos), *queues.values())
+            missing = [name for name in options.columns if name not in known]
+            if missing:
+                raise ConfigError(
+                    f"There is no column {missing[0]!r}; there are: {', '.join(known)}."
+                )
+        elif queues:
+            wanted = (KEY_COLUMN, *_void_states(infos), *queues)
+        else:
+            wanted = None
+        super().__init__(operator, KEYED, replace(options, columns=wanted))
+        self.schema = pa.schema(
+            [each.with_name(queues.get(each.name, each.name)) for each in self.schema]
+        )
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        for batch in super().read(split):
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)
+
+
+def _void_states(infos: Sequence[StateInfo]) -> list[str]:
+    """The states that are columns of one row per key."""
+    return [
+        info.name
+        for info in infos
+        if not is_queue(info.meta)
+        and isinstance(info.meta.namespace_serializer, VoidNamespaceSerializer)
+    ]
+
+
+def _timer_columns(infos: Sequence[StateInfo]) -> dict[str, str]:
+    """The queues of the user's timers, with the names of their columns."""
+    taken = {info.name for info in infos}
+    found = {}
+    for stored, public in (
+        (EVENT_TIMERS + USER_TIMERS, "event_time_timers"),
+        (PROCESSING_TIMERS + USER_TIMERS, "processing_time_timers"),
+    ):
+        for info in infos:
+            if info.name != stored or not is_queue(info.meta):
+                continue
+            if isinstance(info.meta.value_serializer.nested[-1], VoidNamespaceSerializer):
+                found[stored] = stored if public in taken else public
+    return found
+
+
+# --------------------------------------------------------------------------------- row-wise
+
+
+class _Timers(RowWiseTable):
+    """A row per timer of every service, those in raw keyed state too."""
+
+    def __init__(self, operator: OperatorSnapshot, options: TableOptions) -> None:
+        self._operator = operator
+        self._key = _key_serializer(operator)
+        schema = pa.schema(
+            [
+                ("service", pa.string()),
+                ("time_domain", pa.string()),
+                (KEY_COLUMN, column_type(self._key, options.types)),
+                ("state_namespace", pa.string()),
+                ("timestamp", pa.int64()),
+            ]
+        )
+        size = sum(handle.state_size for handle in operator.keyed_handles)
+        super().__init__(schema, size, options)
+
+    def splits(self, split_bytes: int, minimum: int) -> list[Split]:
+        return _key_group_splits(self._operator, self.size, split_bytes, minimum)
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        reader = EntryReader(self._operator, None, KeyGroupRange(*split))
+        for part in chunks_of(reader.timer_entries()):
+            columns = {
+                "service": pa.array([each.service for each in part], pa.string()),
+                "time_domain": pa.array([_DOMAINS[each.kind] for each in part], pa.string()),
+                KEY_COLUMN: column_of_values(self._key, [each.key for each in part], self._types),
+                "state_namespace": pa.array(
+                    [_text(each.namespace_type.to_text(each.namespace)) for each in part],
+                    pa.string(),
+                ),
+                "timestamp": pa.array([each.timestamp for each in part], pa.int64()),
+            }
+            yield self.batch_of(columns)
+
+
+_DOMAINS = {EVENT_TIMER: "event", PROC_TIMER: "processing"}
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+class _Windows(RowWiseTable):
+    """A row per key and window: its states, those of its key, and its timers."""
+
+    def __init__(self, operator: OperatorSnapshot, options: TableOptions) -> None:
+        self._operator = operator
+        self._key = _key_serializer(operator)
+        self._own: dict[str, StateInfo] = {}
+        self._global: dict[str, StateInfo] = {}
+        for info in operator.states:
+            if info.meta.backend_state_type is BackendStateType.PRIORITY_QUEUE:
+                continue
+            if not isinstance(info.meta.namespace_serializer, VoidNamespaceSerializer):
+                self._own[info.name] = info
+            elif info.name not in MERGING_SETS:
+                self._global[info.name] = info
+        if not self._own:
+            raise NoSuchStateError(
+                f"Operator {operator.label!r} keeps no windows; it has: "
+                f"{', '.join(repr(each.name) for each in operator.states) or 'none'}."
+            )
+        first = next(iter(self._own.values())).meta.namespace_serializer
+        self._is_time = isinstance(first, TimeWindowSerializer)
+        self._window = first
+        window = pa.struct([("start", pa.int64()), ("end", pa.int64())])
+        if not self._is_time:
+            window = column_type(first, options.types)
+        if pa.types.is_null(window):
+            window = pa.string()  # the global window, by its name
+        timers = pa.list_(pa.int64())
+        states = [(name, column_type(_type(info), options.types)) for name, info in self._infos()]
+        schema = pa.schema(
+            [
+                (KEY_COLUMN, column_type(self._key, options.types)),
+                ("state_window", window),
+                *states,
+                ("event_time_timers", timers),
+                ("processing_time_timers", timers),
+            ]
+        )
+        size = sum(handle.state_size for handle in operator.keyed_handles)
+        super().__init__(schema, size, options)
+
+    def _infos(self) -> list[tuple[str, StateInfo]]:
+        return [*self._own.items(), *self._global.items()]
+
+    def splits(self, split_bytes: int, minimum: int) -> list[Split]:
+        return _key_group_splits(self._operator, self.size, split_bytes, minimum)
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        reader = EntryReader(self._operator, None, KeyGroupRange(*split))
+        for part in chunks_of(windows_of(reader.keyed_and_timers())):
+            yield self._rows(part)
+
+    def _rows(self, part: list[WindowEntry]) -> pa.RecordBatch:
+        wanted = set(self.schema.names)
+        timers = pa.list_(pa.int64())
+        columns: dict[str, pa.Array] = {
+            "event_time_timers": pa.array([each.event_time_timers for each in part], timers),
+            "processing_time_timers": pa.array(
+                [each.processing_time_timers for each in part], timers
+            ),
+        }
+        if KEY_COLUMN in wanted:
+            columns[KEY_COLUMN] = column_of_values(
+                self._key, [each.key for each in part], self._types
+            )
+        if "state_window" in wanted:
+            columns["state_window"] = self._windows([each.window for each in part])
+        for name, info in self._infos():
+            if name in wanted:
+                of_key = name in self._global
+                values = [
+                    (each.global_states if of_key else each.states).get(name) for each in part
+                ]
+                columns[name] = column_of_values(_type(info), values, self._types)
+        return self.batch_of(columns)
+
+    def _windows(self, windows: list[Any]) -> pa.Array:
+        arrow_type = self._every.field("state_window").type
+        if self._is_time:
+            return pa.array([{"start": w.start, "end": w.end} for w in windows], arrow_type)
+        if pa.types.is_string(arrow_type):
+            return pa.array(list(map(str, windows)), arrow_type)
+        return column_of_values(self._window, windows, self._types)
+
+
+def _type(info: StateInfo) -> Any:
+    return info.meta.as_key_value().value_serializer
+
+
+def _key_serializer(operator: OperatorSnapshot) -> Any:
+    found = operator.key_type
+    if found is None:
+        raise SavepointError(
+            f"Operator {operator.label!r} has no keyed state.",
+            location=str(operator.snapshot.folder),
+        )
+    return found.serializer

@@ -1,0 +1,1 @@
+"""Snapshot files from rows and columns."""

@@ -1,0 +1,126 @@
+"""Makes state from rows, one subtask at a time: by functions, and windows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dstl_core.codec.operator_state import OperatorStream
+from dstl_core.errors import DstlError, UserFunctionError
+from dstl_core.functions import (
+    BootstrapContext,
+    BroadcastBootstrapContext,
+    BroadcastStateBootstrapFunction,
+    KeyedStateBootstrapFunction,
+    Row,
+    RuntimeContext,
+    StateBootstrapFunction,
+    WindowFunction,
+)
+from dstl_core.operators.user_code import user_code
+from dstl_core.operators.window_operator import WindowOperator
+from dstl_core.state.backends.context import FunctionInitializationContext, KeyedStateStore
+from dstl_core.state.backends.function_state import StateAccess
+from dstl_core.state.backends.operator_backend import DefaultOperatorStateBackend
+from dstl_core.state.backends.timers import InternalTimerService, TimerService
+
+
+class KeyedBootstrapOperator:
+    """Feeds rows to a keyed bootstrap function. One thread."""
+
+    def __init__(self, function: KeyedStateBootstrapFunction, access: StateAccess) -> None:
+        self._function = function
+        self._access = access
+        timers = None
+        if function.uses_timers:
+            timers = TimerService(InternalTimerService(access, access.clock))
+        self._context = BootstrapContext(access, timers)
+        call_user(function, "open", RuntimeContext(access))
+        access.close_registration()
+
+    def process(self, key: Any, row: Row) -> None:
+        self._access.set_current_key(key)
+        call_user(self._function, "process_element", row, self._context)
+
+    def close(self) -> None:
+        call_user(self._function, "close")
+
+
+def call_user(function: object, method: str, *arguments: Any) -> Any:
+    """Calls a user's method; its errors name it."""
+    try:
+        return getattr(function, method)(*arguments)
+    except DstlError:
+        raise
+    except Exception as error:
+        name = f"{type(function).__name__}.{method}"
+        raise UserFunctionError(
+            f"The function {name} raised {type(error).__name__}: {error}"
+        ) from error
+
+
+# --------------------------------------------------------------------------------- windows
+
+
+@dataclass(frozen=True)
+class WindowOperation:
+    """Windows to fill; the function must be what the job runs.
+
+    Args:
+        function: The windows. What it would give is dropped.
+        timestamp: Gives the time of a row in milliseconds.
+    """
+
+    function: WindowFunction
+    timestamp: Callable[[Row], int]
+
+
+class WindowBootstrapOperator:
+    """Puts rows into windows as a window operator does before any watermark: no timer fires."""
+
+    def __init__(self, operation: WindowOperation, access: StateAccess) -> None:
+        self._operation = operation
+        self._operator = WindowOperator(operation.function, access, access.clock, "")
+        access.close_registration()
+
+    def process(self, key: Any, row: Row) -> None:
+        with user_code(self._operation, "timestamp"):
+            timestamp = self._operation.timestamp(row)
+        self._operator.add(key, row, timestamp)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+# -------------------------------------------------------------------------- operator state
+
+
+def run_state_bootstrap(
+    function: StateBootstrapFunction, rows: Iterable[Row]
+) -> OperatorStream | None:
+    """List and union state of one subtask; None without any."""
+    backend = DefaultOperatorStateBackend()
+    context = FunctionInitializationContext(KeyedStateStore(None), backend, None)
+    call_user(function, "initialize_state", context)
+    for row in rows:
+        call_user(function, "process_element", row)
+    call_user(function, "snapshot_state")
+    return backend.snapshot()
+
+
+def run_broadcast_bootstrap(
+    function: BroadcastStateBootstrapFunction, rows: Iterable[Row]
+) -> OperatorStream | None:
+    """Broadcast state, whole; None without any."""
+    backend = DefaultOperatorStateBackend()
+    context = BroadcastBootstrapContext(backend)
+    for row in rows:
+        call_user(function, "process_element", row, context)
+    return backend.snapshot()
+
+
+def rows_of(batch: Any) -> list[Mapping[str, Any]]:
+    """The rows of a record batch, as functions take them."""
+    found: list[Mapping[str, Any]] = batch.to_pylist()
+    return found

@@ -1,0 +1,109 @@
+"""Columns as change records, for ``FsStateChangelogWriter.append_batch``: the way back of
+``StateChangeReader``.
+
+    encoder = StateChangeEncoder(Types.STRING, meta, state_id=0, max_parallelism=128)
+    writer.append_meta(encoder.description)           # once, before the first change
+    writer.append_batch(*encoder.encode(batch))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dstl_core.codec.change_payload import metadata_change
+from dstl_core.codec.columnar.changes.records import OPERATION, ChangeRecords
+from dstl_core.codec.columnar.keyed.key_group_columns import key_groups_of
+from dstl_core.codec.columnar.types.type_layouts import DEFAULT_OPTIONS, ColumnOptions
+from dstl_core.codec.keyed_records import RecordFormat
+from dstl_core.codec.serializers import AnySerializer
+from dstl_core.codec.state_meta import StateMetaInfoSnapshot
+from dstl_core.errors import ColumnValueError
+from dstl_core.savepoint.columns.state_columns import (
+    KEY_COLUMN,
+    KEY_GROUP_COLUMN,
+    VALUE_COLUMN,
+    is_queue,
+)
+from dstl_core.savepoint.read.change_reader import change_names
+
+
+class StateChangeEncoder:
+    """Writes the changes of one state.
+
+    Args:
+        key_type: Type of the keys.
+        meta: The state.
+        state_id: Its number in the log; the states of one log count from 0.
+        max_parallelism: Key groups of the operator.
+        types: How types are columns.
+
+    Raises:
+        NoLayoutError: A type has no columnar form.
+    """
+
+    def __init__(
+        self,
+        key_type: AnySerializer,
+        meta: StateMetaInfoSnapshot,
+        state_id: int,
+        max_parallelism: int,
+        types: ColumnOptions = DEFAULT_OPTIONS,
+    ) -> None:
+        self._key_type = key_type
+        self._meta = meta
+        self._state_id = state_id
+        self._max_parallelism = max_parallelism
+        self._types = types
+        self._records = ChangeRecords(RecordFormat(meta, key_type), types)
+        self._names = change_names(meta)
+
+    @property
+    def description(self) -> bytes:
+        """The metadata record that has to precede the state's first change."""
+        return metadata_change(self._state_id, self._meta)
+
+    def encode(
+        self, batch: pa.RecordBatch | Mapping[str, pa.Array]
+    ) -> tuple[npt.NDArray[np.int32], pa.Array]:
+        """Key groups and bytes of some changes, in the order of the rows.
+
+        Args:
+            batch: The columns of ``StateChangeReader``; ``operation`` and those that it needs.
+                Without ``key_group`` the keys tell it (of a queue, that has to be given).
+
+        Raises:
+            ColumnValueError: A column is missing, or holds what its type does not.
+            ConfigError: A null key, or one whose Java hash is not known.
+            FormatError: The state has no such operation.
+        """
+        given = (
+            dict(zip(batch.schema.names, batch.columns, strict=True))
+            if isinstance(batch, pa.RecordBatch)
+            else dict(batch)
+        )
+        if OPERATION not in given:
+            raise ColumnValueError(f"Column {OPERATION!r} is missing.")
+        columns = {
+            name: given[public].cast(self._records.columns[name])
+            for name, public in self._names.items()
+            if name in self._records.columns and public in given
+        }
+        rows = len(given[OPERATION])
+        return self._key_groups(given), self._records.encode(self._state_id, columns, rows)
+
+    def _key_groups(self, given: Mapping[str, pa.Array]) -> npt.NDArray[np.int32]:
+        groups = given.get(KEY_GROUP_COLUMN)
+        if groups is not None:
+            return np.ascontiguousarray(groups.cast(pa.int32()).to_numpy(zero_copy_only=False))
+        keys = given.get(KEY_COLUMN)
+        if is_queue(self._meta) and VALUE_COLUMN in given:
+            raise ColumnValueError(
+                f"The changes of queue {self._meta.name!r} need a column {KEY_GROUP_COLUMN!r}."
+            )
+        if keys is None:
+            raise ColumnValueError(f"Column {KEY_COLUMN!r} is missing.")
+        return key_groups_of(keys, self._key_type, self._max_parallelism, self._types)

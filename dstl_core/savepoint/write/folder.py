@@ -1,0 +1,146 @@
+"""A savepoint in the making: state files first, ``_metadata`` last."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, get_args
+from uuid import uuid4
+
+from dstl_core.checkpoint.metadata_file import (
+    publish_metadata_file,
+    read_sidecar,
+    replace_metadata_file,
+)
+from dstl_core.codec.operator_state import OperatorStream
+from dstl_core.errors import ConfigError, SavepointError
+from dstl_core.model.checkpoint import CheckpointMetadata
+from dstl_core.model.handle import (
+    ByteStreamStateHandle,
+    KeyGroupsSavepointStateHandle,
+    OperatorStreamStateHandle,
+    RelativeFileStateHandle,
+    StreamStateHandle,
+)
+from dstl_core.savepoint.progress import Advance, untold
+from dstl_core.state.tables.keyed_state import KeyedState
+from dstl_core.storage.file_io import FileIO, open_file_io
+from dstl_core.storage.location import METADATA_FILE_NAME, SIDECAR_FILE_NAME, Location
+
+if TYPE_CHECKING:
+    from dstl_core.savepoint.columns.keyed_sections import KeyedStream
+
+DATA_INLINE_THRESHOLD = 20 * 1024
+"""Streams up to this size stand inside ``_metadata`` (Flink's default)."""
+
+Mode = Literal["error", "overwrite"]
+RUN_KEY = "run_key"
+
+
+class StateFiles:
+    """The state files of a folder. Every file has a name of its own, so tasks that run twice leave
+    unreferenced files.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], file_io: FileIO | None = None) -> None:
+        self.folder = Location.parse(path)
+        self.file_io = file_io if file_io is not None else open_file_io(self.folder)
+        self.advance: Advance = untold
+        """Told of bytes of other snapshots that are done."""
+
+    def add_stream(self, data: bytes) -> StreamStateHandle:
+        """Keeps the bytes of a stream, inline or in a file of the folder."""
+        name = str(uuid4())
+        if len(data) <= DATA_INLINE_THRESHOLD:
+            return ByteStreamStateHandle(name, data)
+        self.file_io.write_new(self.folder.child(name), data)
+        return RelativeFileStateHandle(name, len(data))
+
+    def add_keyed_state(self, state: KeyedState) -> KeyGroupsSavepointStateHandle | None:
+        """Keeps the state of one subtask in canonical form."""
+        raw, offsets = state.write_canonical()
+        return KeyGroupsSavepointStateHandle(offsets, self.add_stream(raw)) if raw else None
+
+    def add_keyed_stream(
+        self, stream: KeyedStream, *, keep_header: bool = False
+    ) -> KeyGroupsSavepointStateHandle | None:
+        """Keeps a stream of keyed state as it is made; None if it has no record, unless it is to
+        say which states there are.
+        """
+        if not stream.raw_size and not keep_header:
+            return None
+        if stream.raw_size <= DATA_INLINE_THRESHOLD:
+            kept = self.add_stream(b"".join(stream))
+        else:
+            name = str(uuid4())
+            self.file_io.write_new(self.folder.child(name), stream)
+            kept = RelativeFileStateHandle(name, stream.size)
+        return KeyGroupsSavepointStateHandle(stream.offsets, kept)
+
+    def add_operator_state(self, state: OperatorStream | None) -> OperatorStreamStateHandle | None:
+        """Keeps the operator state of one subtask; None without any."""
+        if state is None:
+            return None
+        raw, infos = state
+        return OperatorStreamStateHandle(infos, self.add_stream(raw)) if infos else None
+
+
+class SavepointFolder(StateFiles):
+    """A savepoint in the making.
+
+    Args:
+        path: Its folder.
+        file_io: How to reach it; by its scheme if not given.
+        mode: ``error`` refuses a folder that holds a snapshot; ``overwrite`` puts the new one in
+            its place in one step, and leaves the old one's state files to ``dstl gc``.
+        run_key: Names the run that writes. If the snapshot in the folder was written under the
+            same key, ``is_finished`` says that there is nothing to do.
+
+    Raises:
+        SavepointError: There is a snapshot in the folder already.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        file_io: FileIO | None = None,
+        *,
+        mode: Mode = "error",
+        run_key: str | None = None,
+    ) -> None:
+        super().__init__(path, file_io)
+        if mode not in get_args(Mode):
+            raise ConfigError(
+                f"mode is wrong: expected {' or '.join(get_args(Mode))}, got {mode!r}."
+            )
+        self._run_key = run_key
+        self._replaces = mode == "overwrite"
+        self.is_finished = False
+        has_metadata = self.file_io.size(self.folder.child(METADATA_FILE_NAME)) is not None
+        if run_key is not None and self._run_key_there() == run_key:
+            # An unfinished snapshot of the same run is ours to finish.
+            self.is_finished, self._replaces = has_metadata, True
+        elif not self._replaces:
+            self._refuse(has_metadata)
+
+    def _run_key_there(self) -> object:
+        sidecar = read_sidecar(self.file_io, self.folder)
+        return None if sidecar is None else sidecar.facts.get(RUN_KEY)
+
+    def _refuse(self, has_metadata: bool) -> None:
+        has_sidecar = self.file_io.size(self.folder.child(SIDECAR_FILE_NAME)) is not None
+        if has_metadata or has_sidecar:
+            what = "A snapshot is already" if has_metadata else "An unfinished snapshot is"
+            raise SavepointError(
+                f"{what} there: {self.folder}; choose another folder, remove it, or use "
+                f"mode=overwrite."
+            )
+
+    def publish(self, metadata: CheckpointMetadata, facts: Mapping[str, Any]) -> str:
+        """Makes the savepoint exist; returns its path."""
+        known = dict(facts) | ({} if self._run_key is None else {RUN_KEY: self._run_key})
+        if self._replaces:
+            replace_metadata_file(self.file_io, self.folder, metadata, known)
+        else:
+            publish_metadata_file(self.file_io, self.folder, metadata, known)
+        return str(self.folder)

@@ -1,0 +1,187 @@
+"""List, union and broadcast state as Arrow columns, read and written.
+
+    rows = read_operator_state(snap["uid"], "offsets", "op-list")     # pa.Table
+    encoder = OperatorStateEncoder(compressed=False)                  # one subtask
+    encoder.add(meta, OperatorStateMode.UNION, table)
+    handle = encoder.write(folder)                                    # SavepointFolder
+
+Columns: ``subtask`` (int32; reading only) and ``list_value``; of broadcast state ``map_key`` and
+``map_value``. A whole stream lies in memory, since its offsets stand in the metadata.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from dstl_core.codec.columnar.types.layouts import Layout, Repeated, Struct
+from dstl_core.codec.columnar.types.type_layouts import (
+    DEFAULT_OPTIONS,
+    ColumnOptions,
+    NoLayoutError,
+    bounded_layout,
+    layout_of,
+)
+from dstl_core.codec.data_io import DataOutput
+from dstl_core.codec.operator_state import OperatorStateReader
+from dstl_core.codec.snappy_frames import STREAM_IDENTIFIER, compress_frames
+from dstl_core.codec.state_meta import (
+    KEY_SERIALIZER,
+    StateMetaInfoSnapshot,
+    write_state_meta,
+)
+from dstl_core.errors import ColumnValueError, SavepointError
+from dstl_core.model.handle import (
+    OperatorStateMetaInfo,
+    OperatorStateMode,
+    OperatorStreamStateHandle,
+)
+from dstl_core.savepoint.columns.element_columns import decode_elements, encode_elements
+from dstl_core.savepoint.columns.state_columns import (
+    LIST_VALUE_COLUMN,
+    MAP_KEY_COLUMN,
+    MAP_VALUE_COLUMN,
+)
+from dstl_core.savepoint.read.snapshot import OPERATOR_KINDS, OperatorSnapshot
+from dstl_core.savepoint.write.folder import SavepointFolder
+
+SUBTASK_COLUMN = "subtask"
+_VERSION = 6
+
+
+def read_operator_state(
+    operator: OperatorSnapshot, name: str, kind: str, types: ColumnOptions = DEFAULT_OPTIONS
+) -> pa.Table:
+    """One operator state: ``op-list`` and ``op-union`` of all subtasks, ``op-broadcast`` once.
+
+    Raises:
+        NoSuchStateError: There is no such state.
+        SavepointError: Its type cannot be columns.
+        FormatError: It is damaged.
+    """
+    info = operator.state_info(name, kind)
+    tables = []
+    for subtask, handle, reader in operator.operator_state_readers():
+        for each in handle.states:
+            if each.name == name and OPERATOR_KINDS[each.mode] == kind:
+                rows = operator_columns(reader, each, types)
+                if kind == OPERATOR_KINDS[OperatorStateMode.BROADCAST]:
+                    return rows
+                numbers = pa.array(np.full(rows.num_rows, subtask, np.int32))
+                tables.append(rows.add_column(0, SUBTASK_COLUMN, numbers))
+    if not tables:
+        raise SavepointError(f"Operator state {info.name!r} has no stream.")
+    return pa.concat_tables(tables)
+
+
+def operator_columns(
+    reader: OperatorStateReader, info: OperatorStateMetaInfo, types: ColumnOptions
+) -> pa.Table:
+    """The rows of one state of one subtask."""
+    meta = reader.header.state(info)
+    layout = _layout(meta, info.mode, types)
+    column, failure = decode_elements(layout, reader.element_bytes(info))
+    if failure is not None:
+        _explain(reader, info, failure.row)
+    if info.mode is not OperatorStateMode.BROADCAST:
+        return pa.table({LIST_VALUE_COLUMN: column})
+    entries = column.flatten()
+    return pa.table({MAP_KEY_COLUMN: entries.field(0), MAP_VALUE_COLUMN: entries.field(1)})
+
+
+def _explain(reader: OperatorStateReader, info: OperatorStateMetaInfo, row: int) -> None:
+    """Raises what the record-wise code says, else that a column cannot hold the value."""
+    if info.mode is OperatorStateMode.BROADCAST:
+        reader.pairs(info)
+    else:
+        reader.elements(info)
+    raise ColumnValueError(
+        f"Operator state {info.name!r} holds a value (element {row}) that its column cannot; read "
+        f"it with strings=utf16, maps=entries, timestamps=exact or row_kinds=column."
+    )
+
+
+def _layout(meta: StateMetaInfoSnapshot, mode: OperatorStateMode, types: ColumnOptions) -> Layout:
+    """What stands at one offset: an element, or all entries of a broadcast state."""
+    if mode is not OperatorStateMode.BROADCAST:
+        return bounded_layout(meta.value_serializer, types)
+    try:
+        key = layout_of(meta.serializer(KEY_SERIALIZER), types)
+        value = layout_of(meta.value_serializer, types)
+    except NoLayoutError as error:
+        raise SavepointError(
+            f"Broadcast state {meta.name!r} cannot be read as columns: values of type "
+            f"{error.serializer.type_name} have no columnar form."
+        ) from error
+    return Repeated(Struct([("key", key), ("value", value)]), 1)
+
+
+class OperatorStateEncoder:
+    """The operator state of one subtask, from columns.
+
+    Args:
+        types: How types are columns.
+        compressed: Whether elements are compressed (Snappy).
+    """
+
+    def __init__(self, types: ColumnOptions = DEFAULT_OPTIONS, *, compressed: bool = False) -> None:
+        self._types = types
+        self._compressed = compressed
+        self._states: list[tuple[StateMetaInfoSnapshot, OperatorStateMode, list[memoryview]]] = []
+
+    def add(self, meta: StateMetaInfoSnapshot, mode: OperatorStateMode, rows: pa.Table) -> None:
+        """Adds a state.
+
+        Raises:
+            ColumnValueError: A column is missing, or holds what its type does not.
+            SavepointError: The type cannot be columns.
+        """
+        layout = _layout(meta, mode, self._types)
+        broadcast = mode is OperatorStateMode.BROADCAST
+        names = (MAP_KEY_COLUMN, MAP_VALUE_COLUMN) if broadcast else (LIST_VALUE_COLUMN,)
+        for name in names:
+            if name not in rows.schema.names:
+                known = ", ".join(rows.schema.names) or "none"
+                raise ColumnValueError(f"Column {name!r} is missing; there are: {known}.")
+        columns = [rows[name].combine_chunks() for name in names]
+        column = _entries(columns, layout) if broadcast else columns[0]
+        self._states.append((meta, mode, encode_elements(layout, column)))
+
+    def write(self, folder: SavepointFolder) -> OperatorStreamStateHandle:
+        """Keeps the stream in a savepoint."""
+        broadcast = [each for each in self._states if each[1] is OperatorStateMode.BROADCAST]
+        lists = [each for each in self._states if each[1] is not OperatorStateMode.BROADCAST]
+        out = DataOutput()
+        out.write_i32(_VERSION)
+        out.write_bool(self._compressed)
+        for group in (lists, broadcast):
+            out.write_i16(len(group))
+            for meta, _, _ in group:
+                write_state_meta(out, meta)
+        if self._compressed:
+            out.write_bytes(STREAM_IDENTIFIER)
+        infos = []
+        for meta, mode, elements in lists + broadcast:
+            infos.append(OperatorStateMetaInfo(meta.name, mode, self._write(out, elements)))
+        return OperatorStreamStateHandle(tuple(infos), folder.add_stream(out.to_bytes()))
+
+    def _write(self, out: DataOutput, elements: Sequence[memoryview]) -> tuple[int, ...]:
+        offsets = []
+        for element in elements:
+            offsets.append(out.position)
+            if self._compressed:
+                out.write_bytes(compress_frames(bytes(element))[len(STREAM_IDENTIFIER) :])
+            else:
+                out.write_bytes(bytes(element))
+        return tuple(offsets)
+
+
+def _entries(columns: Sequence[pa.Array], layout: Layout) -> pa.Array:
+    """One list of all entries."""
+    item = layout.arrow_type.value_type
+    arrays = [column.cast(item.field(at).type) for at, column in enumerate(columns)]
+    entries = pa.StructArray.from_arrays(arrays, fields=list(item))
+    offsets = pa.array([0, len(entries)], pa.int32())
+    return pa.ListArray.from_arrays(offsets, entries, type=layout.arrow_type)

@@ -1,0 +1,1 @@
+"""Spark's side of the transport: schemas, Arrow batches, workers."""

@@ -1,0 +1,27 @@
+"""How many subtasks a new operator gets."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from pyspark.sql import DataFrame
+
+from dstl_core.spark.engine.tables import SMALL_BYTES, parallelism_of
+
+
+class HasRows(Protocol):
+    """A transformation of rows."""
+
+    @property
+    def rows(self) -> DataFrame: ...
+
+    @property
+    def parallelism(self) -> int | None: ...
+
+
+def subtasks_of(transformation: HasRows, max_parallelism: int, given: int | None) -> int:
+    """The transformation's own parallelism, the given one, or one subtask per core."""
+    wanted = transformation.parallelism or given
+    if wanted is None:
+        wanted = parallelism_of(transformation.rows.sparkSession, SMALL_BYTES + 1)
+    return max(1, min(wanted, max_parallelism))

@@ -1,0 +1,186 @@
+"""Rows of Parquet files: read by Spark on a local disk, and by tasks themselves elsewhere.
+
+Tasks read through our own file IO, so that any store needs its fsspec package and no Hadoop file
+system. Spark's own reader is faster and prunes columns, but it knows local files only:
+``docs/decisions/0014-reading-back.md``.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+from dstl_core.errors import ConfigError, FormatError
+from dstl_core.spark.engine.schema import arrow_schema_from_spark, spark_schema_of
+from dstl_core.spark.engine.tables import frame_of_splits, parallelism_of, split_numbers
+from dstl_core.storage.file_io import open_file_io
+from dstl_core.storage.location import Location
+
+ROWS_PER_BATCH = 100_000
+SPLIT_BYTES = 128 << 20
+"""Bytes of column chunks that a task reads, as of Spark's own files."""
+
+_VERSION = b"org.apache.spark.version"
+_OLD_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
+SUMMARY_FILES = {"_metadata", "_common_metadata"}
+"""Footers of other files that some writers leave beside those; Spark lists them, but has no rows of
+them (``ParquetUtils.isSummaryFile``).
+"""
+
+Part = tuple[str, tuple[int, ...] | None]
+"""A file, and the numbers of the row groups to read of it; None: all of them."""
+
+
+@dataclass(frozen=True)
+class ParquetRows:
+    """The rows of a DataFrame that is nothing but Parquet files.
+
+    Args:
+        files: URLs of the files.
+        schema: The columns in Spark's types.
+    """
+
+    files: tuple[str, ...]
+    schema: pa.Schema
+
+    @classmethod
+    def of(cls, rows: DataFrame) -> ParquetRows:
+        """Those of ``spark.read.parquet(..)``."""
+        files = sorted(unquote(each) for each in rows.inputFiles())
+        data = (each for each in files if posixpath.basename(each) not in SUMMARY_FILES)
+        return cls(tuple(data), arrow_schema_from_spark(rows.schema))
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """The rows as a DataFrame, which reads nothing before an action. Every column may be null,
+        as in any DataFrame of files.
+        """
+        schema = spark_schema_of(self.schema).toNullable()
+        if not self.files:
+            return spark.createDataFrame([], schema)
+        if are_local(map(Location.parse, self.files)):
+            local: Any = spark.read.schema(schema)
+            frame: DataFrame = local.parquet(*self.files)
+            return frame
+        # Whole files: to know their row groups, each would have to be opened here first.
+        count = min(len(self.files), parallelism_of(spark, SPLIT_BYTES))
+        splits = [[(file, None) for file in self.files[at::count]] for at in range(count)]
+        return frame_of_splits(spark, count, ReadParquet(splits, self.schema, _as_they_are), schema)
+
+    def splits(self, spark: SparkSession, columns: Sequence[str]) -> list[list[Part]]:
+        """Row groups for each task, of about the same size. Reads the footers.
+
+        Raises:
+            ConfigError: A column is not in the files, or has times of the old calendar.
+        """
+        found: list[tuple[int, tuple[str, int]]] = []
+        for name in self.files:
+            with _open(name) as file:
+                _check_columns(name, file.schema_arrow.names, columns)
+                _check_calendar(name, file, columns)
+                sizes = [
+                    file.metadata.row_group(at).total_byte_size
+                    for at in range(file.metadata.num_row_groups)
+                ]
+            found += [(size, (name, at)) for at, size in enumerate(sizes)]
+        total = sum(size for size, _ in found)
+        cores = parallelism_of(spark, total)
+        count = max(1, min(len(found), cores * -(-total // (SPLIT_BYTES * cores))))
+        tasks: list[tuple[int, list[tuple[str, int]]]] = [(0, []) for _ in range(count)]
+        for size, group in sorted(found, reverse=True):
+            at = min(range(count), key=lambda each: tasks[each][0])
+            tasks[at] = (tasks[at][0] + size, [*tasks[at][1], group])
+        return [_by_file(sorted(groups)) for _, groups in tasks]
+
+
+def are_local(locations: Iterable[Location]) -> bool:
+    """Whether Spark reads these files by itself."""
+    return all(each.is_local for each in locations)
+
+
+def _by_file(groups: Sequence[tuple[str, int]]) -> list[Part]:
+    found: dict[str, tuple[int, ...]] = {}
+    for name, number in groups:
+        found[name] = (*found.get(name, ()), number)
+    return list(found.items())
+
+
+def _as_they_are(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
+
+
+def _check_columns(file: str, there: Sequence[str], wanted: Sequence[str]) -> None:
+    missing = [name for name in wanted if name not in there]
+    if missing:
+        raise ConfigError(
+            f"Column {missing[0]!r} is not in the Parquet file {file}, which has: "
+            f"{', '.join(there)}; columns of partition folders come with "
+            f"bootstrap_with(spark.read.parquet(..))."
+        )
+
+
+def _check_calendar(name: str, file: pq.ParquetFile, wanted: Sequence[str]) -> None:
+    """Raises ConfigError for what only Spark reads: it moves days before 1582, and some times
+    before 1900, where a footer says that they are of the Julian calendar (``DataSourceUtils``).
+    """
+    footer = file.metadata.metadata or {}
+    is_old = footer.get(_VERSION, b"9").startswith((b"1.", b"2."))
+    if not is_old and not any(key in footer for key in _OLD_CALENDAR):
+        return
+    for column in wanted:
+        if _has_time(file.schema_arrow.field(column).type):
+            raise ConfigError(
+                f"Column {column!r} of the Parquet file {name} may have times of the calendar that "
+                f"Spark 2 had; use bootstrap_with(spark.read.parquet(..)), where Spark reads it."
+            )
+
+
+def _has_time(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_has_time(kind.field(at).type) for at in range(kind.num_fields))
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
+
+
+def _open(name: str) -> pq.ParquetFile:
+    location = Location.parse(name)
+    # Spark writes timestamps as INT96 by default, and as nanoseconds they would end in 2262.
+    options: Any = {"coerce_int96_timestamp_unit": "us"}
+    try:
+        if location.is_local:
+            return pq.ParquetFile(location.path, memory_map=True, **options)
+        return pq.ParquetFile(
+            open_file_io(location).open_input(location), pre_buffer=True, **options
+        )
+    except pa.ArrowInvalid as error:
+        raise FormatError(f"Not a Parquet file ({error}).", location=name) from error
+
+
+@dataclass(frozen=True)
+class ReadParquet:
+    """Runs in tasks: numbers of splits become what ``then`` makes of their rows."""
+
+    splits: Sequence[Sequence[Part]]
+    schema: pa.Schema
+    then: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in split_numbers(batches):
+            yield from self.then(self._rows(self.splits[number]))
+
+    def _rows(self, parts: Sequence[Part]) -> Iterator[pa.RecordBatch]:
+        for name, numbers in parts:
+            with _open(name) as file:
+                every = range(file.metadata.num_row_groups)
+                # One by one: what is fetched ahead stays in memory until its reader is done.
+                for number in every if numbers is None else numbers:
+                    read: Any = file.iter_batches(
+                        ROWS_PER_BATCH, [number], self.schema.names, use_threads=False
+                    )
+                    for batch in read:
+                        yield batch.select(self.schema.names).cast(self.schema)

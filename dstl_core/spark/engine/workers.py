@@ -1,0 +1,138 @@
+"""What Spark does around the batches of Python workers, where that costs more than the batches.
+
+Spark's daemon collects garbage after every task of a worker, and Spark's JVM asks for the size of a
+batch after every row: ``docs/decisions/0008-spark-transport.md``.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
+
+from dstl_core.spark.task.warm_backend import holds_state
+from dstl_core.storage.profiles import profile_file, use_profile_file
+
+MAX_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+MAX_RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+UNLIMITED = 2**31 - 1
+"""The limit in bytes that Spark does not look at (``BatchedPythonArrowInput``)."""
+SENT_ROWS = 1000
+"""Rows of a batch whose bytes nobody counts: 64 MB, Spark's own limit, if a row has 64 KB."""
+TASK_ROWS = 100_000
+TASK_BYTES = 32 << 20
+_FEW_OBJECTS = 20_000
+_FIXED = (T.NumericType, T.BooleanType, T.DateType, T.TimestampType, T.TimestampNTZType)
+
+Batches = Iterable[pa.RecordBatch]
+
+
+def settle() -> None:
+    """Takes what this worker has loaded out of the reach of Python's collector: libraries and
+    compiled kernels are never garbage. Not while it holds state for a later task: state may have
+    cycles, which only the collector frees.
+    """
+    if not holds_state() and len(gc.get_objects()) > _FEW_OBJECTS:
+        gc.collect()
+        gc.freeze()
+
+
+def settled(batches: Batches) -> Iterator[pa.RecordBatch]:
+    """What a task gives, after which the worker settles."""
+    try:
+        yield from batches
+    finally:
+        settle()
+
+
+def label_of(function: object) -> str:
+    """What a function is for, where it says so."""
+    return str(getattr(function, "label", None) or type(function).__name__)
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A function over the batches of a task, after which the worker settles."""
+
+    function: Callable[[Batches], Batches]
+
+    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        return settled(self.function(batches))
+
+    @property
+    def label(self) -> str:
+        """What the function is for, in the plan that Spark explains."""
+        return label_of(self.function)
+
+
+@dataclass(frozen=True)
+class WithProfiles:
+    """A function over the batches of a task, which reaches storage as its driver does."""
+
+    function: Callable[[Batches], Batches]
+    profiles: str = field(default_factory=profile_file)
+
+    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        use_profile_file(self.profiles)
+        return iter(self.function(batches))
+
+    @property
+    def __name__(self) -> str:
+        # Spark's plan names a function by this.
+        return label_of(self.function)
+
+
+@contextmanager
+def uncounted_bytes(rows: DataFrame) -> Iterator[None]:
+    """Inside, the rows come to tasks without anybody counting their bytes, a few at a time unless
+    their types have a fixed size. A limit in bytes that the session itself sets holds.
+    """
+    conf = rows.sparkSession.conf
+    if conf.get(MAX_BYTES, None) is not None:
+        yield
+        return
+    before = conf.get(MAX_RECORDS, None)
+    conf.set(MAX_BYTES, str(UNLIMITED))
+    try:
+        if not all(isinstance(each.dataType, _FIXED) for each in rows.schema):
+            conf.set(MAX_RECORDS, str(_fewer(before)))
+        yield
+    finally:
+        conf.unset(MAX_BYTES)
+        _put_back(rows.sparkSession, before)
+
+
+def _fewer(limit: str | None) -> int:
+    given = int(limit or 0)  # none, if it is zero or less
+    return min(given, SENT_ROWS) if given > 0 else SENT_ROWS
+
+
+def _put_back(spark: SparkSession, limit: str | None) -> None:
+    if limit is None:
+        spark.conf.unset(MAX_RECORDS)
+    else:
+        spark.conf.set(MAX_RECORDS, limit)
+
+
+def together(batches: Batches) -> Iterator[pa.RecordBatch]:
+    """The rows of small batches in large ones, bounded in rows and bytes."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if held and (rows + batch.num_rows > TASK_ROWS or size + batch.nbytes > TASK_BYTES):
+            yield _one(held)
+            held, rows, size = [], 0, 0
+        held.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+    if rows:
+        yield _one(held)
+
+
+def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

@@ -1,0 +1,1 @@
+"""Stateful jobs: epochs, checkpoints, materialization."""

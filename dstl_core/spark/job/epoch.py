@@ -1,0 +1,268 @@
+"""Runs the operators of a job over one batch, one after the other."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from dstl_core.errors import ConfigError, InputChangedError
+from dstl_core.functions import KeyedProcessFunction, WindowFunction
+from dstl_core.model.checkpoint import OperatorState
+from dstl_core.spark.job.result import printable
+from dstl_core.spark.job.stored_output import read_output
+from dstl_core.spark.task.input_checks import check_batch, check_input
+from dstl_core.spark.task.inputs import Fingerprint, place, watermark_of
+from dstl_core.spark.task.operators import (
+    INPUT,
+    EpochSpec,
+    Operator,
+    Source,
+    TaskSpec,
+    is_columnar,
+    late_name,
+    late_schema_of,
+)
+from dstl_core.spark.task.reports import SubtaskReport, encode_state, epoch_facts
+from dstl_core.spark.task.restore import carried
+from dstl_core.spark.task.session import SparkTasks
+from dstl_core.spark.task.subtask import run_epoch_subtask, split_by_subtask
+from dstl_core.state.backends.timers import MAX_WATERMARK, MIN_WATERMARK
+from dstl_core.storage.location import JobLayout
+
+MAX_BROADCAST_BYTES = 64 << 20
+
+
+@dataclass
+class EpochRun:
+    """One epoch: the batch, and what becomes of it.
+
+    Args:
+        spark: The session.
+        tasks: Runs Spark jobs.
+        layout: Of the pipeline.
+        operators: In order.
+        specs: One ``TaskSpec`` per operator, with the state to restore.
+        parents: The operators' states in the parent, by uid.
+        rows: The batch; None for an epoch without one, in which only time passes.
+        order_by: Of the batch.
+        watermark: Event time behind the batch; None: found from the rows.
+        drain: Whether event time ends.
+    """
+
+    spark: SparkSession
+    tasks: SparkTasks
+    layout: JobLayout
+    operators: Sequence[Operator]
+    specs: Sequence[TaskSpec]
+    parents: Mapping[str, OperatorState | None]
+    rows: DataFrame | None
+    order_by: Sequence[str] | None
+    watermark: int | None = None
+    drain: bool = False
+    watermarks: dict[str, int] = field(default_factory=dict)
+    reports: list[SubtaskReport] = field(default_factory=list)
+    _read: list[Fingerprint] = field(default_factory=list)
+
+    def check(self) -> None:
+        """Raises ConfigError if the batch cannot be applied, before anything runs."""
+        for operator in self.operators:
+            if operator.source == INPUT and self.rows is not None:
+                check_input(self.rows, operator, self._order(operator))
+
+    def run(self, checkpoint_id: int, name: str) -> list[SubtaskReport]:
+        """Runs all operators.
+
+        Raises:
+            InputChangedError: The batch changed while several operators read it.
+        """
+        frames: dict[str, DataFrame] = {} if self.rows is None else {INPUT: self.rows}
+        for operator, spec in zip(self.operators, self.specs, strict=True):
+            reports = self._run_operator(operator, spec, frames, checkpoint_id, name)
+            self.reports += reports
+            schema = spec.operator.output_schema
+            if schema is not None:
+                names = [each for report in reports for each in report.output_files]
+                frames[spec.operator.uid] = read_output(
+                    self.spark, self.layout, checkpoint_id, names, schema
+                )
+            late_schema = late_schema_of(spec.operator)
+            if late_schema is not None:
+                names = [each for report in reports for each in report.late_files]
+                frames[late_name(spec.operator.uid)] = read_output(
+                    self.spark, self.layout, checkpoint_id, names, late_schema
+                )
+        if len(set(self._read)) > 1:
+            raise InputChangedError(
+                f"The batch changed while it was read by several operators: "
+                f"{' and '.join(map(str, self._read))}; store it first."
+            )
+        return self.reports
+
+    def fingerprint(self) -> Fingerprint:
+        """Of the batch, as the operators read it."""
+        if self._read:
+            return self._read[0]
+        return Fingerprint(0, 0) if self.rows is None else Fingerprint.of(self.rows)
+
+    def _run_operator(
+        self,
+        operator: Operator,
+        spec: TaskSpec,
+        frames: Mapping[str, DataFrame],
+        checkpoint_id: int,
+        name: str,
+    ) -> list[SubtaskReport]:
+        rows = None if self.rows is None else _resolve(operator.source, frames, operator.uid)
+        watermark = self._watermark(spec, rows)
+        self.watermarks[operator.uid] = watermark
+        epoch = EpochSpec(checkpoint_id, watermark, self._broadcast(operator, frames))
+        description = f"{name}, {operator.uid}"
+        reports: list[SubtaskReport] = []
+        if rows is not None:
+            order_by = self._order(operator)
+            check_input(rows, operator, order_by)
+            placed = place(
+                rows,
+                operator,
+                order_by or (),
+                parallelism=spec.parallelism,
+                max_parallelism=spec.max_parallelism,
+            )
+
+            def run_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+                for subtask, own in split_by_subtask(batches):
+                    yield run_epoch_subtask(spec, epoch, subtask, own).to_batch()
+
+            reports = self.tasks.collect(placed, run_partition, description)
+            if operator.source == INPUT:
+                found = sum((each.fingerprint for each in reports), Fingerprint(0, 0))
+                self._read.append(found)
+        return reports + self._idle(spec, epoch, reports, description)
+
+    def _idle(
+        self, spec: TaskSpec, epoch: EpochSpec, reports: list[SubtaskReport], description: str
+    ) -> list[SubtaskReport]:
+        """The subtasks that got no rows: they run if time may have something for them."""
+        there = {report.subtask for report in reports}
+        idle = [each for each in range(spec.parallelism) if each not in there]
+        parent = self.parents[spec.operator.uid]
+        if not _must_run(spec, epoch, parent):
+            return [
+                SubtaskReport(
+                    spec.operator.uid,
+                    each,
+                    encode_state(carried(parent, each, epoch.checkpoint_id)),
+                )
+                for each in idle
+            ]
+
+        def run(subtask: int) -> SubtaskReport:
+            return run_epoch_subtask(spec, epoch, subtask, ())
+
+        return self.tasks.per_subtask(run, idle, f"{description}, without rows")
+
+    def _order(self, operator: Operator) -> Sequence[str] | None:
+        if operator.source == INPUT and self.order_by is not None:
+            return _columns(self.order_by)
+        return _columns(operator.order_by)
+
+    def _watermark(self, spec: TaskSpec, rows: DataFrame | None) -> int:
+        if self.drain:
+            return MAX_WATERMARK
+        operator = spec.operator
+        found = self.watermark
+        if found is None and operator.event_time is not None and rows is not None:
+            if operator.event_time not in rows.columns:
+                check_input(rows, operator, ())
+            found = watermark_of(rows, operator.event_time, operator.out_of_orderness_ms)
+        return max(spec.watermark, MIN_WATERMARK if found is None else found)
+
+    def _broadcast(self, operator: Operator, frames: Mapping[str, DataFrame]) -> bytes | None:
+        if operator.broadcast is None or self.rows is None:
+            return None
+        table = _resolve(operator.broadcast, frames, operator.uid).toArrow()
+        raw = io.BytesIO()
+        with pa.ipc.new_stream(raw, table.schema) as stream:
+            stream.write_table(table)
+        if raw.tell() > MAX_BROADCAST_BYTES:
+            raise ConfigError(
+                f"The broadcast input of {operator.uid!r} is too large: {raw.tell():,} bytes, at "
+                f"most {MAX_BROADCAST_BYTES:,}; join it as a DataFrame instead."
+            )
+        return raw.getvalue()
+
+
+@dataclass
+class InputEpoch:
+    """The epoch of a batch that has a name.
+
+    Args:
+        epoch: What becomes of the batch.
+        input_id: Its name.
+        restored_from: Id of the checkpoint before it.
+        started: When its call began, by ``time.monotonic``.
+        after: Id of the latest checkpoint when the epoch was prepared; after a rewind another
+            than ``restored_from``.
+    """
+
+    epoch: EpochRun
+    input_id: str | int
+    restored_from: int
+    started: float
+    after: int
+    _fingerprint: Fingerprint = field(default_factory=lambda: Fingerprint(0, 0))
+
+    def run(self, checkpoint_id: int) -> list[SubtaskReport]:
+        """Applies the batch."""
+        reports = self.epoch.run(checkpoint_id, f"epoch {printable(self.input_id)}")
+        self._fingerprint = self.epoch.fingerprint()
+        return reports
+
+    def facts(self, reports: Sequence[SubtaskReport]) -> dict[str, Any]:
+        """What the commit record keeps, after ``run``."""
+        return epoch_facts(
+            self.input_id,
+            self._fingerprint,
+            reports,
+            seconds=time.monotonic() - self.started,
+            watermarks=self.epoch.watermarks,
+            restored_from=self.restored_from,
+        )
+
+
+def _must_run(spec: TaskSpec, epoch: EpochSpec, parent: OperatorState | None) -> bool:
+    """Whether a subtask without rows has to run, rather than keep its part of the parent."""
+    if parent is None or parent.parallelism != spec.parallelism or not spec.changelog:
+        return True
+    if epoch.broadcast is not None:
+        return True
+    function = spec.operator.function
+    if isinstance(function, WindowFunction):
+        return True
+    if is_columnar(spec.operator) or not isinstance(function, KeyedProcessFunction):
+        return False
+    return type(function).on_timer is not KeyedProcessFunction.on_timer
+
+
+def _columns(order_by: Sequence[str] | None) -> Sequence[str] | None:
+    """The columns of an order; one alone may stand without a list."""
+    return [order_by] if isinstance(order_by, str) else order_by
+
+
+def _resolve(source: Source, frames: Mapping[str, DataFrame], uid: str) -> DataFrame:
+    if callable(source):
+        made = source(frames)
+        check_batch(made, f"The input of {uid!r}")
+        return made
+    if source not in frames:
+        raise ConfigError(
+            f"The operator {uid!r} reads {source!r}, which is neither the input nor the output of "
+            f"an operator before it; there are: {', '.join(frames)}."
+        )
+    return frames[source]

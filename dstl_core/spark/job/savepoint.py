@@ -1,0 +1,99 @@
+"""From a savepoint to a job, and from a job to a savepoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.metadata_file import load_metadata_file
+from dstl_core.errors import RestoreError, SavepointError
+from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
+from dstl_core.model.snapshot_type import CheckpointOptions
+from dstl_core.savepoint.read.snapshot import Snapshot
+from dstl_core.savepoint.write.folder import SavepointFolder
+from dstl_core.spark.job.tasks import JobTasks
+from dstl_core.spark.task.restore import assign
+from dstl_core.storage.file_io import open_file_io
+
+
+def start_from_savepoint(
+    tasks: JobTasks, savepoint: str, names: Mapping[str, str]
+) -> CompletedCheckpoint:
+    """Commits the first checkpoint of a pipeline: the state of a savepoint, copied in full.
+
+    Args:
+        tasks: Those of the job.
+        savepoint: A savepoint or checkpoint, of dstl or of Flink.
+        names: An operator's uid in the job to its uid in the savepoint, where they differ.
+
+    Raises:
+        RestoreError: The savepoint does not fit: another max parallelism, other types.
+    """
+    snapshot = Snapshot.load(savepoint)
+    old_ids = {}
+    for operator in tasks.operators:
+        found = snapshot[f"uid:{names.get(operator.uid, operator.uid)}"]
+        if operator.key_type is not None and found.max_parallelism != tasks.max_parallelism:
+            raise RestoreError(
+                f"The savepoint has another max parallelism: expected {tasks.max_parallelism}, "
+                f"got {found.max_parallelism}; create the job with that, or rewrite the savepoint "
+                f"with the new one.",
+                location=str(snapshot.folder),
+            )
+        old_ids[operator.operator_id] = found.operator_id
+    file = load_metadata_file(open_file_io(snapshot.folder), snapshot.folder)
+    states = assign(file, tasks.plans(), allow_non_restored_state=True, old_ids=old_ids)
+    source = {"savepoint": str(snapshot.folder), "sha256": snapshot.file.sha256}
+    return tasks.full_checkpoint(
+        tasks.specs(str(snapshot.folder), states), {"kind": "start", "source": source}, after=None
+    )
+
+
+def write_savepoint(tasks: JobTasks, path: str, job_name: str) -> str:
+    """Writes the latest checkpoint in canonical form; once for the same checkpoint and path.
+
+    Returns:
+        The path of the savepoint.
+
+    Raises:
+        SavepointError: Another snapshot is there.
+    """
+    latest = tasks.driver.require_latest()
+    source = {"checkpoint": latest.data_version, "job": tasks.job_id.hex, "name": job_name}
+    existing = _existing_savepoint(path, source)
+    if existing is not None:
+        return existing
+    target = SavepointFolder(path)
+    options = CheckpointOptions.for_savepoint(str(target.folder))
+    specs = tasks.specs_of(latest, tasks.load(latest))
+    reports = tasks.snapshot(specs, latest.checkpoint_id, options, f"savepoint {target.folder}")
+    operators = tuple(
+        OperatorState(
+            spec.operator.operator_id,
+            spec.parallelism,
+            spec.max_parallelism,
+            tuple(
+                report.subtask_state
+                for report in sorted(reports, key=lambda each: each.subtask)
+                if report.uid == spec.operator.uid
+            ),
+            uid=spec.operator.uid,
+        )
+        for spec in specs
+    )
+    metadata = CheckpointMetadata(3, latest.checkpoint_id, operators)
+    return target.publish(metadata, {"kind": "savepoint", "source": source})
+
+
+def _existing_savepoint(path: str, source: Mapping[str, Any]) -> str | None:
+    try:
+        found = Snapshot.load(path)
+    except FileNotFoundError:
+        return None
+    sidecar = found.file.sidecar
+    if sidecar is not None and sidecar.facts.get("source") == source:
+        return str(found.folder)
+    raise SavepointError(
+        f"Another snapshot is already there: {found.folder}; choose another folder."
+    )

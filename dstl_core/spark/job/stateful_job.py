@@ -1,0 +1,490 @@
+"""Stateful jobs on Spark: one epoch is one checkpoint over one batch of input."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
+from dstl_core.clock import Clock, SystemClock
+from dstl_core.closing import Closing
+from dstl_core.errors import ConfigError
+from dstl_core.model.checkpoint import OperatorState
+from dstl_core.model.ids import JobID
+from dstl_core.model.key_group import check_parallelism
+from dstl_core.model.state_size import StateSize
+from dstl_core.savepoint.read.snapshot import Snapshot
+from dstl_core.spark.job.driver import CheckpointDriver, PersistedCheckpoint
+from dstl_core.spark.job.epoch import EpochRun, InputEpoch
+from dstl_core.spark.job.materialize import (
+    BackgroundMaterialization,
+    adopt,
+    materialize,
+    materialize_beside,
+)
+from dstl_core.spark.job.one_at_a_time import OneAtATime
+from dstl_core.spark.job.result import EpochResult
+from dstl_core.spark.job.savepoint import start_from_savepoint, write_savepoint
+from dstl_core.spark.job.stored_output import StoredOutput
+from dstl_core.spark.job.tasks import JobTasks
+from dstl_core.spark.task.input_checks import check_named_batch
+from dstl_core.spark.task.inputs import Fingerprint, committed_before
+from dstl_core.spark.task.lineage import before_input, check_order_of_inputs, find_input, lineage
+from dstl_core.spark.task.operators import LocalCopies, Operator, TaskSpec, check_operators
+from dstl_core.spark.task.reports import SubtaskReport, epoch_facts
+from dstl_core.spark.task.session import SparkTasks
+from dstl_core.state.backends.changelog_backend import ValueLogging
+from dstl_core.state.backends.state_backend import HashMapStateBackend, StateBackend
+from dstl_core.storage.location import JobLayout, Location
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass
+class StatefulJob(Closing):
+    """A pipeline with state between its runs.
+
+    State lives under ``<base_path>/<job id>`` in Flink's formats: what a run commits is a retained
+    checkpoint that Flink restores. One owner at a time; a driver that lost its claim can commit
+    nothing.
+
+    A job commits one thing at a time. While ``run``, ``persist``, ``confirm``, ``start``,
+    ``adopt``, ``materialize``, ``stop_with_savepoint`` or ``resume`` works, each of them raises
+    ``JobBusyError`` in every thread. Other methods may be called at any time.
+
+    Args:
+        spark: Session to run on; classic or Spark Connect.
+        name: Name of the pipeline; its job id is derived from it.
+        base_path: Folder or URL that driver and workers see.
+        operator: What the job does; the first of several operators.
+        parallelism: Subtasks of every operator.
+        max_parallelism: Key groups; fixed for the life of the state.
+        num_retained: Committed checkpoints that are kept.
+        num_retained_outputs: Epochs whose stored output is kept; by default that of all.
+        compress_log: Whether changelog segments are compressed.
+        changelog_options: Further options of the changelog, by name or Flink's key.
+        checkpoint_timeout_s: When a pending checkpoint is given up.
+        clock: Time, for tests.
+        downstream: Further operators, in the order in which they run.
+        changelog: Whether checkpoints are a base and a log; without, each holds all state.
+        state_backend: Where a task keeps the state that it works on.
+        local_copies: What workers keep between epochs.
+        value_logging: Which updates of value state are logged.
+        allow_non_restored_state: Leaves out state of operators that the job lacks; else an error.
+    """
+
+    spark: SparkSession
+    name: str
+    base_path: str
+    operator: Operator
+    parallelism: int = 2
+    max_parallelism: int = 128
+    num_retained: int = 1
+    compress_log: bool = False
+    changelog_options: Mapping[str, Any] = field(default_factory=dict)
+    checkpoint_timeout_s: float = 600.0
+    clock: Clock = field(default_factory=SystemClock)
+    downstream: Sequence[Operator] = ()
+    changelog: bool = True
+    state_backend: StateBackend = field(default_factory=HashMapStateBackend)
+    local_copies: LocalCopies = field(default_factory=LocalCopies)
+    value_logging: ValueLogging = ValueLogging.LAST_PER_CHECKPOINT
+    allow_non_restored_state: bool = False
+    num_retained_outputs: int | None = None
+
+    def __post_init__(self) -> None:
+        check_parallelism(self.parallelism, self.max_parallelism)
+        check_operators(self.operators)
+        self.base_path = str(Location.parse(self.base_path))
+        self.job_id = JobID.for_name(self.name)
+        self._one_at_a_time = OneAtATime(f"The job {self.name!r}")
+        self._layout = JobLayout.of(Location.parse(self.base_path), self.job_id.hex)
+        self._output = StoredOutput(
+            self.spark, self._layout, self.operators, self.num_retained_outputs
+        )
+        self._driver = CheckpointDriver(
+            self._layout,
+            num_retained=self.num_retained,
+            timeout_ms=int(self.checkpoint_timeout_s * 1000),
+            clock=self.clock,
+        )
+        self._tasks = JobTasks(
+            self.job_id,
+            self._layout,
+            self.base_path,
+            self.operators,
+            self.parallelism,
+            self.max_parallelism,
+            {"compression_enabled": self.compress_log, **self.changelog_options},
+            self.changelog,
+            self.state_backend,
+            self.local_copies,
+            self.value_logging,
+            self.allow_non_restored_state,
+            self.clock,
+            self._driver,
+            SparkTasks(self.spark, self.name),
+        )
+
+    # ------------------------------------------------------------------------------- state
+
+    @property
+    def operators(self) -> tuple[Operator, ...]:
+        """All operators, in the order in which they run."""
+        return (self.operator, *self.downstream)
+
+    @property
+    def path(self) -> str:
+        """The folder of the pipeline."""
+        return str(self._layout.root)
+
+    def latest(self) -> CompletedCheckpoint | None:
+        """The last committed checkpoint."""
+        return self._driver.latest()
+
+    def history(self) -> list[CompletedCheckpoint]:
+        """All commits, oldest first. Reads them all again: it takes longer the more there are."""
+        return self._driver.history()
+
+    def latest_path(self) -> str:
+        """The folder of the last committed checkpoint, which Flink can restore from."""
+        return str(self._layout.checkpoint(self._driver.require_latest().checkpoint_id))
+
+    def snapshot(self) -> Snapshot:
+        """The last committed checkpoint as a catalog."""
+        return Snapshot.load(self.latest_path())
+
+    def state_size(self) -> StateSize:
+        """How large the log of the latest checkpoint is against its base."""
+        return StateSize.of(self._driver.latest_file().metadata)
+
+    # ------------------------------------------------------------------------------- start
+
+    def start(
+        self,
+        savepoint: str | None = None,
+        *,
+        uid: str | None = None,
+        uids: Mapping[str, str] | None = None,
+    ) -> CompletedCheckpoint:
+        """Commits the first checkpoint: empty, or with the state of a savepoint, copied in full.
+
+        Does nothing if the pipeline was started before.
+
+        Args:
+            savepoint: A savepoint or checkpoint, of dstl or of Flink. State of operators that the
+                job does not have is left out.
+            uid: The first operator's uid in it, if it is another than this job's.
+            uids: The same for any operator: uid of the job to uid in the savepoint.
+
+        Raises:
+            RestoreError: The savepoint does not fit: another max parallelism, other types.
+        """
+        with self._one_at_a_time("start"):
+            if (existing := self.latest()) is not None:
+                return existing
+            if savepoint is None:
+                return self._start_empty()
+            names = {**({} if uid is None else {self.operator.uid: uid}), **(uids or {})}
+            return start_from_savepoint(self._tasks, savepoint, names)
+
+    def _start_empty(self) -> CompletedCheckpoint:
+        facts = {"kind": "start", "source": None}
+        return self._tasks.full_checkpoint(self._tasks.root_specs(), facts, after=None)
+
+    # ------------------------------------------------------------------------------- epoch
+
+    def run(
+        self,
+        rows: DataFrame,
+        input_id: str | int,
+        order_by: Sequence[str] | None = None,
+        *,
+        watermark_ms: int | None = None,
+        rewind: bool = False,
+    ) -> EpochResult:
+        """Applies one batch of input and commits it, exactly once.
+
+        Args:
+            rows: The batch.
+            input_id: Names the batch. Ids grow: text is compared as text, numbers as numbers.
+            order_by: Order in which the rows of a key apply; ties are broken by all other columns.
+            watermark_ms: Event time behind the batch: timers up to it fire at the end. By default
+                it is found from the operators' ``event_time`` columns.
+            rewind: Go back to the state before this input, if it or later ones were committed.
+
+        Returns:
+            The result of this run, or, if the id was committed before, what was stored then.
+
+        Raises:
+            InputChangedError: The id was committed with other rows, or other columns.
+            FencedError: Another driver took over.
+            CheckpointError: Another driver committed before this one took over; run it again.
+            ConfigError: No order is given and a function depends on it; an earlier id.
+        """
+        started = time.monotonic()
+        with self._one_at_a_time("run"):
+            epoch = self._begin(rows, input_id, order_by, watermark_ms, rewind=rewind)
+            if isinstance(epoch, CompletedCheckpoint):
+                return self._result(epoch, started, committed_before=True)
+            checkpoint = self._driver.checkpoint(
+                self.job_id, self._tasks.plans(), epoch.run, epoch.facts, after=epoch.after
+            )
+            result = self._result(checkpoint, started)
+        _LOG.info("%s", result)
+        return result
+
+    def persist(
+        self,
+        rows: DataFrame,
+        input_id: str | int,
+        order_by: Sequence[str] | None = None,
+        *,
+        watermark_ms: int | None = None,
+        rewind: bool = False,
+    ) -> PersistedCheckpoint:
+        """The first half of ``run``: applies a batch and writes all, but commits nothing.
+
+        What is not confirmed was never there: the next run starts from the last commit, and gc
+        finds the files. Arguments and errors are those of ``run``.
+        """
+        with self._one_at_a_time("persist"):
+            epoch = self._begin(rows, input_id, order_by, watermark_ms, rewind=rewind)
+            if isinstance(epoch, CompletedCheckpoint):
+                return PersistedCheckpoint(epoch.checkpoint_id, "", (), {}, is_committed=True)
+            return self._driver.persist(
+                self.job_id, self._tasks.plans(), epoch.run, epoch.facts, after=epoch.after
+            )
+
+    def confirm(self, persisted: PersistedCheckpoint) -> EpochResult:
+        """The second half of ``run``, in this or another process: commits.
+
+        Raises:
+            FencedError: Another driver has taken the pipeline over since.
+            CheckpointError: Another checkpoint was committed since.
+        """
+        started = time.monotonic()
+        with self._one_at_a_time("confirm"):
+            committed = self._committed_as(persisted)
+            if committed is not None:
+                return self._result(committed, started, committed_before=True)
+            checkpoint = self._driver.confirm(self.job_id, self._tasks.plans(), persisted)
+            return self._result(checkpoint, started)
+
+    def _committed_as(self, persisted: PersistedCheckpoint) -> CompletedCheckpoint | None:
+        """The commit of a persisted checkpoint, if it was confirmed before."""
+        found = self._driver.commit_of(persisted.checkpoint_id)
+        if found is None or persisted.is_committed:
+            return found
+        return found if dict(persisted.facts).items() <= found.facts.items() else None
+
+    def _begin(
+        self,
+        rows: DataFrame,
+        input_id: str | int,
+        order_by: Sequence[str] | None,
+        watermark_ms: int | None,
+        *,
+        rewind: bool,
+    ) -> InputEpoch | CompletedCheckpoint:
+        """The epoch of an input, ready to run, or its commit."""
+        started = time.monotonic()
+        check_named_batch(rows, input_id)
+        if self.latest() is None:
+            self._epoch_run(self._tasks.root_specs(), {}, rows, order_by, watermark_ms).check()
+            self._start_empty()
+        place = self._driver.find(lambda commits: find_input(lineage(commits), input_id))
+        assert place is not None, "a started pipeline has a commit"
+        self._check_running(place.latest)
+        before = committed_before(place, rows, input_id, rewind=rewind)
+        if before is not None:
+            return before
+        parent = place.latest
+        if rewind:
+            parent = self._driver.find(lambda commits: before_input(lineage(commits), input_id))
+        else:
+            check_order_of_inputs(place.last_input, input_id)
+        epoch = self._prepare(parent, rows, order_by, watermark_ms)
+        epoch.check()
+        return InputEpoch(
+            epoch, input_id, parent.checkpoint_id, started, place.latest.checkpoint_id
+        )
+
+    def foreach_batch(
+        self, order_by: Sequence[str] | None = None
+    ) -> Callable[[DataFrame, int], None]:
+        """Returns a callback for ``foreachBatch``; the batch id is the input id."""
+
+        def apply(rows: DataFrame, batch_id: int) -> None:
+            self.run(rows, batch_id, order_by)
+
+        return apply
+
+    def cancel(self) -> None:
+        """Ends the Spark jobs of this object, from any thread. Their epoch fails; state stays."""
+        self._tasks.spark_tasks.cancel()
+
+    close = cancel
+
+    def output_of(self, checkpoint: CompletedCheckpoint) -> dict[str, DataFrame]:
+        """The stored output of a commit, by uid of the operator.
+
+        Raises:
+            StateFileNotFoundError: It is no longer kept.
+        """
+        return self._output.of(checkpoint)
+
+    def _result(
+        self, checkpoint: CompletedCheckpoint, started: float, *, committed_before: bool = False
+    ) -> EpochResult:
+        retired = committed_before and self._output.is_retired(checkpoint)
+        if not committed_before:
+            for each in self._output.too_many(before=checkpoint.checkpoint_id):
+                self._driver.retire_output(each)
+        outputs = {} if retired else self._output.frames(checkpoint)
+        last = next((outputs[e.uid] for e in self.operators[::-1] if e.uid in outputs), None)
+        seconds = time.monotonic() - started
+        commit = 0.0 if committed_before else self._driver.commit_seconds
+        return EpochResult(
+            checkpoint, committed_before, last, seconds, outputs, commit, output_retired=retired
+        )
+
+    def _check_running(self, latest: CompletedCheckpoint) -> None:
+        if latest.facts.get("kind") == "stop":
+            raise ConfigError(
+                f"The pipeline {self.name!r} was stopped with savepoint "
+                f"{latest.facts['savepoint']}; start a pipeline of another name from it, or call "
+                f"resume()."
+            )
+
+    def _prepare(
+        self,
+        parent: CompletedCheckpoint,
+        rows: DataFrame | None,
+        order_by: Sequence[str] | None,
+        watermark_ms: int | None,
+        *,
+        drain: bool = False,
+    ) -> EpochRun:
+        file = self._tasks.load(parent)
+        by_id = {each.operator_id: each for each in file.metadata.operators}
+        parents = {each.uid: by_id.get(each.operator_id) for each in self.operators}
+        specs = self._tasks.specs_of(parent, file)
+        return self._epoch_run(specs, parents, rows, order_by, watermark_ms, drain=drain)
+
+    def _epoch_run(
+        self,
+        specs: Sequence[TaskSpec],
+        parents: Mapping[str, OperatorState | None],
+        rows: DataFrame | None,
+        order_by: Sequence[str] | None,
+        watermark_ms: int | None,
+        *,
+        drain: bool = False,
+    ) -> EpochRun:
+        return EpochRun(
+            self.spark,
+            self._tasks.spark_tasks,
+            self._layout,
+            self.operators,
+            specs,
+            parents,
+            rows,
+            order_by,
+            watermark_ms,
+            drain,
+        )
+
+    # --------------------------------------------------------------- materialize, savepoint
+
+    def materialize(self) -> CompletedCheckpoint:
+        """Writes the full state as a new base and commits a checkpoint without a log.
+
+        The old log goes with the last retained checkpoint that needs it.
+        """
+        with self._one_at_a_time("materialize"):
+            return materialize(self._tasks)
+
+    def materialize_beside(self) -> BackgroundMaterialization:
+        """Starts writing the full state as it is now, as a Spark job of its own; epochs go on.
+
+        ``adopt`` then makes it the base, with the log of the epochs since on top.
+        """
+        return materialize_beside(self._tasks)
+
+    def adopt(self, materialization: BackgroundMaterialization) -> CompletedCheckpoint | None:
+        """Waits for a materialization beside epochs and commits it as the base of the latest state.
+
+        Returns:
+            None if the state has got another base meanwhile: then it is left to gc.
+        """
+        materialization.wait()  # epochs go on meanwhile
+        with self._one_at_a_time("adopt"):
+            return adopt(self._tasks, materialization)
+
+    def savepoint(self, path: str) -> str:
+        """Writes the latest checkpoint as a self-contained canonical savepoint.
+
+        Calling it again for the same checkpoint and path does nothing.
+
+        Returns:
+            The path of the savepoint.
+        """
+        return write_savepoint(self._tasks, path, self.name)
+
+    def stop_with_savepoint(self, path: str, *, drain: bool = False) -> str:
+        """Ends the pipeline with a savepoint; ``run`` is an error until ``resume``.
+
+        Args:
+            path: Folder of the savepoint.
+            drain: End event time first, so that every event-time timer fires. The output of that
+                is ``output_of`` the commit before the last.
+
+        Returns:
+            The path of the savepoint.
+        """
+        with self._one_at_a_time("stop_with_savepoint"):
+            latest = self._driver.require_latest()
+            if latest.facts.get("kind") == "stop":
+                return str(latest.facts["savepoint"])
+            if drain:
+                self._drain(latest)
+            written = self.savepoint(path)
+            self._tasks.carry({"kind": "stop", "savepoint": written})
+            return written
+
+    def resume(self) -> None:
+        """Goes on after ``stop_with_savepoint``."""
+        with self._one_at_a_time("resume"):
+            if self._driver.require_latest().facts.get("kind") == "stop":
+                self._tasks.carry({"kind": "resume"})
+
+    def _drain(self, latest: CompletedCheckpoint) -> None:
+        if latest.facts.get("kind") == "drain":
+            return
+        epoch = self._prepare(latest, None, None, None, drain=True)
+
+        def facts(reports: Sequence[SubtaskReport]) -> dict[str, Any]:
+            found = epoch_facts(
+                "",
+                Fingerprint(0, 0),
+                reports,
+                seconds=0.0,
+                watermarks=latest.facts.get("watermarks", {}),
+                restored_from=latest.checkpoint_id,
+            )
+            del found["input"]
+            return {**found, "kind": "drain"}
+
+        self._driver.checkpoint(
+            self.job_id,
+            self._tasks.plans(),
+            lambda each: epoch.run(each, "drain"),
+            facts,
+            after=latest.checkpoint_id,
+        )

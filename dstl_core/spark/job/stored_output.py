@@ -1,0 +1,124 @@
+"""The stored output of epochs: rows in Parquet files below the pipeline's folder."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
+from dstl_core.errors import ConfigError, StateFileNotFoundError, StorageError
+from dstl_core.spark.engine.parquet_rows import ParquetRows
+from dstl_core.spark.engine.schema import spark_arrow_schema
+from dstl_core.spark.task.operators import Operator, late_name, late_schema_of
+from dstl_core.storage.file_io import open_file_io
+from dstl_core.storage.location import JobLayout, checkpoint_id_of
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class StoredOutput:
+    """Reads what epochs have stored, and says which of it is too old.
+
+    Args:
+        spark: The session.
+        layout: Folder of the pipeline.
+        operators: Of the job.
+        num_retained: How many epochs keep their output; None: all.
+    """
+
+    spark: SparkSession
+    layout: JobLayout
+    operators: Sequence[Operator]
+    num_retained: int | None
+
+    def __post_init__(self) -> None:
+        if self.num_retained is not None and self.num_retained < 1:
+            raise ConfigError(
+                f"The output of at least one epoch is kept: expected num_retained_outputs >= 1 or "
+                f"None, got {self.num_retained}."
+            )
+
+    def of(self, checkpoint: CompletedCheckpoint) -> dict[str, DataFrame]:
+        """The output of a commit, by uid of the operator; late rows by ``late_name``.
+
+        Raises:
+            StateFileNotFoundError: It is no longer kept.
+        """
+        if self.is_retired(checkpoint):
+            raise StateFileNotFoundError(
+                f"The output of checkpoint {checkpoint.checkpoint_id} is no longer kept: only that "
+                f"of the last epochs is (num_retained_outputs); read it before it goes, or keep "
+                f"more.",
+                location=str(self.layout.output(checkpoint.checkpoint_id)),
+            )
+        return self.frames(checkpoint)
+
+    def is_retired(self, checkpoint: CompletedCheckpoint) -> bool:
+        """Whether a part of what a commit has stored is not there any more."""
+        names = checkpoint.facts.get("output_files", ())
+        if not names:
+            return False
+        folder = self.layout.output(checkpoint.checkpoint_id)
+        there = open_file_io(folder).list_folder(folder)
+        return not {each.location.name for each in there}.issuperset(names)
+
+    def too_many(self, *, before: int) -> list[int]:
+        """The epochs whose output is no longer kept. Never raises: what is left goes the next time.
+
+        Args:
+            before: Id of a commit; its output and that of later ones stays.
+        """
+        if self.num_retained is None:
+            return []
+        folder = self.layout.output(0).parent
+        try:
+            there = open_file_io(folder).list_folder(folder)
+        except StorageError as error:
+            _LOG.warning("old output is deleted later: %s", error)
+            return []
+        found = (checkpoint_id_of(each.location.name) for each in there)
+        ids = sorted(each for each in found if each is not None)
+        return [each for each in ids[: -self.num_retained] if each < before]
+
+    def frames(self, checkpoint: CompletedCheckpoint) -> dict[str, DataFrame]:
+        """As ``of``, of a commit whose output is known to be there."""
+        found = {}
+        for at, operator in enumerate(self.operators):
+            stored = checkpoint.facts.get("operators", {}).get(operator.uid)
+            schema = late_schema_of(operator)
+            if schema is not None:
+                names = (stored or {}).get("late_files", [])
+                found[late_name(operator.uid)] = self._frame(checkpoint, names, schema)
+            if operator.output_schema is None:
+                continue
+            if stored is not None:
+                names = stored["output_files"]
+            elif at == 0:
+                names = checkpoint.facts.get("output_files", [])
+            else:
+                continue
+            found[operator.uid] = self._frame(checkpoint, names, operator.output_schema)
+        return found
+
+    def _frame(
+        self, checkpoint: CompletedCheckpoint, names: Sequence[str], schema: pa.Schema
+    ) -> DataFrame:
+        return read_output(self.spark, self.layout, checkpoint.checkpoint_id, names, schema)
+
+
+def read_output(
+    spark: SparkSession,
+    layout: JobLayout,
+    checkpoint_id: int,
+    names: Sequence[str],
+    schema: pa.Schema,
+) -> DataFrame:
+    """The output that an operator has stored."""
+    folder = layout.output(checkpoint_id)
+    files = tuple(str(folder.child(name)) for name in names)
+    return ParquetRows(files, spark_arrow_schema(schema)).frame(spark)

@@ -1,0 +1,1 @@
+"""The State Processor API on Spark: data source, reader, bootstrap, writer."""

@@ -1,0 +1,378 @@
+"""State from columns: no function, no shuffle of rows.
+
+Tasks encode their rows into runs of records per state and key group, in one file a task; then a
+task per subtask puts the runs of its key groups together, looking for keys that come twice. What
+tells the two stages of each other is an index, not rows. A task that runs twice leaves an
+unreferenced file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from dstl_core.codec.columnar.types.type_layouts import DEFAULT_OPTIONS, ColumnOptions
+from dstl_core.codec.serializers import AnySerializer
+from dstl_core.codec.state_meta import KeyedBackendHeader, StateMetaInfoSnapshot
+from dstl_core.errors import ColumnValueError, ConfigError, DuplicateKeyError, StorageError
+from dstl_core.model.checkpoint import OperatorState
+from dstl_core.model.ids import OperatorIdentifier
+from dstl_core.model.key_group import compute_key_group_range_for_operator_index
+from dstl_core.savepoint.columns.keyed_sections import KeyedSections
+from dstl_core.savepoint.columns.state_columns import KEY_COLUMN
+from dstl_core.savepoint.write.column_fit import fit
+from dstl_core.savepoint.write.folder import StateFiles
+from dstl_core.savepoint.write.keyed_encoder import KeyedStateEncoder, StateRuns
+from dstl_core.spark.engine.parallelism import subtasks_of
+from dstl_core.spark.engine.parquet_rows import ParquetRows, ReadParquet
+from dstl_core.spark.engine.schema import quoted, spark_schema_of
+from dstl_core.spark.engine.tables import frame_of_splits, map_in_arrow, split_numbers
+from dstl_core.spark.engine.workers import Settled, together, uncounted_bytes
+from dstl_core.spark.task.reports import REPORT_SCHEMA, SubtaskReport
+from dstl_core.spark.task.session import described
+from dstl_core.storage.file_io import open_file_io
+from dstl_core.storage.location import Location
+
+FLUSH_BYTES = 64 << 20
+"""Encoded bytes that a task holds before they go to its file."""
+MAX_KEYS_SHOWN = 5
+RUNS_SUFFIX = ".runs"
+_INDEX_SCHEMA = pa.schema(
+    [
+        ("file", pa.string()),
+        ("state", pa.int32()),
+        ("key_group", pa.int32()),
+        ("offset", pa.int64()),
+        ("length", pa.int64()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class StateColumns:
+    """Where the columns of one state are in the rows. ``columns`` maps names of the flat or joined
+    form to names of columns; ``joined`` says which form.
+    """
+
+    meta: StateMetaInfoSnapshot
+    columns: Mapping[str, str]
+    joined: bool
+    ttl_now_ms: int | None = None
+    """The time that plain values get as their last access."""
+    window_ends: str | None = None
+    """For timers of windows: the column of windows whose last millisecond is the timer."""
+
+
+@dataclass(frozen=True)
+class ColumnBootstrap:
+    """A DataFrame column per state, one row per key (or per key and window)."""
+
+    rows: DataFrame
+    key_column: str
+    key_type: AnySerializer
+    states: tuple[StateColumns, ...]
+    parallelism: int | None
+    show_keys: bool = False
+    types: ColumnOptions = DEFAULT_OPTIONS
+    files: ParquetRows | None = None
+    """The same rows, where tasks read them by themselves."""
+
+    def write_operator(
+        self,
+        identifier: OperatorIdentifier,
+        files: StateFiles,
+        max_parallelism: int,
+        parallelism: int | None = None,
+    ) -> OperatorState:
+        """Writes the state files and gives what ``_metadata`` says of them.
+
+        Raises:
+            DuplicateKeyError: Two rows have the same key.
+            ConfigError: A null key, or a column that does not fit its type.
+        """
+        parallelism = subtasks_of(self, max_parallelism, parallelism)
+        metas = tuple(each.meta for each in self.states)
+        encode = _EncodeRuns(self, str(files.folder), max_parallelism).without_rows()
+        spark = self.rows.sparkSession
+        index: list[Any] = []
+        try:
+            what = f"dstl: operator {identifier}: encode its rows (1 of 2)"
+            rows = self._used()
+            with described(spark, what), uncounted_bytes(rows):
+                index = self._encoded(rows, encode).collect()
+            with described(spark, f"dstl: operator {identifier}: write its state (2 of 2)"):
+                header = KeyedBackendHeader(self.key_type, metas)
+                merge = _MergeRuns(
+                    str(files.folder), header, parallelism, max_parallelism, _index_of(index)
+                )
+                reports = frame_of_splits(
+                    spark, parallelism, merge, spark_schema_of(REPORT_SCHEMA)
+                ).collect()
+        except DuplicateKeyError as error:
+            if not self.show_keys:
+                raise
+            raise DuplicateKeyError(f"{error.message} Keys: {self._duplicates()}.") from error
+        finally:
+            for name in {row.file for row in index}:
+                with suppress(StorageError):  # gc finds what stays
+                    files.file_io.delete(files.folder.child(name))
+        states = sorted(
+            (SubtaskReport.of(row).subtask_state for row in reports), key=lambda s: s.index
+        )
+        return OperatorState(
+            identifier.operator_id,
+            parallelism,
+            max_parallelism,
+            tuple(states),
+            uid=identifier.uid or "",
+        )
+
+    def _encoded(self, rows: DataFrame, encode: _EncodeRuns) -> DataFrame:
+        """The index of the files that the tasks write."""
+        result = spark_schema_of(_INDEX_SCHEMA)
+        if self.files is None:
+            return map_in_arrow(rows, Settled(encode), result)
+        spark, names = rows.sparkSession, rows.columns
+        splits = self.files.splits(spark, names)
+        schema = pa.schema([self.files.schema.field(name) for name in names])
+        return frame_of_splits(spark, len(splits), ReadParquet(splits, schema, encode), result)
+
+    def _used(self) -> DataFrame:
+        """The rows with the columns that become state."""
+        used = [self.key_column, *(c for s in self.states for c in s.columns.values())]
+        return self.rows.select(*map(quoted, dict.fromkeys(used)))
+
+    def _duplicates(self) -> str:
+        counted = self.rows.groupBy(quoted(self.key_column)).count().where("count > 1")
+        with described(self.rows.sparkSession, "dstl: look for keys that come twice"):
+            keys = [row[0] for row in counted.limit(MAX_KEYS_SHOWN).collect()]
+        return ", ".join(sorted(map(repr, keys)))
+
+
+def _index_of(rows: Sequence[Any]) -> dict[str, Any]:
+    """The index of all task files, column-wise, sorted by key group."""
+    order = sorted(range(len(rows)), key=lambda at: rows[at].key_group)
+    return {
+        "file": [rows[at].file for at in order],
+        **{
+            name: np.array([rows[at][name] for at in order], np.int64)
+            for name in ("state", "key_group", "offset", "length")
+        },
+    }
+
+
+@dataclass(frozen=True)
+class _EncodeRuns:
+    """Runs in tasks: rows become runs in a file of the task."""
+
+    bootstrap: ColumnBootstrap
+    folder: str
+    max_parallelism: int
+
+    def without_rows(self) -> _EncodeRuns:
+        """What may travel to the tasks: a DataFrame may not."""
+        own = self.bootstrap
+        plain = ColumnBootstrap(
+            None,  # type: ignore[arg-type]  # tasks get the rows as batches
+            own.key_column,
+            own.key_type,
+            own.states,
+            own.parallelism,
+            own.show_keys,
+            own.types,
+        )
+        return _EncodeRuns(plain, self.folder, self.max_parallelism)
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        own = self.bootstrap
+        metas = [each.meta for each in own.states]
+        encoder = KeyedStateEncoder(own.key_type, metas, self.max_parallelism, types=own.types)
+        held: list[StateRuns] = []
+        size = 0
+        for batch in together(batches):
+            for runs in self._encode(encoder, batch):
+                held.append(runs)
+                size += runs.data.size
+            if size >= FLUSH_BYTES:
+                yield from self._flush(held)
+                held, size = [], 0
+        if held:
+            yield from self._flush(held)
+
+    def _encode(self, encoder: KeyedStateEncoder, batch: pa.RecordBatch) -> Iterator[StateRuns]:
+        own = self.bootstrap
+        keys = batch.column(own.key_column)
+        if keys.null_count:
+            first = keys.is_null().index(True).as_py()
+            raise ConfigError(
+                f"A key is null (row {first} of a batch of {len(keys)}); keyed state needs a key: "
+                f"drop or fill such rows."
+            )
+        for state in own.states:
+            if state.columns:  # else a queue that is there but empty
+                try:
+                    yield from self._encode_state(encoder, batch, keys, state)
+                except ColumnValueError as error:
+                    raise ColumnValueError(
+                        f"State {state.meta.name!r} cannot be written: {error.message}"
+                    ) from error
+
+    def _encode_state(
+        self,
+        encoder: KeyedStateEncoder,
+        batch: pa.RecordBatch,
+        keys: pa.Array,
+        state: StateColumns,
+    ) -> list[StateRuns]:
+        name = state.meta.name
+        schema = encoder.keyed_schema if state.joined else encoder.schema(name)
+        columns = {KEY_COLUMN: fit(keys, schema.field(KEY_COLUMN).type, "The key")}
+        for column, source in state.columns.items():
+            wanted = schema.field(column).type
+            columns[column] = self._column(batch.column(source), wanted, state, column)
+        if state.joined:
+            return list(encoder.encode_keyed(pa.table(columns)))
+        return [encoder.encode(name, pa.table(columns))]
+
+    def _column(
+        self, column: pa.Array, wanted: pa.DataType, state: StateColumns, name: str
+    ) -> pa.Array:
+        what = f"Column for state {state.meta.name!r}"
+        if state.window_ends is not None and pa.types.is_int64(wanted):
+            ends = column.field(1).to_numpy(zero_copy_only=False)
+            return pa.array(ends - 1, pa.int64())
+        if state.ttl_now_ms is not None and name not in ("state_window", "state_namespace"):
+            return _with_time(column, wanted, state.ttl_now_ms, what)
+        return fit(column, wanted, what)
+
+    def _flush(self, held: Sequence[StateRuns]) -> Iterator[pa.RecordBatch]:
+        """Writes the runs by key group and state, so that a subtask reads them in one piece."""
+        pieces = _in_order(held)
+        if not pieces:
+            return
+        name = f"{uuid4()}{RUNS_SUFFIX}"
+        folder = Location.parse(self.folder)
+        # A power loss ends the job that would read it.
+        file_io = open_file_io(folder, fsync=False)
+        file_io.write_new(folder.child(name), [part for _, _, part in pieces])
+        # What stands side by side is one piece: a key group may hold several runs of a state.
+        places = np.array([(group, state) for group, state, _ in pieces], np.int64)
+        firsts = np.flatnonzero(np.any(np.diff(places, axis=0, prepend=-1) != 0, axis=1))
+        lengths = np.add.reduceat([len(part) for _, _, part in pieces], firsts)
+        yield pa.RecordBatch.from_arrays(
+            [
+                pa.array([name] * len(firsts), pa.string()),
+                pa.array(places[firsts, 1], pa.int32()),
+                pa.array(places[firsts, 0], pa.int32()),
+                pa.array(np.cumsum(lengths) - lengths, pa.int64()),
+                pa.array(lengths, pa.int64()),
+            ],
+            schema=_INDEX_SCHEMA,
+        )
+
+
+def _in_order(held: Sequence[StateRuns]) -> list[tuple[int, int, memoryview]]:
+    """``(key group, state id, bytes)`` of all runs."""
+    data = [memoryview(runs.data) for runs in held]
+    found = []
+    for at, runs in enumerate(held):
+        there = np.flatnonzero(np.diff(runs.bounds))
+        groups = there + runs.key_groups.start_key_group
+        places = (groups, there * 0 + runs.state_id, there * 0 + at)
+        found.append(np.stack([*places, runs.bounds[there], runs.bounds[there + 1]]))
+    runs_at = np.concatenate(found, axis=1)
+    order = np.lexsort((runs_at[1], runs_at[0]))
+    return [
+        (group, state, data[at][start:end])
+        for group, state, at, start, end in runs_at[:, order].T.tolist()
+    ]
+
+
+def _with_time(column: pa.Array, wanted: pa.DataType, now_ms: int, what: str) -> pa.Array:
+    """Values of a state with a time to live: those that come without a time get one."""
+    if column.type.equals(wanted) or _has_time(column.type):
+        return fit(column, wanted, what)
+    if pa.types.is_map(wanted):
+        inner = _with_time(column.items, wanted.item_type, now_ms, what)
+        entries = pa.StructArray.from_arrays(
+            [fit(column.keys, wanted.key_type, what), inner],
+            fields=[wanted.key_field, wanted.item_field],
+        )
+        buffers = [column.buffers()[0] if column.null_count else None, column.buffers()[1]]
+        return pa.Array.from_buffers(
+            wanted, len(column), buffers, offset=column.offset, children=[entries]
+        )
+    if pa.types.is_list(wanted):
+        inner = _with_time(column.values, wanted.value_type, now_ms, what)
+        buffers = [column.buffers()[0] if column.null_count else None, column.buffers()[1]]
+        return pa.Array.from_buffers(
+            wanted, len(column), buffers, offset=column.offset, children=[inner]
+        )
+    fields = list(wanted)
+    values = [
+        pa.array(np.full(len(column), now_ms), pa.int64())
+        if pa.types.is_int64(each.type) and each.name == "ts"
+        else fit(column, each.type, what)
+        for each in fields
+    ]
+    mask = column.is_null() if column.null_count else None
+    return pa.StructArray.from_arrays(values, fields=fields, mask=mask)
+
+
+def _has_time(arrow_type: pa.DataType) -> bool:
+    if pa.types.is_list(arrow_type):
+        return _has_time(arrow_type.value_type)
+    if pa.types.is_map(arrow_type):
+        return _has_time(arrow_type.item_type)
+    return pa.types.is_struct(arrow_type) and {each.name for each in arrow_type} == {"v", "ts"}
+
+
+@dataclass(frozen=True)
+class _MergeRuns:
+    """Runs in tasks: the runs of a subtask's key groups become its canonical stream."""
+
+    folder: str
+    header: KeyedBackendHeader
+    parallelism: int
+    max_parallelism: int
+    index: Mapping[str, Any]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        files = StateFiles(self.folder)
+        for subtask in split_numbers(batches):
+            own = compute_key_group_range_for_operator_index(
+                self.max_parallelism, self.parallelism, subtask
+            )
+            # Where no row has any state, one handle still says which states there are.
+            is_only = subtask == 0 and not len(self.index["key_group"])
+            with KeyedSections(self.header, own, self.max_parallelism) as sections:
+                for piece in self._pieces(files, own.start_key_group, own.end_key_group):
+                    sections.add_run(*piece)
+                handle = files.add_keyed_stream(sections.stream(own), keep_header=is_only)
+            yield SubtaskReport.of_keyed(subtask, handle).to_batch()
+
+    def _pieces(
+        self, files: StateFiles, start: int, end: int
+    ) -> Iterator[tuple[int, int, memoryview]]:
+        """``(state id, key group, bytes)`` of a range of key groups: one read per file."""
+        groups = self.index["key_group"]
+        first, last = np.searchsorted(groups, [start, end + 1])
+        by_file: dict[str, list[int]] = {}
+        for at in range(int(first), int(last)):
+            by_file.setdefault(self.index["file"][at], []).append(at)
+        offsets, lengths, states = (self.index[name] for name in ("offset", "length", "state"))
+        for name, places in by_file.items():
+            low = min(int(offsets[at]) for at in places)
+            high = max(int(offsets[at] + lengths[at]) for at in places)
+            data = memoryview(files.file_io.read_bytes(files.folder.child(name), low, high))
+            for at in places:
+                begin = int(offsets[at]) - low
+                piece = data[begin : begin + int(lengths[at])]
+                yield int(states[at]), int(groups[at]), piece

@@ -1,0 +1,211 @@
+"""``spark.read.format("savepoint")``: every kind of state of a snapshot as a DataFrame.
+
+See ``docs/how-to/query.md`` for the options. Credentials are never options.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+from pyspark.sql import datasource as ds
+from pyspark.sql.types import StructType
+
+from dstl_core.codec.serializers import Types
+from dstl_core.savepoint.columns.state_columns import KEY_COLUMN
+from dstl_core.savepoint.read.keyed_reader import KEYED
+from dstl_core.spark.engine.schema import spark_schema_of
+from dstl_core.spark.engine.tables import SMALL_BYTES, TableSpec
+from dstl_core.spark.engine.workers import settle, settled
+from dstl_core.spark.savepoints.changelog_source import StateChangelogDataSource
+from dstl_core.spark.savepoints.options import spec_of
+from dstl_core.spark.savepoints.read_only_source import (
+    ReadOnlySource,
+    check_names,
+    columns_asked_for,
+)
+from dstl_core.spark.savepoints.views import create_views
+from dstl_core.storage.profiles import profile_file, use_profile_file
+
+FILTER_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+@dataclass
+class SplitPartition(ds.InputPartition):
+    """What one Spark task reads: key groups, or a subtask."""
+
+    first: int
+    last: int
+
+
+class SavepointDataSource(ReadOnlySource):
+    """The Python data source ``savepoint``. Batch, read-only; keys by the options ``key`` and
+    ``key.in``.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "savepoint"
+
+    def schema(self) -> StructType:
+        use_profile_file(self.profiles)
+        spec = spec_of(self.options)
+        found = spark_schema_of(spec.open().schema)
+        check_names(found.names, spec.label)
+        settle()
+        return found
+
+    def reader(self, schema: StructType) -> ds.DataSourceReader:
+        use_profile_file(self.profiles)
+        return SavepointSourceReader(*_asked_for(spec_of(self.options), schema))
+
+
+def _asked_for(spec: TableSpec, schema: StructType) -> tuple[TableSpec, list[str] | None]:
+    """The table with the columns of ``.schema(..)``, and their order where it is another one."""
+    columns = columns_asked_for(schema, spark_schema_of(spec.open().schema), spec.label)
+    if columns is None:
+        return spec, None
+    return replace(spec, options=replace(spec.options, columns=columns)), list(columns)
+
+
+class SavepointSourceReader(ds.DataSourceReader):
+    """Plans one task per split, sized by bytes; a task yields Arrow batches."""
+
+    def __init__(self, spec: TableSpec, columns: list[str] | None = None) -> None:
+        self._spec = spec
+        self._columns = columns
+
+    def partitions(self) -> list[Any]:
+        table = self._spec.open()
+        few = self._spec.options.keys is not None or table.size <= SMALL_BYTES
+        # No session is in reach here; on a cluster, split.bytes decides.
+        splits = table.splits(self._spec.split_bytes, 1 if few else os.cpu_count() or 1)
+        settle()
+        return [SplitPartition(first, last) for first, last in splits]
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        rows = self._spec.read((partition.first, partition.last))
+        if self._columns is not None:
+            rows = (batch.select(self._columns) for batch in rows)
+        return settled(rows)
+
+
+class PushdownSavepointDataSource(SavepointDataSource):
+    """The same, with filters on the key pushed down. Needs ``FILTER_PUSHDOWN``."""
+
+    def reader(self, schema: StructType) -> ds.DataSourceReader:
+        use_profile_file(self.profiles)
+        return PushdownReader(*_asked_for(spec_of(self.options), schema))
+
+
+_RANGES = {
+    ds.GreaterThan: "greater",
+    ds.GreaterThanOrEqual: "greater_equal",
+    ds.LessThan: "less",
+    ds.LessThanOrEqual: "less_equal",
+}
+_EXACT_TYPES = (Types.STRING, Types.BOOLEAN, Types.BYTE, Types.SHORT, Types.INT, Types.LONG)
+
+
+class PushdownReader(SavepointSourceReader):
+    """Keys that a query names decide which key groups are read, ranges which rows are sent. Spark
+    applies every filter again, so what is pushed down only has to keep all rows that match.
+    """
+
+    def __init__(self, spec: TableSpec, columns: list[str] | None = None) -> None:
+        super().__init__(spec, columns)
+        self._ranges: list[tuple[str, Any]] = []
+
+    def pushFilters(self, filters: list[ds.Filter]) -> Iterable[ds.Filter]:  # Spark's name
+        spec = self._spec
+        snapshot = spec.place.load()
+        found = None if spec.kind == "metadata" else spec.operator_of(snapshot).key_type
+        # Other types have values that Spark holds for equal and Flink does not, or the reverse.
+        if found is not None and found.serializer in _EXACT_TYPES and self._has_key_filter():
+            self._take(filters)
+        return filters
+
+    def _has_key_filter(self) -> bool:
+        return self._spec.kind in (None, KEYED, "keyed-flat")
+
+    def _take(self, filters: list[ds.Filter]) -> None:
+        keys: set[Any] | None = None
+        for each in filters:
+            if getattr(each, "attribute", None) != (KEY_COLUMN,):
+                continue
+            own: set[Any] | None = None
+            if isinstance(each, ds.EqualTo | ds.EqualNullSafe):
+                own = {each.value}
+            elif isinstance(each, ds.In):
+                own = set(each.value)
+            elif type(each) in _RANGES:
+                self._ranges.append((_RANGES[type(each)], each.value))  # type: ignore[attr-defined]  # ranges have one
+            if own is not None:
+                own.discard(None)
+                keys = own if keys is None else keys & own
+        if keys is not None and self._spec.options.keys is None:
+            options = replace(self._spec.options, keys=tuple(sorted(keys)))
+            self._spec = replace(self._spec, options=options)
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        for batch in super().read(partition):
+            if not self._ranges or KEY_COLUMN not in batch.schema.names:
+                yield batch
+                continue
+            mask = None
+            for comparison, value in self._ranges:
+                own = pc.call_function(comparison, [batch.column(KEY_COLUMN), pa.scalar(value)])
+                mask = own if mask is None else pc.and_(mask, own)
+            yield batch.filter(mask)
+
+
+PUSHES_PER_QUERY = hasattr(ds.DataSourceReader, "pushLimit")
+"""Whether this Spark keeps what a query pushed down with that query. Up to 4.3.0 it keeps it with
+the DataFrame (``PythonDataSourceV2.setReadInfo``), and reads that again for the next query over it.
+"""
+
+
+def register(
+    spark: SparkSession,
+    path: str | None = None,
+    *,
+    push_filters: bool = PUSHES_PER_QUERY,
+    **options: str,
+) -> list[str]:
+    """Makes ``format("savepoint")`` and ``format("state-changelog")`` known to a session.
+
+    Args:
+        spark: The session.
+        path: A snapshot whose tables become temporary views, named as in Flink's state catalog:
+            ``metadata``, ``uid_<uid>_keyed``, ``uid_<uid>_<state>_keyed_flat``, ...
+        push_filters: Whether filters on keys decide what is read. On Spark up to 4.3.0 only for
+            DataFrames and views that one query alone uses, once: another query over the same
+            DataFrame, with other filters or none, would get too few rows.
+        **options: For reading the views.
+
+    Returns:
+        The names of the views.
+    """
+    source = SavepointDataSource
+    if push_filters:
+        spark.conf.set(FILTER_PUSHDOWN, "true")
+        source = PushdownSavepointDataSource
+    for kind in (source, StateChangelogDataSource):
+        # Spark makes sources in processes of its own, to which only the class and options travel.
+        each = type(kind.__name__, (kind,), {"profiles": profile_file()})
+        try:
+            spark.dataSource.register(each)
+        except AnalysisException as error:
+            if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+                raise
+            # Spark asks the active session, which may be another one. Making a DataFrame makes
+            # this one active.
+            spark.createDataFrame([], "nothing int")
+            spark.dataSource.register(each)
+    return [] if path is None else create_views(spark, path, options)

@@ -1,0 +1,224 @@
+"""State from bootstrap functions: rows are brought to the subtask of their key, or spread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from dstl_core.codec.data_io import DataInput, DataOutput
+from dstl_core.codec.metadata.handles import read_operator_handle, write_operator_handle
+from dstl_core.codec.operator_state import OperatorStream
+from dstl_core.codec.serializers import AnySerializer
+from dstl_core.errors import InvariantViolation
+from dstl_core.functions import KeyedStateBootstrapFunction
+from dstl_core.model.checkpoint import OperatorState, OperatorSubtaskState
+from dstl_core.model.ids import OperatorIdentifier
+from dstl_core.model.key_group import compute_key_group_range_for_operator_index
+from dstl_core.savepoint.write.bootstrap import (
+    KeyedBootstrapOperator,
+    WindowBootstrapOperator,
+    WindowOperation,
+    rows_of,
+)
+from dstl_core.savepoint.write.column_fit import values_of_column
+from dstl_core.savepoint.write.folder import StateFiles
+from dstl_core.spark.engine.key_groups import SUBTASK_COLUMN, partition_by_subtask
+from dstl_core.spark.engine.parallelism import subtasks_of
+from dstl_core.spark.engine.schema import quoted, spark_schema_of
+from dstl_core.spark.engine.tables import map_in_arrow
+from dstl_core.spark.task.reports import REPORT_SCHEMA, SubtaskReport
+from dstl_core.spark.task.session import described
+from dstl_core.spark.task.subtask import split_by_subtask
+from dstl_core.state.backends.function_state import StateAccess
+from dstl_core.state.tables.keyed_state import KeyedState
+
+_OPERATOR_STATE_SCHEMA = pa.schema([("subtask", pa.int32()), ("handle", pa.binary())])
+
+
+# ------------------------------------------------------------------------------------ keyed
+
+
+@dataclass(frozen=True)
+class KeyedFunctionBootstrap:
+    """Rows of a key go, in order, through a bootstrap function or a window operation."""
+
+    rows: DataFrame
+    key_column: str
+    key_type: AnySerializer
+    function: KeyedStateBootstrapFunction | WindowOperation
+    order_by: Sequence[str]
+    parallelism: int | None
+
+    def write_operator(
+        self,
+        identifier: OperatorIdentifier,
+        files: StateFiles,
+        max_parallelism: int,
+        parallelism: int | None = None,
+    ) -> OperatorState:
+        """Writes the state files and gives what ``_metadata`` says of them."""
+        parallelism = subtasks_of(self, max_parallelism, parallelism)
+        placed = partition_by_subtask(
+            self.rows,
+            self.key_column,
+            self.key_type,
+            max_parallelism=max_parallelism,
+            parallelism=parallelism,
+        )
+        placed = placed.sortWithinPartitions(SUBTASK_COLUMN, *self._order())
+        task = _RunKeyed(
+            str(files.folder),
+            self.key_column,
+            self.key_type,
+            self.function,
+            parallelism,
+            max_parallelism,
+        )
+        what = f"dstl: operator {identifier}: run its function and write its state"
+        with described(self.rows.sparkSession, what):
+            rows = map_in_arrow(placed, task, spark_schema_of(REPORT_SCHEMA)).collect()
+        found = {
+            state.index: state for state in (SubtaskReport.of(row).subtask_state for row in rows)
+        }
+        if not found:  # not one row: which states there are, the function itself says
+            empty = files.add_keyed_state(task.run(0, ()))
+            found[0] = OperatorSubtaskState(0, managed_keyed_state=empty)
+        states = [found.get(index, OperatorSubtaskState(index)) for index in range(parallelism)]
+        return OperatorState(
+            identifier.operator_id,
+            parallelism,
+            max_parallelism,
+            tuple(states),
+            uid=identifier.uid or "",
+        )
+
+    def _order(self) -> list[Any]:
+        """The order that was asked for; ties are broken by all other columns that have one."""
+        if not self.order_by:
+            return []
+        rest = [
+            each.name
+            for each in self.rows.schema
+            if each.name not in self.order_by and not _has_map(each.dataType)
+        ]
+        return [F.col(quoted(name)) for name in (*self.order_by, *rest)]
+
+
+def _has_map(kind: T.DataType) -> bool:
+    if isinstance(kind, T.ArrayType):
+        return _has_map(kind.elementType)
+    if isinstance(kind, T.StructType):
+        return any(_has_map(each.dataType) for each in kind)
+    return isinstance(kind, T.MapType)
+
+
+@dataclass(frozen=True)
+class _RunKeyed:
+    """Runs in tasks: the rows of a subtask become its canonical state."""
+
+    folder: str
+    key_column: str
+    key_type: AnySerializer
+    function: KeyedStateBootstrapFunction | WindowOperation
+    parallelism: int
+    max_parallelism: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for subtask, own in split_by_subtask(batches):
+            handle = StateFiles(self.folder).add_keyed_state(self.run(subtask, own))
+            yield SubtaskReport.of_keyed(subtask, handle).to_batch()
+
+    def run(self, subtask: int, batches: Iterable[pa.RecordBatch]) -> KeyedState:
+        """The state of a subtask."""
+        key_groups = compute_key_group_range_for_operator_index(
+            self.max_parallelism, self.parallelism, subtask
+        )
+        state = KeyedState(key_groups, self.max_parallelism)
+        access = StateAccess(state, self.key_type)
+        operator = (
+            WindowBootstrapOperator(self.function, access)
+            if isinstance(self.function, WindowOperation)
+            else KeyedBootstrapOperator(self.function, access)
+        )
+        for batch in batches:
+            keys = values_of_column(self.key_type, batch.column(self.key_column), "The key")
+            rows = self._with_elements(batch, rows_of(batch.drop_columns([SUBTASK_COLUMN])))
+            for key, row in zip(keys, rows, strict=True):
+                operator.process(key, row)
+        operator.close()
+        return state
+
+    def _with_elements(self, batch: pa.RecordBatch, rows: list[Any]) -> list[Any]:
+        """Rows whose column of elements is as windows keep it."""
+        if not isinstance(self.function, WindowOperation):
+            return rows
+        own = self.function.function
+        column, is_kept = own.element, own.aggregate is None or own.evictor is not None
+        if not isinstance(column, str) or not is_kept:
+            return rows
+        elements = values_of_column(own.type, batch.column(column), f"Column {column!r}")
+        return [{**row, column: each} for row, each in zip(rows, elements, strict=True)]
+
+
+# --------------------------------------------------------------------------- operator state
+
+MakeState = Callable[[Iterable[pa.RecordBatch]], OperatorStream | None]
+
+
+@dataclass(frozen=True)
+class OperatorStateBootstrap:
+    """Rows become list, union or broadcast state: one partition a subtask."""
+
+    rows: DataFrame
+    make: MakeState
+    parallelism: int | None
+
+    def write_operator(
+        self,
+        identifier: OperatorIdentifier,
+        files: StateFiles,
+        max_parallelism: int,
+        parallelism: int | None = None,
+    ) -> OperatorState:
+        """Writes the state files and gives what ``_metadata`` says of them."""
+        parallelism = subtasks_of(self, max_parallelism, parallelism)
+        spread = self.rows.coalesce(1) if parallelism == 1 else self.rows.repartition(parallelism)
+        task = _RunOperatorState(str(files.folder), self.make)
+        what = f"dstl: operator {identifier}: write its operator state"
+        with described(self.rows.sparkSession, what):
+            rows = map_in_arrow(spread, task, spark_schema_of(_OPERATOR_STATE_SCHEMA)).collect()
+        found = {row.subtask: read_operator_handle(DataInput(bytes(row.handle))) for row in rows}
+        states = tuple(
+            OperatorSubtaskState(index, managed_operator_state=found.get(index))
+            for index in range(parallelism)
+        )
+        return OperatorState(
+            identifier.operator_id, parallelism, max_parallelism, states, uid=identifier.uid or ""
+        )
+
+
+@dataclass(frozen=True)
+class _RunOperatorState:
+    """Runs in tasks: the rows of a partition become the state of the subtask of its number."""
+
+    folder: str
+    make: MakeState
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        if context is None:
+            raise InvariantViolation("operator state is bootstrapped inside a task")
+        handle = StateFiles(self.folder).add_operator_state(self.make(batches))
+        out = DataOutput()
+        write_operator_handle(out, handle)
+        yield pa.RecordBatch.from_pylist(
+            [{"subtask": context.partitionId(), "handle": out.to_bytes()}],
+            schema=_OPERATOR_STATE_SCHEMA,
+        )

@@ -1,0 +1,200 @@
+"""The options of the source ``savepoint``, parsed. Credentials are never options."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from dstl_core.codec.columnar.types.type_layouts import ColumnOptions
+from dstl_core.codec.serializers import AnySerializer, TupleSerializer, Types, serialize_to_bytes
+from dstl_core.errors import ConfigError, DstlError
+from dstl_core.savepoint.columns.arrow_values import column_type
+from dstl_core.savepoint.read.keyed_reader import KEYED
+from dstl_core.savepoint.read.table_base import KINDS, SPLIT_BYTES, TableOptions
+from dstl_core.savepoint.write.column_fit import values_of_column
+from dstl_core.spark.engine.tables import SnapshotPlace, TableSpec
+
+_OPERATOR_OPTIONS = {"operator.uid": "uid", "operator.uid.hash": "hash", "operator.name": "name"}
+_TYPE_OPTIONS = ("strings", "maps", "timestamps", "row_kinds", "unreadable")
+_KNOWN_OPTIONS = {
+    "path",
+    "kind",
+    "state",
+    "columns",
+    "key",
+    "key.in",
+    "timers",
+    "split.bytes",
+    "read.memory",
+    "relocate",
+    "allow.roots",
+    "changelog.base",
+    *_OPERATOR_OPTIONS,
+    *_TYPE_OPTIONS,
+}
+
+
+def spec_of(options: Mapping[str, str]) -> TableSpec:
+    """The table that options name.
+
+    Raises:
+        ConfigError: Names the option that is wrong, never its value if it is unknown: somebody may
+            have put a secret there.
+    """
+    given = {name.lower(): value for name, value in options.items()}
+    if "location" in given:  # Spark adds it for CREATE TABLE alone
+        raise ConfigError(
+            "A savepoint cannot be a table of a catalog; use CREATE TEMP VIEW name USING savepoint "
+            "OPTIONS (path '..'), or register(spark, path), which makes a view for every state."
+        )
+    unknown = sorted(set(given) - _KNOWN_OPTIONS)
+    if unknown:
+        raise ConfigError(
+            f"The savepoint source has no option {unknown[0]!r}; it has: "
+            f"{', '.join(sorted(_KNOWN_OPTIONS))}. Credentials belong into the environment of the "
+            f"workers or into the file system's own configuration."
+        )
+    if "path" not in given:
+        raise ConfigError("The savepoint source needs a path: use load(path).")
+    named = [f"{form}:{given[each]}" for each, form in _OPERATOR_OPTIONS.items() if each in given]
+    if len(named) > 1:
+        raise ConfigError(f"Give one of {', '.join(_OPERATOR_OPTIONS)}, not several.")
+    state = given.get("state")
+    kind = given.get("kind") or (KEYED if state == KEYED else None)
+    if kind is not None and kind not in KINDS:
+        raise ConfigError(f"kind is wrong: expected one of {', '.join(KINDS)}, got {kind!r}.")
+    place = SnapshotPlace(
+        given["path"],
+        _list(given.get("allow.roots")) or (),
+        _moves(given.get("relocate")),
+        given.get("changelog.base"),
+    )
+    spec = TableSpec(
+        place,
+        named[0] if named else None,
+        kind,
+        None if state == KEYED and kind == KEYED else state,
+        TableOptions(
+            columns=_columns(given.get("columns")),
+            timers=_boolean("timers", given.get("timers", "true")),
+            types=ColumnOptions(**{name: given[name] for name in _TYPE_OPTIONS if name in given}),  # type: ignore[arg-type]  # checked there
+            memory=_number("read.memory", given.get("read.memory", str(TableOptions().memory))),
+        ),
+        _number("split.bytes", given.get("split.bytes", str(SPLIT_BYTES))),
+    )
+    return _with_keys(spec, given)
+
+
+def _with_keys(spec: TableSpec, given: Mapping[str, str]) -> TableSpec:
+    texts = [given["key"]] if "key" in given else None
+    if "key.in" in given:
+        texts = [json.dumps(each) for each in _json_list(given["key.in"])]
+    if texts is None:
+        return spec
+    key_type = spec.operator_of(spec.place.load()).key_type
+    serializer = Types.STRING if key_type is None else key_type.serializer
+    keys = tuple(parse_key(serializer, text, is_json="key.in" in given) for text in texts)
+    return replace(spec, options=replace(spec.options, keys=keys))
+
+
+def _json_list(text: str) -> list[Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, list):
+        raise ConfigError('key.in is wrong: expected a JSON list of keys, e.g. ["a", "b"].')
+    return found
+
+
+def parse_key(serializer: AnySerializer, text: str, *, is_json: bool = False) -> Any:
+    """A key from its text: a string as it is, anything else as JSON."""
+    if serializer == Types.STRING and not is_json:
+        return text
+    try:
+        exact = Decimal if serializer == Types.BIG_DEC else None  # 12.5 and 12.50 are two keys
+        value = _plain(serializer, json.loads(text, parse_float=exact))
+    except ValueError:
+        value = text  # a date without quotes
+    return key_of(serializer, value)
+
+
+def key_of(serializer: AnySerializer, value: Any) -> Any:
+    """A key as state has it, given so or as a column would have it: a date, a ``datetime``, a
+    ``Decimal``, each also as text; the fields of a struct as a list or a dictionary.
+
+    Raises:
+        ConfigError: It is no key of this type.
+    """
+    try:
+        serialize_to_bytes(serializer, value)
+        serializer.java_hash(value)
+    except (DstlError, TypeError, ValueError, AttributeError):
+        return _key_of_column(serializer, value)
+    return value
+
+
+def _key_of_column(serializer: AnySerializer, value: Any) -> Any:
+    try:
+        wanted = column_type(serializer)
+        if serializer == Types.BIG_DEC:
+            value = Decimal(str(value))
+        elif pa.types.is_struct(wanted) and isinstance(value, list | tuple):
+            value = dict(zip(wanted.names, value, strict=True))
+        [key] = values_of_column(serializer, pa.array([value]), "The key")
+    except (DstlError, ArithmeticError, ValueError, TypeError) as error:
+        raise ConfigError(
+            f"key is wrong: expected a {serializer.type_name}, got {value!r}."
+        ) from error
+    return key
+
+
+def _plain(serializer: AnySerializer, value: Any) -> Any:
+    if isinstance(serializer, TupleSerializer) and isinstance(value, list):
+        parts = zip(serializer.fields, value, strict=True)
+        return tuple(_plain(part, each) for part, each in parts)
+    return value
+
+
+def _columns(text: str | None) -> tuple[str, ...] | None:
+    """Names with commas between, or a JSON list of names (which may have commas)."""
+    if text is None or not text.lstrip().startswith("["):
+        return _list(text)
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        raise ConfigError('columns is wrong: expected names, or a JSON list: ["a", "b, c"].')
+    return tuple(found)
+
+
+def _list(text: str | None) -> tuple[str, ...] | None:
+    return tuple(each.strip() for each in text.split(",")) if text else None
+
+
+def _moves(text: str | None) -> dict[str, str]:
+    found = {}
+    for each in _list(text) or ():
+        old, equals, new = each.partition("=")
+        if not (old and equals and new):
+            raise ConfigError(f"relocate is wrong: expected OLD=NEW, got {each!r}.")
+        found[old] = new
+    return found
+
+
+def _number(name: str, text: str) -> int:
+    if not text.isdigit() or int(text) == 0:
+        raise ConfigError(f"{name} is wrong: expected a number of bytes, got {text!r}.")
+    return int(text)
+
+
+def _boolean(name: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ConfigError(f"{name} is wrong: expected true or false, got {text!r}.")
+    return text.lower() == "true"

@@ -1,0 +1,491 @@
+"""``OperatorTransformation``: from rows to the state of an operator, by functions or by columns.
+
+OperatorTransformation.bootstrap_with(df).key_by("id").transform(AccountBootstrapper())
+OperatorTransformation.bootstrap_with(df).key_by("id").transform_columns()
+OperatorTransformation.bootstrap_with(df).key_by("id").window(TumblingEventTimeWindows.of(300_000),
+    timestamp="ts").reduce(lambda a, b: .., type=Types.DOUBLE, element="amount")
+OperatorTransformation.bootstrap_with(df).transform(SimpleBootstrapFunction())
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.window import Window
+
+from dstl_core.clock import SystemClock
+from dstl_core.codec.declared_type import TypeLike
+from dstl_core.codec.serializers import (
+    AnySerializer,
+    ListSerializer,
+    MapSerializer,
+    TimerSerializer,
+    VoidNamespaceSerializer,
+)
+from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot
+from dstl_core.errors import ConfigError
+from dstl_core.functions import (
+    WINDOW_CONTENTS,
+    WINDOW_TIMERS,
+    BroadcastStateBootstrapFunction,
+    KeyedStateBootstrapFunction,
+    Row,
+    StateBootstrapFunction,
+    WindowFunction,
+)
+from dstl_core.model.handle import OperatorStateMode
+from dstl_core.savepoint.columns.state_columns import KEY_COLUMN, KEY_GROUP_COLUMN
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot
+from dstl_core.savepoint.write.bootstrap import WindowOperation
+from dstl_core.spark.engine.parquet_rows import ParquetRows
+from dstl_core.spark.engine.schema import quoted, type_of_column
+from dstl_core.spark.savepoints.column_bootstrap import ColumnBootstrap, StateColumns
+from dstl_core.spark.savepoints.function_bootstrap import (
+    KeyedFunctionBootstrap,
+    OperatorStateBootstrap,
+)
+from dstl_core.spark.savepoints.operator_bootstrap import FromColumns, RunBroadcast, RunFunction
+from dstl_core.spark.task.input_checks import holds, is_ordered
+from dstl_core.state.backends.timers import EVENT_TIMERS, PROCESSING_TIMERS, USER_TIMERS
+from dstl_core.state.tables.descriptor import AggregateFunction, StateDescriptor
+from dstl_core.state.windows.evictors import Evictor
+from dstl_core.state.windows.triggers import Trigger
+from dstl_core.state.windows.windowing import WindowAssigner
+
+Selector = str | Callable[[Row], Any]
+
+
+class OperatorTransformation:
+    """Entry to bootstrapping."""
+
+    @staticmethod
+    def bootstrap_with(rows: DataFrame) -> OneInputStateTransformation:
+        """Starts from the rows of a DataFrame."""
+        return OneInputStateTransformation(rows)
+
+    @staticmethod
+    def bootstrap_with_parquet(spark: SparkSession, *paths: str) -> OneInputStateTransformation:
+        """Starts from Parquet files: by columns, the tasks read them by themselves, which is
+        several times faster than rows that come from the JVM.
+        """
+        rows = spark.read.parquet(*paths)
+        return OneInputStateTransformation(rows, files=ParquetRows.of(rows))
+
+
+@dataclass(frozen=True)
+class OneInputStateTransformation:
+    """Rows that state is made of."""
+
+    rows: DataFrame
+    parallelism: int | None = None
+    files: ParquetRows | None = None
+
+    def set_parallelism(self, parallelism: int) -> OneInputStateTransformation:
+        """The number of subtasks of the operator; one per core by default."""
+        if parallelism < 1:
+            raise ConfigError(f"A parallelism is positive, got {parallelism}.")
+        return replace(self, parallelism=parallelism)
+
+    def transform(
+        self, function: StateBootstrapFunction | BroadcastStateBootstrapFunction
+    ) -> OperatorStateBootstrap:
+        """Operator state by a function. Broadcast state is made by one task, in memory."""
+        if isinstance(function, BroadcastStateBootstrapFunction):
+            return OperatorStateBootstrap(self.rows, RunBroadcast(function), 1)
+        return OperatorStateBootstrap(self.rows, RunFunction(function), self.parallelism)
+
+    def transform_columns(
+        self,
+        *,
+        list_state: Mapping[str, TypeLike | None] | None = None,
+        union_state: Mapping[str, TypeLike | None] | None = None,
+        broadcast_state: Mapping[str, tuple[str, str]] | None = None,
+        types: Mapping[str, TypeLike] | None = None,
+    ) -> OperatorStateBootstrap:
+        """Operator state by columns.
+
+        Args:
+            list_state: Columns that become list states of their names, with their types in any form
+                (None: from the Spark schema). Nulls are left out.
+            union_state: The same for union states.
+            broadcast_state: Names of broadcast states to the columns of keys and values.
+            types: Flink types of the columns of broadcast states.
+        """
+        schema = self.rows.schema
+        given = dict(types or {})
+        lists = [
+            (name, type_of_column(schema, name, kind), mode)
+            for mode, columns in (
+                (OperatorStateMode.SPLIT_DISTRIBUTE, list_state or {}),
+                (OperatorStateMode.UNION, union_state or {}),
+            )
+            for name, kind in columns.items()
+        ]
+        broadcasts = [
+            (
+                name,
+                *(
+                    (column, type_of_column(schema, column, given.get(column)))
+                    for column in columns
+                ),
+            )
+            for name, columns in (broadcast_state or {}).items()
+        ]
+        if not lists and not broadcasts:
+            raise ConfigError("Name at least one list_state, union_state or broadcast_state.")
+        used: list[str] = [name for name, _, _ in lists]
+        used += [column for columns in (broadcast_state or {}).values() for column in columns]
+        make = FromColumns(tuple(lists), tuple(broadcasts))
+        parallelism = 1 if broadcasts else self.parallelism
+        rows = self.rows.select(*map(quoted, dict.fromkeys(used)))
+        return OperatorStateBootstrap(rows, make, parallelism)
+
+    def key_by(self, column: str, key_type: TypeLike | None = None) -> KeyedStateTransformation:
+        """Keys the rows by a column; its Flink type follows from its Spark type by default. For a
+        tuple key, make a struct column first.
+        """
+        found = type_of_column(self.rows.schema, column, key_type)
+        return KeyedStateTransformation(self.rows, column, found, self.parallelism, self.files)
+
+
+@dataclass(frozen=True)
+class KeyedStateTransformation:
+    """Rows with their key."""
+
+    rows: DataFrame
+    key_column: str
+    key_type: AnySerializer
+    parallelism: int | None
+    files: ParquetRows | None = None
+
+    def transform(
+        self, function: KeyedStateBootstrapFunction, *, order_by: Sequence[str] = ()
+    ) -> KeyedFunctionBootstrap:
+        """Keyed state by a function.
+
+        Args:
+            function: Called for every row.
+            order_by: The order of the rows of a key; ties are broken by all other columns.
+        """
+        return KeyedFunctionBootstrap(
+            self.rows, self.key_column, self.key_type, function, order_by, self.parallelism
+        )
+
+    def transform_columns(
+        self,
+        types: Mapping[str, TypeLike] | None = None,
+        *,
+        states: Mapping[str, StateDescriptor] | None = None,
+        event_time_timers: str | None = None,
+        processing_time_timers: str | None = None,
+        template: OperatorSnapshot | None = None,
+        on_duplicate: str = "error",
+        order_by: Sequence[str] = (),
+        show_keys: bool = False,
+    ) -> ColumnBootstrap:
+        """Every other column becomes a state of its name: an array list state, a map map state,
+        else value state. One row per key; a null, or an empty array or map, is "no state".
+
+        Args:
+            types: Types of columns, in any form, where the Spark schema is not meant, e.g.
+                ``{"count": "int"}``. For list and map state the type of the whole.
+            states: Descriptors of columns: their kind, type, name and time to live.
+            event_time_timers: An array column of timers (milliseconds), no state.
+            processing_time_timers: The same by the clock.
+            template: An operator of another snapshot; states and key get exactly its types.
+            on_duplicate: ``error``, or ``last``: the last row of a key in ``order_by`` order; ties
+                are broken by all other columns that have an order.
+            order_by: Sort order for ``on_duplicate="last"``. These columns do not become state.
+            show_keys: Whether an error may show keys.
+
+        Raises:
+            ConfigError: A name that is no column, or nothing beside the key.
+        """
+        timers = {
+            EVENT_TIMERS: event_time_timers,
+            PROCESSING_TIMERS: processing_time_timers,
+        }
+        no_state = {self.key_column, *(order_by if on_duplicate == "last" else ())}
+        no_state |= {each for each in timers.values() if each is not None}
+        for each in sorted(no_state - set(self.rows.columns)):
+            raise ConfigError(
+                f"There is no column {each!r}; the DataFrame has: {', '.join(self.rows.columns)}."
+            )
+        rows = self._without_duplicates(on_duplicate, order_by)
+        names = [name for name in rows.columns if name not in no_state]
+        given, described = dict(types or {}), dict(states or {})
+        unknown = sorted((set(given) | set(described)) - set(names))
+        if unknown:
+            raise ConfigError(
+                f"There is no state column {unknown[0]!r}; the DataFrame has: {', '.join(names)}."
+            )
+        has_timers = any(timers.values())
+        if not names and not has_timers:
+            raise ConfigError(f"There is no column beside the key {self.key_column!r}.")
+        key_type = self.key_type
+        if template is not None and template.key_type is not None:
+            key_type = template.key_type.serializer
+        found = []
+        now = SystemClock().now_ms()
+        for name in names:
+            descriptor = described.get(name)
+            if descriptor is not None:
+                meta = descriptor.meta_info()
+            elif template is not None and template.has_state(name):
+                meta = template.state_info(name).meta.as_key_value()
+            else:
+                meta = _state_of(name, type_of_column(rows.schema, name, given.get(name)))
+            if meta.name in (KEY_COLUMN, KEY_GROUP_COLUMN):
+                raise ConfigError(
+                    f"A state cannot be called {meta.name!r} here, which is the name of the column "
+                    f"of keys or key groups; use a bootstrap function for it."
+                )
+            ttl = now if "Ttl<" in meta.value_serializer.type_name else None
+            found.append(StateColumns(meta, {meta.name: name}, joined=True, ttl_now_ms=ttl))
+        if has_timers:
+            found += _timer_states(timers, key_type)
+        return ColumnBootstrap(
+            rows,
+            self.key_column,
+            key_type,
+            tuple(found),
+            self.parallelism,
+            show_keys,
+            files=self.files if on_duplicate == "error" else None,
+        )
+
+    def _without_duplicates(self, on_duplicate: str, order_by: Sequence[str]) -> DataFrame:
+        if on_duplicate == "error":
+            return self.rows
+        if on_duplicate != "last" or not order_by:
+            raise ConfigError(
+                f"on_duplicate is wrong: expected error, or last with order_by, got "
+                f"{on_duplicate!r}{'' if order_by else ' without order_by'}."
+            )
+        schema = self.rows.schema
+        ties = [
+            each.name
+            for each in schema
+            if each.name not in (*order_by, self.key_column) and is_ordered(each.dataType)
+        ]
+        last = (F.desc(quoted(each)) for each in (*order_by, *ties))
+        key = F.col(quoted(self.key_column))
+        # To Spark 0.0 and -0.0 are equal; they are two keys, and their texts differ.
+        has_floats = holds(schema[self.key_column].dataType, (T.FloatType, T.DoubleType))
+        apart = [key.cast("string")] if has_floats else []
+        latest = Window.partitionBy(key, *apart).orderBy(*last)
+        numbered = self.rows.withColumn("__dstl_row", F.row_number().over(latest))
+        return numbered.where("__dstl_row = 1").drop("__dstl_row")
+
+    def window(
+        self, assigner: WindowAssigner, *, timestamp: Selector | None = None
+    ) -> WindowedStateTransformation:
+        """Puts the rows into windows, as the job's window operator would.
+
+        Args:
+            assigner: The same as in the job.
+            timestamp: The event time of a row in milliseconds: a column or a function. Not needed
+                for processing time and global windows.
+        """
+        if timestamp is None and assigner.is_event_time:
+            raise ConfigError(
+                "Windows of event time need a timestamp: name the column that holds it."
+            )
+        return WindowedStateTransformation(self, assigner, timestamp)
+
+
+def _state_of(name: str, value_type: AnySerializer) -> StateMetaInfoSnapshot:
+    kind = KeyedStateType.VALUE
+    if isinstance(value_type, ListSerializer):
+        kind = KeyedStateType.LIST
+    elif isinstance(value_type, MapSerializer):
+        kind = KeyedStateType.MAP
+    return StateMetaInfoSnapshot.key_value(name, kind, value_type)
+
+
+def _timer_states(timers: Mapping[str, str | None], key_type: AnySerializer) -> list[StateColumns]:
+    """Both queues of a timer service: Flink has always both."""
+    element = TimerSerializer(key_type, VoidNamespaceSerializer())
+    found = []
+    for prefix, column in timers.items():
+        meta = StateMetaInfoSnapshot.priority_queue(prefix + USER_TIMERS, element)
+        columns = {} if column is None else {meta.name: column}
+        found.append(StateColumns(meta, columns, joined=True))
+    return found
+
+
+@dataclass(frozen=True)
+class WindowedStateTransformation:
+    """Rows in windows. What is set here must be what the job sets."""
+
+    keyed: KeyedStateTransformation
+    assigner: WindowAssigner
+    timestamp: Selector | None
+    _trigger: Trigger | None = None
+    _evicting: bool = False
+    _lateness: int = 0
+
+    def trigger(self, trigger: Trigger) -> WindowedStateTransformation:
+        """Another trigger than that of the assigner."""
+        return replace(self, _trigger=trigger)
+
+    def evictor(self, evictor: object = None) -> WindowedStateTransformation:
+        """Windows keep all elements with their timestamps; which evictor it is, makes no
+        difference to the state.
+        """
+        return replace(self, _evicting=True)
+
+    def allowed_lateness(self, milliseconds: int) -> WindowedStateTransformation:
+        """How long windows live on after their end."""
+        return replace(self, _lateness=milliseconds)
+
+    def reduce(
+        self,
+        function: Callable[[Any, Any], Any],
+        type: TypeLike | None = None,
+        *,
+        element: Selector | None = None,
+        order_by: Sequence[str] = (),
+    ) -> KeyedFunctionBootstrap:
+        """Windows that keep one reduced element.
+
+        Args:
+            function: How two elements become one.
+            type: The Flink type of an element; from the column by default.
+            element: What of a row is an element: a column or a function.
+            order_by: The order of the rows of a key.
+        """
+        return self._end(type, element, order_by, reduce=function)
+
+    def aggregate(
+        self,
+        function: AggregateFunction,
+        accumulator_type: TypeLike,
+        *,
+        element: Selector | None = None,
+        element_type: TypeLike | None = None,
+        order_by: Sequence[str] = (),
+    ) -> KeyedFunctionBootstrap:
+        """Windows that keep an accumulator; with an evictor, elements of ``element_type``."""
+        kept = element_type if self._evicting else accumulator_type
+        return self._end(kept, element, order_by, aggregate=function)
+
+    def process(
+        self,
+        type: TypeLike | None = None,
+        *,
+        element: Selector | None = None,
+        order_by: Sequence[str] = (),
+    ) -> KeyedFunctionBootstrap:
+        """Windows that keep every element, for ``apply`` and ``process`` in the job."""
+        return self._end(type, element, order_by)
+
+    def apply(
+        self,
+        type: TypeLike | None = None,
+        *,
+        element: Selector | None = None,
+        order_by: Sequence[str] = (),
+    ) -> KeyedFunctionBootstrap:
+        """The same as ``process``."""
+        return self.process(type, element=element, order_by=order_by)
+
+    def _end(
+        self,
+        kept: TypeLike | None,
+        element: Selector | None,
+        order_by: Sequence[str],
+        reduce: Callable[[Any, Any], Any] | None = None,
+        aggregate: AggregateFunction | None = None,
+    ) -> KeyedFunctionBootstrap:
+        keyed = self.keyed
+        if kept is None:
+            if not isinstance(element, str):
+                raise ConfigError("Give the type of the elements, or the column that holds them.")
+            kept = type_of_column(keyed.rows.schema, element)
+        function = WindowFunction(
+            self.assigner,
+            kept,
+            reduce,
+            aggregate,
+            element=element,
+            trigger=self._trigger,
+            evictor=Evictor() if self._evicting else None,
+            allowed_lateness=self._lateness,
+        )
+        operation = WindowOperation(function, _timestamp(self.timestamp))
+        return KeyedFunctionBootstrap(
+            keyed.rows, keyed.key_column, keyed.key_type, operation, order_by, keyed.parallelism
+        )
+
+    def transform_columns(
+        self,
+        window: str,
+        contents: str,
+        *,
+        kind: str = "reducing",
+        type: TypeLike | None = None,
+        show_keys: bool = False,
+    ) -> ColumnBootstrap:
+        """Windows by columns: one row per key and window.
+
+        Args:
+            window: A struct column of start and end, in milliseconds.
+            contents: What the window keeps: an element or accumulator; an array for ``list``.
+            kind: ``reducing``, ``aggregating`` or ``list``.
+            type: The Flink type of ``contents``.
+            show_keys: Whether an error may show keys.
+        """
+        if self.assigner.is_merging or self._evicting or self.assigner.window_serializer.length < 2:
+            raise ConfigError(
+                "Windows by columns are time windows without merging and evictor; use a function."
+            )
+        keyed = self.keyed
+        state_type = KeyedStateType(kind.upper())
+        value = type_of_column(keyed.rows.schema, contents, type)
+        namespace = self.assigner.window_serializer
+        meta = StateMetaInfoSnapshot.key_value(WINDOW_CONTENTS, state_type, value, namespace)
+        element = TimerSerializer(keyed.key_type, namespace)
+        queues = [
+            StateMetaInfoSnapshot.priority_queue(prefix + WINDOW_TIMERS, element)
+            for prefix in (EVENT_TIMERS, PROCESSING_TIMERS)
+        ]
+        own = queues[0 if self.assigner.is_event_time else 1]
+        columns = {"state_window": window, "state_value": contents}
+        timers = {"state_window": window, "timestamp": window}
+        states = [StateColumns(meta, columns, joined=False)]
+        for queue in queues:
+            used = timers if queue is own else {}
+            states.append(StateColumns(queue, used, joined=False, window_ends=window))
+        return ColumnBootstrap(
+            keyed.rows,
+            keyed.key_column,
+            keyed.key_type,
+            tuple(states),
+            keyed.parallelism,
+            show_keys,
+            files=keyed.files,
+        )
+
+
+@dataclass(frozen=True)
+class _Column:
+    name: str
+
+    def __call__(self, row: Row) -> Any:
+        return row[self.name]
+
+
+def _no_time(row: Row) -> int:
+    return 0
+
+
+def _timestamp(selector: Selector | None) -> Callable[[Row], int]:
+    if selector is None:
+        return _no_time
+    return _Column(selector) if isinstance(selector, str) else selector

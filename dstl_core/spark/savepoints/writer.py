@@ -1,0 +1,60 @@
+"""``SavepointWriter``: Flink's API for writing savepoints, from DataFrames.
+
+SavepointWriter.new_savepoint(spark, max_parallelism=128)
+    .with_operator(
+        OperatorIdentifier.for_uid("accounts"),
+        OperatorTransformation.bootstrap_with(df).key_by("id").transform_columns(),
+    )
+    .write(path)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from dstl_core.savepoint.edit.savepoint_edit import (
+    DEFAULT_MAX_PARALLELISM,
+    SavepointEdit,
+    largest_max_parallelism,
+)
+from dstl_core.savepoint.read.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class SavepointWriter(SavepointEdit):
+    """Writes a savepoint from new operators and those of another snapshot. Nothing is visible
+    before the last file is in place; ``SavepointEdit`` has the methods.
+    """
+
+    @classmethod
+    def new_savepoint(
+        cls,
+        spark: SparkSession,
+        max_parallelism: int = DEFAULT_MAX_PARALLELISM,
+        parallelism: int | None = None,
+    ) -> SavepointWriter:
+        """An empty savepoint.
+
+        Args:
+            spark: The session of the DataFrames.
+            max_parallelism: Key groups, 1..32768.
+            parallelism: Subtasks of its operators; one per core by default.
+        """
+        return cls(max_parallelism, parallelism=parallelism)
+
+    @classmethod
+    def from_existing_savepoint(
+        cls, spark: SparkSession, source: Snapshot | str, parallelism: int | None = None
+    ) -> SavepointWriter:
+        """A savepoint that keeps the operators of a snapshot, and gives new ones its largest max
+        parallelism.
+
+        Args:
+            spark: The session of the DataFrames.
+            source: A snapshot, or its path.
+            parallelism: Subtasks of new operators; one per core by default.
+        """
+        found = source if isinstance(source, Snapshot) else Snapshot.load(source)
+        return cls(largest_max_parallelism(found), found, parallelism=parallelism)

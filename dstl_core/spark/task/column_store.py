@@ -1,0 +1,304 @@
+"""Keyed value state as Arrow columns, found by key: a base and, on top, a level per epoch.
+
+A level is a table in the order of a hash of its keys, with the hashes beside it. Looking up is a
+binary search per level, the newest first; a key's row in a level is the whole row. Levels never
+change, so copies share their files, and the file of a large base is mapped, not read.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dstl_core.codec.columnar.kernels.hashing import hash_rows
+from dstl_core.codec.columnar.kernels.memory import address_of
+from dstl_core.codec.columnar.keyed.byte_index import ByteIndex, Ranges
+from dstl_core.codec.columnar.keyed.encoder import EncodedRows, EncodeProgram
+from dstl_core.codec.columnar.types.type_layouts import layout_of
+from dstl_core.codec.serializers import AnySerializer
+from dstl_core.errors import FormatError
+from dstl_core.spark.engine.checked_files import check_file, write_checked
+from dstl_core.state.tables.descriptor import ValueStateDescriptor
+
+RAW, KEY = "key bytes", "key"
+_SUFFIXES = (".arrow", ".npy")
+MAX_LEVELS = 8
+REBUILD_RATIO = 0.5
+"""Of the rows above the base to those in it, above which all become one level."""
+
+Hashes = npt.NDArray[np.uint64]
+Places = npt.NDArray[np.int64]
+
+
+def bytes_of(rows: EncodedRows) -> pa.Array:
+    """Encoded rows as an Arrow column, without a copy."""
+    base = rows.data.address
+    offsets = np.zeros(len(rows) + 1, np.int64)
+    offsets[1:] = rows.ends - base
+    return pa.Array.from_buffers(
+        pa.large_binary(), len(rows), [None, pa.py_buffer(offsets), rows.data]
+    )
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Keys in three forms."""
+
+    values: pa.Array
+    raw: pa.Array
+    hashes: Hashes
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def take(self, rows: Any) -> Keys:
+        places = pa.array(rows)
+        return Keys(self.values.take(places), self.raw.take(places), self.hashes[rows])
+
+
+@dataclass
+class Level:
+    """Some rows in the order of their hashes. ``path`` is where it is stored, if it is, without
+    suffix; ``digests`` are those of its files.
+    """
+
+    hashes: Hashes
+    table: pa.Table
+    path: Path | None = None
+    digests: tuple[str, ...] = ()
+
+    def write_table(self, file: Any) -> None:
+        with pa.ipc.new_file(file, self.table.schema) as writer:
+            writer.write_table(self.table, max_chunksize=max(1, self.table.num_rows))
+
+    def write_hashes(self, file: Any) -> None:
+        np.save(file, self.hashes)
+
+    def find(self, keys: Keys, rows: Places) -> Places:
+        """The place of each of some keys, -1 for those that are not here."""
+        wanted = keys.hashes[rows]
+        places = np.searchsorted(self.hashes, wanted).astype(np.int64)
+        found = np.full(len(rows), -1, np.int64)
+        open_rows = np.arange(len(rows))
+        raw = self.table.column(RAW)
+        while len(open_rows):
+            at = places[open_rows]
+            inside = at < len(self.hashes)
+            open_rows, at = open_rows[inside], at[inside]
+            same = self.hashes[at] == wanted[open_rows]
+            open_rows, at = open_rows[same], at[same]
+            if not len(open_rows):
+                break
+            equal = pc.equal(
+                raw.take(pa.array(at)).combine_chunks(), keys.raw.take(pa.array(rows[open_rows]))
+            ).to_numpy(zero_copy_only=False)
+            found[open_rows[equal]] = at[equal]
+            open_rows = open_rows[~equal]
+            places[open_rows] += 1  # another key has the same hash
+        return found
+
+
+class ColumnStore:
+    """The state of one subtask. One thread.
+
+    Args:
+        key_type: Of the keys.
+        states: The states.
+        seed: Of the hash; drawn anew for every store that is not opened from files.
+    """
+
+    def __init__(
+        self,
+        key_type: AnySerializer,
+        states: Sequence[ValueStateDescriptor],
+        seed: int | None = None,
+    ) -> None:
+        self.seed = secrets.randbits(62) if seed is None else seed
+        self._encode_keys = EncodeProgram([(KEY, layout_of(key_type))])
+        self.key_type: pa.DataType = self._encode_keys.layouts[KEY].arrow_type
+        self.schema = pa.schema(
+            [(each.name, layout_of(each.serializer).arrow_type) for each in states]
+        )
+        self.levels: list[Level] = []
+
+    # ---------------------------------------------------------------------------------- keys
+
+    def keys(self, values: pa.Array) -> tuple[Keys, Places]:
+        """The distinct keys of a column, in the order in which they come, and for each row the
+        place of its key.
+        """
+        encoded = self._encode_keys.encode({KEY: values}, len(values))
+        index = ByteIndex(encoded.ranges)
+        firsts = index.firsts
+        hashes = self._hashes(Ranges(encoded.starts[firsts], encoded.ends[firsts]))
+        rows = pa.array(firsts)
+        return Keys(values.take(rows), bytes_of(encoded).take(rows), hashes), index.numbers
+
+    def _hashes(self, ranges: Ranges) -> Hashes:
+        starts, ends = np.ascontiguousarray(ranges.starts), np.ascontiguousarray(ranges.ends)
+        hashes = np.empty(len(starts), np.int64)
+        hash_rows(
+            address_of(starts), address_of(ends), 8, len(starts), self.seed, address_of(hashes)
+        )
+        return hashes.view(np.uint64)
+
+    # ------------------------------------------------------------------------------- look up
+
+    def lookup(self, keys: Keys) -> pa.Table:
+        """The states of each key, null where it has none."""
+        rows: Places = np.arange(len(keys))
+        parts: list[pa.Table] = []
+        order: list[Places] = []
+        for level in reversed(self.levels):
+            if not len(rows):
+                break
+            places = level.find(keys, rows)
+            there = places >= 0
+            if there.any():
+                parts.append(level.table.select(self.schema.names).take(pa.array(places[there])))
+                order.append(rows[there])
+                rows = rows[~there]
+        if len(rows):
+            parts.append(self.nothing(len(rows)))
+            order.append(rows)
+        back = np.empty(len(keys), np.int64)
+        if order:
+            back[np.concatenate(order)] = np.arange(len(keys))
+        found = pa.concat_tables(parts) if parts else self.nothing(0)
+        return found.combine_chunks().take(pa.array(back)).combine_chunks()
+
+    def nothing(self, rows: int) -> pa.Table:
+        """Rows without state."""
+        return pa.Table.from_arrays(
+            [pa.nulls(rows, each.type) for each in self.schema], schema=self.schema
+        )
+
+    def put(self, keys: Keys, states: pa.Table) -> None:
+        """Replaces the rows of some distinct keys."""
+        if len(keys):
+            self.levels.append(self._level(keys.raw, keys.values, keys.hashes, states))
+
+    def _level(self, raw: pa.Array, values: pa.Array, hashes: Hashes, states: pa.Table) -> Level:
+        order = np.argsort(hashes, kind="stable")
+        columns = [raw, values, *(states.column(name) for name in self.schema.names)]
+        table = pa.Table.from_arrays(columns, names=[RAW, KEY, *self.schema.names])
+        return Level(hashes[order], table.take(pa.array(order)).combine_chunks())
+
+    # ------------------------------------------------------------------------------- rebuild
+
+    def tidy(self) -> None:
+        """Puts small levels together, and all of them when they weigh much against the base."""
+        if len(self.levels) <= 1:
+            return
+        above = sum(level.table.num_rows for level in self.levels[1:])
+        if above > REBUILD_RATIO * self.levels[0].table.num_rows:
+            self.levels = [self._merged(self.levels, drop_empty=True)]
+        elif len(self.levels) > MAX_LEVELS:
+            # Of similar size, so that a row is written a logarithmic number of times.
+            first = len(self.levels) - 1
+            total = self.levels[first].table.num_rows
+            while first > 1 and self.levels[first - 1].table.num_rows <= 2 * total:
+                first -= 1
+                total += self.levels[first].table.num_rows
+            first = min(first, len(self.levels) - 2)
+            merged = self._merged(self.levels[first:], drop_empty=False)
+            self.levels[first:] = [merged]
+
+    def whole(self) -> pa.Table:
+        """Every key that has state, once: columns ``KEY`` and the states."""
+        if not self.levels:
+            empty = pa.Table.from_arrays([pa.nulls(0, self.key_type)], names=[KEY])
+            for each in self.schema:
+                empty = empty.append_column(each, pa.nulls(0, each.type))
+            return empty
+        return self._merged(self.levels, drop_empty=True).table.drop_columns([RAW])
+
+    def _merged(self, levels: Sequence[Level], *, drop_empty: bool) -> Level:
+        newest_first = levels[::-1]
+        table = pa.concat_tables([level.table for level in newest_first]).combine_chunks()
+        hashes = np.concatenate([level.hashes for level in newest_first])
+        raw = table.column(RAW)
+        raw = raw.chunk(0) if raw.num_chunks else pa.array([], pa.large_binary())
+        firsts = ByteIndex(ranges_of(raw)).firsts
+        if drop_empty:
+            states = table.select(self.schema.names).take(pa.array(firsts))
+            firsts = firsts[_present(states)]
+        order = firsts[np.argsort(hashes[firsts], kind="stable")]
+        return Level(hashes[order], table.take(pa.array(order)).combine_chunks())
+
+    # --------------------------------------------------------------------------------- files
+
+    def save(self, folder: Path) -> dict[str, list[str]]:
+        """Stores the levels; those that are stored already are linked. Gives their names and the
+        digests of their files.
+        """
+        stored = {}
+        for level in self.levels:
+            if level.path is None:
+                name = uuid4().hex
+                digests = [
+                    write_checked(folder / f"{name}.arrow", level.write_table),
+                    write_checked(folder / f"{name}.npy", level.write_hashes),
+                ]
+            else:
+                name, digests = level.path.name, list(level.digests)
+                for suffix in _SUFFIXES:
+                    source = level.path.with_name(name + suffix)
+                    (folder / source.name).hardlink_to(source)
+            stored[name] = digests
+        return stored
+
+    def open(self, folder: Path, stored: Mapping[str, Sequence[str]]) -> None:
+        """Maps stored levels: what ``save`` gave.
+
+        Raises:
+            FormatError: They are damaged, or of other types.
+        """
+        wanted = pa.schema([(RAW, pa.large_binary()), (KEY, self.key_type), *self.schema])
+        for name, digests in stored.items():
+            try:
+                for suffix, digest in zip(_SUFFIXES, digests, strict=True):
+                    check_file(folder / (name + suffix), digest)
+                table = pa.ipc.open_file(pa.memory_map(str(folder / f"{name}.arrow"))).read_all()
+                hashes = np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+            except (OSError, ValueError, pa.ArrowException) as error:
+                raise FormatError(f"A local copy is damaged ({error})") from error
+            if table.schema.types != wanted.types or table.schema.names != wanted.names:
+                raise FormatError("A local copy has other states", got=str(table.schema))
+            if hashes.dtype != np.uint64 or hashes.shape != (table.num_rows,):
+                raise FormatError("A local copy is damaged", field="hashes")
+            self.levels.append(Level(hashes, table, folder / name, tuple(digests)))
+
+
+def _present(states: pa.Table) -> npt.NDArray[np.bool_]:
+    """Whether a row has any state."""
+    there = np.zeros(states.num_rows, np.bool_)
+    for column in states.columns:
+        there |= column.is_valid().to_numpy()
+    return there
+
+
+def ranges_of(raw: pa.Array) -> Ranges:
+    """Where the strings of a large binary column lie; it has to stay alive."""
+    if not len(raw):
+        return Ranges(np.empty(0, np.int64), np.empty(0, np.int64))
+    _, offsets, data = raw.buffers()
+    places = np.frombuffer(offsets, np.int64)[raw.offset : raw.offset + len(raw) + 1]
+    base = data.address if data is not None else 0
+    return Ranges(places[:-1] + base, places[1:] + base)
+
+
+def batches_of(table: pa.Table, rows: int) -> Iterator[pa.RecordBatch]:
+    """A table in pieces."""
+    for batch in table.to_batches(max_chunksize=rows):
+        if batch.num_rows:
+            yield batch

@@ -1,0 +1,169 @@
+"""What a batch has to be before anything runs: every error here says which column is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from dstl_core.codec.columnar.types.type_layouts import NoLayoutError, layout_of
+from dstl_core.codec.serializers import AnySerializer
+from dstl_core.errors import ConfigError
+from dstl_core.functions import KEY_INDEX, WindowFunction
+from dstl_core.spark.task.operators import KeyedOperator, Operator, is_columnar
+
+RESERVED = "__dstl_"
+"""How the names of columns begin that a job adds to its batch."""
+_NOT_HASHED = (T.VariantType, T.CalendarIntervalType, T.YearMonthIntervalType)
+_NOT_ORDERED = (T.MapType, T.VariantType, T.CalendarIntervalType)
+
+
+def check_named_batch(rows: Any, input_id: Any) -> None:
+    """Raises ConfigError if these are not a batch and its name."""
+    _check_id(input_id)
+    check_batch(rows)
+
+
+def _check_id(input_id: Any) -> None:
+    """Raises ConfigError if this is no name of an input."""
+    if isinstance(input_id, str):
+        try:
+            input_id.encode()
+        except UnicodeEncodeError as error:
+            raise ConfigError(f"An input id is no text: {input_id!r} ({error.reason}).") from error
+    elif not isinstance(input_id, int) or isinstance(input_id, bool):
+        raise ConfigError(
+            f"An input id is text or a whole number; got {input_id!r}, a {type(input_id).__name__}."
+        )
+
+
+def check_batch(rows: Any, what: str = "The batch") -> None:
+    """Raises ConfigError if this is no batch of rows that tasks can take."""
+    if not isinstance(rows, DataFrame):
+        raise ConfigError(f"{what} has to be a Spark DataFrame, got a {type(rows).__name__}.")
+    if rows.isStreaming:
+        raise ConfigError(
+            f"{what} is a stream; give each of its micro-batches to the job: "
+            f"writeStream.foreachBatch(job.foreach_batch(..))."
+        )
+    names = rows.columns
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"{what} has two columns {name!r}; rename one of them.")
+        if name.startswith(RESERVED):
+            raise ConfigError(
+                f"{what} has a column {name!r}; names that begin with {RESERVED!r} are the job's "
+                f"own: rename it."
+            )
+    for each in rows.schema.fields:
+        if holds(each.dataType, _NOT_HASHED):
+            raise ConfigError(
+                f"{what} has a column {each.name!r} of type {each.dataType.simpleString()}, which "
+                f"Spark cannot hash or give to Python; cast it, to a string for one."
+            )
+
+
+def check_input(rows: DataFrame, operator: Operator, order_by: Sequence[str] | None) -> None:
+    """Raises ConfigError if the rows cannot be applied by an operator."""
+    if order_by is None and not operator.function.order_insensitive:
+        raise ConfigError(
+            f"The order of rows is not given and {type(operator.function).__name__} depends on it; "
+            f"give order_by, or declare order_insensitive = True on the function."
+        )
+    function = operator.function
+    if (
+        isinstance(function, WindowFunction)
+        and function.assigner.is_event_time
+        and operator.event_time is None
+    ):
+        raise ConfigError(
+            f"The windows of {operator.uid!r} are in event time; give event_time, the column that "
+            f"holds the time of a row."
+        )
+    needed = [operator.key_by, operator.event_time, *(order_by or ())]
+    for column in needed:
+        if column is not None and column not in rows.columns:
+            raise ConfigError(
+                f"There is no column {column!r} in the input of {operator.uid!r}; it has: "
+                f"{', '.join(rows.columns)}."
+            )
+    for column in order_by or ():
+        kind = rows.schema[column].dataType
+        if not is_ordered(kind):
+            raise ConfigError(
+                f"The column {column!r} of order_by is {kind.simpleString()}, which has no order."
+            )
+    if isinstance(operator, KeyedOperator):
+        _check_key(rows, operator.key_by, operator.key_type, operator.uid)
+    if is_columnar(operator) and KEY_INDEX in rows.columns:
+        raise ConfigError(
+            f"The input of {operator.uid!r} has a column {KEY_INDEX!r}, a name that functions on "
+            f"columns have for another; rename it."
+        )
+    if operator.event_time is not None:
+        _check_time(rows, operator.event_time)
+
+
+def _check_key(rows: DataFrame, column: str, key_type: AnySerializer, uid: str) -> None:
+    try:
+        wanted = _kind_of_arrow(layout_of(key_type).arrow_type)
+    except NoLayoutError:
+        return
+    kind = rows.schema[column].dataType
+    found = _kind_of_spark(kind)
+    if wanted is not None and found is not None and wanted != found:
+        raise ConfigError(
+            f"The key column {column!r} is {kind.simpleString()}, and the key type of {uid!r} is "
+            f"{key_type.type_name}; cast the column, or declare the type that it has."
+        )
+
+
+def _check_time(rows: DataFrame, column: str) -> None:
+    kind = rows.schema[column].dataType
+    if not isinstance(kind, T.TimestampType | T.TimestampNTZType | T.IntegralType):
+        raise ConfigError(
+            f"The event_time column {column!r} is {kind.simpleString()}; it has to be a timestamp, "
+            f"or milliseconds as a whole number."
+        )
+
+
+def is_ordered(kind: T.DataType) -> bool:
+    """Whether Spark can sort by a type."""
+    return not holds(kind, _NOT_ORDERED)
+
+
+def holds(kind: T.DataType, types: tuple[type[T.DataType], ...]) -> bool:
+    """Whether a type is one of some, or has one of them inside."""
+    if isinstance(kind, types):
+        return True
+    if isinstance(kind, T.StructType):
+        return any(holds(each.dataType, types) for each in kind.fields)
+    if isinstance(kind, T.ArrayType):
+        return holds(kind.elementType, types)
+    if isinstance(kind, T.MapType):
+        return holds(kind.keyType, types) or holds(kind.valueType, types)
+    return False
+
+
+def _kind_of_arrow(kind: pa.DataType) -> str | None:
+    """Types of one kind are cast to each other; None for those that are not looked at."""
+    tests = {
+        "integer": pa.types.is_integer,
+        "float": pa.types.is_floating,
+        "text": lambda each: pa.types.is_string(each) or pa.types.is_large_string(each),
+        "boolean": pa.types.is_boolean,
+    }
+    return next((name for name, test in tests.items() if test(kind)), None)
+
+
+def _kind_of_spark(kind: T.DataType) -> str | None:
+    kinds: dict[str, type[T.DataType] | tuple[type[T.DataType], ...]] = {
+        "integer": T.IntegralType,
+        "float": (T.FloatType, T.DoubleType),
+        "text": T.StringType,
+        "boolean": T.BooleanType,
+    }
+    return next((name for name, each in kinds.items() if isinstance(kind, each)), None)

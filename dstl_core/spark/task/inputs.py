@@ -1,0 +1,201 @@
+"""Batches of input: their identity, and their way to the subtasks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
+from dstl_core.errors import ConfigError, InputChangedError, InvariantViolation
+from dstl_core.spark.engine.key_groups import SUBTASK_COLUMN, partition_by_subtask
+from dstl_core.spark.engine.schema import quoted
+from dstl_core.spark.task.input_checks import is_ordered
+from dstl_core.spark.task.lineage import InputPlace
+from dstl_core.spark.task.operators import KeyedOperator, Operator
+
+FINGERPRINT_COLUMN = "__dstl_row_hash"
+_HASHES = 1 << 64
+_EPOCH = "timestamp_ntz '1970-01-01'"
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+FINGERPRINT_VERSION = 2
+"""The rule by which rows are hashed. Version 1, of records that name no version, hashes the values
+in the order of the columns. It leaves out names, types and the sign of zero.
+"""
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """Identity of a batch, whatever the order of its rows and columns: the number of rows and the
+    sum of their 64-bit hashes, which hold the names and types of the columns.
+
+    Fingerprints of two versions cannot be compared.
+    """
+
+    rows: int
+    hash_sum: int
+    version: int = FINGERPRINT_VERSION
+
+    @classmethod
+    def of(cls, rows: DataFrame, version: int = FINGERPRINT_VERSION) -> Fingerprint:
+        """Computes it in Spark, by the rule of a version; reads the whole batch."""
+        hashes = rows.select(_row_hash(rows, version).cast("decimal(38,0)").alias("hash"))
+        found = hashes.agg(F.count("*").alias("rows"), F.sum("hash").alias("hash")).collect()[0]
+        return cls(found["rows"], int(found["hash"] or 0) % _HASHES, version)
+
+    @classmethod
+    def of_column(cls, hashes: pa.Array) -> Fingerprint:
+        """From the hashes of a part of the rows; high and low halves cannot overflow."""
+        high = pc.sum(pc.shift_right(hashes, 32)).as_py() or 0
+        low = pc.sum(pc.bit_wise_and(hashes, 0xFFFFFFFF)).as_py() or 0
+        return cls(len(hashes), ((high << 32) + low) % _HASHES)
+
+    @classmethod
+    def from_facts(cls, stored: Mapping[str, Any]) -> Fingerprint:
+        """The one that a commit record keeps.
+
+        Raises:
+            ConfigError: It is of a version that this release does not know.
+        """
+        version = int(stored.get("fingerprint_version", 1))
+        if not 1 <= version <= FINGERPRINT_VERSION:
+            raise ConfigError(
+                f"The input {stored.get('id')!r} was committed by a newer release: expected a "
+                f"fingerprint of version {FINGERPRINT_VERSION} at most, got {version}; use that "
+                f"release."
+            )
+        return cls(int(stored["rows"]), int(stored["hash_sum"], 16), version)
+
+    def to_facts(self) -> dict[str, Any]:
+        """What a commit record keeps."""
+        return {
+            "rows": self.rows,
+            "hash_sum": f"{self.hash_sum:016x}",
+            "fingerprint_version": self.version,
+        }
+
+    def __add__(self, other: Fingerprint) -> Fingerprint:
+        if self.version != other.version:
+            raise InvariantViolation("fingerprints of two versions are added")
+        hash_sum = (self.hash_sum + other.hash_sum) % _HASHES
+        return Fingerprint(self.rows + other.rows, hash_sum, self.version)
+
+    def __str__(self) -> str:
+        return f"{self.rows} rows, hash {self.hash_sum:016x}"
+
+
+def place(
+    rows: DataFrame,
+    operator: Operator,
+    order_by: Sequence[str],
+    *,
+    parallelism: int,
+    max_parallelism: int,
+) -> DataFrame:
+    """The rows at their subtasks, with the hash of each, in the order in which they apply: by
+    ``order_by``, ties by all other columns, and by the hash of those that have no order.
+    """
+    hashed = rows.withColumn(FINGERPRINT_COLUMN, _row_hash(rows))
+    if isinstance(operator, KeyedOperator):
+        placed = partition_by_subtask(
+            hashed,
+            operator.key_by,
+            operator.key_type,
+            max_parallelism=max_parallelism,
+            parallelism=parallelism,
+        )
+    else:
+        owner = F.pmod(F.col(FINGERPRINT_COLUMN), F.lit(parallelism)).cast("int")
+        placed = hashed.withColumn(SUBTASK_COLUMN, owner).repartitionById(
+            parallelism, F.col(SUBTASK_COLUMN)
+        )
+    ties = [
+        each.name
+        for each in rows.schema.fields
+        if each.name not in order_by and is_ordered(each.dataType)
+    ]
+    order = [F.col(quoted(each)) for each in (*order_by, *ties)]
+    return placed.sortWithinPartitions(F.col(SUBTASK_COLUMN), *order, F.col(FINGERPRINT_COLUMN))
+
+
+def watermark_of(rows: DataFrame, column: str, out_of_orderness_ms: int) -> int | None:
+    """The watermark behind a batch; None if it has no time. Reads the column in Spark."""
+    kind = rows.schema[column].dataType
+    time = F.max(quoted(column))
+    if isinstance(kind, T.TimestampType):
+        time = F.unix_millis(time)
+    elif isinstance(kind, T.TimestampNTZType):  # has no zone, and must not get the session's
+        time = time - F.expr(_EPOCH)
+    found = rows.agg(time.alias("time")).collect()[0]["time"]
+    if isinstance(found, timedelta):
+        found = found // _MILLISECOND
+    # A watermark says that nothing at or before it comes any more.
+    return None if found is None else int(found) - out_of_orderness_ms - 1
+
+
+def _row_hash(rows: DataFrame, version: int = FINGERPRINT_VERSION) -> Column:
+    """A hash of all columns; maps are hashed by their sorted entries."""
+    fields = rows.schema.fields
+    first: list[Column] = []
+    if version > 1:
+        fields = sorted(fields, key=lambda each: each.name)
+        names = [[each.name, each.dataType.simpleString()] for each in fields]
+        first = [F.lit(json.dumps(names))]
+    parts = [_hashed(F.col(quoted(each.name)), each.dataType, version) for each in fields]
+    return F.xxhash64(*first, *(part for each in parts for part in each))
+
+
+def _hashed(value: Column, kind: T.DataType, version: int) -> list[Column]:
+    """What tells a value from all others: the hash passes over nulls, over where arrays end, and
+    over the sign of zero.
+    """
+    if isinstance(kind, T.MapType):
+        entry = T.StructType().add("key", kind.keyType).add("value", kind.valueType)
+        entries = F.array_sort(F.map_entries(value))
+        return _hashed(entries, T.ArrayType(entry), version)
+    if isinstance(kind, T.StructType):
+        parts = [_hashed(value.getField(each.name), each.dataType, version) for each in kind.fields]
+        return [value.isNull(), *(part for each in parts for part in each)]
+    if isinstance(kind, T.ArrayType):
+        element = kind.elementType
+        items = F.transform(value, lambda each: F.struct(*_hashed(each, element, version)))
+        return [value.isNull(), F.size(value), items]
+    if version > 1 and isinstance(kind, T.FloatType | T.DoubleType):
+        # Spark's own functions take -0.0 for 0.0, but for its text.
+        sign_of_zero = F.when(value == 0, value.cast("string"))
+        return [value.isNull(), value, sign_of_zero]
+    return [value.isNull(), value]
+
+
+def committed_before(
+    place: InputPlace, rows: DataFrame, input_id: str | int, *, rewind: bool
+) -> CompletedCheckpoint | None:
+    """The commit of an input, after a look whether the rows are the same; None if it has to run.
+
+    Raises:
+        InputChangedError: It was committed with other rows.
+    """
+    checkpoint = place.commit
+    if checkpoint is None or (rewind and place.last_input != input_id):
+        return None
+    expected = Fingerprint.from_facts(checkpoint.facts["input"])
+    found = Fingerprint.of(rows, expected.version)
+    if found == expected:
+        return checkpoint
+    if rewind:
+        return None
+    raise InputChangedError(
+        f"The input {input_id!r} was committed as checkpoint {checkpoint.checkpoint_id} with other "
+        f"rows or columns: expected {expected}, got {found}; give the correction an input id of "
+        f"its own, or rewind=True to run it and all later inputs again."
+    )

@@ -1,0 +1,249 @@
+"""Copies of restored state on a worker's disk, named after the handles that a checkpoint committed.
+
+    <root>/<job>/<operator>/<first>-<last>-of-<max parallelism>/<digest>/     one copy
+                                                               /copy.json     what it is a copy of
+
+The name of a copy is a digest of the handles that its task reported. Handles hold random file
+names, so a copy of an epoch that failed is never asked for, and needs no notice that it failed. A
+copy is never a part of a checkpoint: where there is none, or it is damaged, state is restored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from dstl_core.codec.data_io import DataOutput
+from dstl_core.codec.metadata.handles import write_keyed_handle
+from dstl_core.model.handle import (
+    ChangelogStateBackendHandle,
+    ChangelogStateHandle,
+    KeyedStateHandle,
+)
+from dstl_core.spark.task.operators import TaskSpec
+
+_LOG = logging.getLogger(__name__)
+MANIFEST = "copy.json"
+KEPT_PER_RANGE = 3
+ABANDONED_S = 24 * 3600
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a state consists of: digests of its bases, and of the logs on top, in order."""
+
+    base: tuple[str, ...]
+    log: tuple[str, ...]
+    log_handles: tuple[ChangelogStateHandle, ...] = ()
+
+    @classmethod
+    def of(cls, handles: Sequence[KeyedStateHandle]) -> Parts:
+        base: list[KeyedStateHandle] = []
+        log: list[ChangelogStateHandle] = []
+        for handle in handles:
+            if isinstance(handle, ChangelogStateBackendHandle):
+                base += handle.materialized
+                log += handle.non_materialized
+            else:
+                base.append(handle)
+        return cls(tuple(map(_digest, base)), tuple(_digest(each) for each in log), tuple(log))
+
+    @property
+    def name(self) -> str:
+        text = json.dumps([self.base, self.log])
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    def since(self, older: Parts) -> tuple[ChangelogStateHandle, ...] | None:
+        """The logs that lead from an older state to this one; None if it is no earlier one."""
+        count = len(older.log)
+        if older.base != self.base or older.log != self.log[:count]:
+            return None
+        return self.log_handles[count:]
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _digest(handle: KeyedStateHandle) -> str:
+    out = DataOutput()
+    write_keyed_handle(out, handle)
+    return hashlib.sha256(out.to_bytes()).hexdigest()
+
+
+class CopyFolder:
+    """The copies of one subtask's key groups on this machine. Safe for several processes.
+
+    Invariant: a copy does not change once it has its name.
+    """
+
+    def __init__(self, task: TaskSpec, subtask: int) -> None:
+        own = task.key_groups(subtask)
+        self._max_bytes = task.local_copies.max_bytes
+        self._root = _root(task.local_copies.folder)
+        self._folder = (
+            self._root
+            / task.job_id.hex
+            / task.operator.operator_id.hex
+            / f"{own.start_key_group}-{own.end_key_group}-of-{task.max_parallelism}"
+        )
+
+    def find(self, wanted: Parts) -> tuple[Path, dict[str, Any], Parts] | None:
+        """The copy that is nearest to a state, with its facts; None if none leads to it. Copies
+        that are not whole go.
+        """
+        best: tuple[int, Path, dict[str, Any], Parts] | None = None
+        for path in self._copies():
+            facts = _read_manifest(path)
+            if facts is None:
+                self.drop(path)
+                continue
+            parts = Parts(tuple(facts["base"]), tuple(facts["log"]))
+            missing = wanted.since(parts)
+            if missing is not None and (best is None or len(missing) < best[0]):
+                best = len(missing), path, facts, parts
+        return None if best is None else best[1:]
+
+    @property
+    def path(self) -> Path:
+        """Where copies are built, under hidden names, on the file system on which they stay."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        return self._folder
+
+    def build(self, parts: Parts, save: Callable[[Path], dict[str, Any]]) -> None:
+        """Keeps what ``save`` writes into a new folder, with the facts that it gives. What the disk
+        refuses (it is full, another process has dropped the copy that this one shares files with)
+        ends the copy, never the task.
+        """
+        built = None
+        try:
+            built = Path(tempfile.mkdtemp(prefix=".new-", dir=self.path))
+            facts = save(built)
+        except OSError as error:
+            _LOG.warning("a local copy was not kept: %s", error)
+            if built is not None:
+                shutil.rmtree(built, ignore_errors=True)
+            return
+        self.publish(built, parts, facts)
+
+    def publish(self, built: Path, parts: Parts, facts: dict[str, Any]) -> None:
+        """Gives a finished copy its name, and drops old ones. Never raises for the disk."""
+        try:
+            text = json.dumps(
+                {"base": parts.base, "log": parts.log, "files": _sizes(built), **facts}
+            )
+            manifest = {"copy": text, "sha256": _sha256(text)}
+            (built / MANIFEST).write_text(json.dumps(manifest))
+            target = self._folder / parts.name
+            if target.exists():
+                shutil.rmtree(built, ignore_errors=True)
+                return
+            built.rename(target)
+            self._evict(target)
+        except OSError as error:
+            _LOG.warning("a local copy was not kept: %s", error)
+            shutil.rmtree(built, ignore_errors=True)
+
+    def drop(self, path: Path) -> None:
+        """Removes a copy that cannot be used."""
+        with_other_name = path.with_name(f".old-{uuid4().hex}")
+        try:
+            path.rename(with_other_name)
+        except OSError:
+            return  # another process was faster
+        shutil.rmtree(with_other_name, ignore_errors=True)
+
+    def _copies(self) -> list[Path]:
+        """Newest first."""
+        if not self._folder.is_dir():
+            return []
+        found = [each for each in self._folder.iterdir() if not each.name.startswith(".")]
+        return sorted(found, key=_age, reverse=True)
+
+    def _evict(self, newest: Path) -> None:
+        for path in self._copies()[KEPT_PER_RANGE:]:
+            self.drop(path)
+        for path in self._folder.glob(".*"):  # of processes that were killed
+            if time.time() - path.stat().st_mtime > ABANDONED_S:
+                shutil.rmtree(path, ignore_errors=True)
+        copies = sorted(self._root.glob("*/*/*/[!.]*"), key=_age, reverse=True)
+        total = 0
+        seen: set[tuple[int, int]] = set()
+        for path in copies:
+            total += _disk_bytes(path, seen)
+            if total > self._max_bytes and path != newest:
+                self.drop(path)
+
+
+def _root(folder: str | None) -> Path:
+    if folder is not None:
+        return Path(folder)
+    root = Path(tempfile.gettempdir(), f"dstl-local-{os.getuid()}")
+    root.mkdir(mode=0o700, exist_ok=True)
+    found = root.lstat()
+    if found.st_uid != os.getuid() or found.st_mode & 0o077:
+        return _private_root()
+    return root
+
+
+@cache
+def _private_root() -> Path:
+    """Where somebody else could put state into the shared folder: one for this process, without
+    copies of earlier ones.
+    """
+    return Path(tempfile.mkdtemp(prefix="dstl-local-"))
+
+
+def _age(path: Path) -> float:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    return {
+        each.name: each.stat().st_size
+        for each in folder.iterdir()
+        if each.is_file() and each.name != MANIFEST
+    }
+
+
+def _disk_bytes(folder: Path, seen: set[tuple[int, int]]) -> int:
+    """Bytes of files that were not seen yet: copies share files by links."""
+    total = 0
+    try:
+        for each in folder.iterdir():
+            found = each.stat()
+            if (found.st_dev, found.st_ino) not in seen:
+                seen.add((found.st_dev, found.st_ino))
+                total += found.st_size
+    except OSError:
+        return total
+    return total
+
+
+def _read_manifest(path: Path) -> dict[str, Any] | None:
+    """The facts of a copy that is whole; None for any other."""
+    try:
+        manifest = json.loads((path / MANIFEST).read_text())
+        if _sha256(manifest["copy"]) != manifest["sha256"]:
+            return None
+        facts: dict[str, Any] = json.loads(manifest["copy"])
+        sizes = _sizes(path)
+        whole = all(sizes.get(name) == size for name, size in facts["files"].items())
+        _ = facts["base"], facts["log"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return facts if whole else None

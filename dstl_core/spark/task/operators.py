@@ -1,0 +1,248 @@
+"""What a job consists of, as plain values: the form in which it travels to Spark tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from dstl_core.codec.columnar.types.declared_schema import schema_of
+from dstl_core.codec.declared_type import SchemaLike, TypeLike, declared_type
+from dstl_core.codec.python_values import AsPython, Form, function_type, stored_type
+from dstl_core.codec.serializers import AnySerializer
+from dstl_core.config import ChangelogOptions
+from dstl_core.errors import ConfigError
+from dstl_core.functions import KeyedColumnFunction, RichFunction, WindowFunction
+from dstl_core.model.ids import JobID, OperatorID
+from dstl_core.model.key_group import KeyGroupRange, compute_key_group_range_for_operator_index
+from dstl_core.model.restore import PrioritizedOperatorSubtaskState
+from dstl_core.spark.engine.schema import spark_type_of
+from dstl_core.state.backends.changelog_backend import ValueLogging
+from dstl_core.state.backends.state_backend import HashMapStateBackend, StateBackend
+from dstl_core.state.backends.timers import MIN_WATERMARK
+from dstl_core.storage.location import JobLayout, Location
+
+Frames: TypeAlias = Mapping[str, DataFrame]
+"""DataFrames by name: the batch as ``input``, outputs of operators by uid, late rows of windows by
+``<uid>.late``."""
+
+Source: TypeAlias = str | Callable[[Frames], DataFrame]
+"""A name of ``Frames``, or what makes a DataFrame of them."""
+
+INPUT = "input"
+
+
+@dataclass(frozen=True)
+class KeyedOperator:
+    """An operator with state per key.
+
+    Args:
+        uid: Stable name; its hash is the operator's id in every snapshot.
+        key_by: Column that holds the key.
+        key_type: Type of the key, in any form: ``"string"``, ``str``, a Flink, Spark or Arrow type.
+        function: What runs: a ``KeyedProcessFunction``, ``RichMapFunction``, ``WindowFunction``, or
+            a ``KeyedColumnFunction`` on whole columns.
+        output_schema: Columns of the rows that the function gives, in any form: ``"o string"``, a
+            Spark or Arrow schema, a dataclass; None: it gives none.
+        source: Its rows: the batch, the output of an earlier operator by uid, or a function of
+            both. It runs on the driver and has to be deterministic.
+        order_by: Order in which the rows of a key apply, unless the run says it (which it does for
+            operators on the batch).
+        event_time: Column with the time of a row: a timestamp, or milliseconds.
+        out_of_orderness_ms: How far the watermark stays behind the largest time of a batch.
+        broadcast: Rows that every subtask gets before its own, for a ``BroadcastFunction``.
+        key_form: The form in which functions get the key; ``key_type`` says it.
+
+    Raises:
+        ConfigError: A type or a column is none, or one that Spark cannot read back.
+    """
+
+    uid: str
+    key_by: str
+    key_type: TypeLike
+    function: RichFunction
+    output_schema: SchemaLike | None = None
+    source: Source = INPUT
+    order_by: Sequence[str] | None = None
+    event_time: str | None = None
+    out_of_orderness_ms: int = 0
+    broadcast: Source | None = None
+    key_form: Form | None = field(default=None, kw_only=True, repr=False)
+
+    def __post_init__(self) -> None:
+        declared = declared_type(self.key_type, f"The key of operator {self.uid!r}")
+        key_type = function_type(declared)
+        if isinstance(key_type, AsPython):
+            object.__setattr__(self, "key_form", key_type.form)
+        object.__setattr__(self, "key_type", stored_type(key_type))
+        object.__setattr__(self, "output_schema", _output(self.uid, self.output_schema))
+
+    @property
+    def operator_id(self) -> OperatorID:
+        return OperatorID.for_uid(self.uid)
+
+    @property
+    def function_key_type(self) -> AnySerializer:
+        """The type of the key as functions see it."""
+        key_type: AnySerializer = self.key_type
+        return key_type if self.key_form is None else AsPython(key_type, self.key_form)
+
+
+def _output(uid: str, given: SchemaLike | None) -> pa.Schema | None:
+    """The schema of an output, which Spark has to be able to read back."""
+    if given is None:
+        return None
+    schema = schema_of(given, f"The output_schema of operator {uid!r}")
+    for each in schema:
+        try:
+            spark_type_of(each.type)
+        except ConfigError as error:
+            raise ConfigError(
+                f"The output of {uid!r} has a column {each.name!r} that cannot be read back: "
+                f"{error.message}"
+            ) from error
+    return schema
+
+
+@dataclass(frozen=True)
+class ProcessOperator:
+    """An operator without a key: each row goes to the subtask that its hash says.
+
+    Args:
+        function: A ``ProcessFunction`` or ``RichMapFunction``; it may have operator state.
+
+    The others are as those of ``KeyedOperator``.
+    """
+
+    uid: str
+    function: RichFunction
+    output_schema: SchemaLike | None = None
+    source: Source = INPUT
+    order_by: Sequence[str] | None = None
+    event_time: str | None = None
+    out_of_orderness_ms: int = 0
+    broadcast: Source | None = None
+
+    key_by = None
+    key_type = None
+    function_key_type = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "output_schema", _output(self.uid, self.output_schema))
+
+    @property
+    def operator_id(self) -> OperatorID:
+        return OperatorID.for_uid(self.uid)
+
+
+Operator: TypeAlias = KeyedOperator | ProcessOperator
+
+
+def late_schema_of(operator: Operator) -> pa.Schema | None:
+    """The schema of an operator's late rows, where they are an output."""
+    function = operator.function
+    return function.side_output_late_data if isinstance(function, WindowFunction) else None
+
+
+def late_name(uid: str) -> str:
+    """The name of an operator's late rows among the outputs."""
+    return f"{uid}.late"
+
+
+def check_operators(operators: Sequence[Operator]) -> None:
+    """Raises ConfigError if operators, or their outputs, cannot be told apart, or if late rows have
+    a column that Spark cannot read.
+    """
+    names = [INPUT, *(each.uid for each in operators)]
+    names += [late_name(each.uid) for each in operators if late_schema_of(each) is not None]
+    twice = sorted({each for each in names if names.count(each) > 1})
+    if twice:
+        raise ConfigError(
+            f"The name {twice[0]!r} stands for two things; every operator has a uid of its own, "
+            f"other than {INPUT!r}, and {late_name('uid')!r} is for late rows."
+        )
+
+    for operator in operators:
+        _output(late_name(operator.uid), late_schema_of(operator))
+
+
+def as_shipped(operator: Operator) -> Operator:
+    """An operator without what belongs to the driver: its inputs may hold DataFrames."""
+    return replace(operator, source=INPUT, broadcast=None)
+
+
+def is_columnar(operator: Operator) -> bool:
+    """Whether the function works on columns."""
+    return isinstance(operator.function, KeyedColumnFunction)
+
+
+@dataclass(frozen=True)
+class LocalCopies:
+    """Where workers keep copies of state between epochs, so that they need not restore it.
+
+    Args:
+        folder: For copies on disk; a folder of the user in the system's temporary one by default.
+        max_bytes: Of all copies in the folder; the oldest go first. 0: no copies at all.
+        max_entries: Entries of state that one worker process keeps in memory, of all subtasks that
+            it has run; a subtask with more is restored in every epoch.
+    """
+
+    folder: str | None = None
+    max_bytes: int = 20 << 30
+    max_entries: int = 5_000_000
+
+    @property
+    def enabled(self) -> bool:
+        return self.max_bytes > 0
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """One operator, where its tasks find their state and where they leave their files.
+
+    ``parent`` is the folder of the snapshot to restore from, ``assigned`` what each subtask takes
+    from it. ``now_ms`` is processing time in all tasks and attempts of a run.
+    """
+
+    job_id: JobID
+    base_path: str
+    operator: Operator
+    parallelism: int
+    max_parallelism: int
+    parent: str
+    assigned: tuple[PrioritizedOperatorSubtaskState, ...]
+    options: ChangelogOptions
+    changelog: bool = True
+    state_backend: StateBackend = field(default_factory=HashMapStateBackend)
+    now_ms: int = 0
+    watermark: int = MIN_WATERMARK
+    local_copies: LocalCopies = field(default_factory=LocalCopies)
+    value_logging: ValueLogging = ValueLogging.LAST_PER_CHECKPOINT
+
+    @property
+    def layout(self) -> JobLayout:
+        return JobLayout.of(Location.parse(self.base_path), self.job_id.hex)
+
+    def key_groups(self, subtask: int) -> KeyGroupRange:
+        """The key groups that a subtask owns."""
+        return compute_key_group_range_for_operator_index(
+            self.max_parallelism, self.parallelism, subtask
+        )
+
+
+@dataclass(frozen=True)
+class EpochSpec:
+    """One run of an operator over rows.
+
+    Args:
+        checkpoint_id: Under which its files go.
+        watermark: Event time when the rows are done; timers up to it fire then.
+        broadcast: Rows for every subtask, as an Arrow stream.
+    """
+
+    checkpoint_id: int
+    watermark: int = MIN_WATERMARK
+    broadcast: bytes | None = None

@@ -1,0 +1,128 @@
+"""Output of a subtask: Parquet files under the checkpoint, seen once it is committed."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dstl_core.errors import UserFunctionError
+from dstl_core.functions import Row
+from dstl_core.spark.engine.schema import for_spark, spark_arrow_schema
+from dstl_core.storage.file_io import FileIO
+from dstl_core.storage.location import Location
+
+OUTPUT_ROWS_PER_FILE = 1_000_000
+
+
+@dataclass
+class OutputFiles:
+    """Files of one subtask of one attempt. Names are random: what an attempt leaves that did not
+    count is unreferenced.
+    """
+
+    file_io: FileIO
+    folder: Location
+    schema: pa.Schema | None
+    subtask: int
+    names: list[str] = field(default_factory=list)
+    rows: int = 0
+    buffer: list[Row] = field(default_factory=list)
+
+    def add(self, rows: Iterable[Row]) -> None:
+        if self.schema is None:
+            return
+        self.buffer.extend(rows)
+        if len(self.buffer) >= OUTPUT_ROWS_PER_FILE:
+            self.flush()
+
+    def add_parts(self, rows: Iterable[Row]) -> None:
+        """As ``add``, of each row the columns of the schema."""
+        schema = self.schema
+        if schema is not None:
+            self.add({name: row[name] for name in schema.names if name in row} for row in rows)
+
+    def add_columns(self, rows: pa.RecordBatch | pa.Table | None) -> None:
+        """As ``add``, whole columns.
+
+        Raises:
+            UserFunctionError: They do not fit the schema.
+        """
+        if rows is None or self.schema is None:
+            return
+        if not isinstance(rows, pa.RecordBatch | pa.Table):
+            raise UserFunctionError(
+                f"The output of a function on columns has to be a record batch or a table, got a "
+                f"{type(rows).__name__}."
+            )
+        if not rows.num_rows:
+            return
+        try:
+            arrays = [rows.column(field.name).cast(field.type) for field in self.schema]
+            table = pa.Table.from_arrays(arrays, schema=self.schema)
+        except (KeyError, pa.ArrowException) as error:
+            raise UserFunctionError(
+                f"The output of a function does not fit its schema ({error}): expected "
+                f"{', '.join(self.schema.names)}, got {', '.join(rows.schema.names)}."
+            ) from error
+        self._write(table)
+
+    def flush(self) -> None:
+        """Writes what was added.
+
+        Raises:
+            UserFunctionError: A row does not fit the schema. A column that a row lacks is null.
+        """
+        if not self.buffer or self.schema is None:
+            return
+        _check_rows(self.buffer, self.schema)
+        try:
+            table = pa.Table.from_pylist([dict(row) for row in self.buffer], schema=self.schema)
+        except (pa.ArrowException, OverflowError) as error:
+            raise UserFunctionError(
+                f"The output of a function does not fit its schema ({error})."
+            ) from error
+        self._write(table)
+        self.buffer = []
+
+    def _write(self, table: pa.Table) -> None:
+        raw = io.BytesIO()
+        try:
+            pq.write_table(for_spark(table, spark_arrow_schema(table.schema)), raw)
+        except pa.ArrowException as error:  # a time between two microseconds
+            raise UserFunctionError(
+                f"The output of a function has a value that Spark cannot hold ({error})."
+            ) from error
+        name = f"part-{self.subtask:05d}-{uuid4().hex}.parquet"
+        self.file_io.write_new(self.folder.child(name), raw.getvalue())
+        self.names.append(name)
+        self.rows += table.num_rows
+
+
+def _check_rows(rows: Sequence[Row], schema: pa.Schema) -> None:
+    """Raises UserFunctionError for what Arrow would leave out without a word."""
+    names = set(schema.names)
+    for row in rows:
+        if not isinstance(row, Mapping):
+            raise UserFunctionError(
+                f"The output of a function has to be rows, a dictionary with a value per column; "
+                f"got a {type(row).__name__}."
+            )
+        if not row.keys() <= names:
+            raise UserFunctionError(
+                f"The output of a function does not fit its schema: expected "
+                f"{', '.join(schema.names)}, got {', '.join(row)}."
+            )
+    for each in schema:
+        if pa.types.is_integer(each.type):
+            for row in rows:
+                value = row.get(each.name)
+                if isinstance(value, float) and not value.is_integer():
+                    raise UserFunctionError(
+                        f"The output of a function does not fit its schema: column {each.name!r} "
+                        f"is {each.type}, got {value}."
+                    )

@@ -1,0 +1,176 @@
+"""What a task tells the driver: one row per subtask, its state as ``_metadata`` bytes."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Row
+
+from dstl_core.codec.metadata.metadata_file import read_metadata, write_metadata
+from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
+from dstl_core.model.handle import ChangelogStateBackendHandle, KeyedStateHandle
+from dstl_core.model.ids import OperatorID
+from dstl_core.model.key_group import UPPER_BOUND_MAX_PARALLELISM
+from dstl_core.spark.task.inputs import Fingerprint
+
+REPORT_SCHEMA = pa.schema(
+    [
+        ("uid", pa.string()),
+        ("subtask", pa.int32()),
+        ("state", pa.binary()),
+        ("rows", pa.int64()),
+        ("hash_sum", pa.string()),
+        ("changes", pa.int64()),
+        ("changed_keys", pa.int64()),
+        ("output_rows", pa.int64()),
+        ("output_files", pa.list_(pa.string())),
+        ("warmth", pa.string()),
+        ("restore_ms", pa.int64()),
+        ("apply_ms", pa.int64()),
+        ("persist_ms", pa.int64()),
+        ("attempt", pa.int32()),
+        ("late_rows", pa.int64()),
+        ("back_pressure_ms", pa.int64()),
+        ("failed_uploads", pa.int64()),
+        ("late_files", pa.list_(pa.string())),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class SubtaskReport:
+    """The outcome of one subtask.
+
+    ``state`` is encoded as in ``_metadata``; ``warmth`` says where its state came from: ``warm``
+    (a local copy), ``caught up`` (an older one and the log since), ``cold`` or ``idle`` (not run).
+    """
+
+    uid: str
+    subtask: int
+    state: bytes
+    rows: int = 0
+    hash_sum: str = "0"
+    changes: int = 0
+    changed_keys: int = 0
+    output_rows: int = 0
+    output_files: list[str] = field(default_factory=list)
+    warmth: str = "idle"
+    restore_ms: int = 0
+    apply_ms: int = 0
+    persist_ms: int = 0
+    attempt: int = 0
+    late_rows: int = 0
+    back_pressure_ms: int = 0
+    failed_uploads: int = 0
+    late_files: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, row: Row) -> SubtaskReport:
+        values = row.asDict()
+        return cls(**{**values, "state": bytes(values["state"])})
+
+    @classmethod
+    def of_keyed(cls, subtask: int, handle: KeyedStateHandle | None) -> SubtaskReport:
+        """The report of a task that only wrote keyed state."""
+        state = OperatorSubtaskState(subtask, managed_keyed_state=handle)
+        return cls("", subtask, encode_state(state))
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "state": base64.b64encode(self.state).decode()}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> SubtaskReport:
+        return cls(**{**body, "state": base64.b64decode(body["state"], validate=True)})
+
+    def to_batch(self) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pylist([asdict(self)], schema=REPORT_SCHEMA)
+
+    @property
+    def subtask_state(self) -> OperatorSubtaskState:
+        return decode_state(self.state)
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        return Fingerprint(self.rows, int(self.hash_sum))
+
+    @property
+    def checkpointed_size(self) -> int:
+        """Bytes that this checkpoint added."""
+        if self.warmth == "idle":
+            return 0
+        state = self.subtask_state
+        keyed = state.managed_keyed_state
+        if isinstance(keyed, ChangelogStateBackendHandle):
+            return keyed.checkpointed_size + state.state_size - keyed.state_size
+        return state.state_size
+
+
+def encode_state(state: OperatorSubtaskState) -> bytes:
+    """A subtask's state as the only one of a ``_metadata`` file."""
+    operator = OperatorState(
+        OperatorID.for_uid(""), state.index + 1, UPPER_BOUND_MAX_PARALLELISM, (state,)
+    )
+    return write_metadata(CheckpointMetadata(3, 1, (operator,)))
+
+
+def decode_state(raw: bytes) -> OperatorSubtaskState:
+    return read_metadata(raw).operators[0].subtasks[0]
+
+
+def epoch_facts(
+    input_id: str | int,
+    fingerprint: Fingerprint,
+    reports: Sequence[SubtaskReport],
+    *,
+    seconds: float,
+    watermarks: Mapping[str, int],
+    restored_from: int,
+) -> dict[str, Any]:
+    """What the commit record keeps of an epoch; ``seconds`` is from its call to its commit."""
+    uids = list(dict.fromkeys(report.uid for report in reports))
+    return {
+        "kind": "epoch",
+        "input": {"id": input_id, **fingerprint.to_facts()},
+        "seconds": round(seconds, 3),
+        "restored_from": restored_from,
+        "watermarks": dict(watermarks),
+        **_sums(reports),
+        # By these names gc knows what is output.
+        "output_files": sorted(
+            name for each in reports for name in (*each.output_files, *each.late_files)
+        ),
+        "operators": {
+            uid: {
+                **_sums(own := [each for each in reports if each.uid == uid]),
+                "rows": sum(each.rows for each in own),
+                "output_files": sorted(name for each in own for name in each.output_files),
+                "late_files": sorted(name for each in own for name in each.late_files),
+                "warmth": {
+                    how: count
+                    for how in ("warm", "caught up", "cold", "idle")
+                    if (count := sum(each.warmth == how for each in own))
+                },
+                "restore_ms": max(each.restore_ms for each in own),
+                "apply_ms": max(each.apply_ms for each in own),
+                "persist_ms": max(each.persist_ms for each in own),
+                "late_rows": sum(each.late_rows for each in own),
+                "back_pressure_ms": max(each.back_pressure_ms for each in own),
+                "failed_uploads": sum(each.failed_uploads for each in own),
+                "retries": sum(each.attempt for each in own),
+            }
+            for uid in uids
+        },
+    }
+
+
+def _sums(reports: Sequence[SubtaskReport]) -> dict[str, int]:
+    return {
+        "changes": sum(report.changes for report in reports),
+        "changed_keys": sum(report.changed_keys for report in reports),
+        "log_bytes": sum(report.checkpointed_size for report in reports),
+        "output_rows": sum(report.output_rows for report in reports),
+    }

@@ -1,0 +1,263 @@
+"""A state backend whose keyed state outlives a task: in the memory of the worker process, or in a
+local RocksDB that all workers of a machine share.
+
+What was restored for the parent of an epoch is the state of the epoch before, which this worker or
+this machine had. A copy that is some epochs old catches up by the log.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from dstl_core.changelog.reader import StateChangelogHandleReader
+from dstl_core.codec.data_io import DataInput, DataOutput
+from dstl_core.codec.state_meta import (
+    KeyedBackendHeader,
+    read_keyed_header,
+    write_keyed_header,
+)
+from dstl_core.errors import DstlError, FormatError, StorageError
+from dstl_core.model.checkpoint import OperatorSubtaskState
+from dstl_core.model.handle import ChangelogStateHandle
+from dstl_core.spark.task.local_copies import CopyFolder, Parts
+from dstl_core.spark.task.operators import TaskSpec
+from dstl_core.state.backends.backend import (
+    HashMapKeyedStateBackend,
+    KeyedStateBackend,
+    RocksDBKeyedStateBackend,
+)
+from dstl_core.state.backends.state_backend import (
+    EmbeddedRocksDBStateBackend,
+    HashMapStateBackend,
+    KeyedStateBackendParameters,
+    StateBackend,
+)
+from dstl_core.state.tables.keyed_state import KeyedState, apply_changelog, state_key
+from dstl_core.state.tables.table_factory import create_table
+
+if TYPE_CHECKING:
+    from dstl_core.state.backends.rocksdb_store import RocksDBStore
+
+_LOG = logging.getLogger(__name__)
+WARM, CAUGHT_UP, COLD = "warm", "caught up", "cold"
+
+
+@dataclass
+class _Held:
+    parts: Parts
+    state: KeyedState
+    entries: int
+
+
+_MEMORY: OrderedDict[tuple[object, ...], _Held] = OrderedDict()
+"""State of earlier tasks of this process, by job, operator and key groups; the latest last."""
+
+
+def holds_state() -> bool:
+    """Whether this process has state in memory that a later task may go on with."""
+    return bool(_MEMORY)
+
+
+class WarmStateBackend(StateBackend):
+    """Makes the backend of one subtask of one task.
+
+    Args:
+        task: Says which backend it is by itself, and what may be kept.
+        subtask: Of the operator.
+    """
+
+    identifier = "warm"
+
+    def __init__(self, task: TaskSpec, subtask: int) -> None:
+        self._inner = task.state_backend
+        self._copies = task.local_copies
+        self._key = (
+            task.job_id,
+            task.base_path,
+            task.operator.operator_id,
+            task.key_groups(subtask),
+            task.max_parallelism,
+        )
+        self._folder = CopyFolder(task, subtask)
+        self.warmth = COLD
+
+    def create_keyed_state_backend(
+        self, parameters: KeyedStateBackendParameters
+    ) -> KeyedStateBackend:
+        if self._copies.enabled and parameters.handles:
+            wanted = Parts.of(parameters.handles)
+            try:
+                found = self._from_copy(parameters, wanted)
+            except (DstlError, OSError):
+                found = None  # restoring tells what is wrong, if anything is
+            if found is not None:
+                return found
+        self.warmth = COLD
+        if isinstance(self._inner, EmbeddedRocksDBStateBackend) and self._copies.enabled:
+            try:
+                # On the file system on which the copy will stay.
+                inner = replace(self._inner, local_dir=str(self._folder.path))
+                return inner.create_keyed_state_backend(parameters)
+            except OSError as error:
+                _LOG.warning("no local copy can be made, state is restored elsewhere: %s", error)
+        return self._inner.create_keyed_state_backend(parameters)
+
+    def _from_copy(
+        self, parameters: KeyedStateBackendParameters, wanted: Parts
+    ) -> KeyedStateBackend | None:
+        if isinstance(self._inner, HashMapStateBackend):
+            return self._from_memory(parameters, wanted)
+        if isinstance(self._inner, EmbeddedRocksDBStateBackend):
+            return self._from_disk(parameters, wanted, self._inner)
+        return None
+
+    def keep(self, backend: KeyedStateBackend, state: OperatorSubtaskState) -> None:
+        """Keeps the state as a copy of what was reported. The backend is closed afterwards."""
+        handle = state.managed_keyed_state
+        if handle is None or not self._copies.enabled or _is_incomplete(backend.state):
+            return
+        parts = Parts.of([handle])
+        if isinstance(self._inner, HashMapStateBackend):
+            self._keep_in_memory(backend.state, parts)
+        elif isinstance(self._inner, EmbeddedRocksDBStateBackend):
+            self._keep_on_disk(backend.state, parts)
+
+    # -------------------------------------------------------------------------------- memory
+
+    def _from_memory(
+        self, parameters: KeyedStateBackendParameters, wanted: Parts
+    ) -> KeyedStateBackend | None:
+        # Taken out: if this task fails, what it leaves is the state of no checkpoint.
+        held = _MEMORY.pop(self._key, None)
+        missing = None if held is None else wanted.since(held.parts)
+        if held is None or missing is None:
+            return None
+        self._catch_up(held.state, missing, parameters)
+        return HashMapKeyedStateBackend(
+            held.state, parameters.key_serializer, clock=parameters.clock
+        )
+
+    def _keep_in_memory(self, state: KeyedState, parts: Parts) -> None:
+        entries = sum(
+            len(group) for table in state.tables.values() for group in table.groups.values()
+        )
+        if entries > self._copies.max_entries:
+            _LOG.warning(
+                "state is not kept in memory and each epoch restores it: a subtask has %d entries, "
+                "a worker keeps at most %d; raise max_entries or parallelism, or use RocksDB",
+                entries,
+                self._copies.max_entries,
+            )
+            return
+        _MEMORY[self._key] = _Held(parts, state, entries)
+        _MEMORY.move_to_end(self._key)
+        while _MEMORY and sum(each.entries for each in _MEMORY.values()) > self._copies.max_entries:
+            _MEMORY.popitem(last=False)
+
+    def _catch_up(
+        self,
+        state: KeyedState,
+        missing: Sequence[ChangelogStateHandle],
+        parameters: KeyedStateBackendParameters,
+    ) -> None:
+        reader = StateChangelogHandleReader(parameters.resolver.read_segment)
+        for log in missing:
+            part = log.get_intersection(state.key_groups)
+            if part is not None:
+                # Each run of a job describes its states anew.
+                apply_changelog(state, part, reader, parameters.registry, {})
+        self.warmth = CAUGHT_UP if missing else WARM
+
+    # ---------------------------------------------------------------------------------- disk
+
+    def _from_disk(
+        self,
+        parameters: KeyedStateBackendParameters,
+        wanted: Parts,
+        inner: EmbeddedRocksDBStateBackend,
+    ) -> KeyedStateBackend | None:
+        from dstl_core.state.backends.rocksdb_store import RocksDBStore
+
+        found = self._folder.find(wanted)
+        if found is None:
+            return None
+        path, facts, parts = found
+        missing = wanted.since(parts)
+        if missing is None:
+            return None
+        try:
+            store = RocksDBStore(
+                self._folder.path,
+                cache_bytes=inner.cache_bytes,
+                write_buffer_bytes=inner.write_buffer_bytes,
+                source=path,
+            )
+        except StorageError:
+            self._folder.drop(path)
+            raise
+        try:
+            state = KeyedState(parameters.key_group_range, parameters.number_of_key_groups, store)
+            _open_tables(state, store, facts, parameters)
+            self._catch_up(state, missing, parameters)
+            return RocksDBKeyedStateBackend(
+                state, parameters.key_serializer, clock=parameters.clock
+            )
+        except BaseException:
+            store.close()
+            self._folder.drop(path)
+            raise
+
+    def _keep_on_disk(self, state: KeyedState, parts: Parts) -> None:
+        from dstl_core.state.backends.rocksdb_store import RocksDBGroups, RocksDBStore
+
+        store, key_serializer = state.store, state.key_serializer
+        if not isinstance(store, RocksDBStore) or key_serializer is None:
+            return
+        tables = list(state.tables.values())
+        numbers = [
+            each.store_groups.table
+            for each in tables
+            if isinstance(each.store_groups, RocksDBGroups)
+        ]
+        if len(numbers) < len(tables):
+            return
+        out = DataOutput()
+        write_keyed_header(
+            out, KeyedBackendHeader(key_serializer, tuple(each.meta for each in tables), False)
+        )
+        facts = {"tables": numbers, "header": base64.b64encode(out.to_bytes()).decode()}
+        try:
+            self._folder.publish(store.release(), parts, facts)
+        except StorageError as error:
+            _LOG.warning("a local copy was not kept: %s", error)
+
+
+def _open_tables(
+    state: KeyedState,
+    store: RocksDBStore,
+    facts: dict[str, Any],
+    parameters: KeyedStateBackendParameters,
+) -> None:
+    """The tables of a copy, by the numbers that they have in its database."""
+    try:
+        raw, numbers = base64.b64decode(facts["header"]), [int(each) for each in facts["tables"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise FormatError(f"The description of a local copy is damaged ({error})") from error
+    header = read_keyed_header(DataInput(raw), parameters.registry)
+    state.key_serializer = header.key_serializer
+    for meta, number in zip(header.states, numbers, strict=True):
+        store.start_at(number)
+        table = create_table(meta, header.key_serializer, state.prefix_bytes, state.store)
+        state.tables[state_key(meta)] = table
+        for key_group in state.key_groups:
+            table.group(key_group)
+    store.start_at(max(numbers, default=-1) + 1)
+
+
+def _is_incomplete(state: KeyedState) -> bool:
+    return any(table.lost for table in state.tables.values())

@@ -1,0 +1,1 @@
+"""State backends, access objects, timers, the change log of a backend."""

@@ -1,0 +1,315 @@
+"""The keyed state of one subtask: tables under a current key, whatever store they lie in.
+
+Source of the behaviour: ``AbstractKeyedStateBackend``, ``HeapKeyedStateBackend`` and
+``RocksDBKeyedStateBackend`` of Flink 2.2.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from dstl_core.clock import Clock, SystemClock
+from dstl_core.codec.change_payload import StateChangeOperation
+from dstl_core.codec.serializers import (
+    AnySerializer,
+    TimerSerializer,
+    VoidNamespaceSerializer,
+    deserialize_exactly,
+    serialize_key,
+)
+from dstl_core.codec.state_meta import StateMetaInfoSnapshot
+from dstl_core.errors import ConfigError, InvariantViolation, NoSuchStateError, RestoreError
+from dstl_core.model.key_group import KeyGroupRange, assign_to_key_group
+from dstl_core.state.backends.keyed_access import State, ValueState
+from dstl_core.state.backends.keyed_collections import ListState
+from dstl_core.state.backends.state_binding import bind_state
+from dstl_core.state.tables.descriptor import (
+    ListStateDescriptor,
+    StateDescriptor,
+    ValueStateDescriptor,
+)
+from dstl_core.state.tables.evolution import register_table
+from dstl_core.state.tables.keyed_state import KeyedState, StateKey, state_key
+from dstl_core.state.tables.queue_table import QueueTable
+from dstl_core.state.tables.store import HEAP, EntryStore
+from dstl_core.state.tables.table import StateTable, ValueTable
+from dstl_core.state.tables.ttl import TtlPolicy
+
+if TYPE_CHECKING:
+    from dstl_core.state.backends.column_access import ListColumns, ValueColumns
+
+_VOID = VoidNamespaceSerializer()
+
+
+class StateChangeLogger(Protocol):
+    """Told of every mutation, after it happened."""
+
+    def value_updated(self, table: ValueTable, key_group: int, scope: bytes) -> None: ...
+
+    def logged(
+        self,
+        meta: StateMetaInfoSnapshot,
+        key_group: int,
+        operation: StateChangeOperation,
+        scope: bytes,
+        operands: bytes,
+    ) -> None: ...
+
+    def values_updated(
+        self, table: ValueTable, key_groups: Sequence[int], scopes: Sequence[bytes]
+    ) -> None:
+        """As ``value_updated`` for each of some places."""
+        ...
+
+    def logged_batch(
+        self,
+        meta: StateMetaInfoSnapshot,
+        operation: StateChangeOperation,
+        key_groups: Sequence[int],
+        scopes: Sequence[bytes],
+        operands: Sequence[bytes],
+    ) -> None:
+        """As ``logged`` for each of some places, in their order."""
+        ...
+
+    def migrated(self, meta: StateMetaInfoSnapshot) -> None:
+        """The values of a state have another type from here on."""
+        ...
+
+
+class KeyedStateBackend:
+    """The state of one subtask. One thread; a current key at a time.
+
+    Args:
+        state: Restored, or empty.
+        key_serializer: The type of the key.
+        clock: For times to live.
+    """
+
+    def __init__(
+        self, state: KeyedState, key_serializer: AnySerializer, *, clock: Clock | None = None
+    ) -> None:
+        if state.key_serializer is None:
+            state.key_serializer = key_serializer
+        elif state.key_serializer != key_serializer:
+            raise RestoreError(
+                f"The key has another type: expected {state.key_serializer.type_name} (from the "
+                f"restored state), got {key_serializer.type_name}."
+            )
+        self.state = state
+        self.key_serializer = key_serializer
+        self.logger: StateChangeLogger | None = None
+        self.current_key_group = -1
+        self.current_key = b""
+        self._clock = clock if clock is not None else SystemClock()
+        self._ttl: dict[StateKey, TtlPolicy] = {}
+        self._cleaners: dict[int, Iterator[tuple[int, bytes, Any]]] = {}
+
+    # ---------------------------------------------------------------------------------- key
+
+    @property
+    def key_group_range(self) -> KeyGroupRange:
+        return self.state.key_groups
+
+    @property
+    def number_of_key_groups(self) -> int:
+        return self.state.max_parallelism
+
+    def set_current_key(self, key: Any) -> None:
+        """The key that all state accesses speak of until the next call.
+
+        Raises:
+            ConfigError: A null key, or one of another subtask.
+        """
+        if key is None:
+            raise ConfigError("A key is null; keyed state needs a key.")
+        raw = serialize_key(self.key_serializer, key)
+        key_group = assign_to_key_group(
+            self.key_serializer.java_hash(key), self.state.max_parallelism
+        )
+        if not self.state.key_groups.contains(key_group):
+            raise ConfigError(
+                f"A key of key group {key_group} came to the subtask of key groups "
+                f"{self.state.key_groups}."
+            )
+        self.current_key_group = key_group
+        self.current_key = raw
+
+    def get_current_key(self) -> Any:
+        """The current key.
+
+        Raises:
+            ConfigError: None was set.
+        """
+        if self.current_key_group < 0:
+            raise ConfigError("State was accessed without a current key; set the key first.")
+        return deserialize_exactly(self.key_serializer, self.current_key)
+
+    # -------------------------------------------------------------------------------- states
+
+    def get_or_create_keyed_state(
+        self, namespace_serializer: AnySerializer, descriptor: StateDescriptor
+    ) -> State[Any]:
+        """The state of a descriptor, made if it is new, migrated if its type was another.
+
+        Raises:
+            StateMigrationError: The stored values cannot become those of the descriptor.
+        """
+        meta = descriptor.meta_info(namespace_serializer)
+        table, migrated = register_table(self.state, meta, self.key_serializer, self._clock)
+        if migrated and self.logger is not None:
+            self.logger.migrated(table.meta)
+        ttl = None
+        if descriptor.ttl is not None:
+            ttl = self._ttl[state_key(meta)] = TtlPolicy(descriptor.ttl, self._clock)
+        else:
+            self._ttl.pop(state_key(meta), None)
+        return bind_state(self, descriptor, table, ttl)
+
+    def get_partitioned_state(
+        self, namespace: Any, namespace_serializer: AnySerializer, descriptor: StateDescriptor
+    ) -> State[Any]:
+        """The state of a descriptor, with a current namespace."""
+        state = self.get_or_create_keyed_state(namespace_serializer, descriptor)
+        state.set_current_namespace(namespace)
+        return state
+
+    def get_value_state(self, descriptor: ValueStateDescriptor) -> ValueState:
+        """A value state without namespaces."""
+        state: Any = self.get_or_create_keyed_state(_VOID, descriptor)
+        return state  # type: ignore[no-any-return]  # the descriptor says which kind
+
+    def get_list_state(self, descriptor: ListStateDescriptor) -> ListState:
+        """A list state without namespaces."""
+        state: Any = self.get_or_create_keyed_state(_VOID, descriptor)
+        return state  # type: ignore[no-any-return]
+
+    def get_value_columns(self, descriptor: ValueStateDescriptor) -> ValueColumns:
+        """A value state of many keys at a time, as columns.
+
+        Raises:
+            NoLayoutError: A type has no columnar form.
+        """
+        from dstl_core.state.backends.column_access import ValueColumns
+
+        return ValueColumns(self, self.get_value_state(descriptor))
+
+    def get_list_columns(self, descriptor: ListStateDescriptor) -> ListColumns:
+        """A list state of many keys at a time, as columns. Raises as above."""
+        from dstl_core.state.backends.column_access import ListColumns
+
+        return ListColumns(self, self.get_list_state(descriptor))
+
+    def create_queue(self, name: str, namespace_serializer: AnySerializer) -> QueueTable:
+        """The queue of a timer service, made if it is new."""
+        element = TimerSerializer(self.key_serializer, namespace_serializer)
+        meta = StateMetaInfoSnapshot.priority_queue(name, element)
+        table = self.state.table(meta, self.key_serializer)
+        if not isinstance(table, QueueTable):
+            raise InvariantViolation(f"queue {name!r} has a table of another kind")
+        return table
+
+    def queue_changed(
+        self, queue: QueueTable, operation: StateChangeOperation, key_group: int, operands: bytes
+    ) -> None:
+        """Tells the logger of a change of a queue, which has no scope."""
+        if self.logger is not None:
+            self.logger.logged(queue.meta, key_group, operation, b"", operands)
+
+    # --------------------------------------------------------------------------------- views
+
+    def get_keys_and_namespaces(self, state: str) -> Iterator[tuple[Any, Any]]:
+        """``(key, namespace)`` of every entry of a state, as it is when the iteration begins.
+
+        Raises:
+            NoSuchStateError: There is no such state.
+        """
+        table = self.state.tables.get((state, False))
+        if table is None:
+            raise NoSuchStateError(f"State {state!r} was not registered.")
+        scopes = [scope for group in table.groups.values() for scope in list(group)]
+        return (table.codec.decode_scope(scope) for scope in scopes)
+
+    def get_keys(self, state: str, namespace: Any = None) -> Iterator[Any]:
+        """The keys that have an entry in a namespace of a state. Raises as above."""
+        return (key for key, found in self.get_keys_and_namespaces(state) if found == namespace)
+
+    def num_key_value_state_entries(self) -> int:
+        """Entries of all states but queues; counts them one by one on disk."""
+        return sum(
+            len(group)
+            for table in self.state.tables.values()
+            if not isinstance(table, QueueTable)
+            for group in table.groups.values()
+        )
+
+    # ---------------------------------------------------------------------------------- TTL
+
+    def clean_up(self, table: StateTable[Any], ttl: TtlPolicy) -> None:
+        """Looks at a few entries of a state with a time to live, round and round.
+
+        What is expired goes without a trace in the log: restored from there, it is expired again.
+        """
+        left = ttl.config.cleanup_incrementally
+        if not left:
+            return
+        cleaner = self._cleaners.get(id(table))
+        for _ in range(left):
+            if cleaner is None:
+                cleaner = self._cleaners[id(table)] = _entries_of(table)
+            found = next(cleaner, None)
+            if found is None:
+                del self._cleaners[id(table)]
+                return
+            key_group, scope, stored = found
+            group = table.groups[key_group]
+            if scope in group and table.is_expired(stored, ttl):
+                group.pop(scope, None)
+
+    def expired_filter(self) -> dict[StateKey, TtlPolicy]:
+        """The states whose expired entries do not go into full snapshots."""
+        return {
+            key: policy for key, policy in self._ttl.items() if policy.config.cleanup_full_snapshot
+        }
+
+    def close(self) -> None:
+        """Gives back what the store holds."""
+        self.state.store.close()
+
+
+def _entries_of(table: StateTable[Any]) -> Iterator[tuple[int, bytes, Any]]:
+    for key_group in list(table.groups):
+        for scope in list(table.groups[key_group]):
+            stored = table.groups[key_group].get(scope)
+            if stored is not None:
+                yield key_group, scope, stored
+
+
+class HashMapKeyedStateBackend(KeyedStateBackend):
+    """Keyed state in memory."""
+
+    identifier = "hashmap"
+
+    @staticmethod
+    def create_store() -> EntryStore:
+        """Where the entries of a backend lie."""
+        return HEAP
+
+
+class RocksDBKeyedStateBackend(KeyedStateBackend):
+    """Keyed state on local disk, larger than memory. Its ``KeyedState`` lies in a store of its own.
+
+    The database is a cache of what checkpoints hold: it is never a part of one, and it is deleted
+    on close.
+    """
+
+    identifier = "rocksdb"
+
+    @staticmethod
+    def create_store(folder: Path, *, cache_bytes: int, write_buffer_bytes: int) -> EntryStore:
+        """A new database in a folder of its own under ``folder``."""
+        from dstl_core.state.backends.rocksdb_store import RocksDBStore
+
+        return RocksDBStore(folder, cache_bytes=cache_bytes, write_buffer_bytes=write_buffer_bytes)

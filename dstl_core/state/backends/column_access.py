@@ -1,0 +1,281 @@
+"""Keyed state of many keys at a time, as Arrow columns, on any backend.
+
+Keys and values are encoded and decoded by compiled programs, a column at a time; the store is asked
+once for a whole batch. What stays per row is the look-up of the store itself. A batch is one access
+for every key in it, in the order of its rows, and says the same to the changelog as the same
+accesses one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import compress
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from dstl_core.codec.change_payload import StateChangeOperation
+from dstl_core.codec.columnar.kernels import scan
+from dstl_core.codec.columnar.keyed.decoder import KEY, NAMESPACE, VALUE, SpanProgram
+from dstl_core.codec.columnar.keyed.encoder import EncodedRows, EncodeProgram
+from dstl_core.codec.columnar.keyed.key_group_columns import key_groups_of
+from dstl_core.codec.columnar.keyed.sections import Section
+from dstl_core.codec.columnar.keyed.spans import Source, SpanBatch
+from dstl_core.codec.columnar.types.input import as_type
+from dstl_core.codec.columnar.types.output import ArrowAllocator
+from dstl_core.codec.columnar.types.type_layouts import bounded_layout, layout_of
+from dstl_core.codec.serializers import AnySerializer
+from dstl_core.codec.serializers.runtime import TtlSerializer
+from dstl_core.errors import ConfigError, FormatError
+from dstl_core.state.backends.keyed_access import State, ValueState
+from dstl_core.state.backends.keyed_collections import ListState, null_element
+from dstl_core.state.tables.table import ListTable, ValueTable, join_elements
+from dstl_core.state.tables.ttl import TtlPolicy, unwrap
+
+if TYPE_CHECKING:
+    from dstl_core.state.backends.backend import KeyedStateBackend
+
+Column: TypeAlias = "pa.Array[Any] | pa.ChunkedArray[Any]"
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the entries of some keys are: key groups and scopes, ``[rows]`` each."""
+
+    key_groups: list[int]
+    scopes: list[bytes]
+
+    def __len__(self) -> int:
+        return len(self.scopes)
+
+    def where(self, chosen: Sequence[bool]) -> Places:
+        return Places(list(compress(self.key_groups, chosen)), list(compress(self.scopes, chosen)))
+
+
+class _Columns:
+    """Base: finds the places of keys.
+
+    Raises:
+        NoLayoutError: The type of the keys has no columnar form.
+    """
+
+    def __init__(self, backend: KeyedStateBackend, state: State[Any]) -> None:
+        self._backend = backend
+        self._table = state.table
+        self._ttl: TtlPolicy | None = state.ttl
+        namespace = self._table.meta.namespace_serializer
+        self._encode_keys = EncodeProgram(
+            [(KEY, layout_of(backend.key_serializer)), (NAMESPACE, layout_of(namespace))]
+        )
+        self.key_type: pa.DataType = self._encode_keys.layouts[KEY].arrow_type
+
+    def _places(self, keys: Column) -> Places:
+        """Raises ConfigError: a null key, or one of another subtask."""
+        column = _one(keys)
+        backend = self._backend
+        if not column.type.equals(self.key_type):
+            column = as_type(column, self.key_type)
+        groups = key_groups_of(column, backend.key_serializer, backend.number_of_key_groups)
+        own = backend.key_group_range
+        strange = (groups < own.start_key_group) | (groups > own.end_key_group)
+        if strange.any():
+            raise ConfigError(
+                f"A key of key group {groups[strange][0]} came to the subtask of key groups {own} "
+                f"(row {int(np.argmax(strange))} of {len(groups)}); nothing was changed."
+            )
+        return Places(
+            groups.tolist(), _bytes_of(self._encode_keys.encode({KEY: column}, len(column)))
+        )
+
+    def _clean_up(self) -> None:
+        if self._ttl is not None:
+            self._backend.clean_up(self._table, self._ttl)
+
+
+class ValueColumns(_Columns):
+    """The values of many keys of one value state; null is "no value".
+
+    Raises:
+        NoLayoutError: A type has no columnar form.
+    """
+
+    def __init__(self, backend: KeyedStateBackend, state: ValueState) -> None:
+        super().__init__(backend, state)
+        self._values: ValueTable = state.table
+        serializer = _without_ttl(state.table.meta.value_serializer, self._ttl)
+        self._decode = SpanProgram(
+            [(VALUE, bounded_layout(serializer))], scan.VALUE_START, ArrowAllocator()
+        )
+        self._encode = EncodeProgram([(VALUE, bounded_layout(serializer))])
+        self.value_type: pa.DataType = self._decode.arrow_type(VALUE)
+
+    def get(self, keys: Column) -> pa.Array:
+        """The value of each key, null where it has none, whatever the state's default is.
+
+        Raises:
+            ConfigError: A null key, or one of another subtask.
+            FormatError: A stored value is damaged.
+        """
+        places = self._places(keys)
+        found = self._values.get_many(places.key_groups, places.scopes)
+        if self._ttl is not None:
+            found = self._seen(places, found, self._ttl)
+        return self._decoded(found)
+
+    def put(self, keys: Column, values: Column) -> None:
+        """Stores the value of each key; null clears. Of a key that comes twice, the last one holds.
+
+        Raises:
+            ConfigError: As ``get``; nothing was changed.
+            ColumnValueError: The values do not fit their type; nothing was changed.
+        """
+        places, column = self._places(keys), _one(values)
+        if len(column) != len(places):
+            raise ConfigError(
+                f"The columns of a batch differ in length: {len(places)} keys, {len(column)} "
+                f"values."
+            )
+        there = column.drop_null()
+        raw: list[Any] = _bytes_of(self._encode.encode({VALUE: there}, len(there)))
+        if self._ttl is not None:
+            raw = [self._ttl.wrap(each) for each in raw]
+        if column.null_count:
+            present = iter(raw)
+            valid = column.is_valid().to_pylist()
+            raw = [next(present) if each else None for each in valid]
+        self._store(places, raw)
+        self._clean_up()
+
+    def _store(self, places: Places, raw: Sequence[bytes | None]) -> None:
+        self._values.put_many(places.key_groups, places.scopes, raw)
+        logger = self._backend.logger
+        if logger is not None:
+            logger.values_updated(self._values, places.key_groups, places.scopes)
+
+    def _seen(
+        self, places: Places, found: list[bytes | None], ttl: TtlPolicy
+    ) -> list[bytes | None]:
+        expired = [each is not None and ttl.is_expired(each) for each in found]
+        if any(expired):
+            self._store(places.where(expired), [None] * sum(expired))
+        seen = [None if each is None else unwrap(each) for each in found]
+        if not ttl.returns_expired:
+            seen = [None if gone else each for gone, each in zip(expired, seen, strict=True)]
+        if ttl.updates_on_read:
+            alive = [
+                each is not None and not gone for gone, each in zip(expired, found, strict=True)
+            ]
+            again = [ttl.wrap(each) for each in compress(seen, alive) if each is not None]
+            self._store(places.where(alive), again)
+        return seen
+
+    def _decoded(self, raw: Sequence[bytes | None]) -> pa.Array:
+        present = [each for each in raw if each is not None]
+        data = b"".join(present)
+        source = Source(data, [Section(0, 0, len(data), 0)])
+        ends = np.cumsum(np.fromiter(map(len, present), np.int64, len(present)))
+        spans = np.zeros((len(present), scan.SPAN_WORDS), np.int64)
+        spans[1:, scan.VALUE_START] = ends[:-1]
+        spans[:, scan.VALUE_END] = ends
+        spans[:, (scan.VALUE_START, scan.VALUE_END)] += source.base
+        columns, failure = self._decode.run(SpanBatch(spans, source), {VALUE}, len(present))
+        if failure is not None:
+            raise FormatError(
+                f"A value of state {self._values.meta.name!r} is damaged",
+                field="value",
+                got=present[failure.row][:64].hex(),
+            )
+        if len(present) == len(raw):
+            return columns[VALUE]
+        there = np.fromiter((each is not None for each in raw), np.bool_, len(raw))
+        return columns[VALUE].take(pa.array(np.cumsum(there) - 1, mask=~there))
+
+
+class ListColumns(_Columns):
+    """The lists of many keys of one list state.
+
+    Raises:
+        NoLayoutError: A type has no columnar form.
+    """
+
+    def __init__(self, backend: KeyedStateBackend, state: ListState) -> None:
+        super().__init__(backend, state)
+        self._lists: ListTable = state.table
+        layout = layout_of(_without_ttl(state.table.element, self._ttl))
+        self.element_type: pa.DataType = layout.arrow_type
+        self._encode = EncodeProgram([(VALUE, layout)])
+
+    def add(self, keys: Column, elements: Column) -> None:
+        """Appends the element of each row to the list of its key, in the order of the rows.
+
+        Raises:
+            ConfigError: A null key or element, a key of another subtask, or columns of different
+                lengths; nothing was changed.
+            ColumnValueError: The elements do not fit their type; nothing was changed.
+        """
+        places, column = self._places(keys), _one(elements)
+        if len(column) != len(places):
+            raise ConfigError(
+                f"The columns of a batch differ in length: {len(places)} keys, {len(column)} "
+                f"elements."
+            )
+        if column.null_count:
+            raise null_element(self._lists.meta.name)
+        raw = _bytes_of(self._encode.encode({VALUE: column}, len(column)))
+        if self._ttl is not None:
+            raw = [self._ttl.wrap(each) for each in raw]
+        added: dict[tuple[int, bytes], list[bytes]] = {}
+        where = zip(places.key_groups, places.scopes, strict=True)
+        for place, each in zip(where, raw, strict=True):
+            found = added.get(place)
+            if found is None:
+                added[place] = [each]
+            else:
+                found.append(each)
+        groups, scopes = [place[0] for place in added], [place[1] for place in added]
+        old = self._lists.get_many(groups, scopes)
+        new = [
+            join_elements(parts if stored is None else [stored, *parts])
+            for stored, parts in zip(old, added.values(), strict=True)
+        ]
+        self._lists.put_many(groups, scopes, new)
+        logger = self._backend.logger
+        if logger is not None:
+            logger.logged_batch(
+                self._lists.meta,
+                StateChangeOperation.ADD_ELEMENT,
+                places.key_groups,
+                places.scopes,
+                raw,
+            )
+        self._clean_up()
+
+
+def _one(column: Column) -> pa.Array:
+    found: Any = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return found
+
+
+def _without_ttl(serializer: AnySerializer, ttl: TtlPolicy | None) -> AnySerializer:
+    if ttl is not None and isinstance(serializer, TtlSerializer):
+        return serializer.value
+    return serializer
+
+
+def _bytes_of(rows: EncodedRows) -> list[bytes]:
+    """Encoded rows, each as an object."""
+    if not len(rows):
+        return []
+    base = rows.data.address
+    ends = rows.ends - base
+    size = int(ends[-1])
+    width, rest = divmod(size, len(rows))
+    if width and not rest and (np.diff(ends, prepend=0) == width).all():
+        # Values of one size are cut in NumPy, in half the time.
+        cut: list[bytes] = np.frombuffer(rows.data, f"V{width}", len(rows)).tolist()
+        return cut
+    data = rows.data.slice(0, size).to_pybytes()
+    starts = rows.starts - base
+    return [data[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]

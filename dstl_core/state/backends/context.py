@@ -1,0 +1,201 @@
+"""What user functions get: stores of state, and the contexts of initialization and of snapshots.
+
+Source: ``KeyedStateStore``, ``OperatorStateStore``, ``FunctionInitializationContext``,
+``FunctionSnapshotContext``, ``StateInitializationContext`` and ``StateSnapshotContext`` of Flink
+2.2.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from dstl_core.codec.serializers import VoidNamespaceSerializer
+from dstl_core.errors import ConfigError
+from dstl_core.model.handle import (
+    CheckpointedStateScope,
+    KeyGroupsStateHandle,
+    OperatorStreamStateHandle,
+)
+from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.state.backends.backend import KeyedStateBackend
+from dstl_core.state.backends.keyed_access import (
+    AggregatingState,
+    FoldingState,
+    ReducingState,
+    ValueState,
+)
+from dstl_core.state.backends.keyed_collections import ListState, MapState
+from dstl_core.state.backends.operator_backend import BroadcastState, OperatorListState
+from dstl_core.state.backends.raw_streams import (
+    KeyedStateCheckpointOutputStream,
+    OperatorStateCheckpointOutputStream,
+    StatePartitionStreamProvider,
+)
+from dstl_core.state.backends.streams import CheckpointStreamFactory
+from dstl_core.state.tables.descriptor import (
+    AggregatingStateDescriptor,
+    FoldingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    ValueStateDescriptor,
+)
+
+_VOID = VoidNamespaceSerializer()
+
+
+class OperatorStateStore(Protocol):
+    """Registers operator state; ``DefaultOperatorStateBackend`` is one."""
+
+    def get_list_state(self, descriptor: ListStateDescriptor) -> OperatorListState: ...
+
+    def get_union_list_state(self, descriptor: ListStateDescriptor) -> OperatorListState: ...
+
+    def get_broadcast_state(self, descriptor: MapStateDescriptor) -> BroadcastState: ...
+
+    def get_registered_state_names(self) -> set[str]: ...
+
+    def get_registered_broadcast_state_names(self) -> set[str]: ...
+
+
+class KeyedStateStore:
+    """Registers keyed state. Without a backend the operator is not keyed."""
+
+    def __init__(self, backend: KeyedStateBackend | None) -> None:
+        self._backend = backend
+
+    def _state(self, descriptor: StateDescriptor) -> Any:
+        if self._backend is None:
+            raise ConfigError(
+                f"Keyed state {descriptor.name!r} can only be used by an operator that is keyed."
+            )
+        return self._backend.get_or_create_keyed_state(_VOID, descriptor)
+
+    def get_state(self, descriptor: ValueStateDescriptor) -> ValueState:
+        """A value state.
+
+        Raises:
+            StateMigrationError: The restored state has a type that cannot become this one.
+        """
+        state: ValueState = self._state(descriptor)
+        return state
+
+    def get_list_state(self, descriptor: ListStateDescriptor) -> ListState:
+        state: ListState = self._state(descriptor)
+        return state
+
+    def get_map_state(self, descriptor: MapStateDescriptor) -> MapState:
+        state: MapState = self._state(descriptor)
+        return state
+
+    def get_reducing_state(self, descriptor: ReducingStateDescriptor) -> ReducingState:
+        state: ReducingState = self._state(descriptor)
+        return state
+
+    def get_aggregating_state(self, descriptor: AggregatingStateDescriptor) -> AggregatingState:
+        state: AggregatingState = self._state(descriptor)
+        return state
+
+    def get_folding_state(self, descriptor: FoldingStateDescriptor) -> FoldingState:
+        """A folding state, which no Flink 2.x restores."""
+        state: FoldingState = self._state(descriptor)
+        return state
+
+
+class FunctionInitializationContext:
+    """What a function gets before its first element.
+
+    Args:
+        keyed: Registers keyed state.
+        operator: Registers operator state.
+        restored_checkpoint_id: None if the job starts empty.
+    """
+
+    def __init__(
+        self,
+        keyed: KeyedStateStore,
+        operator: OperatorStateStore,
+        restored_checkpoint_id: int | None,
+    ) -> None:
+        self.keyed_state_store = keyed
+        self.operator_state_store = operator
+        self.restored_checkpoint_id = restored_checkpoint_id
+
+    @property
+    def is_restored(self) -> bool:
+        """Whether the job starts from a snapshot, even from one without state of the function."""
+        return self.restored_checkpoint_id is not None
+
+    @property
+    def managed_initialization_context(self) -> FunctionInitializationContext:
+        """Managed state, which is all that there is here: the context itself."""
+        return self
+
+
+class StateInitializationContext(FunctionInitializationContext):
+    """What an operator gets: raw streams, too."""
+
+    def __init__(
+        self,
+        keyed: KeyedStateStore,
+        operator: OperatorStateStore,
+        restored_checkpoint_id: int | None,
+        raw_keyed: Iterator[StatePartitionStreamProvider],
+        raw_operator: Iterator[StatePartitionStreamProvider],
+    ) -> None:
+        super().__init__(keyed, operator, restored_checkpoint_id)
+        self.raw_keyed_state_inputs = raw_keyed
+        self.raw_operator_state_inputs = raw_operator
+
+
+class FunctionSnapshotContext:
+    """What a function gets before a snapshot; ``checkpoint_timestamp`` in milliseconds."""
+
+    def __init__(self, checkpoint_id: int, checkpoint_timestamp: int) -> None:
+        self.checkpoint_id = checkpoint_id
+        self.checkpoint_timestamp = checkpoint_timestamp
+
+
+class StateSnapshotContext(FunctionSnapshotContext):
+    """What an operator gets: raw streams, too. Each is opened when it is asked for."""
+
+    def __init__(
+        self,
+        checkpoint_id: int,
+        checkpoint_timestamp: int,
+        stream_factory: CheckpointStreamFactory,
+        key_groups: KeyGroupRange | None,
+    ) -> None:
+        super().__init__(checkpoint_id, checkpoint_timestamp)
+        self.checkpoint_stream_factory = stream_factory
+        self._key_groups = key_groups
+        self._keyed: KeyedStateCheckpointOutputStream | None = None
+        self._operator: OperatorStateCheckpointOutputStream | None = None
+
+    def get_raw_keyed_operator_state_output(self) -> KeyedStateCheckpointOutputStream:
+        """Raises: ConfigError: The operator is not keyed."""
+        if self._key_groups is None:
+            raise ConfigError("Raw keyed state can only be written by an operator that is keyed.")
+        if self._keyed is None:
+            self._keyed = KeyedStateCheckpointOutputStream(self._open(), self._key_groups)
+        return self._keyed
+
+    def get_raw_operator_state_output(self) -> OperatorStateCheckpointOutputStream:
+        if self._operator is None:
+            self._operator = OperatorStateCheckpointOutputStream(self._open())
+        return self._operator
+
+    def _open(self) -> Any:
+        return self.checkpoint_stream_factory.create_checkpoint_state_output_stream(
+            CheckpointedStateScope.EXCLUSIVE
+        )
+
+    def close_streams(
+        self,
+    ) -> tuple[KeyGroupsStateHandle | None, OperatorStreamStateHandle | None]:
+        """The handles of the raw streams that were written."""
+        keyed = None if self._keyed is None else self._keyed.close_and_get_handle()
+        operator = None if self._operator is None else self._operator.close_and_get_handle()
+        return keyed, operator

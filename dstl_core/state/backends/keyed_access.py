@@ -1,0 +1,280 @@
+"""The keyed states as functions see them: value, reducing, aggregating, folding state.
+
+Each works on the table of its state, for the current key of the backend, and tells the logger of
+every change after it happened. Source: ``AbstractHeapState`` and its kinds, the ``Changelog*State``
+and the ``Ttl*State`` classes of Flink 2.2.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, MutableMapping
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+from dstl_core.codec.change_payload import StateChangeOperation
+from dstl_core.codec.python_values import seen_as
+from dstl_core.codec.serializers import AnySerializer, deserialize_exactly, serialize_to_bytes
+from dstl_core.codec.serializers.runtime import TtlSerializer
+from dstl_core.state.tables.descriptor import (
+    AggregatingStateDescriptor,
+    FoldingStateDescriptor,
+    ReducingStateDescriptor,
+)
+from dstl_core.state.tables.table import (
+    StateTable,
+    ValueTable,
+)
+from dstl_core.state.tables.ttl import TtlPolicy, unwrap
+
+if TYPE_CHECKING:
+    from dstl_core.state.backends.backend import KeyedStateBackend
+
+VOID_NAMESPACE = b"\0"
+Table = TypeVar("Table", bound=StateTable[Any])
+
+
+class State(Generic[Table]):
+    """Base: where the current key's entry is. A state has a current namespace of its own."""
+
+    def __init__(self, backend: KeyedStateBackend, table: Table, ttl: TtlPolicy | None) -> None:
+        self._backend = backend
+        self._table = table
+        self._ttl = ttl
+        self._namespace = VOID_NAMESPACE
+
+    @property
+    def table(self) -> Table:
+        """The entries of all keys."""
+        return self._table
+
+    @property
+    def ttl(self) -> TtlPolicy | None:
+        """When entries expire, if they do."""
+        return self._ttl
+
+    @property
+    def name(self) -> str:
+        return self._table.meta.name
+
+    def set_current_namespace(self, namespace: Any) -> None:
+        """The namespace (e.g. the window) that all accesses speak of until the next call."""
+        self._namespace = serialize_to_bytes(self._table.meta.namespace_serializer, namespace)
+
+    def _place(self) -> tuple[MutableMapping[bytes, Any], bytes]:
+        """The entries of the current key group, and the scope of the current key."""
+        backend = self._backend
+        return self._table.group(backend.current_key_group), backend.current_key + self._namespace
+
+    def clear(self) -> None:
+        """Removes the entry of the current key."""
+        group, scope = self._place()
+        group.pop(scope, None)
+        self._log(StateChangeOperation.CLEAR, b"")
+
+    def _log(self, operation: StateChangeOperation, operands: bytes) -> None:
+        backend = self._backend
+        if self._ttl is not None:
+            backend.clean_up(self._table, self._ttl)
+        if backend.logger is not None:
+            backend.logger.logged(
+                self._table.meta,
+                backend.current_key_group,
+                operation,
+                backend.current_key + self._namespace,
+                operands,
+            )
+
+    def _scope_of(self, namespace: Any) -> bytes:
+        serializer = self._table.meta.namespace_serializer
+        return self._backend.current_key + serialize_to_bytes(serializer, namespace)
+
+
+class _SingleValue(State[ValueTable]):
+    """One stored value per scope."""
+
+    def __init__(
+        self, backend: KeyedStateBackend, table: ValueTable, ttl: TtlPolicy | None
+    ) -> None:
+        super().__init__(backend, table, ttl)
+        serializer = table.meta.value_serializer
+        if ttl is not None and isinstance(serializer, TtlSerializer):
+            serializer = serializer.value
+        self._serializer: AnySerializer = serializer
+
+    def declare(self, declared: AnySerializer) -> Self:
+        """Reads and writes values in the form of the declared type from here on."""
+        self._serializer = seen_as(declared, self._serializer)
+        return self
+
+    def _read(self) -> bytes | None:
+        """The bytes of the value that is seen, without its time."""
+        group, scope = self._place()
+        stored: bytes | None = group.get(scope)
+        if stored is None or self._ttl is None:
+            return stored
+        return self._read_with_ttl(stored)
+
+    def _read_with_ttl(self, stored: bytes) -> bytes | None:
+        ttl = self._ttl
+        if ttl is None:
+            return stored
+        if ttl.is_expired(stored):
+            self.clear()
+            return unwrap(stored) if ttl.returns_expired else None
+        if ttl.updates_on_read:
+            self._write(unwrap(stored))
+        return unwrap(stored)
+
+    def _write(self, raw: bytes) -> None:
+        group, scope = self._place()
+        group[scope] = raw if self._ttl is None else self._ttl.wrap(raw)
+        self._log_value()
+
+    def _log_value(self) -> None:
+        backend = self._backend
+        if self._ttl is not None:
+            backend.clean_up(self._table, self._ttl)
+        if backend.logger is not None:
+            backend.logger.value_updated(
+                self._table, backend.current_key_group, backend.current_key + self._namespace
+            )
+
+    def clear(self) -> None:
+        group, scope = self._place()
+        group.pop(scope, None)
+        self._log_value()
+
+    def _get(self) -> Any:
+        raw = self._read()
+        return None if raw is None else deserialize_exactly(self._serializer, raw)
+
+    def _set(self, value: Any) -> None:
+        if value is None:
+            self.clear()
+        else:
+            self._write(serialize_to_bytes(self._serializer, value))
+
+    def _take_namespaces(self, sources: Iterable[Any]) -> list[Any]:
+        """Removes the entries of other namespaces; gives their values."""
+        found = []
+        namespace = self._namespace
+        for each in sources:
+            self.set_current_namespace(each)
+            value = self._get()
+            if value is not None:
+                found.append(value)
+                self.clear()
+        self._namespace = namespace
+        return found
+
+    def _merge_into(self, target: Any, sources: Iterable[Any], merge: Any) -> None:
+        # Logged as what came of it: a reader of the log does not have the function.
+        values = self._take_namespaces(each for each in sources if each != target)
+        if not values:
+            return
+        namespace = self._namespace
+        self.set_current_namespace(target)
+        merged = self._get()
+        for value in values:
+            merged = value if merged is None else merge(merged, value)
+        self._set(merged)
+        self._namespace = namespace
+
+
+class ValueState(_SingleValue):
+    """One value for the current key; None is "no value"."""
+
+    def __init__(
+        self,
+        backend: KeyedStateBackend,
+        table: ValueTable,
+        ttl: TtlPolicy | None = None,
+        default: Any = None,
+    ) -> None:
+        super().__init__(backend, table, ttl)
+        self._default = default
+
+    def value(self) -> Any:
+        raw = self._read()
+        return self._default if raw is None else deserialize_exactly(self._serializer, raw)
+
+    def update(self, value: Any) -> None:
+        self._set(value)
+
+
+class ReducingState(_SingleValue):
+    """The reduction of all added values."""
+
+    def __init__(
+        self,
+        backend: KeyedStateBackend,
+        table: ValueTable,
+        ttl: TtlPolicy | None,
+        descriptor: ReducingStateDescriptor,
+    ) -> None:
+        super().__init__(backend, table, ttl)
+        self._reduce = descriptor.reduce_function
+
+    def get(self) -> Any:
+        return self._get()
+
+    def add(self, value: Any) -> None:
+        old = self._get()
+        self._set(value if old is None else self._reduce(old, value))
+
+    def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
+        """Reduces the values of other namespaces of the current key into that of ``target``."""
+        self._merge_into(target, sources, self._reduce)
+
+
+class AggregatingState(_SingleValue):
+    """The accumulator of all added values."""
+
+    def __init__(
+        self,
+        backend: KeyedStateBackend,
+        table: ValueTable,
+        ttl: TtlPolicy | None,
+        descriptor: AggregatingStateDescriptor,
+    ) -> None:
+        super().__init__(backend, table, ttl)
+        self._function = descriptor.aggregate_function
+
+    def get(self) -> Any:
+        """The result; None if nothing was added."""
+        accumulator = self._get()
+        return None if accumulator is None else self._function.get_result(accumulator)
+
+    def add(self, value: Any) -> None:
+        accumulator = self._get()
+        if accumulator is None:
+            accumulator = self._function.create_accumulator()
+        self._set(self._function.add(value, accumulator))
+
+    def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
+        """Merges the accumulators of other namespaces of the current key into ``target``'s."""
+        self._merge_into(target, sources, self._function.merge)
+
+
+class FoldingState(_SingleValue):
+    """The fold of all added values."""
+
+    def __init__(
+        self,
+        backend: KeyedStateBackend,
+        table: ValueTable,
+        ttl: TtlPolicy | None,
+        descriptor: FoldingStateDescriptor,
+    ) -> None:
+        super().__init__(backend, table, ttl)
+        self._fold = descriptor.fold_function
+        self._initial = serialize_to_bytes(descriptor.type, descriptor.initial_value)
+
+    def get(self) -> Any:
+        return self._get()
+
+    def add(self, value: Any) -> None:
+        old = self._get()
+        if old is None:
+            # A fresh one each time: a fold may change its accumulator in place.
+            old = deserialize_exactly(self._serializer, self._initial)
+        self._set(self._fold(old, value))

@@ -1,0 +1,183 @@
+"""When a changelog backend writes its full state, and what becomes of a failure.
+
+Source: ``PeriodicMaterializationManager`` of Flink 2.2.1. There is one more reason than its period:
+the size of the log, by itself or against the base.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+
+from dstl_core.clock import Clock
+from dstl_core.codec.serializers import Types
+from dstl_core.config import ChangelogOptions
+from dstl_core.errors import CheckpointError, DstlError
+from dstl_core.model.handle import (
+    CheckpointedStateScope,
+    KeyedStateHandle,
+    KeyGroupsSavepointStateHandle,
+)
+from dstl_core.model.key_group import murmur_hash
+from dstl_core.state.backends.changelog_backend import ChangelogKeyedStateBackend, Materialization
+from dstl_core.state.backends.streams import CheckpointStreamFactory
+from dstl_core.state.tables.keyed_state import KeyedState
+
+_LOG = logging.getLogger(__name__)
+
+
+def write_state(
+    state: KeyedState, streams: CheckpointStreamFactory, scope: CheckpointedStateScope
+) -> KeyGroupsSavepointStateHandle:
+    """Writes state in canonical form.
+
+    Raises:
+        StorageError: It could not be written; nothing of it is left.
+    """
+    stream = streams.create_checkpoint_state_output_stream(scope)
+    try:
+        offsets = state.write_canonical_to(stream.write)
+        return KeyGroupsSavepointStateHandle(offsets, stream.close_and_get_handle())
+    finally:
+        stream.close()
+
+
+class PeriodicMaterializationManager:
+    """Materializes one backend. Belongs to the thread of the backend, which has to ``poll``.
+
+    Args:
+        backend: What is materialized.
+        streams: Where bases go; their files belong to no single checkpoint.
+        options: Period, sizes, and how many may fail in a row.
+        clock: Time.
+        operator_identifier: Spreads the first materializations of a job over the period.
+        executor: Writes beside the backend's thread; None: ``poll`` writes by itself.
+    """
+
+    def __init__(
+        self,
+        backend: ChangelogKeyedStateBackend,
+        streams: CheckpointStreamFactory,
+        options: ChangelogOptions,
+        clock: Clock,
+        *,
+        operator_identifier: str,
+        executor: Executor | None = None,
+    ) -> None:
+        self._backend = backend
+        self._streams = streams
+        self._options = options
+        self._clock = clock
+        self._executor = executor
+        self._running: tuple[Materialization, Future[KeyedStateHandle]] | None = None
+        interval = options.periodic_materialize_interval_ms
+        delay = murmur_hash(Types.STRING.java_hash(operator_identifier)) % max(interval, 1)
+        self._next_ms = clock.monotonic_ms() + delay
+        self.started = 0
+        self.completed = 0
+        self.failed = 0
+        self.consecutive_failures = 0
+
+    def poll(self) -> None:
+        """Takes over a materialization that has ended, and starts one that is due.
+
+        Raises:
+            CheckpointError: Too many failed in a row; the subtask cannot go on.
+        """
+        self._take_over(wait=False)
+        if self._running is None and self._is_due():
+            self.trigger()
+
+    def _is_due(self) -> bool:
+        options, backend = self._options, self._backend
+        if not options.periodic_materialize_enabled:
+            return False
+        if self._clock.monotonic_ms() >= self._next_ms:
+            return True
+        log = backend.log_bytes
+        if options.materialize_log_size and log >= options.materialize_log_size:
+            return True
+        ratio = options.materialize_log_ratio
+        # A small log is cheap, whatever the ratio.
+        return bool(ratio) and log > max(
+            ratio * backend.base_bytes, options.preemptive_persist_threshold
+        )
+
+    def trigger(self, *, forced: bool = False) -> bool:
+        """Starts a materialization; False if there is nothing to do. ``forced``: there is."""
+        self.started += 1
+        materialization = self._backend.start_materialization(forced=forced)
+        if materialization is None:
+            self.completed += 1
+            self._schedule_next()
+            return False
+
+        def write() -> KeyedStateHandle:
+            return write_state(materialization.state, self._streams, CheckpointedStateScope.SHARED)
+
+        self._running = materialization, _run(self._executor, write)
+        self._take_over(wait=False)
+        return True
+
+    def materialize_now(self) -> None:
+        """A new base at once, whatever the period says.
+
+        Raises:
+            StorageError: It could not be written.
+        """
+        self._take_over(wait=True)
+        materialization = self._backend.start_materialization(forced=True)
+        if materialization is None:
+            return
+        try:
+            base = write_state(materialization.state, self._streams, CheckpointedStateScope.SHARED)
+        except BaseException:
+            self._backend.fail_materialization(materialization)
+            raise
+        self._backend.finish_materialization(materialization, base)
+
+    def _take_over(self, *, wait: bool) -> None:
+        if self._running is None or not (wait or self._running[1].done()):
+            return
+        (materialization, future), self._running = self._running, None
+        self._schedule_next()
+        try:
+            base = future.result()
+        except DstlError as error:
+            self._backend.fail_materialization(materialization)
+            self.failed += 1
+            self.consecutive_failures += 1
+            _LOG.warning("a materialization failed: %s", error)
+            if self.consecutive_failures > self._options.max_failures_allowed:
+                raise CheckpointError(
+                    f"The state could not be materialized {self.consecutive_failures} times in a "
+                    f"row (allowed: {self._options.max_failures_allowed}; {error})."
+                ) from error
+            return
+        self.consecutive_failures = 0
+        self._backend.finish_materialization(materialization, base)
+        self.completed += 1
+
+    def _schedule_next(self) -> None:
+        # From the end of the previous one: they never overlap.
+        self._next_ms = self._clock.monotonic_ms() + self._options.periodic_materialize_interval_ms
+
+    def close(self) -> None:
+        """Waits for what runs; it is not taken over."""
+        if self._running is not None:
+            (_, future), self._running = self._running, None
+            future.exception()
+
+
+def _run(
+    executor: Executor | None, work: Callable[[], KeyedStateHandle]
+) -> Future[KeyedStateHandle]:
+    if executor is not None:
+        return executor.submit(work)
+    future: Future[KeyedStateHandle] = Future()
+    try:
+        future.set_result(work())
+    except DstlError as error:
+        future.set_exception(error)
+    return future

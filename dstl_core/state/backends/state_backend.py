@@ -1,0 +1,230 @@
+"""State backends by name: where keyed and operator state of a job's subtasks live.
+
+Source: ``StateBackend``, ``StateBackendFactory``, ``StateBackendLoader``, ``HashMapStateBackend``,
+``EmbeddedRocksDBStateBackend`` of Flink 2.2.1, and ``MemoryStateBackend`` and ``FsStateBackend`` of
+Flink 1.20.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from dstl_core.clock import Clock
+from dstl_core.codec.serializers import BUILT_IN, AnySerializer, SerializerRegistry
+from dstl_core.config import CheckpointConfig
+from dstl_core.errors import ConfigError
+from dstl_core.model.handle import KeyedStateHandle, OperatorStreamStateHandle
+from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.state.backends.backend import (
+    HashMapKeyedStateBackend,
+    KeyedStateBackend,
+    RocksDBKeyedStateBackend,
+)
+from dstl_core.state.backends.operator_backend import DefaultOperatorStateBackend
+from dstl_core.state.tables.keyed_state import restore_keyed_state
+from dstl_core.state.tables.store import EntryStore
+from dstl_core.storage.handle_resolver import HandleResolver
+
+
+@dataclass(frozen=True)
+class KeyedStateBackendParameters:
+    """What a keyed backend is made from.
+
+    Args:
+        key_serializer: The type of the key.
+        number_of_key_groups: The max parallelism of the operator.
+        key_group_range: What the subtask owns.
+        handles: What was assigned to it, whole; other key groups are left out.
+        resolver: Reads the files of the handles.
+        clock: For times to live.
+        registry: Knows the types in the files.
+    """
+
+    key_serializer: AnySerializer
+    number_of_key_groups: int
+    key_group_range: KeyGroupRange
+    handles: Sequence[KeyedStateHandle]
+    resolver: HandleResolver
+    clock: Clock
+    registry: SerializerRegistry = BUILT_IN
+
+
+class StateBackend(ABC):
+    """Makes the backends of subtasks. A value: it holds configuration and no state."""
+
+    @property
+    @abstractmethod
+    def identifier(self) -> str:
+        """Its name in ``state.backend.type``."""
+
+    @abstractmethod
+    def create_keyed_state_backend(
+        self, parameters: KeyedStateBackendParameters
+    ) -> KeyedStateBackend:
+        """The keyed state of a subtask, restored.
+
+        Raises:
+            RestoreError: It cannot be restored as a whole.
+        """
+
+    def create_operator_state_backend(
+        self, handles: Sequence[OperatorStreamStateHandle], resolver: HandleResolver
+    ) -> DefaultOperatorStateBackend:
+        """The operator state of a subtask, restored; in memory with every backend."""
+        return DefaultOperatorStateBackend.restore(handles, resolver)
+
+
+class StateBackendFactory(Protocol):
+    """Makes a backend from a configuration."""
+
+    def get_identifier(self) -> str: ...
+
+    def create_from_config(self, config: CheckpointConfig) -> StateBackend: ...
+
+
+def _create(
+    kind: type[KeyedStateBackend], store: EntryStore, parameters: KeyedStateBackendParameters
+) -> KeyedStateBackend:
+    try:
+        state = restore_keyed_state(
+            parameters.handles,
+            parameters.key_group_range,
+            parameters.number_of_key_groups,
+            parameters.resolver,
+            parameters.registry,
+            key_serializer=parameters.key_serializer,
+            store=store,
+        )
+        return kind(state, parameters.key_serializer, clock=parameters.clock)
+    except BaseException:
+        store.close()
+        raise
+
+
+@dataclass(frozen=True)
+class HashMapStateBackend(StateBackend):
+    """Keyed state in memory."""
+
+    identifier = "hashmap"
+
+    def create_keyed_state_backend(
+        self, parameters: KeyedStateBackendParameters
+    ) -> KeyedStateBackend:
+        store = HashMapKeyedStateBackend.create_store()
+        return _create(HashMapKeyedStateBackend, store, parameters)
+
+
+@dataclass(frozen=True)
+class EmbeddedRocksDBStateBackend(StateBackend):
+    """Keyed state on local disk, in RocksDB.
+
+    Args:
+        local_dir: Folder under which each subtask has its database; the system's temporary folder
+            by default.
+        cache_bytes: Of blocks in memory, for each subtask.
+        write_buffer_bytes: Of a memtable, of which there are up to three for each subtask.
+    """
+
+    local_dir: str | None = None
+    cache_bytes: int = 128 << 20
+    write_buffer_bytes: int = 64 << 20
+
+    identifier = "rocksdb"
+
+    def create_keyed_state_backend(
+        self, parameters: KeyedStateBackendParameters
+    ) -> KeyedStateBackend:
+        store = RocksDBKeyedStateBackend.create_store(
+            Path(self.local_dir or tempfile.gettempdir()),
+            cache_bytes=self.cache_bytes,
+            write_buffer_bytes=self.write_buffer_bytes,
+        )
+        return _create(RocksDBKeyedStateBackend, store, parameters)
+
+
+class HashMapStateBackendFactory:
+    """``hashmap``."""
+
+    def get_identifier(self) -> str:
+        return "hashmap"
+
+    def create_from_config(self, config: CheckpointConfig) -> StateBackend:
+        return HashMapStateBackend()
+
+
+class EmbeddedRocksDBStateBackendFactory:
+    """``rocksdb``."""
+
+    def get_identifier(self) -> str:
+        return "rocksdb"
+
+    def create_from_config(self, config: CheckpointConfig) -> StateBackend:
+        return EmbeddedRocksDBStateBackend(
+            config.rocksdb_local_dir, config.rocksdb_cache_size, config.rocksdb_write_buffer_size
+        )
+
+
+_FACTORIES: dict[str, StateBackendFactory] = {
+    factory.get_identifier(): factory
+    for factory in (HashMapStateBackendFactory(), EmbeddedRocksDBStateBackendFactory())
+}
+_OLD_NAMES = {"filesystem": "hashmap", "jobmanager": "hashmap"}
+
+
+def register_state_backend(factory: StateBackendFactory) -> None:
+    """Makes a backend known by its identifier.
+
+    Raises:
+        ConfigError: Another one has it.
+    """
+    name = factory.get_identifier().lower()
+    if _FACTORIES.setdefault(name, factory) is not factory:
+        raise ConfigError(f"There is a state backend {name!r} already.")
+
+
+def load_state_backend(config: CheckpointConfig) -> StateBackend:
+    """The backend that ``state.backend.type`` names. Names of older releases warn.
+
+    Raises:
+        ConfigError: There is none of that name; lists those that there are.
+    """
+    name = config.state_backend_type.lower()
+    if name in _OLD_NAMES:
+        _warn_of_old_name(f"state.backend.type: {name}", f"state.backend.type: {_OLD_NAMES[name]}")
+        name = _OLD_NAMES[name]
+    factory = _FACTORIES.get(name)
+    if factory is None:
+        raise ConfigError(
+            f"There is no state backend {name!r}: expected one of {', '.join(sorted(_FACTORIES))}, "
+            f"or register it with register_state_backend."
+        )
+    return factory.create_from_config(config)
+
+
+def _warn_of_old_name(old: str, new: str) -> None:
+    warnings.warn(f"{old} is a name of older releases; use {new}.", FutureWarning, stacklevel=3)
+
+
+class MemoryStateBackend(HashMapStateBackend):
+    """The old name of ``HashMapStateBackend`` with checkpoints in memory."""
+
+    def __init__(self) -> None:
+        _warn_of_old_name("MemoryStateBackend", "HashMapStateBackend")
+
+
+class FsStateBackend(HashMapStateBackend):
+    """The old name of ``HashMapStateBackend`` with checkpoints on a file system; where they go, the
+    pipeline says (``execution.checkpointing.dir``).
+    """
+
+    def __init__(self, checkpoint_data_uri: str) -> None:
+        _warn_of_old_name(
+            "FsStateBackend",
+            f"HashMapStateBackend and execution.checkpointing.dir: {checkpoint_data_uri}",
+        )

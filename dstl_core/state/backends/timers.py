@@ -1,0 +1,166 @@
+"""Timers of a keyed operator, in event time and in processing time.
+
+Source: ``InternalTimerServiceImpl``, ``TimerHeapInternalTimer`` and ``TimerService`` of Flink
+2.2.1. A timer that is registered twice is one timer.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any
+
+from dstl_core.clock import Clock
+from dstl_core.codec.change_payload import StateChangeOperation
+from dstl_core.codec.serializers import (
+    AnySerializer,
+    TimerSerializer,
+    VoidNamespaceSerializer,
+    deserialize_exactly,
+    serialize_to_bytes,
+)
+from dstl_core.codec.serializers.runtime import Timer
+from dstl_core.state.backends.backend import KeyedStateBackend
+from dstl_core.state.tables.queue_table import QueueTable
+
+EVENT_TIMERS = "_timer_state/event_"
+PROCESSING_TIMERS = "_timer_state/processing_"
+USER_TIMERS = "user-timers"
+"""The service of ``KeyedProcessFunction``."""
+MIN_WATERMARK = -(1 << 63)
+MAX_WATERMARK = (1 << 63) - 1
+
+_SORTED_TIME = struct.Struct(">Q")
+_SIGN_BIT = 1 << 63
+_ONE = struct.pack(">i", 1)
+
+
+class TimeDomain(Enum):
+    """What the time of a timer is measured on."""
+
+    EVENT_TIME = "event"
+    PROCESSING_TIME = "processing"
+
+
+class TimerQueue:
+    """The timers of one service and one time domain."""
+
+    def __init__(
+        self, backend: KeyedStateBackend, name: str, namespace_serializer: AnySerializer
+    ) -> None:
+        self._backend = backend
+        self._table: QueueTable = backend.create_queue(name, namespace_serializer)
+        self._serializer = TimerSerializer(backend.key_serializer, namespace_serializer)
+
+    def register(self, namespace: Any, time_ms: int) -> None:
+        """Adds a timer of the current key."""
+        key_group, element = self._element(namespace, time_ms)
+        if self._table.add(key_group, element):
+            self._changed(StateChangeOperation.ADD_ELEMENT, key_group, _ONE + element)
+
+    def delete(self, namespace: Any, time_ms: int) -> None:
+        """Removes a timer of the current key, if there is one."""
+        self._remove(*self._element(namespace, time_ms))
+
+    def _element(self, namespace: Any, time_ms: int) -> tuple[int, bytes]:
+        key = self._backend.get_current_key()
+        element = serialize_to_bytes(self._serializer, Timer(time_ms, key, namespace))
+        return self._backend.current_key_group, element
+
+    def _remove(self, key_group: int, element: bytes) -> None:
+        if self._table.remove(key_group, element):
+            self._changed(StateChangeOperation.REMOVE_ELEMENT, key_group, element)
+
+    def _changed(self, operation: StateChangeOperation, key_group: int, operands: bytes) -> None:
+        self._backend.queue_changed(self._table, operation, key_group, operands)
+
+    def take_due(self, up_to_ms: int) -> Iterator[Timer]:
+        """Removes and gives the timers that are due, in order of time; those too that are
+        registered meanwhile. The key of each is the current key.
+        """
+        limit = _SORTED_TIME.pack((up_to_ms ^ -_SIGN_BIT) & (2 * _SIGN_BIT - 1))
+        while True:
+            first = self._table.first()
+            if first is None or first[1][:8] > limit:
+                return
+            timer = deserialize_exactly(self._serializer, first[1])
+            self._backend.set_current_key(timer.key)
+            self._remove(*first)
+            yield timer
+
+    def __len__(self) -> int:
+        return sum(len(group) for group in self._table.groups.values())
+
+
+class InternalTimerService:
+    """The timers of one service, with namespaces.
+
+    Args:
+        backend: Keeps them.
+        clock: Processing time.
+        name: Of the service; part of the names of its queues.
+        namespace_serializer: The type of the namespaces, e.g. a window.
+    """
+
+    def __init__(
+        self,
+        backend: KeyedStateBackend,
+        clock: Clock,
+        name: str = USER_TIMERS,
+        namespace_serializer: AnySerializer | None = None,
+    ) -> None:
+        namespaces = namespace_serializer or VoidNamespaceSerializer()
+        self._clock = clock
+        self.event_time = TimerQueue(backend, EVENT_TIMERS + name, namespaces)
+        self.processing_time = TimerQueue(backend, PROCESSING_TIMERS + name, namespaces)
+        self.current_watermark = MIN_WATERMARK
+
+    def current_processing_time(self) -> int:
+        return self._clock.now_ms()
+
+    def register_event_time_timer(self, namespace: Any, time_ms: int) -> None:
+        self.event_time.register(namespace, time_ms)
+
+    def register_processing_time_timer(self, namespace: Any, time_ms: int) -> None:
+        self.processing_time.register(namespace, time_ms)
+
+    def delete_event_time_timer(self, namespace: Any, time_ms: int) -> None:
+        self.event_time.delete(namespace, time_ms)
+
+    def delete_processing_time_timer(self, namespace: Any, time_ms: int) -> None:
+        self.processing_time.delete(namespace, time_ms)
+
+    def advance_watermark(self, watermark_ms: int) -> Iterator[Timer]:
+        """Event time is at least this; gives the timers that fire. A watermark never goes back."""
+        self.current_watermark = max(self.current_watermark, watermark_ms)
+        return self.event_time.take_due(self.current_watermark)
+
+    def advance_processing_time(self) -> Iterator[Timer]:
+        """Gives the processing-time timers that are due by the clock."""
+        return self.processing_time.take_due(self._clock.now_ms())
+
+
+class TimerService:
+    """What a function sees of its timers: those of the current key, without namespaces."""
+
+    def __init__(self, internal: InternalTimerService) -> None:
+        self._internal = internal
+
+    def current_watermark(self) -> int:
+        return self._internal.current_watermark
+
+    def current_processing_time(self) -> int:
+        return self._internal.current_processing_time()
+
+    def register_event_time_timer(self, time_ms: int) -> None:
+        self._internal.register_event_time_timer(None, time_ms)
+
+    def register_processing_time_timer(self, time_ms: int) -> None:
+        self._internal.register_processing_time_timer(None, time_ms)
+
+    def delete_event_time_timer(self, time_ms: int) -> None:
+        self._internal.delete_event_time_timer(None, time_ms)
+
+    def delete_processing_time_timer(self, time_ms: int) -> None:
+        self._internal.delete_processing_time_timer(None, time_ms)

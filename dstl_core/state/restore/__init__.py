@@ -1,0 +1,1 @@
+"""State from handles: canonical, heap, RocksDB and changelog forms."""

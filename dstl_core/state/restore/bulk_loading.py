@@ -1,0 +1,148 @@
+"""Takes large state into tables a few megabytes at a time, rows in batches.
+
+A kernel finds the records and checks their keys; what stays per record is cutting two byte strings
+and the store's own work. What a kernel does not take goes to the record-wise reader, which says
+what is wrong with it, if anything is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from dstl_core.codec.columnar.kernels import scan
+from dstl_core.codec.columnar.keyed.decoder import SpanProgram, key_roots
+from dstl_core.codec.columnar.keyed.sections import (
+    ReadRange,
+    SectionChunks,
+    compressed_chunks,
+    plain_chunks,
+)
+from dstl_core.codec.columnar.keyed.spans import SectionScanner, SpanBatch
+from dstl_core.codec.columnar.types.output import ArrowAllocator
+from dstl_core.codec.columnar.types.type_layouts import DEFAULT_OPTIONS, NoLayoutError
+from dstl_core.codec.keyed_records import RecordFormat
+from dstl_core.codec.serializers import SerializerRegistry
+from dstl_core.codec.state_meta import KeyedBackendHeader
+from dstl_core.model.handle import (
+    IncrementalRemoteKeyedStateHandle,
+    KeyGroupsSavepointStateHandle,
+    KeyGroupsStateHandle,
+)
+from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.state.restore.rocksdb_columns import open_table_rows
+from dstl_core.state.restore.stored_key_groups import placed_sections
+from dstl_core.state.tables.keyed_tables import KeyedTables
+from dstl_core.state.tables.store import Shape
+from dstl_core.state.tables.table import StateTable
+from dstl_core.storage.handle_resolver import HandleResolver
+
+_ROWS, _BYTES = 1 << 16, 8 << 20
+_FILES_AT_ONCE = 64 << 20
+"""Bytes of RocksDB's files whose rows are brought together at once."""
+
+
+def load_canonical_stream(
+    state: KeyedTables,
+    tables: Sequence[StateTable[Any]],
+    handle: KeyGroupsSavepointStateHandle | KeyGroupsStateHandle,
+    header: KeyedBackendHeader,
+    resolver: HandleResolver,
+) -> None:
+    """Takes the wanted key groups of a stream in; ``tables`` stand in the order of the header.
+
+    Raises:
+        FormatError: Damaged bytes.
+    """
+    sections = placed_sections(handle.offsets, handle.stream.state_size, state.key_groups)
+    chunks = compressed_chunks if header.compressed else plain_chunks
+    read = partial(resolver.read, handle.stream)
+    load_sections(tables, state.prefix_bytes, chunks(read, sections))
+
+
+def load_sections(
+    tables: Sequence[StateTable[Any]], prefix_bytes: int, chunks: SectionChunks
+) -> None:
+    """Takes all records of some sections in; ``tables`` stand in the order of the header.
+
+    Raises:
+        FormatError: Damaged bytes.
+    """
+    scanner = SectionScanner(prefix_bytes, [True] * len(tables), _ROWS, _BYTES)
+    loaders = [_Loader(table, prefix_bytes) for table in tables]
+    for batch in scanner.batches(chunks):
+        states = batch.states
+        for state_id in np.unique(states).tolist():
+            own = states == state_id
+            loaders[state_id].load(batch if own.all() else batch.take(own))
+
+
+def load_table_files(
+    state: KeyedTables,
+    tables: Sequence[StateTable[Any]],
+    handle: IncrementalRemoteKeyedStateHandle,
+    key_groups: KeyGroupRange,
+    resolver: HandleResolver,
+    registry: SerializerRegistry,
+) -> bool:
+    """Takes the rows of RocksDB's files in, some key groups at a time; ``tables`` stand in the
+    order of the header. False, and nothing is taken, if the files hold range deletions.
+
+    Raises:
+        FormatError: A file is damaged.
+    """
+    parts = max(1, min(len(key_groups), -(-handle.state_size // _FILES_AT_ONCE)))
+    first, total = key_groups.start_key_group, len(key_groups)
+    for part in range(parts):
+        start, stop = first + total * part // parts, first + total * (part + 1) // parts
+        own = KeyGroupRange(start, stop - 1)
+        stored = open_table_rows(handle, own, state.prefix_bytes, resolver, registry)
+        if stored is None:
+            return False
+        _, raw, offsets = stored
+        sections = placed_sections(offsets, len(raw), own)
+        load_sections(tables, state.prefix_bytes, plain_chunks(_cut(raw), sections))
+    return True
+
+
+def _cut(raw: bytes) -> ReadRange:
+    return lambda start, end: raw[start:end]
+
+
+class _Loader:
+    """Fills one table."""
+
+    def __init__(self, table: StateTable[Any], prefix_bytes: int) -> None:
+        self._table = table
+        self._prefix_bytes = prefix_bytes
+        self._check_keys: SpanProgram | None = None
+        # In other tables, or with lengths between the parts, a stored key is not its scope.
+        if table.shape is Shape.ROWS and not table.codec.is_ambiguous:
+            record = RecordFormat(table.meta, table.codec.key_serializer)
+            try:
+                roots = key_roots(record, DEFAULT_OPTIONS)
+            except NoLayoutError:
+                return
+            self._check_keys = SpanProgram(roots, scan.KEY_START, ArrowAllocator())
+
+    def load(self, batch: SpanBatch) -> None:
+        data = batch.source.data
+        places = batch.spans[:, : scan.TAG] - batch.source.base
+        key_starts, key_ends, starts, ends = places.T.tolist()
+        key_groups = batch.key_groups.tolist()
+        keys = [data[start:end] for start, end in zip(key_starts, key_ends, strict=True)]
+        values = [data[start:end] for start, end in zip(starts, ends, strict=True)]
+        program = self._check_keys
+        if program is not None and program.run(batch, frozenset(), len(batch))[1] is None:
+            is_new = len(set(keys)) == len(keys) and not any(
+                found is not None for found in self._table.get_many(key_groups, keys)
+            )
+            if is_new:
+                self._table.put_many(key_groups, keys, values)
+                return
+        for key_group, key, value in zip(key_groups, keys, values, strict=True):
+            stored = key_group.to_bytes(self._prefix_bytes, "big") + key
+            self._table.load_record(key_group, stored, value)

@@ -1,0 +1,107 @@
+"""Opens canonical key groups: only the header and the bytes of the wanted key groups are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from dstl_core.codec.data_io import DataInput
+from dstl_core.codec.keyed_canonical import read_section
+from dstl_core.codec.serializers import SerializerRegistry
+from dstl_core.codec.snappy_frames import decompress_frames
+from dstl_core.codec.state_meta import KeyedBackendHeader, read_keyed_header
+from dstl_core.errors import FormatError, error_context
+from dstl_core.model.handle import (
+    KeyGroupRangeOffsets,
+    KeyGroupsSavepointStateHandle,
+    KeyGroupsStateHandle,
+    StreamStateHandle,
+)
+from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.state.tables.keyed_tables import KeyedTables
+from dstl_core.storage.handle_resolver import HandleResolver
+
+KeyGroupsHandle = KeyGroupsSavepointStateHandle | KeyGroupsStateHandle
+_KERNELS_FROM_BYTES = 1 << 20
+"""Below it the kernels cost more to load than they save."""
+
+
+def read_stream_header(
+    handle: KeyGroupsHandle, resolver: HandleResolver, registry: SerializerRegistry
+) -> KeyedBackendHeader:
+    """The header alone: what stands before the first key group."""
+    first = min((offset for offset in handle.offsets.offsets if offset), default=None)
+    with error_context(location=resolver.describe(handle.stream)):
+        return read_keyed_header(DataInput(resolver.read(handle.stream, 0, first)), registry)
+
+
+def read_key_groups(
+    offsets: KeyGroupRangeOffsets,
+    stream: StreamStateHandle,
+    key_groups: KeyGroupRange,
+    resolver: HandleResolver,
+    *,
+    zero_is_empty: bool = True,
+) -> Iterator[tuple[int, DataInput]]:
+    """``(key group, its bytes)`` of every wanted key group that has an offset.
+
+    In raw keyed state 0 is a place like any other, and -1 says that there is nothing.
+    """
+    size = stream.state_size
+    first = 1 if zero_is_empty else 0
+    used = sorted({offset for offset in offsets.offsets if offset >= first})
+    ends = dict(pairwise([*used, size]))
+    wanted = [
+        (key_group, offset)
+        for key_group, offset in offsets.items()
+        if offset >= first and key_groups.contains(key_group)
+    ]
+    if not wanted:
+        return
+    start = min(offset for _, offset in wanted)
+    stop = max(ends[offset] for _, offset in wanted)
+    if stop > size or start >= stop:
+        raise FormatError(
+            "A key group lies outside its stream",
+            field="key-group offset",
+            expected=f"< {size}",
+            got=start,
+        )
+    raw = resolver.read(stream, start, stop)
+    for key_group, offset in wanted:
+        yield key_group, DataInput(raw, offset - start, ends[offset] - start)
+
+
+def load_canonical(
+    state: KeyedTables,
+    handle: KeyGroupsHandle,
+    resolver: HandleResolver,
+    registry: SerializerRegistry,
+) -> None:
+    """Takes the wanted key groups of a handle into the tables of a state."""
+    header = read_stream_header(handle, resolver, registry)
+    tables = [state.table(meta, header.key_serializer) for meta in header.states]
+    with error_context(location=resolver.describe(handle.stream)):
+        if handle.stream.state_size >= _KERNELS_FROM_BYTES:
+            from dstl_core.state.restore.bulk_loading import load_canonical_stream
+
+            load_canonical_stream(state, tables, handle, header, resolver)
+            return
+        for key_group, data in read_key_groups(
+            handle.offsets, handle.stream, state.key_groups, resolver
+        ):
+            section = data
+            if header.compressed:
+                raw = data.peek(data.position)
+                section = DataInput(decompress_frames(raw, 0, len(raw)))
+            prefix = key_group.to_bytes(state.prefix_bytes, "big")
+            for record in read_section(section, len(tables)):
+                # Under another key group the record would silently be nobody's.
+                if not record.key.startswith(prefix):
+                    raise FormatError(
+                        "A record stands in the section of another key group",
+                        offset=record.offset,
+                        expected=f"key group {key_group}",
+                        got=f"key group {int.from_bytes(record.key[: state.prefix_bytes], 'big')}",
+                    )
+                tables[record.state_id].load_record(key_group, record.key, record.value)

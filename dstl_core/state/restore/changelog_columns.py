@@ -1,0 +1,155 @@
+"""A changelog on top of a base, brought into canonical sections by columns.
+
+What is read at a time is a range of key groups: the base of these, and the changes of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from dstl_core.changelog.reader import StateChangelogHandleReader
+from dstl_core.codec.change_payload import MetadataChange, read_change
+from dstl_core.codec.columnar.changes.replay import StateReplay
+from dstl_core.codec.columnar.changes.spans import ChangeSpans, change_spans
+from dstl_core.codec.columnar.keyed.places import NotInColumns
+from dstl_core.codec.columnar.keyed.runs import runs_of, sections_of
+from dstl_core.codec.columnar.keyed.spans import SectionScanner
+from dstl_core.codec.keyed_records import RecordFormat
+from dstl_core.codec.serializers import AnySerializer, SerializerRegistry
+from dstl_core.codec.state_meta import KeyedBackendHeader, StateMetaInfoSnapshot
+from dstl_core.errors import DstlError
+from dstl_core.model.handle import (
+    ChangelogStateBackendHandle,
+    KeyedStateHandle,
+    KeyGroupRangeOffsets,
+)
+from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.state.tables.keyed_state import StateKey, knowledge_of, state_key, types_of
+from dstl_core.storage.handle_resolver import HandleResolver
+
+if TYPE_CHECKING:
+    from dstl_core.state.restore.stored_key_groups import StoredKeyGroups
+
+OpenBase = Callable[[KeyedStateHandle], "StoredKeyGroups | None"]
+_ORDER_STEP = 2
+
+
+def open_changelog_rows(
+    handle: ChangelogStateBackendHandle,
+    key_groups: KeyGroupRange,
+    prefix_bytes: int,
+    resolver: HandleResolver,
+    registry: SerializerRegistry,
+    open_base: OpenBase,
+    key_serializer: AnySerializer | None,
+) -> tuple[KeyedBackendHeader, bytes, KeyGroupRangeOffsets] | None:
+    """The header, and the sections of some key groups with where they start (counted from 1); None
+    if the record-wise code has to replay the log, or to say what is wrong.
+    """
+    try:
+        replay = _Replay(prefix_bytes, key_serializer)
+        for base in handle.materialized:
+            stored = open_base(base)
+            if stored is not None:
+                with stored.context():
+                    replay.add_base(stored)
+        replay.check_base()
+        reader = StateChangelogHandleReader(resolver.read_segment)
+        for log in handle.non_materialized:
+            part = log.get_intersection(key_groups)
+            if part is not None:
+                for batch in reader.read_batches(part):
+                    replay.add_changes(batch, registry)
+        return replay.result(key_groups)
+    except (DstlError, NotInColumns):
+        return None
+
+
+class _Replay:
+    """The states of one handle. State ids count within the log."""
+
+    def __init__(self, prefix_bytes: int, key_serializer: AnySerializer | None) -> None:
+        self._prefix_bytes = prefix_bytes
+        self._key = key_serializer
+        self._metas: dict[StateKey, StateMetaInfoSnapshot] = {}
+        self._states: dict[StateKey, StateReplay] = {}
+        self._ids: dict[int, StateKey] = {}
+        self._order = _ORDER_STEP
+
+    def _state(self, meta: StateMetaInfoSnapshot) -> StateKey:
+        key = state_key(meta)
+        known = self._metas.get(key)
+        if self._key is None:
+            raise NotInColumns
+        if known is None:
+            self._metas[key] = meta
+            self._states[key] = StateReplay(RecordFormat(meta, self._key), self._prefix_bytes)
+        elif types_of(known) != types_of(meta):
+            raise NotInColumns
+        elif knowledge_of(meta) > knowledge_of(known):
+            raise NotInColumns  # values may be of subclasses that were not known before
+        return key
+
+    def add_base(self, stored: StoredKeyGroups) -> None:
+        header = stored.header
+        if self._key is None:
+            self._key = header.key_serializer
+        if self._key != header.key_serializer:
+            raise NotInColumns
+        keys = [self._state(meta) for meta in header.states]
+        scanner = SectionScanner(self._prefix_bytes, [True] * len(keys))
+        for batch in scanner.batches(stored.chunks()):
+            states = batch.states
+            for state in np.unique(states):
+                self._states[keys[int(state)]].add_base(batch.take(states == state))
+
+    def check_base(self) -> None:
+        for state in self._states.values():
+            state.check_base()
+
+    # ------------------------------------------------------------------------------- changes
+
+    def add_changes(self, batch: pa.RecordBatch, registry: SerializerRegistry) -> None:
+        """Takes the next changes of the log."""
+        for part in change_spans(batch):
+            if isinstance(part, ChangeSpans):
+                self._add(part)
+                continue
+            change = read_change(part, registry)
+            if not isinstance(change, MetadataChange):
+                raise NotInColumns
+            if self._key is not None:
+                self._ids[change.state_id] = self._state(change.state)
+        self._order += _ORDER_STEP * batch.num_rows
+
+    def _add(self, changes: ChangeSpans) -> None:
+        """Takes changes between two descriptions of states."""
+        if changes.batch.key_groups.min() < 0:
+            raise NotInColumns
+        for operation, state_id, own in changes.by_operation():
+            key = self._ids.get(state_id)
+            if key is None:
+                raise NotInColumns
+            orders = self._order + _ORDER_STEP * own.rows
+            self._states[key].add_changes(operation, own.batch, orders)
+
+    # -------------------------------------------------------------------------------- result
+
+    def result(
+        self, key_groups: KeyGroupRange
+    ) -> tuple[KeyedBackendHeader, bytes, KeyGroupRangeOffsets] | None:
+        if self._key is None:
+            return None
+        runs = []
+        for at, state in enumerate(self._states.values()):
+            rows = state.rows()
+            own = rows.key_groups - key_groups.start_key_group
+            runs.append(
+                runs_of(rows.spans, at, own, rows.key_groups, len(key_groups), self._prefix_bytes)
+            )
+        header = KeyedBackendHeader(self._key, tuple(self._metas.values()))
+        return header, *sections_of(runs, key_groups)

@@ -1,0 +1,56 @@
+"""Keyed state as RocksDB's files, brought into canonical sections by columns of their entries."""
+
+from __future__ import annotations
+
+from dstl_core.codec.columnar.keyed.runs import Runs, runs_of, sections_of
+from dstl_core.codec.columnar.keyed.sst_rows import has_twin, merged_spans
+from dstl_core.codec.serializers import SerializerRegistry
+from dstl_core.codec.state_meta import KeyedBackendHeader
+from dstl_core.errors import FormatError, error_context
+from dstl_core.model.handle import IncrementalRemoteKeyedStateHandle, KeyGroupRangeOffsets
+from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.state.restore.rocksdb_reader import open_table_files, read_meta_header
+from dstl_core.storage.handle_resolver import HandleResolver
+
+
+def open_table_rows(
+    handle: IncrementalRemoteKeyedStateHandle,
+    key_groups: KeyGroupRange,
+    prefix_bytes: int,
+    resolver: HandleResolver,
+    registry: SerializerRegistry,
+) -> tuple[KeyedBackendHeader, bytes, KeyGroupRangeOffsets] | None:
+    """The header, and the sections of some key groups with where they start (counted from 1, since
+    0 stands for none); None if a table file holds range deletions.
+
+    Raises:
+        FormatError: A file is damaged.
+    """
+    header = read_meta_header(handle, resolver, registry)
+    metas = tuple(meta.as_key_value() for meta in header.states)
+    ids = {meta.name: at for at, meta in enumerate(metas)}
+    runs: list[Runs] = []
+    for family, files in open_table_files(handle, resolver).items():
+        tables = [file for _, file in files]
+        if family not in ids:
+            if any(file.number("rocksdb.num.entries") for file in tables):
+                raise FormatError(
+                    "A table file belongs to a state that the header does not have",
+                    expected=", ".join(sorted(ids)) or "none",
+                    got=family,
+                )
+            continue
+        if not has_twin(tables):
+            return None
+        location = ", ".join(sorted({resolver.describe(stream) for stream, _ in files}))
+        with error_context(location=location):
+            first, last = key_groups.start_key_group, key_groups.end_key_group
+            rows = merged_spans(tables, first, last, prefix_bytes)
+        if len(rows.spans):
+            groups = rows.key_groups
+            own = groups - first
+            runs.append(
+                runs_of(rows.spans, ids[family], own, groups, len(key_groups), prefix_bytes)
+            )
+    plain = KeyedBackendHeader(header.key_serializer, metas)
+    return plain, *sections_of(runs, key_groups)

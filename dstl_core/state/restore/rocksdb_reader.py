@@ -1,0 +1,98 @@
+"""Keyed state as RocksDB's files (incremental checkpoints, native savepoints), taken into tables.
+
+The meta stream is a header and nothing else. Each state is a column family of its name; its rows
+are canonical keys and values. Source: ``RocksIncrementalSnapshotStrategy`` and
+``RocksDBIncrementalRestoreOperation`` of Flink 2.2.1.
+"""
+
+from __future__ import annotations
+
+from dstl_core.codec.data_io import DataInput
+from dstl_core.codec.serializers import SerializerRegistry
+from dstl_core.codec.sst.file import ReadRange, SstFile
+from dstl_core.codec.sst.merge import merged_rows
+from dstl_core.codec.state_meta import KeyedBackendHeader, read_keyed_header
+from dstl_core.errors import FormatError, error_context
+from dstl_core.model.handle import IncrementalRemoteKeyedStateHandle, StreamStateHandle
+from dstl_core.state.tables.keyed_tables import KeyedTables
+from dstl_core.storage.handle_resolver import HandleResolver
+
+SST_SUFFIX = ".sst"
+READ_WHOLE_BYTES = 8 << 20
+"""Files up to this size are read in one go."""
+_KERNELS_FROM_BYTES = 1 << 20
+"""Below it the kernels cost more to load than they save."""
+
+
+def read_meta_header(
+    handle: IncrementalRemoteKeyedStateHandle,
+    resolver: HandleResolver,
+    registry: SerializerRegistry,
+) -> KeyedBackendHeader:
+    """The key type and the states."""
+    with error_context(location=resolver.describe(handle.meta_stream)):
+        return read_keyed_header(DataInput(resolver.read(handle.meta_stream)), registry)
+
+
+def open_table_files(
+    handle: IncrementalRemoteKeyedStateHandle, resolver: HandleResolver
+) -> dict[str, list[tuple[StreamStateHandle, SstFile]]]:
+    """The table files by column family."""
+    families: dict[str, list[tuple[StreamStateHandle, SstFile]]] = {}
+    for name, stream in handle.shared + handle.private:
+        if not name.endswith(SST_SUFFIX):
+            continue
+        with error_context(location=resolver.describe(stream)):
+            file = SstFile(_reader(stream, resolver), stream.state_size)
+        families.setdefault(file.column_family, []).append((stream, file))
+    return families
+
+
+def _reader(stream: StreamStateHandle, resolver: HandleResolver) -> ReadRange:
+    if stream.state_size > READ_WHOLE_BYTES:
+        return lambda start, end: resolver.read(stream, start, end)
+    raw = resolver.read(stream)
+    return lambda start, end: raw[start:end]
+
+
+def load_rocksdb(
+    state: KeyedTables,
+    handle: IncrementalRemoteKeyedStateHandle,
+    resolver: HandleResolver,
+    registry: SerializerRegistry,
+) -> None:
+    """Takes the wanted key groups of a handle into the tables of a state. Rows outside of the
+    handle's key groups are what a rescaled database has not cleaned up yet.
+    """
+    header = read_meta_header(handle, resolver, registry)
+    tables = {
+        meta.name: state.table(meta.as_key_value(), header.key_serializer) for meta in header.states
+    }
+    key_groups = handle.key_group_range.get_intersection(state.key_groups)
+    if not len(key_groups):
+        return
+    if handle.state_size >= _KERNELS_FROM_BYTES:
+        from dstl_core.state.restore.bulk_loading import load_table_files
+
+        if load_table_files(state, list(tables.values()), handle, key_groups, resolver, registry):
+            return
+    size = state.prefix_bytes
+    start = key_groups.start_key_group.to_bytes(size, "big")
+    after = key_groups.end_key_group + 1
+    stop = after.to_bytes(size, "big") if after < 1 << 8 * size else None
+    for family, files in open_table_files(handle, resolver).items():
+        table = tables.get(family)
+        if table is None:
+            if any(file.number("rocksdb.num.entries") for _, file in files):
+                raise FormatError(
+                    "A table file belongs to a state that the header does not have",
+                    expected=", ".join(sorted(tables)) or "none",
+                    got=family,
+                )
+            continue
+        location = ", ".join(sorted({resolver.describe(stream) for stream, _ in files}))
+        with error_context(location=location):
+            for key, value in merged_rows([file for _, file in files], start, stop):
+                if len(key) < size:
+                    raise FormatError("A row's key is too short", expected=size, got=len(key))
+                table.load_record(int.from_bytes(key[:size], "big"), key, value)

@@ -1,0 +1,1 @@
+"""State in memory or RocksDB: descriptors, tables, types and their evolution."""

@@ -1,0 +1,176 @@
+"""What a function says of its state: name, kind, type, time to live.
+
+Types are declared and never found out from values, so there is no serializer to be set later. A
+type declared as Flink's own (``Types.INSTANT``) has Flink's own values; in any other form
+(``"timestamp"``, ``datetime.date``, a Spark type, a dataclass) it has those of Python.
+
+Source: ``org.apache.flink.api.common.state`` of Flink 2.2.1; ``FoldingStateDescriptor`` of Flink
+1.8.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Protocol, Self
+
+from dstl_core.codec.declared_type import TypeLike, declared_type
+from dstl_core.codec.python_values import function_type, stored_type
+from dstl_core.codec.serializers import (
+    AnySerializer,
+    ListSerializer,
+    MapSerializer,
+    TtlSerializer,
+)
+from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot
+from dstl_core.errors import ConfigError
+from dstl_core.state.tables.ttl import StateTtlConfig
+
+ReduceFunction = Callable[[Any, Any], Any]
+FoldFunction = Callable[[Any, Any], Any]
+
+
+class AggregateFunction(Protocol):
+    """Adds values up in an accumulator."""
+
+    def create_accumulator(self) -> Any: ...
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        """The accumulator with the value; may be the same object."""
+        ...
+
+    def get_result(self, accumulator: Any) -> Any: ...
+
+    def merge(self, left: Any, right: Any) -> Any: ...
+
+
+@dataclass(frozen=True)
+class StateDescriptor(ABC):
+    """Base of all descriptors. Names are unique within an operator."""
+
+    name: str
+    ttl: StateTtlConfig | None = field(default=None, kw_only=True)
+    """For a map and a list it is that of each element."""
+
+    type_fields: ClassVar[tuple[str, ...]] = ("type",)
+    """The fields that hold types: any form is taken, and kept as the type that functions see."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise ConfigError(f"A state needs a name, got {self.name!r}.")
+        for field_name in self.type_fields:
+            declared = declared_type(getattr(self, field_name), f"The state {self.name!r}")
+            object.__setattr__(self, field_name, function_type(declared))
+
+    @property
+    @abstractmethod
+    def kind(self) -> KeyedStateType: ...
+
+    @property
+    @abstractmethod
+    def serializer(self) -> AnySerializer:
+        """The type of the whole stored value, time to live included."""
+
+    def enable_time_to_live(self, config: StateTtlConfig) -> Self:
+        """The same state with a time to live."""
+        return replace(self, ttl=config)
+
+    def _with_ttl(self, serializer: AnySerializer) -> AnySerializer:
+        return serializer if self.ttl is None else TtlSerializer(serializer)
+
+    def meta_info(self, namespace: AnySerializer | None = None) -> StateMetaInfoSnapshot:
+        """The state as snapshots describe it."""
+        return StateMetaInfoSnapshot.key_value(self.name, self.kind, self.serializer, namespace)
+
+
+@dataclass(frozen=True)
+class ValueStateDescriptor(StateDescriptor):
+    """One value per key. ``default_value`` is what a key without one has."""
+
+    type: TypeLike
+    default_value: Any = None
+
+    kind = KeyedStateType.VALUE
+
+    @property
+    def serializer(self) -> AnySerializer:
+        return self._with_ttl(stored_type(self.type))
+
+
+@dataclass(frozen=True)
+class ListStateDescriptor(StateDescriptor):
+    """A list per key; ``element_type`` is the type of one element."""
+
+    element_type: TypeLike
+
+    type_fields = ("element_type",)
+    kind = KeyedStateType.LIST
+
+    @property
+    def serializer(self) -> AnySerializer:
+        return ListSerializer(self._with_ttl(stored_type(self.element_type)))
+
+
+@dataclass(frozen=True)
+class MapStateDescriptor(StateDescriptor):
+    """A map per key."""
+
+    key_type: TypeLike
+    value_type: TypeLike
+
+    type_fields = ("key_type", "value_type")
+    kind = KeyedStateType.MAP
+
+    @property
+    def serializer(self) -> AnySerializer:
+        return MapSerializer(
+            stored_type(self.key_type), self._with_ttl(stored_type(self.value_type))
+        )
+
+
+@dataclass(frozen=True)
+class ReducingStateDescriptor(StateDescriptor):
+    """One value per key, into which every added value is reduced."""
+
+    reduce_function: ReduceFunction
+    type: TypeLike
+
+    kind = KeyedStateType.REDUCING
+
+    @property
+    def serializer(self) -> AnySerializer:
+        return self._with_ttl(stored_type(self.type))
+
+
+@dataclass(frozen=True)
+class AggregatingStateDescriptor(StateDescriptor):
+    """An accumulator per key; its type is ``accumulator_type``."""
+
+    aggregate_function: AggregateFunction
+    accumulator_type: TypeLike
+
+    type_fields = ("accumulator_type",)
+    kind = KeyedStateType.AGGREGATING
+
+    @property
+    def serializer(self) -> AnySerializer:
+        return self._with_ttl(stored_type(self.accumulator_type))
+
+
+@dataclass(frozen=True)
+class FoldingStateDescriptor(StateDescriptor):
+    """One value per key, into which every added value is folded, starting from ``initial_value``.
+
+    No Flink 2.x restores it; ``AggregatingStateDescriptor`` can do the same there.
+    """
+
+    initial_value: Any
+    fold_function: FoldFunction
+    type: TypeLike
+
+    kind = KeyedStateType.FOLDING
+
+    @property
+    def serializer(self) -> AnySerializer:
+        return self._with_ttl(stored_type(self.type))

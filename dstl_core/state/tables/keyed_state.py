@@ -1,0 +1,309 @@
+"""The keyed state of one key-group range, as tables; to and from handles.
+
+Restoring takes every form that Flink writes, and changelogs on top of them. What a handle holds
+outside the wanted key groups is left out.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from dstl_core.changelog.reader import StateChangelogHandleReader
+from dstl_core.codec.change_payload import MetadataChange, read_change
+from dstl_core.codec.data_io import DataOutput
+from dstl_core.codec.keyed_canonical import write_section
+from dstl_core.codec.serializers import BUILT_IN, AnySerializer, SerializerRegistry
+from dstl_core.codec.state_meta import (
+    BackendStateType,
+    KeyedBackendHeader,
+    StateMetaInfoSnapshot,
+    write_keyed_header,
+)
+from dstl_core.errors import FormatError, RestoreError
+from dstl_core.model.handle import (
+    ChangelogStateBackendHandle,
+    ChangelogStateHandle,
+    IncrementalRemoteKeyedStateHandle,
+    KeyedStateHandle,
+    KeyGroupRangeOffsets,
+    KeyGroupsSavepointStateHandle,
+    KeyGroupsStateHandle,
+)
+from dstl_core.model.key_group import KeyGroupRange, key_group_prefix_bytes
+from dstl_core.state.restore.canonical_reader import load_canonical
+from dstl_core.state.restore.heap_reader import load_heap
+from dstl_core.state.restore.rocksdb_reader import load_rocksdb
+from dstl_core.state.tables.key_type import key_type_of_changes
+from dstl_core.state.tables.store import HEAP, EntryStore
+from dstl_core.state.tables.table import StateTable
+from dstl_core.state.tables.table_factory import create_table
+from dstl_core.state.tables.ttl import TtlPolicy
+from dstl_core.storage.handle_resolver import HandleResolver
+
+StateKey = tuple[str, bool]
+"""A state's name, and whether it is a queue: both may use the same name."""
+
+
+def state_key(meta: StateMetaInfoSnapshot) -> StateKey:
+    return meta.name, meta.backend_state_type is BackendStateType.PRIORITY_QUEUE
+
+
+class LostEntries(NamedTuple):
+    """An entry that could not be kept; without a scope, any number of them in a key group."""
+
+    meta: StateMetaInfoSnapshot
+    key_group: int
+    scope: bytes | None
+    reason: str
+
+
+class KeyedState:
+    """Tables of one key-group range.
+
+    ``key_serializer`` is None until state is restored or created. ``store`` keeps the entries.
+    """
+
+    def __init__(
+        self, key_groups: KeyGroupRange, max_parallelism: int, store: EntryStore = HEAP
+    ) -> None:
+        self.store = store
+        self.key_groups = key_groups
+        self.max_parallelism = max_parallelism
+        self.prefix_bytes = key_group_prefix_bytes(max_parallelism)
+        self.key_serializer: AnySerializer | None = None
+        self.tables: dict[StateKey, StateTable[Any]] = {}
+        self.expired: dict[StateKey, TtlPolicy] = {}
+
+    def table(self, meta: StateMetaInfoSnapshot, key_serializer: AnySerializer) -> StateTable[Any]:
+        """The table of a state; made if it is new.
+
+        Raises:
+            RestoreError: The state or the key has another type than before; shows both.
+        """
+        if self.key_serializer is None:
+            self.key_serializer = key_serializer
+        elif self.key_serializer != key_serializer:
+            raise RestoreError(
+                f"The key has another type: expected {self.key_serializer.type_name}, got "
+                f"{key_serializer.type_name} in the stored state."
+            )
+        found = self.tables.get(state_key(meta))
+        if found is None:
+            found = create_table(meta, key_serializer, self.prefix_bytes, self.store)
+            self.tables[state_key(meta)] = found
+        elif types_of(found.meta) == types_of(meta):
+            if knowledge_of(meta) > knowledge_of(found.meta):
+                found.meta = meta  # it knows more subclasses
+        else:
+            raise RestoreError(
+                f"State {meta.name!r} has another type: expected {describe_state(found.meta)} "
+                f"(from the restored state), got {describe_state(meta)}."
+            )
+        return found
+
+    def rows(self, key_group: int) -> Iterator[tuple[StateTable[Any], tuple[Any, Any, Any]]]:
+        """Every entry of a key group, decoded, with its table."""
+        for table in self.tables.values():
+            for entry in table.entries(key_group):
+                yield table, entry
+
+    @property
+    def lost(self) -> list[LostEntries]:
+        """What the handles hold and could not be kept, since only Java classes can read it."""
+        return [
+            LostEntries(table.meta, key_group, scope, reason)
+            for table in self.tables.values()
+            for (key_group, scope), reason in table.lost.items()
+        ]
+
+    def check_complete(self) -> None:
+        """Raises if anything was lost.
+
+        Raises:
+            RestoreError: Names the first state and why.
+        """
+        for each in self.lost:
+            raise RestoreError(
+                f"State {each.meta.name!r} cannot be restored as a whole (key group "
+                f"{each.key_group}): {each.reason}."
+            )
+
+    def capture(self, expired: Mapping[StateKey, TtlPolicy] | None = None) -> KeyedState:
+        """The state as it is now, to be read while this one goes on.
+
+        Args:
+            expired: States whose expired entries ``write_canonical`` leaves out.
+        """
+        twin = copy.copy(self)
+        view = self.store.view()
+        twin.tables = {key: table.frozen(view) for key, table in self.tables.items()}
+        twin.expired = dict(expired or {})
+        return twin
+
+    def write_canonical(self) -> tuple[bytes, KeyGroupRangeOffsets]:
+        """All state as one canonical stream, with the offsets for its handle."""
+        parts: list[bytes] = []
+        offsets = self.write_canonical_to(parts.append)
+        return b"".join(parts), offsets
+
+    def write_canonical_to(self, sink: Callable[[bytes], object]) -> KeyGroupRangeOffsets:
+        """As ``write_canonical``, a key group at a time; nothing if there is no state."""
+        if self.key_serializer is None:
+            return KeyGroupRangeOffsets(self.key_groups, (0,) * len(self.key_groups))
+        tables = list(self.tables.values())
+        header = DataOutput()
+        metas = tuple(table.meta for table in tables)
+        write_keyed_header(header, KeyedBackendHeader(self.key_serializer, metas))
+        sink(header.to_bytes())
+        position, offsets = header.position, []
+        for key_group in self.key_groups:
+            section = write_section(
+                (index, self._records(table, key_group)) for index, table in enumerate(tables)
+            )
+            offsets.append(position if section else 0)
+            if section:
+                sink(section)
+                position += len(section)
+        return KeyGroupRangeOffsets(self.key_groups, tuple(offsets))
+
+    def _records(self, table: StateTable[Any], key_group: int) -> Iterable[tuple[bytes, bytes]]:
+        ttl = self.expired.get(state_key(table.meta))
+        return table.records(key_group) if ttl is None else table.live_records(key_group, ttl)
+
+
+def restore_keyed_state(
+    handles: Iterable[KeyedStateHandle],
+    key_groups: KeyGroupRange,
+    max_parallelism: int,
+    resolver: HandleResolver,
+    registry: SerializerRegistry = BUILT_IN,
+    *,
+    key_serializer: AnySerializer | None = None,
+    keep_going: bool = False,
+    store: EntryStore = HEAP,
+) -> KeyedState:
+    """The state of ``key_groups`` from all handles that hold part of it.
+
+    Args:
+        handles: Canonical, heap, RocksDB or changelog handles of one operator.
+        key_groups: What to take; the rest of the handles is left out.
+        max_parallelism: The number of key groups of the operator.
+        resolver: Reads the files.
+        registry: Knows the types.
+        key_serializer: The type of the key, for logs without a base.
+        keep_going: Keep what can be read if some entries can only be read by Java classes of the
+            job; ``KeyedState.lost`` says which are missing.
+        store: Where the entries go.
+
+    Raises:
+        RestoreError: A handle cannot be restored, or entries would be missing.
+        FormatError: Damaged bytes.
+    """
+    state = KeyedState(key_groups, max_parallelism, store)
+    state.key_serializer = key_serializer
+    for handle in handles:
+        if not len(handle.key_group_range.get_intersection(key_groups)):
+            continue
+        if isinstance(handle, ChangelogStateBackendHandle):
+            for base in handle.materialized:
+                _load_base(state, base, resolver, registry)
+            _replay(state, handle, resolver, registry)
+        else:
+            _load_base(state, handle, resolver, registry)
+    if not keep_going:
+        state.check_complete()
+    return state
+
+
+def _load_base(
+    state: KeyedState,
+    handle: KeyedStateHandle,
+    resolver: HandleResolver,
+    registry: SerializerRegistry,
+) -> None:
+    match handle:
+        case KeyGroupsSavepointStateHandle():
+            load_canonical(state, handle, resolver, registry)
+        case KeyGroupsStateHandle():
+            load_heap(state, handle, resolver, registry)
+        case IncrementalRemoteKeyedStateHandle():
+            load_rocksdb(state, handle, resolver, registry)
+        case _:
+            raise RestoreError(
+                f"A handle of this kind is no keyed state by itself: got {type(handle).__name__}."
+            )
+
+
+def _replay(
+    state: KeyedState,
+    handle: ChangelogStateBackendHandle,
+    resolver: HandleResolver,
+    registry: SerializerRegistry,
+) -> None:
+    """Replays the logs of a handle, in order. State ids count within the handle."""
+    reader = StateChangelogHandleReader(resolver.read_segment)
+    if state.key_serializer is None:
+        changes = (change for log in handle.non_materialized for change in reader.get_changes(log))
+        found = key_type_of_changes(changes, registry, state.max_parallelism)
+        if found is not None:
+            state.key_serializer = found.serializer
+    tables: dict[int, StateTable[Any]] = {}
+    for log in handle.non_materialized:
+        part = log.get_intersection(state.key_groups)
+        if part is not None:
+            apply_changelog(state, part, reader, registry, tables)
+
+
+def apply_changelog(
+    state: KeyedState,
+    handle: ChangelogStateHandle,
+    reader: StateChangelogHandleReader,
+    registry: SerializerRegistry,
+    tables: dict[int, StateTable[Any]],
+) -> None:
+    """Replays a log onto the state. ``tables`` are those that earlier logs of the same handle
+    described, by state id.
+    """
+    for change in reader.get_changes(handle):
+        parsed = read_change(change.change, registry)
+        if isinstance(parsed, MetadataChange):
+            if state.key_serializer is None:
+                continue  # no change of a key follows, or its type would have been found
+            tables[parsed.state_id] = state.table(parsed.state, state.key_serializer)
+            continue
+        table = tables.get(parsed.state_id)
+        if table is None:
+            raise FormatError(
+                "A change belongs to a state that its log has not described",
+                field="state id",
+                expected=f"one of {sorted(tables)}",
+                got=parsed.state_id,
+            )
+        table.apply(parsed.operation, change.key_group, parsed.body)
+
+
+def knowledge_of(meta: StateMetaInfoSnapshot) -> int:
+    """The number of types in a description, those of POJO subclasses too."""
+    waiting = [serializer for _, serializer in meta.serializers]
+    count = 0
+    while waiting:
+        count += 1
+        waiting.extend(waiting.pop().nested)
+    return count
+
+
+def types_of(meta: StateMetaInfoSnapshot) -> tuple[object, ...]:
+    """What two descriptions of one state have in common: kind and types."""
+    return meta.backend_state_type, dict(meta.options), dict(meta.serializers)
+
+
+def describe_state(meta: StateMetaInfoSnapshot) -> str:
+    """Kind and type, for messages."""
+    kind = (
+        meta.keyed_state_type.value
+        if meta.backend_state_type is BackendStateType.KEY_VALUE
+        else meta.backend_state_type.name
+    )
+    return f"{kind} of {meta.value_serializer.type_name}"

@@ -1,0 +1,45 @@
+"""The table for a kind of state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dstl_core.codec.serializers import AnySerializer
+from dstl_core.codec.state_meta import BackendStateType, KeyedStateType, StateMetaInfoSnapshot
+from dstl_core.errors import FormatError
+from dstl_core.state.tables.queue_table import QueueTable
+from dstl_core.state.tables.store import HEAP, EntryStore
+from dstl_core.state.tables.table import ListTable, MapTable, StateTable, ValueTable
+
+
+def create_table(
+    meta: StateMetaInfoSnapshot,
+    key_serializer: AnySerializer,
+    prefix_bytes: int,
+    store: EntryStore = HEAP,
+) -> StateTable[Any]:
+    """The table for a kind of state, empty.
+
+    Raises:
+        FormatError: It is no keyed state.
+    """
+    kind = _kind_of(meta)
+    return kind(meta, key_serializer, prefix_bytes, store.open_table(kind.shape))
+
+
+def _kind_of(meta: StateMetaInfoSnapshot) -> type[StateTable[Any]]:
+    if meta.backend_state_type is BackendStateType.PRIORITY_QUEUE:
+        return QueueTable
+    if meta.backend_state_type is not BackendStateType.KEY_VALUE:
+        raise FormatError(
+            f"State {meta.name!r} is not keyed state",
+            expected="KEY_VALUE or PRIORITY_QUEUE",
+            got=meta.backend_state_type.name,
+        )
+    match meta.keyed_state_type:
+        case KeyedStateType.LIST:
+            return ListTable
+        case KeyedStateType.MAP:
+            return MapTable
+        case _:
+            return ValueTable

@@ -1,0 +1,1 @@
+"""Window assigners, triggers and evictors."""

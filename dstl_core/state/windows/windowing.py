@@ -1,0 +1,172 @@
+"""Window assigners.
+
+Times are milliseconds. Source: ``org.apache.flink.streaming.api.windowing.assigners`` and
+``WindowOperator.cleanupTime`` of Flink 2.2.1.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+from dstl_core.codec.serializers import AnySerializer
+from dstl_core.codec.serializers.windows import (
+    GlobalWindowSerializer,
+    TimeWindow,
+    TimeWindowSerializer,
+)
+from dstl_core.errors import ConfigError
+from dstl_core.state.windows.triggers import (
+    EventTimeTrigger,
+    NeverTrigger,
+    ProcessingTimeTrigger,
+    Trigger,
+)
+
+MAX_TIMESTAMP = (1 << 63) - 1
+GLOBAL = "global"
+
+
+def max_timestamp(window: Any) -> int:
+    """The last time inside a window; the global window never ends."""
+    return window.max_timestamp if isinstance(window, TimeWindow) else MAX_TIMESTAMP
+
+
+@dataclass(frozen=True)
+class WindowAssigner(ABC):
+    """Which windows an element belongs to."""
+
+    @abstractmethod
+    def assign_windows(self, timestamp: int, now: int) -> list[TimeWindow] | list[str]:
+        """The windows of an element of event time ``timestamp`` at processing time ``now``."""
+
+    is_event_time = True
+    is_merging = False
+
+    @property
+    def window_serializer(self) -> AnySerializer:
+        return TimeWindowSerializer()
+
+    def default_trigger(self) -> Trigger:
+        return EventTimeTrigger() if self.is_event_time else ProcessingTimeTrigger()
+
+    def cleanup_time(self, window: Any, allowed_lateness: int) -> int:
+        """When everything about a window goes; ``MAX_TIMESTAMP``: never."""
+        lateness = allowed_lateness if self.is_event_time else 0
+        return min(max_timestamp(window) + lateness, MAX_TIMESTAMP)
+
+
+def _start(timestamp: int, offset: int, size: int) -> int:
+    return timestamp - (timestamp - offset) % size
+
+
+@dataclass(frozen=True)
+class _Aligned(WindowAssigner):
+    size: int
+    slide: int
+    offset: int = 0
+
+    def __post_init__(self) -> None:
+        if self.size <= 0 or self.slide <= 0 or abs(self.offset) >= self.slide:
+            raise ConfigError(
+                f"A window has size > 0, slide > 0 and |offset| < slide, got size {self.size}, "
+                f"slide {self.slide}, offset {self.offset} ms."
+            )
+
+    def assign_windows(self, timestamp: int, now: int) -> list[TimeWindow] | list[str]:
+        time = timestamp if self.is_event_time else now
+        last = _start(time, self.offset, self.slide)
+        return [
+            TimeWindow(start, start + self.size)
+            for start in range(last, time - self.size, -self.slide)
+        ]
+
+
+class TumblingEventTimeWindows(_Aligned):
+    """Windows of one size, end to end."""
+
+    @classmethod
+    def of(cls, size: int, offset: int = 0) -> TumblingEventTimeWindows:
+        return cls(size, size, offset)
+
+
+class TumblingProcessingTimeWindows(_Aligned):
+    """Windows of one size by the clock."""
+
+    is_event_time = False
+
+    @classmethod
+    def of(cls, size: int, offset: int = 0) -> TumblingProcessingTimeWindows:
+        return cls(size, size, offset)
+
+
+class SlidingEventTimeWindows(_Aligned):
+    """Windows of one size, a new one every ``slide``."""
+
+    @classmethod
+    def of(cls, size: int, slide: int, offset: int = 0) -> SlidingEventTimeWindows:
+        return cls(size, slide, offset)
+
+
+class SlidingProcessingTimeWindows(_Aligned):
+    """Sliding windows by the clock."""
+
+    is_event_time = False
+
+    @classmethod
+    def of(cls, size: int, slide: int, offset: int = 0) -> SlidingProcessingTimeWindows:
+        return cls(size, slide, offset)
+
+
+@dataclass(frozen=True)
+class _Sessions(WindowAssigner):
+    gap: int
+    is_merging = True
+
+    def __post_init__(self) -> None:
+        if self.gap <= 0:
+            raise ConfigError(f"The gap of a session is positive, got {self.gap} ms.")
+
+    def assign_windows(self, timestamp: int, now: int) -> list[TimeWindow] | list[str]:
+        time = timestamp if self.is_event_time else now
+        return [TimeWindow(time, time + self.gap)]
+
+
+class EventTimeSessionWindows(_Sessions):
+    """Windows that end after a gap without elements."""
+
+    @classmethod
+    def with_gap(cls, gap: int) -> EventTimeSessionWindows:
+        return cls(gap)
+
+
+class ProcessingTimeSessionWindows(_Sessions):
+    """Sessions by the clock."""
+
+    is_event_time = False
+
+    @classmethod
+    def with_gap(cls, gap: int) -> ProcessingTimeSessionWindows:
+        return cls(gap)
+
+
+@dataclass(frozen=True)
+class GlobalWindows(WindowAssigner):
+    """One window for everything. Its end is in no time, so that nothing is late for it."""
+
+    is_event_time = False
+
+    @classmethod
+    def create(cls) -> GlobalWindows:
+        return cls()
+
+    @property
+    def window_serializer(self) -> AnySerializer:
+        return GlobalWindowSerializer()
+
+    def default_trigger(self) -> Trigger:
+        return NeverTrigger()
+
+    def assign_windows(self, timestamp: int, now: int) -> list[TimeWindow] | list[str]:
+        return [GLOBAL]

@@ -1,0 +1,1 @@
+"""Asset checks of pipelines and snapshots."""

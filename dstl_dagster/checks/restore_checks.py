@@ -1,0 +1,131 @@
+"""Asset checks of what a job would get from a snapshot: restore plan and types."""
+
+from collections.abc import Callable, Iterator
+
+import dagster as dg
+
+from dstl_core.savepoint import JobDescription, RestorePlan, Snapshot, plan_restore
+from dstl_core.savepoint.edit.compatibility import Verdict
+from dstl_core.savepoint.edit.restore_plan import OperatorFate, StateFate
+from dstl_dagster.checks.store_checks import ERROR, Asset, lines_of
+from dstl_dagster.resources.storage_resource import DstlStorageResource
+from dstl_dagster.snapshots.sources import SnapshotSource
+
+ExpectedJob = JobDescription | Callable[[DstlStorageResource], JobDescription]
+"""A job, or what finds it when the check runs."""
+
+
+def expected_of(template: SnapshotSource) -> ExpectedJob:
+    """A job as an earlier snapshot of it shows it."""
+    return lambda storage: JobDescription.from_snapshot(Snapshot.load(template(storage)))
+
+
+def build_restore_plan_check(
+    job: ExpectedJob,
+    *,
+    asset: Asset,
+    source: SnapshotSource,
+    name: str = "restore_plan",
+    allow_dropped: bool = False,
+    allow_new: bool = True,
+    blocking: bool = False,
+) -> dg.AssetChecksDefinition:
+    """What would happen if a job restored from a snapshot: matched, dropped and new operators.
+
+    Fails on all for which Flink would refuse the restore: state that no operator claims (unless
+    Flink is told that it may be dropped), other key groups, another key, types that cannot evolve.
+
+    Args:
+        job: The job, ``expected_of`` a snapshot of it, or a function that asks Flink
+            (``JobDescription.from_rest_plan``).
+        asset: What is checked.
+        source: The snapshot.
+        name: Of the check.
+        allow_dropped: Whether operators may lose their state.
+        allow_new: Whether operators may start empty.
+        blocking: Whether a failure stops what comes after the asset.
+    """
+
+    @dg.asset_check(asset=asset, name=name, blocking=blocking)
+    def restore_plan(storage: DstlStorageResource) -> dg.AssetCheckResult:
+        plan = _plan(job, source, storage)
+        by_fate: dict[str, list[OperatorFate]] = {"matched": [], "dropped": [], "new": []}
+        for operator in plan.operators:
+            by_fate[operator.fate].append(operator)
+        problems = list(plan.problems)
+        if not allow_dropped:
+            lost = [each for each in by_fate["dropped"] if each.size]
+            problems += [f"{each.operator} would lose {each.size:,} bytes" for each in lost]
+        if not allow_new:
+            problems += [f"{each.operator} would start empty" for each in by_fate["new"]]
+        fates = {
+            fate: lines_of([f"{each.operator}, {each.size:,} bytes" for each in found])
+            for fate, found in by_fate.items()
+        }
+        return dg.AssetCheckResult(
+            passed=not problems,
+            severity=ERROR,
+            metadata={**fates, "problems": lines_of(problems), "notes": lines_of(plan.notes)},
+        )
+
+    return restore_plan
+
+
+def build_schema_check(
+    job: ExpectedJob,
+    *,
+    asset: Asset,
+    source: SnapshotSource,
+    name: str = "schema",
+    allow_migration: bool = True,
+    severity: dg.AssetCheckSeverity = ERROR,
+    blocking: bool = False,
+) -> dg.AssetChecksDefinition:
+    """The states that both a job and a snapshot have fit, by Flink's rules of evolution.
+
+    Types that only the job's own classes could compare are counted, and are no finding.
+
+    Args:
+        job: As in ``build_restore_plan_check``.
+        asset: What is checked.
+        source: The snapshot.
+        name: Of the check.
+        allow_migration: Whether Flink may have to convert values as it restores them.
+        severity: WARN never stops anything.
+        blocking: Whether a failure stops what comes after the asset.
+    """
+
+    @dg.asset_check(asset=asset, name=name, blocking=blocking)
+    def schema(storage: DstlStorageResource) -> dg.AssetCheckResult:
+        found = list(_compared(_plan(job, source, storage)))
+        worst = Verdict.AFTER_MIGRATION if not allow_migration else Verdict.INCOMPATIBLE
+        problems = [
+            f"{operator.operator}.{state.name}: {state.compatibility.reason}"
+            for operator, state in found
+            if state.compatibility.verdict in (worst, Verdict.INCOMPATIBLE)
+        ]
+        verdicts = [state.compatibility.verdict for _, state in found]
+        return dg.AssetCheckResult(
+            passed=not problems,
+            severity=severity,
+            metadata={
+                "states_compared": len(found),
+                "after_migration": verdicts.count(Verdict.AFTER_MIGRATION),
+                "unknown": verdicts.count(Verdict.UNKNOWN),
+                "problems": lines_of(problems),
+            },
+        )
+
+    return schema
+
+
+def _plan(job: ExpectedJob, source: SnapshotSource, storage: DstlStorageResource) -> RestorePlan:
+    expected = job if isinstance(job, JobDescription) else job(storage)
+    return plan_restore(Snapshot.load(source(storage)), expected)
+
+
+def _compared(plan: RestorePlan) -> Iterator[tuple[OperatorFate, StateFate]]:
+    for operator in plan.operators:
+        for state in operator.states:
+            if state.fate == "matched":
+                yield operator, state

@@ -1,0 +1,154 @@
+"""Asset checks of a pipeline's checkpoint and of any snapshot. None of them needs Spark."""
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+
+import dagster as dg
+
+from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
+from dstl_core.errors import DstlError
+from dstl_core.savepoint import Snapshot
+from dstl_core.savepoint.check.verify import verify_snapshot
+from dstl_dagster.pipelines.jobs import working_runs
+from dstl_dagster.pipelines.pipeline import StatefulPipeline
+from dstl_dagster.pipelines.pipeline_store import PipelineStore
+from dstl_dagster.resources.storage_resource import DstlStorageResource
+from dstl_dagster.snapshots.sources import SnapshotSource, checkpoint_of
+
+MAX_SHOWN = 5
+CHECKED_COMMITS = 100
+"""Commits whose order is checked each time: the price of a check does not grow with the log."""
+ERROR, WARN = dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN
+Asset = dg.AssetKey | dg.AssetsDefinition | str
+
+
+def build_pipeline_checks(
+    pipeline: StatefulPipeline, *, max_log_ratio: float = 2.0
+) -> list[dg.AssetChecksDefinition]:
+    """The checks of a pipeline's checkpoint; none of them needs Spark.
+
+    ``committed`` and ``verified`` are errors, the first of them stops what comes after it; the size
+    of the log, what killed runs left and drift of the event log are warnings.
+    """
+    return [
+        _committed(pipeline),
+        build_verify_check(pipeline.key("checkpoint"), checkpoint_of(pipeline)),
+        _log_size(pipeline, max_log_ratio),
+        _leftovers(pipeline),
+        _event_log(pipeline),
+    ]
+
+
+def _committed(pipeline: StatefulPipeline) -> dg.AssetChecksDefinition:
+    @dg.asset_check(asset=pipeline.key("checkpoint"), name="committed", blocking=True)
+    def committed(storage: DstlStorageResource) -> dg.AssetCheckResult:
+        """The latest commit's metadata is what was committed; ids and parents of the last hundred
+        commits follow each other.
+        """
+        store = pipeline.store(storage)
+        history = store.recent(CHECKED_COMMITS)
+        problems = [
+            f"checkpoint {each.checkpoint_id} has parent {each.parent}, not {before.checkpoint_id}"
+            for before, each in pairwise(history)
+            if each.parent != before.checkpoint_id or each.checkpoint_id <= before.checkpoint_id
+        ]
+        try:
+            store.load(store.require_latest())
+        except DstlError as error:
+            problems.append(str(error))
+        return dg.AssetCheckResult(
+            passed=not problems,
+            severity=ERROR,
+            metadata={"commits": len(history), "problems": lines_of(problems)},
+        )
+
+    return committed
+
+
+def _log_size(pipeline: StatefulPipeline, max_log_ratio: float) -> dg.AssetChecksDefinition:
+    @dg.asset_check(asset=pipeline.key("checkpoint"), name="log_size")
+    def log_size(storage: DstlStorageResource) -> dg.AssetCheckResult:
+        """The changelog is not too large against the full state."""
+        size = pipeline.store(storage).size()
+        return dg.AssetCheckResult(
+            passed=size.log_ratio <= max_log_ratio,
+            severity=WARN,
+            metadata={"log_bytes": size.log, "state_bytes": size.materialized},
+        )
+
+    return log_size
+
+
+def _leftovers(pipeline: StatefulPipeline) -> dg.AssetChecksDefinition:
+    @dg.asset_check(asset=pipeline.key("checkpoint"), name="no_leftovers")
+    def no_leftovers(
+        context: dg.AssetCheckExecutionContext, storage: DstlStorageResource
+    ) -> dg.AssetCheckResult:
+        """No run was killed without a reset since, and no file is unreferenced."""
+        store = pipeline.store(storage)
+        working = working_runs(context.instance, store)
+        dead = len(store.leases()) - len(working)
+        # The files of a running epoch are not named yet.
+        orphans = [] if working else store.orphans()
+        return dg.AssetCheckResult(
+            passed=dead == 0 and not orphans,
+            severity=WARN,
+            metadata={"killed_runs": dead, "orphans": len(orphans), "at_work": len(working)},
+        )
+
+    return no_leftovers
+
+
+def _commit_of_version(store: PipelineStore, version: str | None) -> CompletedCheckpoint | None:
+    match = re.fullmatch("ck-([0-9]{1,18}):.*", version or "")
+    found = store.commit_of(int(match[1])) if match is not None else None
+    return found if found is not None and found.data_version == version else None
+
+
+def _event_log(pipeline: StatefulPipeline) -> dg.AssetChecksDefinition:
+    @dg.asset_check(asset=pipeline.key("checkpoint"), name="reported")
+    def reported(
+        context: dg.AssetCheckExecutionContext, storage: DstlStorageResource
+    ) -> dg.AssetCheckResult:
+        """What Dagster's event log shows last is a commit of the pipeline."""
+        event = context.instance.get_latest_materialization_event(pipeline.key("checkpoint"))
+        seen = event.asset_materialization if event is not None else None
+        version = (seen.tags or {}).get("dagster/data_version") if seen is not None else None
+        committed = _commit_of_version(pipeline.store(storage), version)
+        return dg.AssetCheckResult(
+            passed=committed is not None,
+            severity=WARN,
+            metadata={"reported": version or "nothing"},
+        )
+
+    return reported
+
+
+def build_verify_check(
+    asset: Asset, source: SnapshotSource, *, name: str = "verified", blocking: bool = False
+) -> dg.AssetChecksDefinition:
+    """All that a snapshot names is there, reads to the last byte and lies where it belongs."""
+
+    @dg.asset_check(asset=asset, name=name, blocking=blocking)
+    def verified(storage: DstlStorageResource) -> dg.AssetCheckResult:
+        storage.connect()
+        path = source(storage)
+        report = verify_snapshot(Snapshot.load(path))
+        return dg.AssetCheckResult(
+            passed=not report.findings,
+            severity=ERROR,
+            metadata={
+                "path": path,
+                "findings": len(report.findings),
+                "shown": lines_of([str(finding) for finding in report.findings]),
+            },
+        )
+
+    return verified
+
+
+def lines_of(items: Sequence[str]) -> str:
+    shown = items[:MAX_SHOWN]
+    more = [f"and {len(items) - MAX_SHOWN} more"] if len(items) > MAX_SHOWN else []
+    return "; ".join([*shown, *more]) or "none"

@@ -1,0 +1,1 @@
+"""Pipelines: their store, assets, epochs, jobs, schedules."""

@@ -1,0 +1,110 @@
+"""``@dstl_assets``: state, changelog and checkpoint of a pipeline as one op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+
+from dstl_core.errors import ConfigError
+from dstl_dagster.pipelines.epoch_metadata import EPOCH_KINDS
+from dstl_dagster.pipelines.pipeline import StatefulPipeline
+
+DEFAULT_RETRIES = dg.RetryPolicy(
+    max_retries=3, delay=2, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.FULL
+)
+
+
+def build_dstl_asset_specs(
+    pipeline: StatefulPipeline,
+    *,
+    deps: Sequence[Any] = (),
+    partitions_def: dg.TimeWindowPartitionsDefinition | None = None,
+    automation_condition: dg.AutomationCondition | None = None,
+    freshness_policy: dg.FreshnessPolicy | None = None,
+) -> list[dg.AssetSpec]:
+    """The specs of state, changelog and checkpoint: ``deps -> state -> changelog -> checkpoint``.
+
+    Args:
+        pipeline: The pipeline.
+        deps: What the batches are made of; the first one is the source of the column lineage.
+        partitions_def: Windows of input; the state of one depends on that of the one before.
+        automation_condition: Of the state.
+        freshness_policy: Of the checkpoint.
+    """
+    state, changelog, checkpoint = (pipeline.spec(kind) for kind in EPOCH_KINDS)
+    upstream = [dg.AssetDep(dep) for dep in deps]
+    if partitions_def is not None:
+        before = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
+        upstream.append(dg.AssetDep(state.key, partition_mapping=before))
+    return [
+        state.replace_attributes(deps=upstream, automation_condition=automation_condition),
+        changelog.replace_attributes(deps=[state.key]),
+        checkpoint.replace_attributes(deps=[changelog.key], freshness_policy=freshness_policy),
+    ]
+
+
+def dstl_assets(
+    *,
+    pipeline: StatefulPipeline,
+    partitions_def: dg.TimeWindowPartitionsDefinition,
+    deps: Sequence[Any] = (),
+    name: str | None = None,
+    backfill_policy: dg.BackfillPolicy | None = None,
+    retry_policy: dg.RetryPolicy | None = DEFAULT_RETRIES,
+    automation_condition: dg.AutomationCondition | None = None,
+    freshness_policy: dg.FreshnessPolicy | None = None,
+    check_specs: Sequence[dg.AssetCheckSpec] | None = None,
+    op_tags: Mapping[str, Any] | None = None,
+    pool: str | None = None,
+) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
+    """Makes state, changelog and checkpoint assets of a function that runs the epochs.
+
+        @dstl_assets(pipeline=flights, partitions_def=DAYS, deps=[events])
+        def flights_state(context, storage: DstlStorageResource, spark: DstlSparkResource):
+            yield from run_epochs(context, flights, rows_of_day, storage=storage, spark=spark)
+
+    Partitions are windows of input, never checkpoints; a backfill is one run, in order. ``pool``
+    only keeps runs from standing in each other's way: that one writer wins is up to the commit log.
+
+    Args:
+        pipeline: The pipeline.
+        partitions_def: Windows of input. Only time windows can depend on the one before.
+        deps: What the batches are made of.
+        name: Of the op.
+        backfill_policy: A single run by default, which keeps the order and starts Spark once.
+        retry_policy: A retry after the commit reports what was committed. Keep it low if uploads
+            retry, too.
+        automation_condition: Of the state.
+        freshness_policy: Of the checkpoint.
+        check_specs: Checks that the function itself reports.
+        op_tags: Of the op.
+        pool: Dagster's concurrency pool.
+
+    Raises:
+        ConfigError: The partitions are no time windows.
+    """
+    if not isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
+        raise ConfigError(
+            f"State needs partitions that follow each other in time: expected a "
+            f"TimeWindowPartitionsDefinition, got {type(partitions_def).__name__}."
+        )
+    specs = build_dstl_asset_specs(
+        pipeline,
+        deps=deps,
+        partitions_def=partitions_def,
+        automation_condition=automation_condition,
+        freshness_policy=freshness_policy,
+    )
+    return dg.multi_asset(
+        name=name or pipeline.python_name("state"),
+        specs=specs,
+        can_subset=True,
+        partitions_def=partitions_def,
+        backfill_policy=backfill_policy or dg.BackfillPolicy.single_run(),
+        retry_policy=retry_policy,
+        check_specs=check_specs,
+        op_tags=op_tags,
+        pool=pool,
+    )

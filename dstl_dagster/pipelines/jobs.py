@@ -1,0 +1,156 @@
+"""The verbs of a pipeline as jobs: truncate, savepoint, verify, reset, gc."""
+
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+from dstl_core.clock import SystemClock
+from dstl_core.savepoint import collect_garbage
+from dstl_dagster.pipelines.pipeline import StatefulPipeline
+from dstl_dagster.pipelines.pipeline_store import Lease, PipelineStore
+from dstl_dagster.resources.storage_resource import DstlStorageResource
+
+Job = Any
+"""A job, or what ``dagster.define_asset_job`` gives: its class is not public."""
+
+MAX_RUNTIME_TAG = "dagster/max_runtime"
+UNKNOWN_RUN_TTL_MS = 24 * 3_600_000
+"""How long a lease counts whose run this Dagster instance does not know."""
+
+
+def build_truncate_job(pipeline: StatefulPipeline, *, max_runtime_s: int = 3_600) -> Job:
+    """Materializes the full state, with which the log is cut."""
+    return dg.define_asset_job(
+        pipeline.python_name("truncate"),
+        selection=dg.AssetSelection.assets(pipeline.key("materialization")),
+        description="Writes the full state as a new base and drops the log before it.",
+        tags=_tags(pipeline, max_runtime_s),
+        executor_def=dg.in_process_executor,
+    )
+
+
+def build_savepoint_job(
+    pipeline: StatefulPipeline, *, name: str = "savepoint", max_runtime_s: int = 3_600
+) -> Job:
+    """Writes the latest checkpoint as a savepoint."""
+    return dg.define_asset_job(
+        pipeline.python_name(f"write_{name}"),
+        selection=dg.AssetSelection.assets(pipeline.key("savepoint", name)),
+        tags=_tags(pipeline, max_runtime_s),
+        executor_def=dg.in_process_executor,
+    )
+
+
+def build_verify_job(pipeline: StatefulPipeline, *, max_runtime_s: int = 3_600) -> Job:
+    """Runs the checks of the checkpoint, the deep one too; materializes nothing."""
+    return dg.define_asset_job(
+        pipeline.python_name("verify"),
+        selection=dg.AssetSelection.checks_for_assets(pipeline.key("checkpoint")),
+        tags=_tags(pipeline, max_runtime_s),
+        executor_def=dg.in_process_executor,
+    )
+
+
+def build_reset_job(pipeline: StatefulPipeline) -> dg.JobDefinition:
+    """Takes the pipeline over from runs that are gone, and removes what they left. No Spark."""
+
+    @dg.op(name=pipeline.python_name("reset_op"), tags=pipeline.run_tags)
+    def reset(context: dg.OpExecutionContext, storage: DstlStorageResource) -> None:
+        store = pipeline.store(storage)
+        working = working_runs(context.instance, store)
+        owner = f"reset by Dagster run {context.run.run_id}"
+        done = store.reset(owner, lambda run_id: run_id in working)
+        if done.busy:
+            context.log.info(f"nothing was touched: {', '.join(done.busy)} work on the pipeline")
+            return
+        context.log.info(
+            f"swept {len(done.swept_runs)} runs, {len(done.deleted)} files, "
+            f"{done.deleted_bytes:,} bytes"
+        )
+        context.log_event(
+            dg.AssetObservation(
+                pipeline.key("checkpoint"),
+                metadata={
+                    "dstl/swept_runs": ", ".join(done.swept_runs) or "none",
+                    "dstl/orphans_deleted": len(done.deleted),
+                    "dstl/orphan_bytes_deleted": done.deleted_bytes,
+                },
+            )
+        )
+
+    @dg.job(
+        name=pipeline.python_name("reset"),
+        executor_def=dg.in_process_executor,
+        tags=_tags(pipeline, 600),
+    )
+    def reset_job() -> None:
+        reset()
+
+    return reset_job
+
+
+class GcConfig(dg.Config):
+    """What a gc does."""
+
+    delete: bool = Field(default=False, description="Delete the files; else they are counted.")
+    older_than_hours: float = Field(
+        default=24.0, ge=0, description="Younger files stay: somebody may be about to name them."
+    )
+
+
+def build_gc_job(pipeline: StatefulPipeline) -> dg.JobDefinition:
+    """Finds unreferenced files of the pipeline, and deletes them on request. Needs no Spark.
+
+    Savepoints anywhere below the storage's base path count as naming them.
+    """
+
+    @dg.op(name=pipeline.python_name("gc_op"), tags=pipeline.run_tags)
+    def gc(context: dg.OpExecutionContext, config: GcConfig, storage: DstlStorageResource) -> None:
+        found = collect_garbage(
+            pipeline.store(storage).layout.root,
+            delete=config.delete,
+            older_than_ms=int(config.older_than_hours * 3_600_000),
+            also_referenced_from=[storage.base_path],
+        )
+        context.log.info(
+            f"{len(found.garbage)} unreferenced files, {found.size:,} bytes; "
+            f"{found.deleted} deleted"
+        )
+        context.log_event(
+            dg.AssetObservation(
+                pipeline.key("checkpoint"),
+                metadata={
+                    "dstl/garbage_files": len(found.garbage),
+                    "dstl/garbage_bytes": found.size,
+                    "dstl/garbage_deleted": found.deleted,
+                    "dstl/garbage_kept": dg.MetadataValue.json(found.to_json()["kept"]),
+                },
+            )
+        )
+
+    @dg.job(
+        name=pipeline.python_name("gc"),
+        executor_def=dg.in_process_executor,
+        tags=_tags(pipeline, 3_600),
+    )
+    def gc_job() -> None:
+        gc()
+
+    return gc_job
+
+
+def working_runs(instance: dg.DagsterInstance, store: PipelineStore) -> list[str]:
+    """The runs that hold a lease on a pipeline and may still work on it."""
+    return [lease.run_id for lease in store.leases() if _may_work(instance, lease)]
+
+
+def _may_work(instance: dg.DagsterInstance, lease: Lease) -> bool:
+    run = instance.get_run_by_id(lease.run_id)
+    if run is None:  # of another instance, or deleted
+        return SystemClock().now_ms() - lease.since_ms < UNKNOWN_RUN_TTL_MS
+    return not run.is_finished
+
+
+def _tags(pipeline: StatefulPipeline, max_runtime_s: int) -> dict[str, str]:
+    return {**pipeline.run_tags, MAX_RUNTIME_TAG: str(max_runtime_s)}

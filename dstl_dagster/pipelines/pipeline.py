@@ -1,0 +1,121 @@
+"""What a pipeline is, said once: assets, jobs, sensors and checks are built from it.
+
+Nothing here imports Spark; the job is made when a run needs it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from dstl_core.errors import ConfigError
+from dstl_dagster.pipelines.pipeline_store import PipelineStore
+from dstl_dagster.resources.storage_resource import DstlStorageResource
+from dstl_dagster.translator import DagsterDstlTranslator, DstlAssetKind, DstlTranslatorData
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from dstl_core.spark.job.stateful_job import StatefulJob
+
+JobFactory = Callable[["SparkSession", str], "StatefulJob"]
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}")
+
+
+@dataclass(frozen=True)
+class StatefulPipeline:
+    """A stateful job and how Dagster runs it.
+
+    Args:
+        name: Name of the pipeline, as in the job; prefix of its asset keys.
+        uid: Uid of its operator, as in the job.
+        job: Makes the job from a session and the base path of jobs; or ``package.module:function``,
+            which is imported by the run and keeps Spark out of the code location.
+        order_by: Order in which the rows of a key apply.
+        starts_from: Savepoint (name in the storage, or path) that the first epoch starts from.
+        materialize_at_ratio: Fold the log into the base, within a run, once it has this size
+            against the base; None leaves that to the truncation sensor.
+        lineage: State to the columns of the events that it is made of.
+        translator: Names of the assets.
+    """
+
+    name: str
+    uid: str
+    job: JobFactory | str
+    order_by: Sequence[str] = ()
+    starts_from: str | None = None
+    materialize_at_ratio: float | None = None
+    lineage: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    translator: DagsterDstlTranslator = field(default_factory=DagsterDstlTranslator)
+
+    def __post_init__(self) -> None:
+        if _NAME.fullmatch(self.name) is None:
+            raise ConfigError(
+                f"A pipeline's name has letters, digits, '_', '.' and '-', at most 63 of them; got "
+                f"{self.name!r}."
+            )
+
+    def spec(self, kind: DstlAssetKind, name: str | None = None) -> dg.AssetSpec:
+        """The asset spec of one part."""
+        return self.translator.get_asset_spec(DstlTranslatorData(self.name, kind, self.uid, name))
+
+    def key(self, kind: DstlAssetKind, name: str | None = None) -> dg.AssetKey:
+        """The asset key of one part."""
+        return self.spec(kind, name).key
+
+    def python_name(self, what: str) -> str:
+        """A name for an op, job, sensor or schedule of this pipeline."""
+        return re.sub(r"[^A-Za-z0-9_]", "_", f"{self.name}_{what}")
+
+    @property
+    def run_tags(self) -> dict[str, str]:
+        return {"dstl/pipeline": self.name}
+
+    def store(self, storage: DstlStorageResource) -> PipelineStore:
+        """The pipeline's folder, without Spark."""
+        return PipelineStore(storage.jobs, self.name)
+
+    def open(
+        self,
+        session: SparkSession,
+        storage: DstlStorageResource,
+        changelog_options: Mapping[str, Any] | None = None,
+    ) -> StatefulJob:
+        """The job, on its state.
+
+        Raises:
+            ConfigError: The job has another name or operator than the pipeline.
+        """
+        job = self._factory()(session, storage.jobs)
+        if (job.name, job.operator.uid) != (self.name, self.uid):
+            raise ConfigError(
+                f"The pipeline and its job do not agree: expected name {self.name!r} and uid "
+                f"{self.uid!r}, got {job.name!r} and {job.operator.uid!r}."
+            )
+        if not changelog_options:
+            return job
+        # A job takes its options in when it is made.
+        return replace(job, changelog_options={**job.changelog_options, **changelog_options})
+
+    def _factory(self) -> JobFactory:
+        return load_object(self.job) if isinstance(self.job, str) else self.job
+
+
+def load_object(path: str) -> Any:
+    """The object that ``package.module:name`` names.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    module, _, name = path.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"Cannot import {path!r} ({error}); write it as 'package.module:name'."
+        ) from error

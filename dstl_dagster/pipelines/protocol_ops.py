@@ -1,0 +1,156 @@
+"""The checkpoint protocol as ops: persist here, confirm there. ``run_epochs`` is both in one.
+
+What was persisted and not confirmed was never there: the reset job removes it, and the sensors
+launch that when a run fails, is cancelled or is killed between the two.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from dstl_dagster.pipelines.epoch_metadata import EPOCH_KINDS, EpochMetadata
+from dstl_dagster.pipelines.epochs import (
+    REWIND,
+    REWIND_TAG,
+    Batch,
+    mark_rewound,
+    materialize_if_large,
+    no_retry_of_permanent_errors,
+)
+from dstl_dagster.pipelines.pipeline import StatefulPipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from dstl_core.spark.job.stateful_job import StatefulJob
+
+_RESOURCES = {"storage", "spark"}
+
+
+def build_persist_op(
+    pipeline: StatefulPipeline, batch: Batch, *, uploads: str | None = None
+) -> dg.OpDefinition:
+    """An op that applies the batch of its partition and writes all, but commits nothing.
+
+    Its output is for the confirm op. The run counts as working on the pipeline until that ends.
+
+    Args:
+        pipeline: The pipeline.
+        batch: The rows of one partition key.
+        uploads: Name of the ``UploadSchedulerResource`` that says how changes are uploaded; the
+            job's own way by default.
+    """
+
+    @dg.op(
+        name=pipeline.python_name("persist_op"),
+        tags=pipeline.run_tags,
+        required_resource_keys=_resource_keys(uploads),
+    )
+    def persist(context: dg.OpExecutionContext) -> dict[str, Any]:
+        storage, spark = context.resources.storage, context.resources.spark
+        store, run_id, key = pipeline.store(storage), context.run.run_id, context.partition_key
+        context.instance.add_run_tags(run_id, pipeline.run_tags)
+        store.begin(run_id)
+        try:
+            with (
+                no_retry_of_permanent_errors(),
+                spark.tagged("dstl", run_id, pipeline.name) as session,
+            ):
+                job = _open(context, pipeline, session, uploads)
+                if pipeline.starts_from is not None:
+                    job.start(storage.path_of(pipeline.starts_from))
+                rows = batch(session, key)
+                rewind = context.run.tags.get(REWIND_TAG) == REWIND
+                persisted: dict[str, Any] = job.persist(
+                    rows, key, pipeline.order_by or None, rewind=rewind
+                ).to_json()
+        except BaseException:
+            store.end(run_id)
+            raise
+        context.log.info(f"persisted checkpoint {persisted['checkpoint_id']}, not yet confirmed")
+        return persisted
+
+    return persist
+
+
+def build_confirm_op(pipeline: StatefulPipeline, *, uploads: str | None = None) -> dg.OpDefinition:
+    """An op that commits what a persist op has written, and reports the pipeline's assets.
+
+    A retry after the commit reports the same. It fails if another run took the pipeline over. Then
+    the log is folded into the base, if it is larger than ``materialize_at_ratio`` of the pipeline.
+
+    Args:
+        pipeline: The pipeline.
+        uploads: As for the persist op.
+    """
+
+    @dg.op(
+        name=pipeline.python_name("confirm_op"),
+        tags=pipeline.run_tags,
+        required_resource_keys=_resource_keys(uploads),
+    )
+    def confirm(context: dg.OpExecutionContext, persisted: dict[str, Any]) -> None:
+        from dstl_core.spark.job.driver import PersistedCheckpoint
+
+        storage, spark = context.resources.storage, context.resources.spark
+        store, run_id = pipeline.store(storage), context.run.run_id
+        with (
+            no_retry_of_permanent_errors(),
+            store.lease(run_id),
+            spark.tagged("dstl", run_id, pipeline.name) as session,
+        ):
+            job = _open(context, pipeline, session, uploads)
+            result = job.confirm(PersistedCheckpoint.from_json(persisted))
+            context.log.info(str(result))
+            if context.run.tags.get(REWIND_TAG) == REWIND:
+                mark_rewound(context.instance, run_id, context.partition_key)
+            metadata = EpochMetadata(pipeline, job, store, run_id)
+            assets = {kind: pipeline.key(kind) for kind in EPOCH_KINDS}
+            for event in metadata.events(context.partition_key, result.checkpoint, assets):
+                context.log_event(event)
+            materialize_if_large(context, pipeline, job)
+
+    return confirm
+
+
+def _resource_keys(uploads: str | None) -> set[str]:
+    return _RESOURCES if uploads is None else {*_RESOURCES, uploads}
+
+
+def _open(
+    context: dg.OpExecutionContext,
+    pipeline: StatefulPipeline,
+    session: "SparkSession",
+    uploads: str | None,
+) -> "StatefulJob":
+    """The job, with the uploads of the resource of that name."""
+    resources = context.resources
+    options = None if uploads is None else getattr(resources, uploads).changelog_options()
+    return pipeline.open(session, resources.storage, options)
+
+
+def build_protocol_job(
+    pipeline: StatefulPipeline,
+    batch: Batch,
+    partitions_def: dg.TimeWindowPartitionsDefinition,
+    *,
+    uploads: str | None = None,
+) -> dg.JobDefinition:
+    """Persist and confirm, one after the other, for one window of input.
+
+    Put ops of your own between the two where a commit has to wait for something. ``uploads`` is
+    as for the persist op.
+    """
+    persist = build_persist_op(pipeline, batch, uploads=uploads)
+    confirm = build_confirm_op(pipeline, uploads=uploads)
+
+    @dg.job(
+        name=pipeline.python_name("protocol"),
+        partitions_def=partitions_def,
+        tags=pipeline.run_tags,
+        executor_def=dg.in_process_executor,
+    )
+    def protocol() -> None:
+        confirm(persist())
+
+    return protocol

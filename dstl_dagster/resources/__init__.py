@@ -1,0 +1,1 @@
+"""Resources: where state lies, which Spark runs, which Flink cluster is asked."""

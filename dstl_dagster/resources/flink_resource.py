@@ -1,0 +1,206 @@
+"""A Flink cluster as a resource: savepoints of its running jobs, as assets."""
+
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+from dstl_core.savepoint import Snapshot
+from dstl_dagster import metadata as show
+from dstl_dagster.resources.flink_client import (
+    FlinkCheckpoint,
+    FlinkClient,
+    FlinkClusterError,
+    FlinkJob,
+    poll_until,
+)
+from dstl_dagster.resources.savepoint_resource import version_of
+from dstl_dagster.resources.storage_resource import DstlStorageResource
+from dstl_dagster.translator import DagsterDstlTranslator, DstlTranslatorData
+
+
+class FlinkClusterResource(dg.ConfigurableResource):
+    """Takes, finds and disposes savepoints of the jobs of a cluster, by Flink's REST interface.
+
+    Connects on first use only, so that a cluster that is away fails the op, which is retried, and
+    not its resource, which is not.
+    """
+
+    url: str = Field(description="REST endpoint, e.g. http://jobmanager:8081.")
+    request_timeout_s: float = Field(default=30.0, gt=0, description="Of one request.")
+    savepoint_timeout_s: float = Field(default=600.0, gt=0, description="Of one savepoint.")
+    poll_interval_s: float = Field(default=1.0, gt=0, description="Between two looks.")
+    authorization: str | None = Field(
+        default=None, repr=False, description="Authorization header, for a proxy; use EnvVar."
+    )
+
+    @property
+    def client(self) -> FlinkClient:
+        """The plain REST client."""
+        headers = {"Authorization": self.authorization} if self.authorization else None
+        return FlinkClient(self.url, timeout_s=self.request_timeout_s, headers=headers)
+
+    def job(self, name_or_id: str) -> FlinkJob:
+        """A job by id, or the running job of a name."""
+        return self.client.job(name_or_id)
+
+    def checkpoints(self, name_or_id: str) -> list[FlinkCheckpoint]:
+        """The latest completed checkpoints and savepoints of a job, oldest first."""
+        return self.client.checkpoints(self.job(name_or_id).job_id)
+
+    def savepoint(
+        self,
+        name_or_id: str,
+        target: str | None = None,
+        *,
+        native: bool = False,
+        trigger_id: str | None = None,
+    ) -> str:
+        """Takes a savepoint of a running job and waits for it; returns its path.
+
+        Args:
+            name_or_id: The job.
+            target: Folder below which Flink makes the savepoint's own.
+            native: In the state backend's format instead of the canonical one.
+            trigger_id: 32 hex digits that make a repeated request the same request.
+
+        Raises:
+            FlinkClusterError: It failed, or took too long.
+        """
+        job_id = self.job(name_or_id).job_id
+        asked = self.client.trigger_savepoint(job_id, target, native=native, trigger_id=trigger_id)
+        return self.wait_for_savepoint(job_id, asked)
+
+    def stop_with_savepoint(
+        self,
+        name_or_id: str,
+        target: str | None = None,
+        *,
+        drain: bool = False,
+        native: bool = False,
+        trigger_id: str | None = None,
+    ) -> str:
+        """Ends a job with a savepoint; returns its path. ``drain`` fires all event timers first."""
+        job_id = self.job(name_or_id).job_id
+        asked = self.client.stop_with_savepoint(
+            job_id, target, drain=drain, native=native, trigger_id=trigger_id
+        )
+        return self.wait_for_savepoint(job_id, asked)
+
+    def dispose(self, path: str) -> None:
+        """Deletes a savepoint with its files, by the cluster."""
+        asked = self.client.dispose_savepoint(path)
+        poll_until(
+            lambda: self.client.disposal_is_done(asked),
+            what=f"The disposal of {path}",
+            timeout_s=self.savepoint_timeout_s,
+            interval_s=self.poll_interval_s,
+        )
+
+    def wait_for_savepoint(self, job_id: str, trigger_id: str) -> str:
+        """The path of a savepoint that was asked for, once it is complete."""
+        path = poll_until(
+            lambda: self.client.savepoint_result(job_id, trigger_id),
+            what=f"The savepoint of job {job_id}",
+            timeout_s=self.savepoint_timeout_s,
+            interval_s=self.poll_interval_s,
+        )
+        return str(path)
+
+
+def trigger_id_of(run_id: str, retry_number: int) -> str:
+    """An id of a savepoint request: the same for the same attempt of a run."""
+    digits = "".join(c for c in run_id if c in "0123456789abcdef").ljust(32, "0")
+    return f"{retry_number % 16:x}{digits[1:32]}"
+
+
+def build_flink_savepoint_asset(
+    name: str,
+    *,
+    job: str,
+    group: str,
+    stop: bool = False,
+    drain: bool = False,
+    native: bool = False,
+    deps: Any = (),
+    translator: DagsterDstlTranslator | None = None,
+    automation_condition: dg.AutomationCondition | None = None,
+) -> dg.AssetsDefinition:
+    """A savepoint of a running Flink job, taken when the asset is materialized.
+
+    Args:
+        name: Last part of the key.
+        job: Name or id of the job.
+        group: First part of the key.
+        stop: Whether the job ends with it.
+        drain: With ``stop``: whether event timers fire first.
+        native: In the state backend's format.
+        deps: What comes before.
+        translator: Names of the assets.
+        automation_condition: When it is taken by itself.
+    """
+    data = DstlTranslatorData(group, "external", name=name)
+    spec = (translator or DagsterDstlTranslator()).get_asset_spec(data)
+    spec = spec.replace_attributes(deps=list(deps), automation_condition=automation_condition)
+    op_name = "_".join("".join(c if c.isalnum() else "_" for c in part) for part in spec.key.path)
+
+    @dg.multi_asset(
+        name=op_name,
+        specs=[spec],
+        retry_policy=dg.RetryPolicy(max_retries=2, delay=5, backoff=dg.Backoff.EXPONENTIAL),
+    )
+    def flink_savepoint(
+        context: dg.AssetExecutionContext,
+        storage: DstlStorageResource,
+        flink: FlinkClusterResource,
+    ) -> dg.MaterializeResult:
+        run_id, attempt = context.run.run_id, context.retry_number
+        earlier = [trigger_id_of(run_id, each) for each in range(attempt)]
+        found, path = _taken_before(flink, job, earlier)
+        asked, target = trigger_id_of(run_id, attempt), storage.savepoint(name)
+        if path is None and stop:
+            path = flink.stop_with_savepoint(
+                found.job_id, target, drain=drain, native=native, trigger_id=asked
+            )
+        elif path is None:
+            path = flink.savepoint(found.job_id, target, native=native, trigger_id=asked)
+        snapshot = Snapshot.load(path)
+        return dg.MaterializeResult(
+            spec.key,
+            metadata={
+                **show.snapshot_metadata(snapshot),
+                "dstl/flink_job": found.job_id,
+                "dstl/flink_job_name": found.name,
+                "dstl/stopped": stop,
+                "dstl/flink": dg.MetadataValue.url(f"{flink.url}/#/job/running/{found.job_id}"),
+                "dstl/run": dg.MetadataValue.dagster_run(context.run.run_id),
+            },
+            data_version=dg.DataVersion(version_of(snapshot)),
+        )
+
+    return flink_savepoint
+
+
+def _taken_before(
+    flink: FlinkClusterResource, job: str, trigger_ids: list[str]
+) -> tuple[FlinkJob, str | None]:
+    """The job, and the savepoint that an earlier attempt of the run has asked for, if it stands.
+
+    A job that ended with it is not running any more, so all jobs of the name are asked.
+    """
+    if trigger_ids:
+        for each in flink.client.jobs():
+            for trigger_id in trigger_ids if job in (each.job_id, each.name) else []:
+                try:
+                    return each, flink.wait_for_savepoint(each.job_id, trigger_id)
+                except FlinkClusterError as error:
+                    dg.get_dagster_logger().info(f"no savepoint of an earlier attempt: {error}")
+    return flink.job(job), None
+
+
+__all__ = [
+    "FlinkClusterError",
+    "FlinkClusterResource",
+    "build_flink_savepoint_asset",
+    "trigger_id_of",
+]

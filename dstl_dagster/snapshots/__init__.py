@@ -1,0 +1,1 @@
+"""Savepoints and rewritten savepoints as assets."""

@@ -1,0 +1,244 @@
+"""Assets behind the checkpoint: materialization, savepoint, rewritten and bootstrapped savepoints.
+
+Each is write-once under a name that follows from what it is made of, so that a retry finds what the
+attempt before has written and reports the same data version.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+
+from dstl_core.savepoint import Snapshot
+from dstl_dagster import metadata as show
+from dstl_dagster.pipelines.asset_decorator import DEFAULT_RETRIES
+from dstl_dagster.pipelines.epochs import no_retry_of_permanent_errors
+from dstl_dagster.pipelines.jobs import working_runs
+from dstl_dagster.pipelines.pipeline import StatefulPipeline
+from dstl_dagster.resources.savepoint_resource import SavepointResource, version_of
+from dstl_dagster.resources.spark_resource import DstlSparkResource
+from dstl_dagster.resources.storage_resource import DstlStorageResource
+from dstl_dagster.translator import DagsterDstlTranslator, DstlTranslatorData
+
+_EAGER = dg.AutomationCondition.eager()
+
+
+def build_materialization_asset(
+    pipeline: StatefulPipeline, *, pool: str | None = None
+) -> dg.AssetsDefinition:
+    """The full state as a new base. With it the log is cut: that is the truncation of a changelog.
+
+    Does nothing if the latest checkpoint has no log; waits for other runs, by its retries.
+    """
+    spec = pipeline.spec("materialization").replace_attributes(deps=[pipeline.key("checkpoint")])
+
+    @dg.multi_asset(
+        name=pipeline.python_name("materialization"),
+        specs=[spec],
+        retry_policy=DEFAULT_RETRIES,
+        pool=pool,
+    )
+    def materialization(
+        context: dg.AssetExecutionContext, storage: DstlStorageResource, spark: DstlSparkResource
+    ) -> Any:
+        store = pipeline.store(storage)
+        run_id = context.run.run_id
+        context.instance.add_run_tags(run_id, pipeline.run_tags)
+        working = working_runs(context.instance, store)
+        if working:
+            raise dg.Failure(
+                f"Run {working[0]} is at work on the pipeline, and a materialization would take it "
+                f"over; it is tried again, or can be launched after that run."
+            )
+        before = store.size()
+        with no_retry_of_permanent_errors():
+            if before.log > 0:
+                with store.lease(run_id), spark.tagged("dstl", run_id, "materialize") as session:
+                    pipeline.open(session, storage).materialize()
+            latest = store.require_latest()
+            size = store.size()
+        metadata = show.checkpoint_metadata(latest, store.path_of(latest), size)
+        metadata["dstl/log_bytes_cut"] = before.log - size.log
+        yield dg.AssetObservation(
+            pipeline.key("changelog"),
+            metadata={"dstl/log_bytes": size.log, "dstl/log_bytes_cut": before.log - size.log},
+        )
+        yield dg.MaterializeResult(
+            spec.key, metadata=metadata, data_version=dg.DataVersion(latest.data_version)
+        )
+
+    return materialization
+
+
+def build_savepoint_asset(
+    pipeline: StatefulPipeline,
+    *,
+    name: str = "savepoint",
+    automation_condition: dg.AutomationCondition | None = None,
+) -> dg.AssetsDefinition:
+    """The latest checkpoint as a self-contained canonical savepoint."""
+    spec = pipeline.spec("savepoint", name).replace_attributes(
+        deps=[pipeline.key("materialization")], automation_condition=automation_condition
+    )
+
+    @dg.multi_asset(name=pipeline.python_name(name), specs=[spec], retry_policy=DEFAULT_RETRIES)
+    def savepoint(
+        context: dg.AssetExecutionContext, storage: DstlStorageResource, spark: DstlSparkResource
+    ) -> dg.MaterializeResult:
+        run_id = context.run.run_id
+        with no_retry_of_permanent_errors(), spark.tagged("dstl", run_id, name) as session:
+            job = pipeline.open(session, storage)
+            latest = pipeline.store(storage).require_latest()
+            path = job.savepoint(storage.savepoint(savepoint_name(pipeline, latest.checkpoint_id)))
+        context.instance.add_run_tags(run_id, {**pipeline.run_tags, "dstl/savepoint": path[-250:]})
+        snapshot = Snapshot.load(path)
+        return dg.MaterializeResult(
+            spec.key,
+            metadata={
+                **show.snapshot_metadata(snapshot),
+                "dstl/checkpoint": latest.data_version,
+                "dstl/run": dg.MetadataValue.dagster_run(run_id),
+            },
+            data_version=dg.DataVersion(version_of(snapshot)),
+        )
+
+    return savepoint
+
+
+def savepoint_name(pipeline: StatefulPipeline, checkpoint_id: int) -> str:
+    """Name of the savepoint of a checkpoint; the latest one is found by the commit log."""
+    return f"{pipeline.name}-{checkpoint_id}"
+
+
+def latest_savepoint(pipeline: StatefulPipeline, storage: DstlStorageResource) -> str:
+    """Path of the savepoint of the latest checkpoint that has one.
+
+    Raises:
+        Failure: There is none.
+    """
+    for commit in pipeline.store(storage).commits():
+        path = storage.savepoint(savepoint_name(pipeline, commit.checkpoint_id))
+        try:
+            return str(Snapshot.load(path).folder)
+        except FileNotFoundError:
+            continue
+    raise dg.Failure(
+        f"The pipeline {pipeline.name!r} has no savepoint yet; materialize it first.",
+        allow_retries=False,
+    )
+
+
+def build_rewritten_asset(
+    pipeline: StatefulPipeline,
+    *,
+    name: str = "rewritten",
+    of: str = "savepoint",
+    rename: Mapping[str, str] | None = None,
+    remove: Sequence[str] = (),
+    max_parallelism: int | None = None,
+    automation_condition: dg.AutomationCondition | None = _EAGER,
+) -> dg.AssetsDefinition:
+    """An edited copy of the pipeline's latest savepoint. Needs no Spark.
+
+    Its folder is named after the source and the edit, so that another edit is another savepoint.
+    """
+    return rewritten_asset(
+        pipeline.spec("rewritten", name).replace_attributes(
+            deps=[pipeline.key("savepoint", of)], automation_condition=automation_condition
+        ),
+        lambda storage: latest_savepoint(pipeline, storage),
+        op_name=pipeline.python_name(name),
+        rename=rename,
+        remove=remove,
+        max_parallelism=max_parallelism,
+    )
+
+
+def rewritten_asset(
+    spec: dg.AssetSpec,
+    source: Callable[[DstlStorageResource], str],
+    *,
+    op_name: str,
+    rename: Mapping[str, str] | None = None,
+    remove: Sequence[str] = (),
+    max_parallelism: int | None = None,
+) -> dg.AssetsDefinition:
+    """An asset that is an edited copy of the snapshot that ``source`` finds."""
+    edit = {
+        "rename": dict(rename or {}),
+        "remove": list(remove),
+        "max_parallelism": max_parallelism,
+    }
+    digest = hashlib.sha256(json.dumps(edit, sort_keys=True).encode()).hexdigest()[:8]
+
+    @dg.multi_asset(name=op_name, specs=[spec], retry_policy=DEFAULT_RETRIES)
+    def rewritten(
+        context: dg.AssetExecutionContext, storage: DstlStorageResource
+    ) -> dg.MaterializeResult:
+        with no_retry_of_permanent_errors():
+            resource = SavepointResource(storage=storage)
+            original = resource.load(source(storage))
+            out = f"{original.folder.name}-{digest}-{original.file.sha256[:8]}"
+            snapshot = resource.rewrite(
+                str(original.folder),
+                out,
+                rename=rename,
+                remove=remove,
+                max_parallelism=max_parallelism,
+            )
+        return dg.MaterializeResult(
+            spec.key,
+            metadata={
+                **show.snapshot_metadata(snapshot),
+                "dstl/source": str(original.folder),
+                "dstl/source_version": version_of(original),
+                "dstl/run": dg.MetadataValue.dagster_run(context.run.run_id),
+            },
+            data_version=dg.DataVersion(version_of(snapshot)),
+        )
+
+    return rewritten
+
+
+def build_bootstrapped_asset(
+    name: str,
+    write: Callable[[Any, str], Any],
+    *,
+    group: str,
+    deps: Sequence[Any] = (),
+    translator: DagsterDstlTranslator | None = None,
+) -> dg.AssetsDefinition:
+    """A savepoint that a function writes in bulk; written once.
+
+    Args:
+        name: Of the savepoint in the storage, and last part of the key.
+        write: Takes a session and the path; writes the savepoint there.
+        group: First part of the key, e.g. the pipeline's name.
+        deps: What it is made of.
+        translator: Names of the assets.
+    """
+    data = DstlTranslatorData(group, "bootstrapped", name=name)
+    spec = (translator or DagsterDstlTranslator()).get_asset_spec(data)
+    spec = spec.replace_attributes(deps=list(deps))
+    op_name = "_".join("".join(c if c.isalnum() else "_" for c in part) for part in spec.key.path)
+
+    @dg.multi_asset(name=op_name, specs=[spec], retry_policy=DEFAULT_RETRIES)
+    def bootstrapped(
+        context: dg.AssetExecutionContext, storage: DstlStorageResource, spark: DstlSparkResource
+    ) -> dg.MaterializeResult:
+        resource = SavepointResource(storage=storage)
+        with no_retry_of_permanent_errors():
+            there_before = resource.find(name) is not None
+            if not there_before:
+                with spark.tagged("dstl", context.run.run_id, name) as session:
+                    write(session, storage.savepoint(name))
+            snapshot = resource.load(name)
+        return dg.MaterializeResult(
+            spec.key,
+            metadata={**show.snapshot_metadata(snapshot), "dstl/there_before": there_before},
+            data_version=dg.DataVersion(version_of(snapshot)),
+        )
+
+    return bootstrapped
