@@ -30,6 +30,7 @@
     │   ├─ NoSuchStateError(KeyError)
     │   └─ DuplicateKeyError
     ├─ ColumnValueError(ValueError)
+    ├─ NotInColumnsError
     ├─ InputChangedError
     └─ UserFunctionError
     InvariantViolation(AssertionError)
@@ -227,6 +228,21 @@ class DuplicateKeyError(SavepointError):
 
 class ColumnValueError(DstlError, ValueError):
     """A legal value that a column of the chosen form cannot hold. The message names the option."""
+
+
+class NotInColumnsError(DstlError):
+    """Columns do not hold this state, or values of this type (``type_name``): callers read it
+    record by record instead.
+    """
+
+    def __init__(
+        self, message: str = "Columns do not hold this state.", /, **context: object
+    ) -> None:
+        super().__init__(message, **context)
+
+    @property
+    def type_name(self) -> str:
+        return str(self.context.get("type_name", "unknown"))
 
 
 class InputChangedError(DstlError):

@@ -34,8 +34,10 @@ from dstl_core.model.handle import (
     KeyGroupsStateHandle,
 )
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.state.restore.stored_key_groups import StoredKeyGroups, open_key_groups
-from dstl_core.state.tables.keyed_state import KeyedState, restore_keyed_state
+from dstl_core.state.restore.into_sections import open_key_groups
+from dstl_core.state.restore.into_tables import restore_keyed_state
+from dstl_core.state.restore.sections import StoredKeyGroups
+from dstl_core.state.tables.keyed_state import KeyedState
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import Location

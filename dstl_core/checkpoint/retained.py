@@ -4,20 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
-from dstl_core.checkpoint.metadata_file import load_metadata_file
+from dstl_core.checkpoint.metadata_file import MetadataFile, load_metadata_file
 from dstl_core.checkpoint.references import references_of
 from dstl_core.errors import CheckpointError, StateFileNotFoundError
+from dstl_core.storage.file_io import FileIO
 from dstl_core.storage.file_set import FileSet
-from dstl_core.storage.location import Location, checkpoint_id_of
-
-if TYPE_CHECKING:
-    from dstl_core.checkpoint.completed_store import CompletedCheckpointStore
+from dstl_core.storage.location import JobLayout, Location, checkpoint_id_of
 
 LOOKS = 20
 _KNOWN = 8
+
+
+class Store(Protocol):
+    """The store of completed checkpoints, as far as this module needs it."""
+
+    layout: JobLayout
+
+    @property
+    def latest(self) -> CompletedCheckpoint | None: ...
+
+    def refresh(self) -> None: ...
+
+    def load(self, checkpoint: CompletedCheckpoint) -> MetadataFile: ...
+
+    def folder_of(self, checkpoint: CompletedCheckpoint) -> Location: ...
+
+    def file_io_of(self, folder: Location) -> FileIO: ...
 
 
 class ReferencedFiles:
@@ -27,7 +42,7 @@ class ReferencedFiles:
     be deleted.
     """
 
-    def __init__(self, store: CompletedCheckpointStore) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
         self._known: dict[str, FileSet] = {}
         """By data version: a commit never changes."""

@@ -11,7 +11,8 @@ from dstl_core.savepoint.edit.restore_plan import (
 )
 from dstl_core.savepoint.edit.rewrite import rewrite_savepoint
 from dstl_core.savepoint.edit.savepoint_edit import SavepointEdit, edit_savepoint
-from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot, StateInfo
+from dstl_core.savepoint.read.operator_catalog import StateInfo
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 
 __all__ = [
     "JobDescription",

@@ -8,7 +8,7 @@ Advance = Callable[[int], None]
 """Told of bytes that are done since the last time."""
 
 
-def untold(done: int) -> None:
+def no_progress(done: int) -> None:
     """For those who do not want to know."""
 
 

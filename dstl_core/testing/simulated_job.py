@@ -4,27 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from random import Random
+from typing import Any, Protocol
 
 from dstl_core.changelog.storage import FsStateChangelogStorage
+from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.completed_store import CompletedCheckpointStore
 from dstl_core.checkpoint.events import AcknowledgeCheckpoint, DeclineCheckpoint
 from dstl_core.checkpoint.failure import CheckpointFailureReason
 from dstl_core.checkpoint.gateway import CheckpointCoordinatorGateway
 from dstl_core.checkpoint.pending import CheckpointPlan, CheckpointTask, OperatorPlan
 from dstl_core.checkpoint.storage import FileSystemCheckpointStorage
 from dstl_core.codec.serializers import Types
-from dstl_core.config import CheckpointConfig
+from dstl_core.config import ChangelogOptions, CheckpointConfig
 from dstl_core.errors import DstlError
 from dstl_core.functions import CheckpointedFunction, Context, KeyedProcessFunction, RuntimeContext
-from dstl_core.model.ids import OperatorID
+from dstl_core.model.ids import JobID, OperatorID
 from dstl_core.model.restore import PrioritizedOperatorSubtaskState
 from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions
-from dstl_core.operators.subtask import OperatorSubtask
+from dstl_core.operators.subtask import OperatorSetup, OperatorSubtask, TaskEnvironment
 from dstl_core.state.backends.context import FunctionInitializationContext, FunctionSnapshotContext
 from dstl_core.state.tables.descriptor import ListStateDescriptor, ValueStateDescriptor
-
-if TYPE_CHECKING:
-    from dstl_core.testing.simulation import CheckpointSimulation
+from dstl_core.storage.file_io import FileIO
+from dstl_core.storage.location import JobLayout
+from dstl_core.testing.manual import ManualClock, ManualScheduler
 
 UID = "counter"
 OPERATOR = OperatorID.for_uid(UID)
@@ -85,10 +88,45 @@ class Part:
 Message = Callable[[], None]
 
 
+class World(Protocol):
+    """The simulation as an owner sees it."""
+
+    seed: int
+    random: Random
+    clock: ManualClock
+    threads: ManualScheduler
+    job_id: JobID
+    layout: JobLayout
+    options: ChangelogOptions
+    loss: float
+    parts: dict[int, dict[str, Part]]
+
+    @property
+    def io(self) -> FileIO: ...
+
+    def new_name(self) -> str: ...
+
+    def open_store(self, io: FileIO) -> CompletedCheckpointStore: ...
+
+    def setup(self, parallelism: int) -> OperatorSetup: ...
+
+    def environment(self, changelog: FsStateChangelogStorage) -> TaskEnvironment: ...
+
+    def key_group(self, key: str) -> int: ...
+
+    def later(self, message: Message) -> None: ...
+
+    def observe(self) -> None: ...
+
+    def expected_of(self, checkpoint: CompletedCheckpoint) -> Part: ...
+
+    def check_task(self, task: Task) -> None: ...
+
+
 class Owner:
     """A job manager and its tasks; also ``CheckpointTasks``. It may be a ghost without knowing."""
 
-    def __init__(self, world: CheckpointSimulation, name: str) -> None:
+    def __init__(self, world: World, name: str) -> None:
         self.world = world
         self.name = name
         self.running = True

@@ -20,7 +20,7 @@ from dstl_core.codec.state_meta import BackendStateType, StateMetaInfoSnapshot
 from dstl_core.errors import DstlError
 from dstl_core.model.change import META_KEY_GROUP
 from dstl_core.model.handle import ChangelogStateBackendHandle, InMemoryChangelogStateHandle
-from dstl_core.state.restore import stored_key_groups
+from dstl_core.state.restore import into_sections
 from tests.stored_forms import (
     RANGE,
     StoredForm,
@@ -37,7 +37,7 @@ def never(*_args, **_kwargs):
 
 def assert_same(form):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stored_key_groups, "restore_keyed_state", never)
+        patch.setattr(into_sections, "restore_keyed_state", never)
         stored = form.opened()
     expected = records_of_tables(form.restored())
     assert (records_of_sections(stored) if stored is not None else {}) == expected

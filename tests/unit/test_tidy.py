@@ -18,7 +18,8 @@ ROOT = Path(__file__).parents[2]
 SOURCES = sorted(
     path for package in ("dstl_core", "dstl_dagster") for path in (ROOT / package).rglob("*.py")
 )
-MAX_FILE_LINES = 500
+MAX_FILE_LINES = 600
+"""Lines of code: docstrings, comments and empty lines do not count."""
 MAX_FUNCTION_LINES = 70
 # One switch over all instructions, or one loop over records, each step a few lines: the compiler
 # keeps their variables in registers.
@@ -35,8 +36,18 @@ def test_there_is_something_to_look_at() -> None:
     assert len(SOURCES) > 60
 
 
+def lines_of_code(path: Path) -> int:
+    text = path.read_text()
+    numbered = enumerate(text.splitlines(), 1)
+    lines = {number for number, line in numbered if line.strip()[:1] not in ("", "#")}
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            lines -= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return len(lines)
+
+
 def test_no_file_is_too_long() -> None:
-    lengths = {str(path.relative_to(ROOT)): path.read_text().count("\n") for path in SOURCES}
+    lengths = {str(path.relative_to(ROOT)): lines_of_code(path) for path in SOURCES}
     assert {name: lines for name, lines in lengths.items() if lines > MAX_FILE_LINES} == {}
 
 

@@ -21,7 +21,7 @@ from dstl_core.codec.columnar.keyed.decoder import (
     VALUE,
 )
 from dstl_core.codec.columnar.keyed.spans import SpanBatch
-from dstl_core.codec.columnar.types.type_layouts import ColumnOptions, NoLayoutError
+from dstl_core.codec.columnar.types.type_layouts import ColumnOptions
 from dstl_core.codec.keyed_records import RecordFormat
 from dstl_core.codec.serializers import (
     AnySerializer,
@@ -87,7 +87,7 @@ class ColumnLines:
                         at = int(state)
                         states[at].add(stored.decoders[at].decode(part, _EVERY, check_all=True))
             return found + self._finish(states, group)
-        except (DstlError, NoLayoutError):
+        except DstlError:
             return None
 
     def _finish(self, states: list[_State], key_group: int) -> Texts:

@@ -20,17 +20,17 @@ from dstl_core.codec.columnar.kernels.hashing import mark_different
 from dstl_core.codec.columnar.kernels.memory import address_of
 from dstl_core.codec.columnar.keyed.byte_index import ByteIndex, Ranges
 from dstl_core.codec.columnar.types.program import Int64s
-from dstl_core.codec.columnar.types.type_layouts import NoLayoutError
 from dstl_core.codec.keyed_records import RecordFormat
 from dstl_core.codec.serializers import AnySerializer, OpaqueValue
 from dstl_core.codec.state_meta import KeyedStateType
-from dstl_core.errors import SavepointError, UnreadableValueError
+from dstl_core.errors import NotInColumnsError, SavepointError, UnreadableValueError
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.columns.state_columns import is_queue
-from dstl_core.savepoint.progress import Advance, Portion, untold
+from dstl_core.savepoint.progress import Advance, Portion, no_progress
 from dstl_core.savepoint.read.entries import EVENT_TIMER, Entry, KeyedEntry, TimerEntry
 from dstl_core.savepoint.read.keyed_records import Records, read_records
-from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot, StateInfo
+from dstl_core.savepoint.read.operator_catalog import StateInfo
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.read.timer_queues import with_readable_timers
 from dstl_core.state.backends.timers import EVENT_TIMERS, PROCESSING_TIMERS
 from dstl_core.state.tables.keyed_state import types_of
@@ -66,7 +66,9 @@ class Difference:
         return found
 
 
-def diff_snapshots(a: Snapshot, b: Snapshot, on_progress: Advance = untold) -> Iterator[Difference]:
+def diff_snapshots(
+    a: Snapshot, b: Snapshot, on_progress: Advance = no_progress
+) -> Iterator[Difference]:
     """The differences, operator by operator (by id) and state by state.
 
     Args:
@@ -162,10 +164,10 @@ class _Side:
             return None
         try:
             records = read_records(operator, info.meta, key_groups)
-        except NoLayoutError as error:
+        except NotInColumnsError as error:
             raise SavepointError(
                 f"State {info.name!r} of operator {operator.label!r} cannot be compared: keys of "
-                f"type {error.serializer.type_name} do not tell where they end."
+                f"type {error.type_name} do not tell where they end."
             ) from error
         return cls(operator, info, operator.key_type.serializer, records)
 

@@ -11,7 +11,8 @@ from dstl_core.codec.serializers.opaque import KryoSerializer, ValueClassSeriali
 from dstl_core.codec.state_meta import BackendStateType
 from dstl_core.errors import DstlError
 from dstl_core.model.handle import StreamStateHandle
-from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot, StateInfo
+from dstl_core.savepoint.read.operator_catalog import StateInfo
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 
 
 def snapshot_facts(snapshot: Snapshot) -> dict[str, Any]:

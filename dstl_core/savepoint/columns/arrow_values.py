@@ -8,18 +8,13 @@ from typing import Any
 import pyarrow as pa
 
 from dstl_core.codec.columnar.keyed.decoder import OPTION_ERRORS
-from dstl_core.codec.columnar.types.type_layouts import (
-    DEFAULT_OPTIONS,
-    ColumnOptions,
-    NoLayoutError,
-    layout_of,
-)
+from dstl_core.codec.columnar.types.type_layouts import DEFAULT_OPTIONS, ColumnOptions, layout_of
 from dstl_core.codec.serializers import (
     AnySerializer,
     deserialize_exactly,
     serialize_to_bytes,
 )
-from dstl_core.errors import ColumnValueError, SavepointError
+from dstl_core.errors import ColumnValueError, NotInColumnsError, SavepointError
 from dstl_core.savepoint.columns.element_columns import decode_elements
 
 
@@ -31,12 +26,12 @@ def column_type(serializer: AnySerializer, options: ColumnOptions = DEFAULT_OPTI
     """
     try:
         return layout_of(serializer, options).arrow_type
-    except NoLayoutError as error:
+    except NotInColumnsError as error:
         own = getattr(serializer, "arrow_type", None)
         if isinstance(own, pa.DataType):
             return own
         raise SavepointError(
-            f"Values of type {error.serializer.type_name} cannot be a column: no columnar form is "
+            f"Values of type {error.type_name} cannot be a column: no columnar form is "
             f"known; give the serializer an arrow_type, or read with a function."
         ) from error
 
@@ -55,7 +50,7 @@ def column_of_elements(
         return pa.array([], arrow_type)
     try:
         layout = layout_of(serializer, options)
-    except NoLayoutError:
+    except NotInColumnsError:
         return pa.array([deserialize_exactly(serializer, raw) for raw in elements], arrow_type)
     column, failure = decode_elements(layout, elements)
     if failure is not None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import groupby
 from typing import IO
 
 import numpy as np
+import pyarrow as pa
 
 from dstl_core.codec.columnar.kernels import scan
 from dstl_core.codec.columnar.keyed.byte_index import ByteIndex, Ranges
 from dstl_core.codec.columnar.keyed.sections import Section, SectionChunk, SectionChunks
 from dstl_core.codec.columnar.keyed.spans import SectionScanner, SpanBatch
+from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.data_io import DataOutput
 from dstl_core.codec.keyed_canonical import END_OF_KEY_GROUP_MARK, write_section
 from dstl_core.codec.snappy_frames import compress_frames
@@ -27,7 +30,6 @@ from dstl_core.errors import DuplicateKeyError, InvariantViolation
 from dstl_core.model.handle import KeyGroupRangeOffsets
 from dstl_core.model.key_group import KeyGroupRange, key_group_prefix_bytes
 from dstl_core.savepoint.columns.state_columns import is_kind, is_queue
-from dstl_core.savepoint.write.keyed_encoder import StateRuns
 
 WRITE_MEMORY = 512 << 20
 """Bytes of records that are kept in memory by default; more go to a temporary file."""
@@ -39,6 +41,18 @@ _LEAST_RECORD_BYTES = 11
 
 Piece = tuple[int, int, memoryview | int, int]
 """State id, number in the order of coming, bytes or position in the file, size."""
+
+
+@dataclass(frozen=True)
+class StateRuns:
+    """Records of one state, parted by key group: those of ``key_groups[i]`` are
+    ``data[bounds[i] : bounds[i + 1]]``, a whole run or nothing.
+    """
+
+    state_id: int
+    key_groups: KeyGroupRange
+    data: pa.Buffer
+    bounds: Int64s
 
 
 class KeyedSections:

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from dstl_core.codec.state_meta import KeyedBackendHeader
-from dstl_core.errors import SavepointError
+from dstl_core.errors import NotInColumnsError, SavepointError
 from dstl_core.model.checkpoint import OperatorState, OperatorSubtaskState
 from dstl_core.model.handle import (
     EmptySegmentFileStateHandle,
@@ -27,8 +27,9 @@ from dstl_core.model.key_group import (
 )
 from dstl_core.savepoint.edit.operator_state_copy import spread_operator_state
 from dstl_core.savepoint.progress import Portion
-from dstl_core.savepoint.read.snapshot import OperatorSnapshot
-from dstl_core.savepoint.read.state_parts import NotByBytesError, StatesOf, merged_header
+from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
+from dstl_core.savepoint.read.state_parts import StatesOf, merged_header
+from dstl_core.savepoint.read.timer_queues import with_timer_queues
 from dstl_core.savepoint.write.folder import StateFiles
 from dstl_core.state.tables.rescale import cut, with_max_parallelism
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from dstl_core.savepoint.columns.keyed_sections import KeyedSections
 
 
-def _new_key_groups(operator: OperatorSnapshot, max_parallelism: int | None) -> int | None:
+def _new_key_groups(operator: OperatorCatalog, max_parallelism: int | None) -> int | None:
     """The number of key groups under which keyed state is put together anew; None if every
     subtask's stays by itself.
     """
@@ -47,7 +48,7 @@ def _new_key_groups(operator: OperatorSnapshot, max_parallelism: int | None) -> 
     return operator.max_parallelism if operator.timer_queues else None
 
 
-def check_writable(operator: OperatorSnapshot, max_parallelism: int | None) -> None:
+def check_writable(operator: OperatorCatalog, max_parallelism: int | None) -> None:
     """Refuses what cannot be copied, before the first byte is written.
 
     Raises:
@@ -56,13 +57,13 @@ def check_writable(operator: OperatorSnapshot, max_parallelism: int | None) -> N
     """
     for subtask in operator.state.subtasks:
         _refuse_unaligned(operator, subtask)
-    key_groups = _new_key_groups(operator.with_timer_queues, max_parallelism)
+    key_groups = _new_key_groups(with_timer_queues(operator), max_parallelism)
     if key_groups is not None:
         check_parallelism(operator.parallelism, key_groups)
 
 
 def rewrite_operator(
-    operator: OperatorSnapshot,
+    operator: OperatorCatalog,
     state: OperatorState,
     target: StateFiles,
     max_parallelism: int | None,
@@ -137,7 +138,7 @@ def compose_operator(
 
 
 def _copy_subtask(
-    operator: OperatorSnapshot, subtask: OperatorSubtaskState, target: StateFiles
+    operator: OperatorCatalog, subtask: OperatorSubtaskState, target: StateFiles
 ) -> OperatorSubtaskState:
     """A subtask with its operator state, keyed state left out: timers in it are queues by now."""
     return replace(
@@ -151,7 +152,7 @@ def _copy_subtask(
     )
 
 
-def _refuse_unaligned(operator: OperatorSnapshot, subtask: OperatorSubtaskState) -> None:
+def _refuse_unaligned(operator: OperatorCatalog, subtask: OperatorSubtaskState) -> None:
     if subtask.input_channel_state or subtask.result_subpartition_state:
         raise SavepointError(
             f"Operator {operator.label!r} has in-flight data of an unaligned checkpoint, which a "
@@ -160,7 +161,7 @@ def _refuse_unaligned(operator: OperatorSnapshot, subtask: OperatorSubtaskState)
 
 
 def _copy_operator_state(
-    operator: OperatorSnapshot,
+    operator: OperatorCatalog,
     handle: OperatorStreamStateHandle | None,
     target: StateFiles,
 ) -> OperatorStreamStateHandle | None:
@@ -170,7 +171,7 @@ def _copy_operator_state(
 
 
 def _copy_stream(
-    operator: OperatorSnapshot, stream: StreamStateHandle, target: StateFiles
+    operator: OperatorCatalog, stream: StreamStateHandle, target: StateFiles
 ) -> StreamStateHandle:
     """The stream in the target; one that is in it already is kept, since no file ever changes."""
     snapshot = operator.snapshot
@@ -183,7 +184,7 @@ def _copy_stream(
 class _Canonical:
     """Handles of an operator in canonical form."""
 
-    def __init__(self, operator: OperatorSnapshot, target: StateFiles) -> None:
+    def __init__(self, operator: OperatorCatalog, target: StateFiles) -> None:
         self._operator = operator
         self._target = target
 
@@ -205,7 +206,7 @@ class _Canonical:
                 [StatesOf(operator)], self._header, operator.max_parallelism, portion, handle
             ) as sections:
                 found = target.add_keyed_stream(sections.stream())
-        except NotByBytesError:
+        except NotInColumnsError:
             found = None
         # Also where there is a header and no record.
         found = found or target.add_keyed_state(operator.restore([handle], handle.key_group_range))
@@ -214,7 +215,7 @@ class _Canonical:
 
 
 def _rescaled(
-    operator: OperatorSnapshot, parallelism: int, target: StateFiles, max_parallelism: int
+    operator: OperatorCatalog, parallelism: int, target: StateFiles, max_parallelism: int
 ) -> list[KeyGroupsSavepointStateHandle | None]:
     """The keyed state of each subtask under a number of key groups."""
     header = merged_header([StatesOf(operator)])
@@ -225,7 +226,7 @@ def _rescaled(
     try:
         with _collect([StatesOf(operator)], header, max_parallelism, portion) as sections:
             return _streams(sections, ranges, target, portion)
-    except NotByBytesError:
+    except NotInColumnsError:
         everything = KeyGroupRange(0, operator.max_parallelism - 1)
         restored = operator.restore(operator.keyed_handles, everything)
         moved = with_max_parallelism(restored, max_parallelism)
@@ -246,7 +247,7 @@ def _composed(
     try:
         with _collect(parts, header, max_parallelism, portion) as sections:
             return _streams(sections, _ranges(max_parallelism, parallelism), target, portion)
-    except NotByBytesError as error:
+    except NotInColumnsError as error:
         raise SavepointError(
             f"Keyed state of operator {parts[0].operator.label!r} cannot be split or merged: its "
             f"keys ({header.key_serializer.type_name}) have no columnar form."
@@ -261,8 +262,8 @@ def _collect(
     handle: KeyedStateHandle | None = None,
 ) -> KeyedSections:
     from dstl_core.savepoint.read.keyed_copy import (
-        collect,  # loads kernels; only a rewrite needs them
-    )
+        collect,
+    )  # loads kernels; only a rewrite needs them
 
     return collect(parts, header, max_parallelism, handle, advance=portion.add)
 

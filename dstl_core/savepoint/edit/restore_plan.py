@@ -19,7 +19,8 @@ from dstl_core.savepoint.edit.compatibility import (
     compatibility_of,
     compatibility_of_state,
 )
-from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot, StateInfo
+from dstl_core.savepoint.read.operator_catalog import StateInfo
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 
 Fate = Literal["matched", "dropped", "new"]
 

@@ -22,7 +22,7 @@ from dstl_core.savepoint.edit.operator_copy import (
     compose_operator,
     rewrite_operator,
 )
-from dstl_core.savepoint.progress import Advance, untold
+from dstl_core.savepoint.progress import Advance, no_progress
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.read.state_parts import StatesOf, merged_header
 from dstl_core.savepoint.write.folder import Mode, SavepointFolder, StateFiles
@@ -339,7 +339,7 @@ class SavepointEdit:
         path: str | os.PathLike[str],
         mode: Mode = "error",
         run_key: str | None = None,
-        on_progress: Advance = untold,
+        on_progress: Advance = no_progress,
     ) -> str:
         """Writes the savepoint and returns its path. Nothing is visible before all is in place.
 

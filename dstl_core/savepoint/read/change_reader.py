@@ -23,14 +23,16 @@ from dstl_core.codec.change_payload import MetadataChange, read_change
 from dstl_core.codec.columnar.changes.records import MERGED, OPERATION, ChangeRecords
 from dstl_core.codec.columnar.changes.spans import ChangeSpans, change_spans
 from dstl_core.codec.columnar.keyed.decoder import KEY, NAMESPACE, VALUE
-from dstl_core.codec.columnar.types.type_layouts import (
-    DEFAULT_OPTIONS,
-    ColumnOptions,
-    NoLayoutError,
-)
+from dstl_core.codec.columnar.types.type_layouts import DEFAULT_OPTIONS, ColumnOptions
 from dstl_core.codec.keyed_records import RecordFormat
 from dstl_core.codec.state_meta import StateMetaInfoSnapshot
-from dstl_core.errors import FormatError, RestoreError, SavepointError, error_context
+from dstl_core.errors import (
+    FormatError,
+    NotInColumnsError,
+    RestoreError,
+    SavepointError,
+    error_context,
+)
 from dstl_core.model.handle import ChangelogStateBackendHandle, ChangelogStateHandle
 from dstl_core.savepoint.columns.state_columns import (
     KEY_COLUMN,
@@ -39,7 +41,7 @@ from dstl_core.savepoint.columns.state_columns import (
     is_queue,
     namespace_column,
 )
-from dstl_core.savepoint.read.snapshot import OperatorSnapshot
+from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 from dstl_core.state.tables.keyed_state import types_of
 
 SUBTASK_COLUMN = "subtask"
@@ -60,7 +62,7 @@ class StateChangeReader:
     """
 
     def __init__(
-        self, operator: OperatorSnapshot, state: str, types: ColumnOptions = DEFAULT_OPTIONS
+        self, operator: OperatorCatalog, state: str, types: ColumnOptions = DEFAULT_OPTIONS
     ) -> None:
         self._operator = operator
         self._meta = operator.state_info(state).meta.as_key_value()
@@ -72,10 +74,10 @@ class StateChangeReader:
             )
         try:
             self._records = ChangeRecords(RecordFormat(self._meta, key_type.serializer), types)
-        except NoLayoutError as error:
+        except NotInColumnsError as error:
             raise SavepointError(
                 f"The changes of state {state!r} cannot be columns: values of type "
-                f"{error.serializer.type_name} have no columnar form."
+                f"{error.type_name} have no columnar form."
             ) from error
         self._names = change_names(self._meta)
         fields = [(self._names[name], kind) for name, kind in self._records.columns.items()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dstl_core.codec.raw_timers import read_raw_timers
 from dstl_core.codec.serializers import (
@@ -39,13 +39,11 @@ from dstl_core.savepoint.read.entries import (
     TimerEntry,
     Unreadable,
 )
+from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 from dstl_core.state.backends.timers import EVENT_TIMERS, PROCESSING_TIMERS
-from dstl_core.state.restore.canonical_reader import read_key_groups
+from dstl_core.state.restore.canonical import read_key_groups
 from dstl_core.state.tables.keyed_state import KeyedState, LostEntries
 from dstl_core.state.tables.table import StateTable
-
-if TYPE_CHECKING:
-    from dstl_core.savepoint.read.snapshot import OperatorSnapshot
 
 BYTES_AT_ONCE = 16 << 20
 """Of stored state, per range of key groups."""
@@ -58,7 +56,7 @@ class EntryReader:
     """
 
     def __init__(
-        self, operator: OperatorSnapshot, state: str | None, key_groups: KeyGroupRange | None = None
+        self, operator: OperatorCatalog, state: str | None, key_groups: KeyGroupRange | None = None
     ) -> None:
         self._operator = operator
         self._only = state

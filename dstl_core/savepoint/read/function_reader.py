@@ -22,7 +22,7 @@ from dstl_core.functions import (
     WindowReaderFunction,
 )
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.savepoint.read.snapshot import OperatorSnapshot
+from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 from dstl_core.savepoint.read.timer_queues import with_timers_of
 from dstl_core.savepoint.read.windows import MERGING_SETS
 from dstl_core.state.backends.function_state import StateAccess, TimerIndex
@@ -31,7 +31,7 @@ from dstl_core.state.tables.table import StateTable
 
 
 def read_keys(
-    operator: OperatorSnapshot,
+    operator: OperatorCatalog,
     key_groups: KeyGroupRange,
     function: KeyedStateReaderFunction,
     key_type: AnySerializer | None = None,
@@ -62,7 +62,7 @@ def read_keys(
 
 
 def read_windows(
-    operator: OperatorSnapshot,
+    operator: OperatorCatalog,
     key_groups: KeyGroupRange,
     function: WindowReaderFunction,
     result_of: Callable[[Any], Any] | None = None,
@@ -108,7 +108,7 @@ def read_windows(
 
 
 def _accesses(
-    operator: OperatorSnapshot, key_groups: KeyGroupRange, key_type: AnySerializer | None
+    operator: OperatorCatalog, key_groups: KeyGroupRange, key_type: AnySerializer | None
 ) -> Iterator[tuple[KeyedState, StateAccess]]:
     """The state of the key groups, with access by key; nothing if there is none."""
     operator = with_timers_of(operator, key_groups)

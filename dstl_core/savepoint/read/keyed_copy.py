@@ -19,29 +19,28 @@ from dstl_core.codec.columnar.keyed.spans import SectionScanner, SpanBatch
 from dstl_core.codec.columnar.types.layouts import Rest
 from dstl_core.codec.columnar.types.output import ArrowAllocator
 from dstl_core.codec.columnar.types.program import Int64s
-from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS, NoLayoutError, layout_of
+from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS, layout_of
 from dstl_core.codec.serializers import TimerSerializer
 from dstl_core.codec.state_meta import (
     BackendStateType,
     KeyedBackendHeader,
     StateMetaInfoSnapshot,
 )
-from dstl_core.errors import RestoreError, error_context
+from dstl_core.errors import NotInColumnsError, RestoreError, error_context
 from dstl_core.model.handle import (
     ByteStreamStateHandle,
     KeyedStateHandle,
     KeyGroupsSavepointStateHandle,
 )
 from dstl_core.model.key_group import KeyGroupRange, key_group_prefix_bytes
-from dstl_core.savepoint.columns.keyed_sections import WRITE_MEMORY, KeyedSections
+from dstl_core.savepoint.columns.keyed_sections import WRITE_MEMORY, KeyedSections, StateRuns
 from dstl_core.savepoint.columns.state_columns import is_queue
-from dstl_core.savepoint.progress import Advance, Portion, untold
+from dstl_core.savepoint.progress import Advance, Portion, no_progress
 from dstl_core.savepoint.read.entry_reader import BYTES_AT_ONCE
 from dstl_core.savepoint.read.keyed_records import handle_parts, open_part
-from dstl_core.savepoint.read.snapshot import OperatorSnapshot
-from dstl_core.savepoint.read.state_parts import NotByBytesError, StatesOf, merged_header
-from dstl_core.savepoint.write.keyed_encoder import StateRuns
-from dstl_core.state.restore.stored_key_groups import StoredKeyGroups
+from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
+from dstl_core.savepoint.read.state_parts import StatesOf, merged_header
+from dstl_core.state.restore.sections import StoredKeyGroups
 from dstl_core.state.tables.keyed_state import describe_state, state_key, types_of
 
 ROWS_PER_BATCH = 1 << 18
@@ -54,7 +53,7 @@ def collect(
     max_parallelism: int,
     handle: KeyedStateHandle | None = None,
     memory: int = WRITE_MEMORY,
-    advance: Advance = untold,
+    advance: Advance = no_progress,
 ) -> KeyedSections:
     """The records of some states under ``max_parallelism`` key groups. To be closed.
 
@@ -67,7 +66,7 @@ def collect(
         advance: Told of half the bytes that are read: they are still to be written.
 
     Raises:
-        NotByBytesError: A key group cannot be told by columns.
+        NotInColumnsError: A key group cannot be told by columns.
     """
     everything = KeyGroupRange(0, max_parallelism - 1)
     key_groups = everything if handle is None else handle.key_group_range
@@ -81,9 +80,6 @@ def collect(
         for source in sources:
             every = KeyGroupRange(0, source.operator.max_parallelism - 1)
             _add(copy, source, every, handle, advance)
-    except NoLayoutError as error:
-        sections.close()
-        raise NotByBytesError from error
     except BaseException:
         sections.close()
         raise
@@ -91,7 +87,7 @@ def collect(
 
 
 def whole_parts(
-    operator: OperatorSnapshot, wanted: KeyGroupRange
+    operator: OperatorCatalog, wanted: KeyGroupRange
 ) -> Iterator[tuple[KeyedStateHandle, KeyGroupRange]]:
     """As ``handle_parts``, with all that a key has in one part: several handles of a key group, as
     of states and of timers in raw keyed state, are brought together in memory.
@@ -115,10 +111,10 @@ def _merged(
     total = operator.max_parallelism
     try:
         with KeyedSections(header, own, total, check_duplicates=False) as sections:
-            _add(_Copy(sections, total), source, own, None, untold)
+            _add(_Copy(sections, total), source, own, None, no_progress)
             stream = sections.stream()
             raw, offsets = b"".join(stream), stream.offsets
-    except (NoLayoutError, NotByBytesError):
+    except NotInColumnsError:
         raw, offsets = operator.restore(operator.keyed_handles, own).write_canonical()
     stored = ByteStreamStateHandle(f"key groups {own}", raw)
     return KeyGroupsSavepointStateHandle(offsets, stored) if raw else None
@@ -159,7 +155,7 @@ class _Copy:
     ) -> None:
         states = stored.header.states
         if any(meta.backend_state_type is BackendStateType.KEY_VALUE_V2 for meta in states):
-            raise NotByBytesError
+            raise NotInColumnsError
         wanted = [source.has(meta.name) for meta in states]
         targets: dict[int, int] = {}
         for at, meta in enumerate(states):
@@ -192,13 +188,13 @@ class _Copy:
         spans = records.spans.copy()
         if is_queue(meta):
             if not isinstance(meta.value_serializer, TimerSerializer):
-                raise NotByBytesError
+                raise NotInColumnsError
             spans[:, scan.KEY_START] += TIMESTAMP_BYTES
         roots = [(KEY, layout_of(key_type, EXACT_OPTIONS)), ("rest", Rest())]
         program = SpanProgram(roots, scan.KEY_START, ArrowAllocator())
         columns, failure = program.run(SpanBatch(spans, records.source), {KEY}, len(spans))
         if failure is not None:
-            raise NotByBytesError
+            raise NotInColumnsError
         keys: pa.Array = columns[KEY]
         found = key_groups_of(keys, key_type, self._max_parallelism, EXACT_OPTIONS)
         return found.astype(np.int64)

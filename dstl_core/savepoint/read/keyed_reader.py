@@ -36,19 +36,20 @@ from dstl_core.codec.columnar.keyed.key_join import KeyJoin
 from dstl_core.codec.columnar.keyed.sections import CHUNK_BYTES, SectionChunk, SectionChunks
 from dstl_core.codec.columnar.keyed.spans import ROWS_PER_BATCH, SectionScanner, SpanBatch
 from dstl_core.codec.columnar.keyed.spill import parted_sections
-from dstl_core.codec.columnar.types.type_layouts import (
-    DEFAULT_OPTIONS,
-    ColumnOptions,
-    NoLayoutError,
-    layout_of,
-)
+from dstl_core.codec.columnar.types.type_layouts import DEFAULT_OPTIONS, ColumnOptions, layout_of
 from dstl_core.codec.keyed_records import RecordFormat
 from dstl_core.codec.serializers import (
     AnySerializer,
     VoidNamespaceSerializer,
     serialize_key,
 )
-from dstl_core.errors import ConfigError, RestoreError, SavepointError, error_context
+from dstl_core.errors import (
+    ConfigError,
+    NotInColumnsError,
+    RestoreError,
+    SavepointError,
+    error_context,
+)
 from dstl_core.model.handle import KeyedStateHandle
 from dstl_core.model.key_group import KeyGroupRange, assign_to_key_group
 from dstl_core.savepoint.columns.state_columns import (
@@ -64,9 +65,9 @@ from dstl_core.savepoint.columns.state_columns import (
     role_names,
 )
 from dstl_core.savepoint.read.keyed_records import handle_parts, open_part, state_id
-from dstl_core.savepoint.read.snapshot import OperatorSnapshot, StateInfo
+from dstl_core.savepoint.read.operator_catalog import OperatorCatalog, StateInfo
 from dstl_core.savepoint.read.timer_queues import with_timer_services, with_timers_of
-from dstl_core.state.restore.stored_key_groups import StoredKeyGroups
+from dstl_core.state.restore.sections import StoredKeyGroups
 from dstl_core.state.tables.keyed_state import describe_state, types_of
 
 KEYED = "keyed"
@@ -116,7 +117,7 @@ class KeyedStateReader:
     """
 
     def __init__(
-        self, operator: OperatorSnapshot, state: str = KEYED, options: ReadOptions = DEFAULT_READ
+        self, operator: OperatorCatalog, state: str = KEYED, options: ReadOptions = DEFAULT_READ
     ) -> None:
         operator = with_timer_services(operator)
         key_type = operator.key_type
@@ -137,10 +138,10 @@ class KeyedStateReader:
                 self._form = _Windows(operator, self._key_type, options)
             else:
                 self._form = _Flat(operator.state_info(state), self._key_type, options)
-        except NoLayoutError as error:
+        except NotInColumnsError as error:
             raise SavepointError(
                 f"State {state!r} cannot be read as columns: values of type "
-                f"{error.serializer.type_name} have no columnar form.",
+                f"{error.type_name} have no columnar form.",
                 location=str(operator.snapshot.folder),
             ) from error
         self._wanted = _select(self._form.columns, options.columns)
@@ -173,14 +174,14 @@ class KeyedStateReader:
 
 
 def _parts(
-    operator: OperatorSnapshot, wanted: KeyGroupRange
+    operator: OperatorCatalog, wanted: KeyGroupRange
 ) -> Iterator[tuple[KeyedStateHandle, KeyGroupRange]]:
     """Parts that have all of a key."""
     if not operator.timer_queues:
         return handle_parts(operator, wanted)
     from dstl_core.savepoint.read.keyed_copy import (
-        whole_parts,  # loads kernels that only writing needs
-    )
+        whole_parts,
+    )  # loads kernels that only writing needs
 
     return whole_parts(operator, wanted)
 
@@ -309,7 +310,7 @@ _ORDER = {role: at for at, role in enumerate((KEY, NAMESPACE, TIMESTAMP, USER_KE
 class _Keyed:
     """One row per key over all states whose namespace is void; timers if a column asks for them."""
 
-    operator: OperatorSnapshot
+    operator: OperatorCatalog
     key_type: AnySerializer
     options: ReadOptions
     columns: dict[str, pa.DataType] = field(init=False)

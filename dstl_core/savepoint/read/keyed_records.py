@@ -23,8 +23,9 @@ from dstl_core.model.handle import KeyedStateHandle, KeyGroupsSavepointStateHand
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.columns.state_columns import is_queue
 from dstl_core.savepoint.read.entry_reader import key_group_ranges
-from dstl_core.savepoint.read.snapshot import OperatorSnapshot
-from dstl_core.state.restore.stored_key_groups import StoredKeyGroups, open_key_groups
+from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
+from dstl_core.state.restore.into_sections import open_key_groups
+from dstl_core.state.restore.sections import StoredKeyGroups
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Records:
 
 
 def handle_parts(
-    operator: OperatorSnapshot, wanted: KeyGroupRange
+    operator: OperatorCatalog, wanted: KeyGroupRange
 ) -> Iterator[tuple[KeyedStateHandle, KeyGroupRange]]:
     """What is opened at once: a whole handle in canonical form, else a range that fits."""
     for handle in operator.keyed_handles:
@@ -80,7 +81,7 @@ def handle_parts(
 
 
 def open_part(
-    operator: OperatorSnapshot, handle: KeyedStateHandle, key_groups: KeyGroupRange
+    operator: OperatorCatalog, handle: KeyedStateHandle, key_groups: KeyGroupRange
 ) -> StoredKeyGroups | None:
     """Opens one of ``handle_parts``; None if there is nothing in it."""
     snapshot, key_type = operator.snapshot, operator.key_type
@@ -103,13 +104,13 @@ def state_id(stored: StoredKeyGroups, meta: StateMetaInfoSnapshot) -> int | None
 
 
 def read_records(
-    operator: OperatorSnapshot, meta: StateMetaInfoSnapshot, key_groups: KeyGroupRange
+    operator: OperatorCatalog, meta: StateMetaInfoSnapshot, key_groups: KeyGroupRange
 ) -> Records:
     """All records of a state in some key groups.
 
     Raises:
         FormatError: The state is damaged.
-        NoLayoutError: Keys or namespaces of this type cannot be told apart by their bytes.
+        NotInColumnsError: Keys or namespaces of this type cannot be told apart by their bytes.
     """
     snapshot = operator.snapshot
     spans: list[Int64s] = [np.empty((0, scan.SPAN_WORDS), np.int64)]

@@ -17,7 +17,8 @@ from dstl_core.savepoint.columns.arrow_values import (
     column_type,
 )
 from dstl_core.savepoint.read.entry_reader import EntryReader
-from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot, StateInfo
+from dstl_core.savepoint.read.operator_catalog import StateInfo
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.read.table_base import (
     BROADCAST,
     LIST,

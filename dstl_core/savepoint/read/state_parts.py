@@ -8,19 +8,15 @@ from dataclasses import dataclass
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.codec.state_meta import BackendStateType, KeyedBackendHeader, StateMetaInfoSnapshot
 from dstl_core.errors import SavepointError
-from dstl_core.savepoint.read.snapshot import OperatorSnapshot
+from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 from dstl_core.state.tables.keyed_state import StateKey, describe_state, state_key, types_of
-
-
-class NotByBytesError(Exception):
-    """This state has to be restored record by record; that also says what is wrong with it."""
 
 
 @dataclass(frozen=True)
 class StatesOf:
     """Some states of an operator, by name; None for all."""
 
-    operator: OperatorSnapshot
+    operator: OperatorCatalog
     names: frozenset[str] | None = None
     without: frozenset[str] = frozenset()
 

@@ -16,7 +16,7 @@ from dstl_core.codec.columnar.keyed.decoder import KEY, StateDecoder
 from dstl_core.codec.columnar.keyed.key_group_columns import key_groups_of
 from dstl_core.codec.columnar.keyed.spans import SectionScanner, SpanBatch
 from dstl_core.codec.columnar.types.program import Int64s
-from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS, ColumnOptions, NoLayoutError
+from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS, ColumnOptions
 from dstl_core.codec.keyed_records import RecordFormat
 from dstl_core.errors import DstlError
 from dstl_core.model.handle import KeyedStateHandle
@@ -35,7 +35,7 @@ class StoredRange:
         options: How types become columns.
 
     Raises:
-        DstlError, NoLayoutError: It is left to the record-wise code.
+        DstlError, NotInColumnsError: It is left to the record-wise code.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ def check_range(
                     return None
                 parts[int(state)].append(ranges)
         return _count(parts)
-    except (DstlError, NoLayoutError):
+    except DstlError:
         return None
 
 

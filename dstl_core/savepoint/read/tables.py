@@ -27,8 +27,9 @@ from dstl_core.savepoint.read.keyed_reader import (
     KeyedStateReader,
     ReadOptions,
 )
+from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.operator_tables import OperatorStateTable
-from dstl_core.savepoint.read.snapshot import OperatorSnapshot, StateInfo
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot
 from dstl_core.savepoint.read.table_base import (
     KEYED_FLAT,
     KINDS,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from typing import TYPE_CHECKING
+from typing import TypeVar
 from uuid import uuid4
 
 from dstl_core.codec.keyed_canonical import write_canonical_stream, write_section
@@ -28,13 +28,11 @@ from dstl_core.model.handle import (
     KeyGroupsStateHandle,
 )
 from dstl_core.model.key_group import KeyGroupRange, key_group_prefix_bytes
+from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 from dstl_core.state.backends.timers import EVENT_TIMERS, PROCESSING_TIMERS
-from dstl_core.state.restore.canonical_reader import read_key_groups
+from dstl_core.state.restore.canonical import read_key_groups
 
-if TYPE_CHECKING:
-    from dstl_core.savepoint.read.snapshot import OperatorSnapshot
-
-
+Operator = TypeVar("Operator", bound=OperatorCatalog)
 Choice = Callable[[KeyGroupRangeOffsets], KeyGroupRange]
 """Which key groups of a subtask to read."""
 
@@ -49,7 +47,7 @@ def _first(stored: KeyGroupRangeOffsets) -> KeyGroupRange:
     return KeyGroupRange.of(there[0], there[0]) if there else KeyGroupRange.of(0, -1)
 
 
-def with_timer_queues(operator: OperatorSnapshot, wanted: Choice = _every) -> OperatorSnapshot:
+def with_timer_queues(operator: Operator, wanted: Choice = _every) -> Operator:
     """The operator with the timers of its raw keyed state in memory, as handles of keyed state.
 
     Args:
@@ -77,7 +75,7 @@ def with_timer_queues(operator: OperatorSnapshot, wanted: Choice = _every) -> Op
     return found
 
 
-def with_readable_timers(operator: OperatorSnapshot, wanted: Choice = _every) -> OperatorSnapshot:
+def with_readable_timers(operator: Operator, wanted: Choice = _every) -> Operator:
     """The same, or the operator as it is if its raw keyed state cannot be read as timers."""
     try:
         return with_timer_queues(operator, wanted)
@@ -85,12 +83,12 @@ def with_readable_timers(operator: OperatorSnapshot, wanted: Choice = _every) ->
         return operator
 
 
-def with_timer_services(operator: OperatorSnapshot) -> OperatorSnapshot:
+def with_timer_services(operator: OperatorCatalog) -> OperatorCatalog:
     """The same with the timers of a few key groups: enough to tell which queues there are."""
     return with_readable_timers(operator, _first)
 
 
-def with_timers_of(operator: OperatorSnapshot, key_groups: KeyGroupRange) -> OperatorSnapshot:
+def with_timers_of(operator: OperatorCatalog, key_groups: KeyGroupRange) -> OperatorCatalog:
     """The same with the timers of some key groups.
 
     Raises:
@@ -104,7 +102,7 @@ def with_timers_of(operator: OperatorSnapshot, key_groups: KeyGroupRange) -> Ope
 
 
 def _queues(
-    operator: OperatorSnapshot, handle: KeyedStateHandle, wanted: Choice
+    operator: OperatorCatalog, handle: KeyedStateHandle, wanted: Choice
 ) -> KeyGroupsSavepointStateHandle | None:
     """Timers of one subtask in canonical form; None if nothing says what they are of."""
     if not isinstance(handle, KeyGroupsStateHandle):

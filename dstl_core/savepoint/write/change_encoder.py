@@ -42,7 +42,7 @@ class StateChangeEncoder:
         types: How types are columns.
 
     Raises:
-        NoLayoutError: A type has no columnar form.
+        NotInColumnsError: A type has no columnar form.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ from dstl_core.model.handle import (
     RelativeFileStateHandle,
     StreamStateHandle,
 )
-from dstl_core.savepoint.progress import Advance, untold
+from dstl_core.savepoint.progress import Advance, no_progress
 from dstl_core.state.tables.keyed_state import KeyedState
 from dstl_core.storage.file_io import FileIO, open_file_io
 from dstl_core.storage.location import METADATA_FILE_NAME, SIDECAR_FILE_NAME, Location
@@ -45,7 +45,7 @@ class StateFiles:
     def __init__(self, path: str | os.PathLike[str], file_io: FileIO | None = None) -> None:
         self.folder = Location.parse(path)
         self.file_io = file_io if file_io is not None else open_file_io(self.folder)
-        self.advance: Advance = untold
+        self.advance: Advance = no_progress
         """Told of bytes of other snapshots that are done."""
 
     def add_stream(self, data: bytes) -> StreamStateHandle:

@@ -23,7 +23,6 @@ together; of list state the elements are joined in the order in which they came.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -49,6 +48,7 @@ from dstl_core.codec.serializers import AnySerializer
 from dstl_core.codec.state_meta import KeyedBackendHeader, KeyedStateType, StateMetaInfoSnapshot
 from dstl_core.errors import ColumnValueError, ConfigError
 from dstl_core.model.key_group import KeyGroupRange, check_max_parallelism, key_group_prefix_bytes
+from dstl_core.savepoint.columns.keyed_sections import StateRuns
 from dstl_core.savepoint.columns.state_columns import (
     KEY_COLUMN,
     KEY_GROUP_COLUMN,
@@ -63,18 +63,6 @@ Rows = Any  # a pa.RecordBatch or pa.Table
 Columns = Mapping[str, pa.Array]
 
 
-@dataclass(frozen=True)
-class StateRuns:
-    """Records of one state, parted by key group: those of ``key_groups[i]`` are
-    ``data[bounds[i] : bounds[i + 1]]``, a whole run or nothing.
-    """
-
-    state_id: int
-    key_groups: KeyGroupRange
-    data: pa.Buffer
-    bounds: Int64s
-
-
 class KeyedStateEncoder:
     """Encodes batches of rows into records of canonical form.
 
@@ -87,7 +75,7 @@ class KeyedStateEncoder:
         compressed: Whether sections will be compressed (Snappy).
 
     Raises:
-        NoLayoutError: A type has no columnar form.
+        NotInColumnsError: A type has no columnar form.
     """
 
     def __init__(

@@ -20,7 +20,6 @@ from dstl_core.codec.columnar.types.layouts import Layout, Repeated, Struct
 from dstl_core.codec.columnar.types.type_layouts import (
     DEFAULT_OPTIONS,
     ColumnOptions,
-    NoLayoutError,
     bounded_layout,
     layout_of,
 )
@@ -32,7 +31,7 @@ from dstl_core.codec.state_meta import (
     StateMetaInfoSnapshot,
     write_state_meta,
 )
-from dstl_core.errors import ColumnValueError, SavepointError
+from dstl_core.errors import ColumnValueError, NotInColumnsError, SavepointError
 from dstl_core.model.handle import (
     OperatorStateMetaInfo,
     OperatorStateMode,
@@ -44,7 +43,8 @@ from dstl_core.savepoint.columns.state_columns import (
     MAP_KEY_COLUMN,
     MAP_VALUE_COLUMN,
 )
-from dstl_core.savepoint.read.snapshot import OPERATOR_KINDS, OperatorSnapshot
+from dstl_core.savepoint.read.operator_catalog import OPERATOR_KINDS
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot
 from dstl_core.savepoint.write.folder import SavepointFolder
 
 SUBTASK_COLUMN = "subtask"
@@ -110,10 +110,10 @@ def _layout(meta: StateMetaInfoSnapshot, mode: OperatorStateMode, types: ColumnO
     try:
         key = layout_of(meta.serializer(KEY_SERIALIZER), types)
         value = layout_of(meta.value_serializer, types)
-    except NoLayoutError as error:
+    except NotInColumnsError as error:
         raise SavepointError(
             f"Broadcast state {meta.name!r} cannot be read as columns: values of type "
-            f"{error.serializer.type_name} have no columnar form."
+            f"{error.type_name} have no columnar form."
         ) from error
     return Repeated(Struct([("key", key), ("value", value)]), 1)
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from dstl_core.spark.task.warm_backend import holds_state
+from dstl_core.spark.engine.held_state import holds_state
 from dstl_core.storage.profiles import profile_file, use_profile_file
 
 MAX_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"

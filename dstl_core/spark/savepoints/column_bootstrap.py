@@ -25,11 +25,11 @@ from dstl_core.errors import ColumnValueError, ConfigError, DuplicateKeyError, S
 from dstl_core.model.checkpoint import OperatorState
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.model.key_group import compute_key_group_range_for_operator_index
-from dstl_core.savepoint.columns.keyed_sections import KeyedSections
+from dstl_core.savepoint.columns.keyed_sections import KeyedSections, StateRuns
 from dstl_core.savepoint.columns.state_columns import KEY_COLUMN
 from dstl_core.savepoint.write.column_fit import fit
 from dstl_core.savepoint.write.folder import StateFiles
-from dstl_core.savepoint.write.keyed_encoder import KeyedStateEncoder, StateRuns
+from dstl_core.savepoint.write.keyed_encoder import KeyedStateEncoder
 from dstl_core.spark.engine.parallelism import subtasks_of
 from dstl_core.spark.engine.parquet_rows import ParquetRows, ReadParquet
 from dstl_core.spark.engine.schema import quoted, spark_schema_of

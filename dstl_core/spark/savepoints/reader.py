@@ -10,13 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from dstl_core.codec.columnar.types.declared_schema import schema_of
 from dstl_core.codec.columnar.types.type_layouts import DEFAULT_OPTIONS, ColumnOptions
 from dstl_core.codec.declared_type import SchemaLike, TypeLike
 from dstl_core.codec.serializers import AnySerializer, SerializerRegistry
@@ -26,7 +24,6 @@ from dstl_core.functions import KeyedStateReaderFunction
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.read.function_reader import read_keys
 from dstl_core.savepoint.read.keyed_reader import KEYED
-from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.savepoint.read.table_base import (
     BROADCAST,
     KEYED_FLAT,
@@ -38,32 +35,25 @@ from dstl_core.savepoint.read.table_base import (
     Split,
     TableOptions,
 )
-from dstl_core.spark.engine.schema import spark_schema_of
 from dstl_core.spark.engine.tables import (
     SnapshotPlace,
     TableSpec,
     frame_of,
-    frame_of_splits,
-    parallelism_of,
     split_numbers,
 )
 from dstl_core.spark.savepoints.comparisons import diff_frame, history_frame
 from dstl_core.spark.savepoints.options import key_of
 from dstl_core.spark.savepoints.reading import Identifier, batches_of_rows, check_type, name_of
+from dstl_core.spark.savepoints.snapshot_frames import SnapshotFrames
 from dstl_core.spark.savepoints.window_reader import WindowSavepointReader
 from dstl_core.state.windows.windowing import WindowAssigner
 
 
 @dataclass(frozen=True)
-class SavepointReader:
+class SavepointReader(SnapshotFrames):
     """Reads the state of a savepoint or checkpoint. Its metadata is read at once, state when a
     DataFrame is used.
     """
-
-    spark: SparkSession
-    place: SnapshotPlace
-    types: ColumnOptions = DEFAULT_OPTIONS
-    split_bytes: int = SPLIT_BYTES
 
     @classmethod
     def read(
@@ -101,11 +91,6 @@ class SavepointReader:
         if not reader.snapshot.operators:
             raise SavepointError(f"A savepoint has at least one operator; {path} has none.")
         return reader
-
-    @cached_property
-    def snapshot(self) -> Snapshot:
-        """The snapshot as a catalog, without Spark."""
-        return self.place.load()
 
     def metadata(self) -> DataFrame:
         """A row per operator, with the columns of Flink's ``savepoint_metadata``."""
@@ -232,21 +217,6 @@ class SavepointReader:
                 "'key int, value int, times array<bigint>'."
             )
         return self.frame_of_keys(spec, _ReadKeys, function, out_type)
-
-    def frame_of_keys(
-        self, spec: TableSpec, reader: Any, function: Any, out_type: SchemaLike
-    ) -> DataFrame:
-        """Runs a reader over key-group splits; its rows become a DataFrame."""
-        schema = schema_of(out_type, "out_type")
-        operator = spec.operator_of(self.snapshot)
-        size = sum(handle.state_size for handle in operator.keyed_handles)
-        wanted = max(parallelism_of(self.spark, size), -(-size // self.split_bytes), 1)
-        splits = [
-            (each.start_key_group, each.end_key_group)
-            for each in operator.key_group_splits(min(wanted, operator.max_parallelism))
-        ]
-        task = reader(spec, splits, function, schema)
-        return frame_of_splits(self.spark, len(splits), task, spark_schema_of(schema))
 
     def read_timers(self, identifier: Identifier) -> DataFrame:
         """Every timer of an operator: ``service``, ``time_domain`` (event or processing),

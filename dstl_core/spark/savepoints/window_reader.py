@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -16,15 +16,13 @@ from dstl_core.errors import ConfigError, NoSuchStateError, SavepointError
 from dstl_core.functions import WINDOW_CONTENTS, WindowReaderFunction
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.read.function_reader import read_windows
-from dstl_core.savepoint.read.snapshot import StateInfo
+from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.table_base import WINDOWS, Split, TableOptions
 from dstl_core.spark.engine.tables import TableSpec, frame_of, split_numbers
 from dstl_core.spark.savepoints.reading import Identifier, batches_of_rows, check_type, name_of
+from dstl_core.spark.savepoints.snapshot_frames import SnapshotFrames
 from dstl_core.state.tables.descriptor import AggregateFunction
 from dstl_core.state.windows.windowing import WindowAssigner
-
-if TYPE_CHECKING:
-    from dstl_core.spark.savepoints.reader import SavepointReader
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ class WindowSavepointReader:
     states of trigger and window, those of the key, and the timers of the window.
     """
 
-    reader: SavepointReader
+    reader: SnapshotFrames
     assigner: WindowAssigner | AnySerializer | None = None
     with_evictor: bool = False
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from dstl_core.codec.columnar.types.type_layouts import NoLayoutError, layout_of
+from dstl_core.codec.columnar.types.type_layouts import layout_of
 from dstl_core.codec.serializers import AnySerializer
-from dstl_core.errors import ConfigError
+from dstl_core.errors import ConfigError, NotInColumnsError
 from dstl_core.functions import KEY_INDEX, WindowFunction
 from dstl_core.spark.task.operators import KeyedOperator, Operator, is_columnar
 
@@ -110,7 +110,7 @@ def check_input(rows: DataFrame, operator: Operator, order_by: Sequence[str] | N
 def _check_key(rows: DataFrame, column: str, key_type: AnySerializer, uid: str) -> None:
     try:
         wanted = _kind_of_arrow(layout_of(key_type).arrow_type)
-    except NoLayoutError:
+    except NotInColumnsError:
         return
     kind = rows.schema[column].dataType
     found = _kind_of_spark(kind)

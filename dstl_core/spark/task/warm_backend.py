@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,7 @@ from dstl_core.codec.state_meta import (
 from dstl_core.errors import DstlError, FormatError, StorageError
 from dstl_core.model.checkpoint import OperatorSubtaskState
 from dstl_core.model.handle import ChangelogStateHandle
+from dstl_core.spark.engine.held_state import HELD
 from dstl_core.spark.task.local_copies import CopyFolder, Parts
 from dstl_core.spark.task.operators import TaskSpec
 from dstl_core.state.backends.backend import (
@@ -37,7 +37,8 @@ from dstl_core.state.backends.state_backend import (
     KeyedStateBackendParameters,
     StateBackend,
 )
-from dstl_core.state.tables.keyed_state import KeyedState, apply_changelog, state_key
+from dstl_core.state.restore.changelog import apply_changelog
+from dstl_core.state.tables.keyed_state import KeyedState, state_key
 from dstl_core.state.tables.table_factory import create_table
 
 if TYPE_CHECKING:
@@ -52,15 +53,6 @@ class _Held:
     parts: Parts
     state: KeyedState
     entries: int
-
-
-_MEMORY: OrderedDict[tuple[object, ...], _Held] = OrderedDict()
-"""State of earlier tasks of this process, by job, operator and key groups; the latest last."""
-
-
-def holds_state() -> bool:
-    """Whether this process has state in memory that a later task may go on with."""
-    return bool(_MEMORY)
 
 
 class WarmStateBackend(StateBackend):
@@ -133,7 +125,7 @@ class WarmStateBackend(StateBackend):
         self, parameters: KeyedStateBackendParameters, wanted: Parts
     ) -> KeyedStateBackend | None:
         # Taken out: if this task fails, what it leaves is the state of no checkpoint.
-        held = _MEMORY.pop(self._key, None)
+        held: _Held | None = HELD.pop(self._key, None)
         missing = None if held is None else wanted.since(held.parts)
         if held is None or missing is None:
             return None
@@ -154,10 +146,10 @@ class WarmStateBackend(StateBackend):
                 self._copies.max_entries,
             )
             return
-        _MEMORY[self._key] = _Held(parts, state, entries)
-        _MEMORY.move_to_end(self._key)
-        while _MEMORY and sum(each.entries for each in _MEMORY.values()) > self._copies.max_entries:
-            _MEMORY.popitem(last=False)
+        HELD[self._key] = _Held(parts, state, entries)
+        HELD.move_to_end(self._key)
+        while HELD and sum(each.entries for each in HELD.values()) > self._copies.max_entries:
+            HELD.popitem(last=False)
 
     def _catch_up(
         self,

@@ -6,9 +6,9 @@ Source of the behaviour: ``AbstractKeyedStateBackend``, ``HeapKeyedStateBackend`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from dstl_core.clock import Clock, SystemClock
 from dstl_core.codec.change_payload import StateChangeOperation
@@ -20,8 +20,14 @@ from dstl_core.codec.serializers import (
     serialize_key,
 )
 from dstl_core.codec.state_meta import StateMetaInfoSnapshot
-from dstl_core.errors import ConfigError, InvariantViolation, NoSuchStateError, RestoreError
+from dstl_core.errors import (
+    ConfigError,
+    InvariantViolation,
+    NoSuchStateError,
+    RestoreError,
+)
 from dstl_core.model.key_group import KeyGroupRange, assign_to_key_group
+from dstl_core.state.backends.current_key import StateChangeLogger
 from dstl_core.state.backends.keyed_access import State, ValueState
 from dstl_core.state.backends.keyed_collections import ListState
 from dstl_core.state.backends.state_binding import bind_state
@@ -34,49 +40,13 @@ from dstl_core.state.tables.evolution import register_table
 from dstl_core.state.tables.keyed_state import KeyedState, StateKey, state_key
 from dstl_core.state.tables.queue_table import QueueTable
 from dstl_core.state.tables.store import HEAP, EntryStore
-from dstl_core.state.tables.table import StateTable, ValueTable
+from dstl_core.state.tables.table import StateTable
 from dstl_core.state.tables.ttl import TtlPolicy
 
 if TYPE_CHECKING:
     from dstl_core.state.backends.column_access import ListColumns, ValueColumns
 
 _VOID = VoidNamespaceSerializer()
-
-
-class StateChangeLogger(Protocol):
-    """Told of every mutation, after it happened."""
-
-    def value_updated(self, table: ValueTable, key_group: int, scope: bytes) -> None: ...
-
-    def logged(
-        self,
-        meta: StateMetaInfoSnapshot,
-        key_group: int,
-        operation: StateChangeOperation,
-        scope: bytes,
-        operands: bytes,
-    ) -> None: ...
-
-    def values_updated(
-        self, table: ValueTable, key_groups: Sequence[int], scopes: Sequence[bytes]
-    ) -> None:
-        """As ``value_updated`` for each of some places."""
-        ...
-
-    def logged_batch(
-        self,
-        meta: StateMetaInfoSnapshot,
-        operation: StateChangeOperation,
-        key_groups: Sequence[int],
-        scopes: Sequence[bytes],
-        operands: Sequence[bytes],
-    ) -> None:
-        """As ``logged`` for each of some places, in their order."""
-        ...
-
-    def migrated(self, meta: StateMetaInfoSnapshot) -> None:
-        """The values of a state have another type from here on."""
-        ...
 
 
 class KeyedStateBackend:
@@ -190,7 +160,7 @@ class KeyedStateBackend:
         """A value state of many keys at a time, as columns.
 
         Raises:
-            NoLayoutError: A type has no columnar form.
+            NotInColumnsError: A type has no columnar form.
         """
         from dstl_core.state.backends.column_access import ValueColumns
 

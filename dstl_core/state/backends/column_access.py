@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import compress
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -29,13 +29,11 @@ from dstl_core.codec.columnar.types.type_layouts import bounded_layout, layout_o
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.codec.serializers.runtime import TtlSerializer
 from dstl_core.errors import ConfigError, FormatError
+from dstl_core.state.backends.current_key import CurrentKey
 from dstl_core.state.backends.keyed_access import State, ValueState
 from dstl_core.state.backends.keyed_collections import ListState, null_element
 from dstl_core.state.tables.table import ListTable, ValueTable, join_elements
 from dstl_core.state.tables.ttl import TtlPolicy, unwrap
-
-if TYPE_CHECKING:
-    from dstl_core.state.backends.backend import KeyedStateBackend
 
 Column: TypeAlias = "pa.Array[Any] | pa.ChunkedArray[Any]"
 
@@ -58,10 +56,10 @@ class _Columns:
     """Base: finds the places of keys.
 
     Raises:
-        NoLayoutError: The type of the keys has no columnar form.
+        NotInColumnsError: The type of the keys has no columnar form.
     """
 
-    def __init__(self, backend: KeyedStateBackend, state: State[Any]) -> None:
+    def __init__(self, backend: CurrentKey, state: State[Any]) -> None:
         self._backend = backend
         self._table = state.table
         self._ttl: TtlPolicy | None = state.ttl
@@ -98,10 +96,10 @@ class ValueColumns(_Columns):
     """The values of many keys of one value state; null is "no value".
 
     Raises:
-        NoLayoutError: A type has no columnar form.
+        NotInColumnsError: A type has no columnar form.
     """
 
-    def __init__(self, backend: KeyedStateBackend, state: ValueState) -> None:
+    def __init__(self, backend: CurrentKey, state: ValueState) -> None:
         super().__init__(backend, state)
         self._values: ValueTable = state.table
         serializer = _without_ttl(state.table.meta.value_serializer, self._ttl)
@@ -197,10 +195,10 @@ class ListColumns(_Columns):
     """The lists of many keys of one list state.
 
     Raises:
-        NoLayoutError: A type has no columnar form.
+        NotInColumnsError: A type has no columnar form.
     """
 
-    def __init__(self, backend: KeyedStateBackend, state: ListState) -> None:
+    def __init__(self, backend: CurrentKey, state: ListState) -> None:
         super().__init__(backend, state)
         self._lists: ListTable = state.table
         layout = layout_of(_without_ttl(state.table.element, self._ttl))

@@ -8,12 +8,13 @@ and the ``Ttl*State`` classes of Flink 2.2.1.
 from __future__ import annotations
 
 from collections.abc import Iterable, MutableMapping
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from dstl_core.codec.change_payload import StateChangeOperation
 from dstl_core.codec.python_values import seen_as
 from dstl_core.codec.serializers import AnySerializer, deserialize_exactly, serialize_to_bytes
 from dstl_core.codec.serializers.runtime import TtlSerializer
+from dstl_core.state.backends.current_key import CurrentKey
 from dstl_core.state.tables.descriptor import (
     AggregatingStateDescriptor,
     FoldingStateDescriptor,
@@ -25,9 +26,6 @@ from dstl_core.state.tables.table import (
 )
 from dstl_core.state.tables.ttl import TtlPolicy, unwrap
 
-if TYPE_CHECKING:
-    from dstl_core.state.backends.backend import KeyedStateBackend
-
 VOID_NAMESPACE = b"\0"
 Table = TypeVar("Table", bound=StateTable[Any])
 
@@ -35,7 +33,7 @@ Table = TypeVar("Table", bound=StateTable[Any])
 class State(Generic[Table]):
     """Base: where the current key's entry is. A state has a current namespace of its own."""
 
-    def __init__(self, backend: KeyedStateBackend, table: Table, ttl: TtlPolicy | None) -> None:
+    def __init__(self, backend: CurrentKey, table: Table, ttl: TtlPolicy | None) -> None:
         self._backend = backend
         self._table = table
         self._ttl = ttl
@@ -91,9 +89,7 @@ class State(Generic[Table]):
 class _SingleValue(State[ValueTable]):
     """One stored value per scope."""
 
-    def __init__(
-        self, backend: KeyedStateBackend, table: ValueTable, ttl: TtlPolicy | None
-    ) -> None:
+    def __init__(self, backend: CurrentKey, table: ValueTable, ttl: TtlPolicy | None) -> None:
         super().__init__(backend, table, ttl)
         serializer = table.meta.value_serializer
         if ttl is not None and isinstance(serializer, TtlSerializer):
@@ -185,7 +181,7 @@ class ValueState(_SingleValue):
 
     def __init__(
         self,
-        backend: KeyedStateBackend,
+        backend: CurrentKey,
         table: ValueTable,
         ttl: TtlPolicy | None = None,
         default: Any = None,
@@ -206,7 +202,7 @@ class ReducingState(_SingleValue):
 
     def __init__(
         self,
-        backend: KeyedStateBackend,
+        backend: CurrentKey,
         table: ValueTable,
         ttl: TtlPolicy | None,
         descriptor: ReducingStateDescriptor,
@@ -231,7 +227,7 @@ class AggregatingState(_SingleValue):
 
     def __init__(
         self,
-        backend: KeyedStateBackend,
+        backend: CurrentKey,
         table: ValueTable,
         ttl: TtlPolicy | None,
         descriptor: AggregatingStateDescriptor,
@@ -260,7 +256,7 @@ class FoldingState(_SingleValue):
 
     def __init__(
         self,
-        backend: KeyedStateBackend,
+        backend: CurrentKey,
         table: ValueTable,
         ttl: TtlPolicy | None,
         descriptor: FoldingStateDescriptor,

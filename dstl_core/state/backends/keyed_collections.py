@@ -7,7 +7,7 @@ Source: ``HeapListState``, ``HeapMapState``, ``ChangelogListState``, ``Changelog
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from dstl_core.codec.change_payload import StateChangeOperation
 from dstl_core.codec.data_io import DataOutput
@@ -20,12 +20,10 @@ from dstl_core.codec.serializers import (
 )
 from dstl_core.codec.serializers.runtime import TtlSerializer
 from dstl_core.errors import ConfigError
+from dstl_core.state.backends.current_key import CurrentKey
 from dstl_core.state.backends.keyed_access import State
 from dstl_core.state.tables.table import ListTable, MapTable, counted_elements, join_elements
 from dstl_core.state.tables.ttl import TtlPolicy, unwrap
-
-if TYPE_CHECKING:
-    from dstl_core.state.backends.backend import KeyedStateBackend
 
 _NULL = b"\1"
 
@@ -41,9 +39,7 @@ def null_element(state: str) -> ConfigError:
 class ListState(State[ListTable]):
     """A list for the current key; an empty list is "no list"."""
 
-    def __init__(
-        self, backend: KeyedStateBackend, table: ListTable, ttl: TtlPolicy | None = None
-    ) -> None:
+    def __init__(self, backend: CurrentKey, table: ListTable, ttl: TtlPolicy | None = None) -> None:
         super().__init__(backend, table, ttl)
         element = table.element
         if ttl is not None and isinstance(element, TtlSerializer):
@@ -144,9 +140,7 @@ class ListState(State[ListTable]):
 class MapState(State[MapTable]):
     """A map for the current key; an empty map is "no map". Values may be None."""
 
-    def __init__(
-        self, backend: KeyedStateBackend, table: MapTable, ttl: TtlPolicy | None = None
-    ) -> None:
+    def __init__(self, backend: CurrentKey, table: MapTable, ttl: TtlPolicy | None = None) -> None:
         super().__init__(backend, table, ttl)
         serializer = table.serializer
         self._key = serializer.key

@@ -23,7 +23,7 @@ from dstl_core.model.handle import (
 )
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.state.backends.streams import CheckpointStateOutputStream
-from dstl_core.state.restore.canonical_reader import read_key_groups
+from dstl_core.state.restore.canonical import read_key_groups
 from dstl_core.storage.handle_resolver import HandleResolver
 
 RAW_OPERATOR_STATE = "_default_"

@@ -27,7 +27,7 @@ from dstl_core.state.backends.backend import (
     RocksDBKeyedStateBackend,
 )
 from dstl_core.state.backends.operator_backend import DefaultOperatorStateBackend
-from dstl_core.state.tables.keyed_state import restore_keyed_state
+from dstl_core.state.restore.into_tables import restore_keyed_state
 from dstl_core.state.tables.store import EntryStore
 from dstl_core.storage.handle_resolver import HandleResolver
 

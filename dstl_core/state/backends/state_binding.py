@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dstl_core.errors import InvariantViolation
+from dstl_core.state.backends.current_key import CurrentKey
 from dstl_core.state.backends.keyed_access import (
     AggregatingState,
     FoldingState,
@@ -25,12 +26,9 @@ from dstl_core.state.tables.descriptor import (
 from dstl_core.state.tables.table import ListTable, MapTable, StateTable, ValueTable
 from dstl_core.state.tables.ttl import TtlPolicy
 
-if TYPE_CHECKING:
-    from dstl_core.state.backends.backend import KeyedStateBackend
-
 
 def bind_state(
-    backend: KeyedStateBackend,
+    backend: CurrentKey,
     descriptor: StateDescriptor,
     table: StateTable[Any],
     ttl: TtlPolicy | None,

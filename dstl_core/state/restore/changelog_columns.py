@@ -6,7 +6,6 @@ What is read at a time is a range of key groups: the base of these, and the chan
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -15,26 +14,19 @@ from dstl_core.changelog.reader import StateChangelogHandleReader
 from dstl_core.codec.change_payload import MetadataChange, read_change
 from dstl_core.codec.columnar.changes.replay import StateReplay
 from dstl_core.codec.columnar.changes.spans import ChangeSpans, change_spans
-from dstl_core.codec.columnar.keyed.places import NotInColumns
 from dstl_core.codec.columnar.keyed.runs import runs_of, sections_of
 from dstl_core.codec.columnar.keyed.spans import SectionScanner
 from dstl_core.codec.keyed_records import RecordFormat
 from dstl_core.codec.serializers import AnySerializer, SerializerRegistry
 from dstl_core.codec.state_meta import KeyedBackendHeader, StateMetaInfoSnapshot
-from dstl_core.errors import DstlError
-from dstl_core.model.handle import (
-    ChangelogStateBackendHandle,
-    KeyedStateHandle,
-    KeyGroupRangeOffsets,
-)
+from dstl_core.errors import NotInColumnsError
+from dstl_core.model.handle import ChangelogStateBackendHandle, KeyedStateHandle
 from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.state.restore.sections import StoredKeyGroups, in_memory
 from dstl_core.state.tables.keyed_state import StateKey, knowledge_of, state_key, types_of
 from dstl_core.storage.handle_resolver import HandleResolver
 
-if TYPE_CHECKING:
-    from dstl_core.state.restore.stored_key_groups import StoredKeyGroups
-
-OpenBase = Callable[[KeyedStateHandle], "StoredKeyGroups | None"]
+OpenBase = Callable[[KeyedStateHandle], StoredKeyGroups | None]
 _ORDER_STEP = 2
 
 
@@ -46,27 +38,27 @@ def open_changelog_rows(
     registry: SerializerRegistry,
     open_base: OpenBase,
     key_serializer: AnySerializer | None,
-) -> tuple[KeyedBackendHeader, bytes, KeyGroupRangeOffsets] | None:
-    """The header, and the sections of some key groups with where they start (counted from 1); None
-    if the record-wise code has to replay the log, or to say what is wrong.
+) -> StoredKeyGroups:
+    """The sections of some key groups, put together in memory.
+
+    Raises:
+        NotInColumnsError: Columns do not hold the state or a change of it.
+        FormatError: The base or the log is damaged.
     """
-    try:
-        replay = _Replay(prefix_bytes, key_serializer)
-        for base in handle.materialized:
-            stored = open_base(base)
-            if stored is not None:
-                with stored.context():
-                    replay.add_base(stored)
-        replay.check_base()
-        reader = StateChangelogHandleReader(resolver.read_segment)
-        for log in handle.non_materialized:
-            part = log.get_intersection(key_groups)
-            if part is not None:
-                for batch in reader.read_batches(part):
-                    replay.add_changes(batch, registry)
-        return replay.result(key_groups)
-    except (DstlError, NotInColumns):
-        return None
+    replay = _Replay(prefix_bytes, key_serializer)
+    for base in handle.materialized:
+        stored = open_base(base)
+        if stored is not None:
+            with stored.context():
+                replay.add_base(stored)
+    replay.check_base()
+    reader = StateChangelogHandleReader(resolver.read_segment)
+    for log in handle.non_materialized:
+        part = log.get_intersection(key_groups)
+        if part is not None:
+            for batch in reader.read_batches(part):
+                replay.add_changes(batch, registry)
+    return replay.result(key_groups)
 
 
 class _Replay:
@@ -84,14 +76,14 @@ class _Replay:
         key = state_key(meta)
         known = self._metas.get(key)
         if self._key is None:
-            raise NotInColumns
+            raise NotInColumnsError
         if known is None:
             self._metas[key] = meta
             self._states[key] = StateReplay(RecordFormat(meta, self._key), self._prefix_bytes)
         elif types_of(known) != types_of(meta):
-            raise NotInColumns
+            raise NotInColumnsError
         elif knowledge_of(meta) > knowledge_of(known):
-            raise NotInColumns  # values may be of subclasses that were not known before
+            raise NotInColumnsError  # values may be of subclasses that were not known before
         return key
 
     def add_base(self, stored: StoredKeyGroups) -> None:
@@ -99,7 +91,7 @@ class _Replay:
         if self._key is None:
             self._key = header.key_serializer
         if self._key != header.key_serializer:
-            raise NotInColumns
+            raise NotInColumnsError
         keys = [self._state(meta) for meta in header.states]
         scanner = SectionScanner(self._prefix_bytes, [True] * len(keys))
         for batch in scanner.batches(stored.chunks()):
@@ -121,7 +113,7 @@ class _Replay:
                 continue
             change = read_change(part, registry)
             if not isinstance(change, MetadataChange):
-                raise NotInColumns
+                raise NotInColumnsError
             if self._key is not None:
                 self._ids[change.state_id] = self._state(change.state)
         self._order += _ORDER_STEP * batch.num_rows
@@ -129,21 +121,19 @@ class _Replay:
     def _add(self, changes: ChangeSpans) -> None:
         """Takes changes between two descriptions of states."""
         if changes.batch.key_groups.min() < 0:
-            raise NotInColumns
+            raise NotInColumnsError
         for operation, state_id, own in changes.by_operation():
             key = self._ids.get(state_id)
             if key is None:
-                raise NotInColumns
+                raise NotInColumnsError
             orders = self._order + _ORDER_STEP * own.rows
             self._states[key].add_changes(operation, own.batch, orders)
 
     # -------------------------------------------------------------------------------- result
 
-    def result(
-        self, key_groups: KeyGroupRange
-    ) -> tuple[KeyedBackendHeader, bytes, KeyGroupRangeOffsets] | None:
+    def result(self, key_groups: KeyGroupRange) -> StoredKeyGroups:
         if self._key is None:
-            return None
+            raise NotInColumnsError("The type of the key is unknown.")
         runs = []
         for at, state in enumerate(self._states.values()):
             rows = state.rows()
@@ -152,4 +142,4 @@ class _Replay:
                 runs_of(rows.spans, at, own, rows.key_groups, len(key_groups), self._prefix_bytes)
             )
         header = KeyedBackendHeader(self._key, tuple(self._metas.values()))
-        return header, *sections_of(runs, key_groups)
+        return in_memory(header, *sections_of(runs, key_groups), key_groups, self._prefix_bytes)

@@ -6,10 +6,11 @@ from dstl_core.codec.columnar.keyed.runs import Runs, runs_of, sections_of
 from dstl_core.codec.columnar.keyed.sst_rows import has_twin, merged_spans
 from dstl_core.codec.serializers import SerializerRegistry
 from dstl_core.codec.state_meta import KeyedBackendHeader
-from dstl_core.errors import FormatError, error_context
-from dstl_core.model.handle import IncrementalRemoteKeyedStateHandle, KeyGroupRangeOffsets
+from dstl_core.errors import FormatError, NotInColumnsError, error_context
+from dstl_core.model.handle import IncrementalRemoteKeyedStateHandle
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.state.restore.rocksdb_reader import open_table_files, read_meta_header
+from dstl_core.state.restore.rocksdb import open_table_files, read_meta_header
+from dstl_core.state.restore.sections import StoredKeyGroups, in_memory
 from dstl_core.storage.handle_resolver import HandleResolver
 
 
@@ -19,11 +20,11 @@ def open_table_rows(
     prefix_bytes: int,
     resolver: HandleResolver,
     registry: SerializerRegistry,
-) -> tuple[KeyedBackendHeader, bytes, KeyGroupRangeOffsets] | None:
-    """The header, and the sections of some key groups with where they start (counted from 1, since
-    0 stands for none); None if a table file holds range deletions.
+) -> StoredKeyGroups:
+    """The sections of some key groups, put together in memory.
 
     Raises:
+        NotInColumnsError: A table file holds range deletions.
         FormatError: A file is damaged.
     """
     header = read_meta_header(handle, resolver, registry)
@@ -41,7 +42,7 @@ def open_table_rows(
                 )
             continue
         if not has_twin(tables):
-            return None
+            raise NotInColumnsError("A table file holds range deletions.")
         location = ", ".join(sorted({resolver.describe(stream) for stream, _ in files}))
         with error_context(location=location):
             first, last = key_groups.start_key_group, key_groups.end_key_group
@@ -53,4 +54,4 @@ def open_table_rows(
                 runs_of(rows.spans, ids[family], own, groups, len(key_groups), prefix_bytes)
             )
     plain = KeyedBackendHeader(header.key_serializer, metas)
-    return plain, *sections_of(runs, key_groups)
+    return in_memory(plain, *sections_of(runs, key_groups), key_groups, prefix_bytes)

@@ -10,37 +10,24 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from dstl_core.changelog.reader import StateChangelogHandleReader
-from dstl_core.codec.change_payload import MetadataChange, read_change
 from dstl_core.codec.data_io import DataOutput
 from dstl_core.codec.keyed_canonical import write_section
-from dstl_core.codec.serializers import BUILT_IN, AnySerializer, SerializerRegistry
+from dstl_core.codec.serializers import AnySerializer
 from dstl_core.codec.state_meta import (
     BackendStateType,
     KeyedBackendHeader,
     StateMetaInfoSnapshot,
     write_keyed_header,
 )
-from dstl_core.errors import FormatError, RestoreError
+from dstl_core.errors import RestoreError
 from dstl_core.model.handle import (
-    ChangelogStateBackendHandle,
-    ChangelogStateHandle,
-    IncrementalRemoteKeyedStateHandle,
-    KeyedStateHandle,
     KeyGroupRangeOffsets,
-    KeyGroupsSavepointStateHandle,
-    KeyGroupsStateHandle,
 )
 from dstl_core.model.key_group import KeyGroupRange, key_group_prefix_bytes
-from dstl_core.state.restore.canonical_reader import load_canonical
-from dstl_core.state.restore.heap_reader import load_heap
-from dstl_core.state.restore.rocksdb_reader import load_rocksdb
-from dstl_core.state.tables.key_type import key_type_of_changes
 from dstl_core.state.tables.store import HEAP, EntryStore
 from dstl_core.state.tables.table import StateTable
 from dstl_core.state.tables.table_factory import create_table
 from dstl_core.state.tables.ttl import TtlPolicy
-from dstl_core.storage.handle_resolver import HandleResolver
 
 StateKey = tuple[str, bool]
 """A state's name, and whether it is a queue: both may use the same name."""
@@ -171,117 +158,6 @@ class KeyedState:
     def _records(self, table: StateTable[Any], key_group: int) -> Iterable[tuple[bytes, bytes]]:
         ttl = self.expired.get(state_key(table.meta))
         return table.records(key_group) if ttl is None else table.live_records(key_group, ttl)
-
-
-def restore_keyed_state(
-    handles: Iterable[KeyedStateHandle],
-    key_groups: KeyGroupRange,
-    max_parallelism: int,
-    resolver: HandleResolver,
-    registry: SerializerRegistry = BUILT_IN,
-    *,
-    key_serializer: AnySerializer | None = None,
-    keep_going: bool = False,
-    store: EntryStore = HEAP,
-) -> KeyedState:
-    """The state of ``key_groups`` from all handles that hold part of it.
-
-    Args:
-        handles: Canonical, heap, RocksDB or changelog handles of one operator.
-        key_groups: What to take; the rest of the handles is left out.
-        max_parallelism: The number of key groups of the operator.
-        resolver: Reads the files.
-        registry: Knows the types.
-        key_serializer: The type of the key, for logs without a base.
-        keep_going: Keep what can be read if some entries can only be read by Java classes of the
-            job; ``KeyedState.lost`` says which are missing.
-        store: Where the entries go.
-
-    Raises:
-        RestoreError: A handle cannot be restored, or entries would be missing.
-        FormatError: Damaged bytes.
-    """
-    state = KeyedState(key_groups, max_parallelism, store)
-    state.key_serializer = key_serializer
-    for handle in handles:
-        if not len(handle.key_group_range.get_intersection(key_groups)):
-            continue
-        if isinstance(handle, ChangelogStateBackendHandle):
-            for base in handle.materialized:
-                _load_base(state, base, resolver, registry)
-            _replay(state, handle, resolver, registry)
-        else:
-            _load_base(state, handle, resolver, registry)
-    if not keep_going:
-        state.check_complete()
-    return state
-
-
-def _load_base(
-    state: KeyedState,
-    handle: KeyedStateHandle,
-    resolver: HandleResolver,
-    registry: SerializerRegistry,
-) -> None:
-    match handle:
-        case KeyGroupsSavepointStateHandle():
-            load_canonical(state, handle, resolver, registry)
-        case KeyGroupsStateHandle():
-            load_heap(state, handle, resolver, registry)
-        case IncrementalRemoteKeyedStateHandle():
-            load_rocksdb(state, handle, resolver, registry)
-        case _:
-            raise RestoreError(
-                f"A handle of this kind is no keyed state by itself: got {type(handle).__name__}."
-            )
-
-
-def _replay(
-    state: KeyedState,
-    handle: ChangelogStateBackendHandle,
-    resolver: HandleResolver,
-    registry: SerializerRegistry,
-) -> None:
-    """Replays the logs of a handle, in order. State ids count within the handle."""
-    reader = StateChangelogHandleReader(resolver.read_segment)
-    if state.key_serializer is None:
-        changes = (change for log in handle.non_materialized for change in reader.get_changes(log))
-        found = key_type_of_changes(changes, registry, state.max_parallelism)
-        if found is not None:
-            state.key_serializer = found.serializer
-    tables: dict[int, StateTable[Any]] = {}
-    for log in handle.non_materialized:
-        part = log.get_intersection(state.key_groups)
-        if part is not None:
-            apply_changelog(state, part, reader, registry, tables)
-
-
-def apply_changelog(
-    state: KeyedState,
-    handle: ChangelogStateHandle,
-    reader: StateChangelogHandleReader,
-    registry: SerializerRegistry,
-    tables: dict[int, StateTable[Any]],
-) -> None:
-    """Replays a log onto the state. ``tables`` are those that earlier logs of the same handle
-    described, by state id.
-    """
-    for change in reader.get_changes(handle):
-        parsed = read_change(change.change, registry)
-        if isinstance(parsed, MetadataChange):
-            if state.key_serializer is None:
-                continue  # no change of a key follows, or its type would have been found
-            tables[parsed.state_id] = state.table(parsed.state, state.key_serializer)
-            continue
-        table = tables.get(parsed.state_id)
-        if table is None:
-            raise FormatError(
-                "A change belongs to a state that its log has not described",
-                field="state id",
-                expected=f"one of {sorted(tables)}",
-                got=parsed.state_id,
-            )
-        table.apply(parsed.operation, change.key_group, parsed.body)
 
 
 def knowledge_of(meta: StateMetaInfoSnapshot) -> int:

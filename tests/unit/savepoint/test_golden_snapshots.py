@@ -16,7 +16,8 @@ from dstl_core.errors import FormatError
 from dstl_core.model.handle import ByteStreamStateHandle, KeyGroupsSavepointStateHandle
 from dstl_core.savepoint import Snapshot
 from dstl_core.savepoint.read.entries import KeyedEntry
-from dstl_core.state.tables.keyed_state import KeyedState, restore_keyed_state
+from dstl_core.state.restore.into_tables import restore_keyed_state
+from dstl_core.state.tables.keyed_state import KeyedState
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
 from tests.golden_files import SNAPSHOTS, Fixture, as_lines, snapshot

@@ -5,10 +5,16 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS, NoLayoutError, layout_of
+from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS, layout_of
 from dstl_core.codec.serializers import VoidNamespaceSerializer
 from dstl_core.codec.serializers.table import RowDataSerializer
-from dstl_core.errors import ConfigError, NoSuchStateError, SavepointError, UnreadableValueError
+from dstl_core.errors import (
+    ConfigError,
+    NoSuchStateError,
+    NotInColumnsError,
+    SavepointError,
+    UnreadableValueError,
+)
 from dstl_core.savepoint import Snapshot
 from tests.columnar_values import as_column, plain, sql_texts
 from tests.golden_files import SNAPSHOTS, snapshot
@@ -27,7 +33,7 @@ def has_columns(*serializers):
     try:
         for serializer in serializers:
             layout_of(serializer)
-    except NoLayoutError:
+    except NotInColumnsError:
         return False
     return True
 

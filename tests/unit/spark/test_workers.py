@@ -6,9 +6,9 @@ from collections import OrderedDict
 import pyarrow as pa
 import pytest
 
+from dstl_core.spark.engine import held_state
 from dstl_core.spark.engine.workers import TASK_BYTES, TASK_ROWS, Settled, settle, together
 from dstl_core.spark.savepoints.changelog_source import ChangelogReader, ChangelogSpec
-from dstl_core.spark.task import warm_backend
 from tests.golden_files import GOLDEN, snapshot
 
 
@@ -17,7 +17,7 @@ def heap(monkeypatch):
     """Objects that the collector knows, in a process that keeps no state of a job; given back
     afterwards.
     """
-    monkeypatch.setattr(warm_backend, "_MEMORY", OrderedDict())
+    monkeypatch.setattr(held_state, "HELD", OrderedDict())
     found = [[] for _ in range(30_000)]
     yield found
     gc.unfreeze()
@@ -44,7 +44,7 @@ def test_a_small_heap_is_left_alone(heap):
 def test_a_worker_that_holds_state_leaves_it_to_the_collector(heap, monkeypatch):
     settle()
     more = [[] for _ in range(30_000)]
-    monkeypatch.setitem(warm_backend._MEMORY, ("job",), None)
+    monkeypatch.setitem(held_state.HELD, ("job",), None)
     settle()
     assert len(gc.get_objects()) >= len(more)
 

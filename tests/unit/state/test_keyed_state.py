@@ -29,9 +29,10 @@ from dstl_core.model.handle import (
     RelativeFileStateHandle,
 )
 from dstl_core.model.key_group import KeyGroupRange, assign_to_key_group
-from dstl_core.state.restore import canonical_reader
-from dstl_core.state.restore.canonical_reader import read_key_groups, read_stream_header
-from dstl_core.state.tables.keyed_state import KeyedState, restore_keyed_state
+from dstl_core.state.restore import into_tables
+from dstl_core.state.restore.canonical import read_key_groups, read_stream_header
+from dstl_core.state.restore.into_tables import restore_keyed_state
+from dstl_core.state.tables.keyed_state import KeyedState
 from dstl_core.state.tables.rescale import cut, with_max_parallelism
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.handle_resolver import HandleResolver
@@ -51,7 +52,7 @@ FOLDER = Location.parse("memory://savepoint")
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small state comes in record by record, large state by columns: both have to do all this."""
     least = 0 if request.param == "columns" else 1 << 30
-    monkeypatch.setattr(canonical_reader, "_KERNELS_FROM_BYTES", least)
+    monkeypatch.setattr(into_tables, "_COLUMNS_FROM_BYTES", least)
 
 
 def resolver() -> HandleResolver:

@@ -69,7 +69,7 @@ class ChangeRecords:
         options: How types are columns.
 
     Raises:
-        NoLayoutError: A type has no columnar form.
+        NotInColumnsError: A type has no columnar form.
     """
 
     def __init__(

@@ -20,7 +20,6 @@ from dstl_core.codec.columnar.keyed.byte_index import ByteIndex, Ranges
 from dstl_core.codec.columnar.keyed.decoder import StateDecoder
 from dstl_core.codec.columnar.keyed.places import (
     Items,
-    NotInColumns,
     PlaceProgram,
     StoredRows,
     addresses,
@@ -36,10 +35,11 @@ from dstl_core.codec.columnar.keyed.places import (
 from dstl_core.codec.columnar.keyed.spans import Source, SpanBatch
 from dstl_core.codec.columnar.types.layouts import Layout, Position, Rest
 from dstl_core.codec.columnar.types.program import Int64s
-from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS, NoLayoutError
+from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS
 from dstl_core.codec.keyed_records import RecordFormat, part_of
 from dstl_core.codec.serializers import ListSerializer, MapSerializer, TimerSerializer
 from dstl_core.codec.state_meta import KeyedStateType
+from dstl_core.errors import NotInColumnsError
 
 _NO_FLAG = np.zeros(1, np.uint8)
 """In front of the value of a pair that is not null."""
@@ -75,7 +75,7 @@ class StateReplay:
     """One state: rows of the base, then changes in their order.
 
     Raises:
-        NotInColumns: The state is left to the record-wise code.
+        NotInColumnsError: The state is left to the record-wise code.
     """
 
     def __init__(self, record_format: RecordFormat, prefix_bytes: int) -> None:
@@ -84,10 +84,7 @@ class StateReplay:
         self._programs: dict[Operation, PlaceProgram] = {}
         self._kept: list[Any] = []
         self._puts, self._removals, self._clears = _Events(), _Events(), _Events()
-        try:
-            self._decoder = StateDecoder(record_format, prefix_bytes, EXACT_OPTIONS)
-        except NoLayoutError as error:
-            raise NotInColumns from error
+        self._decoder = StateDecoder(record_format, prefix_bytes, EXACT_OPTIONS)
 
     @property
     def _is_list(self) -> bool:
@@ -117,7 +114,7 @@ class StateReplay:
             return
         numbers = _numbered(concatenated(self._puts.keys), _joined(self._puts.key_groups))
         if len(numbers) and numbers.max() + 1 != len(numbers):
-            raise NotInColumns
+            raise NotInColumnsError
 
     # ------------------------------------------------------------------------------- changes
 
@@ -132,10 +129,7 @@ class StateReplay:
         self._kept.append(batch.source)
         program = self._programs.get(operation)
         if program is None:
-            try:
-                program = PlaceProgram(_roots(self._format, operation))
-            except NoLayoutError as error:
-                raise NotInColumns from error
+            program = PlaceProgram(_roots(self._format, operation))
             self._programs[operation] = program
         columns = program.run(batch)
         groups = batch.key_groups
@@ -289,7 +283,7 @@ def _roots(record_format: RecordFormat, operation: Operation) -> list[tuple[str,
             case Operation.REMOVE_ELEMENT:
                 return [("timer", timer)]
             case _:
-                raise NotInColumns
+                raise NotInColumnsError
     scope: list[tuple[str, Layout]] = [
         ("key", passed(record_format.key_serializer)),
         ("key_end", Position()),
@@ -318,8 +312,8 @@ def _operands(record_format: RecordFormat, operation: Operation) -> list[tuple[s
             roots = [("user_key", user_key), ("user_key_end", Position())]
             return roots if operation is Operation.REMOVE_ELEMENT else [*roots, ("rest", Rest())]
         case ((KeyedStateType.LIST | KeyedStateType.MAP), _):
-            raise NotInColumns
+            raise NotInColumnsError
         case _, Operation.SET | Operation.SET_INTERNAL:
             return [("rest", Rest())]
         case _:
-            raise NotInColumns
+            raise NotInColumnsError

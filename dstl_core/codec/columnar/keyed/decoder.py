@@ -28,11 +28,15 @@ from dstl_core.codec.columnar.types.output import (
     Densities,
     OutputColumns,
 )
+from dstl_core.codec.columnar.types.parts import KEY as KEY
+from dstl_core.codec.columnar.types.parts import NAMESPACE as NAMESPACE
+from dstl_core.codec.columnar.types.parts import TIMESTAMP as TIMESTAMP
+from dstl_core.codec.columnar.types.parts import USER_KEY as USER_KEY
+from dstl_core.codec.columnar.types.parts import VALUE as VALUE
 from dstl_core.codec.columnar.types.program import Code, Label, Program
 from dstl_core.codec.columnar.types.type_layouts import (
     DEFAULT_OPTIONS,
     ColumnOptions,
-    NoLayoutError,
     bounded_layout,
     layout_of,
 )
@@ -40,9 +44,7 @@ from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.keyed_records import RecordFormat, part_of, read_framed_record
 from dstl_core.codec.serializers import ListSerializer, MapSerializer, TimerSerializer
 from dstl_core.codec.state_meta import KeyedStateType
-from dstl_core.errors import ColumnValueError, FormatError, InvariantViolation
-
-KEY, NAMESPACE, USER_KEY, TIMESTAMP, VALUE = "key", "namespace", "user_key", "timestamp", "value"
+from dstl_core.errors import ColumnValueError, FormatError, InvariantViolation, NotInColumnsError
 
 TIMESTAMP_BYTES = 8
 _END_OF = {KEY: "key_end", NAMESPACE: "namespace_end"}
@@ -188,7 +190,7 @@ class StateDecoder:
     ``timestamp`` (timers), ``value``.
 
     Raises:
-        NoLayoutError: A type has no columnar form.
+        NotInColumnsError: A type has no columnar form.
     """
 
     def __init__(
@@ -360,7 +362,7 @@ def value_layout(record_format: RecordFormat, options: ColumnOptions) -> Layout 
             element = part_of(meta, ListSerializer).element
             try:
                 item = layout_of(element, options)
-            except NoLayoutError:
+            except NotInColumnsError:
                 return Opaque(element.opaque_class)
             return Repeated(item, max(1, element.length), i.DELIMITED)
         case KeyedStateType.MAP:

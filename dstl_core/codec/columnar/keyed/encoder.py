@@ -176,7 +176,7 @@ class StateEncoder:
     the same columns.
 
     Raises:
-        NoLayoutError: A type has no columnar form.
+        NotInColumnsError: A type has no columnar form.
     """
 
     def __init__(

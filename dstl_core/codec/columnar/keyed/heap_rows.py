@@ -17,7 +17,6 @@ from dstl_core.codec.columnar.kernels import scan
 from dstl_core.codec.columnar.keyed.byte_index import Ranges
 from dstl_core.codec.columnar.keyed.places import (
     Items,
-    NotInColumns,
     PlaceProgram,
     StoredRows,
     addresses,
@@ -32,12 +31,12 @@ from dstl_core.codec.columnar.keyed.places import (
 from dstl_core.codec.columnar.keyed.spans import Source, SpanBatch
 from dstl_core.codec.columnar.types.layouts import Layout, Position, Repeated, Rest, Struct
 from dstl_core.codec.columnar.types.program import Int64s
-from dstl_core.codec.columnar.types.type_layouts import NoLayoutError
 from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.keyed_records import RecordFormat, part_of
 from dstl_core.codec.serializers import ListSerializer, MapSerializer, TimerSerializer
 from dstl_core.codec.snappy_frames import decompress_frames, frames_end
 from dstl_core.codec.state_meta import KeyedBackendHeader, KeyedStateType
+from dstl_core.errors import NotInColumnsError
 
 _ENTRIES, _REACHED = "entries", "reached"
 
@@ -57,7 +56,7 @@ def read_heap_rows(
     """The records of each state, by state id.
 
     Raises:
-        NotInColumns: The bytes are left to the record-wise code.
+        NotInColumnsError: The bytes are left to the record-wise code.
     """
     reader = _Reader(header)
     if header.compressed:
@@ -70,12 +69,9 @@ class _Reader:
 
     def __init__(self, header: KeyedBackendHeader) -> None:
         if any(meta.as_key_value() is not meta for meta in header.states):
-            raise NotInColumns
-        try:
-            self._formats = [RecordFormat(meta, header.key_serializer) for meta in header.states]
-            self._programs = [PlaceProgram(_roots(each)) for each in self._formats]
-        except NoLayoutError as error:
-            raise NotInColumns from error
+            raise NotInColumnsError
+        self._formats = [RecordFormat(meta, header.key_serializer) for meta in header.states]
+        self._programs = [PlaceProgram(_roots(each)) for each in self._formats]
         self._found: list[list[StoredRows]] = [[] for _ in header.states]
 
     def read_plain(self, data: bytes, parts: Sequence[StoredKeyGroup]) -> list[StoredRows]:
@@ -85,7 +81,7 @@ class _Reader:
         ends = np.array([each.end for each in parts], np.int64)
         at = np.array([each.start for each in parts], np.int64)
         if not np.array_equal(_numbers(raw, at, ends, 4), groups):
-            raise NotInColumns
+            raise NotInColumnsError
         at += 4
         seen = np.zeros((len(self._formats), len(parts)), np.bool_)
         for _ in self._formats:
@@ -93,12 +89,12 @@ class _Reader:
             for state in np.unique(ids):
                 rows = np.flatnonzero(ids == state)
                 if state >= len(self._formats) or seen[state, rows].any():
-                    raise NotInColumns
+                    raise NotInColumnsError
                 seen[state, rows] = True
                 starts, own = source.base + at[rows] + 2, source.base + ends[rows]
                 at[rows] = self._read(int(state), groups[rows], starts, own, source) - source.base
         if not np.array_equal(at, ends):
-            raise NotInColumns
+            raise NotInColumnsError
         return self._result()
 
     def read_compressed(self, data: bytes, parts: Sequence[StoredKeyGroup]) -> list[StoredRows]:
@@ -106,7 +102,7 @@ class _Reader:
         for part in parts:
             own = DataInput(data, part.start, part.end)
             if own.read_i32("key group") != part.key_group:
-                raise NotInColumns
+                raise NotInColumnsError
             missing = set(range(len(self._formats)))
             while missing:
                 raw = own.peek(own.position)
@@ -115,7 +111,7 @@ class _Reader:
                 body = decompress_frames(raw, 0, size)
                 state = int.from_bytes(body[:2], "big")
                 if state not in missing:
-                    raise NotInColumns
+                    raise NotInColumnsError
                 missing.remove(state)
                 bodies[state].append((part.key_group, body))
             own.expect_end("a key group")
@@ -125,7 +121,7 @@ class _Reader:
             groups = np.array([key_group for key_group, _ in found], np.int64)
             reached = self._read(state, groups, bounds[:-1] + 2, bounds[1:], source)
             if not np.array_equal(reached, bounds[1:]):
-                raise NotInColumns
+                raise NotInColumnsError
         return self._result()
 
     def _result(self) -> list[StoredRows]:
@@ -138,7 +134,7 @@ class _Reader:
         spans = np.zeros((len(groups), scan.SPAN_WORDS), np.int64)
         spans[:, scan.VALUE_START], spans[:, scan.VALUE_END] = starts, ends
         if (starts > ends).any():
-            raise NotInColumns
+            raise NotInColumnsError
         columns = self._programs[state].run(SpanBatch(spans, source))
         entries = Items.of(columns[_ENTRIES])
         rows = _stored(self._formats[state], entries, columns[_ENTRIES].values)
@@ -151,7 +147,7 @@ class _Reader:
 def _numbers(raw: npt.NDArray[np.uint8], at: Int64s, ends: Int64s, size: int) -> Int64s:
     """Unsigned numbers of some bytes."""
     if (at + size > ends).any():
-        raise NotInColumns
+        raise NotInColumnsError
     found = np.zeros(len(at), np.int64)
     for byte in range(size):
         found = found << 8 | raw[at + byte]

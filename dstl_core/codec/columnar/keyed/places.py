@@ -29,12 +29,7 @@ from dstl_core.codec.columnar.types.output import ArrowAllocator
 from dstl_core.codec.columnar.types.program import Code, Int64s
 from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS, layout_of
 from dstl_core.codec.serializers import AnySerializer, MapSerializer, TimerSerializer
-
-
-class NotInColumns(Exception):
-    """State that the columnar code leaves to the record-wise one, which says what is wrong if
-    anything is.
-    """
+from dstl_core.errors import NotInColumnsError
 
 
 class Passed(NoColumn):
@@ -57,7 +52,7 @@ def passed(serializer: AnySerializer) -> Layout:
     """A value of a type, passed over.
 
     Raises:
-        NoLayoutError: The type does not tell where a value ends.
+        NotInColumnsError: The type does not tell where a value ends.
     """
     return Passed(layout_of(serializer, EXACT_OPTIONS))
 
@@ -101,11 +96,11 @@ class PlaceProgram:
         """The places in the value of each span.
 
         Raises:
-            NotInColumns: Bytes that it does not take.
+            NotInColumnsError: Bytes that it does not take.
         """
         columns, failure = self._program.run(batch, self._names, len(batch))
         if failure is not None:
-            raise NotInColumns
+            raise NotInColumnsError
         return columns
 
 

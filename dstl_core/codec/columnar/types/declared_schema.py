@@ -6,10 +6,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from dstl_core.codec.columnar.types.type_layouts import NoLayoutError, layout_of
+from dstl_core.codec.columnar.types.type_layouts import layout_of
 from dstl_core.codec.declared_type import declared_columns, flink_type
 from dstl_core.codec.type_text import DeclaredType
-from dstl_core.errors import ConfigError
+from dstl_core.errors import ConfigError, NotInColumnsError
 
 _LEAVES: dict[str, pa.DataType] = {
     "boolean": pa.bool_(),
@@ -72,7 +72,7 @@ def _column_of(declared: DeclaredType, where: str) -> pa.DataType:
     serializer = flink_type(declared)
     try:
         return layout_of(serializer).arrow_type
-    except NoLayoutError:
+    except NotInColumnsError:
         raise ConfigError(
             f"{where} has the type {serializer.type_name}, which cannot be a column."
         ) from None

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dstl_core.codec.columnar.kernels.memory import address_of
-from dstl_core.codec.columnar.keyed.decoder import KEY, USER_KEY
 from dstl_core.codec.columnar.types.layouts import (
     Bool,
     Fixed,
@@ -20,6 +19,7 @@ from dstl_core.codec.columnar.types.layouts import (
     Variable,
     Wrapper,
 )
+from dstl_core.codec.columnar.types.parts import KEY, USER_KEY
 from dstl_core.codec.columnar.types.program import FIELDS, Field, Int64s
 from dstl_core.codec.columnar.types.sql_layouts import SlotBool, SlotLayout
 from dstl_core.codec.columnar.types.value_layouts import Names

@@ -37,9 +37,9 @@ from dstl_core.codec.columnar.types.layouts import (
 from dstl_core.codec.columnar.types.type_registry import (
     ColumnOptions,
     Make,
-    NoLayoutError,
     layout_for,
     layout_of,
+    no_layout,
 )
 from dstl_core.codec.columnar.types.value_layouts import (
     BigInt,
@@ -318,9 +318,9 @@ def _buffer_entry(serializer: runtime.BufferEntrySerializer, options: ColumnOpti
     opaque.JavaSerializer,
     UnknownSerializer,
 )
-def _no_layout(serializer: AnySerializer, _: ColumnOptions) -> Layout:
+def _unbounded(serializer: AnySerializer, _: ColumnOptions) -> Layout:
     # Nothing tells where such a value ends, so it can only be kept where something else does.
-    raise NoLayoutError(serializer)
+    raise no_layout(serializer)
 
 
 @layout_for(opaque.VariantSerializer)
@@ -333,7 +333,7 @@ def _pojo(serializer: PojoSerializer, options: ColumnOptions) -> Layout:
     known = [PojoClass(serializer.pojo_class, _pojo_fields(serializer, options))]
     for entry in serializer.registered + serializer.others:
         if not isinstance(entry.serializer, PojoSerializer):
-            raise NoLayoutError(serializer)
+            raise no_layout(serializer)
         known.append(PojoClass(entry.name, _pojo_fields(entry.serializer, options)))
     columns: dict[str, Layout] = {}
     for each in known:
@@ -362,7 +362,7 @@ def _pojo_field(
     serializer: PojoSerializer, field: OptionalSnapshot, options: ColumnOptions
 ) -> Layout:
     if field.serializer is None:
-        raise NoLayoutError(serializer)
+        raise no_layout(serializer)
     layout = layout_of(field.serializer, options)
     layout.nullable = True
     return layout

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 from dstl_core.codec.columnar.types.layouts import Layout, Opaque
 from dstl_core.codec.serializers import AnySerializer
-from dstl_core.errors import ConfigError
+from dstl_core.errors import ConfigError, NotInColumnsError
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,12 @@ EXACT_OPTIONS = ColumnOptions("utf16", "entries", "exact", "column")
 """Columns that hold whatever Flink does: reading and writing gives the same bytes."""
 
 
-class NoLayoutError(Exception):
-    """A type that has no columnar form."""
-
-    def __init__(self, serializer: AnySerializer) -> None:
-        super().__init__(serializer.type_name)
-        self.serializer = serializer
+def no_layout(serializer: AnySerializer) -> NotInColumnsError:
+    """The error of a type that has no columnar form."""
+    return NotInColumnsError(
+        f"Values of type {serializer.type_name} have no columnar form.",
+        type_name=serializer.type_name,
+    )
 
 
 Make = Callable[[Any, ColumnOptions], Layout]
@@ -62,11 +62,11 @@ def layout_of(serializer: AnySerializer, options: ColumnOptions = DEFAULT_OPTION
     """A new layout of a type.
 
     Raises:
-        NoLayoutError: The type, or one inside it, has none.
+        NotInColumnsError: The type, or one inside it, has none.
     """
     make = _MAKERS.get(type(serializer))
     if make is None:
-        raise NoLayoutError(serializer)
+        raise no_layout(serializer)
     return make(serializer, options)
 
 
@@ -76,7 +76,7 @@ def bounded_layout(serializer: AnySerializer, options: ColumnOptions = DEFAULT_O
     """
     try:
         return layout_of(serializer, options)
-    except NoLayoutError:
+    except NotInColumnsError:
         return Opaque(serializer.opaque_class)
 
 

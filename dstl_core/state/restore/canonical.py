@@ -22,8 +22,6 @@ from dstl_core.state.tables.keyed_tables import KeyedTables
 from dstl_core.storage.handle_resolver import HandleResolver
 
 KeyGroupsHandle = KeyGroupsSavepointStateHandle | KeyGroupsStateHandle
-_KERNELS_FROM_BYTES = 1 << 20
-"""Below it the kernels cost more to load than they save."""
 
 
 def read_stream_header(
@@ -82,11 +80,6 @@ def load_canonical(
     header = read_stream_header(handle, resolver, registry)
     tables = [state.table(meta, header.key_serializer) for meta in header.states]
     with error_context(location=resolver.describe(handle.stream)):
-        if handle.stream.state_size >= _KERNELS_FROM_BYTES:
-            from dstl_core.state.restore.bulk_loading import load_canonical_stream
-
-            load_canonical_stream(state, tables, handle, header, resolver)
-            return
         for key_group, data in read_key_groups(
             handle.offsets, handle.stream, state.key_groups, resolver
         ):

@@ -16,25 +16,28 @@ import numpy as np
 from dstl_core.codec.columnar.kernels import scan
 from dstl_core.codec.columnar.keyed.decoder import SpanProgram, key_roots
 from dstl_core.codec.columnar.keyed.sections import (
-    ReadRange,
     SectionChunks,
     compressed_chunks,
     plain_chunks,
 )
 from dstl_core.codec.columnar.keyed.spans import SectionScanner, SpanBatch
 from dstl_core.codec.columnar.types.output import ArrowAllocator
-from dstl_core.codec.columnar.types.type_layouts import DEFAULT_OPTIONS, NoLayoutError
+from dstl_core.codec.columnar.types.type_layouts import DEFAULT_OPTIONS
 from dstl_core.codec.keyed_records import RecordFormat
 from dstl_core.codec.serializers import SerializerRegistry
 from dstl_core.codec.state_meta import KeyedBackendHeader
+from dstl_core.errors import NotInColumnsError, error_context
 from dstl_core.model.handle import (
     IncrementalRemoteKeyedStateHandle,
+    KeyedStateHandle,
     KeyGroupsSavepointStateHandle,
     KeyGroupsStateHandle,
 )
 from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.state.restore.canonical import KeyGroupsHandle, read_stream_header
+from dstl_core.state.restore.heap import is_canonical
 from dstl_core.state.restore.rocksdb_columns import open_table_rows
-from dstl_core.state.restore.stored_key_groups import placed_sections
+from dstl_core.state.restore.sections import placed_sections
 from dstl_core.state.tables.keyed_tables import KeyedTables
 from dstl_core.state.tables.store import Shape
 from dstl_core.state.tables.table import StateTable
@@ -45,71 +48,82 @@ _FILES_AT_ONCE = 64 << 20
 """Bytes of RocksDB's files whose rows are brought together at once."""
 
 
-def load_canonical_stream(
+def load_by_columns(
     state: KeyedTables,
-    tables: Sequence[StateTable[Any]],
-    handle: KeyGroupsSavepointStateHandle | KeyGroupsStateHandle,
-    header: KeyedBackendHeader,
+    handle: KeyedStateHandle,
     resolver: HandleResolver,
+    registry: SerializerRegistry,
 ) -> None:
-    """Takes the wanted key groups of a stream in; ``tables`` stand in the order of the header.
+    """Takes the wanted key groups of a large handle into the tables of a state.
+
+    Raises:
+        NotInColumnsError: Columns do not hold it; no entry was taken.
+        FormatError: Damaged bytes.
+    """
+    match handle:
+        case KeyGroupsSavepointStateHandle():
+            _load_canonical(state, handle, resolver, registry)
+        case KeyGroupsStateHandle() if is_canonical(handle, resolver):
+            _load_canonical(state, handle, resolver, registry)
+        case IncrementalRemoteKeyedStateHandle():
+            _load_table_files(state, handle, resolver, registry)
+        case _:
+            raise NotInColumnsError
+
+
+def _load_canonical(
+    state: KeyedTables,
+    handle: KeyGroupsHandle,
+    resolver: HandleResolver,
+    registry: SerializerRegistry,
+) -> None:
+    header = read_stream_header(handle, resolver, registry)
+    with error_context(location=resolver.describe(handle.stream)):
+        sections = placed_sections(handle.offsets, handle.stream.state_size, state.key_groups)
+        chunks = compressed_chunks if header.compressed else plain_chunks
+        _load(
+            _tables(state, header), state, chunks(partial(resolver.read, handle.stream), sections)
+        )
+
+
+def _load_table_files(
+    state: KeyedTables,
+    handle: IncrementalRemoteKeyedStateHandle,
+    resolver: HandleResolver,
+    registry: SerializerRegistry,
+) -> None:
+    """Takes the rows of RocksDB's files in, some key groups at a time."""
+    key_groups = handle.key_group_range.get_intersection(state.key_groups)
+    if not len(key_groups):
+        raise NotInColumnsError
+    parts = max(1, min(len(key_groups), -(-handle.state_size // _FILES_AT_ONCE)))
+    first, total = key_groups.start_key_group, len(key_groups)
+    for part in range(parts):
+        start, stop = first + total * part // parts, first + total * (part + 1) // parts
+        stored = open_table_rows(
+            handle, KeyGroupRange(start, stop - 1), state.prefix_bytes, resolver, registry
+        )
+        _load(_tables(state, stored.header), state, stored.chunks())
+
+
+def _tables(state: KeyedTables, header: KeyedBackendHeader) -> list[StateTable[Any]]:
+    """The tables of a state in the order of a header."""
+    return [state.table(meta, header.key_serializer) for meta in header.states]
+
+
+def _load(tables: Sequence[StateTable[Any]], state: KeyedTables, chunks: SectionChunks) -> None:
+    """Takes all records of some sections in.
 
     Raises:
         FormatError: Damaged bytes.
     """
-    sections = placed_sections(handle.offsets, handle.stream.state_size, state.key_groups)
-    chunks = compressed_chunks if header.compressed else plain_chunks
-    read = partial(resolver.read, handle.stream)
-    load_sections(tables, state.prefix_bytes, chunks(read, sections))
-
-
-def load_sections(
-    tables: Sequence[StateTable[Any]], prefix_bytes: int, chunks: SectionChunks
-) -> None:
-    """Takes all records of some sections in; ``tables`` stand in the order of the header.
-
-    Raises:
-        FormatError: Damaged bytes.
-    """
-    scanner = SectionScanner(prefix_bytes, [True] * len(tables), _ROWS, _BYTES)
-    loaders = [_Loader(table, prefix_bytes) for table in tables]
+    scanner = SectionScanner(state.prefix_bytes, [True] * len(tables), _ROWS, _BYTES)
+    loaders = [_Loader(table, state.prefix_bytes) for table in tables]
     for batch in scanner.batches(chunks):
         states = batch.states
         for state_id in np.unique(states).tolist():
             own = states == state_id
             loaders[state_id].load(batch if own.all() else batch.take(own))
-
-
-def load_table_files(
-    state: KeyedTables,
-    tables: Sequence[StateTable[Any]],
-    handle: IncrementalRemoteKeyedStateHandle,
-    key_groups: KeyGroupRange,
-    resolver: HandleResolver,
-    registry: SerializerRegistry,
-) -> bool:
-    """Takes the rows of RocksDB's files in, some key groups at a time; ``tables`` stand in the
-    order of the header. False, and nothing is taken, if the files hold range deletions.
-
-    Raises:
-        FormatError: A file is damaged.
-    """
-    parts = max(1, min(len(key_groups), -(-handle.state_size // _FILES_AT_ONCE)))
-    first, total = key_groups.start_key_group, len(key_groups)
-    for part in range(parts):
-        start, stop = first + total * part // parts, first + total * (part + 1) // parts
-        own = KeyGroupRange(start, stop - 1)
-        stored = open_table_rows(handle, own, state.prefix_bytes, resolver, registry)
-        if stored is None:
-            return False
-        _, raw, offsets = stored
-        sections = placed_sections(offsets, len(raw), own)
-        load_sections(tables, state.prefix_bytes, plain_chunks(_cut(raw), sections))
-    return True
-
-
-def _cut(raw: bytes) -> ReadRange:
-    return lambda start, end: raw[start:end]
 
 
 class _Loader:
@@ -124,7 +138,7 @@ class _Loader:
             record = RecordFormat(table.meta, table.codec.key_serializer)
             try:
                 roots = key_roots(record, DEFAULT_OPTIONS)
-            except NoLayoutError:
+            except NotInColumnsError:
                 return
             self._check_keys = SpanProgram(roots, scan.KEY_START, ArrowAllocator())
 

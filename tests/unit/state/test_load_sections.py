@@ -16,8 +16,9 @@ from dstl_core.model.handle import (
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint import OperatorSnapshot, Snapshot
 from dstl_core.state.backends.rocksdb_store import RocksDBStore
-from dstl_core.state.restore import bulk_loading, canonical_reader, rocksdb_reader
-from dstl_core.state.tables.keyed_state import KeyedState, restore_keyed_state
+from dstl_core.state.restore import into_tables, load_sections
+from dstl_core.state.restore.into_tables import restore_keyed_state
+from dstl_core.state.tables.keyed_state import KeyedState
 from dstl_core.state.tables.store import HEAP, EntryStore
 from tests.golden_files import SNAPSHOTS, Fixture
 
@@ -65,9 +66,8 @@ def test_every_snapshot_comes_in_as_it_does_record_by_record(
             continue
         expected = restored(operator, HEAP)
         with monkeypatch.context() as patch:
-            patch.setattr(canonical_reader, "_KERNELS_FROM_BYTES", 0)
-            patch.setattr(rocksdb_reader, "_KERNELS_FROM_BYTES", 0)
-            patch.setattr(bulk_loading, "_FILES_AT_ONCE", 1000)
+            patch.setattr(into_tables, "_COLUMNS_FROM_BYTES", 0)
+            patch.setattr(load_sections, "_FILES_AT_ONCE", 1000)
             store: EntryStore = HEAP
             if on_disk:
                 store = RocksDBStore(tmp_path, cache_bytes=1 << 20, write_buffer_bytes=1 << 20)

@@ -7,7 +7,7 @@ from dstl_core.codec.heap_native import UnreadableRest, read_key_group
 from dstl_core.codec.serializers import SerializerRegistry
 from dstl_core.errors import error_context
 from dstl_core.model.handle import KeyGroupsStateHandle
-from dstl_core.state.restore.canonical_reader import (
+from dstl_core.state.restore.canonical import (
     load_canonical,
     read_key_groups,
     read_stream_header,
@@ -23,7 +23,7 @@ def load_heap(
     registry: SerializerRegistry,
 ) -> None:
     """Takes the wanted key groups of a handle into the tables of a state."""
-    if handle.state_handle_id is None and is_canonical(handle, resolver):
+    if is_canonical(handle, resolver):
         load_canonical(state, handle, resolver, registry)
         return
     header = read_stream_header(handle, resolver, registry)
@@ -45,6 +45,8 @@ def is_canonical(handle: KeyGroupsStateHandle, resolver: HandleResolver) -> bool
     """Handles of older releases do not say which form they have: RocksDB's full snapshots were
     canonical. A heap stream has an offset for every key group, and repeats its number there.
     """
+    if handle.state_handle_id is not None:
+        return False
     for key_group, offset in handle.offsets.items():
         if offset == 0:
             return True

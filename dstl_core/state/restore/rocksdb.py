@@ -20,8 +20,6 @@ from dstl_core.storage.handle_resolver import HandleResolver
 SST_SUFFIX = ".sst"
 READ_WHOLE_BYTES = 8 << 20
 """Files up to this size are read in one go."""
-_KERNELS_FROM_BYTES = 1 << 20
-"""Below it the kernels cost more to load than they save."""
 
 
 def read_meta_header(
@@ -71,11 +69,6 @@ def load_rocksdb(
     key_groups = handle.key_group_range.get_intersection(state.key_groups)
     if not len(key_groups):
         return
-    if handle.state_size >= _KERNELS_FROM_BYTES:
-        from dstl_core.state.restore.bulk_loading import load_table_files
-
-        if load_table_files(state, list(tables.values()), handle, key_groups, resolver, registry):
-            return
     size = state.prefix_bytes
     start = key_groups.start_key_group.to_bytes(size, "big")
     after = key_groups.end_key_group + 1

@@ -8,8 +8,8 @@ from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.keyed_canonical import read_section
 from dstl_core.model.handle import KeyGroupsSavepointStateHandle
 from dstl_core.savepoint import Snapshot
-from dstl_core.state.restore import stored_key_groups
-from dstl_core.state.tables.keyed_state import restore_keyed_state
+from dstl_core.state.restore import into_sections
+from dstl_core.state.restore.into_tables import restore_keyed_state
 from tests.golden_files import SNAPSHOTS
 
 HANDLES = [
@@ -41,11 +41,11 @@ def test_columns_give_the_records_that_are_restored(fixture, label, number, monk
     }
     calls = []
     monkeypatch.setattr(
-        stored_key_groups,
+        into_sections,
         "restore_keyed_state",
         lambda *args, **options: calls.append(label) or restore_keyed_state(*args, **options),
     )
-    stored = stored_key_groups.open_key_groups(handle, *arguments, key_type)
+    stored = into_sections.open_key_groups(handle, *arguments, key_type)
     metas = stored.header.states
     found = [
         (metas[record.state_id].name, record.key, record.value)

@@ -1,0 +1,278 @@
+"""What a snapshot says of an operator before any state is read: states, types, handles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice, pairwise
+from typing import Protocol
+
+from dstl_core.changelog.reader import StateChangelogHandleReader
+from dstl_core.checkpoint.metadata_file import MetadataFile
+from dstl_core.codec.change_payload import MetadataChange, read_change
+from dstl_core.codec.operator_state import OperatorStateReader
+from dstl_core.codec.serializers import (
+    SerializerRegistry,
+)
+from dstl_core.codec.state_meta import (
+    KEY_SERIALIZER,
+    BackendStateType,
+    KeyedBackendHeader,
+    StateMetaInfoSnapshot,
+)
+from dstl_core.errors import (
+    ConfigError,
+    DstlError,
+    NoSuchStateError,
+    error_context,
+)
+from dstl_core.model.checkpoint import OperatorState
+from dstl_core.model.handle import (
+    ChangelogStateBackendHandle,
+    IncrementalRemoteKeyedStateHandle,
+    KeyedStateHandle,
+    KeyGroupsSavepointStateHandle,
+    KeyGroupsStateHandle,
+    OperatorStateMode,
+    OperatorStreamStateHandle,
+)
+from dstl_core.model.ids import OperatorID
+from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.savepoint.read.entries import (
+    EVENT_TIMER,
+    OP_BROADCAST,
+    OP_LIST,
+    OP_UNION,
+    PROC_TIMER,
+)
+from dstl_core.savepoint.read.handle_forms import descriptions, form_of, lacks_base, logs_of
+from dstl_core.state.backends.timers import EVENT_TIMERS, PROCESSING_TIMERS
+from dstl_core.state.restore.canonical import read_stream_header
+from dstl_core.state.restore.into_tables import restore_keyed_state
+from dstl_core.state.restore.rocksdb import read_meta_header
+from dstl_core.state.tables.key_type import MAX_CHANGES, KeyType, key_type_of_changes
+from dstl_core.state.tables.keyed_state import (
+    KeyedState,
+    knowledge_of,
+    state_key,
+)
+from dstl_core.storage.file_io import FileIO
+from dstl_core.storage.handle_resolver import HandleResolver
+from dstl_core.storage.location import Location
+
+SAMPLE = 2 * MAX_CHANGES
+"""Changes of a log that are looked at for the type of the key."""
+OPERATOR_KINDS = {
+    OperatorStateMode.SPLIT_DISTRIBUTE: OP_LIST,
+    OperatorStateMode.UNION: OP_UNION,
+    OperatorStateMode.BROADCAST: OP_BROADCAST,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StateInfo:
+    """One state of an operator, for people and for schemas."""
+
+    name: str
+    kind: str
+    type: str
+    meta: StateMetaInfoSnapshot
+
+    @classmethod
+    def of(cls, meta: StateMetaInfoSnapshot) -> StateInfo:
+        return cls(meta.name, kind_of(meta), meta.value_serializer.type_name, meta)
+
+
+def kind_of(meta: StateMetaInfoSnapshot) -> str:
+    """The kind of a keyed state as text: value, list, map, .., event-timer, proc-timer, queue."""
+    if meta.backend_state_type is BackendStateType.PRIORITY_QUEUE:
+        if meta.name.startswith(EVENT_TIMERS):
+            return EVENT_TIMER
+        return PROC_TIMER if meta.name.startswith(PROCESSING_TIMERS) else "queue"
+    return meta.keyed_state_type.value.lower()
+
+
+class SnapshotFiles(Protocol):
+    """The snapshot that an operator belongs to, as readers of its state need it."""
+
+    file_io: FileIO
+    resolver: HandleResolver
+    registry: SerializerRegistry
+    folder: Location
+    file: MetadataFile
+
+
+class OperatorCatalog:
+    """One operator: its states and types, and its keyed state in memory."""
+
+    def __init__(
+        self, snapshot: SnapshotFiles, state: OperatorState, uids: Mapping[OperatorID, str]
+    ) -> None:
+        self.snapshot = snapshot
+        self.state = state
+        self.operator_id = state.operator_id
+        self.name = state.name
+        self.uid = state.uid or uids.get(state.operator_id, "")
+        self.parallelism = state.parallelism
+        self.max_parallelism = state.max_parallelism
+        self.timer_queues: Sequence[KeyedStateHandle] = ()
+        """Timers of raw keyed state, if they are to be keyed state: see ``with_timer_queues``."""
+
+    @property
+    def label(self) -> str:
+        """The uid, or the hash of an operator without one: ``op`` in dumps."""
+        return self.uid or self.operator_id.hex
+
+    @property
+    def keyed_handles(self) -> list[KeyedStateHandle]:
+        """The managed keyed state of all subtasks, and ``timer_queues``."""
+        handles = [subtask.managed_keyed_state for subtask in self.state.subtasks]
+        return [each for each in (*handles, *self.timer_queues) if each is not None]
+
+    @cached_property
+    def key_type(self) -> KeyType | None:
+        """The type of the key, and how it was found; None if there is no keyed state."""
+        with self._context():
+            for handle in self.keyed_handles:
+                for header in self._headers(handle):
+                    return KeyType(header.key_serializer)
+            logs = [log for handle in self.keyed_handles for log in logs_of(handle)]
+            reader = StateChangelogHandleReader(self.snapshot.resolver.read_segment)
+            registry, total = self.snapshot.registry, self.max_parallelism
+            described = (change for log in logs for change in descriptions(log, reader))
+            changes = islice((each for log in logs for each in reader.get_changes(log)), SAMPLE)
+            # A description of timers says it; else a sample of the changes has to.
+            return key_type_of_changes(described, registry, total) or key_type_of_changes(
+                changes, registry, total
+            )
+
+    @property
+    def states(self) -> list[StateInfo]:
+        """The keyed states, by name. Reads headers, and the log of a changelog checkpoint."""
+        found: dict[tuple[str, bool], StateInfo] = {}
+        with self._context():
+            for handle in self.keyed_handles:
+                for meta in self._state_metas(handle):
+                    known = found.get(state_key(meta))
+                    if known is None or knowledge_of(meta) > knowledge_of(known.meta):
+                        found[state_key(meta)] = StateInfo.of(meta)
+        return sorted(found.values(), key=lambda info: (info.name, info.kind))
+
+    def _state_metas(self, handle: KeyedStateHandle) -> Iterator[StateMetaInfoSnapshot]:
+        for header in self._headers(handle):
+            yield from (meta.as_key_value() for meta in header.states)
+        snapshot = self.snapshot
+        reader = StateChangelogHandleReader(snapshot.resolver.read_segment)
+        for log in logs_of(handle):
+            for change in descriptions(log, reader):
+                parsed = read_change(change.change, snapshot.registry)
+                if isinstance(parsed, MetadataChange):
+                    yield parsed.state
+
+    def _headers(self, handle: KeyedStateHandle) -> Iterator[KeyedBackendHeader]:
+        resolver, registry = self.snapshot.resolver, self.snapshot.registry
+        match handle:
+            case KeyGroupsSavepointStateHandle() | KeyGroupsStateHandle():
+                yield read_stream_header(handle, resolver, registry)
+            case IncrementalRemoteKeyedStateHandle():
+                yield read_meta_header(handle, resolver, registry)
+            case ChangelogStateBackendHandle():
+                for base in handle.materialized:
+                    yield from self._headers(base)
+
+    def _context(self) -> AbstractContextManager[None]:
+        return error_context(location=str(self.snapshot.folder), operator=self.label)
+
+    @property
+    def operator_states(self) -> list[StateInfo]:
+        """The list, union and broadcast states, by name."""
+        found: dict[tuple[str, str], StateInfo] = {}
+        with self._context():
+            for _, handle, reader in self.operator_state_readers():
+                for info in handle.states:
+                    meta = reader.header.state(info)
+                    kind = OPERATOR_KINDS[info.mode]
+                    type_name = meta.value_serializer.type_name
+                    if kind == OP_BROADCAST:
+                        key = meta.serializer(KEY_SERIALIZER).type_name
+                        type_name = f"Map<{key}, {type_name}>"
+                    found.setdefault((info.name, kind), StateInfo(info.name, kind, type_name, meta))
+        return [found[key] for key in sorted(found)]
+
+    def operator_state_readers(
+        self,
+    ) -> Iterator[tuple[int, OperatorStreamStateHandle, OperatorStateReader]]:
+        """``(subtask, handle, reader)`` of every subtask with operator state."""
+        resolver = self.snapshot.resolver
+        for subtask in sorted(self.state.subtasks, key=lambda each: each.index):
+            handle = subtask.managed_operator_state
+            if handle is None or not handle.states:
+                continue
+            with error_context(location=resolver.describe(handle.stream)):
+                raw = resolver.read(handle.stream)
+                reader = OperatorStateReader(raw, handle.states, self.snapshot.registry)
+                yield subtask.index, handle, reader
+
+    def has_state(self, name: str) -> bool:
+        """Whether there is a state of this name."""
+        return any(info.name == name for info in self.states + self.operator_states)
+
+    def state_info(self, name: str, kind: str | None = None) -> StateInfo:
+        """A state by name, keyed ones first.
+
+        Raises:
+            NoSuchStateError: Lists the states that there are.
+        """
+        states = self.states + self.operator_states
+        for info in states:
+            if info.name == name and kind in (None, info.kind):
+                return info
+        known = ", ".join(repr(info.name) for info in states) or "none"
+        raise NoSuchStateError(
+            f"State {name!r} is not in operator {self.label!r}; it has: {known}.",
+            location=str(self.snapshot.folder),
+        )
+
+    def restore(
+        self,
+        handles: Sequence[KeyedStateHandle],
+        key_groups: KeyGroupRange,
+        *,
+        keep_going: bool = False,
+    ) -> KeyedState:
+        """The keyed state of some key groups, in memory."""
+        snapshot = self.snapshot
+        with self._context():
+            found = self.key_type if any(lacks_base(handle) for handle in handles) else None
+            return restore_keyed_state(
+                handles,
+                key_groups,
+                self.max_parallelism,
+                snapshot.resolver,
+                snapshot.registry,
+                key_serializer=None if found is None else found.serializer,
+                keep_going=keep_going,
+            )
+
+    def key_group_splits(self, count: int) -> list[KeyGroupRange]:
+        """All key groups in at most ``count`` ranges."""
+        if count < 1:
+            raise ConfigError(f"State is read in at least one split, got {count}.")
+        total = self.max_parallelism
+        bounds = [total * index // count for index in range(count + 1)]
+        return [KeyGroupRange(start, end - 1) for start, end in pairwise(bounds) if start < end]
+
+    def form(self) -> str:
+        """How the keyed state is stored, for people."""
+        return ", ".join(sorted({form_of(handle) for handle in self.keyed_handles})) or "none"
+
+    def problem(self) -> str | None:
+        """Why the keyed state cannot be read, or None if it can."""
+        try:
+            self.states  # noqa: B018  # reading them is the test
+            self.operator_states  # noqa: B018
+        except DstlError as error:
+            return str(error)
+        return None

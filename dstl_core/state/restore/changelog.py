@@ -1,0 +1,63 @@
+"""Replays a changelog onto tables, change by change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dstl_core.changelog.reader import StateChangelogHandleReader
+from dstl_core.codec.change_payload import MetadataChange, read_change
+from dstl_core.codec.serializers import SerializerRegistry
+from dstl_core.errors import FormatError
+from dstl_core.model.handle import ChangelogStateBackendHandle, ChangelogStateHandle
+from dstl_core.state.tables.key_type import key_type_of_changes
+from dstl_core.state.tables.keyed_state import KeyedState
+from dstl_core.state.tables.table import StateTable
+from dstl_core.storage.handle_resolver import HandleResolver
+
+
+def replay_changelog(
+    state: KeyedState,
+    handle: ChangelogStateBackendHandle,
+    resolver: HandleResolver,
+    registry: SerializerRegistry,
+) -> None:
+    """Replays the logs of a handle, in order. State ids count within the handle."""
+    reader = StateChangelogHandleReader(resolver.read_segment)
+    if state.key_serializer is None:
+        changes = (change for log in handle.non_materialized for change in reader.get_changes(log))
+        found = key_type_of_changes(changes, registry, state.max_parallelism)
+        if found is not None:
+            state.key_serializer = found.serializer
+    tables: dict[int, StateTable[Any]] = {}
+    for log in handle.non_materialized:
+        part = log.get_intersection(state.key_groups)
+        if part is not None:
+            apply_changelog(state, part, reader, registry, tables)
+
+
+def apply_changelog(
+    state: KeyedState,
+    handle: ChangelogStateHandle,
+    reader: StateChangelogHandleReader,
+    registry: SerializerRegistry,
+    tables: dict[int, StateTable[Any]],
+) -> None:
+    """Replays a log onto the state. ``tables`` are those that earlier logs of the same handle
+    described, by state id.
+    """
+    for change in reader.get_changes(handle):
+        parsed = read_change(change.change, registry)
+        if isinstance(parsed, MetadataChange):
+            if state.key_serializer is None:
+                continue  # no change of a key follows, or its type would have been found
+            tables[parsed.state_id] = state.table(parsed.state, state.key_serializer)
+            continue
+        table = tables.get(parsed.state_id)
+        if table is None:
+            raise FormatError(
+                "A change belongs to a state that its log has not described",
+                field="state id",
+                expected=f"one of {sorted(tables)}",
+                got=parsed.state_id,
+            )
+        table.apply(parsed.operation, change.key_group, parsed.body)

@@ -1,0 +1,125 @@
+"""Handles into canonical sections: the state of some key groups, whatever form it is stored in.
+
+Canonical handles are read piece by piece as they are scanned. RocksDB's table files, the heap
+backend's own form, and changelogs on top of any of them are put together by columns. What columns
+do not hold (range deletions, merges of namespaces in a changelog, values that only Java classes of
+the job can tell apart), and what is damaged, is restored record by record; that also says what is
+wrong.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from dstl_core.codec.serializers import AnySerializer, SerializerRegistry
+from dstl_core.codec.state_meta import KeyedBackendHeader
+from dstl_core.errors import FormatError, NotInColumnsError
+from dstl_core.model.handle import (
+    ChangelogStateBackendHandle,
+    IncrementalRemoteKeyedStateHandle,
+    KeyedStateHandle,
+    KeyGroupsSavepointStateHandle,
+    KeyGroupsStateHandle,
+)
+from dstl_core.model.key_group import KeyGroupRange, key_group_prefix_bytes
+from dstl_core.state.restore.canonical import KeyGroupsHandle, read_stream_header
+from dstl_core.state.restore.changelog_columns import open_changelog_rows
+from dstl_core.state.restore.heap import is_canonical
+from dstl_core.state.restore.heap_columns import open_heap_rows
+from dstl_core.state.restore.into_tables import restore_keyed_state
+from dstl_core.state.restore.rocksdb_columns import open_table_rows
+from dstl_core.state.restore.sections import StoredKeyGroups, in_memory, placed_sections
+from dstl_core.storage.handle_resolver import HandleResolver
+
+
+def open_key_groups(
+    handle: KeyedStateHandle,
+    key_groups: KeyGroupRange,
+    max_parallelism: int,
+    resolver: HandleResolver,
+    registry: SerializerRegistry,
+    key_serializer: AnySerializer | None = None,
+) -> StoredKeyGroups | None:
+    """The wanted key groups of a handle; None if it holds no state at all.
+
+    Args:
+        handle: Of any form.
+        key_groups: What to read.
+        max_parallelism: Key groups of the operator.
+        resolver: Reads the files.
+        registry: Knows the types.
+        key_serializer: The type of the key, for logs without a base.
+    """
+    own = handle.key_group_range.get_intersection(key_groups)
+    try:
+        return _by_columns(handle, own, max_parallelism, resolver, registry, key_serializer)
+    except (NotInColumnsError, FormatError):
+        return _by_records(handle, own, max_parallelism, resolver, registry, key_serializer)
+
+
+def _by_columns(
+    handle: KeyedStateHandle,
+    own: KeyGroupRange,
+    max_parallelism: int,
+    resolver: HandleResolver,
+    registry: SerializerRegistry,
+    key_serializer: AnySerializer | None,
+) -> StoredKeyGroups:
+    prefix_bytes = key_group_prefix_bytes(max_parallelism)
+    match handle:
+        case IncrementalRemoteKeyedStateHandle():
+            return open_table_rows(handle, own, prefix_bytes, resolver, registry)
+        case KeyGroupsStateHandle() if not is_canonical(handle, resolver):
+            return open_heap_rows(handle, own, prefix_bytes, resolver, registry)
+        case KeyGroupsSavepointStateHandle() | KeyGroupsStateHandle():
+            return _canonical(handle, own, prefix_bytes, resolver, registry)
+        case ChangelogStateBackendHandle():
+            return open_changelog_rows(
+                handle,
+                own,
+                prefix_bytes,
+                resolver,
+                registry,
+                lambda base: open_key_groups(
+                    base, own, max_parallelism, resolver, registry, key_serializer
+                ),
+                key_serializer,
+            )
+        case _:
+            raise NotInColumnsError
+
+
+def _canonical(
+    handle: KeyGroupsHandle,
+    own: KeyGroupRange,
+    prefix_bytes: int,
+    resolver: HandleResolver,
+    registry: SerializerRegistry,
+) -> StoredKeyGroups:
+    return StoredKeyGroups(
+        read_stream_header(handle, resolver, registry),
+        prefix_bytes,
+        resolver.describe(handle.stream),
+        placed_sections(handle.offsets, handle.stream.state_size, own),
+        partial(resolver.read, handle.stream),
+    )
+
+
+def _by_records(
+    handle: KeyedStateHandle,
+    own: KeyGroupRange,
+    max_parallelism: int,
+    resolver: HandleResolver,
+    registry: SerializerRegistry,
+    key_serializer: AnySerializer | None,
+) -> StoredKeyGroups | None:
+    state = restore_keyed_state(
+        [handle], own, max_parallelism, resolver, registry, key_serializer=key_serializer
+    )
+    if state.key_serializer is None:
+        return None
+    raw, offsets = state.write_canonical()
+    header = KeyedBackendHeader(
+        state.key_serializer, tuple(table.meta for table in state.tables.values())
+    )
+    return in_memory(header, raw, offsets, own, key_group_prefix_bytes(max_parallelism))

@@ -1,0 +1,85 @@
+"""Keyed state of some key groups as canonical sections: where they lie, and how to read them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+
+from dstl_core.codec.columnar.keyed.sections import (
+    CHUNK_BYTES,
+    SectionChunks,
+    compressed_chunks,
+    plain_chunks,
+)
+from dstl_core.codec.state_meta import KeyedBackendHeader
+from dstl_core.errors import FormatError, error_context
+from dstl_core.model.handle import KeyGroupRangeOffsets
+from dstl_core.model.key_group import KeyGroupRange
+
+ReadRange = Callable[[int, int], bytes]
+Placed = list[tuple[int, int, int]]
+
+
+@dataclass(frozen=True)
+class StoredKeyGroups:
+    """Sections of one handle: its header, and where they lie."""
+
+    header: KeyedBackendHeader
+    prefix_bytes: int
+    location: str
+    sections: Placed
+    """``(key group, start, end)``, ascending by start."""
+    read: ReadRange
+
+    def chunks(self, chunk_bytes: int = CHUNK_BYTES, whole_bytes: int = 0) -> SectionChunks:
+        """The sections in bounded pieces; those up to ``whole_bytes`` are never cut."""
+        chunks = compressed_chunks if self.header.compressed else plain_chunks
+        return chunks(self.read, self.sections, chunk_bytes, whole_bytes)
+
+    def with_sections(self, sections: Placed) -> StoredKeyGroups:
+        """The same handle, some of its key groups."""
+        return replace(self, sections=sections)
+
+    def context(self) -> AbstractContextManager[None]:
+        """Adds the place of the stream to errors."""
+        return error_context(location=self.location)
+
+
+def in_memory(
+    header: KeyedBackendHeader,
+    raw: bytes,
+    offsets: KeyGroupRangeOffsets,
+    key_groups: KeyGroupRange,
+    prefix_bytes: int,
+) -> StoredKeyGroups:
+    """Sections that were put together in memory."""
+    sections = placed_sections(offsets, len(raw), key_groups)
+    return StoredKeyGroups(
+        header, prefix_bytes, "restored state", sections, lambda start, end: raw[start:end]
+    )
+
+
+def placed_sections(offsets: KeyGroupRangeOffsets, size: int, key_groups: KeyGroupRange) -> Placed:
+    """Where the sections of some key groups lie in a stream of ``size`` bytes.
+
+    Raises:
+        FormatError: One begins behind the end.
+    """
+    used = sorted({offset for offset in offsets.offsets if offset})
+    if not used:
+        return []
+    if used[-1] >= size:
+        raise FormatError(
+            "A key group lies outside its stream",
+            field="key-group offset",
+            expected=f"< {size}",
+            got=used[-1],
+        )
+    ends = dict(zip(used, [*used[1:], size][: len(used)], strict=True))
+    wanted = (
+        (key_group, offset, ends[offset])
+        for key_group, offset in offsets.items()
+        if offset and key_groups.contains(key_group)
+    )
+    return sorted(wanted, key=lambda section: section[1])

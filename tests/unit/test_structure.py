@@ -1,0 +1,61 @@
+"""The shape of the code: no circles, no halls. Imports inside functions count."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("dstl_core", "dstl_dagster")
+MOST_MODULES = 20
+"""Modules of one folder, without its ``__init__``."""
+
+
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+MODULES = {module_of(path): path for each in PACKAGES for path in (ROOT / each).rglob("*.py")}
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Our own modules that a file imports, wherever in it the import stands."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names if each.name in MODULES)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            for each in node.names:
+                below = f"{node.module}.{each.name}"
+                if below in MODULES or node.module in MODULES:
+                    yield below if below in MODULES else node.module
+
+
+def circle_in(graph: dict[str, set[str]]) -> list[str]:
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_a_circle_is_found() -> None:
+    assert circle_in({"a": {"b"}, "b": {"c"}, "c": {"a"}})
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_modules_import_each_other_in_a_circle(package: str) -> None:
+    own = {name for name in MODULES if name.split(".")[0] == package}
+    # A front door imports what is behind it, and nothing behind it comes in by the front door.
+    graph = {name: set(imported(MODULES[name])) & own - {name} for name in own}
+    assert circle_in(graph) == []
+
+
+def test_no_folder_is_a_hall() -> None:
+    modules = Counter(path.parent for path in MODULES.values() if path.name != "__init__.py")
+    halls = {str(folder): count for folder, count in modules.items() if count > MOST_MODULES}
+    assert halls == {}
