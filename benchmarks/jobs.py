@@ -35,7 +35,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks import jobs_peer, results
-from dstl_core.checkpoint.state_files import check_state_files
+from dstl_core.checkpoint.store.state_files import check_state_files
 from dstl_core.codec.serializers import Types
 from dstl_core.functions import (
     ColumnResult,

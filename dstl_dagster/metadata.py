@@ -15,7 +15,7 @@ from dstl_core.savepoint import Snapshot
 from dstl_core.savepoint.columns.state_columns import is_queue
 
 if TYPE_CHECKING:
-    from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
+    from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 
 MAX_ROWS = 50
 """Of any table: the event log keeps every one for ever."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dstl_core.changelog import FsStateChangelogStorage
-from dstl_core.checkpoint.assignment import assign_state
-from dstl_core.checkpoint.pending import OperatorPlan
+from dstl_core.checkpoint.coordination.assignment import assign_state
+from dstl_core.checkpoint.coordination.pending import OperatorPlan
 from dstl_core.codec.serializers import Types
 from dstl_core.config import ChangelogOptions
 from dstl_core.functions import (

@@ -8,13 +8,13 @@ from random import Random
 from typing import Any, Protocol
 
 from dstl_core.changelog.storage import FsStateChangelogStorage
-from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
-from dstl_core.checkpoint.completed_store import CompletedCheckpointStore
-from dstl_core.checkpoint.events import AcknowledgeCheckpoint, DeclineCheckpoint
-from dstl_core.checkpoint.failure import CheckpointFailureReason
-from dstl_core.checkpoint.gateway import CheckpointCoordinatorGateway
-from dstl_core.checkpoint.pending import CheckpointPlan, CheckpointTask, OperatorPlan
-from dstl_core.checkpoint.storage import FileSystemCheckpointStorage
+from dstl_core.checkpoint.coordination.events import AcknowledgeCheckpoint, DeclineCheckpoint
+from dstl_core.checkpoint.coordination.failure import CheckpointFailureReason
+from dstl_core.checkpoint.coordination.gateway import CheckpointCoordinatorGateway
+from dstl_core.checkpoint.coordination.pending import CheckpointPlan, CheckpointTask, OperatorPlan
+from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.store.completed_store import CompletedCheckpointStore
+from dstl_core.checkpoint.store.storage import FileSystemCheckpointStorage
 from dstl_core.codec.serializers import Types
 from dstl_core.config import ChangelogOptions, CheckpointConfig
 from dstl_core.errors import DstlError

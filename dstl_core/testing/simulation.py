@@ -17,11 +17,11 @@ from random import Random
 from typing import Any
 
 from dstl_core.changelog.storage import FsStateChangelogStorage
-from dstl_core.checkpoint.assignment import StateAssignment, assign_state
-from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
-from dstl_core.checkpoint.completed_store import CompletedCheckpointStore
-from dstl_core.checkpoint.pending import CheckpointTask, OperatorPlan
-from dstl_core.checkpoint.properties import JobStatus
+from dstl_core.checkpoint.coordination.assignment import StateAssignment, assign_state
+from dstl_core.checkpoint.coordination.pending import CheckpointTask, OperatorPlan
+from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.store.completed_store import CompletedCheckpointStore
+from dstl_core.checkpoint.store.properties import JobStatus
 from dstl_core.codec.serializers import Types
 from dstl_core.config import ChangelogOptions
 from dstl_core.errors import DstlError, FencedError, InvariantViolation, StorageError

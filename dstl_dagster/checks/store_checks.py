@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import dagster as dg
 
-from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.errors import DstlError
 from dstl_core.savepoint import Snapshot
 from dstl_core.savepoint.check.verify import verify_snapshot

@@ -15,7 +15,7 @@ from dstl_dagster.pipelines.pipeline_store import PipelineStore
 from dstl_dagster.translator import DstlAssetKind
 
 if TYPE_CHECKING:
-    from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
+    from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
     from dstl_core.spark.job.stateful_job import StatefulJob
 
 SHOWN_COMMITS = 100

@@ -27,7 +27,7 @@ from dstl_dagster.resources.storage_resource import DstlStorageResource
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
+    from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
     from dstl_core.spark.job.stateful_job import StatefulJob
     from dstl_dagster.resources.spark_resource import DstlSparkResource
     from dstl_dagster.resources.upload_resource import UploadSchedulerResource

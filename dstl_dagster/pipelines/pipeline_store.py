@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
 
-from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
-from dstl_core.checkpoint.completed_store import CompletedCheckpointStore
-from dstl_core.checkpoint.guard import DeletionGuard
+from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.store.completed_store import CompletedCheckpointStore
+from dstl_core.checkpoint.store.guard import DeletionGuard
 from dstl_core.clock import Clock, SystemClock
 from dstl_core.errors import CheckpointError, FormatError
 from dstl_core.model.ids import JobID

@@ -13,9 +13,9 @@ from uuid import uuid4
 
 import pytest
 
-from dstl_core.checkpoint.completed_store import CompletedCheckpointStore
-from dstl_core.checkpoint.guard import DeletionGuard
-from dstl_core.checkpoint.properties import (
+from dstl_core.checkpoint.store.completed_store import CompletedCheckpointStore
+from dstl_core.checkpoint.store.guard import DeletionGuard
+from dstl_core.checkpoint.store.properties import (
     CheckpointProperties,
     CheckpointRetentionPolicy,
     JobStatus,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dstl_core.checkpoint.metadata_file import load_metadata_file, publish_metadata_file
+from dstl_core.checkpoint.store.metadata_file import load_metadata_file, publish_metadata_file
 from dstl_core.clock import SystemClock
 from dstl_core.errors import FencedError, StateFileNotFoundError, StorageError
 from dstl_core.storage.commit_log import CommitLog

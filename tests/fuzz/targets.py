@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from dstl_core.checkpoint.metadata_file import MetadataFile
+from dstl_core.checkpoint.store.metadata_file import MetadataFile
 from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.java_stream import read_java_object
 from dstl_core.codec.metadata.metadata_file import read_metadata, write_metadata

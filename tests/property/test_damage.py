@@ -7,7 +7,7 @@ from itertools import islice
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dstl_core.checkpoint.metadata_file import MetadataFile
+from dstl_core.checkpoint.store.metadata_file import MetadataFile
 from dstl_core.codec.change_format import read_change_set, segment_body
 from dstl_core.codec.metadata.metadata_file import read_metadata, write_metadata
 from dstl_core.codec.serializers import BUILT_IN

@@ -18,9 +18,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from dstl_core.checkpoint import completed_store
-from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
-from dstl_core.checkpoint.completed_store import CompletedCheckpointStore
+from dstl_core.checkpoint.store import completed_store
+from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.store.completed_store import CompletedCheckpointStore
 from dstl_core.model.handle import FileStateHandle, RelativeFileStateHandle, StreamStateHandle
 from dstl_core.model.ids import JobID
 from dstl_core.savepoint.check.gc import collect_garbage

@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from dstl_core.checkpoint import completed_store
-from dstl_core.checkpoint.action_runner import ActionRunner
-from dstl_core.checkpoint.cleaner import CheckpointsCleaner
-from dstl_core.checkpoint.completed_store import CompletedCheckpointStore
-from dstl_core.checkpoint.coordinator import CheckpointCoordinator
-from dstl_core.checkpoint.events import CommitFailed
-from dstl_core.checkpoint.pending import (
+from dstl_core.checkpoint.coordination.action_runner import ActionRunner
+from dstl_core.checkpoint.coordination.coordinator import CheckpointCoordinator
+from dstl_core.checkpoint.coordination.events import CommitFailed
+from dstl_core.checkpoint.coordination.pending import (
     EndedCheckpoints,
     PendingCheckpoint,
     TaskAcknowledgeResult,
 )
-from dstl_core.checkpoint.recorded import RecordedCheckpoints
-from dstl_core.checkpoint.retained import ReferencedFiles
+from dstl_core.checkpoint.store import completed_store
+from dstl_core.checkpoint.store.cleaner import CheckpointsCleaner
+from dstl_core.checkpoint.store.completed_store import CompletedCheckpointStore
+from dstl_core.checkpoint.store.recorded import RecordedCheckpoints
+from dstl_core.checkpoint.store.retained import ReferencedFiles
 from dstl_core.operators import subtask as subtask_module
 from dstl_core.state.backends.changelog_backend import (
     ChangelogKeyedStateBackend,

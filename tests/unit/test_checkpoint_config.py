@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dstl_core.checkpoint.properties import CheckpointRetentionPolicy
+from dstl_core.checkpoint.store.properties import CheckpointRetentionPolicy
 from dstl_core.config import CheckpointConfig
 from dstl_core.errors import ConfigError
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dstl_core.checkpoint.metadata_file import publish_metadata_file
+from dstl_core.checkpoint.store.metadata_file import publish_metadata_file
 from dstl_core.model.checkpoint import OperatorState
 from dstl_core.model.handle import (
     ByteStreamStateHandle,

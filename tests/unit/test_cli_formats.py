@@ -13,7 +13,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from dstl_core.checkpoint.metadata_file import publish_metadata_file
+from dstl_core.checkpoint.store.metadata_file import publish_metadata_file
 from dstl_core.cli import dump_command
 from dstl_core.codec.keyed_canonical import write_canonical_stream, write_section
 from dstl_core.codec.serializers import Types

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dstl_core.checkpoint.metadata_file import publish_metadata_file
+from dstl_core.checkpoint.store.metadata_file import publish_metadata_file
 from dstl_core.cli import printable, to_json
 from dstl_core.codec.serializers import Types
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState

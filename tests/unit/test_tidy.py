@@ -70,7 +70,7 @@ def test_nothing_is_left_for_later(word: str) -> None:
 
 # Who deletes files of a store by itself, and which. All others go through the guard.
 DELETES = {
-    "dstl_core/checkpoint/guard.py": "the guard",
+    "dstl_core/checkpoint/store/guard.py": "the guard",
     "dstl_core/changelog/discarder.py": "segments that no checkpoint has named yet",
     "dstl_core/spark/savepoints/column_bootstrap.py": "runs that its own tasks have written",
     "dstl_dagster/pipelines/pipeline_store.py": "leases",

@@ -20,10 +20,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from dstl_core.checkpoint.completed_store import CompletedCheckpointStore
-from dstl_core.checkpoint.guard import DeletionGuard
-from dstl_core.checkpoint.metadata_file import load_metadata_file
-from dstl_core.checkpoint.references import references_of
+from dstl_core.checkpoint.store.completed_store import CompletedCheckpointStore
+from dstl_core.checkpoint.store.guard import DeletionGuard
+from dstl_core.checkpoint.store.metadata_file import load_metadata_file
+from dstl_core.checkpoint.store.references import references_of
 from dstl_core.clock import Clock, SystemClock
 from dstl_core.errors import ConfigError, DstlError, SavepointError
 from dstl_core.storage.commit_log import CommitLog, LogRecord

@@ -10,7 +10,7 @@ from itertools import islice, pairwise
 from typing import Protocol
 
 from dstl_core.changelog.reader import StateChangelogHandleReader
-from dstl_core.checkpoint.metadata_file import MetadataFile
+from dstl_core.checkpoint.store.metadata_file import MetadataFile
 from dstl_core.codec.change_payload import MetadataChange, read_change
 from dstl_core.codec.operator_state import OperatorStateReader
 from dstl_core.codec.serializers import (

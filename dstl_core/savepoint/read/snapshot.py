@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from dstl_core.checkpoint.metadata_file import MetadataFile, load_metadata_file
+from dstl_core.checkpoint.store.metadata_file import MetadataFile, load_metadata_file
 from dstl_core.codec.serializers import (
     BUILT_IN,
     AnySerializer,

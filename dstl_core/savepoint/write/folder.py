@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
 from uuid import uuid4
 
-from dstl_core.checkpoint.metadata_file import (
+from dstl_core.checkpoint.store.metadata_file import (
     publish_metadata_file,
     read_sidecar,
     replace_metadata_file,

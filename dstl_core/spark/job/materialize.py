@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import Any
 
-from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.errors import StateFileNotFoundError
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorSubtaskState
 from dstl_core.model.handle import ChangelogStateBackendHandle

@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 
 
 @dataclass(frozen=True)

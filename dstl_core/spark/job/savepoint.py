@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
-from dstl_core.checkpoint.metadata_file import load_metadata_file
+from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.store.metadata_file import load_metadata_file
 from dstl_core.errors import RestoreError, SavepointError
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
 from dstl_core.model.snapshot_type import CheckpointOptions

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.clock import Clock, SystemClock
 from dstl_core.closing import Closing
 from dstl_core.errors import ConfigError

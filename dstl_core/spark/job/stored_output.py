@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.errors import ConfigError, StateFileNotFoundError, StorageError
 from dstl_core.spark.engine.parquet_rows import ParquetRows
 from dstl_core.spark.engine.schema import spark_arrow_schema

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
-from dstl_core.checkpoint.metadata_file import MetadataFile
-from dstl_core.checkpoint.pending import OperatorPlan
+from dstl_core.checkpoint.coordination.pending import OperatorPlan
+from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.store.metadata_file import MetadataFile
 from dstl_core.clock import Clock
 from dstl_core.config import ChangelogOptions
 from dstl_core.errors import RestoreError

@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.errors import ConfigError, InputChangedError, InvariantViolation
 from dstl_core.spark.engine.key_groups import SUBTASK_COLUMN, partition_by_subtask
 from dstl_core.spark.engine.schema import quoted

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
-from dstl_core.checkpoint.assignment import assign_state
-from dstl_core.checkpoint.metadata_file import MetadataFile
-from dstl_core.checkpoint.pending import OperatorPlan
+from dstl_core.checkpoint.coordination.assignment import assign_state
+from dstl_core.checkpoint.coordination.pending import OperatorPlan
+from dstl_core.checkpoint.store.metadata_file import MetadataFile
 from dstl_core.model.checkpoint import OperatorState, OperatorSubtaskState
 from dstl_core.model.handle import ChangelogStateBackendHandle
 from dstl_core.model.ids import OperatorID

@@ -16,7 +16,7 @@ from dagster_shared.libraries import DagsterLibraryRegistry
 
 import definitions
 import dstl_dagster
-from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.errors import ConfigError
 from dstl_core.storage.location import Location
 from dstl_core.storage.profiles import options_for

@@ -11,7 +11,7 @@ from uuid import uuid4
 import dagster as dg
 import pytest
 
-from dstl_core.checkpoint.metadata_file import publish_metadata_file
+from dstl_core.checkpoint.store.metadata_file import publish_metadata_file
 from dstl_core.model.ids import JobID
 from dstl_core.savepoint import Snapshot
 from dstl_core.storage.location import Location

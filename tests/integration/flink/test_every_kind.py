@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dstl_core.checkpoint.metadata_file import load_metadata_file, publish_metadata_file
+from dstl_core.checkpoint.store.metadata_file import load_metadata_file, publish_metadata_file
 from dstl_core.model.checkpoint import CheckpointMetadata
 from dstl_core.model.snapshot_type import CheckpointOptions
 from dstl_core.state.backends.state_backend import (

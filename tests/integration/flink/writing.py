@@ -11,7 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 from dstl_core.changelog import FsStateChangelogStorage
-from dstl_core.checkpoint.completed_store import CompletedCheckpointStore
+from dstl_core.checkpoint.store.completed_store import CompletedCheckpointStore
 from dstl_core.clock import SystemClock
 from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.config import ChangelogOptions

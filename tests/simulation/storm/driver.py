@@ -12,7 +12,7 @@ from itertools import islice, pairwise
 from random import Random
 from typing import Protocol
 
-from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.errors import DstlError, FencedError
 from dstl_core.spark.job.driver import CheckpointDriver
 from dstl_core.spark.job.materialize import (

@@ -14,7 +14,7 @@ from typing import Any
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
-from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.spark.job.stateful_job import StatefulJob
 from dstl_core.spark.job.tasks import JobTasks
 from tests.simulation.storm import pipeline

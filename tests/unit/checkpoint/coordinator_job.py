@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dstl_core.checkpoint.coordinator import CheckpointCoordinator
-from dstl_core.checkpoint.events import (
+from dstl_core.checkpoint.coordination.coordinator import CheckpointCoordinator
+from dstl_core.checkpoint.coordination.events import (
     AcknowledgeCheckpoint,
     Acknowledged,
     Action,
@@ -18,13 +18,13 @@ from dstl_core.checkpoint.events import (
     TriggerCheckpoint,
     TriggerTasks,
 )
-from dstl_core.checkpoint.failure import CheckpointFailureReason
-from dstl_core.checkpoint.pending import (
+from dstl_core.checkpoint.coordination.failure import CheckpointFailureReason
+from dstl_core.checkpoint.coordination.pending import (
     CheckpointPlan,
     OperatorPlan,
     TaskAcknowledgeResult,
 )
-from dstl_core.checkpoint.properties import CheckpointProperties
+from dstl_core.checkpoint.store.properties import CheckpointProperties
 from dstl_core.config import CheckpointConfig
 from dstl_core.model.checkpoint import (
     CheckpointMetadata,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
-from dstl_core.checkpoint.completed_store import CompletedCheckpointStore
+from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.store.completed_store import CompletedCheckpointStore
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
 from dstl_core.model.handle import (
     ChangelogStateBackendHandle,

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from dstl_core.checkpoint.assignment import assign_state
-from dstl_core.checkpoint.pending import OperatorPlan
+from dstl_core.checkpoint.coordination.assignment import assign_state
+from dstl_core.checkpoint.coordination.pending import OperatorPlan
 from dstl_core.errors import MaxParallelismMismatchError, NonRestoredStateError, RestoreError
 from dstl_core.model.checkpoint import OperatorState, OperatorSubtaskState
 from dstl_core.model.handle import (

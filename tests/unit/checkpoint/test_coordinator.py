@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dstl_core.checkpoint.events import (
+from dstl_core.checkpoint.coordination.events import (
     AcknowledgeCheckpoint,
     AcknowledgeCoordinatorState,
     Acknowledged,
@@ -30,7 +30,7 @@ from dstl_core.checkpoint.events import (
     TriggerOperatorCoordinators,
     TriggerTasks,
 )
-from dstl_core.checkpoint.pending import (
+from dstl_core.checkpoint.coordination.pending import (
     CheckpointPlan,
     CheckpointTask,
     OperatorPlan,

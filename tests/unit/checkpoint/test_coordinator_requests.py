@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dstl_core.checkpoint.events import (
+from dstl_core.checkpoint.coordination.events import (
     AcknowledgeCheckpoint,
     Acknowledged,
     BacklogChanged,
@@ -28,7 +28,7 @@ from dstl_core.checkpoint.events import (
     TriggerCheckpoint,
     TriggerTasks,
 )
-from dstl_core.checkpoint.pending import (
+from dstl_core.checkpoint.coordination.pending import (
     CheckpointPlan,
     OperatorPlan,
     TaskAcknowledgeResult,

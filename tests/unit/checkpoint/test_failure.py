@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from dstl_core.checkpoint.failure import (
+from dstl_core.checkpoint.coordination.failure import (
     CheckpointFailureManager,
     CheckpointFailureReason,
     checkpoint_error,
 )
-from dstl_core.checkpoint.properties import CheckpointProperties, CheckpointRetentionPolicy
+from dstl_core.checkpoint.store.properties import CheckpointProperties, CheckpointRetentionPolicy
 from dstl_core.errors import CheckpointError, ConfigError
 
 CHECKPOINT = CheckpointProperties.for_checkpoint(CheckpointRetentionPolicy.RETAIN_ON_CANCELLATION)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dstl_core.checkpoint.events import AcknowledgeCheckpoint, DeclineCheckpoint
-from dstl_core.checkpoint.failure import CheckpointFailureReason
-from dstl_core.checkpoint.properties import CheckpointProperties, JobStatus
+from dstl_core.checkpoint.coordination.events import AcknowledgeCheckpoint, DeclineCheckpoint
+from dstl_core.checkpoint.coordination.failure import CheckpointFailureReason
+from dstl_core.checkpoint.store.properties import CheckpointProperties, JobStatus
 from dstl_core.errors import (
     CheckpointError,
     ConfigError,

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from dstl_core.checkpoint.events import DeclineCheckpoint
-from dstl_core.checkpoint.failure import CheckpointFailureReason
-from dstl_core.checkpoint.pending import CheckpointPlan, OperatorPlan
-from dstl_core.checkpoint.storage import FileSystemCheckpointStorage
+from dstl_core.checkpoint.coordination.events import DeclineCheckpoint
+from dstl_core.checkpoint.coordination.failure import CheckpointFailureReason
+from dstl_core.checkpoint.coordination.pending import CheckpointPlan, OperatorPlan
+from dstl_core.checkpoint.store.storage import FileSystemCheckpointStorage
 from dstl_core.errors import (
     CheckpointError,
     DstlError,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dstl_core.checkpoint.events import DeclineCheckpoint
-from dstl_core.checkpoint.failure import CheckpointFailureReason
+from dstl_core.checkpoint.coordination.events import DeclineCheckpoint
+from dstl_core.checkpoint.coordination.failure import CheckpointFailureReason
 from dstl_core.errors import (
     FencedError,
     StorageError,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dstl_core.checkpoint.metadata_file import (
+from dstl_core.checkpoint.store.metadata_file import (
     Sidecar,
     load_metadata_file,
     publish_metadata_file,

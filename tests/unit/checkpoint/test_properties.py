@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dstl_core.checkpoint.properties import (
+from dstl_core.checkpoint.store.properties import (
     CheckpointProperties,
     CheckpointRetentionPolicy,
     JobStatus,

@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
-from dstl_core.checkpoint.repartition import java_hash_map_order, repartition_operator_state
+from dstl_core.checkpoint.coordination.repartition import (
+    java_hash_map_order,
+    repartition_operator_state,
+)
 from dstl_core.errors import ConfigError
 from dstl_core.model.handle import (
     ByteStreamStateHandle,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dstl_core.checkpoint.failure import CheckpointFailureReason
-from dstl_core.checkpoint.properties import CheckpointProperties, CheckpointRetentionPolicy
-from dstl_core.checkpoint.requests import (
+from dstl_core.checkpoint.coordination.failure import CheckpointFailureReason
+from dstl_core.checkpoint.coordination.requests import (
     CheckpointRequestDecider,
     CheckpointTriggerRequest,
     Situation,
 )
+from dstl_core.checkpoint.store.properties import CheckpointProperties, CheckpointRetentionPolicy
 
 CHECKPOINT = CheckpointProperties.for_checkpoint(CheckpointRetentionPolicy.RETAIN_ON_CANCELLATION)
 SAVEPOINT = CheckpointProperties.for_savepoint()

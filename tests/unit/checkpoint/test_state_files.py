@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dstl_core.checkpoint.metadata_file import load_metadata_file
+from dstl_core.checkpoint.store.metadata_file import load_metadata_file
 from dstl_core.errors import CheckpointError, FencedError
 from dstl_core.model.handle import (
     ByteStreamStateHandle,

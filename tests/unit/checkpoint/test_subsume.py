@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from dstl_core.checkpoint.properties import CheckpointProperties, CheckpointRetentionPolicy
-from dstl_core.checkpoint.subsume import subsumed
+from dstl_core.checkpoint.store.properties import CheckpointProperties, CheckpointRetentionPolicy
+from dstl_core.checkpoint.store.subsume import subsumed
 
 KINDS = {
     "c": CheckpointProperties.for_checkpoint(CheckpointRetentionPolicy.RETAIN_ON_CANCELLATION),

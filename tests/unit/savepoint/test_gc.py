@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from dstl_core.checkpoint.completed_store import CompletedCheckpointStore
+from dstl_core.checkpoint.store.completed_store import CompletedCheckpointStore
 from dstl_core.clock import SystemClock
 from dstl_core.errors import ConfigError, SavepointError
 from dstl_core.savepoint import Snapshot, collect_garbage, rewrite_savepoint

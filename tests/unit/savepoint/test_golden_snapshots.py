@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dstl_core.checkpoint.metadata_file import load_metadata_file
+from dstl_core.checkpoint.store.metadata_file import load_metadata_file
 from dstl_core.errors import FormatError
 from dstl_core.model.handle import ByteStreamStateHandle, KeyGroupsSavepointStateHandle
 from dstl_core.savepoint import Snapshot

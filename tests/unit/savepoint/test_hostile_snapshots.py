@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dstl_core.checkpoint.metadata_file import publish_metadata_file
+from dstl_core.checkpoint.store.metadata_file import publish_metadata_file
 from dstl_core.cli import main
 from dstl_core.codec.metadata.metadata_file import read_metadata, write_metadata
 from dstl_core.model.checkpoint import CheckpointMetadata

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dstl_core.checkpoint.metadata_file import publish_metadata_file
+from dstl_core.checkpoint.store.metadata_file import publish_metadata_file
 from dstl_core.codec.metadata.metadata_file import read_metadata
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import ConfigError, NoSuchOperatorError, SavepointError

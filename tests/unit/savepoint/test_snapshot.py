@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dstl_core.checkpoint.metadata_file import publish_metadata_file
+from dstl_core.checkpoint.store.metadata_file import publish_metadata_file
 from dstl_core.errors import (
     ConfigError,
     NoSuchOperatorError,

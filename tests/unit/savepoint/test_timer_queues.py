@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dstl_core.checkpoint.metadata_file import publish_metadata_file
+from dstl_core.checkpoint.store.metadata_file import publish_metadata_file
 from dstl_core.codec.data_io import DataOutput
 from dstl_core.codec.serializers import (
     AnySerializer,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dstl_core.checkpoint.pending import OperatorPlan
+from dstl_core.checkpoint.coordination.pending import OperatorPlan
 from dstl_core.clock import SystemClock
 from dstl_core.errors import CheckpointError, StorageError
 from dstl_core.model.checkpoint import OperatorSubtaskState

@@ -1,6 +1,6 @@
 import pytest
 
-from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.errors import ConfigError
 from dstl_core.spark.task.lineage import before_input, check_order_of_inputs, find_input, lineage
 

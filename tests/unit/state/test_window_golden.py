@@ -2,7 +2,7 @@
 
 import pytest
 
-from dstl_core.checkpoint.metadata_file import load_metadata_file
+from dstl_core.checkpoint.store.metadata_file import load_metadata_file
 from dstl_core.codec.serializers import Types
 from dstl_core.functions import ProcessWindowFunction, WindowFunction
 from dstl_core.state.backends.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from dstl_core.checkpoint.failure import CheckpointFailureReason
-from dstl_core.checkpoint.pending import (
+from dstl_core.checkpoint.coordination.failure import CheckpointFailureReason
+from dstl_core.checkpoint.coordination.pending import (
     CheckpointPlan,
     CheckpointTask,
     TaskAcknowledgeResult,
     TaskStateSnapshot,
 )
-from dstl_core.checkpoint.properties import CheckpointProperties
+from dstl_core.checkpoint.store.properties import CheckpointProperties
 from dstl_core.model.checkpoint import CheckpointMetadata, MasterState, OperatorSubtaskState
 from dstl_core.model.handle import ByteStreamStateHandle
 from dstl_core.model.ids import JobID, OperatorID

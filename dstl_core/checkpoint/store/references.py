@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 from contextlib import suppress
 
-from dstl_core.checkpoint.metadata_file import MetadataFile
+from dstl_core.checkpoint.store.metadata_file import MetadataFile
 from dstl_core.errors import DstlError
 from dstl_core.model.checkpoint import CheckpointMetadata
 from dstl_core.model.handle import (

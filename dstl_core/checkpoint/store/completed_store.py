@@ -10,26 +10,26 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dstl_core.checkpoint.cleaner import CheckpointsCleaner
-from dstl_core.checkpoint.completed_checkpoint import (
+from dstl_core.checkpoint.store.cleaner import CheckpointsCleaner
+from dstl_core.checkpoint.store.completed_checkpoint import (
     CHECKPOINT_ID,
     FIRST_ID,
     IN_FLIGHT,
     KEPT,
     CompletedCheckpoint,
 )
-from dstl_core.checkpoint.metadata_file import (
+from dstl_core.checkpoint.store.metadata_file import (
     MetadataFile,
     holds_metadata,
     load_metadata_file,
     metadata_digest,
     publish_metadata_file,
 )
-from dstl_core.checkpoint.properties import CheckpointProperties, JobStatus
-from dstl_core.checkpoint.record_writer import RecordWriter
-from dstl_core.checkpoint.recorded import RecordedCheckpoints
-from dstl_core.checkpoint.retained import ReferencedFiles
-from dstl_core.checkpoint.state_files import check_state_files
+from dstl_core.checkpoint.store.properties import CheckpointProperties, JobStatus
+from dstl_core.checkpoint.store.record_writer import RecordWriter
+from dstl_core.checkpoint.store.recorded import RecordedCheckpoints
+from dstl_core.checkpoint.store.retained import ReferencedFiles
+from dstl_core.checkpoint.store.state_files import check_state_files
 from dstl_core.errors import (
     CheckpointError,
     ConfigError,

@@ -12,12 +12,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dstl_core.checkpoint.completed_checkpoint import (
+from dstl_core.checkpoint.store.completed_checkpoint import (
     CompletedCheckpoint,
     first_free_id,
     in_flight_of,
 )
-from dstl_core.checkpoint.subsume import subsumed
+from dstl_core.checkpoint.store.subsume import subsumed
 from dstl_core.errors import FormatError, StorageError
 from dstl_core.storage.commit_log import CommitLog
 from dstl_core.storage.json_document import CONVERSION_ERRORS

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Protocol
 
-from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
-from dstl_core.checkpoint.metadata_file import MetadataFile, load_metadata_file
-from dstl_core.checkpoint.references import references_of
+from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.store.metadata_file import MetadataFile, load_metadata_file
+from dstl_core.checkpoint.store.references import references_of
 from dstl_core.errors import CheckpointError, StateFileNotFoundError
 from dstl_core.storage.file_io import FileIO
 from dstl_core.storage.file_set import FileSet

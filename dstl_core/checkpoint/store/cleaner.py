@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Container, Iterable, Sequence
 
-from dstl_core.checkpoint.guard import DeletionGuard
-from dstl_core.checkpoint.metadata_file import MetadataFile, load_metadata_file
-from dstl_core.checkpoint.references import file_handles
+from dstl_core.checkpoint.store.guard import DeletionGuard
+from dstl_core.checkpoint.store.metadata_file import MetadataFile, load_metadata_file
+from dstl_core.checkpoint.store.references import file_handles
 from dstl_core.errors import DstlError, StateFileNotFoundError
 from dstl_core.model.checkpoint import OperatorSubtaskState
 from dstl_core.model.handle import StreamStateHandle

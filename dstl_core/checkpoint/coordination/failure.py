@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from enum import Enum, EnumMeta
 
-from dstl_core.checkpoint.properties import CheckpointProperties
+from dstl_core.checkpoint.store.properties import CheckpointProperties
 from dstl_core.errors import CheckpointError, ConfigError
 
 _OLD_NAMES = {

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
-from dstl_core.checkpoint.properties import CheckpointProperties
+from dstl_core.checkpoint.store.properties import CheckpointProperties
 from dstl_core.errors import ConfigError
 from dstl_core.model.checkpoint import (
     CheckpointMetadata,

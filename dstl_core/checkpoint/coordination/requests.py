@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from dstl_core.checkpoint.failure import CheckpointFailureReason
-from dstl_core.checkpoint.properties import CheckpointProperties
+from dstl_core.checkpoint.coordination.failure import CheckpointFailureReason
+from dstl_core.checkpoint.store.properties import CheckpointProperties
 
 MAX_QUEUED_REQUESTS = 1000
 

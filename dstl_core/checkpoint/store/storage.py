@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Callable
 from typing import Protocol
 
-from dstl_core.checkpoint.metadata_file import MetadataFile, load_metadata_file
+from dstl_core.checkpoint.store.metadata_file import MetadataFile, load_metadata_file
 from dstl_core.errors import ConfigError, StorageError
 from dstl_core.storage.file_io import FileIO, open_file_io
 from dstl_core.storage.location import METADATA_FILE_NAME, JobLayout, Location

@@ -9,8 +9,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dstl_core.checkpoint.pending import OperatorPlan
-from dstl_core.checkpoint.repartition import repartition_operator_state
+from dstl_core.checkpoint.coordination.pending import OperatorPlan
+from dstl_core.checkpoint.coordination.repartition import repartition_operator_state
 from dstl_core.errors import MaxParallelismMismatchError, NonRestoredStateError, RestoreError
 from dstl_core.model.checkpoint import OperatorState, OperatorSubtaskState
 from dstl_core.model.handle import KeyedStateHandle, OperatorStreamStateHandle

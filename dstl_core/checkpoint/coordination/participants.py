@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from dstl_core.checkpoint.failure import CheckpointFailureReason
-from dstl_core.checkpoint.pending import CheckpointTask
+from dstl_core.checkpoint.coordination.failure import CheckpointFailureReason
+from dstl_core.checkpoint.coordination.pending import CheckpointTask
 from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions
 
 

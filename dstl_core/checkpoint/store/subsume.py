@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
-from dstl_core.checkpoint.properties import CheckpointProperties
+from dstl_core.checkpoint.store.properties import CheckpointProperties
 
 
 class _HasProperties(Protocol):

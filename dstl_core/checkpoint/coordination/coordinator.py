@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dstl_core.checkpoint.events import (
+from dstl_core.checkpoint.coordination.events import (
     AcknowledgeCheckpoint,
     AcknowledgeCoordinatorState,
     Acknowledged,
@@ -45,20 +45,23 @@ from dstl_core.checkpoint.events import (
     TriggerOperatorCoordinators,
     TriggerTasks,
 )
-from dstl_core.checkpoint.failure import CheckpointFailureManager, CheckpointFailureReason
-from dstl_core.checkpoint.pending import (
+from dstl_core.checkpoint.coordination.failure import (
+    CheckpointFailureManager,
+    CheckpointFailureReason,
+)
+from dstl_core.checkpoint.coordination.pending import (
     CheckpointPlan,
     EndedCheckpoints,
     PendingCheckpoint,
     TaskAcknowledgeResult,
 )
-from dstl_core.checkpoint.periodic import PeriodicSchedule
-from dstl_core.checkpoint.properties import CheckpointProperties, CheckpointRetentionPolicy
-from dstl_core.checkpoint.requests import (
+from dstl_core.checkpoint.coordination.periodic import PeriodicSchedule
+from dstl_core.checkpoint.coordination.requests import (
     CheckpointRequestDecider,
     CheckpointTriggerRequest,
     Situation,
 )
+from dstl_core.checkpoint.store.properties import CheckpointProperties, CheckpointRetentionPolicy
 from dstl_core.config import CheckpointConfig
 from dstl_core.errors import CheckpointError, InvariantViolation
 from dstl_core.model.checkpoint import OperatorSubtaskState

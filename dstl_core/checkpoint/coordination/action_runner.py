@@ -6,9 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
-from dstl_core.checkpoint.completed_store import CompletedCheckpointStore
-from dstl_core.checkpoint.events import (
+from dstl_core.checkpoint.coordination.events import (
     AcknowledgeCoordinatorState,
     Acknowledged,
     AcknowledgeMasterState,
@@ -34,15 +32,17 @@ from dstl_core.checkpoint.events import (
     TriggerOperatorCoordinators,
     TriggerTasks,
 )
-from dstl_core.checkpoint.failure import CheckpointFailureReason
-from dstl_core.checkpoint.id_counter import CheckpointIDCounter
-from dstl_core.checkpoint.participants import (
+from dstl_core.checkpoint.coordination.failure import CheckpointFailureReason
+from dstl_core.checkpoint.coordination.participants import (
     CheckpointTasks,
     MasterTriggerRestoreHook,
     OperatorCoordinator,
 )
-from dstl_core.checkpoint.pending import TaskAcknowledgeResult
-from dstl_core.checkpoint.storage import CheckpointStorage
+from dstl_core.checkpoint.coordination.pending import TaskAcknowledgeResult
+from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.store.completed_store import CompletedCheckpointStore
+from dstl_core.checkpoint.store.id_counter import CheckpointIDCounter
+from dstl_core.checkpoint.store.storage import CheckpointStorage
 from dstl_core.clock import Clock
 from dstl_core.errors import CommitUncertainError, DstlError, FencedError
 from dstl_core.model.checkpoint import MasterState

@@ -14,12 +14,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Literal, Protocol
 
-from dstl_core.checkpoint.action_runner import ActionRunner
-from dstl_core.checkpoint.assignment import StateAssignment, assign_state
-from dstl_core.checkpoint.completed_checkpoint import CompletedCheckpoint
-from dstl_core.checkpoint.completed_store import CompletedCheckpointStore
-from dstl_core.checkpoint.coordinator import CheckpointCoordinator
-from dstl_core.checkpoint.events import (
+from dstl_core.checkpoint.coordination.action_runner import ActionRunner
+from dstl_core.checkpoint.coordination.assignment import StateAssignment, assign_state
+from dstl_core.checkpoint.coordination.coordinator import CheckpointCoordinator
+from dstl_core.checkpoint.coordination.events import (
     AcknowledgeCheckpoint,
     Action,
     BacklogChanged,
@@ -35,16 +33,18 @@ from dstl_core.checkpoint.events import (
     TasksChanged,
     TriggerCheckpoint,
 )
-from dstl_core.checkpoint.failure import checkpoint_error
-from dstl_core.checkpoint.id_counter import CheckpointIDCounter
-from dstl_core.checkpoint.participants import (
+from dstl_core.checkpoint.coordination.failure import checkpoint_error
+from dstl_core.checkpoint.coordination.participants import (
     CheckpointTasks,
     MasterTriggerRestoreHook,
     OperatorCoordinator,
 )
-from dstl_core.checkpoint.pending import CheckpointPlan
-from dstl_core.checkpoint.properties import CheckpointProperties, JobStatus
-from dstl_core.checkpoint.storage import CheckpointStorage
+from dstl_core.checkpoint.coordination.pending import CheckpointPlan
+from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.store.completed_store import CompletedCheckpointStore
+from dstl_core.checkpoint.store.id_counter import CheckpointIDCounter
+from dstl_core.checkpoint.store.properties import CheckpointProperties, JobStatus
+from dstl_core.checkpoint.store.storage import CheckpointStorage
 from dstl_core.clock import Clock
 from dstl_core.config import CheckpointConfig
 from dstl_core.errors import (

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from dstl_core.checkpoint.completed_checkpoint import CHECKPOINT_ID, CompletedCheckpoint
-from dstl_core.checkpoint.recorded import RecordedCheckpoints
+from dstl_core.checkpoint.store.completed_checkpoint import CHECKPOINT_ID, CompletedCheckpoint
+from dstl_core.checkpoint.store.recorded import RecordedCheckpoints
 from dstl_core.errors import CheckpointError, CommitUncertainError, FencedError, StorageError
 from dstl_core.storage.commit_log import CommitLog, LogRecord, OwnedRecordType
 from dstl_core.storage.location import Location

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dstl_core.checkpoint.properties import CheckpointProperties, JobStatus
+from dstl_core.checkpoint.store.properties import CheckpointProperties, JobStatus
 from dstl_core.errors import FormatError
 from dstl_core.model.snapshot_type import CheckpointType
 from dstl_core.storage.commit_log import LogRecord

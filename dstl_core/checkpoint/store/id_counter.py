@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dstl_core.checkpoint.completed_store import CompletedCheckpointStore
+from dstl_core.checkpoint.store.completed_store import CompletedCheckpointStore
 from dstl_core.errors import CheckpointError
 
 

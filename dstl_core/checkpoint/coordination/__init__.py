@@ -1,0 +1,1 @@
+"""How a checkpoint is triggered, acknowledged, completed or aborted, and restored."""

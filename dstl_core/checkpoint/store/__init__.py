@@ -1,0 +1,1 @@
+"""Completed checkpoints: metadata, commit records, retention, deletion."""
