@@ -272,11 +272,11 @@ def _referenced(
         folder = status.location.parent
         is_own_checkpoint = checkpoint_id_of(folder.name) is not None and folder.parent in jobs
         if status.location.name == METADATA_FILE_NAME and not is_own_checkpoint:
-            with _unknown_stops(folder):
+            with _unknown_stops(f"repair or remove {status.location}"):
                 found.update(references_of(files, load_metadata_file(files, folder)))
             report.snapshots += 1
     for each in pipelines:
-        with _unknown_stops(each.folder):
+        with _unknown_stops(f"mend the pipeline in {each.folder}"):
             found.update(each.store.references.all())
         report.snapshots += each.store.references.checkpoints
         # The output of retired ones, too: their input may be given again.
@@ -294,13 +294,13 @@ def _with_linked(files: FileIO, every: Iterable[FileStatus]) -> Iterator[FileSta
 
 
 @contextmanager
-def _unknown_stops(folder: Location) -> Iterator[None]:
+def _unknown_stops(way_out: str) -> Iterator[None]:
     try:
         yield
     except DstlError as error:
         raise SavepointError(
-            f"Nothing is collected: what a snapshot in {folder} references is unknown ({error}); "
-            f"repair it, or remove its {METADATA_FILE_NAME} first."
+            f"Nothing is collected: what a snapshot references is unknown ({error}); {way_out} "
+            f"first."
         ) from error
 
 
