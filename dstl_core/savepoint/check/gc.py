@@ -50,6 +50,7 @@ _NAMES = re.compile(
     rf"|{UUID_NAME.pattern}\.runs"  # what a bootstrap's tasks leave for its second stage
     r"|\..*\.[0-9a-f]{32}\.tmp"  # a file that was being published
 )
+_JOB_ID = re.compile("[0-9a-f]{32}")
 _JOB_FOLDERS = (SHARED_DIR, TASK_OWNED_DIR, CHANGELOG_DIR)
 
 
@@ -236,27 +237,30 @@ def _pipelines(
 
 
 def _job_folders(root: Location, every: Iterable[FileStatus]) -> set[Location]:
-    """Folders with checkpoints, shared files or a changelog in them. Flink's ``shared``,
-    ``taskowned`` and ``dstl`` hold files; a folder of that name without any is somebody's base.
-    """
+    """Folders with checkpoints, shared files or a changelog in them."""
     found = set()
     for status in every:
         folder = status.location.parent
         while root.contains(folder):
-            name = folder.name
             is_inside = INTERNAL_DIR in folder.parent.path.split("/")
-            holds_files = folder == status.location.parent
-            is_mark = (
-                (holds_files and name in _JOB_FOLDERS)
-                or name == INTERNAL_DIR
-                or checkpoint_id_of(name) is not None
-            )
-            if is_mark and not is_inside:
+            if not is_inside and _marks_a_job(folder, status.location):
                 found.add(folder.parent)
             if folder.path == "/":
                 break
             folder = folder.parent
     return found
+
+
+def _marks_a_job(folder: Location, file: Location) -> bool:
+    """Whether a folder with this file in or below it is one that a job has. Flink's ``shared``,
+    ``taskowned`` and ``dstl`` hold files, and merged files one folder deeper; a folder of that name
+    without any is somebody's base.
+    """
+    if folder.name == INTERNAL_DIR or checkpoint_id_of(folder.name) is not None:
+        return True
+    of_a_job = _JOB_ID.fullmatch(folder.parent.name) is not None
+    holds_file = file.parent == folder or (of_a_job and file.parent.parent == folder)
+    return folder.name in _JOB_FOLDERS and holds_file
 
 
 def _referenced(

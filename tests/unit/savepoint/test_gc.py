@@ -147,6 +147,20 @@ def test_a_base_folder_may_have_a_name_that_flink_gives_a_folder_of_files(
     assert [each.location.name for each in found.garbage] == [lost.name]
 
 
+@pytest.mark.parametrize("folder", ["shared", "taskowned"])
+def test_merged_files_of_a_flink_job_without_a_checkpoint_are_its_own(
+    tmp_path: Path, folder: str
+) -> None:
+    job = "00112233445566778899aabbccddeeff"
+    merged = tmp_path / job / folder / f"job_{job}_tm_1" / str(uuid4())
+    merged.parent.mkdir(parents=True)
+    merged.write_bytes(b"of several subtasks")
+    make_old(tmp_path)
+    with pytest.raises(SavepointError, match="flink-job-stopped"):
+        collect_garbage(str(tmp_path), delete=True)
+    assert merged.exists()
+
+
 def test_what_is_younger_than_the_latest_claim_stays_at_any_age_limit(tmp_path: Path) -> None:
     job = LoggingJob(tmp_path, "op", "string", max_parallelism=128)
     before = tmp_path / job.job_id.hex / "taskowned" / str(uuid4())
