@@ -15,7 +15,7 @@ from dstl_core.codec.change_payload import data_change, metadata_change
 from dstl_core.codec.data_io import DataInput, DataOutput
 from dstl_core.codec.keyed_canonical import read_section
 from dstl_core.codec.keyed_records import RecordFormat
-from dstl_core.codec.serializers import BUILT_IN, AnySerializer, serialize_to_bytes
+from dstl_core.codec.serializers import BUILT_IN, AnySerializer, serialize_key, serialize_to_bytes
 from dstl_core.codec.snappy_frames import compress_frames
 from dstl_core.codec.state_meta import (
     KeyedBackendHeader,
@@ -134,12 +134,12 @@ def _heap_entries(meta: StateMetaInfoSnapshot, key_type: AnySerializer, rows: li
     serializer = meta.value_serializer
     for key, namespace, user_key, value in rows:
         if record_format.is_queue:
-            entries[serialize_to_bytes(serializer, value)] = b""
+            entries[serialize_key(serializer, value)] = b""
             continue
         scope = serialize_to_bytes(meta.namespace_serializer, namespace)
-        scope += serialize_to_bytes(key_type, key)
+        scope += serialize_key(key_type, key)
         if record_format.kind is KeyedStateType.MAP:
-            raw_key = serialize_to_bytes(serializer.key, user_key)
+            raw_key = serialize_key(serializer.key, user_key)
             maps.setdefault(scope, {})[raw_key] = _pair(serializer, user_key, value)
         else:
             entries[scope] = serialize_to_bytes(serializer, value)
@@ -150,7 +150,7 @@ def _heap_entries(meta: StateMetaInfoSnapshot, key_type: AnySerializer, rows: li
 
 
 def _pair(serializer: Any, user_key: Any, value: Any) -> bytes:
-    raw = serialize_to_bytes(serializer.key, user_key)
+    raw = serialize_key(serializer.key, user_key)
     if value is None:
         return raw + b"\1"
     return raw + b"\0" + serialize_to_bytes(serializer.value, value)
@@ -213,12 +213,12 @@ def _changes(
     else:
         key_group, scope = draw(st.sampled_from(list(RANGE))), b""
         if not record_format.is_queue:
-            scope = serialize_to_bytes(key_type, draw(values_of(key_type)))
+            scope = serialize_key(key_type, draw(values_of(key_type)))
             namespace = meta.namespace_serializer
             scope += serialize_to_bytes(namespace, draw(values_of(namespace)))
         scopes.append((key_group, scope))
     if record_format.is_queue:
-        element = scope or serialize_to_bytes(serializer, draw(values_of(serializer)))
+        element = scope or serialize_key(serializer, draw(values_of(serializer)))
         scopes[-1] = (key_group, element) if not scope else scopes[-1]
         if draw(st.booleans()):
             return key_group, data_change(Operation.REMOVE_ELEMENT, state_id, b"", element)
@@ -246,11 +246,11 @@ def _operands(draw: Any, record_format: RecordFormat) -> tuple[Operation, bytes]
             user_key = draw(values_of(serializer.key))
             match draw(st.sampled_from(["update", "remove", "add"])):
                 case "update":
-                    raw = serialize_to_bytes(serializer.key, user_key)
+                    raw = serialize_key(serializer.key, user_key)
                     raw += serialize_to_bytes(serializer.value, draw(values_of(serializer.value)))
                     return Operation.ADD_OR_UPDATE_ELEMENT, raw
                 case "remove":
-                    return Operation.REMOVE_ELEMENT, serialize_to_bytes(serializer.key, user_key)
+                    return Operation.REMOVE_ELEMENT, serialize_key(serializer.key, user_key)
             operation = Operation.ADD
         case _:
             operation = draw(st.sampled_from([Operation.SET, Operation.SET_INTERNAL]))

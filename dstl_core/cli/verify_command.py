@@ -52,4 +52,5 @@ def _print(report: Report) -> None:
     console.print(
         f"{result}: {report.operators} operators, {report.files} files, "
         f"{report.entries:,} entries, {report.keys_checked:,} keys in their key groups"
+        f"{f', {report.digests_checked} files as written' if report.digests_checked else ''}"
     )

@@ -6,8 +6,7 @@ Source of the behaviour: ``DefaultCompletedCheckpointStore`` of Flink 2.2.1.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from dstl_core.checkpoint.store.cleaner import CheckpointsCleaner
@@ -21,12 +20,13 @@ from dstl_core.checkpoint.store.completed_checkpoint import (
 from dstl_core.checkpoint.store.metadata_file import (
     MetadataFile,
     holds_metadata,
+    known_of,
     load_metadata_file,
     metadata_digest,
     publish_metadata_file,
 )
 from dstl_core.checkpoint.store.properties import CheckpointProperties, JobStatus
-from dstl_core.checkpoint.store.record_writer import RecordWriter
+from dstl_core.checkpoint.store.record_writer import CommitInDoubt, RecordWriter
 from dstl_core.checkpoint.store.recorded import RecordedCheckpoints
 from dstl_core.checkpoint.store.retained import ReferencedFiles
 from dstl_core.checkpoint.store.state_files import check_state_files
@@ -42,26 +42,9 @@ from dstl_core.storage.commit_log import CommitLog, LogRecord, OwnedRecordType, 
 from dstl_core.storage.file_io import FileIO, open_file_io
 from dstl_core.storage.file_set import FileSet
 from dstl_core.storage.location import JobLayout, Location, checkpoint_id_of
+from dstl_core.storage.written_files import WrittenFile
 
 _LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _Commit:
-    """A commit whose record may stand: its folder, what the record says, and how many records the
-    log had before it.
-    """
-
-    folder: Location
-    payload: Mapping[str, Any]
-    since: int
-
-    def is_of(self, metadata: CheckpointMetadata, facts: Mapping[str, Any]) -> bool:
-        """Whether this is the commit of these."""
-        return (
-            metadata_digest(metadata) == str(self.payload["metadata_sha256"])
-            and as_recorded(facts).items() <= self.payload["facts"].items()
-        )
 
 
 class CompletedCheckpointStore:
@@ -96,7 +79,8 @@ class CompletedCheckpointStore:
         )
         self._writer = RecordWriter(log, self._read, layout.commit_log)
         self._unrecorded_aborts: set[int] = set()
-        self._in_doubt: dict[int, _Commit] = {}
+        self._written: dict[str, WrittenFile] = {}
+        self._in_doubt: dict[int, CommitInDoubt] = {}
 
     def refresh(self) -> None:
         """Takes in what others committed."""
@@ -200,7 +184,14 @@ class CompletedCheckpointStore:
                 f"committed: expected sha256 {checkpoint.metadata_sha256}, got {found.sha256}.",
                 location=str(found.folder),
             )
+        self.learn(found.written.values())
         return found
+
+    def learn(self, files: Iterable[WrittenFile]) -> None:
+        """Takes in what is known of the bytes of state files: the next commits look whether they
+        have their size, and keep it for others.
+        """
+        self._written.update((each.path, each) for each in files)
 
     # ------------------------------------------------------------------------------- records
 
@@ -219,6 +210,9 @@ class CompletedCheckpointStore:
         """
         folder = self.layout.checkpoint(metadata.checkpoint_id)
         record = self._record_snapshot("commit", metadata, folder, facts, properties)
+        # What is known of older files comes back with the checkpoint that names them.
+        named = known_of(folder, metadata, self._written).values()
+        self._written = {each.path: each for each in named}
         return CompletedCheckpoint.of(record)
 
     def commit_savepoint(
@@ -245,7 +239,7 @@ class CompletedCheckpointStore:
             payload = self._payload(type_, metadata, folder, facts, properties)
             # From here on the record may stand, whatever the answers say.
             since = self._log.count
-            doubt = self._in_doubt[checkpoint_id] = _Commit(folder, payload, since)
+            doubt = self._in_doubt[checkpoint_id] = CommitInDoubt(folder, payload, since)
         try:
             record = self._writer.append(doubt.since, owner, type_, doubt.payload)
         except CheckpointError:
@@ -266,7 +260,7 @@ class CompletedCheckpointStore:
         """Publishes the metadata; gives what the record says of it."""
         self._writer.check_id(metadata.checkpoint_id)
         try:
-            check_state_files(metadata, folder, self.file_io_of, self._cleaner.roots)
+            check_state_files(metadata, folder, self.file_io_of, self._cleaner.roots, self._written)
         except CheckpointError:
             # Whoever took the pipeline over may have deleted what this owner has written.
             self.check_claim()
@@ -295,7 +289,11 @@ class CompletedCheckpointStore:
     ) -> tuple[str, int]:
         try:
             return publish_metadata_file(
-                self.file_io_of(folder), folder, metadata, {"parent": parent_id, **facts}
+                self.file_io_of(folder),
+                folder,
+                metadata,
+                {"parent": parent_id, **facts},
+                self._written,
             )
         except DstlError:
             # What lies in the folder now is unknown, so its id must not be used again.

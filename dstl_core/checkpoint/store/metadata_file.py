@@ -9,30 +9,49 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from dstl_core.codec.metadata.metadata_file import read_metadata, write_metadata
-from dstl_core.errors import FormatError, StateFileNotFoundError, StorageError, error_context
+from dstl_core.errors import (
+    FormatError,
+    PathNotAllowedError,
+    StateFileNotFoundError,
+    StorageError,
+    error_context,
+)
 from dstl_core.model.checkpoint import CheckpointMetadata
+from dstl_core.model.handle import FileStateHandle, RelativeFileStateHandle
 from dstl_core.model.ids import OperatorID
 from dstl_core.storage.file_io import FileIO
 from dstl_core.storage.json_document import CONVERSION_ERRORS, parse_json_object, write_json_object
 from dstl_core.storage.location import METADATA_FILE_NAME, SIDECAR_FILE_NAME, Location
+from dstl_core.storage.written_files import WrittenFile
 
 SIDECAR_VERSION = 1
 _WHAT = f"A sidecar {SIDECAR_FILE_NAME}"
 MAX_METADATA_BYTES = 1 << 31
+NOTHING_KNOWN: Mapping[str, WrittenFile] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Sidecar:
-    """What ``_dstl.json`` says. ``uids`` maps operator ids to uids."""
+    """What ``_dstl.json`` says.
+
+    Args:
+        metadata_sha256: Of the ``_metadata`` that it belongs to.
+        uids: Operator ids to uids.
+        facts: Parent checkpoint, input identity, run key, counts: whatever the writer recorded.
+        files: What the writer knows of the bytes of the files that the snapshot names, by the
+            path in their handle: absolute, or relative to the snapshot's folder.
+    """
 
     metadata_sha256: str
     uids: Mapping[OperatorID, str]
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """Parent checkpoint, input identity, run key, counts: whatever the writer recorded."""
+    files: Mapping[str, WrittenFile] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
         body = {
@@ -40,6 +59,10 @@ class Sidecar:
             "metadata_sha256": self.metadata_sha256,
             "uids": {operator_id.hex: uid for operator_id, uid in self.uids.items()},
             "facts": dict(self.facts),
+            "files": {
+                path: {"bytes": each.size, "sha256": each.sha256}
+                for path, each in self.files.items()
+            },
         }
         return write_json_object(body, _WHAT)
 
@@ -50,7 +73,11 @@ class Sidecar:
             if body["version"] != SIDECAR_VERSION:
                 raise ValueError(f"version {body['version']}")
             uids = {OperatorID.from_hex(key): str(uid) for key, uid in body["uids"].items()}
-            return cls(str(body["metadata_sha256"]), uids, dict(body["facts"]))
+            files = {
+                path: WrittenFile(path, int(each["bytes"]), str(each["sha256"]))
+                for path, each in body.get("files", {}).items()
+            }
+            return cls(str(body["metadata_sha256"]), uids, dict(body["facts"]), files)
         except CONVERSION_ERRORS as error:
             raise FormatError(
                 f"{_WHAT} is damaged ({error}); delete it to read the snapshot without it"
@@ -66,6 +93,18 @@ class MetadataFile:
     sha256: str
     size: int
     sidecar: Sidecar | None
+
+    @property
+    def written(self) -> Mapping[str, WrittenFile]:
+        """What the sidecar knows of files, by their absolute path."""
+        files = {} if self.sidecar is None else self.sidecar.files
+        found = {}
+        for path, each in files.items():
+            # An absolute path has a scheme; a relative one is a name in the folder.
+            with suppress(PathNotAllowedError):
+                absolute = path if ":" in path else str(self.folder.child(path))
+                found[absolute] = replace(each, path=absolute)
+        return found
 
 
 def load_metadata_file(file_io: FileIO, path: Location) -> MetadataFile:
@@ -130,8 +169,16 @@ def publish_metadata_file(
     folder: Location,
     metadata: CheckpointMetadata,
     facts: Mapping[str, Any],
+    written: Mapping[str, WrittenFile] = NOTHING_KNOWN,
 ) -> tuple[str, int]:
     """Publishes the sidecar, then ``_metadata``: with that, the snapshot exists.
+
+    Args:
+        file_io: Of the folder.
+        folder: Where both go.
+        metadata: The snapshot.
+        facts: What the sidecar keeps.
+        written: What is known of files, by their absolute path.
 
     Returns:
         The sha256 (hex) and the size of ``_metadata`` in bytes.
@@ -140,7 +187,7 @@ def publish_metadata_file(
         StorageError: A snapshot is there already, or an unfinished one: its sidecar may belong to
             somebody who is about to finish it.
     """
-    raw, sidecar = _to_bytes(metadata, facts)
+    raw, sidecar = _to_bytes(folder, metadata, facts, written)
     digest = sidecar.metadata_sha256
     target = folder.child(METADATA_FILE_NAME)
     if file_io.size(target) is None:
@@ -163,17 +210,43 @@ def replace_metadata_file(
     folder: Location,
     metadata: CheckpointMetadata,
     facts: Mapping[str, Any],
+    written: Mapping[str, WrittenFile] = NOTHING_KNOWN,
 ) -> None:
     """As ``publish_metadata_file``, in the place of a snapshot that may be there. The old one's
     state files stay; after a crash in between the old snapshot is there without its sidecar.
     """
-    raw, sidecar = _to_bytes(metadata, facts)
+    raw, sidecar = _to_bytes(folder, metadata, facts, written)
     file_io.replace(folder.child(SIDECAR_FILE_NAME), sidecar.to_bytes())
     file_io.replace(folder.child(METADATA_FILE_NAME), raw)
 
 
-def _to_bytes(metadata: CheckpointMetadata, facts: Mapping[str, Any]) -> tuple[bytes, Sidecar]:
+def _to_bytes(
+    folder: Location,
+    metadata: CheckpointMetadata,
+    facts: Mapping[str, Any],
+    written: Mapping[str, WrittenFile],
+) -> tuple[bytes, Sidecar]:
     raw = write_metadata(metadata)
     digest = hashlib.sha256(raw).hexdigest()
     uids = {each.operator_id: each.uid for each in metadata.operators if each.uid}
-    return raw, Sidecar(digest, uids, facts)
+    return raw, Sidecar(digest, uids, facts, known_of(folder, metadata, written))
+
+
+def known_of(
+    folder: Location, metadata: CheckpointMetadata, written: Mapping[str, WrittenFile]
+) -> dict[str, WrittenFile]:
+    """What is known of the files that a snapshot names, by the path in their handle."""
+    found = {}
+    for operator in metadata.operators:
+        for subtask in operator.subtasks:
+            for stream in subtask.streams():
+                match stream:
+                    case FileStateHandle(path):
+                        absolute = path
+                    case RelativeFileStateHandle(path):
+                        absolute = str(folder.child(path))
+                    case _:
+                        continue
+                if absolute in written:
+                    found[path] = written[absolute]
+    return found

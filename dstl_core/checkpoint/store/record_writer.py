@@ -4,15 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from dstl_core.checkpoint.store.completed_checkpoint import CHECKPOINT_ID, CompletedCheckpoint
+from dstl_core.checkpoint.store.metadata_file import metadata_digest
 from dstl_core.checkpoint.store.recorded import RecordedCheckpoints
 from dstl_core.errors import CheckpointError, CommitUncertainError, FencedError, StorageError
-from dstl_core.storage.commit_log import CommitLog, LogRecord, OwnedRecordType
+from dstl_core.model.checkpoint import CheckpointMetadata
+from dstl_core.storage.commit_log import CommitLog, LogRecord, OwnedRecordType, as_recorded
 from dstl_core.storage.location import Location
 
 COMMIT_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class CommitInDoubt:
+    """A commit whose record may stand: its folder, what the record says, and how many records the
+    log had before it.
+    """
+
+    folder: Location
+    payload: Mapping[str, Any]
+    since: int
+
+    def is_of(self, metadata: CheckpointMetadata, facts: Mapping[str, Any]) -> bool:
+        """Whether this is the commit of these."""
+        return (
+            metadata_digest(metadata) == str(self.payload["metadata_sha256"])
+            and as_recorded(facts).items() <= self.payload["facts"].items()
+        )
 
 
 class RecordWriter:

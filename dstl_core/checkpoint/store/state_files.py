@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from dstl_core.checkpoint.store.metadata_file import NOTHING_KNOWN
 from dstl_core.errors import CheckpointError, PathNotAllowedError
 from dstl_core.model.checkpoint import CheckpointMetadata
 from dstl_core.model.handle import (
@@ -21,6 +22,7 @@ from dstl_core.model.handle import (
 from dstl_core.storage.file_io import FileIO
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import Location
+from dstl_core.storage.written_files import WrittenFile
 
 MAX_NAMED = 3
 """Files that a message names; more are counted."""
@@ -60,6 +62,7 @@ def check_state_files(
     folder: Location,
     file_io_of: Callable[[Location], FileIO],
     allow_roots: Iterable[Location],
+    written: Mapping[str, WrittenFile] = NOTHING_KNOWN,
 ) -> None:
     """Makes sure that a snapshot which is about to be committed can be restored.
 
@@ -68,12 +71,13 @@ def check_state_files(
         folder: Where its ``_metadata`` is to lie.
         file_io_of: The file IO of a place.
         allow_roots: Further folders whose files it may name.
+        written: What is known of files, by their absolute path.
 
     Raises:
         CheckpointError: A file that it names is missing, or has another size.
     """
     resolver = HandleResolver(file_io_of(folder), folder, allow_roots=list(allow_roots))
-    files = set(named_files(metadata, resolver))
+    files = set(named_files(metadata, resolver, written))
     sizes = _sizes({each.location for each in files}, file_io_of)
     problems = [each.problem(sizes[each.location]) for each in files]
     found = sorted(each for each in problems if each is not None)
@@ -87,7 +91,9 @@ def check_state_files(
         )
 
 
-def named_files(metadata: CheckpointMetadata, resolver: HandleResolver) -> Iterator[NamedFile]:
+def named_files(
+    metadata: CheckpointMetadata, resolver: HandleResolver, written: Mapping[str, WrittenFile]
+) -> Iterator[NamedFile]:
     """The files behind all handles of a snapshot; what stands in ``_metadata`` has none."""
     for operator in metadata.operators:
         for subtask in operator.subtasks:
@@ -102,6 +108,10 @@ def named_files(metadata: CheckpointMetadata, resolver: HandleResolver) -> Itera
                     yield NamedFile(Location.parse(stream.path), 1, exact=False)
                     continue
                 if place.location is None:
+                    continue
+                known = written.get(getattr(stream, "path", str(place.location)))
+                if known is not None:
+                    yield NamedFile(place.location, known.size, exact=True)
                     continue
                 if stream in logs and not isinstance(stream, SegmentFileStateHandle):
                     # The handle counts bytes before compression; no segment is empty.

@@ -6,10 +6,12 @@ What only Java classes of the job can read is no finding but a note: it cannot b
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from dstl_core.checkpoint.store.metadata_file import read_sidecar
 from dstl_core.codec.metadata.properties import checkpoint_kind
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.codec.serializers.runtime import Timer
@@ -18,10 +20,12 @@ from dstl_core.model.checkpoint import OperatorSubtaskState, keyed_state_streams
 from dstl_core.model.handle import (
     ChangelogStateBackendHandle,
     ChannelStateHandle,
+    FileStateHandle,
     IncrementalRemoteKeyedStateHandle,
     KeyedStateHandle,
     KeyGroupsSavepointStateHandle,
     KeyGroupsStateHandle,
+    RelativeFileStateHandle,
     StreamStateHandle,
 )
 from dstl_core.model.key_group import (
@@ -35,10 +39,12 @@ from dstl_core.savepoint.read.entry_reader import EntryReader, key_group_ranges
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.state.tables.keyed_state import KeyedState
 from dstl_core.state.tables.table import StateTable
-from dstl_core.storage.location import Location
+from dstl_core.storage.file_io import FileIO
+from dstl_core.storage.location import METADATA_FILE_NAME, SIDECAR_FILE_NAME, Location
 
 COLUMNS_FROM_BYTES = 4 << 20
 """State of so many bytes is checked by columns; what these refuse, record by record."""
+_PART_BYTES = 8 << 20
 MAX_FINDINGS_OF_A_KIND = 5
 """Of one operator and state; more are counted."""
 
@@ -75,7 +81,9 @@ class Finding:
 
 @dataclass
 class Report:
-    """What was checked and found. ``keys_checked`` counts keys whose hash is known."""
+    """What was checked and found. ``keys_checked`` counts keys whose hash is known, and
+    ``digests_checked`` files whose bytes were compared with what their writer recorded.
+    """
 
     path: str
     findings: list[Finding] = field(default_factory=list)
@@ -84,6 +92,7 @@ class Report:
     operators: int = 0
     entries: int = 0
     keys_checked: int = 0
+    digests_checked: int = 0
 
     @property
     def files(self) -> int:
@@ -99,6 +108,7 @@ class Report:
             "files": self.files,
             "entries": self.entries,
             "keys_checked": self.keys_checked,
+            "digests_checked": self.digests_checked,
         }
 
 
@@ -109,16 +119,41 @@ def verify_snapshot(
     report = Report(str(snapshot.folder))
     with _reported(report, Finding("")):
         checkpoint_kind(snapshot.metadata.properties)
+    with _reported(report, Finding("")):
+        _check_metadata(snapshot, report)
     for operator in snapshot.operators:
         _OperatorCheck(operator, report, on_progress).run()
         report.operators += 1
     return report
 
 
+def _check_metadata(snapshot: Snapshot, report: Report) -> None:
+    """Compares ``_metadata`` with what its writer recorded."""
+    if snapshot.file.sidecar is not None:
+        return
+    other = read_sidecar(snapshot.file_io, snapshot.folder)
+    if other is not None:
+        report.findings.append(
+            Finding(
+                f"{METADATA_FILE_NAME} is not what was written: expected sha256 "
+                f"{other.metadata_sha256}, got {snapshot.file.sha256}; if another tool has changed "
+                f"it on purpose, delete {SIDECAR_FILE_NAME} beside it"
+            )
+        )
+
+
 def _log_streams(handle: KeyedStateHandle) -> Iterator[StreamStateHandle]:
     if isinstance(handle, ChangelogStateBackendHandle):
         for log in handle.non_materialized:
             yield from keyed_state_streams(log)
+
+
+def _sha256(file_io: FileIO, location: Location) -> str:
+    """Of a file, which is read part by part."""
+    digest, size = hashlib.sha256(), file_io.size(location) or 0
+    for start in range(0, size, _PART_BYTES):
+        digest.update(file_io.read_bytes(location, start, min(start + _PART_BYTES, size)))
+    return digest.hexdigest()
 
 
 class _reported:
@@ -151,6 +186,7 @@ class _OperatorCheck:
         self._report = report
         self._on_progress = on_progress
         self._counts: dict[tuple[str | None, str], int] = {}
+        self._digested: set[Location] = set()
 
     def run(self) -> None:
         self._layout()
@@ -216,9 +252,10 @@ class _OperatorCheck:
                 if place.location is not None:
                     self._report.file_names.add(str(place.location))
                     end = None if stream in logs else place.end
-                    self._file(place.location, end, exact=stream in whole)
+                    if self._file(place.location, end, exact=stream in whole):
+                        self._digest(stream, place.location)
 
-    def _file(self, location: Location, end: int | None, *, exact: bool) -> None:
+    def _file(self, location: Location, end: int | None, *, exact: bool) -> bool:
         size = self._operator.snapshot.file_io.size(location)
         if size is None:
             self._found("file", f"a file is missing: {location}")
@@ -227,6 +264,29 @@ class _OperatorCheck:
                 "file",
                 f"a file has another size than its handle says: expected {end} bytes, got {size}: "
                 f"{location}",
+            )
+        else:
+            return True
+        return False
+
+    def _digest(self, stream: StreamStateHandle, location: Location) -> None:
+        """Compares a file with what its writer recorded of it, if it did."""
+        sidecar = self._operator.snapshot.file.sidecar
+        match stream:
+            case FileStateHandle(path) | RelativeFileStateHandle(path):
+                known = None if sidecar is None else sidecar.files.get(path)
+            case _:
+                known = None
+        if known is None or location in self._digested:
+            return
+        self._digested.add(location)
+        found = _sha256(self._operator.snapshot.file_io, location)
+        self._report.digests_checked += 1
+        if found != known.sha256:
+            self._found(
+                "digest",
+                f"the bytes of a file are not those that were written: expected sha256 "
+                f"{known.sha256}, got {found}: {location}",
             )
 
     def _whole_streams(self) -> Iterator[StreamStateHandle]:

@@ -358,6 +358,8 @@ class SavepointEdit:
         if target.is_finished:
             return str(target.folder)
         target.advance = on_progress
+        if self.source is not None:
+            target.learn(self.source.file.written.values())  # of files that stay where they are
         states = []
         for parts in self._parts():
             _LOG.info("%s: operator %s", target.folder, parts.label)

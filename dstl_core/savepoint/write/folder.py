@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
 from uuid import uuid4
 
@@ -24,8 +24,9 @@ from dstl_core.model.handle import (
 )
 from dstl_core.savepoint.progress import Advance, no_progress
 from dstl_core.state.tables.keyed_state import KeyedState
-from dstl_core.storage.file_io import FileIO, open_file_io
+from dstl_core.storage.file_io import FileIO
 from dstl_core.storage.location import METADATA_FILE_NAME, SIDECAR_FILE_NAME, Location
+from dstl_core.storage.written_files import DigestingFileIO, WrittenFile
 
 if TYPE_CHECKING:
     from dstl_core.savepoint.columns.keyed_sections import KeyedStream
@@ -44,9 +45,20 @@ class StateFiles:
 
     def __init__(self, path: str | os.PathLike[str], file_io: FileIO | None = None) -> None:
         self.folder = Location.parse(path)
-        self.file_io = file_io if file_io is not None else open_file_io(self.folder)
+        self._digesting = DigestingFileIO(self.folder.scheme)
+        self.file_io: FileIO = self._digesting if file_io is None else file_io
+        self._reported: dict[str, WrittenFile] = {}
         self.advance: Advance = no_progress
         """Told of bytes of other snapshots that are done."""
+
+    @property
+    def written(self) -> Mapping[str, WrittenFile]:
+        """What is known of the files that were written, here and by ``learn``, by their path."""
+        return {**self._reported, **self._digesting.written}
+
+    def learn(self, files: Iterable[WrittenFile]) -> None:
+        """Takes in what tasks elsewhere have written into the folder."""
+        self._reported.update((each.path, each) for each in files)
 
     def add_stream(self, data: bytes) -> StreamStateHandle:
         """Keeps the bytes of a stream, inline or in a file of the folder."""
@@ -140,7 +152,7 @@ class SavepointFolder(StateFiles):
         """Makes the savepoint exist; returns its path."""
         known = dict(facts) | ({} if self._run_key is None else {RUN_KEY: self._run_key})
         if self._replaces:
-            replace_metadata_file(self.file_io, self.folder, metadata, known)
+            replace_metadata_file(self.file_io, self.folder, metadata, known, self.written)
         else:
-            publish_metadata_file(self.file_io, self.folder, metadata, known)
+            publish_metadata_file(self.file_io, self.folder, metadata, known, self.written)
         return str(self.folder)

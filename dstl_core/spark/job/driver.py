@@ -360,6 +360,7 @@ class CheckpointDriver:
             for report in reports
         }
         with self._lock:
+            self._store.learn(file for report in reports for file in report.written)
             for each in started.epoch.tasks:
                 [operator_id] = each.operator_ids
                 state = states[operator_id, each.subtask_index]

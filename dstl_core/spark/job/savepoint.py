@@ -68,6 +68,7 @@ def write_savepoint(tasks: JobTasks, path: str, job_name: str) -> str:
     options = CheckpointOptions.for_savepoint(str(target.folder))
     specs = tasks.specs_of(latest, tasks.load(latest))
     reports = tasks.snapshot(specs, latest.checkpoint_id, options, f"savepoint {target.folder}")
+    target.learn(file for report in reports for file in report.written)
     operators = tuple(
         OperatorState(
             spec.operator.operator_id,

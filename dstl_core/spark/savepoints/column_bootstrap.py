@@ -123,9 +123,9 @@ class ColumnBootstrap:
             for name in {row.file for row in index}:
                 with suppress(StorageError):  # gc finds what stays
                     files.file_io.delete(files.folder.child(name))
-        states = sorted(
-            (SubtaskReport.of(row).subtask_state for row in reports), key=lambda s: s.index
-        )
+        found = [SubtaskReport.of(row) for row in reports]
+        files.learn(file for report in found for file in report.written)
+        states = sorted((each.subtask_state for each in found), key=lambda s: s.index)
         return OperatorState(
             identifier.operator_id,
             parallelism,
@@ -356,7 +356,7 @@ class _MergeRuns:
                 for piece in self._pieces(files, own.start_key_group, own.end_key_group):
                     sections.add_run(*piece)
                 handle = files.add_keyed_stream(sections.stream(own), keep_header=is_only)
-            yield SubtaskReport.of_keyed(subtask, handle).to_batch()
+            yield SubtaskReport.of_keyed(subtask, handle, files.written.values()).to_batch()
 
     def _pieces(
         self, files: StateFiles, start: int, end: int

@@ -12,8 +12,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from dstl_core.codec.data_io import DataInput, DataOutput
-from dstl_core.codec.metadata.handles import read_operator_handle, write_operator_handle
 from dstl_core.codec.operator_state import OperatorStream
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.errors import InvariantViolation
@@ -33,14 +31,11 @@ from dstl_core.spark.engine.key_groups import SUBTASK_COLUMN, partition_by_subta
 from dstl_core.spark.engine.parallelism import subtasks_of
 from dstl_core.spark.engine.schema import quoted, spark_schema_of
 from dstl_core.spark.engine.tables import map_in_arrow
-from dstl_core.spark.task.reports import REPORT_SCHEMA, SubtaskReport
+from dstl_core.spark.task.reports import REPORT_SCHEMA, SubtaskReport, encode_state
 from dstl_core.spark.task.session import described
 from dstl_core.spark.task.subtask import split_by_subtask
 from dstl_core.state.backends.function_state import StateAccess
 from dstl_core.state.tables.keyed_state import KeyedState
-
-_OPERATOR_STATE_SCHEMA = pa.schema([("subtask", pa.int32()), ("handle", pa.binary())])
-
 
 # ------------------------------------------------------------------------------------ keyed
 
@@ -84,9 +79,9 @@ class KeyedFunctionBootstrap:
         what = f"dstl: operator {identifier}: run its function and write its state"
         with described(self.rows.sparkSession, what):
             rows = map_in_arrow(placed, task, spark_schema_of(REPORT_SCHEMA)).collect()
-        found = {
-            state.index: state for state in (SubtaskReport.of(row).subtask_state for row in rows)
-        }
+        reports = [SubtaskReport.of(row) for row in rows]
+        files.learn(file for report in reports for file in report.written)
+        found = {state.index: state for state in (each.subtask_state for each in reports)}
         if not found:  # not one row: which states there are, the function itself says
             empty = files.add_keyed_state(task.run(0, ()))
             found[0] = OperatorSubtaskState(0, managed_keyed_state=empty)
@@ -132,8 +127,9 @@ class _RunKeyed:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for subtask, own in split_by_subtask(batches):
-            handle = StateFiles(self.folder).add_keyed_state(self.run(subtask, own))
-            yield SubtaskReport.of_keyed(subtask, handle).to_batch()
+            files = StateFiles(self.folder)
+            handle = files.add_keyed_state(self.run(subtask, own))
+            yield SubtaskReport.of_keyed(subtask, handle, files.written.values()).to_batch()
 
     def run(self, subtask: int, batches: Iterable[pa.RecordBatch]) -> KeyedState:
         """The state of a subtask."""
@@ -193,11 +189,12 @@ class OperatorStateBootstrap:
         task = _RunOperatorState(str(files.folder), self.make)
         what = f"dstl: operator {identifier}: write its operator state"
         with described(self.rows.sparkSession, what):
-            rows = map_in_arrow(spread, task, spark_schema_of(_OPERATOR_STATE_SCHEMA)).collect()
-        found = {row.subtask: read_operator_handle(DataInput(bytes(row.handle))) for row in rows}
+            rows = map_in_arrow(spread, task, spark_schema_of(REPORT_SCHEMA)).collect()
+        reports = [SubtaskReport.of(row) for row in rows]
+        files.learn(file for report in reports for file in report.written)
+        found = {state.index: state for state in (each.subtask_state for each in reports)}
         states = tuple(
-            OperatorSubtaskState(index, managed_operator_state=found.get(index))
-            for index in range(parallelism)
+            found.get(index, OperatorSubtaskState(index)) for index in range(parallelism)
         )
         return OperatorState(
             identifier.operator_id, parallelism, max_parallelism, states, uid=identifier.uid or ""
@@ -215,10 +212,8 @@ class _RunOperatorState:
         context = TaskContext.get()
         if context is None:
             raise InvariantViolation("operator state is bootstrapped inside a task")
-        handle = StateFiles(self.folder).add_operator_state(self.make(batches))
-        out = DataOutput()
-        write_operator_handle(out, handle)
-        yield pa.RecordBatch.from_pylist(
-            [{"subtask": context.partitionId(), "handle": out.to_bytes()}],
-            schema=_OPERATOR_STATE_SCHEMA,
-        )
+        files = StateFiles(self.folder)
+        handle = files.add_operator_state(self.make(batches))
+        state = OperatorSubtaskState(context.partitionId(), managed_operator_state=handle)
+        written = list(files.written.values())
+        yield SubtaskReport("", state.index, encode_state(state), written=written).to_batch()

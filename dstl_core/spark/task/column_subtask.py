@@ -46,7 +46,7 @@ from dstl_core.state.backends.changelog_backend import ChangelogKeyedStateBacken
 from dstl_core.state.restore.carry_over import carry_over
 from dstl_core.state.restore.compaction import compact_log, count_segments
 from dstl_core.state.tables.keyed_state import KeyedState
-from dstl_core.storage.file_io import open_file_io
+from dstl_core.storage.written_files import DigestingFileIO, WrittenFile
 
 ROWS_PER_CALL = 1_000_000
 BYTES_PER_CALL = 256 << 20
@@ -85,7 +85,7 @@ class ColumnSubtask:
         self._folder = CopyFolder(task, subtask)
         self.warmth = COLD
         self._store = self._restored()
-        self._file_io = open_file_io(task.layout.root)
+        self._file_io = DigestingFileIO(task.layout.root.scheme)
         self._streams = file_system_streams(task.layout, self._file_io, inline_threshold=1024)
         self._open_changelog()
         self._described: set[str] = set()
@@ -97,6 +97,11 @@ class ColumnSubtask:
             function.open(RuntimeContext(None, subtask, task.parallelism))
 
     late_rows = 0
+
+    @property
+    def written(self) -> list[WrittenFile]:
+        """The state files that were written."""
+        return list(self._file_io.written.values())
 
     @property
     def changed_keys(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from dstl_core.model.handle import ChangelogStateBackendHandle, KeyedStateHandle
 from dstl_core.model.ids import OperatorID
 from dstl_core.model.key_group import UPPER_BOUND_MAX_PARALLELISM
 from dstl_core.spark.task.inputs import Fingerprint
+from dstl_core.storage.written_files import WrittenFile
 
 REPORT_SCHEMA = pa.schema(
     [
@@ -37,6 +38,12 @@ REPORT_SCHEMA = pa.schema(
         ("back_pressure_ms", pa.int64()),
         ("failed_uploads", pa.int64()),
         ("late_files", pa.list_(pa.string())),
+        (
+            "written",
+            pa.list_(
+                pa.struct([("path", pa.string()), ("size", pa.int64()), ("sha256", pa.string())])
+            ),
+        ),
     ]
 )
 
@@ -67,24 +74,30 @@ class SubtaskReport:
     back_pressure_ms: int = 0
     failed_uploads: int = 0
     late_files: list[str] = field(default_factory=list)
+    written: list[WrittenFile] = field(default_factory=list)
 
     @classmethod
     def of(cls, row: Row) -> SubtaskReport:
-        values = row.asDict()
-        return cls(**{**values, "state": bytes(values["state"])})
+        values = row.asDict(recursive=True)
+        written = [WrittenFile(**each) for each in values["written"]]
+        return cls(**{**values, "state": bytes(values["state"]), "written": written})
 
     @classmethod
-    def of_keyed(cls, subtask: int, handle: KeyedStateHandle | None) -> SubtaskReport:
+    def of_keyed(
+        cls, subtask: int, handle: KeyedStateHandle | None, written: Iterable[WrittenFile] = ()
+    ) -> SubtaskReport:
         """The report of a task that only wrote keyed state."""
         state = OperatorSubtaskState(subtask, managed_keyed_state=handle)
-        return cls("", subtask, encode_state(state))
+        return cls("", subtask, encode_state(state), written=list(written))
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "state": base64.b64encode(self.state).decode()}
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> SubtaskReport:
-        return cls(**{**body, "state": base64.b64decode(body["state"], validate=True)})
+        state = base64.b64decode(body["state"], validate=True)
+        written = [WrittenFile(**each) for each in body.get("written", ())]
+        return cls(**{**body, "state": state, "written": written})
 
     def to_batch(self) -> pa.RecordBatch:
         return pa.RecordBatch.from_pylist([asdict(self)], schema=REPORT_SCHEMA)

@@ -43,6 +43,7 @@ from dstl_core.spark.task.reports import SubtaskReport, encode_state
 from dstl_core.spark.task.restore import Assigned
 from dstl_core.spark.task.warm_backend import WarmStateBackend
 from dstl_core.storage.file_io import open_file_io
+from dstl_core.storage.written_files import DigestingFileIO, WrittenFile
 
 INLINE_BYTES = 1024
 """Streams of at most so many bytes stand in ``_metadata``."""
@@ -66,7 +67,7 @@ class RowSubtask:
 
     def __init__(self, task: TaskSpec, subtask: int, given: Assigned) -> None:
         operator = task.operator
-        file_io = open_file_io(task.layout.root)
+        self._file_io = file_io = DigestingFileIO(task.layout.root.scheme)
         self._operator = operator
         self._function: Any = operator.function
         self._storage = (
@@ -98,6 +99,11 @@ class RowSubtask:
     @property
     def warmth(self) -> str:
         return self._backend.warmth
+
+    @property
+    def written(self) -> list[WrittenFile]:
+        """The state files that were written."""
+        return list(self._file_io.written.values())
 
     @property
     def changes(self) -> int:
@@ -256,6 +262,7 @@ def run_epoch_subtask(
         late_rows,
         *upload_metrics,
         late.names,
+        running.written,
     )
 
 
@@ -284,7 +291,13 @@ def snapshot_subtask(
         running.abandon()
         raise
     running.close(None if options.checkpoint_type.is_savepoint else state)
-    return SubtaskReport(task.operator.uid, subtask, encode_state(state), warmth=running.warmth)
+    return SubtaskReport(
+        task.operator.uid,
+        subtask,
+        encode_state(state),
+        warmth=running.warmth,
+        written=running.written,
+    )
 
 
 MATERIALIZE = CheckpointOptions(CheckpointType.FULL_CHECKPOINT)

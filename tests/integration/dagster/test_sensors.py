@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import dagster as dg
 import pytest
+from dstl_core.savepoint.verify import verify_snapshot
 
 from dstl_core.savepoint import Snapshot
 from dstl_dagster import (
@@ -296,6 +297,15 @@ def test_each_check_can_fail(state, instance):
     assert not found["log_size"].passed and not found["no_leftovers"].passed
     assert not found["reported"].passed and found["committed"].passed
     assert found["log_size"].severity is dg.AssetCheckSeverity.WARN
+    # One bit of a file that the checkpoint needs is another one, wherever it is.
+    snapshot = store.load(store.require_latest())
+    for path in (Path(each.removeprefix("file:")) for each in verify_snapshot(snapshot).file_names):
+        whole = path.read_bytes()
+        for at in (0, len(whole) // 2, len(whole) - 1):
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+            assert not results(state, instance)["verified"].passed
+        path.write_bytes(whole)
+    assert results(state, instance)["verified"].passed
     # A file that the checkpoint needs goes; then its metadata is another one.
     for path in (Path(store.layout.root.path) / "dstl").iterdir():
         path.unlink()

@@ -18,6 +18,7 @@ from dstl_core.model.handle import (
     StreamStateHandle,
 )
 from dstl_core.storage.location import Location
+from dstl_core.storage.written_files import WrittenFile
 from tests.unit.checkpoint.pipeline import Pipeline, metadata
 
 BASE = ByteStreamStateHandle("base", b"inline")
@@ -90,6 +91,38 @@ def test_a_file_that_is_not_as_its_handle_says_refuses_the_commit(
     assert not any(name.endswith("_metadata") for name in pipeline.there())
     path.write_bytes(raw)
     assert store.commit(metadata(1, *streams), {}).checkpoint_id == 1
+
+
+@pytest.mark.parametrize("size", [99, 101])
+def test_a_segment_has_the_size_that_its_task_has_reported(pipeline: Pipeline, size: int) -> None:
+    streams = segment(pipeline)
+    path = the_file(pipeline)
+    for name in ("owner", "another"):
+        store = pipeline.owner(name)
+        # The first owner hears of the file from the task, the other one reads it in the sidecar.
+        if store.latest is None:
+            store.learn([WrittenFile(f"file:{path}", 100, "ab" * 32)])
+        else:
+            store.load(store.latest)
+        next_id = store.next_checkpoint_id()
+        path.write_bytes(bytes(size))
+        with pytest.raises(CheckpointError, match=rf"has {size} bytes instead of 100"):
+            store.commit(metadata(next_id, *streams), {})
+        path.write_bytes(bytes(100))
+        sidecar = store.load(store.commit(metadata(next_id, *streams), {})).sidecar
+        assert sidecar is not None
+        assert list(sidecar.files.values()) == [WrittenFile(f"file:{path}", 100, "ab" * 32)]
+
+
+def test_what_is_known_of_files_that_nothing_names_any_more_is_forgotten(
+    pipeline: Pipeline,
+) -> None:
+    store = pipeline.owner()
+    first, second = pipeline.write("dstl/first"), pipeline.write("dstl/second")
+    store.learn(WrittenFile(each.path, 4, "ab" * 32) for each in (first, second))
+    store.commit(metadata(1, BASE, first, second), {})
+    store.commit(metadata(2, BASE, second), {})
+    assert list(store._written) == [second.path]
 
 
 def test_a_savepoint_is_looked_at_too(pipeline: Pipeline, tmp_path: Path) -> None:

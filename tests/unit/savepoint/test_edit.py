@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from dstl_core.savepoint.verify import verify_snapshot
 
 from dstl_core.errors import ConfigError, NoSuchOperatorError, SavepointError
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.savepoint import SavepointEdit, Snapshot, edit_savepoint, rewrite_savepoint
+from dstl_core.savepoint import SavepointEdit, Snapshot, edit_savepoint, folder, rewrite_savepoint
 from tests.golden_files import as_lines, snapshot
 
 UID = OperatorIdentifier.for_uid
@@ -83,6 +84,30 @@ def test_an_edit_in_place_writes_no_state(tmp_path: Path) -> None:
     assert as_lines({**line, "op": "a-keyed"} for line in lines(Snapshot.load(out))) == as_lines(
         lines(golden())
     )
+
+
+def test_files_are_known_byte_for_byte_also_after_an_edit_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder, "DATA_INLINE_THRESHOLD", 0)  # small state is in files, too
+    out = tmp_path / "savepoint"
+    rewrite_savepoint(golden(), out)
+    loaded = Snapshot.load(out)
+    old = OperatorIdentifier.for_uid_hash(loaded.operators[0].operator_id.hex)
+    edit_savepoint(loaded).change_operator_identifier(old, UID("renamed")).write(out, "overwrite")
+    report = verify_snapshot(Snapshot.load(out))
+    assert report.findings == []
+    assert report.digests_checked == report.files > 0
+    file = Path(min(report.file_names).removeprefix("file:"))
+    raw = bytearray(file.read_bytes())
+    for at in range(0, len(raw), len(raw) // 20):
+        raw[at] ^= 1
+        file.write_bytes(raw)
+        raw[at] ^= 1
+        [finding] = [
+            each for each in verify_snapshot(Snapshot.load(out)).findings if "sha256" in str(each)
+        ]
+        assert finding.problem.endswith(f": file:{file}")
 
 
 def test_overwrite_replaces_the_snapshot_in_one_step(tmp_path: Path) -> None:
