@@ -7,9 +7,9 @@ from uuid import uuid4
 
 import dagster as dg
 import pytest
-from dstl_core.savepoint.verify import verify_snapshot
 
 from dstl_core.savepoint import Snapshot
+from dstl_core.savepoint.check.verify import verify_snapshot
 from dstl_dagster import (
     DstlStorageResource,
     build_external_checkpoint_sensor,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from dstl_core.savepoint.verify import verify_snapshot
 
 from dstl_core.errors import ConfigError, NoSuchOperatorError, SavepointError
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.savepoint import SavepointEdit, Snapshot, edit_savepoint, folder, rewrite_savepoint
+from dstl_core.savepoint import SavepointEdit, Snapshot, edit_savepoint, rewrite_savepoint
+from dstl_core.savepoint.check.verify import verify_snapshot
+from dstl_core.savepoint.write import folder
 from tests.golden_files import as_lines, snapshot
 
 UID = OperatorIdentifier.for_uid
