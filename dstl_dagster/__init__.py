@@ -79,15 +79,15 @@ if TYPE_CHECKING:
     from dstl_dagster.translator import DagsterDstlTranslator, DstlTranslatorData
 
 _MODULES = {
-    "aggregates": (
+    "pipelines.aggregates": (
         "Aggregate",
         "aggregating_pipeline",
     ),
-    "flink_resource": (
+    "resources.flink_resource": (
         "FlinkClusterResource",
         "build_flink_savepoint_asset",
     ),
-    "flink_client": (
+    "resources.flink_client": (
         "FlinkClient",
         "FlinkClusterError",
     ),
@@ -96,25 +96,25 @@ _MODULES = {
         "SavepointComponent",
         "StatefulPipelineComponent",
     ),
-    "checks": (
+    "checks.store_checks": (
         "build_pipeline_checks",
         "build_verify_check",
     ),
-    "state_checks": (
+    "checks.state_checks": (
         "build_diff_size_check",
         "build_state_check",
     ),
-    "restore_checks": (
+    "checks.restore_checks": (
         "build_restore_plan_check",
         "build_schema_check",
         "expected_of",
     ),
-    "sources": (
+    "snapshots.sources": (
         "checkpoint_of",
         "savepoint_of",
         "snapshot_at",
     ),
-    "jobs": (
+    "pipelines.jobs": (
         "build_gc_job",
         "build_reset_job",
         "build_savepoint_job",
@@ -127,25 +127,25 @@ _MODULES = {
         "build_sweeper_sensor",
         "build_truncation_sensor",
     ),
-    "schedules": (
+    "pipelines.schedules": (
         "build_materialization_schedule",
         "build_verify_schedule",
     ),
     "pipeline_defs": ("build_pipeline_defs",),
-    "pipeline_store": ("PipelineStore",),
-    "protocol_ops": ("build_confirm_op", "build_persist_op", "build_protocol_job"),
-    "asset_decorator": ("build_dstl_asset_specs", "dstl_assets"),
-    "epochs": ("run_epochs",),
-    "pipeline": ("StatefulPipeline",),
-    "savepoint_resource": ("SavepointResource",),
-    "snapshot_assets": (
+    "pipelines.pipeline_store": ("PipelineStore",),
+    "pipelines.protocol_ops": ("build_confirm_op", "build_persist_op", "build_protocol_job"),
+    "pipelines.asset_decorator": ("build_dstl_asset_specs", "dstl_assets"),
+    "pipelines.epochs": ("run_epochs",),
+    "pipelines.pipeline": ("StatefulPipeline",),
+    "resources.savepoint_resource": ("SavepointResource",),
+    "snapshots.snapshot_assets": (
         "build_bootstrapped_asset",
         "build_materialization_asset",
         "build_rewritten_asset",
         "build_savepoint_asset",
     ),
-    "spark_resource": ("DstlSparkResource",),
-    "storage_resource": (
+    "resources.spark_resource": ("DstlSparkResource",),
+    "resources.storage_resource": (
         "AzureCredentials",
         "DstlStorageResource",
         "EnvironmentCredentials",
@@ -153,7 +153,7 @@ _MODULES = {
         "S3Credentials",
     ),
     "translator": ("DagsterDstlTranslator", "DstlTranslatorData"),
-    "upload_resource": ("BatchingUploads", "DirectUploads", "UploadSchedulerResource"),
+    "resources.upload_resource": ("BatchingUploads", "DirectUploads", "UploadSchedulerResource"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -29,8 +29,9 @@ from dstl_core.model.key_group import (
 )
 from dstl_core.state.backends.backend import HashMapKeyedStateBackend
 from dstl_core.state.backends.changelog_backend import ChangelogKeyedStateBackend, ValueLogging
+from dstl_core.state.restore.into_tables import restore_keyed_state
 from dstl_core.state.tables.descriptor import ListStateDescriptor, ValueStateDescriptor
-from dstl_core.state.tables.keyed_state import KeyedState, restore_keyed_state
+from dstl_core.state.tables.keyed_state import KeyedState
 from dstl_core.state.tables.rescale import cut, with_max_parallelism
 from dstl_core.storage.file_io import FsspecFileIO, open_file_io
 from dstl_core.storage.handle_resolver import HandleResolver

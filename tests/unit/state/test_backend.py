@@ -22,8 +22,9 @@ from dstl_core.model.ids import JobID
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.state.backends.backend import HashMapKeyedStateBackend
 from dstl_core.state.backends.changelog_backend import ChangelogKeyedStateBackend, ValueLogging
+from dstl_core.state.restore.into_tables import restore_keyed_state
 from dstl_core.state.tables.descriptor import ListStateDescriptor, ValueStateDescriptor
-from dstl_core.state.tables.keyed_state import KeyedState, restore_keyed_state
+from dstl_core.state.tables.keyed_state import KeyedState
 from dstl_core.state.tables.ttl import StateTtlConfig
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.handle_resolver import HandleResolver

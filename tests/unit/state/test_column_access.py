@@ -24,8 +24,8 @@ from dstl_core.state.backends.state_backend import (
     HashMapStateBackend,
     KeyedStateBackendParameters,
 )
+from dstl_core.state.restore.into_tables import restore_keyed_state
 from dstl_core.state.tables.descriptor import ListStateDescriptor, ValueStateDescriptor
-from dstl_core.state.tables.keyed_state import restore_keyed_state
 from dstl_core.state.tables.ttl import StateTtlConfig, StateVisibility, UpdateType
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.handle_resolver import HandleResolver

@@ -26,8 +26,9 @@ from dstl_core.state.backends.backend import HashMapKeyedStateBackend
 from dstl_core.state.backends.changelog_backend import ChangelogKeyedStateBackend
 from dstl_core.state.backends.materialization import PeriodicMaterializationManager
 from dstl_core.state.restore.compaction import compact_log, count_segments
+from dstl_core.state.restore.into_tables import restore_keyed_state
 from dstl_core.state.tables.descriptor import ListStateDescriptor
-from dstl_core.state.tables.keyed_state import KeyedState, restore_keyed_state
+from dstl_core.state.tables.keyed_state import KeyedState
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import JobLayout, Location
 from dstl_core.testing import FaultyFileIO, ManualClock, MemoryFileIO
