@@ -144,6 +144,7 @@ class Program:
         self.job.stop()
 
 
+@pytest.mark.slow
 @given(PROGRAMS, SETUPS)
 @settings(max_examples=25)
 def test_every_backend_holds_what_dictionaries_hold(
@@ -160,6 +161,7 @@ def test_every_backend_holds_what_dictionaries_hold(
         running.job.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parallelism", [1, 2, 5])
 @pytest.mark.parametrize("changelog", [False, True], ids=["plain", "changelog"])
 @pytest.mark.parametrize("backend", BACKENDS, ids=lambda each: each.identifier)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -172,6 +173,7 @@ def expected_rows(table: pa.Table) -> list[str]:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(tables())
 def test_what_is_bootstrapped_is_read_back(case: Any) -> None:

@@ -129,6 +129,7 @@ def test_columns_are_what_the_record_wise_code_reads(form):
     assert [found[row] for row in sorted(found)] == expected
 
 
+@pytest.mark.slow
 @given(changelog_forms(), st.data())
 @settings(max_examples=50)
 def test_damage_is_refused_where_the_record_wise_code_refuses_it(form, data):
@@ -164,6 +165,7 @@ def test_damage_is_refused_where_the_record_wise_code_refuses_it(form, data):
             assert row == {name: comparable(value) for name, value in truth.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fixture", "label"), LOGGED, ids=str)
 def test_changes_by_real_flink_come_back_as_the_same_bytes(fixture, label):
     operator = Snapshot.load(fixture.snapshot)[label]

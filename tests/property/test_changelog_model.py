@@ -36,6 +36,7 @@ INSTRUCTIONS = st.tuples(st.integers(0, 99), st.integers(0, 10_000))
 SCRIPTS = st.lists(INSTRUCTIONS, max_size=20) | st.lists(INSTRUCTIONS, min_size=25, max_size=80)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(st.integers(0, 10_000), SCRIPTS)
 def test_any_interleaving(seed: int, script: list[tuple[int, int]]) -> None:
@@ -81,6 +82,7 @@ def test_long_scripts_reach_everything() -> None:
     assert refused > 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plant", BUGS, ids=lambda each: each.__name__)
 def test_a_planted_bug_is_found(
     plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch

@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -57,6 +58,7 @@ def test_good_bytes(case, rows, part_bytes):
     assert decoded(case, rows=rows, part_bytes=part_bytes) == (truth, None)
 
 
+@pytest.mark.slow
 @given(cases())
 @settings(max_examples=30)
 def test_every_truncation_is_refused_at_the_same_place(case):
@@ -73,6 +75,7 @@ def test_damage_is_found_at_the_same_place(case, data):
         assert_same_refusal(case.with_section(bytes(damaged)))
 
 
+@pytest.mark.slow
 @given(case=cases())
 @settings(max_examples=30)
 def test_good_bytes_never_touch_what_is_not_theirs(case):
@@ -82,6 +85,7 @@ def test_good_bytes_never_touch_what_is_not_theirs(case):
     assert violations() == before
 
 
+@pytest.mark.slow
 @given(case=cases(), data=st.data())
 @settings(max_examples=30)
 def test_damage_never_touches_what_is_not_theirs(case, data):

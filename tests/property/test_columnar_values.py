@@ -3,6 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -84,24 +85,28 @@ def check_bounds(serializer: AnySerializer, values: list[Any]) -> None:
     assert raw[:size] == b"".join(serialize_to_bytes(serializer, each) for each in values)
 
 
+@pytest.mark.slow
 @given(columns_of(typed(2)))
 @settings(max_examples=60)
 def test_writing_never_touches_what_is_not_its_own(case):
     check_bounds(*case)
 
 
+@pytest.mark.slow
 @given(columns_of(sql_typed_serializers()))
 @settings(max_examples=60)
 def test_writing_sql_never_touches_what_is_not_its_own(case):
     check_bounds(*case)
 
 
+@pytest.mark.slow
 @given(columns_of(typed(3)))
 @settings(max_examples=300)
 def test_values_of_any_type(case):
     check(*case)
 
 
+@pytest.mark.slow
 @given(columns_of(sql_typed_serializers()))
 @settings(max_examples=300)
 def test_sql_values_of_any_type(case):

@@ -41,12 +41,13 @@ def test_there_is_every_kind_of_file() -> None:
 
 def test_the_limits_hold() -> None:
     with pytest.raises(MemoryError), memory_limit(64 << 20):
-        bytes(80 << 20)
+        bytes(1 << 30)  # far over it: other memory may be given back meanwhile
     with pytest.raises(TooSlow), time_limit(0.01):
         while True:
             pass
 
 
+@pytest.mark.slow
 def test_a_slice_of_flips() -> None:
     """The same ones in each run."""
     chance = random.Random(20)
@@ -55,6 +56,7 @@ def test_a_slice_of_flips() -> None:
             check(file, flipped(file, chance))
 
 
+@pytest.mark.slow
 def test_a_slice_of_cuts() -> None:
     chance = random.Random(21)
     for file in chance.sample(FILES, 100):

@@ -230,6 +230,7 @@ def check_value(serializer: AnySerializer, value: Any) -> None:
             deserialize_exactly(serializer, raw[:size])
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(typed_values())
 def test_values_of_any_type(case: tuple[AnySerializer, Any]) -> None:
@@ -242,6 +243,7 @@ def snapshot_of(serializer: AnySerializer) -> bytes:
     return out.to_bytes()
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(typed(MAX_DEPTH))
 def test_snapshots_of_any_type(case: Typed) -> None:
@@ -343,6 +345,7 @@ def sql_values(draw: Callable[..., Any]) -> tuple[AnySerializer, Any]:
     return serializer, draw(values)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(sql_values())
 def test_sql_values_of_any_type(case: tuple[AnySerializer, Any]) -> None:

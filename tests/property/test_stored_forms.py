@@ -48,6 +48,7 @@ def test_the_heaps_own_form(form):
     assert_same(form)
 
 
+@pytest.mark.slow
 @given(changelog_forms())
 def test_changelogs(form):
     assert_same(form)
@@ -69,6 +70,7 @@ def assert_same_outcome(form):
     assert outcome(by_columns) == outcome(lambda: records_of_tables(form.restored()))
 
 
+@pytest.mark.slow
 @given(heap_forms(), st.data())
 @settings(max_examples=50)
 def test_damage_to_the_heaps_own_form(form, data):
@@ -85,6 +87,7 @@ def test_damage_to_the_heaps_own_form(form, data):
         assert_same_outcome(replace(form, handle=damaged))
 
 
+@pytest.mark.slow
 @given(changelog_forms(), st.data())
 @settings(max_examples=50)
 def test_damage_to_changelogs(form, data):

@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -213,6 +214,7 @@ class Program:
         self.job.stop()
 
 
+@pytest.mark.slow
 @given(CASES, SETUPS, st.lists(STEPS, min_size=5, max_size=50))
 @settings(max_examples=60)
 def test_windows_hold_and_give_what_plain_lists_do(

@@ -207,6 +207,7 @@ def absolute(operator: OperatorState, root: str) -> OperatorState:
 # ------------------------------------------------------------------------------------- dump
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fixture", SNAPSHOTS, ids=str)
 def test_dump_prints_what_real_flink_restored(run: Any, fixture: Fixture) -> None:
     ran = run("dump", str(fixture.snapshot))
@@ -295,6 +296,7 @@ def test_expired_values_are_hidden_on_demand(run: Any) -> None:
 # ---------------------------------------------------------------------------------- inspect
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fixture", SNAPSHOTS, ids=str)
 def test_inspect_works_on_every_golden_file(run: Any, fixture: Fixture) -> None:
     for metadata in fixture.metadata_files:

@@ -55,6 +55,7 @@ def test_every_schema_refuses_something_else() -> None:
         assert not check.is_valid([])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fixture", SNAPSHOTS, ids=str)
 def test_output_of_every_snapshot_is_valid(run: Run, fixture: Fixture) -> None:
     path = str(fixture.snapshot)
@@ -68,6 +69,7 @@ def test_output_of_every_snapshot_is_valid(run: Run, fixture: Fixture) -> None:
         changelog.validate(json.loads(line))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("a", "b"),
     [
@@ -98,6 +100,7 @@ def test_a_changed_value_is_valid(run: Run, tmp_path: Path) -> None:
     assert (line["change"], line["before"], line["after"]) == ("changed", 1, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fixture", SNAPSHOTS, ids=str)
 def test_columns_print_and_check_the_same(
     run: Run, monkeypatch: pytest.MonkeyPatch, fixture: Fixture
@@ -124,6 +127,7 @@ def test_plain_types_are_printed_by_columns(name: str) -> None:
             assert lines.lines(handle, key_groups) is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fixture", SNAPSHOTS, ids=str)
 def test_truth_is_valid_too(fixture: Fixture) -> None:
     dump = validator("dump")
@@ -226,6 +230,7 @@ def test_a_snapshot_without_a_changelog(run: Run) -> None:
 # ------------------------------------------------------------------------------------- verify
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fixture", SNAPSHOTS, ids=str)
 def test_what_flink_wrote_has_no_problems(run: Run, fixture: Fixture) -> None:
     code, out, err = run("verify", str(fixture.snapshot), "--json")

@@ -131,6 +131,7 @@ def test_a_full_disk_is_one_sentence() -> None:
     assert ran.stderr == b"dstl: The output cannot be written: No space left on device.\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_another_locale_changes_nothing_in_json(evil: Path, encoding: str) -> None:
     ran = process("dump", CANONICAL, env={"PYTHONIOENCODING": encoding})
@@ -141,6 +142,7 @@ def test_another_locale_changes_nothing_in_json(evil: Path, encoding: str) -> No
     assert (ran.returncode, ran.stderr) == (0, b"")
 
 
+@pytest.mark.slow
 def test_names_that_are_not_utf8(tmp_path: Path) -> None:
     folder = os.fsencode(tmp_path) + b"/\xff"
     os.mkdir(folder)
@@ -156,6 +158,7 @@ def test_names_that_are_not_utf8(tmp_path: Path) -> None:
         assert b"\\udcff" in ran.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("position", [0, 1, 2])
 def test_debug_shows_the_traceback_wherever_it_stands(tmp_path: Path, position: int) -> None:
     arguments = ["inspect", str(tmp_path / "missing")]

@@ -62,6 +62,7 @@ def only_format_errors(parse: Callable[[bytes], object], raw: bytes, sizes: Iter
             parse(raw[:size])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fixture", SNAPSHOTS, ids=str)
 def test_cutting_metadata_anywhere_is_a_format_error(fixture: Fixture) -> None:
     for path in fixture.metadata_files:

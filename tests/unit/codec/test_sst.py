@@ -160,6 +160,7 @@ def test_files_by_flink_name_their_states() -> None:
     assert tombstones, "the rescaled one has range tombstones"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", flinks()[::7], ids=lambda path: path.name[:8])
 def test_every_changed_byte_of_a_data_block_is_found(path: Path) -> None:
     raw = path.read_bytes()

@@ -33,6 +33,7 @@ def test_decimals_are_big_decimals_to_their_last_digit(scale):
     assert found == [None, *((each, scale) for each in UNSCALED)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [0, 2, 38])
 def test_decimals_have_the_bytes_of_java(scale):
     column = decimals(scale)[1:]

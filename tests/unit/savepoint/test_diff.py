@@ -131,6 +131,7 @@ def test_another_type_of_a_state(tmp_path):
     assert by_place(diff_snapshots(one, two)) == {("n", "k", None): ("changed", 1, "1")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fixture", SNAPSHOTS, ids=str)
 def test_a_snapshot_does_not_differ_from_itself(fixture):
     found = list(diff_snapshots(Snapshot.load(fixture.snapshot), Snapshot.load(fixture.snapshot)))
@@ -154,6 +155,7 @@ def test_forms_backends_and_numbers_of_key_groups_are_no_difference(name):
     assert list(diff_snapshots(one, two)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fixture", SNAPSHOTS, ids=str)
 def test_everything_is_new_in_another_job(fixture, tmp_path):
     empty = write(tmp_path / "a", {}, states=[])

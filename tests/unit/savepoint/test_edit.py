@@ -159,6 +159,7 @@ def test_the_plan_says_what_happens_to_every_operator() -> None:
     assert keyed["max_parallelism"] == [128, 256]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_parallelism", [None, 17])
 @pytest.mark.parametrize(
     "name",

@@ -35,6 +35,7 @@ def test_every_entry_is_what_real_flink_restored(fixture: Fixture) -> None:
     assert as_lines(dumped(fixture.snapshot)) == as_lines(fixture.truth)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fixture", SNAPSHOTS, ids=str)
 def test_what_only_java_can_read_is_reported_entry_by_entry(fixture: Fixture) -> None:
     loaded = Snapshot.load(fixture.snapshot)
@@ -84,6 +85,7 @@ def test_operators_and_states_are_those_of_the_job(fixture: Fixture) -> None:
         assert names >= {state["name"] for state in operator.get("states", [])}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["a-hashmap-canonical", "a-rocksdb-canonical", "a-hashmap-canonical-compressed"]
 )
@@ -110,6 +112,7 @@ def texts(state: KeyedState, key_group: int) -> list[tuple[str, str]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fixture", SNAPSHOTS, ids=str)
 def test_restored_state_is_written_back_with_the_same_contents(fixture: Fixture) -> None:
     loaded = Snapshot.load(fixture.snapshot)

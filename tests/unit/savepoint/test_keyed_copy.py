@@ -35,6 +35,7 @@ def test_little_memory_gives_the_same_sections(name: str, count: int) -> None:
         assert b"".join(large.stream()) == b"".join(small.stream())
 
 
+@pytest.mark.slow
 def test_every_key_type_is_moved_to_its_key_groups(tmp_path: Path) -> None:
     source = Snapshot.load(snapshot("x-keys-hashmap"))
     kept = [each for each in source.operators if each.label != "k-pojo"]

@@ -44,6 +44,7 @@ def lines(entries):
     return Counter(json.dumps(entry.to_line() | {"op": ""}, sort_keys=True) for entry in entries)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fixture", "label"), READABLE, ids=str)
 def test_written_again_from_flat_columns(fixture, label, tmp_path):
     compressed = len(label) % 2 == 0
@@ -70,6 +71,7 @@ def test_written_again_from_flat_columns(fixture, label, tmp_path):
         assert lines(again.timer_entries()) == lines(managed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fixture", "label"), READABLE, ids=str)
 def test_written_again_from_one_row_per_key(fixture, label, tmp_path):
     operator = Snapshot.load(fixture.snapshot)[label]

@@ -106,6 +106,7 @@ def test_a_value_of_an_unknown_class_is_named():
         list(operator.keyed(types=EXACT_OPTIONS).read())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fixture", "label"), READABLE, ids=str)
 def test_flat_columns_hold_the_entries(fixture, label):
     operator = Snapshot.load(fixture.snapshot)[label]
@@ -123,6 +124,7 @@ def test_flat_columns_hold_the_entries(fixture, label):
         assert rows_of(reader) == as_rows(reader.schema, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fixture", "label"), READABLE, ids=str)
 def test_timers_as_columns(fixture, label):
     operator = Snapshot.load(fixture.snapshot)[label]
@@ -141,6 +143,7 @@ def test_timers_as_columns(fixture, label):
         assert rows_of(reader) == as_rows(reader.schema, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fixture", "label"), READABLE, ids=str)
 @pytest.mark.parametrize("memory", [512 << 20, 2000])
 def test_one_row_per_key(fixture, label, memory):

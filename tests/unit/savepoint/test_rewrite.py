@@ -57,6 +57,7 @@ def in_any_union_order(lines: Iterable[dict[str, Any]]) -> Iterator[dict[str, An
 REWRITABLE = [fixture for fixture in SNAPSHOTS if fixture.name != "x-unaligned-hashmap"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fixture", REWRITABLE, ids=str)
 def test_a_rewrite_without_edits_is_a_copy(fixture: Fixture, out: Path) -> None:
     before = Snapshot.load(fixture.snapshot)

@@ -256,6 +256,7 @@ def test_elements_expire_by_themselves(backends: Any) -> None:
 # --------------------------------------------------------------------------------- changelog
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("logging", ValueLogging)
 @pytest.mark.parametrize("keys", [5, 25_000])
 def test_the_log_of_columns_restores_what_they_did(

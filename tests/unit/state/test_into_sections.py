@@ -25,6 +25,7 @@ MERGING = {"session-evictor", "session-list", "session-dynamic"}
 RANGE_DELETIONS = {"o-rescaled-claim-rocksdb", "x-rescaled-rocksdb-incremental"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fixture", "label", "number"), HANDLES, ids=str)
 def test_columns_give_the_records_that_are_restored(fixture, label, number, monkeypatch):
     operator = Snapshot.load(fixture.snapshot)[label]

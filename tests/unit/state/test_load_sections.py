@@ -56,6 +56,7 @@ def stored(state: KeyedState) -> dict[Any, Any]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("on_disk", [False, True], ids=["heap", "rocksdb"])
 @pytest.mark.parametrize("fixture", FIXTURES, ids=str)
 def test_every_snapshot_comes_in_as_it_does_record_by_record(
