@@ -125,7 +125,7 @@ class Row(dict):  # type: ignore[type-arg]
     def __getattr__(self, name: str) -> Any:
         return self[name]
 
-    def asDict(self) -> dict[str, Any]:  # Spark's name
+    def asDict(self, recursive: bool) -> dict[str, Any]:  # Spark's name
         return dict(self)
 
 

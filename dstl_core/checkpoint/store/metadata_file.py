@@ -244,7 +244,7 @@ def known_of(
                     case FileStateHandle(path):
                         absolute = path
                     case RelativeFileStateHandle(path):
-                        absolute = str(folder.child(path))
+                        absolute = f"{folder}/{path}"  # a handle may lie: it is only looked up
                     case _:
                         continue
                 if absolute in written:

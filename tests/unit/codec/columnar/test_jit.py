@@ -74,7 +74,7 @@ def test_the_users_own_compiled_functions_stay_where_they_are() -> None:
 def test_kernels_run_without_any_home() -> None:
     # A worker of a locked-down cluster: no home to write to, a package that cannot be written.
     code = (
-        "from dstl_core.codec.columnar import jit\n"
+        "from dstl_core.codec.columnar.kernels import jit\n"
         "assert jit.CACHE_FOLDER is None, jit.CACHE_FOLDER\n"
         "assert jit.kernel(lambda x: x + 1)(1) == 2\n"
     )
