@@ -126,7 +126,7 @@ def _guarded_copy(target: int, source: int, size: int) -> None:
 
 
 def _twin() -> types.ModuleType:
-    twin = types.ModuleType(f"{PACKAGE}.memory")
+    twin = types.ModuleType(real.__name__)
     for name, size in (("8", 1), ("16", 2), ("32", 4), ("64", 8)):
         for kind, guard in (
             ("load", _guarded_load),
@@ -162,11 +162,13 @@ def guarded_build() -> types.SimpleNamespace:
     """Modules of the package by name, over guarded memory."""
     build = types.SimpleNamespace()
     with _other_modules():
-        package = importlib.import_module(PACKAGE)
+        kernels = importlib.import_module(f"{PACKAGE}.kernels")
         # The cache would hand out the kernels of the real build.
-        importlib.import_module(f"{PACKAGE}.jit").CACHE_FOLDER = None
+        importlib.import_module(f"{PACKAGE}.kernels.jit").CACHE_FOLDER = None
         twin = _twin()
-        sys.modules[twin.__name__] = package.memory = twin
-        for name in ("decoder", "encoder", "spans", "sections", "type_layouts"):
-            setattr(build, name, importlib.import_module(f"{PACKAGE}.{name}"))
+        sys.modules[twin.__name__] = kernels.memory = twin
+        for name in ("decoder", "encoder", "spans", "sections"):
+            setattr(build, name, importlib.import_module(f"{PACKAGE}.keyed.{name}"))
+        assert importlib.import_module(f"{PACKAGE}.kernels.scan").load32 is twin.load32
+        build.type_layouts = importlib.import_module(f"{PACKAGE}.types.type_layouts")
     return build
