@@ -23,7 +23,8 @@ ui: setup ## the Dagster UI on the demo's instance (run make demo first)
 	@scripts/with-java python -m examples.flights.ui
 
 test: setup ## all tests that need neither Flink nor a browser
-	@$(PYTEST) -m "not flink and not browser and not soak"
+	@$(PYTEST) -n auto tests/unit tests/property tests/contract tests/simulation tests/fuzz -m "not soak"
+	@$(PYTEST) tests/docs tests/integration -m "not flink and not browser and not soak"
 
 test-fast: setup ## unit and property tests without Spark, with a tenth of the examples and without the slow ones
 	@DSTL_PROFILE=fast $(PYTEST) -n auto tests/unit tests/property -m "not slow and not spark and not dagster and not flink and not browser and not soak"
