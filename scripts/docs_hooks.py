@@ -21,6 +21,7 @@ from mkdocs.structure.pages import Page
 
 from dstl_core.cli.app import app as dstl
 from dstl_core.config import ChangelogOptions, CheckpointConfig, Options
+from dstl_core.spark.savepoints.options import SOURCE_OPTIONS
 from dstl_dagster.check_command import app as dstl_checks
 
 _GENERATED = re.compile(r"<!-- generated: ([\w-]+) -->")
@@ -83,6 +84,9 @@ GENERATORS: Mapping[str, Callable[[], str]] = {
     "changelog-options-deprecated": lambda: deprecated_table(ChangelogOptions),
     "checkpoint-options": lambda: options_table(CheckpointConfig),
     "checkpoint-options-deprecated": lambda: deprecated_table(CheckpointConfig),
+    "source-options": lambda: _table(
+        ["option", "meaning"], ([f"`{name}`", text] for name, text in SOURCE_OPTIONS.items())
+    ),
     "dstl": lambda: help_text(dstl, "dstl"),
     "dstl-checks": lambda: help_text(dstl_checks, "dstl-checks"),
 }

@@ -7,11 +7,11 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 import dstl_core
 import dstl_dagster
+from dstl_core.errors import ConfigError
+from dstl_core.spark.savepoints.options import SOURCE_OPTIONS, spec_of
 from tests.docs.fences import ROOT
 
 DOCS = ROOT / "docs"
@@ -29,21 +29,19 @@ def test_every_public_name_is_in_the_reference(page: str, package: object) -> No
     assert sorted(documented) == sorted(package.__all__)  # type: ignore[attr-defined]
 
 
-@pytest.mark.spark
-def test_the_options_of_the_source_are_those_of_its_page(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    with pytest.raises(PySparkException, match=r"no option 'no\.such'") as caught:
-        spark.read.format("savepoint").option("no.such", "1").load(str(tmp_path))
-    [there] = re.findall(r"it has: (.+?)\. Credentials", str(caught.value))
-    text = (DOCS / "how-to" / "query.md").read_text()
-    table = text[text.index("| option | meaning |") : text.index("Credentials are never")]
-    documented = [
-        name
-        for row in re.findall(r"^\| (`.+?`) \|", table, re.M)
-        for name in re.findall(r"`([^`]+)`", row)
-    ]
-    assert sorted([*documented, "path"]) == sorted(there.split(", "))
+def test_the_options_of_the_source_are_said_and_known() -> None:
+    assert all(text.endswith(".") for text in SOURCE_OPTIONS.values())
+    with pytest.raises(ConfigError, match=r"no option 'no\.such'") as caught:
+        spec_of({"path": "somewhere", "no.such": "1"})
+    [known] = re.findall(r"it has: (.+?)\. Credentials", str(caught.value))
+    assert known.split(", ") == sorted(SOURCE_OPTIONS)
+    page = (DOCS / "how-to" / "query.md").read_text()
+    table = page[page.index("| option | meaning |") : page.index("Credentials are never")]
+    named = {
+        name for row in re.findall(r"^\| (`.+?`) \|", table, re.M) for name in row.split("`")[1::2]
+    }
+    assert named
+    assert named <= set(SOURCE_OPTIONS)
 
 
 def test_there_are_pictures() -> None:

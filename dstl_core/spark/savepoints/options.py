@@ -21,22 +21,33 @@ from dstl_core.spark.engine.tables import SnapshotPlace, TableSpec
 
 _OPERATOR_OPTIONS = {"operator.uid": "uid", "operator.uid.hash": "hash", "operator.name": "name"}
 _TYPE_OPTIONS = ("strings", "maps", "timestamps", "row_kinds", "unreadable")
-_KNOWN_OPTIONS = {
-    "path",
-    "kind",
-    "state",
-    "columns",
-    "key",
-    "key.in",
-    "timers",
-    "split.bytes",
-    "read.memory",
-    "relocate",
-    "allow.roots",
-    "changelog.base",
-    *_OPERATOR_OPTIONS,
-    *_TYPE_OPTIONS,
+SOURCE_OPTIONS: Mapping[str, str] = {
+    "path": "The snapshot; the argument of `load`.",
+    "operator.uid": "The operator by its uid. Not needed if only one operator has keyed state.",
+    "operator.uid.hash": "The operator by the hash of its uid.",
+    "operator.name": "The operator by its name.",
+    "kind": "`keyed`, `keyed-flat`, `windows`, `timers`, `list`, `union`, `broadcast` or "
+    "`metadata`. Without it, `state` decides.",
+    "state": "A state by its name; for `keyed-flat`, `list`, `union` and `broadcast`.",
+    "columns": "Only these columns, comma-separated or as a JSON list (for names with commas). "
+    "Spark does not tell Python sources which columns it needs.",
+    "key": "One key: a string as it is, else JSON. Dates, times and decimals are text, fields of a "
+    "row a list.",
+    "key.in": "A JSON list of keys.",
+    "timers": "`false`: no timer columns, and no rows for keys that have timers only.",
+    "strings": "`utf16`: strings are binary, so that a lone surrogate is no error.",
+    "maps": "`entries`: maps are lists of `key` and `value`, so that a null key is no error.",
+    "timestamps": "`exact`: times are structs of `seconds` and `nanos`, so that a time between two "
+    "microseconds is no error.",
+    "row_kinds": "`column`: a row has a field `$row_kind`, so that any kind of row is no error.",
+    "unreadable": "`null`: a value that only a Java class can read is null, and no error.",
+    "split.bytes": "Bytes that a task reads (default 128 MiB).",
+    "read.memory": "Bytes that a task may hold before it spills (default 512 MiB).",
+    "relocate": "Where files went: `OLD=NEW`, comma-separated.",
+    "allow.roots": "Further folders that the snapshot may refer to, comma-separated.",
+    "changelog.base": "Where the changelog is.",
 }
+"""Every option of the source, and what it means. The documentation has this table."""
 
 
 def spec_of(options: Mapping[str, str]) -> TableSpec:
@@ -52,11 +63,11 @@ def spec_of(options: Mapping[str, str]) -> TableSpec:
             "A savepoint cannot be a table of a catalog; use CREATE TEMP VIEW name USING savepoint "
             "OPTIONS (path '..'), or register(spark, path), which makes a view for every state."
         )
-    unknown = sorted(set(given) - _KNOWN_OPTIONS)
+    unknown = sorted(set(given) - set(SOURCE_OPTIONS))
     if unknown:
         raise ConfigError(
             f"The savepoint source has no option {unknown[0]!r}; it has: "
-            f"{', '.join(sorted(_KNOWN_OPTIONS))}. Credentials belong into the environment of the "
+            f"{', '.join(sorted(SOURCE_OPTIONS))}. Credentials belong into the environment of the "
             f"workers or into the file system's own configuration."
         )
     if "path" not in given:
