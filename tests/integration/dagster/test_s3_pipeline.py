@@ -159,6 +159,23 @@ def test_the_log_of_the_other_process_is_truncated(setup, store, other):
     assert totals_of(store) == expected_totals(*BACKFILL, FOREIGN, RACED, AFTER)
 
 
+def until_the_next_second(files, file):
+    """S3 stamps in whole seconds, and gc keeps a file of the second of the latest claim."""
+    probe = file.parent.child("probe")
+
+    def stamp(location):
+        return {each.location: each.modified_ms for each in files.list_folder(file.parent)}[
+            location
+        ]
+
+    while True:
+        files.write_new(probe, b"")
+        is_later = stamp(probe) > stamp(file)
+        files.delete(probe)
+        if is_later:
+            return
+
+
 def test_reset_removes_what_a_dead_run_left_and_gc_what_nothing_names(setup, store, other):
     storage, _, instance = setup
     reset, gc = build_reset_job(ORDERS), build_gc_job(ORDERS)
@@ -175,6 +192,7 @@ def test_reset_removes_what_a_dead_run_left_and_gc_what_nothing_names(setup, sto
 
     lost = store.layout.task_owned.child(str(uuid4()))
     files.write_new(lost, b"of nobody")
+    until_the_next_second(files, lost)
     config = {"delete": True, "older_than_hours": 0}
     # The reset has taken the pipeline over, and this process has listed it: the other one goes on.
     assert other.do("run", days=[ALL_DAYS[6]])["success"]

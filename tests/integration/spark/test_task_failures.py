@@ -180,5 +180,5 @@ class Row(dict):
     def __getattr__(self, name):
         return self[name]
 
-    def asDict(self):  # Spark's name
+    def asDict(self, recursive=False):  # Spark's names
         return dict(self)
