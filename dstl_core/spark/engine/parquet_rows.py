@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from dstl_core.errors import ConfigError, FormatError
+from dstl_core.spark.engine.parquet_schema import spark_schema_of_parquet
 from dstl_core.spark.engine.schema import arrow_schema_from_spark, spark_schema_of
 from dstl_core.spark.engine.tables import frame_of_splits, parallelism_of, split_numbers
 from dstl_core.storage.file_io import open_file_io
@@ -56,6 +57,18 @@ class ParquetRows:
         files = sorted(unquote(each) for each in rows.inputFiles())
         data = (each for each in files if posixpath.basename(each) not in SUMMARY_FILES)
         return cls(tuple(data), arrow_schema_from_spark(rows.schema))
+
+    @classmethod
+    def at(cls, locations: Sequence[Location]) -> ParquetRows:
+        """Those of files and folders of any store, in the types of the first file.
+
+        Raises:
+            ConfigError: There is no file, or a folder holds folders of partitions.
+            FormatError: A file is no Parquet file.
+        """
+        files = tuple(str(each) for location in locations for each in _files_in(location))
+        with _open(files[0]) as first:
+            return cls(files, arrow_schema_from_spark(spark_schema_of_parquet(first)))
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """The rows as a DataFrame, which reads nothing before an action. Every column may be null,
@@ -99,6 +112,18 @@ class ParquetRows:
         return [_by_file(sorted(groups)) for _, groups in tasks]
 
 
+def read_parquet(spark: SparkSession, paths: Sequence[str]) -> tuple[DataFrame, ParquetRows]:
+    """The rows of files and folders as a DataFrame and as files. On a local disk a path is whatever
+    ``spark.read.parquet(..)`` takes, elsewhere a file or a folder of files.
+    """
+    locations = [Location.parse(path) for path in paths]
+    if are_local(locations):
+        rows = spark.read.parquet(*paths)
+        return rows, ParquetRows.of(rows)
+    found = ParquetRows.at(locations)
+    return found.frame(spark), found
+
+
 def are_local(locations: Iterable[Location]) -> bool:
     """Whether Spark reads these files by itself."""
     return all(each.is_local for each in locations)
@@ -113,6 +138,26 @@ def _by_file(groups: Sequence[tuple[str, int]]) -> list[Part]:
 
 def _as_they_are(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
+
+
+def _files_in(location: Location) -> list[Location]:
+    """A file, or the files of a folder, by name, without those that Spark takes for hidden."""
+    files = open_file_io(location)
+    if files.size(location) is not None:
+        return [location]
+    found = []
+    for each in files.list_folder(location):
+        name = each.location.name
+        if each.is_folder and "=" in name:
+            raise ConfigError(
+                f"The folder {location} has folders of partitions ({name}), whose columns are in "
+                f"no file; give the folder of one partition."
+            )
+        if not each.is_folder and not name.startswith(("_", ".")):
+            found.append(each.location)
+    if not found:
+        raise ConfigError(f"There is no Parquet file at {location}; give a file or its folder.")
+    return found
 
 
 def _check_columns(file: str, there: Sequence[str], wanted: Sequence[str]) -> None:

@@ -42,7 +42,7 @@ from dstl_core.model.handle import OperatorStateMode
 from dstl_core.savepoint.columns.state_columns import KEY_COLUMN, KEY_GROUP_COLUMN
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
 from dstl_core.savepoint.write.bootstrap import WindowOperation
-from dstl_core.spark.engine.parquet_rows import ParquetRows
+from dstl_core.spark.engine.parquet_rows import ParquetRows, read_parquet
 from dstl_core.spark.engine.schema import quoted, type_of_column
 from dstl_core.spark.savepoints.column_bootstrap import ColumnBootstrap, StateColumns
 from dstl_core.spark.savepoints.function_bootstrap import (
@@ -72,9 +72,18 @@ class OperatorTransformation:
     def bootstrap_with_parquet(spark: SparkSession, *paths: str) -> OneInputStateTransformation:
         """Starts from Parquet files: by columns, the tasks read them by themselves, which is
         several times faster than rows that come from the JVM.
+
+        Args:
+            spark: The session.
+            *paths: On a local disk, what ``spark.read.parquet`` takes. Elsewhere, files and folders
+                of files; no Hadoop file system is needed.
+
+        Raises:
+            ConfigError: There is no file, or files of another store lie in folders of partitions.
+            FormatError: A file is no Parquet file.
         """
-        rows = spark.read.parquet(*paths)
-        return OneInputStateTransformation(rows, files=ParquetRows.of(rows))
+        rows, files = read_parquet(spark, paths)
+        return OneInputStateTransformation(rows, files=files)
 
 
 @dataclass(frozen=True)
