@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -26,11 +29,22 @@ def storage(tmp_path) -> DstlStorageResource:
     return DstlStorageResource(base_path=str(tmp_path / "state"))
 
 
+@contextmanager
+def instance_in(home: Path) -> Iterator[dg.DagsterInstance]:
+    """A Dagster instance of a folder. Whoever enters an instance and never leaves it, as contexts
+    made for one call do, leaves a generator that sets Dagster's current storage back when it is
+    collected: it is collected here, and not within a test.
+    """
+    gc.collect()
+    with dg.DagsterInstance.local_temp(str(home)) as found:
+        yield found
+
+
 @pytest.fixture
 def instance(tmp_path) -> Iterator[dg.DagsterInstance]:
     home = tmp_path / "dagster_home"
     home.mkdir()
-    with dg.DagsterInstance.local_temp(str(home)) as found:
+    with instance_in(home) as found:
         yield found
 
 

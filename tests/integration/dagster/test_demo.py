@@ -12,6 +12,7 @@ from dstl_dagster import DstlStorageResource
 from examples.flights import assets as flights
 from examples.flights.events import ingest, read_flights
 from examples.flights.run import RANGE_END, RANGE_START
+from tests.integration.dagster.conftest import instance_in
 
 pytestmark = [pytest.mark.dagster, pytest.mark.spark]
 
@@ -26,7 +27,7 @@ def storage(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def instance(tmp_path_factory):
-    with dg.DagsterInstance.local_temp(str(tmp_path_factory.mktemp("home"))) as found:
+    with instance_in(tmp_path_factory.mktemp("home")) as found:
         yield found
 
 

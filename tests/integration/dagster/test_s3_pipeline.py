@@ -16,6 +16,7 @@ from dstl_dagster import (
     build_gc_job,
     build_reset_job,
 )
+from tests.integration.dagster.conftest import instance_in
 from tests.integration.dagster.orders import (
     ALL_DAYS,
     BEHIND,
@@ -58,7 +59,7 @@ def other(storage, s3, tmp_path_factory):
 @pytest.fixture(scope="module")
 def setup(storage, other, tmp_path_factory):
     """Storage, Spark and instance of this process, after a backfill of three days."""
-    with dg.DagsterInstance.local_temp(str(tmp_path_factory.mktemp("home"))) as instance:
+    with instance_in(tmp_path_factory.mktemp("home")) as instance:
         found = (storage, SPARK, instance)
         done = run_days(BACKFILL[0], BACKFILL[-1], *found)
         assert done.success, facts_of(done)["errors"]
