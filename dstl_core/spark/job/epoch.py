@@ -18,12 +18,11 @@ from dstl_core.spark.job.result import printable
 from dstl_core.spark.job.stored_output import read_output
 from dstl_core.spark.task.input_checks import check_batch, check_input
 from dstl_core.spark.task.inputs import Fingerprint, place, watermark_of
+from dstl_core.spark.task.job_spec import EpochSpec, JobSpec, TaskSpec
 from dstl_core.spark.task.operators import (
     INPUT,
-    EpochSpec,
     Operator,
     Source,
-    TaskSpec,
     is_columnar,
     late_name,
     late_schema_of,
@@ -33,20 +32,18 @@ from dstl_core.spark.task.restore import carried
 from dstl_core.spark.task.session import SparkTasks
 from dstl_core.spark.task.subtask import run_epoch_subtask, split_by_subtask
 from dstl_core.state.backends.timers import MAX_WATERMARK, MIN_WATERMARK
-from dstl_core.storage.location import JobLayout
 
 MAX_BROADCAST_BYTES = 64 << 20
 
 
-@dataclass
+@dataclass(kw_only=True)
 class EpochRun:
     """One epoch: the batch, and what becomes of it.
 
     Args:
+        job: The job.
         spark: The session.
         tasks: Runs Spark jobs.
-        layout: Of the pipeline.
-        operators: In order.
         specs: One ``TaskSpec`` per operator, with the state to restore.
         parents: The operators' states in the parent, by uid.
         rows: The batch; None for an epoch without one, in which only time passes.
@@ -55,10 +52,9 @@ class EpochRun:
         drain: Whether event time ends.
     """
 
+    job: JobSpec
     spark: SparkSession
     tasks: SparkTasks
-    layout: JobLayout
-    operators: Sequence[Operator]
     specs: Sequence[TaskSpec]
     parents: Mapping[str, OperatorState | None]
     rows: DataFrame | None
@@ -71,7 +67,7 @@ class EpochRun:
 
     def check(self) -> None:
         """Raises ConfigError if the batch cannot be applied, before anything runs."""
-        for operator in self.operators:
+        for operator in self.job.operators:
             if operator.source == INPUT and self.rows is not None:
                 check_input(self.rows, operator, self._order(operator))
 
@@ -82,20 +78,20 @@ class EpochRun:
             InputChangedError: The batch changed while several operators read it.
         """
         frames: dict[str, DataFrame] = {} if self.rows is None else {INPUT: self.rows}
-        for operator, spec in zip(self.operators, self.specs, strict=True):
+        for operator, spec in zip(self.job.operators, self.specs, strict=True):
             reports = self._run_operator(operator, spec, frames, checkpoint_id, name)
             self.reports += reports
             schema = spec.operator.output_schema
             if schema is not None:
                 names = [each for report in reports for each in report.output_files]
                 frames[spec.operator.uid] = read_output(
-                    self.spark, self.layout, checkpoint_id, names, schema
+                    self.spark, self.job.layout, checkpoint_id, names, schema
                 )
             late_schema = late_schema_of(spec.operator)
             if late_schema is not None:
                 names = [each for report in reports for each in report.late_files]
                 frames[late_name(spec.operator.uid)] = read_output(
-                    self.spark, self.layout, checkpoint_id, names, late_schema
+                    self.spark, self.job.layout, checkpoint_id, names, late_schema
                 )
         if len(set(self._read)) > 1:
             raise InputChangedError(
@@ -131,8 +127,8 @@ class EpochRun:
                 rows,
                 operator,
                 order_by or (),
-                parallelism=spec.parallelism,
-                max_parallelism=spec.max_parallelism,
+                parallelism=spec.job.parallelism,
+                max_parallelism=spec.job.max_parallelism,
             )
 
             def run_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -150,7 +146,7 @@ class EpochRun:
     ) -> list[SubtaskReport]:
         """The subtasks that got no rows: they run if time may have something for them."""
         there = {report.subtask for report in reports}
-        idle = [each for each in range(spec.parallelism) if each not in there]
+        idle = [each for each in range(spec.job.parallelism) if each not in there]
         parent = self.parents[spec.operator.uid]
         if not _must_run(spec, epoch, parent):
             return [
@@ -238,7 +234,7 @@ class InputEpoch:
 
 def _must_run(spec: TaskSpec, epoch: EpochSpec, parent: OperatorState | None) -> bool:
     """Whether a subtask without rows has to run, rather than keep its part of the parent."""
-    if parent is None or parent.parallelism != spec.parallelism or not spec.changelog:
+    if parent is None or parent.parallelism != spec.job.parallelism or not spec.job.changelog:
         return True
     if epoch.broadcast is not None:
         return True

@@ -101,8 +101,9 @@ def adopt(
         "of_checkpoint": materialization.parent.checkpoint_id,
         "materialized_bytes": sum(each.subtask_state.state_size for each in reports),
     }
-    after = latest.checkpoint_id
-    return tasks.driver.checkpoint(tasks.job_id, tasks.plans(), run, lambda _: facts, after=after)
+    return tasks.driver.checkpoint(
+        tasks.job.job_id, tasks.plans(), run, lambda _: facts, after=latest.checkpoint_id
+    )
 
 
 def _facts(latest: CompletedCheckpoint, metadata: CheckpointMetadata) -> dict[str, Any]:

@@ -32,11 +32,11 @@ def start_from_savepoint(
     """
     snapshot = Snapshot.load(savepoint)
     old_ids = {}
-    for operator in tasks.operators:
+    for operator in tasks.job.operators:
         found = snapshot[f"uid:{names.get(operator.uid, operator.uid)}"]
-        if operator.key_type is not None and found.max_parallelism != tasks.max_parallelism:
+        if operator.key_type is not None and found.max_parallelism != tasks.job.max_parallelism:
             raise RestoreError(
-                f"The savepoint has another max parallelism: expected {tasks.max_parallelism}, "
+                f"The savepoint has another max parallelism: expected {tasks.job.max_parallelism}, "
                 f"got {found.max_parallelism}; create the job with that, or rewrite the savepoint "
                 f"with the new one.",
                 location=str(snapshot.folder),
@@ -50,7 +50,7 @@ def start_from_savepoint(
     )
 
 
-def write_savepoint(tasks: JobTasks, path: str, job_name: str) -> str:
+def write_savepoint(tasks: JobTasks, path: str) -> str:
     """Writes the latest checkpoint in canonical form; once for the same checkpoint and path.
 
     Returns:
@@ -59,8 +59,8 @@ def write_savepoint(tasks: JobTasks, path: str, job_name: str) -> str:
     Raises:
         SavepointError: Another snapshot is there.
     """
-    latest = tasks.driver.require_latest()
-    source = {"checkpoint": latest.data_version, "job": tasks.job_id.hex, "name": job_name}
+    latest, job = tasks.driver.require_latest(), tasks.job
+    source = {"checkpoint": latest.data_version, "job": job.job_id.hex, "name": job.name}
     existing = _existing_savepoint(path, source)
     if existing is not None:
         return existing
@@ -72,8 +72,8 @@ def write_savepoint(tasks: JobTasks, path: str, job_name: str) -> str:
     operators = tuple(
         OperatorState(
             spec.operator.operator_id,
-            spec.parallelism,
-            spec.max_parallelism,
+            job.parallelism,
+            job.max_parallelism,
             tuple(
                 report.subtask_state
                 for report in sorted(reports, key=lambda each: each.subtask)

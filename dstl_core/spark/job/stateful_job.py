@@ -15,8 +15,6 @@ from dstl_core.clock import Clock, SystemClock
 from dstl_core.closing import Closing
 from dstl_core.errors import ConfigError
 from dstl_core.model.checkpoint import OperatorState
-from dstl_core.model.ids import JobID
-from dstl_core.model.key_group import check_parallelism
 from dstl_core.model.state_size import StateSize
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.spark.job.driver import CheckpointDriver, PersistedCheckpoint
@@ -34,13 +32,14 @@ from dstl_core.spark.job.stored_output import StoredOutput
 from dstl_core.spark.job.tasks import JobTasks
 from dstl_core.spark.task.input_checks import check_named_batch
 from dstl_core.spark.task.inputs import Fingerprint, committed_before
+from dstl_core.spark.task.job_spec import JobSpec, TaskSpec, task_changelog_options
 from dstl_core.spark.task.lineage import before_input, check_order_of_inputs, find_input, lineage
-from dstl_core.spark.task.operators import LocalCopies, Operator, TaskSpec, check_operators
+from dstl_core.spark.task.operators import LocalCopies, Operator
 from dstl_core.spark.task.reports import SubtaskReport, epoch_facts
 from dstl_core.spark.task.session import SparkTasks
 from dstl_core.state.backends.changelog_backend import ValueLogging
 from dstl_core.state.backends.state_backend import HashMapStateBackend, StateBackend
-from dstl_core.storage.location import JobLayout, Location
+from dstl_core.storage.location import Location
 
 _LOG = logging.getLogger(__name__)
 
@@ -98,37 +97,36 @@ class StatefulJob(Closing):
     num_retained_outputs: int | None = None
 
     def __post_init__(self) -> None:
-        check_parallelism(self.parallelism, self.max_parallelism)
-        check_operators(self.operators)
-        self.base_path = str(Location.parse(self.base_path))
-        self.job_id = JobID.for_name(self.name)
-        self._one_at_a_time = OneAtATime(f"The job {self.name!r}")
-        self._layout = JobLayout.of(Location.parse(self.base_path), self.job_id.hex)
-        self._output = StoredOutput(
-            self.spark, self._layout, self.operators, self.num_retained_outputs
+        self._spec = JobSpec(
+            name=self.name,
+            base_path=self.base_path,
+            operators=(self.operator, *self.downstream),
+            parallelism=self.parallelism,
+            max_parallelism=self.max_parallelism,
+            changelog=self.changelog,
+            changelog_options=task_changelog_options(
+                str(Location.parse(self.base_path)),
+                {"compression_enabled": self.compress_log, **self.changelog_options},
+            ),
+            state_backend=self.state_backend,
+            local_copies=self.local_copies,
+            value_logging=self.value_logging,
+            allow_non_restored_state=self.allow_non_restored_state,
         )
+        self.base_path, self.job_id = self._spec.base_path, self._spec.job_id
+        self._one_at_a_time = OneAtATime(f"The job {self.name!r}")
+        self._output = StoredOutput(self.spark, self._spec, self.num_retained_outputs)
         self._driver = CheckpointDriver(
-            self._layout,
+            self._spec.layout,
             num_retained=self.num_retained,
             timeout_ms=int(self.checkpoint_timeout_s * 1000),
             clock=self.clock,
         )
         self._tasks = JobTasks(
-            self.job_id,
-            self._layout,
-            self.base_path,
-            self.operators,
-            self.parallelism,
-            self.max_parallelism,
-            {"compression_enabled": self.compress_log, **self.changelog_options},
-            self.changelog,
-            self.state_backend,
-            self.local_copies,
-            self.value_logging,
-            self.allow_non_restored_state,
-            self.clock,
-            self._driver,
-            SparkTasks(self.spark, self.name),
+            job=self._spec,
+            clock=self.clock,
+            driver=self._driver,
+            spark_tasks=SparkTasks(self.spark, self.name),
         )
 
     # ------------------------------------------------------------------------------- state
@@ -136,12 +134,12 @@ class StatefulJob(Closing):
     @property
     def operators(self) -> tuple[Operator, ...]:
         """All operators, in the order in which they run."""
-        return (self.operator, *self.downstream)
+        return self._spec.operators
 
     @property
     def path(self) -> str:
         """The folder of the pipeline."""
-        return str(self._layout.root)
+        return str(self._spec.layout.root)
 
     def latest(self) -> CompletedCheckpoint | None:
         """The last committed checkpoint."""
@@ -153,7 +151,7 @@ class StatefulJob(Closing):
 
     def latest_path(self) -> str:
         """The folder of the last committed checkpoint, which Flink can restore from."""
-        return str(self._layout.checkpoint(self._driver.require_latest().checkpoint_id))
+        return str(self._spec.layout.checkpoint(self._driver.require_latest().checkpoint_id))
 
     def snapshot(self) -> Snapshot:
         """The last committed checkpoint as a catalog."""
@@ -388,16 +386,15 @@ class StatefulJob(Closing):
         drain: bool = False,
     ) -> EpochRun:
         return EpochRun(
-            self.spark,
-            self._tasks.spark_tasks,
-            self._layout,
-            self.operators,
-            specs,
-            parents,
-            rows,
-            order_by,
-            watermark_ms,
-            drain,
+            job=self._spec,
+            spark=self.spark,
+            tasks=self._tasks.spark_tasks,
+            specs=specs,
+            parents=parents,
+            rows=rows,
+            order_by=order_by,
+            watermark=watermark_ms,
+            drain=drain,
         )
 
     # --------------------------------------------------------------- materialize, savepoint
@@ -435,7 +432,7 @@ class StatefulJob(Closing):
         Returns:
             The path of the savepoint.
         """
-        return write_savepoint(self._tasks, path, self.name)
+        return write_savepoint(self._tasks, path)
 
     def stop_with_savepoint(self, path: str, *, drain: bool = False) -> str:
         """Ends the pipeline with a savepoint; ``run`` is an error until ``resume``.

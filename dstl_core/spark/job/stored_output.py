@@ -13,7 +13,8 @@ from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.errors import ConfigError, StateFileNotFoundError, StorageError
 from dstl_core.spark.engine.parquet_rows import ParquetRows
 from dstl_core.spark.engine.schema import spark_arrow_schema
-from dstl_core.spark.task.operators import Operator, late_name, late_schema_of
+from dstl_core.spark.task.job_spec import JobSpec
+from dstl_core.spark.task.operators import late_name, late_schema_of
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import JobLayout, checkpoint_id_of
 
@@ -26,14 +27,12 @@ class StoredOutput:
 
     Args:
         spark: The session.
-        layout: Folder of the pipeline.
-        operators: Of the job.
+        job: The job.
         num_retained: How many epochs keep their output; None: all.
     """
 
     spark: SparkSession
-    layout: JobLayout
-    operators: Sequence[Operator]
+    job: JobSpec
     num_retained: int | None
 
     def __post_init__(self) -> None:
@@ -54,7 +53,7 @@ class StoredOutput:
                 f"The output of checkpoint {checkpoint.checkpoint_id} is no longer kept: only that "
                 f"of the last epochs is (num_retained_outputs); read it before it goes, or keep "
                 f"more.",
-                location=str(self.layout.output(checkpoint.checkpoint_id)),
+                location=str(self.job.layout.output(checkpoint.checkpoint_id)),
             )
         return self.frames(checkpoint)
 
@@ -63,7 +62,7 @@ class StoredOutput:
         names = checkpoint.facts.get("output_files", ())
         if not names:
             return False
-        folder = self.layout.output(checkpoint.checkpoint_id)
+        folder = self.job.layout.output(checkpoint.checkpoint_id)
         there = open_file_io(folder).list_folder(folder)
         return not {each.location.name for each in there}.issuperset(names)
 
@@ -75,7 +74,7 @@ class StoredOutput:
         """
         if self.num_retained is None:
             return []
-        folder = self.layout.output(0).parent
+        folder = self.job.layout.output(0).parent
         try:
             there = open_file_io(folder).list_folder(folder)
         except StorageError as error:
@@ -88,7 +87,7 @@ class StoredOutput:
     def frames(self, checkpoint: CompletedCheckpoint) -> dict[str, DataFrame]:
         """As ``of``, of a commit whose output is known to be there."""
         found = {}
-        for at, operator in enumerate(self.operators):
+        for at, operator in enumerate(self.job.operators):
             stored = checkpoint.facts.get("operators", {}).get(operator.uid)
             schema = late_schema_of(operator)
             if schema is not None:
@@ -108,7 +107,7 @@ class StoredOutput:
     def _frame(
         self, checkpoint: CompletedCheckpoint, names: Sequence[str], schema: pa.Schema
     ) -> DataFrame:
-        return read_output(self.spark, self.layout, checkpoint.checkpoint_id, names, schema)
+        return read_output(self.spark, self.job.layout, checkpoint.checkpoint_id, names, schema)
 
 
 def read_output(

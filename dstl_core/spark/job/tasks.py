@@ -10,41 +10,33 @@ from dstl_core.checkpoint.coordination.pending import OperatorPlan
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.metadata_file import MetadataFile
 from dstl_core.clock import Clock
-from dstl_core.config import ChangelogOptions
 from dstl_core.errors import RestoreError
 from dstl_core.model.checkpoint import CheckpointMetadata
-from dstl_core.model.ids import JobID, OperatorID
+from dstl_core.model.ids import OperatorID
 from dstl_core.model.restore import PrioritizedOperatorSubtaskState
 from dstl_core.model.snapshot_type import CheckpointOptions
 from dstl_core.spark.job.driver import CheckpointDriver
+from dstl_core.spark.task.job_spec import JobSpec, TaskSpec
 from dstl_core.spark.task.lineage import RESTORED_FROM
-from dstl_core.spark.task.operators import LocalCopies, Operator, TaskSpec, as_shipped
 from dstl_core.spark.task.reports import SubtaskReport, encode_state
 from dstl_core.spark.task.restore import assign, carried
 from dstl_core.spark.task.session import SparkTasks
 from dstl_core.spark.task.subtask import MATERIALIZE, snapshot_subtask
-from dstl_core.state.backends.changelog_backend import ValueLogging
-from dstl_core.state.backends.state_backend import StateBackend
 from dstl_core.state.backends.timers import MIN_WATERMARK
-from dstl_core.storage.location import JobLayout
 
 
 @dataclass(frozen=True)
 class JobTasks:
-    """The tasks of one job. The fields are those of ``StatefulJob``, checked."""
+    """The tasks of one job.
 
-    job_id: JobID
-    layout: JobLayout
-    base_path: str
-    operators: tuple[Operator, ...]
-    parallelism: int
-    max_parallelism: int
-    changelog_options: Mapping[str, Any]
-    changelog: bool
-    state_backend: StateBackend
-    local_copies: LocalCopies
-    value_logging: ValueLogging
-    allow_non_restored_state: bool
+    Args:
+        job: The job.
+        clock: Says processing time to tasks.
+        driver: Takes their checkpoints.
+        spark_tasks: Runs them.
+    """
+
+    job: JobSpec
     clock: Clock
     driver: CheckpointDriver
     spark_tasks: SparkTasks
@@ -60,22 +52,24 @@ class JobTasks:
             OperatorPlan(
                 each.operator_id,
                 each.uid,
-                there.get(each.operator_id, self.parallelism),
-                self.max_parallelism,
+                there.get(each.operator_id, self.job.parallelism),
+                self.job.max_parallelism,
             )
-            for each in self.operators
+            for each in self.job.operators
         ]
 
     def root_specs(self) -> list[TaskSpec]:
         """The tasks of a job without state."""
-        nothing = (PrioritizedOperatorSubtaskState(),) * self.parallelism
+        nothing = (PrioritizedOperatorSubtaskState(),) * self.job.parallelism
         return self.specs(
-            str(self.layout.root), {plan.operator_id: nothing for plan in self.plans()}
+            str(self.job.layout.root), {plan.operator_id: nothing for plan in self.plans()}
         )
 
     def specs_of(self, parent: CompletedCheckpoint, file: MetadataFile) -> list[TaskSpec]:
         """The tasks, which restore a checkpoint."""
-        states = assign(file, self.plans(), allow_non_restored_state=self.allow_non_restored_state)
+        states = assign(
+            file, self.plans(), allow_non_restored_state=self.job.allow_non_restored_state
+        )
         return self.specs(str(file.folder), states, parent.facts.get("watermarks", {}))
 
     def specs(
@@ -91,33 +85,16 @@ class JobTasks:
             states: What each subtask restores of it.
             watermarks: Event time that operators have reached, by uid.
         """
-        options = ChangelogOptions.of(
-            **{
-                "base_path": self.base_path,
-                # A task lives for one epoch: what is due by time is up to who runs the job.
-                "periodic_materialize_enabled": False,
-                **self.changelog_options,
-            }
-        )
         now_ms = self.clock.now_ms()
         return [
             TaskSpec(
-                self.job_id,
-                self.base_path,
-                as_shipped(operator),
-                self.parallelism,
-                self.max_parallelism,
-                parent,
-                states[operator.operator_id],
-                options,
-                self.changelog,
-                self.state_backend,
-                now_ms,
-                (watermarks or {}).get(operator.uid, MIN_WATERMARK),
-                self.local_copies,
-                self.value_logging,
+                job=self.job.shipped_for(operator),
+                parent=parent,
+                assigned=states[operator.operator_id],
+                now_ms=now_ms,
+                watermark=(watermarks or {}).get(operator.uid, MIN_WATERMARK),
             )
-            for operator in self.operators
+            for operator in self.job.operators
         ]
 
     def load(self, checkpoint: CompletedCheckpoint) -> MetadataFile:
@@ -134,7 +111,7 @@ class JobTasks:
                     f"The files of the latest checkpoint, {checkpoint.checkpoint_id}, are gone, "
                     f"and no driver has deleted them; put them back, or start a pipeline of "
                     f"another name from a savepoint.",
-                    location=str(self.layout.root),
+                    location=str(self.job.layout.root),
                 ) from error
             raise RestoreError(
                 f"Checkpoint {checkpoint.checkpoint_id} was retired and cannot be restored; "
@@ -159,7 +136,7 @@ class JobTasks:
                 "materialized_bytes": sum(each.state_size for each in states),
             }
 
-        return self.driver.checkpoint(self.job_id, self.plans(), run, with_size, after=after)
+        return self.driver.checkpoint(self.job.job_id, self.plans(), run, with_size, after=after)
 
     def snapshot(
         self,
@@ -176,7 +153,7 @@ class JobTasks:
             def run(subtask: int, spec: TaskSpec = spec) -> SubtaskReport:
                 return snapshot_subtask(spec, checkpoint_id, options, subtask)
 
-            subtasks = list(range(spec.parallelism))
+            subtasks = list(range(self.job.parallelism))
             name = f"{description}, {spec.operator.uid}"
             reports += (spark_tasks or self.spark_tasks).per_subtask(run, subtasks, name)
         return reports
@@ -194,7 +171,7 @@ class JobTasks:
                     encode_state(carried(state, each.index, checkpoint_id)),
                 )
                 for state in file.metadata.operators
-                for operator in self.operators
+                for operator in self.job.operators
                 if operator.operator_id == state.operator_id
                 for each in state.subtasks
             ]
@@ -206,4 +183,4 @@ class JobTasks:
         }
         plans = self.plans(file.metadata)
         after = latest.checkpoint_id
-        self.driver.checkpoint(self.job_id, plans, run, lambda _: kept, after=after)
+        self.driver.checkpoint(self.job.job_id, plans, run, lambda _: kept, after=after)

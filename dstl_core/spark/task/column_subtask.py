@@ -36,8 +36,9 @@ from dstl_core.savepoint.write.column_fit import fit
 from dstl_core.savepoint.write.keyed_encoder import KeyedStateEncoder
 from dstl_core.spark.task.column_restore import ColumnRestore
 from dstl_core.spark.task.column_store import KEY, ColumnStore, Keys, batches_of, bytes_of
+from dstl_core.spark.task.job_spec import TaskSpec
 from dstl_core.spark.task.local_copies import CopyFolder, Parts
-from dstl_core.spark.task.operators import KeyedOperator, TaskSpec
+from dstl_core.spark.task.operators import KeyedOperator
 from dstl_core.spark.task.output_files import OutputFiles
 from dstl_core.spark.task.restore import Assigned
 from dstl_core.spark.task.warm_backend import CAUGHT_UP, COLD, WARM
@@ -73,7 +74,7 @@ class ColumnSubtask:
         self._subtask = subtask
         self._operator = operator
         self._function = function
-        self._own = task.key_groups(subtask)
+        self._own = task.job.key_groups(subtask)
         self._handles = given.state.managed_keyed_state
         self._resolver = given.resolver
         self._metas = [each.meta_info(_VOID) for each in function.states]
@@ -85,8 +86,8 @@ class ColumnSubtask:
         self._folder = CopyFolder(task, subtask)
         self.warmth = COLD
         self._store = self._restored()
-        self._file_io = DigestingFileIO(task.layout.root.scheme)
-        self._streams = file_system_streams(task.layout, self._file_io, inline_threshold=1024)
+        self._file_io = DigestingFileIO(task.job.layout.root.scheme)
+        self._streams = file_system_streams(task.job.layout, self._file_io, inline_threshold=1024)
         self._open_changelog()
         self._described: set[str] = set()
         self._changed_keys = 0
@@ -94,7 +95,7 @@ class ColumnSubtask:
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_size = 0, 0
         with user_code(function, "open"):
-            function.open(RuntimeContext(None, subtask, task.parallelism))
+            function.open(RuntimeContext(None, subtask, task.job.parallelism))
 
     late_rows = 0
 
@@ -147,7 +148,7 @@ class ColumnSubtask:
         return store
 
     def _from_copy(self, wanted: Parts) -> ColumnStore | None:
-        if not self._task.local_copies.enabled or not self._handles:
+        if not self._task.job.local_copies.enabled or not self._handles:
             return None
         found = self._folder.find(wanted)
         if found is None:
@@ -175,21 +176,21 @@ class ColumnSubtask:
             self._operator.key_type,
             self._metas,
             self._own,
-            self._task.max_parallelism,
+            self._task.job.max_parallelism,
             self._resolver,
         )
 
     def _open_changelog(self) -> None:
-        task = self._task
+        job = self._task.job
         self._changelog: ChangelogKeyedStateBackend | None = None
-        if not task.changelog:
+        if not job.changelog:
             return
         carried = carry_over(self._handles, self._own)
-        self._storage = FsStateChangelogStorage(task.job_id, task.options, self._file_io)
+        self._storage = FsStateChangelogStorage(job.job_id, job.changelog_options, self._file_io)
         self._writer = self._storage.create_writer(self._operator.uid, self._own)
         # Holds no state: what changes is logged from columns.
         nothing = HashMapKeyedStateBackend(
-            KeyedState(self._own, task.max_parallelism), self._operator.key_type
+            KeyedState(self._own, job.max_parallelism), self._operator.key_type
         )
         self._materialization_id = max(
             (getattr(each, "materialization_id", 0) for each in self._handles), default=0
@@ -271,7 +272,7 @@ class ColumnSubtask:
 
     def _log(self, keys: Keys, before: pa.Table, after: pa.Table) -> None:
         any_changed = np.zeros(len(keys), np.bool_)
-        groups = key_groups_of(keys.values, self._operator.key_type, self._task.max_parallelism)
+        groups = key_groups_of(keys.values, self._operator.key_type, self._task.job.max_parallelism)
         for at, meta in enumerate(self._metas):
             old, new = _one(before.column(meta.name)), _one(after.column(meta.name))
             changed = _differ(old, new)
@@ -341,7 +342,7 @@ class ColumnSubtask:
         return OperatorSubtaskState(self._subtask, managed_keyed_state=logged)
 
     def _compact(self, changelog: ChangelogKeyedStateBackend, checkpoint_id: int) -> None:
-        least = self._task.options.compaction_min_segments
+        least = self._task.job.changelog_options.compaction_min_segments
         if not least or count_segments(changelog.restored_log) < least:
             return
         writer = self._storage.create_writer(self._operator.uid, self._own)
@@ -356,13 +357,13 @@ class ColumnSubtask:
         """All state in canonical form."""
         task, key_type = self._task, self._operator.key_type
         encoder = KeyedStateEncoder(
-            key_type, self._metas, task.max_parallelism, key_groups=self._own
+            key_type, self._metas, task.job.max_parallelism, key_groups=self._own
         )
         stream = self._streams(checkpoint_id, options).create_checkpoint_state_output_stream(scope)
         whole = self._store.whole().rename_columns([KEY_COLUMN, *self._store.schema.names])
         try:
             with KeyedSections(
-                encoder.header, self._own, task.max_parallelism, check_duplicates=False
+                encoder.header, self._own, task.job.max_parallelism, check_duplicates=False
             ) as sections:
                 for batch in batches_of(whole, _ENCODE_ROWS):
                     for runs in encoder.encode_keyed(batch):
@@ -382,7 +383,7 @@ class ColumnSubtask:
             self._changelog.close()
             self._storage.close()
         handle = None if state is None else state.managed_keyed_state
-        if handle is None or not self._task.local_copies.enabled:
+        if handle is None or not self._task.job.local_copies.enabled:
             return
         parts = Parts.of([handle])
         if self.warmth == WARM and parts == Parts.of(self._handles):

@@ -31,7 +31,7 @@ from dstl_core.model.handle import (
     ChangelogStateHandle,
     KeyedStateHandle,
 )
-from dstl_core.spark.task.operators import TaskSpec
+from dstl_core.spark.task.job_spec import TaskSpec
 
 _LOG = logging.getLogger(__name__)
 MANIFEST = "copy.json"
@@ -89,14 +89,14 @@ class CopyFolder:
     """
 
     def __init__(self, task: TaskSpec, subtask: int) -> None:
-        own = task.key_groups(subtask)
-        self._max_bytes = task.local_copies.max_bytes
-        self._root = _root(task.local_copies.folder)
+        own = task.job.key_groups(subtask)
+        self._max_bytes = task.job.local_copies.max_bytes
+        self._root = _root(task.job.local_copies.folder)
         self._folder = (
             self._root
-            / task.job_id.hex
+            / task.job.job_id.hex
             / task.operator.operator_id.hex
-            / f"{own.start_key_group}-{own.end_key_group}-of-{task.max_parallelism}"
+            / f"{own.start_key_group}-{own.end_key_group}-of-{task.job.max_parallelism}"
         )
 
     def find(self, wanted: Parts) -> tuple[Path, dict[str, Any], Parts] | None:

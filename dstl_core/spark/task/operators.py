@@ -1,4 +1,4 @@
-"""What a job consists of, as plain values: the form in which it travels to Spark tasks."""
+"""The operators of a job, as plain values."""
 
 from __future__ import annotations
 
@@ -13,17 +13,10 @@ from dstl_core.codec.columnar.types.declared_schema import schema_of
 from dstl_core.codec.declared_type import SchemaLike, TypeLike, declared_type
 from dstl_core.codec.python_values import AsPython, Form, function_type, stored_type
 from dstl_core.codec.serializers import AnySerializer
-from dstl_core.config import ChangelogOptions
 from dstl_core.errors import ConfigError
 from dstl_core.functions import KeyedColumnFunction, RichFunction, WindowFunction
-from dstl_core.model.ids import JobID, OperatorID
-from dstl_core.model.key_group import KeyGroupRange, compute_key_group_range_for_operator_index
-from dstl_core.model.restore import PrioritizedOperatorSubtaskState
+from dstl_core.model.ids import OperatorID
 from dstl_core.spark.engine.schema import spark_type_of
-from dstl_core.state.backends.changelog_backend import ValueLogging
-from dstl_core.state.backends.state_backend import HashMapStateBackend, StateBackend
-from dstl_core.state.backends.timers import MIN_WATERMARK
-from dstl_core.storage.location import JobLayout, Location
 
 Frames: TypeAlias = Mapping[str, DataFrame]
 """DataFrames by name: the batch as ``input``, outputs of operators by uid, late rows of windows by
@@ -197,52 +190,3 @@ class LocalCopies:
     @property
     def enabled(self) -> bool:
         return self.max_bytes > 0
-
-
-@dataclass(frozen=True)
-class TaskSpec:
-    """One operator, where its tasks find their state and where they leave their files.
-
-    ``parent`` is the folder of the snapshot to restore from, ``assigned`` what each subtask takes
-    from it. ``now_ms`` is processing time in all tasks and attempts of a run.
-    """
-
-    job_id: JobID
-    base_path: str
-    operator: Operator
-    parallelism: int
-    max_parallelism: int
-    parent: str
-    assigned: tuple[PrioritizedOperatorSubtaskState, ...]
-    options: ChangelogOptions
-    changelog: bool = True
-    state_backend: StateBackend = field(default_factory=HashMapStateBackend)
-    now_ms: int = 0
-    watermark: int = MIN_WATERMARK
-    local_copies: LocalCopies = field(default_factory=LocalCopies)
-    value_logging: ValueLogging = ValueLogging.LAST_PER_CHECKPOINT
-
-    @property
-    def layout(self) -> JobLayout:
-        return JobLayout.of(Location.parse(self.base_path), self.job_id.hex)
-
-    def key_groups(self, subtask: int) -> KeyGroupRange:
-        """The key groups that a subtask owns."""
-        return compute_key_group_range_for_operator_index(
-            self.max_parallelism, self.parallelism, subtask
-        )
-
-
-@dataclass(frozen=True)
-class EpochSpec:
-    """One run of an operator over rows.
-
-    Args:
-        checkpoint_id: Under which its files go.
-        watermark: Event time when the rows are done; timers up to it fire then.
-        broadcast: Rows for every subtask, as an Arrow stream.
-    """
-
-    checkpoint_id: int
-    watermark: int = MIN_WATERMARK
-    broadcast: bytes | None = None

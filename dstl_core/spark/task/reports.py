@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -52,13 +52,33 @@ REPORT_SCHEMA = pa.schema(
 class SubtaskReport:
     """The outcome of one subtask.
 
-    ``state`` is encoded as in ``_metadata``; ``warmth`` says where its state came from: ``warm``
-    (a local copy), ``caught up`` (an older one and the log since), ``cold`` or ``idle`` (not run).
+    Args:
+        uid: Of its operator.
+        subtask: Its index, from 0.
+        state: Its state, encoded as in ``_metadata``.
+        rows: Rows that it read.
+        hash_sum: Sum of their hashes.
+        changes: Changes that it logged.
+        changed_keys: Keys whose state changed.
+        output_rows: Rows that it gave.
+        output_files: Names of the files with them.
+        warmth: Where its state came from: ``warm`` (a local copy), ``caught up`` (an older copy and
+            the log since), ``cold`` (the snapshot) or ``idle`` (it did not run).
+        restore_ms: How long it restored.
+        apply_ms: How long it applied rows.
+        persist_ms: How long it made its state durable.
+        attempt: Number of the task's attempt, from 0.
+        late_rows: Rows that came after all of their windows had ended.
+        back_pressure_ms: How long it waited for uploads to be accepted.
+        failed_uploads: Attempts to upload that failed.
+        late_files: Names of the files with late rows.
+        written: The state files that it wrote.
     """
 
     uid: str
     subtask: int
     state: bytes
+    _: KW_ONLY
     rows: int = 0
     hash_sum: str = "0"
     changes: int = 0

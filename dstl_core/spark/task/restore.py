@@ -13,7 +13,7 @@ from dstl_core.model.checkpoint import OperatorState, OperatorSubtaskState
 from dstl_core.model.handle import ChangelogStateBackendHandle
 from dstl_core.model.ids import OperatorID
 from dstl_core.model.restore import PrioritizedOperatorSubtaskState
-from dstl_core.spark.task.operators import TaskSpec
+from dstl_core.spark.task.job_spec import TaskSpec
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import Location
@@ -29,7 +29,7 @@ class Assigned:
     @classmethod
     def of(cls, task: TaskSpec, subtask: int) -> Assigned:
         folder = Location.parse(task.parent)
-        resolver = HandleResolver(open_file_io(folder), folder, allow_roots=[task.layout.root])
+        resolver = HandleResolver(open_file_io(folder), folder, allow_roots=[task.job.layout.root])
         return cls(task.assigned[subtask], resolver)
 
 

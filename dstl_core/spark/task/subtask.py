@@ -37,7 +37,8 @@ from dstl_core.savepoint.write.column_fit import values_of_column
 from dstl_core.spark.engine.key_groups import SUBTASK_COLUMN
 from dstl_core.spark.task.column_subtask import ColumnSubtask
 from dstl_core.spark.task.inputs import FINGERPRINT_COLUMN, Fingerprint
-from dstl_core.spark.task.operators import EpochSpec, TaskSpec, is_columnar, late_schema_of
+from dstl_core.spark.task.job_spec import EpochSpec, TaskSpec
+from dstl_core.spark.task.operators import is_columnar, late_schema_of
 from dstl_core.spark.task.output_files import OutputFiles
 from dstl_core.spark.task.reports import SubtaskReport, encode_state
 from dstl_core.spark.task.restore import Assigned
@@ -66,12 +67,14 @@ class RowSubtask:
     """A subtask whose function takes row by row."""
 
     def __init__(self, task: TaskSpec, subtask: int, given: Assigned) -> None:
-        operator = task.operator
-        self._file_io = file_io = DigestingFileIO(task.layout.root.scheme)
+        operator, job = task.operator, task.job
+        self._file_io = file_io = DigestingFileIO(job.layout.root.scheme)
         self._operator = operator
         self._function: Any = operator.function
         self._storage = (
-            FsStateChangelogStorage(task.job_id, task.options, file_io) if task.changelog else None
+            FsStateChangelogStorage(job.job_id, job.changelog_options, file_io)
+            if job.changelog
+            else None
         )
         self._backend = WarmStateBackend(task, subtask)
         self._keys: Iterator[Any] = iter(())
@@ -80,17 +83,17 @@ class RowSubtask:
             operator.uid,
             operator.function_key_type,
             lambda _: next(self._keys),
-            task.parallelism,
-            task.max_parallelism,
+            job.parallelism,
+            job.max_parallelism,
         )
         environment = TaskEnvironment(
             self._backend,
             self._storage,
             given.resolver,
-            file_system_streams(task.layout, file_io, inline_threshold=INLINE_BYTES),
+            file_system_streams(job.layout, file_io, inline_threshold=INLINE_BYTES),
             FixedClock(task.now_ms),
-            task.options,
-            value_logging=task.value_logging,
+            job.changelog_options,
+            value_logging=job.value_logging,
         )
         self._subtask = OperatorSubtask(setup, environment, subtask, operator.function, given.state)
         self._watermark = task.watermark
@@ -216,8 +219,8 @@ def run_epoch_subtask(
     task: TaskSpec, epoch: EpochSpec, subtask: int, batches: Iterable[pa.RecordBatch]
 ) -> SubtaskReport:
     """Restores, applies the rows in order, fires timers, logs, persists."""
-    file_io = open_file_io(task.layout.root)
-    folder = task.layout.output(epoch.checkpoint_id)
+    file_io = open_file_io(task.job.layout.root)
+    folder = task.job.layout.output(epoch.checkpoint_id)
     output = OutputFiles(file_io, folder, task.operator.output_schema, subtask)
     late = OutputFiles(file_io, folder, late_schema_of(task.operator), subtask)
     started = time.monotonic()
@@ -238,7 +241,7 @@ def run_epoch_subtask(
         )
         persisted = time.monotonic()
         changes, changed_keys, late_rows = running.changes, running.changed_keys, running.late_rows
-        upload_metrics = running.upload_metrics
+        back_pressure_ms, failed_uploads = running.upload_metrics
     except BaseException:
         running.abandon()
         raise
@@ -248,21 +251,22 @@ def run_epoch_subtask(
         task.operator.uid,
         subtask,
         encode_state(state),
-        fingerprint.rows,
-        str(fingerprint.hash_sum),
-        changes,
-        changed_keys,
-        output.rows,
-        output.names,
-        running.warmth,
-        int(1000 * (restored - started)),
-        int(1000 * (applied - restored)),
-        int(1000 * (persisted - applied)),
-        0 if context is None else context.attemptNumber(),
-        late_rows,
-        *upload_metrics,
-        late.names,
-        running.written,
+        rows=fingerprint.rows,
+        hash_sum=str(fingerprint.hash_sum),
+        changes=changes,
+        changed_keys=changed_keys,
+        output_rows=output.rows,
+        output_files=output.names,
+        warmth=running.warmth,
+        restore_ms=int(1000 * (restored - started)),
+        apply_ms=int(1000 * (applied - restored)),
+        persist_ms=int(1000 * (persisted - applied)),
+        attempt=0 if context is None else context.attemptNumber(),
+        late_rows=late_rows,
+        back_pressure_ms=back_pressure_ms,
+        failed_uploads=failed_uploads,
+        late_files=late.names,
+        written=running.written,
     )
 
 

@@ -24,8 +24,8 @@ from dstl_core.errors import DstlError, FormatError, StorageError
 from dstl_core.model.checkpoint import OperatorSubtaskState
 from dstl_core.model.handle import ChangelogStateHandle
 from dstl_core.spark.engine.held_state import HELD
+from dstl_core.spark.task.job_spec import TaskSpec
 from dstl_core.spark.task.local_copies import CopyFolder, Parts
-from dstl_core.spark.task.operators import TaskSpec
 from dstl_core.state.backends.backend import (
     HashMapKeyedStateBackend,
     KeyedStateBackend,
@@ -66,14 +66,14 @@ class WarmStateBackend(StateBackend):
     identifier = "warm"
 
     def __init__(self, task: TaskSpec, subtask: int) -> None:
-        self._inner = task.state_backend
-        self._copies = task.local_copies
+        self._inner = task.job.state_backend
+        self._copies = task.job.local_copies
         self._key = (
-            task.job_id,
-            task.base_path,
+            task.job.job_id,
+            task.job.base_path,
             task.operator.operator_id,
-            task.key_groups(subtask),
-            task.max_parallelism,
+            task.job.key_groups(subtask),
+            task.job.max_parallelism,
         )
         self._folder = CopyFolder(task, subtask)
         self.warmth = COLD

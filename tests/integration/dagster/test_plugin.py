@@ -235,7 +235,8 @@ def test_the_tasks_of_a_pipeline_upload_as_the_resource_says(tmp_path):
     uploads = UploadSchedulerResource(scheduler=BatchingUploads(num_threads=3), compress=True)
     job = PAYMENTS.open(None, storage, uploads.changelog_options())
     [task] = job._tasks.root_specs()
-    assert (task.options.num_upload_threads, task.options.compression_enabled) == (3, True)
+    options = task.job.changelog_options
+    assert (options.num_upload_threads, options.compression_enabled) == (3, True)
     assert job.name == PAYMENTS.name and job.num_retained == 2
 
 

@@ -27,12 +27,11 @@ from dstl_core.spark.engine.key_groups import SUBTASK_COLUMN
 from dstl_core.spark.job.driver import CheckpointDriver
 from dstl_core.spark.job.tasks import JobTasks
 from dstl_core.spark.task.inputs import FINGERPRINT_COLUMN, Fingerprint
+from dstl_core.spark.task.job_spec import EpochSpec, JobSpec, task_changelog_options
 from dstl_core.spark.task.lineage import find_input, lineage
-from dstl_core.spark.task.operators import EpochSpec, KeyedOperator, LocalCopies
+from dstl_core.spark.task.operators import KeyedOperator
 from dstl_core.spark.task.reports import SubtaskReport, epoch_facts
 from dstl_core.spark.task.subtask import run_epoch_subtask
-from dstl_core.state.backends.changelog_backend import ValueLogging
-from dstl_core.state.backends.state_backend import HashMapStateBackend
 from dstl_core.state.tables.descriptor import ListStateDescriptor, ValueStateDescriptor
 from dstl_core.storage.commit_log import CommitLog
 from dstl_core.storage.file_io import open_file_io
@@ -129,21 +128,19 @@ class Pipeline:
             self.layout, num_retained=NUM_RETAINED, timeout_ms=120_000, clock=clock
         )
         self.tasks = JobTasks(
-            self.job_id,
-            self.layout,
-            base,
-            (OPERATOR,),
-            PARALLELISM,
-            MAX_PARALLELISM,
-            {"compression_enabled": bool(seed % 2)},
-            True,
-            HashMapStateBackend(),
-            LocalCopies(),
-            ValueLogging.LAST_PER_CHECKPOINT,
-            False,
-            clock,
-            self.driver,
-            TasksInProcess(),  # type: ignore[arg-type]
+            job=JobSpec(
+                name=NAME,
+                base_path=base,
+                operators=(OPERATOR,),
+                parallelism=PARALLELISM,
+                max_parallelism=MAX_PARALLELISM,
+                changelog_options=task_changelog_options(
+                    base, {"compression_enabled": bool(seed % 2)}
+                ),
+            ),
+            clock=clock,
+            driver=self.driver,
+            spark_tasks=TasksInProcess(),  # type: ignore[arg-type]
         )
 
     def apply(self, number: int) -> CompletedCheckpoint:

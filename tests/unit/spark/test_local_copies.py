@@ -1,7 +1,6 @@
 import os
 
 from dstl_core.codec.serializers import Types
-from dstl_core.config import ChangelogOptions
 from dstl_core.functions import KeyedProcessFunction
 from dstl_core.model.handle import (
     ByteStreamStateHandle,
@@ -11,11 +10,11 @@ from dstl_core.model.handle import (
     KeyGroupRangeOffsets,
     KeyGroupsSavepointStateHandle,
 )
-from dstl_core.model.ids import JobID
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.model.restore import PrioritizedOperatorSubtaskState
+from dstl_core.spark.task.job_spec import JobSpec, TaskSpec
 from dstl_core.spark.task.local_copies import KEPT_PER_RANGE, CopyFolder, Parts
-from dstl_core.spark.task.operators import KeyedOperator, LocalCopies, TaskSpec
+from dstl_core.spark.task.operators import KeyedOperator, LocalCopies
 
 RANGE = KeyGroupRange(0, 1)
 BASE = KeyGroupsSavepointStateHandle(
@@ -35,17 +34,15 @@ def parts(*names):
 
 def folder(tmp_path, max_bytes=1 << 20):
     operator = KeyedOperator("u", "k", Types.STRING, KeyedProcessFunction)
-    task = TaskSpec(
-        JobID.for_name("j"),
-        "file:/x",
-        operator,
-        1,
-        2,
-        "file:/x",
-        (PrioritizedOperatorSubtaskState(),),
-        ChangelogOptions(),
+    job = JobSpec(
+        name="j",
+        base_path="file:/x",
+        operators=(operator,),
+        parallelism=1,
+        max_parallelism=2,
         local_copies=LocalCopies(None if tmp_path is None else str(tmp_path), max_bytes),
     )
+    task = TaskSpec(job=job, parent="file:/x", assigned=(PrioritizedOperatorSubtaskState(),))
     return CopyFolder(task, 0)
 
 

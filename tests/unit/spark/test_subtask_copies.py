@@ -7,14 +7,13 @@ import pyarrow as pa
 import pytest
 
 from dstl_core.codec.serializers import Types
-from dstl_core.config import ChangelogOptions
 from dstl_core.errors import FormatError, StorageError, UploadFailedError
 from dstl_core.functions import ColumnResult, KeyedColumnFunction, KeyedProcessFunction
-from dstl_core.model.ids import JobID
 from dstl_core.model.restore import PrioritizedOperatorSubtaskState
 from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions
 from dstl_core.spark.engine.checked_files import check_file, write_checked
-from dstl_core.spark.task.operators import KeyedOperator, LocalCopies, TaskSpec
+from dstl_core.spark.task.job_spec import JobSpec, TaskSpec, task_changelog_options
+from dstl_core.spark.task.operators import KeyedOperator, LocalCopies
 from dstl_core.spark.task.output_files import OutputFiles
 from dstl_core.spark.task.subtask import open_subtask
 from dstl_core.state.backends.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
@@ -62,20 +61,23 @@ class Subtask:
         ``at_snapshot`` and ``at_close`` are contexts for what is written then.
         """
         self.count += 1
-        task = TaskSpec(
-            JobID.for_name("j"),
-            f"file:{self.folder}",
-            KeyedOperator("u", "k", Types.STRING, self.function, output_schema=OUTPUT),
-            1,
-            2,
-            f"file:{self.folder}",
-            (PrioritizedOperatorSubtaskState(managed_keyed_state=self.handles),),
-            ChangelogOptions.of(base_path=str(self.folder), periodic_materialize_enabled=False),
+        job = JobSpec(
+            name="j",
+            base_path=f"file:{self.folder}",
+            operators=(KeyedOperator("u", "k", Types.STRING, self.function, output_schema=OUTPUT),),
+            parallelism=1,
+            max_parallelism=2,
+            changelog_options=task_changelog_options(str(self.folder), {}),
             state_backend=self.backend,
             local_copies=LocalCopies(str(self.local), max_entries=self.max_entries),
         )
-        file_io = open_file_io(task.layout.root)
-        output = OutputFiles(file_io, task.layout.output(self.count), OUTPUT, 0)
+        task = TaskSpec(
+            job=job,
+            parent=job.base_path,
+            assigned=(PrioritizedOperatorSubtaskState(managed_keyed_state=self.handles),),
+        )
+        file_io = open_file_io(task.job.layout.root)
+        output = OutputFiles(file_io, task.job.layout.output(self.count), OUTPUT, 0)
         rows = [{"k": f"key {at}", "d": value} for at, value in enumerate(values)]
         running = open_subtask(task, 0)
         options = CheckpointOptions.for_checkpoint_with_default_location()

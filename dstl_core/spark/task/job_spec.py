@@ -1,0 +1,145 @@
+"""What is the same in a whole job, and what one operator's tasks get of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dstl_core.config import ChangelogOptions
+from dstl_core.model.ids import JobID
+from dstl_core.model.key_group import (
+    KeyGroupRange,
+    check_parallelism,
+    compute_key_group_range_for_operator_index,
+)
+from dstl_core.model.restore import PrioritizedOperatorSubtaskState
+from dstl_core.spark.task.operators import (
+    LocalCopies,
+    Operator,
+    as_shipped,
+    check_operators,
+)
+from dstl_core.state.backends.changelog_backend import ValueLogging
+from dstl_core.state.backends.state_backend import HashMapStateBackend, StateBackend
+from dstl_core.state.backends.timers import MIN_WATERMARK
+from dstl_core.storage.location import JobLayout, Location
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobSpec:
+    """A job, checked. Driver and tasks pass it whole.
+
+    Args:
+        name: Name of the pipeline; its job id is derived from it.
+        base_path: Folder or URL that driver and workers see.
+        operators: All operators, in the order in which they run.
+        parallelism: Subtasks of every operator.
+        max_parallelism: Key groups; fixed for the life of the state.
+        changelog: Whether checkpoints are a base and a log; without, each holds all state.
+        changelog_options: Options of the changelog.
+        state_backend: Where a task keeps the state that it works on.
+        local_copies: What workers keep between epochs.
+        value_logging: Which updates of value state are logged.
+        allow_non_restored_state: Leaves out state of operators that the job lacks; else an error.
+
+    Raises:
+        ConfigError: A value is out of its range, or two operators cannot be told apart.
+    """
+
+    name: str
+    base_path: str
+    operators: tuple[Operator, ...]
+    parallelism: int
+    max_parallelism: int
+    changelog: bool = True
+    changelog_options: ChangelogOptions = field(default_factory=ChangelogOptions)
+    state_backend: StateBackend = field(default_factory=HashMapStateBackend)
+    local_copies: LocalCopies = field(default_factory=LocalCopies)
+    value_logging: ValueLogging = ValueLogging.LAST_PER_CHECKPOINT
+    allow_non_restored_state: bool = False
+
+    def __post_init__(self) -> None:
+        check_parallelism(self.parallelism, self.max_parallelism)
+        check_operators(self.operators)
+        object.__setattr__(self, "base_path", str(Location.parse(self.base_path)))
+
+    @property
+    def job_id(self) -> JobID:
+        """The id of the job in every file."""
+        return JobID.for_name(self.name)
+
+    @property
+    def layout(self) -> JobLayout:
+        """The folders of the pipeline."""
+        return JobLayout.of(Location.parse(self.base_path), self.job_id.hex)
+
+    def key_groups(self, subtask: int) -> KeyGroupRange:
+        """The key groups that a subtask owns."""
+        return compute_key_group_range_for_operator_index(
+            self.max_parallelism, self.parallelism, subtask
+        )
+
+    def shipped_for(self, operator: Operator) -> JobSpec:
+        """The job as tasks of one operator get it: without the other operators."""
+        return replace(self, operators=(as_shipped(operator),))
+
+
+def task_changelog_options(base_path: str, given: Mapping[str, Any]) -> ChangelogOptions:
+    """The changelog options of a job.
+
+    Args:
+        base_path: Folder of the log, unless the options name another.
+        given: Options by name or Flink's key.
+
+    Raises:
+        ConfigError: An option is wrong.
+    """
+    return ChangelogOptions.of(
+        **{
+            "base_path": base_path,
+            # A task lives for one epoch: what is due by time is up to who runs the job.
+            "periodic_materialize_enabled": False,
+            **given,
+        }
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskSpec:
+    """One operator in one run: the form in which it travels to its tasks.
+
+    Args:
+        job: The job, with this operator alone.
+        parent: The folder of the snapshot to restore from.
+        assigned: What each subtask takes from it.
+        now_ms: Processing time in all tasks and attempts of a run.
+        watermark: Event time that the operator has reached.
+    """
+
+    job: JobSpec
+    parent: str
+    assigned: tuple[PrioritizedOperatorSubtaskState, ...]
+    now_ms: int = 0
+    watermark: int = MIN_WATERMARK
+
+    @property
+    def operator(self) -> Operator:
+        """The operator that the tasks run."""
+        [operator] = self.job.operators
+        return operator
+
+
+@dataclass(frozen=True)
+class EpochSpec:
+    """One run of an operator over rows.
+
+    Args:
+        checkpoint_id: Under which its files go.
+        watermark: Event time when the rows are done; timers up to it fire then.
+        broadcast: Rows for every subtask, as an Arrow stream.
+    """
+
+    checkpoint_id: int
+    watermark: int = MIN_WATERMARK
+    broadcast: bytes | None = None
