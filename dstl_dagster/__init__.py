@@ -13,6 +13,7 @@ from dagster_shared.libraries import DagsterLibraryRegistry
 from dstl_core import __version__
 
 if TYPE_CHECKING:
+    from dstl_core.checkpoint.store.pipeline_store import PipelineStore
     from dstl_dagster.checks.restore_checks import (
         build_restore_plan_check,
         build_schema_check,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
         build_verify_job,
     )
     from dstl_dagster.pipelines.pipeline import StatefulPipeline
-    from dstl_dagster.pipelines.pipeline_store import PipelineStore
     from dstl_dagster.pipelines.protocol_ops import (
         build_confirm_op,
         build_persist_op,
@@ -132,11 +132,11 @@ _MODULES = {
         "build_verify_schedule",
     ),
     "pipeline_defs": ("build_pipeline_defs",),
-    "pipelines.pipeline_store": ("PipelineStore",),
     "pipelines.protocol_ops": ("build_confirm_op", "build_persist_op", "build_protocol_job"),
     "pipelines.asset_decorator": ("build_dstl_asset_specs", "dstl_assets"),
     "pipelines.epochs": ("run_epochs",),
-    "pipelines.pipeline": ("StatefulPipeline",),
+    # ``StatefulPipeline.store`` gives a store of dstl_core.
+    "pipelines.pipeline": ("PipelineStore", "StatefulPipeline"),
     "resources.savepoint_resource": ("SavepointResource",),
     "snapshots.snapshot_assets": (
         "build_bootstrapped_asset",

@@ -35,7 +35,6 @@ from dstl_core.operators.subtask import (
     file_system_streams,
 )
 from dstl_core.state.backends.state_backend import HashMapStateBackend
-from dstl_core.storage.commit_log import CommitLog
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import METADATA_FILE_NAME, JobLayout, Location
 from dstl_core.testing.faulty_file_io import Fault, FaultyFileIO
@@ -121,8 +120,7 @@ class CheckpointSimulation:
         return f"{self._names:08d}-0000-4000-8000-{self.seed:012d}"
 
     def open_store(self, io: Any) -> CompletedCheckpointStore:
-        log = CommitLog(io, self.layout.commit_log, self.clock)
-        return CompletedCheckpointStore(io, self.layout, log, num_retained=self.num_retained)
+        return CompletedCheckpointStore(io, self.layout, self.clock, num_retained=self.num_retained)
 
     def setup(self, parallelism: int) -> OperatorSetup:
         return OperatorSetup(

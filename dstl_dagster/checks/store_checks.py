@@ -7,12 +7,12 @@ from itertools import pairwise
 import dagster as dg
 
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.store.pipeline_store import PipelineStore
 from dstl_core.errors import DstlError
 from dstl_core.savepoint import Snapshot
 from dstl_core.savepoint.check.verify import verify_snapshot
 from dstl_dagster.pipelines.jobs import working_runs
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
-from dstl_dagster.pipelines.pipeline_store import PipelineStore
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 from dstl_dagster.snapshots.sources import SnapshotSource, checkpoint_of
 
@@ -54,7 +54,7 @@ def _committed(pipeline: StatefulPipeline) -> dg.AssetChecksDefinition:
             if each.parent != before.checkpoint_id or each.checkpoint_id <= before.checkpoint_id
         ]
         try:
-            store.load(store.require_latest())
+            store.metadata_of(store.require_latest())
         except DstlError as error:
             problems.append(str(error))
         return dg.AssetCheckResult(

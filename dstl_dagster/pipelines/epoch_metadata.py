@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
+from dstl_core.checkpoint.store.pipeline_store import PipelineStore
 from dstl_core.model.state_size import StateSize
 from dstl_dagster import metadata as show
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
-from dstl_dagster.pipelines.pipeline_store import PipelineStore
 from dstl_dagster.translator import DstlAssetKind
 
 if TYPE_CHECKING:

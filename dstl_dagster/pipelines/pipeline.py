@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
+from dstl_core.checkpoint.store.pipeline_store import PipelineStore
 from dstl_core.errors import ConfigError
-from dstl_dagster.pipelines.pipeline_store import PipelineStore
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 from dstl_dagster.translator import DagsterDstlTranslator, DstlAssetKind, DstlTranslatorData
 

@@ -24,7 +24,6 @@ from dstl_core.clock import SystemClock
 from dstl_core.errors import FencedError
 from dstl_core.model.handle import FileStateHandle
 from dstl_core.savepoint.check.gc import GarbageReport, collect_garbage
-from dstl_core.storage.commit_log import CommitLog
 from dstl_core.storage.file_io import FileIO, open_file_io
 from dstl_core.storage.location import Location
 from dstl_core.storage.walk import files_below
@@ -88,9 +87,8 @@ def place(handle: FileStateHandle) -> Location:
 
 def claimed(pipeline: Pipeline, owner: str, num_retained: int = 1) -> CompletedCheckpointStore:
     """A store whose claims tell the real time."""
-    log = CommitLog(pipeline.files, pipeline.layout.commit_log, SystemClock())
     store = CompletedCheckpointStore(
-        pipeline.files, pipeline.layout, log, num_retained=num_retained
+        pipeline.files, pipeline.layout, SystemClock(), num_retained=num_retained
     )
     store.claim(owner)
     return store
@@ -224,8 +222,7 @@ def test_an_owner_whose_clock_is_ahead_of_the_stores_loses_nothing(
         def now_ms(self) -> int:
             return super().now_ms() + 600_000
 
-    log = CommitLog(theirs.files, theirs.layout.commit_log, Ahead())
-    owner = CompletedCheckpointStore(theirs.files, theirs.layout, log)
+    owner = CompletedCheckpointStore(theirs.files, theirs.layout, Ahead())
     owner.claim("ahead")
     base, persisted = state_file(theirs), state_file(theirs)
     commit(owner, base)

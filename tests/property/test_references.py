@@ -176,7 +176,7 @@ def check_all_users(spelled: Spelled) -> None:
 @settings(max_examples=40)
 @given(chosen=spellings(LOCAL), seed=st.integers(0, 1 << 32))
 def test_no_spelling_of_a_local_file_lets_it_be_deleted(chosen: list[Spelling], seed: int) -> None:
-    from dstl_dagster.pipelines.pipeline_store import PipelineStore
+    from dstl_core.checkpoint.store.pipeline_store import PipelineStore
 
     with tempfile.TemporaryDirectory() as folder:
         base = Location.parse(os.path.realpath(folder)).child("base")

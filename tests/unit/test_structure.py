@@ -59,3 +59,13 @@ def test_no_folder_is_a_hall() -> None:
     modules = Counter(path.parent for path in MODULES.values() if path.name != "__init__.py")
     halls = {str(folder): count for folder, count in modules.items() if count > MOST_MODULES}
     assert halls == {}
+
+
+def test_one_class_reads_the_commit_log() -> None:
+    """``CompletedCheckpointStore``, with the modules of its room. All others ask the store."""
+    log = {"dstl_core.storage.commit_log", "dstl_core.storage.log_record"}
+    readers = {name for name, path in MODULES.items() if log & set(imported(path))}
+    rooms = {name.rpartition(".")[0] for name in readers}
+    assert rooms == {"dstl_core.storage", "dstl_core.checkpoint.store"}
+    holders = {name for name, path in MODULES.items() if "CommitLog(" in path.read_text()}
+    assert holders == {"dstl_core.checkpoint.store.completed_store"}

@@ -73,7 +73,7 @@ DELETES = {
     "dstl_core/checkpoint/store/guard.py": "the guard",
     "dstl_core/changelog/discarder.py": "segments that no checkpoint has named yet",
     "dstl_core/spark/savepoints/column_bootstrap.py": "runs that its own tasks have written",
-    "dstl_dagster/pipelines/pipeline_store.py": "leases",
+    "dstl_core/checkpoint/store/pipeline_store.py": "leases",
 }
 
 

@@ -30,6 +30,7 @@ from dstl_core.checkpoint.store.record_writer import CommitInDoubt, RecordWriter
 from dstl_core.checkpoint.store.recorded import RecordedCheckpoints
 from dstl_core.checkpoint.store.retained import ReferencedFiles
 from dstl_core.checkpoint.store.state_files import check_state_files
+from dstl_core.clock import Clock
 from dstl_core.errors import (
     CheckpointError,
     ConfigError,
@@ -45,6 +46,8 @@ from dstl_core.storage.location import JobLayout, Location, checkpoint_id_of
 from dstl_core.storage.written_files import WrittenFile
 
 _LOG = logging.getLogger(__name__)
+CLOCK_MARGIN_MS = 3_600_000
+"""How far an owner's clock may be ahead of the storage's, where the storage has no time stamps."""
 
 
 class CompletedCheckpointStore:
@@ -61,13 +64,13 @@ class CompletedCheckpointStore:
     """
 
     def __init__(
-        self, file_io: FileIO, layout: JobLayout, log: CommitLog, *, num_retained: int = 1
+        self, file_io: FileIO, layout: JobLayout, clock: Clock, *, num_retained: int = 1
     ) -> None:
         if num_retained < 1:
             raise ConfigError(f"At least one checkpoint must be retained, got {num_retained}.")
         self._file_io = file_io
         self.layout = layout
-        self._log = log
+        self._log = log = CommitLog(file_io, layout.commit_log, clock)
         self._num_retained = num_retained
         self._owner: str | None = None
         self.references = ReferencedFiles(self)
@@ -85,6 +88,32 @@ class CompletedCheckpointStore:
     def refresh(self) -> None:
         """Takes in what others committed."""
         self._log.refresh()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the log has no record yet, not even a claim."""
+        return self._log.count == 0
+
+    def claimed_ms(self) -> int | None:
+        """When the latest claim was made; None if nobody claimed the pipeline.
+
+        The time is the storage's stamp on the record, if that is earlier than the time that the
+        owner recorded: the owner's clock may be ahead. Without a stamp it is an hour before the
+        recorded time.
+        """
+        claim = self._log.latest_claim
+        if claim is None:
+            return None
+        name = f"{claim.number}.json"
+        stamp = next(
+            (
+                each.modified_ms
+                for each in self._file_io.list_folder(self.layout.commit_log)
+                if each.location.name == name
+            ),
+            None,
+        )
+        return claim.at_ms - CLOCK_MARGIN_MS if stamp is None else min(claim.at_ms, stamp)
 
     def _read(self) -> RecordedCheckpoints:
         """What the records say, with those that the log has got since the last look."""
@@ -125,6 +154,10 @@ class CompletedCheckpointStore:
         """Raises FencedError if another owner has claimed since."""
         self._log.refresh()
         self.check_known_claim()
+
+    def check_log_is_there(self) -> None:
+        """Raises CheckpointError if the last record that this process knows has been deleted."""
+        self._log.check_there()
 
     def check_known_claim(self) -> None:
         """As ``check_claim``, without reading the log again."""

@@ -106,13 +106,10 @@ class RecordWriter:
         Raises:
             CheckpointError: Another commit has used the id.
         """
-        self._read()
-        for record in self._log.records_after(since):
-            if (record.owner, record.type, record.payload) == (owner, type_, payload):
-                return record
-        if type_ != "restore":
+        found = self._read().find(since, owner, type_, payload)
+        if found is None and type_ != "restore":
             self.check_id(payload[CHECKPOINT_ID])
-        return None
+        return found
 
     def check_id(self, checkpoint_id: int) -> None:
         """Raises CheckpointError if the log has a record of the id: each id is recorded once."""

@@ -21,7 +21,7 @@ from dstl_core.checkpoint.store.subsume import subsumed
 from dstl_core.errors import FormatError, StorageError
 from dstl_core.storage.commit_log import CommitLog
 from dstl_core.storage.json_document import CONVERSION_ERRORS
-from dstl_core.storage.log_record import LogRecord
+from dstl_core.storage.log_record import LogRecord, OwnedRecordType
 
 _LOG = logging.getLogger(__name__)
 SUMMARY_VERSION = 1
@@ -234,6 +234,15 @@ class RecordedCheckpoints:
         for each in self.commits():
             if each.checkpoint_id <= checkpoint_id:
                 return each if each.checkpoint_id == checkpoint_id else None
+        return None
+
+    def find(
+        self, since: int, owner: str, type_: OwnedRecordType, payload: Mapping[str, Any]
+    ) -> LogRecord | None:
+        """The record of this owner, type and payload behind record ``since``."""
+        for record in self._log.records_after(since):
+            if (record.owner, record.type, record.payload) == (owner, type_, payload):
+                return record
         return None
 
     def has_id(self, checkpoint_id: int) -> bool:

@@ -26,7 +26,6 @@ from dstl_core.checkpoint.store.metadata_file import load_metadata_file
 from dstl_core.checkpoint.store.references import references_of
 from dstl_core.clock import Clock, SystemClock
 from dstl_core.errors import ConfigError, DstlError, SavepointError
-from dstl_core.storage.commit_log import CommitLog, LogRecord
 from dstl_core.storage.file_io import FileIO, FileStatus, open_file_io
 from dstl_core.storage.file_set import FileSet
 from dstl_core.storage.location import (
@@ -105,24 +104,10 @@ class Pipeline:
     @classmethod
     def of(cls, files: FileIO, folder: Location) -> Pipeline | None:
         """The pipeline in a folder; None if the log says that nobody claimed it."""
-        layout = JobLayout(folder)
-        log = CommitLog(files, layout.commit_log, SystemClock())
-        store = CompletedCheckpointStore(files, layout, log)
+        store = CompletedCheckpointStore(files, JobLayout(folder), SystemClock())
         store.refresh()
-        claim = log.latest_claim
-        if claim is None:
-            return None
-        return cls(folder, store, _claimed_ms(files, layout, claim))
-
-
-def _claimed_ms(files: FileIO, layout: JobLayout, claim: LogRecord) -> int:
-    """When a claim was made, by the clock of the store that stamps the owner's files: the owner's
-    own clock may be ahead of it. Without a stamp, an hour before what the owner says.
-    """
-    name = f"{claim.number}.json"
-    stamps = {each.location.name: each.modified_ms for each in files.list_folder(layout.commit_log)}
-    stamp = stamps.get(name)
-    return claim.at_ms - HOUR_MS if stamp is None else min(claim.at_ms, stamp)
+        claimed_ms = store.claimed_ms()
+        return None if claimed_ms is None else cls(folder, store, claimed_ms)
 
 
 def collect_garbage(

@@ -29,7 +29,6 @@ from dstl_core.model.ids import JobID, OperatorID
 from dstl_core.model.key_group import compute_key_group_range_for_operator_index
 from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions
 from dstl_core.spark.task.reports import SubtaskReport
-from dstl_core.storage.commit_log import CommitLog
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.json_document import CONVERSION_ERRORS
 from dstl_core.storage.location import JobLayout, checkpoint_id_of
@@ -155,12 +154,11 @@ class CheckpointDriver:
         self._timeout_ms = timeout_ms
         self._owner: str | None = None
         self._lock = threading.RLock()
-        """Held while the store or the log is used, and not while a Spark job runs."""
+        """Held while the store is used, and not while a Spark job runs."""
         self.commit_seconds = 0.0
         """What the last commit took, from the reports to the record in the log."""
-        self._log = CommitLog(self._file_io, layout.commit_log, clock)
         self._store = CompletedCheckpointStore(
-            self._file_io, layout, self._log, num_retained=num_retained
+            self._file_io, layout, clock, num_retained=num_retained
         )
 
     def latest(self) -> CompletedCheckpoint | None:
@@ -399,13 +397,13 @@ class CheckpointDriver:
                 self._owner = owner
             else:
                 self._store.check_claim()
-                self._log.check_there()
+                self._store.check_log_is_there()
                 self._store.settle()
 
     def _check_log(self) -> None:
         """Raises CheckpointError if there are checkpoints that nobody has recorded."""
-        self._log.refresh()
-        if self._log.count:
+        self._store.refresh()
+        if not self._store.is_empty:
             return
         names = (each.location.name for each in self._file_io.list_folder(self._layout.root))
         there = [each for each in map(checkpoint_id_of, names) if each is not None]

@@ -5,6 +5,7 @@ from typing import Any
 
 import dagster as dg
 
+from dstl_core import Snapshot
 from dstl_dagster import (
     Aggregate,
     DstlSparkResource,
@@ -56,7 +57,7 @@ def expected_totals(*days: str) -> dict[str, tuple[int, int, int]]:
 def totals_in(storage: DstlStorageResource) -> dict[str, tuple[int, int, int]]:
     """Account to (payments, total, largest), as the latest checkpoint holds it."""
     store = PAYMENTS.store(storage)
-    snapshot = store.load(store.require_latest())
+    snapshot = Snapshot.load(store.path_of(store.require_latest()))
     by_state = {
         state: {entry.key: entry.value for entry in snapshot["uid:totals"].keyed_entries(state)}
         for state in ("payments", "total", "largest")

@@ -91,7 +91,8 @@ def test_the_quickstart_is_short_and_runs(tmp_path, instance):
     )
     assert done.success
     store = quickstart.TOTALS.store(storage)
-    found = store.load(store.require_latest())["uid:totals"].keyed_entries("total")
+    snapshot = Snapshot.load(store.path_of(store.require_latest()))
+    found = snapshot["uid:totals"].keyed_entries("total")
     assert {entry.key: entry.value for entry in found} == {"ada": 12, "bob": 3}
 
 

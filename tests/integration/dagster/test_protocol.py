@@ -11,6 +11,7 @@ import dagster as dg
 import pytest
 
 from dstl_core.errors import FencedError
+from dstl_core.savepoint import Snapshot
 from dstl_dagster import UploadSchedulerResource, build_gc_job, build_protocol_job
 from dstl_dagster.pipelines.epochs import REWIND_TAG
 from tests.integration.dagster.small_pipeline import (
@@ -110,7 +111,8 @@ def test_a_takeover_between_the_two_ends_the_run_and_loses_nothing(run_protocol,
 def segments_in(storage):
     """The changelog segments of the latest checkpoint."""
     store = PAYMENTS.store(storage)
-    subtasks = store.load(store.require_latest())["uid:totals"].state.subtasks
+    snapshot = Snapshot.load(store.path_of(store.require_latest()))
+    subtasks = snapshot["uid:totals"].state.subtasks
     logs = [log for each in subtasks for log in each.managed_keyed_state.non_materialized]
     files = [stream.path for log in logs for stream, _ in log.handles_and_offsets]
     return [Path(each.removeprefix("file:")) for each in files]

@@ -78,7 +78,7 @@ def days_of(store):
 
 
 def totals_of(store):
-    snapshot = store.load(store.require_latest())
+    snapshot = Snapshot.load(store.path_of(store.require_latest()))
     assert verify_snapshot(snapshot).findings == []
     totals = state_in(snapshot, "totals", "total")
     assert state_in(snapshot, "largest", "largest") == totals

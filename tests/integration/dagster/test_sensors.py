@@ -298,7 +298,7 @@ def test_each_check_can_fail(state, instance):
     assert not found["reported"].passed and found["committed"].passed
     assert found["log_size"].severity is dg.AssetCheckSeverity.WARN
     # One bit of a file that the checkpoint needs is another one, wherever it is.
-    snapshot = store.load(store.require_latest())
+    snapshot = Snapshot.load(store.path_of(store.require_latest()))
     for path in (Path(each.removeprefix("file:")) for each in verify_snapshot(snapshot).file_names):
         whole = path.read_bytes()
         for at in (0, len(whole) // 2, len(whole) - 1):

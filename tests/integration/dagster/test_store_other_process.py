@@ -12,12 +12,12 @@ import dagster as dg
 import pytest
 
 from dstl_core.checkpoint.store.metadata_file import publish_metadata_file
+from dstl_core.checkpoint.store.pipeline_store import PipelineStore
 from dstl_core.model.ids import JobID
 from dstl_core.savepoint import Snapshot
 from dstl_core.storage.location import Location
 from dstl_dagster import DstlStorageResource, build_external_checkpoint_sensor, build_reset_job
 from dstl_dagster.pipelines.jobs import working_runs
-from dstl_dagster.pipelines.pipeline_store import PipelineStore
 from dstl_dagster.resources.storage_resource import S3Credentials
 from tests.contract.test_deletion_other_process import commit, place, sizes, state_file
 from tests.integration.dagster.small_pipeline import PAYMENTS
@@ -168,7 +168,7 @@ def reset_of(base: Path) -> tuple[str, ...]:
     orphan.write_bytes(b"left behind")
     deleted = store.reset("reset", lambda run_id: False).deleted
     assert not orphan.exists()
-    latest = store.load(store.require_latest())
+    latest = Snapshot.load(store.path_of(store.require_latest()))
     assert len(list(latest["op"].dump())) == 509
     assert len(list(Snapshot.load(str(latest.folder))["op"].dump())) == 509
     return deleted

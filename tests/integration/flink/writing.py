@@ -36,7 +36,6 @@ from dstl_core.state.restore.carry_over import CarriedState, carry_over
 from dstl_core.state.tables.descriptor import ListStateDescriptor, ValueStateDescriptor
 from dstl_core.state.tables.keyed_state import KeyedState
 from dstl_core.state.tables.table import ListTable, ValueTable
-from dstl_core.storage.commit_log import CommitLog
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import JobLayout, Location
 from tests.integration.flink.checker import Entry, State
@@ -148,8 +147,7 @@ class LoggingJob:
         self.options = ChangelogOptions.of(base_path=str(base), compression_enabled=compressed)
         self.layout = JobLayout.of(Location.parse(base), self.job_id.hex)
         self.file_io = open_file_io(self.layout.root)
-        log = CommitLog(self.file_io, self.layout.commit_log, SystemClock())
-        self.store = CompletedCheckpointStore(self.file_io, self.layout, log)
+        self.store = CompletedCheckpointStore(self.file_io, self.layout, SystemClock())
         self.store.claim("test")
 
     def run(self, states: Sequence[State], *, parallelism: int) -> Run:

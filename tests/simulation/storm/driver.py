@@ -13,6 +13,7 @@ from random import Random
 from typing import Protocol
 
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.store.pipeline_store import PipelineStore
 from dstl_core.errors import DstlError, FencedError
 from dstl_core.spark.job.driver import CheckpointDriver
 from dstl_core.spark.job.materialize import (
@@ -22,7 +23,6 @@ from dstl_core.spark.job.materialize import (
     materialize_beside,
 )
 from dstl_core.spark.job.tasks import JobTasks
-from dstl_dagster.pipelines.pipeline_store import PipelineStore
 from tests.simulation.storm.actor import say, say_error
 from tests.simulation.storm.pipeline import NAME, Pipeline, next_input
 

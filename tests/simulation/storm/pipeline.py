@@ -33,7 +33,6 @@ from dstl_core.spark.task.operators import KeyedOperator
 from dstl_core.spark.task.reports import SubtaskReport, epoch_facts
 from dstl_core.spark.task.subtask import run_epoch_subtask
 from dstl_core.state.tables.descriptor import ListStateDescriptor, ValueStateDescriptor
-from dstl_core.storage.commit_log import CommitLog
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import JobLayout, Location
 
@@ -216,8 +215,7 @@ def store_of(base: str) -> CompletedCheckpointStore:
     """The commits as a process sees them that only looks."""
     layout = layout_of(base)
     files = open_file_io(layout.root)
-    log = CommitLog(files, layout.commit_log, SystemClock())
-    return CompletedCheckpointStore(files, layout, log, num_retained=NUM_RETAINED)
+    return CompletedCheckpointStore(files, layout, SystemClock(), num_retained=NUM_RETAINED)
 
 
 def inputs_of(commits: Iterable[CompletedCheckpoint]) -> Iterator[int]:

@@ -7,8 +7,8 @@ import time
 from random import Random
 from uuid import uuid4
 
+from dstl_core.checkpoint.store.pipeline_store import PipelineStore
 from dstl_core.errors import DstlError
-from dstl_dagster.pipelines.pipeline_store import PipelineStore
 from tests.simulation.storm.actor import say, say_error
 from tests.simulation.storm.pipeline import NAME
 

@@ -17,7 +17,6 @@ from dstl_core.model.handle import (
 )
 from dstl_core.model.ids import OperatorID
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.storage.commit_log import CommitLog
 from dstl_core.storage.file_io import FileIO, open_file_io
 from dstl_core.storage.location import JobLayout, Location
 from dstl_core.storage.walk import files_below
@@ -46,8 +45,7 @@ class Pipeline:
         self, *, num_retained: int = 1, files: FileIO | None = None
     ) -> CompletedCheckpointStore:
         files = files or self.files
-        log = CommitLog(files, self.layout.commit_log, FixedClock())
-        return CompletedCheckpointStore(files, self.layout, log, num_retained=num_retained)
+        return CompletedCheckpointStore(files, self.layout, FixedClock(), num_retained=num_retained)
 
     def owner(self, name: str = "owner", *, num_retained: int = 1) -> CompletedCheckpointStore:
         store = self.store(num_retained=num_retained)

@@ -16,7 +16,6 @@ from dstl_core.clock import SystemClock
 from dstl_core.errors import ConfigError, SavepointError
 from dstl_core.savepoint import Snapshot, collect_garbage, rewrite_savepoint
 from dstl_core.savepoint.check.gc import check_is_folder, parse_age
-from dstl_core.storage.commit_log import CommitLog
 from dstl_core.storage.file_io import FileIO, FileStatus, open_file_io
 from dstl_core.storage.location import JobLayout, Location
 from tests.integration.flink.checker import State
@@ -266,8 +265,7 @@ def test_an_age_of_another_form_is_an_error(text: str) -> None:
 def test_the_output_of_a_job_is_no_flink_job(tmp_path: Path) -> None:
     layout = JobLayout(Location.parse(str(tmp_path / "job")))
     files = open_file_io(layout.root)
-    log = CommitLog(files, layout.commit_log, SystemClock())
-    CompletedCheckpointStore(files, layout, log).claim("driver")
+    CompletedCheckpointStore(files, layout, SystemClock()).claim("driver")
     output = tmp_path / "job" / "_dstl" / "output" / "chk-1"
     output.mkdir(parents=True)
     (output / "part-00000-0123.parquet").write_bytes(b"rows")

@@ -1,4 +1,4 @@
-"""A pipeline's folder as sensors, checks and reset see it: no Spark, no claim unless asked for.
+"""A pipeline's folder as sensors, checks and resets see it: no Spark, and a claim only for a reset.
 
 A *lease* says that a run is working on the pipeline: ``_dstl/leases/<run id>.json``, written before
 its first epoch, removed when the run ends, normally or by exception. A lease that is left shows a
@@ -16,12 +16,11 @@ from itertools import islice, takewhile
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.completed_store import CompletedCheckpointStore
 from dstl_core.checkpoint.store.guard import DeletionGuard
+from dstl_core.checkpoint.store.metadata_file import MetadataFile
 from dstl_core.clock import Clock, SystemClock
 from dstl_core.errors import CheckpointError, FormatError
 from dstl_core.model.ids import JobID
 from dstl_core.model.state_size import StateSize
-from dstl_core.savepoint import Snapshot
-from dstl_core.storage.commit_log import CommitLog
 from dstl_core.storage.file_io import FileStatus, open_file_io
 from dstl_core.storage.json_document import CONVERSION_ERRORS, parse_json_object, write_json_object
 from dstl_core.storage.location import (
@@ -67,8 +66,7 @@ class PipelineStore:
         self.layout = JobLayout.of(Location.parse(base_path), JobID.for_name(name).hex)
         self._clock = clock or SystemClock()
         self._file_io = open_file_io(self.layout.root)
-        log = CommitLog(self._file_io, self.layout.commit_log, self._clock)
-        self._store = CompletedCheckpointStore(self._file_io, self.layout, log)
+        self._store = CompletedCheckpointStore(self._file_io, self.layout, self._clock)
         self._leases = self.layout.root.child(INTERNAL_DIR, "leases")
 
     # ------------------------------------------------------------------------------ commits
@@ -116,25 +114,18 @@ class PipelineStore:
         """The folder of a commit."""
         return str(self.layout.checkpoint(checkpoint.checkpoint_id))
 
-    def load(self, checkpoint: CompletedCheckpoint) -> Snapshot:
-        """The snapshot of a commit.
+    def metadata_of(self, checkpoint: CompletedCheckpoint) -> MetadataFile:
+        """The metadata of a commit. ``Snapshot.load(path_of(checkpoint))`` reads its state.
 
         Raises:
-            CheckpointError: What lies there is not what was committed.
+            CheckpointError: The folder holds other metadata than was committed.
+            StateFileNotFoundError: The checkpoint was retired.
         """
-        snapshot = Snapshot.load(self.path_of(checkpoint))
-        if snapshot.file.sha256 != checkpoint.metadata_sha256:
-            raise CheckpointError(
-                f"The metadata of checkpoint {checkpoint.checkpoint_id} is not what was "
-                f"committed: expected sha256 {checkpoint.metadata_sha256}, got "
-                f"{snapshot.file.sha256}.",
-                location=str(snapshot.folder),
-            )
-        return snapshot
+        return self._store.load(checkpoint)
 
     def size(self) -> StateSize:
         """Bytes of state and log in the latest checkpoint."""
-        return StateSize.of(self.load(self.require_latest()).metadata)
+        return StateSize.of(self.metadata_of(self.require_latest()).metadata)
 
     # ------------------------------------------------------------------------------- leases
 
