@@ -20,6 +20,7 @@ import numpy as np  # noqa: E402  # imports are part of what is timed
 import pyarrow as pa  # noqa: E402
 
 from benchmarks.stored_forms import write_changelog, write_heap  # noqa: E402
+from dstl_core import Snapshot  # noqa: E402
 from dstl_core.codec.columnar.keyed.decoder import StateDecoder  # noqa: E402
 from dstl_core.codec.columnar.keyed.sections import (  # noqa: E402
     Section,
@@ -38,7 +39,6 @@ from dstl_core.model.checkpoint import (  # noqa: E402
     OperatorSubtaskState,
 )
 from dstl_core.model.ids import OperatorID  # noqa: E402
-from dstl_core.savepoint import Snapshot  # noqa: E402
 from dstl_core.savepoint.columns.keyed_sections import KeyedSections  # noqa: E402
 from dstl_core.savepoint.write.folder import SavepointFolder  # noqa: E402
 from dstl_core.savepoint.write.keyed_encoder import KeyedStateEncoder, StateRuns  # noqa: E402

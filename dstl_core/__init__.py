@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dstl_core import changelog, errors, functions, windows
+    from dstl_core import changelog, errors, functions, testing, windows
     from dstl_core.codec.serializers import Types
     from dstl_core.config import ChangelogOptions
     from dstl_core.functions import (
@@ -31,7 +31,12 @@ if TYPE_CHECKING:
     )
     from dstl_core.model.ids import OperatorIdentifier
     from dstl_core.savepoint.check.verify import verify_snapshot
-    from dstl_core.savepoint.edit.restore_plan import JobDescription, plan_restore
+    from dstl_core.savepoint.edit.restore_plan import (
+        JobDescription,
+        JobOperator,
+        JobState,
+        plan_restore,
+    )
     from dstl_core.savepoint.edit.rewrite import rewrite_savepoint
     from dstl_core.savepoint.edit.savepoint_edit import edit_savepoint
     from dstl_core.savepoint.read.snapshot import Snapshot
@@ -66,6 +71,8 @@ __all__ = [
     "EmbeddedRocksDBStateBackend",
     "HashMapStateBackend",
     "JobDescription",
+    "JobOperator",
+    "JobState",
     "KeyedColumnFunction",
     "KeyedOperator",
     "KeyedProcessFunction",
@@ -97,6 +104,7 @@ __all__ = [
     "plan_restore",
     "register",
     "rewrite_savepoint",
+    "testing",
     "verify_snapshot",
     "windows",
 ]
@@ -121,6 +129,8 @@ _HOME = {
     "EmbeddedRocksDBStateBackend": "state.backends.state_backend",
     "HashMapStateBackend": "state.backends.state_backend",
     "JobDescription": "savepoint.edit.restore_plan",
+    "JobOperator": "savepoint.edit.restore_plan",
+    "JobState": "savepoint.edit.restore_plan",
     "KeyedOperator": "spark.task.operators",
     "ListStateDescriptor": "state.tables.descriptor",
     "MapStateDescriptor": "state.tables.descriptor",
@@ -143,7 +153,7 @@ _HOME = {
 }
 """The module of each name, below ``dstl_core``."""
 
-_NAMESPACES = ("changelog", "errors", "functions", "windows")
+_NAMESPACES = ("changelog", "errors", "functions", "testing", "windows")
 
 
 def __getattr__(name: str) -> Any:

@@ -8,7 +8,7 @@ from pydantic import Field
 from dstl_core.codec.declared_type import parse_type
 from dstl_core.errors import ConfigError, SavepointError
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.savepoint import Snapshot
+from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import METADATA_FILE_NAME, Location
 from dstl_dagster import metadata as show

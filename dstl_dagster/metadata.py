@@ -11,8 +11,8 @@ import dagster as dg
 from dstl_core.errors import DstlError
 from dstl_core.model.handle import ChangelogStateBackendHandle
 from dstl_core.model.state_size import StateSize
-from dstl_core.savepoint import Snapshot
 from dstl_core.savepoint.columns.state_columns import is_queue
+from dstl_core.savepoint.read.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint

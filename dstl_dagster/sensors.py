@@ -11,7 +11,7 @@ from typing import Any
 import dagster as dg
 
 from dstl_core.errors import DstlError
-from dstl_core.savepoint import Snapshot
+from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import METADATA_FILE_NAME, Location, checkpoint_id_of
 from dstl_dagster import metadata as show

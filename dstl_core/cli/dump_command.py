@@ -21,9 +21,9 @@ from dstl_core.cli.options import (
 from dstl_core.cli.output import Advance, complain, progress, write_json, write_lines
 from dstl_core.clock import SystemClock
 from dstl_core.errors import ConfigError, DstlError, NoSuchStateError
-from dstl_core.savepoint import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.read.entries import Entry, Expiry, KeyedEntry, Unreadable, summarize
 from dstl_core.savepoint.read.entry_reader import EntryReader
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 
 _TTL = re.compile(r"(\d+)\s*(ms|s|m|h|d)")
 _MILLIS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

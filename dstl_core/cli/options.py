@@ -9,7 +9,7 @@ import typer
 from dstl_core.codec.declared_type import parse_type
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.errors import ConfigError
-from dstl_core.savepoint import Snapshot
+from dstl_core.savepoint.read.snapshot import Snapshot
 
 PathArgument = Annotated[
     str, typer.Argument(help="Folder of a savepoint or checkpoint, or its _metadata.")

@@ -18,8 +18,8 @@ from dstl_core.cli.options import (
 )
 from dstl_core.cli.output import plain_console, printable, progress, write_json
 from dstl_core.errors import ConfigError, NoSuchOperatorError
-from dstl_core.savepoint import Snapshot
 from dstl_core.savepoint.edit.savepoint_edit import edit_by_names
+from dstl_core.savepoint.read.snapshot import Snapshot
 
 _PREPOSITIONS = {"split": "to", "merge": "into"}
 

@@ -4,9 +4,15 @@ from collections.abc import Callable, Iterator
 
 import dagster as dg
 
-from dstl_core.savepoint import JobDescription, RestorePlan, Snapshot, plan_restore
 from dstl_core.savepoint.edit.compatibility import Verdict
-from dstl_core.savepoint.edit.restore_plan import OperatorFate, StateFate
+from dstl_core.savepoint.edit.restore_plan import (
+    JobDescription,
+    OperatorFate,
+    RestorePlan,
+    StateFate,
+    plan_restore,
+)
+from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_dagster.checks.store_checks import ERROR, Asset, lines_of
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 from dstl_dagster.snapshots.sources import SnapshotSource

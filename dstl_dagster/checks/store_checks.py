@@ -9,8 +9,8 @@ import dagster as dg
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
 from dstl_core.errors import DstlError
-from dstl_core.savepoint import Snapshot
 from dstl_core.savepoint.check.verify import verify_snapshot
+from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_dagster.pipelines.jobs import working_runs
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
 from dstl_dagster.resources.storage_resource import DstlStorageResource

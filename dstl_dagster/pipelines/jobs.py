@@ -7,7 +7,7 @@ from pydantic import Field
 
 from dstl_core.checkpoint.store.pipeline_store import Lease, PipelineStore
 from dstl_core.clock import SystemClock
-from dstl_core.savepoint import collect_garbage
+from dstl_core.savepoint.check.gc import collect_garbage
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 

@@ -5,7 +5,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from dstl_core.savepoint import Snapshot
+from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_dagster import metadata as show
 from dstl_dagster.resources.flink_client import (
     FlinkCheckpoint,

@@ -7,8 +7,9 @@ import dagster as dg
 from pydantic import Field
 
 from dstl_core.errors import StateFileNotFoundError
-from dstl_core.savepoint import Snapshot, rewrite_savepoint
 from dstl_core.savepoint.check.verify import Report, verify_snapshot
+from dstl_core.savepoint.edit.rewrite import rewrite_savepoint
+from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 
 if TYPE_CHECKING:

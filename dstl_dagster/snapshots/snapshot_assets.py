@@ -11,7 +11,7 @@ from typing import Any
 
 import dagster as dg
 
-from dstl_core.savepoint import Snapshot
+from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_dagster import metadata as show
 from dstl_dagster.pipelines.asset_decorator import DEFAULT_RETRIES
 from dstl_dagster.pipelines.epochs import no_retry_of_permanent_errors

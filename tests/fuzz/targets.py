@@ -10,6 +10,7 @@ import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from dstl_core import Snapshot
 from dstl_core.checkpoint.store.metadata_file import MetadataFile
 from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.java_stream import read_java_object
@@ -28,7 +29,6 @@ from dstl_core.model.handle import (
 )
 from dstl_core.model.ids import OperatorID
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.savepoint import Snapshot
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import Location
 from dstl_core.testing import MemoryFileIO

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
+from dstl_core import Snapshot
 from dstl_core.changelog.columns import check_set
 from dstl_core.checkpoint.store.metadata_file import load_metadata_file
 from dstl_core.codec.serializers import BUILT_IN
@@ -27,7 +28,6 @@ from dstl_core.model.handle import (
     ByteStreamStateHandle,
     KeyGroupsSavepointStateHandle,
 )
-from dstl_core.savepoint import Snapshot
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import Location
 from dstl_core.testing import MemoryFileIO

@@ -17,12 +17,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dstl_core import Snapshot, edit_savepoint
 from dstl_core.codec.big_decimal import two_s_complement
 from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.codec.state_meta import KeyedBackendHeader
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
 from dstl_core.model.ids import OperatorID
-from dstl_core.savepoint import Snapshot, edit_savepoint
 from dstl_core.savepoint.check.verify import verify_snapshot
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
 from dstl_core.savepoint.read.table_base import TableOptions

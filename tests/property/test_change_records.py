@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dstl_core import Snapshot
 from dstl_core.changelog.reader import StateChangelogHandleReader
 from dstl_core.codec.change_payload import MetadataChange, read_change
 from dstl_core.codec.change_payload import StateChangeOperation as Operation
@@ -19,7 +20,6 @@ from dstl_core.codec.keyed_records import RecordFormat
 from dstl_core.codec.serializers import BUILT_IN, MapSerializer, VoidNamespaceSerializer
 from dstl_core.codec.state_meta import KeyedStateType
 from dstl_core.errors import FormatError
-from dstl_core.savepoint import Snapshot
 from dstl_core.savepoint.read.changes import has_changelog
 from dstl_core.savepoint.write.change_encoder import StateChangeEncoder
 from tests.columnar_cases import column_value, comparable

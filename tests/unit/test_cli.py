@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dstl_core import Snapshot
 from dstl_core.checkpoint.store.metadata_file import publish_metadata_file
 from dstl_core.model.checkpoint import OperatorState
 from dstl_core.model.handle import (
@@ -17,7 +18,6 @@ from dstl_core.model.handle import (
     KeyGroupsSavepointStateHandle,
     RelativeFileStateHandle,
 )
-from dstl_core.savepoint import Snapshot
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
 from tests.command_line import is_one_sentence, run

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dstl_core.savepoint import Snapshot
+from dstl_core import Snapshot
 from tests.command_line import run
 from tests.golden_files import as_lines, snapshot
 

@@ -13,6 +13,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from dstl_core import Snapshot
 from dstl_core.checkpoint.store.metadata_file import publish_metadata_file
 from dstl_core.cli import dump_command
 from dstl_core.codec.keyed_canonical import write_canonical_stream, write_section
@@ -22,7 +23,6 @@ from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, Operat
 from dstl_core.model.handle import ByteStreamStateHandle, KeyGroupsSavepointStateHandle
 from dstl_core.model.ids import OperatorID
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.savepoint import Snapshot
 from dstl_core.savepoint.check import verify
 from dstl_core.savepoint.check.column_lines import ColumnLines
 from dstl_core.storage.file_io import open_file_io

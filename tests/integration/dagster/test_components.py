@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from dstl_core.savepoint import Snapshot
+from dstl_core import Snapshot
 from dstl_dagster import (
     DstlStorageResource,
     SavepointComponent,
@@ -246,7 +246,7 @@ from dstl_dagster import (
 )
 from dstl_core.codec.serializers import Types
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.savepoint import JobDescription, JobOperator, JobState
+from dstl_core import JobDescription, JobOperator, JobState
 
 source = snapshot_at({path!r})
 asset = dg.AssetSpec("savepoint")

@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 
 from definitions import SPARK
-from dstl_core.savepoint import Snapshot
+from dstl_core import Snapshot
 from dstl_dagster import DstlStorageResource
 from examples.flights import assets as flights
 from examples.flights.events import ingest, read_flights

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from dstl_core.savepoint import Snapshot
+from dstl_core import Snapshot
 from dstl_dagster import DstlStorageResource
 from examples import quickstart
 from examples.savepoint_governance import definitions as governance

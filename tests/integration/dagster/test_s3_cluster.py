@@ -2,7 +2,7 @@
 
 import pytest
 
-from dstl_core.savepoint import Snapshot
+from dstl_core import Snapshot
 from dstl_core.savepoint.check.verify import verify_snapshot
 from tests.integration.dagster.orders import (
     ALL_DAYS,

@@ -6,7 +6,7 @@ from uuid import uuid4
 import dagster as dg
 import pytest
 
-from dstl_core.savepoint import Snapshot
+from dstl_core import Snapshot
 from dstl_core.savepoint.check.verify import verify_snapshot
 from dstl_core.storage.file_io import open_file_io
 from dstl_dagster import (

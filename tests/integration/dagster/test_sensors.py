@@ -8,7 +8,7 @@ from uuid import uuid4
 import dagster as dg
 import pytest
 
-from dstl_core.savepoint import Snapshot
+from dstl_core import Snapshot
 from dstl_core.savepoint.check.verify import verify_snapshot
 from dstl_dagster import (
     DstlStorageResource,

@@ -6,8 +6,8 @@ import dagster as dg
 import pytest
 from pyspark.sql import functions as F
 
+from dstl_core import Snapshot
 from dstl_core.errors import ConfigError
-from dstl_core.savepoint import Snapshot
 from dstl_dagster import DstlIOManager, DstlSparkResource, build_diff_size_check, snapshot_at
 from dstl_dagster.resources.spark_resource import is_stopped
 from tests.integration.dagster.small_pipeline import SPARK, SPARK_CONFIG

@@ -11,10 +11,10 @@ from uuid import uuid4
 import dagster as dg
 import pytest
 
+from dstl_core import Snapshot
 from dstl_core.checkpoint.store.metadata_file import publish_metadata_file
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
 from dstl_core.model.ids import JobID
-from dstl_core.savepoint import Snapshot
 from dstl_core.storage.location import Location
 from dstl_dagster import DstlStorageResource, build_external_checkpoint_sensor, build_reset_job
 from dstl_dagster.pipelines.jobs import working_runs

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
+from dstl_core import Snapshot, edit_savepoint
 from dstl_core.codec.serializers import Types
 from dstl_core.functions import KeyedStateBootstrapFunction
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.savepoint import Snapshot, edit_savepoint
 from dstl_core.spark.savepoints.transformations import OperatorTransformation
 from dstl_core.spark.savepoints.writer import SavepointWriter
 from dstl_core.state.tables.descriptor import (

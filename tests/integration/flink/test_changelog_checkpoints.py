@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dstl_core.savepoint import Snapshot
+from dstl_core import Snapshot
 from tests.integration.flink.checker import Entry, FlinkChecker, Operator, State
 from tests.integration.flink.model import Model, texts
 from tests.integration.flink.writing import LoggingJob, Run

@@ -3,7 +3,7 @@
 import dagster as dg
 import pytest
 
-from dstl_core.savepoint import Snapshot
+from dstl_core import Snapshot
 from dstl_dagster import (
     DstlSparkResource,
     DstlStorageResource,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dstl_core.savepoint import Snapshot
+from dstl_core import Snapshot
 from tests.columnar_copies import copy_through_columns
 from tests.golden_files import SNAPSHOTS, Fixture
 from tests.integration.flink.checker import Entry, FlinkChecker, Operator, State, TimerService

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dstl_core.savepoint import Snapshot
+from dstl_core import Snapshot
 from tests.columnar_copies import copy_through_columns
 from tests.golden_files import GOLDEN as FOLDER
 from tests.golden_files import Fixture

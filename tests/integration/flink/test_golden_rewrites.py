@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dstl_core.savepoint import Snapshot
+from dstl_core import Snapshot
 from tests.command_line import run
 from tests.golden_files import Fixture
 from tests.integration.flink.checker import FlinkChecker

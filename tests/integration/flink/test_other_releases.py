@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dstl_core.savepoint import Snapshot
+from dstl_core import Snapshot
 from tests.columnar_copies import copy_through_columns
 from tests.integration.flink.checker import FlinkChecker
 from tests.integration.flink.model import texts

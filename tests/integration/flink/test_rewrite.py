@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from dstl_core import Snapshot, edit_savepoint, rewrite_savepoint
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.savepoint import Snapshot, edit_savepoint, rewrite_savepoint
 from tests.integration.flink.checker import (
     Entry,
     FlinkChecker,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from dstl_core import Snapshot, rewrite_savepoint
 from dstl_core.clock import SystemClock
-from dstl_core.savepoint import Snapshot, rewrite_savepoint
 from tests.integration.flink.checker import Entry, FlinkChecker, Operator, State, TimerService
 from tests.integration.flink.model import Model, text, texts
 from tests.integration.flink.writing import write_savepoint

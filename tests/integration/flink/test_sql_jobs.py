@@ -17,8 +17,8 @@ import pytest
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from dstl_core import Snapshot
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.savepoint import Snapshot
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
 from dstl_core.spark.savepoints.transformations import OperatorTransformation
 from dstl_core.spark.savepoints.writer import SavepointWriter

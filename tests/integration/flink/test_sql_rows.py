@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from dstl_core import Snapshot
 from dstl_core.codec.serializers import Types
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.savepoint import Snapshot
 from dstl_core.spark.savepoints.transformations import OperatorTransformation
 from dstl_core.spark.savepoints.writer import SavepointWriter
 from tests.integration.flink.checker import Entry, FlinkChecker, Operator, State

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pytest
 
+from dstl_core import Snapshot
 from dstl_core.codec.serializers import Types
 from dstl_core.functions import ProcessWindowFunction, WindowFunction
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.savepoint import Snapshot
 from dstl_core.spark.job.stateful_job import StatefulJob
 from dstl_core.spark.savepoints.transformations import OperatorTransformation
 from dstl_core.spark.savepoints.writer import SavepointWriter

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import functions as F
 
+from dstl_core import Snapshot
 from dstl_core.errors import SavepointError
-from dstl_core.savepoint import Snapshot
 from dstl_core.spark.savepoints.reader import SavepointReader
 from dstl_core.spark.savepoints.writer import SavepointWriter
 from tests.golden_files import as_lines, snapshot

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from dstl_core import Snapshot
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import CheckpointError, StorageError
-from dstl_core.savepoint import Snapshot, collect_garbage
+from dstl_core.savepoint.check.gc import collect_garbage
 from dstl_core.savepoint.check.verify import verify_snapshot
 from dstl_core.spark.job.stateful_job import StatefulJob
 from dstl_core.spark.task.operators import KeyedOperator, LocalCopies

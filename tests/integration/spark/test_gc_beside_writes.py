@@ -6,11 +6,12 @@ import time
 
 import pytest
 
+from dstl_core import Snapshot, edit_savepoint
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import DstlError
 from dstl_core.functions import KeyedStateBootstrapFunction
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.savepoint import Snapshot, collect_garbage, edit_savepoint
+from dstl_core.savepoint.check.gc import collect_garbage
 from dstl_core.savepoint.check.verify import verify_snapshot
 from dstl_core.spark.savepoints.transformations import OperatorTransformation
 from dstl_core.spark.savepoints.writer import SavepointWriter

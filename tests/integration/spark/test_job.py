@@ -4,6 +4,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
+from dstl_core import Snapshot
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import (
     ConfigError,
@@ -15,7 +16,6 @@ from dstl_core.errors import (
 )
 from dstl_core.functions import KeyedProcessFunction
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.savepoint import Snapshot
 from dstl_core.spark.job.stateful_job import StatefulJob
 from dstl_core.spark.savepoints.transformations import OperatorTransformation
 from dstl_core.spark.savepoints.writer import SavepointWriter

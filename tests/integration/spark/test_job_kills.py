@@ -16,8 +16,9 @@ from uuid import uuid4
 
 import pytest
 
+from dstl_core import Snapshot
 from dstl_core.model.ids import JobID
-from dstl_core.savepoint import Snapshot, collect_garbage
+from dstl_core.savepoint.check.gc import collect_garbage
 from dstl_core.savepoint.check.verify import verify_snapshot
 from tests.integration.spark.job_functions import plain, random_batch
 

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 
+from dstl_core import Snapshot
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import (
     ConfigError,
@@ -21,7 +22,7 @@ from dstl_core.functions import (
     KeyedProcessFunction,
     ProcessFunction,
 )
-from dstl_core.savepoint import Snapshot, collect_garbage
+from dstl_core.savepoint.check.gc import collect_garbage
 from dstl_core.savepoint.check.verify import verify_snapshot
 from dstl_core.spark.job.materialize import BackgroundMaterialization
 from dstl_core.spark.job.stateful_job import StatefulJob

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from pyspark import cloudpickle
 
+from dstl_core import Snapshot, verify_snapshot
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import CheckpointError, FormatError, StateFileNotFoundError
-from dstl_core.savepoint import Snapshot, verify_snapshot
 from dstl_core.spark.job.stateful_job import StatefulJob
 from dstl_core.spark.task.operators import KeyedOperator, LocalCopies
 from dstl_core.state.backends.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend

@@ -7,6 +7,7 @@ from decimal import Decimal
 import pytest
 from pyspark.errors import PySparkException
 
+from dstl_core import Snapshot, edit_savepoint
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import (
     ColumnValueError,
@@ -17,7 +18,6 @@ from dstl_core.errors import (
 )
 from dstl_core.functions import KeyedStateBootstrapFunction, KeyedStateReaderFunction
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.savepoint import Snapshot, edit_savepoint
 from dstl_core.spark.savepoints.data_source import register
 from dstl_core.spark.savepoints.reader import SavepointReader
 from dstl_core.state.tables.descriptor import ValueStateDescriptor

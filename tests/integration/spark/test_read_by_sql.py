@@ -6,7 +6,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from dstl_core.savepoint import Snapshot, edit_savepoint
+from dstl_core import Snapshot, edit_savepoint
 from dstl_core.savepoint.read.changes import change_lines
 from dstl_core.spark.savepoints.data_source import register
 from dstl_core.spark.savepoints.writer import SavepointWriter

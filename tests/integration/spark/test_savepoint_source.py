@@ -5,10 +5,10 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
+from dstl_core import Snapshot
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import ConfigError, DuplicateKeyError, SavepointError
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.savepoint import Snapshot
 from dstl_core.spark.savepoints.data_source import register
 from dstl_core.spark.savepoints.transformations import OperatorTransformation
 from dstl_core.spark.savepoints.writer import SavepointWriter

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dstl_core.savepoint import Snapshot, collect_garbage
+from dstl_core import Snapshot
+from dstl_core.savepoint.check.gc import collect_garbage
 from dstl_core.savepoint.check.verify import verify_snapshot
 from tests.integration.spark.standalone_cluster import HOSTS, StandaloneCluster
 from tests.integration.spark.test_task_failures import make_old

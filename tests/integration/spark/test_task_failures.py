@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from dstl_core import Snapshot
 from dstl_core.codec.serializers import Types
 from dstl_core.codec.state_meta import (
     KeyedBackendHeader,
@@ -18,7 +19,7 @@ from dstl_core.codec.state_meta import (
 )
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
 from dstl_core.model.ids import OperatorID
-from dstl_core.savepoint import Snapshot, collect_garbage
+from dstl_core.savepoint.check.gc import collect_garbage
 from dstl_core.savepoint.write.folder import SavepointFolder
 from dstl_core.spark.savepoints.column_bootstrap import (
     ColumnBootstrap,

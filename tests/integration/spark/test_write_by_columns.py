@@ -5,11 +5,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 
+from dstl_core import Snapshot
 from dstl_core.codec.serializers import Types
 from dstl_core.codec.serializers.pojo import Pojo
 from dstl_core.errors import ConfigError, DuplicateKeyError
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.savepoint import Snapshot
 from dstl_core.spark.savepoints.reader import SavepointReader
 from dstl_core.spark.savepoints.transformations import OperatorTransformation
 from dstl_core.spark.savepoints.writer import SavepointWriter

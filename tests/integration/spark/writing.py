@@ -1,7 +1,7 @@
 """What tests of writing share."""
 
+from dstl_core import Snapshot
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.savepoint import Snapshot
 from dstl_core.savepoint.check.verify import verify_snapshot
 from dstl_core.spark.savepoints.transformations import OperatorTransformation
 from dstl_core.spark.savepoints.writer import SavepointWriter

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark import cloudpickle
 
+from dstl_core import Snapshot
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.completed_store import CompletedCheckpointStore
 from dstl_core.clock import SystemClock
@@ -22,7 +23,6 @@ from dstl_core.codec.serializers import Types
 from dstl_core.functions import KeyedProcessFunction
 from dstl_core.model.ids import JobID
 from dstl_core.model.key_group import assign_to_key_group, compute_operator_index_for_key_group
-from dstl_core.savepoint import Snapshot
 from dstl_core.spark.engine.key_groups import SUBTASK_COLUMN
 from dstl_core.spark.job.driver import CheckpointDriver
 from dstl_core.spark.job.tasks import JobTasks

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from dstl_core import Snapshot
 from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.java_stream import read_java_object_bytes
 from dstl_core.codec.logical_type_objects import java_object_of, parse_logical_type
@@ -13,7 +14,6 @@ from dstl_core.codec.logical_types import LogicalType, logical_type_of
 from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.codec.serializers.table import RowDataSerializer
 from dstl_core.errors import ConfigError
-from dstl_core.savepoint import Snapshot
 from tests.golden_files import GOLDEN
 
 

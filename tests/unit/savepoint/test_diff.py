@@ -5,13 +5,13 @@ import json
 import pyarrow as pa
 import pytest
 
+from dstl_core import Snapshot
 from dstl_core.cli import main
 from dstl_core.codec.serializers import TimerSerializer, Types, VoidNamespaceSerializer
 from dstl_core.codec.serializers.windows import TimeWindowSerializer
 from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
 from dstl_core.model.ids import OperatorID
-from dstl_core.savepoint import Snapshot
 from dstl_core.savepoint.check.diff import diff_snapshots
 from dstl_core.savepoint.columns.keyed_sections import KeyedSections
 from dstl_core.savepoint.write.folder import SavepointFolder

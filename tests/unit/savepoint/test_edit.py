@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from dstl_core import Snapshot, edit_savepoint, rewrite_savepoint
 from dstl_core.errors import ConfigError, NoSuchOperatorError, SavepointError
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.savepoint import SavepointEdit, Snapshot, edit_savepoint, rewrite_savepoint
 from dstl_core.savepoint.check.verify import verify_snapshot
+from dstl_core.savepoint.edit.savepoint_edit import SavepointEdit
 from dstl_core.savepoint.write import folder
 from tests.golden_files import as_lines, snapshot
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from dstl_core import Snapshot
 from dstl_core.checkpoint.store.metadata_file import load_metadata_file
 from dstl_core.errors import FormatError
 from dstl_core.model.handle import ByteStreamStateHandle, KeyGroupsSavepointStateHandle
-from dstl_core.savepoint import Snapshot
 from dstl_core.savepoint.read.entries import KeyedEntry
 from dstl_core.state.restore.into_tables import restore_keyed_state
 from dstl_core.state.tables.keyed_state import KeyedState

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from dstl_core import Snapshot
 from dstl_core.checkpoint.store.metadata_file import publish_metadata_file
 from dstl_core.cli import main
 from dstl_core.codec.metadata.metadata_file import read_metadata, write_metadata
@@ -22,7 +23,6 @@ from dstl_core.model.handle import (
     SegmentFileStateHandle,
     StreamStateHandle,
 )
-from dstl_core.savepoint import Snapshot
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
 from tests.golden_files import snapshot

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from dstl_core import Snapshot, rewrite_savepoint
 from dstl_core.errors import ConfigError
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.savepoint import Snapshot, rewrite_savepoint
 from dstl_core.savepoint.check.verify import verify_snapshot
 from dstl_core.savepoint.read.keyed_copy import collect
 from dstl_core.savepoint.read.state_parts import StatesOf, merged_header

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from dstl_core import Snapshot
 from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS
 from dstl_core.codec.serializers import TimerSerializer, Types, VoidNamespaceSerializer
 from dstl_core.codec.serializers.windows import TimeWindowSerializer
@@ -15,7 +16,6 @@ from dstl_core.errors import ColumnValueError, ConfigError, DuplicateKeyError
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
 from dstl_core.model.ids import OperatorID
 from dstl_core.model.key_group import compute_key_group_range_for_operator_index
-from dstl_core.savepoint import Snapshot
 from dstl_core.savepoint.columns.keyed_sections import KeyedSections
 from dstl_core.savepoint.write.folder import SavepointFolder
 from dstl_core.savepoint.write.keyed_encoder import KeyedStateEncoder

@@ -5,6 +5,7 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
+from dstl_core import Snapshot
 from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS, layout_of
 from dstl_core.codec.serializers import VoidNamespaceSerializer
 from dstl_core.codec.serializers.table import RowDataSerializer
@@ -15,7 +16,6 @@ from dstl_core.errors import (
     SavepointError,
     UnreadableValueError,
 )
-from dstl_core.savepoint import Snapshot
 from tests.columnar_values import as_column, plain, sql_texts
 from tests.golden_files import SNAPSHOTS, snapshot
 

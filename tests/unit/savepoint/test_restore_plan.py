@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dstl_core import JobDescription, JobOperator, JobState, Snapshot, plan_restore
 from dstl_core.codec.serializers import Types
 from dstl_core.codec.serializers.avro import AvroSerializer
 from dstl_core.codec.serializers.optional_map import OptionalSnapshot
@@ -15,7 +16,6 @@ from dstl_core.codec.serializers.pojo import PojoSerializer
 from dstl_core.codec.serializers.runtime import TtlSerializer
 from dstl_core.errors import ConfigError
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.savepoint import JobDescription, JobOperator, JobState, Snapshot, plan_restore
 from dstl_core.savepoint.edit.compatibility import (
     Verdict,
     compatibility_of,

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dstl_core import Snapshot, rewrite_savepoint
 from dstl_core.checkpoint.store.metadata_file import publish_metadata_file
 from dstl_core.codec.metadata.metadata_file import read_metadata
 from dstl_core.codec.serializers import Types
@@ -23,7 +24,6 @@ from dstl_core.model.handle import (
 )
 from dstl_core.model.ids import OperatorID
 from dstl_core.model.key_group import assign_to_key_group
-from dstl_core.savepoint import Snapshot, rewrite_savepoint
 from dstl_core.savepoint.write.folder import DATA_INLINE_THRESHOLD, SavepointFolder
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location

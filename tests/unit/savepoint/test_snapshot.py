@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dstl_core import Snapshot
 from dstl_core.checkpoint.store.metadata_file import publish_metadata_file
 from dstl_core.errors import (
     ConfigError,
@@ -16,7 +17,6 @@ from dstl_core.errors import (
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
 from dstl_core.model.ids import OperatorID, OperatorIdentifier
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.savepoint import Snapshot
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
 from tests.golden_files import snapshot

@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from dstl_core import Snapshot
 from dstl_core.codec.serializers import TimerSerializer, Types, VoidNamespaceSerializer
 from dstl_core.codec.state_meta import StateMetaInfoSnapshot
 from dstl_core.errors import NoSuchOperatorError, NoSuchStateError, SavepointError
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
 from dstl_core.model.ids import OperatorID, OperatorIdentifier
-from dstl_core.savepoint import Snapshot
 from dstl_core.savepoint.columns.keyed_sections import KeyedSections
 from dstl_core.savepoint.edit.savepoint_edit import edit_savepoint
 from dstl_core.savepoint.write.folder import SavepointFolder

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dstl_core import Snapshot, rewrite_savepoint
 from dstl_core.checkpoint.store.metadata_file import publish_metadata_file
 from dstl_core.codec.data_io import DataOutput
 from dstl_core.codec.serializers import (
@@ -28,7 +29,6 @@ from dstl_core.model.handle import (
     KeyGroupsStateHandle,
 )
 from dstl_core.model.key_group import KeyGroupRange, assign_to_key_group
-from dstl_core.savepoint import Snapshot, rewrite_savepoint
 from dstl_core.savepoint.check.diff import diff_snapshots
 from dstl_core.savepoint.read import keyed_copy
 from dstl_core.savepoint.read.function_reader import read_keys

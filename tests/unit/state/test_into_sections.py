@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from dstl_core import Snapshot
 from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.keyed_canonical import read_section
 from dstl_core.model.handle import KeyGroupsSavepointStateHandle
-from dstl_core.savepoint import Snapshot
 from dstl_core.state.restore import into_sections
 from dstl_core.state.restore.into_tables import restore_keyed_state
 from tests.golden_files import SNAPSHOTS

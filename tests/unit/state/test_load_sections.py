@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
+from dstl_core import Snapshot
 from dstl_core.model.handle import (
     IncrementalRemoteKeyedStateHandle,
     KeyedStateHandle,
     KeyGroupsSavepointStateHandle,
 )
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.savepoint import OperatorSnapshot, Snapshot
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot
 from dstl_core.state.backends.rocksdb_store import RocksDBStore
 from dstl_core.state.restore import into_tables, load_sections
 from dstl_core.state.restore.into_tables import restore_keyed_state
