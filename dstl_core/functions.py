@@ -114,6 +114,10 @@ class RichFunction:
 
     order_insensitive: bool = False
     """Whether the result does not depend on the order of the elements of a key."""
+    columns: ClassVar[Sequence[str] | None] = None
+    """The columns that the function reads; a job gives it no others but those of the key, the time
+    and the order. None: all columns.
+    """
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Registers state."""

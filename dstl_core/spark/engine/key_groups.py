@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterable, Iterator
+
 import pyarrow as pa
-from pyspark.sql import DataFrame
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from dstl_core.codec.columnar.keyed.key_group_columns import key_groups_of
-from dstl_core.codec.serializers import AnySerializer
+from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.savepoint.columns.arrow_values import column_type
 from dstl_core.savepoint.write.column_fit import fit
 from dstl_core.spark.engine.schema import quoted
 
 SUBTASK_COLUMN = "__dstl_subtask"
+_SEED_ZERO = -1693959553
+"""Spark's ``hash`` of this int is 0, which makes it the seed of what follows: Flink's seed."""
+_WIDER: tuple[tuple[T.DataType, AnySerializer], ...] = (
+    (T.ByteType(), Types.BYTE),
+    (T.ShortType(), Types.SHORT),
+    (T.IntegerType(), Types.INT),
+    (T.LongType(), Types.LONG),
+)
+"""Whole numbers of Spark and Flink, each wider than those before it."""
 
 
 def partition_by_subtask(
@@ -24,16 +38,117 @@ def partition_by_subtask(
     parallelism: int,
 ) -> DataFrame:
     """The rows with the index of the owning subtask in ``SUBTASK_COLUMN``, those of one subtask in
-    one partition.
+    one partition. A null key of a type that the JVM hashes stays in the rows: tasks refuse it.
     """
+    key = F.col(quoted(key_column))
+    java_hash = _java_hash(key, rows.schema[key_column].dataType, key_type)
+    group = (
+        _key_group_in_python(key, key_type, max_parallelism)
+        if java_hash is None
+        else _key_group(java_hash, max_parallelism)
+    )
+    owner = F.floor(group * F.lit(parallelism) / F.lit(max_parallelism))
+    return rows.withColumn(SUBTASK_COLUMN, owner.cast("int")).repartitionById(
+        parallelism, F.col(SUBTASK_COLUMN)
+    )
 
+
+def _key_group_in_python(key: Column, key_type: AnySerializer, max_parallelism: int) -> Column:
     def key_group(keys: pa.Array) -> pa.Array:
         fitted = fit(keys, column_type(key_type), "The key")
         return pa.array(key_groups_of(fitted, key_type, max_parallelism), pa.int32())
 
-    assign = F.arrow_udf(key_group, "int")  # type: ignore[attr-defined]  # public, not in the stub
-    key = F.col(quoted(key_column))
-    owner = F.floor(assign(key) * F.lit(parallelism) / F.lit(max_parallelism))
-    return rows.withColumn(SUBTASK_COLUMN, owner.cast("int")).repartitionById(
-        parallelism, F.col(SUBTASK_COLUMN)
-    )
+    group: Column = F.arrow_udf(key_group, "int")(key)  # type: ignore[attr-defined]  # not in stub
+    return group
+
+
+def _key_group(java_hash: Column, max_parallelism: int) -> Column:
+    """As Flink's ``KeyGroupRangeAssignment``. Its murmur of an int is Spark's but for the seed.
+
+    Source: ``org.apache.flink.util.MathUtils.murmurHash`` of Flink 2.2.1; of the smallest int it
+    makes 0, as the mask does here.
+    """
+    mixed = F.abs(F.hash(F.lit(_SEED_ZERO), java_hash).cast("long"))
+    return mixed.bitwiseAND(F.lit(0x7FFFFFFF)) % F.lit(max_parallelism)
+
+
+def _java_hash(key: Column, kind: T.DataType, key_type: AnySerializer) -> Column | None:
+    """``hashCode()`` of a key as an expression; None if it has none, or if the column is no key
+    of this type as it stands.
+    """
+    if key_type == Types.BOOLEAN and isinstance(kind, T.BooleanType):
+        return F.when(key.isNull(), None).otherwise(F.when(key, 1231).otherwise(1237))
+    if key_type == Types.LOCAL_DATE and isinstance(kind, T.DateType):
+        year = F.year(key)
+        rest = F.shiftleft(year, 11) + F.shiftleft(F.month(key), 6) + F.dayofmonth(key)
+        return year.bitwiseAND(F.lit(~0x7FF)).bitwiseXOR(rest)
+    fitting = [flink for spark, flink in _WIDER[_place_of(kind) :]]
+    if key_type not in fitting:
+        return None
+    if key_type != Types.LONG:
+        return key.cast("int")
+    wide = key.cast("long")
+    folded = wide.bitwiseXOR(F.shiftright(wide, 32))
+    return F.shiftright(F.shiftleft(folded, 32), 32).cast("int")
+
+
+def _place_of(kind: T.DataType) -> int:
+    """The place of a type among the whole numbers; behind them all if it is none."""
+    return next((at for at, (spark, _) in enumerate(_WIDER) if spark == kind), len(_WIDER))
+
+
+def split_by_subtask(
+    batches: Iterable[pa.RecordBatch],
+) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
+    """Groups a partition's batches by subtask, rows of a subtask in their order. Usually a
+    partition has one. Spark may put several into a task: the rows of all but the first one to come
+    wait in temporary files.
+    """
+    pieces = _pieces(batches)
+    first = next(pieces, None)
+    if first is None:
+        return
+    waiting: dict[int, _Waiting] = {}
+
+    def own() -> Iterator[pa.RecordBatch]:
+        yield first[1]
+        for subtask, piece in pieces:
+            if subtask == first[0]:
+                yield piece
+                continue
+            if subtask not in waiting:
+                waiting[subtask] = _Waiting(piece.schema)
+            waiting[subtask].add(piece)
+
+    yield first[0], own()
+    for subtask, rows in sorted(waiting.items()):
+        yield subtask, rows.take()
+
+
+def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of each batch, by subtask."""
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        owners = batch.column(SUBTASK_COLUMN)
+        there = pc.unique(owners).to_pylist()
+        for subtask in there:
+            yield subtask, batch if len(there) == 1 else batch.filter(pc.equal(owners, subtask))
+
+
+class _Waiting:
+    """Batches of one subtask in a file that has no name."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115  # closed by take
+        self._stream = pa.ipc.new_stream(self._file, schema)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self._stream.write_batch(batch)
+
+    def take(self) -> Iterator[pa.RecordBatch]:
+        """What was added, once."""
+        self._stream.close()
+        with self._file:
+            self._file.seek(0)
+            yield from pa.ipc.open_stream(self._file)

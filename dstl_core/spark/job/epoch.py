@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from dstl_core.errors import ConfigError, InputChangedError
 from dstl_core.functions import KeyedProcessFunction, WindowFunction
 from dstl_core.model.checkpoint import OperatorState
+from dstl_core.spark.engine.key_groups import split_by_subtask
 from dstl_core.spark.job.result import printable
 from dstl_core.spark.job.stored_output import read_output
 from dstl_core.spark.task.input_checks import check_batch, check_input
@@ -30,7 +31,7 @@ from dstl_core.spark.task.operators import (
 from dstl_core.spark.task.reports import SubtaskReport, encode_state, epoch_facts
 from dstl_core.spark.task.restore import carried
 from dstl_core.spark.task.session import SparkTasks
-from dstl_core.spark.task.subtask import run_epoch_subtask, split_by_subtask
+from dstl_core.spark.task.subtask import run_epoch_subtask
 from dstl_core.state.backends.timers import MAX_WATERMARK, MIN_WATERMARK
 
 MAX_BROADCAST_BYTES = 64 << 20

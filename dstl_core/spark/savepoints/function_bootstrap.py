@@ -14,7 +14,7 @@ from pyspark.sql import types as T
 
 from dstl_core.codec.operator_state import OperatorStream
 from dstl_core.codec.serializers import AnySerializer
-from dstl_core.errors import InvariantViolation
+from dstl_core.errors import ConfigError, InvariantViolation
 from dstl_core.functions import KeyedStateBootstrapFunction
 from dstl_core.model.checkpoint import OperatorState, OperatorSubtaskState
 from dstl_core.model.ids import OperatorIdentifier
@@ -27,13 +27,16 @@ from dstl_core.savepoint.write.bootstrap import (
 )
 from dstl_core.savepoint.write.column_fit import values_of_column
 from dstl_core.savepoint.write.folder import StateFiles
-from dstl_core.spark.engine.key_groups import SUBTASK_COLUMN, partition_by_subtask
+from dstl_core.spark.engine.key_groups import (
+    SUBTASK_COLUMN,
+    partition_by_subtask,
+    split_by_subtask,
+)
 from dstl_core.spark.engine.parallelism import subtasks_of
 from dstl_core.spark.engine.schema import quoted, spark_schema_of
 from dstl_core.spark.engine.tables import map_in_arrow
 from dstl_core.spark.task.reports import REPORT_SCHEMA, SubtaskReport, encode_state
 from dstl_core.spark.task.session import described
-from dstl_core.spark.task.subtask import split_by_subtask
 from dstl_core.state.backends.function_state import StateAccess
 from dstl_core.state.tables.keyed_state import KeyedState
 
@@ -67,7 +70,8 @@ class KeyedFunctionBootstrap:
             max_parallelism=max_parallelism,
             parallelism=parallelism,
         )
-        placed = placed.sortWithinPartitions(SUBTASK_COLUMN, *self._order())
+        if self.order_by:
+            placed = placed.sortWithinPartitions(*self._order())
         task = _RunKeyed(
             str(files.folder),
             self.key_column,
@@ -96,8 +100,6 @@ class KeyedFunctionBootstrap:
 
     def _order(self) -> list[Any]:
         """The order that was asked for; ties are broken by all other columns that have one."""
-        if not self.order_by:
-            return []
         rest = [
             each.name
             for each in self.rows.schema
@@ -144,7 +146,10 @@ class _RunKeyed:
             else KeyedBootstrapOperator(self.function, access)
         )
         for batch in batches:
-            keys = values_of_column(self.key_type, batch.column(self.key_column), "The key")
+            column = batch.column(self.key_column)
+            if column.null_count:
+                raise ConfigError("A key is null; keyed state needs a key.")
+            keys = values_of_column(self.key_type, column, "The key")
             rows = self._with_elements(batch, rows_of(batch.drop_columns([SUBTASK_COLUMN])))
             for key, row in zip(keys, rows, strict=True):
                 operator.process(key, row)

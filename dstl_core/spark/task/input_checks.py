@@ -83,9 +83,8 @@ def check_input(rows: DataFrame, operator: Operator, order_by: Sequence[str] | N
             f"The windows of {operator.uid!r} are in event time; give event_time, the column that "
             f"holds the time of a row."
         )
-    needed = [operator.key_by, operator.event_time, *(order_by or ())]
-    for column in needed:
-        if column is not None and column not in rows.columns:
+    for column in _named_columns(operator, order_by or ()):
+        if column not in rows.columns:
             raise ConfigError(
                 f"There is no column {column!r} in the input of {operator.uid!r}; it has: "
                 f"{', '.join(rows.columns)}."
@@ -105,6 +104,19 @@ def check_input(rows: DataFrame, operator: Operator, order_by: Sequence[str] | N
         )
     if operator.event_time is not None:
         _check_time(rows, operator.event_time)
+
+
+def needed_columns(operator: Operator, order_by: Sequence[str]) -> set[str] | None:
+    """The columns of a batch that tasks have to get; None: all of them."""
+    if operator.function.columns is None:
+        return None
+    return set(_named_columns(operator, order_by))
+
+
+def _named_columns(operator: Operator, order_by: Sequence[str]) -> list[str]:
+    """The columns that an operator, its function and its order name."""
+    named = [operator.key_by, operator.event_time, *order_by, *(operator.function.columns or ())]
+    return [each for each in named if each is not None]
 
 
 def _check_key(rows: DataFrame, column: str, key_type: AnySerializer, uid: str) -> None:

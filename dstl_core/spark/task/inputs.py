@@ -18,9 +18,9 @@ from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.errors import ConfigError, InputChangedError, InvariantViolation
 from dstl_core.spark.engine.key_groups import SUBTASK_COLUMN, partition_by_subtask
 from dstl_core.spark.engine.schema import quoted
-from dstl_core.spark.task.input_checks import is_ordered
+from dstl_core.spark.task.input_checks import is_ordered, needed_columns
 from dstl_core.spark.task.lineage import InputPlace
-from dstl_core.spark.task.operators import KeyedOperator, Operator
+from dstl_core.spark.task.operators import Operator
 
 FINGERPRINT_COLUMN = "__dstl_row_hash"
 _HASHES = 1 << 64
@@ -102,11 +102,18 @@ def place(
     parallelism: int,
     max_parallelism: int,
 ) -> DataFrame:
-    """The rows at their subtasks, with the hash of each, in the order in which they apply: by
-    ``order_by``, ties by all other columns, and by the hash of those that have no order.
+    """The columns that the operator needs, at its subtasks, with the hash of each whole row.
+
+    Rows come in the order in which they apply: by ``order_by``, ties by the other columns, and by
+    the hash for those that have no order. For a function that is order-insensitive, ties are not
+    broken, and without ``order_by`` nothing is sorted.
     """
     hashed = rows.withColumn(FINGERPRINT_COLUMN, _row_hash(rows))
-    if isinstance(operator, KeyedOperator):
+    needed = needed_columns(operator, order_by)
+    if needed is not None:
+        names = [each for each in rows.columns if each in needed]
+        hashed = hashed.select(*(F.col(quoted(each)) for each in names), FINGERPRINT_COLUMN)
+    if operator.key_by is not None:
         placed = partition_by_subtask(
             hashed,
             operator.key_by,
@@ -119,13 +126,18 @@ def place(
         placed = hashed.withColumn(SUBTASK_COLUMN, owner).repartitionById(
             parallelism, F.col(SUBTASK_COLUMN)
         )
-    ties = [
-        each.name
-        for each in rows.schema.fields
-        if each.name not in order_by and is_ordered(each.dataType)
-    ]
-    order = [F.col(quoted(each)) for each in (*order_by, *ties)]
-    return placed.sortWithinPartitions(F.col(SUBTASK_COLUMN), *order, F.col(FINGERPRINT_COLUMN))
+    order = list(order_by)
+    if not operator.function.order_insensitive:
+        own = (SUBTASK_COLUMN, FINGERPRINT_COLUMN)
+        order += [
+            each.name
+            for each in placed.schema.fields
+            if each.name not in (*order_by, *own) and is_ordered(each.dataType)
+        ]
+        order.append(FINGERPRINT_COLUMN)
+    return (
+        placed.sortWithinPartitions(*(F.col(quoted(each)) for each in order)) if order else placed
+    )
 
 
 def watermark_of(rows: DataFrame, column: str, out_of_orderness_ms: int) -> int | None:

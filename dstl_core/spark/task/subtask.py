@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Iterable, Iterator
-from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
@@ -153,6 +152,8 @@ class RowSubtask:
         if self._operator.key_type is not None:
             # As state has them: for dates, decimals and structs that is not what rows have.
             column = batch.column(self._operator.key_by)
+            if column.null_count:
+                raise ConfigError("A key is null; keyed state needs a key.")
             self._keys = iter(values_of_column(self._operator.key_type, column, "The key"))
         times = _times(batch, self._operator.event_time)
         rows = batch.to_pylist()
@@ -305,23 +306,3 @@ def snapshot_subtask(
 
 
 MATERIALIZE = CheckpointOptions(CheckpointType.FULL_CHECKPOINT)
-
-
-def split_by_subtask(
-    batches: Iterable[pa.RecordBatch],
-) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
-    """Groups a partition's batches by subtask. The rows come sorted by subtask; usually a
-    partition has one, but Spark may put several into a task.
-    """
-    for subtask, runs in groupby(_runs(batches), key=lambda run: run[0]):
-        yield subtask, (batch for _, batch in runs)
-
-
-def _runs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    for batch in batches:
-        encoded = pc.run_end_encode(batch.column(SUBTASK_COLUMN))
-        start = 0
-        ends = encoded.run_ends.to_pylist()
-        for end, subtask in zip(ends, encoded.values.to_pylist(), strict=True):
-            yield subtask, batch.slice(start, end - start)
-            start = end
