@@ -30,12 +30,12 @@ from benchmarks import flink, results
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.spark.engine.workers import uncounted_bytes
 from dstl_core.spark.savepoints.data_source import register
-from dstl_core.spark.savepoints.reader import SavepointReader
+from dstl_core.spark.savepoints.savepoint_reader import SavepointReader
+from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
 from dstl_core.spark.savepoints.transformations import (
     OneInputStateTransformation,
     OperatorTransformation,
 )
-from dstl_core.spark.savepoints.writer import SavepointWriter
 
 JAVA_MAIN = "dstl.bench.SavepointBench"
 OPENS = ["java.lang", "java.util", "java.util.concurrent", "java.net", "java.nio", "sun.nio.ch"]

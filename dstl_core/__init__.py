@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from dstl_core.savepoint.read.snapshot import Snapshot
     from dstl_core.spark.job.stateful_job import StatefulJob
     from dstl_core.spark.savepoints.data_source import register
-    from dstl_core.spark.savepoints.reader import SavepointReader
+    from dstl_core.spark.savepoints.savepoint_reader import SavepointReader
+    from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
     from dstl_core.spark.savepoints.transformations import OperatorTransformation
-    from dstl_core.spark.savepoints.writer import SavepointWriter
     from dstl_core.spark.task.operators import KeyedOperator, ProcessOperator
     from dstl_core.state.backends.state_backend import (
         EmbeddedRocksDBStateBackend,
@@ -138,8 +138,8 @@ _HOME = {
     "OperatorTransformation": "spark.savepoints.transformations",
     "ProcessOperator": "spark.task.operators",
     "ReducingStateDescriptor": "state.tables.descriptor",
-    "SavepointReader": "spark.savepoints.reader",
-    "SavepointWriter": "spark.savepoints.writer",
+    "SavepointReader": "spark.savepoints.savepoint_reader",
+    "SavepointWriter": "spark.savepoints.savepoint_writer",
     "Snapshot": "savepoint.read.snapshot",
     "StateTtlConfig": "state.tables.ttl",
     "StatefulJob": "spark.job.stateful_job",

@@ -5,7 +5,7 @@ from dstl_core import windows
 windows.TumblingEventTimeWindows.of(60_000)
 """
 
-from dstl_core.codec.serializers.windows import TimeWindow
+from dstl_core.codec.serializers.window_types import TimeWindow
 from dstl_core.state.windows.evictors import CountEvictor, DeltaEvictor, Evictor, TimeEvictor
 from dstl_core.state.windows.triggers import (
     CountTrigger,

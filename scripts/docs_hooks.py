@@ -21,7 +21,7 @@ from mkdocs.structure.pages import Page
 
 from dstl_core.cli.app import app as dstl
 from dstl_core.config import ChangelogOptions, CheckpointConfig, Options
-from dstl_core.spark.savepoints.options import SOURCE_OPTIONS
+from dstl_core.spark.savepoints.source_options import SOURCE_OPTIONS
 from dstl_dagster.check_command import app as dstl_checks
 
 _GENERATED = re.compile(r"<!-- generated: ([\w-]+) -->")

@@ -32,7 +32,7 @@ from dstl_core.codec.serializers import (
 )
 from dstl_core.codec.serializers.runtime import Timer, TtlValue
 from dstl_core.codec.serializers.strings import StringSerializer
-from dstl_core.codec.serializers.windows import TimeWindow, TimeWindowSerializer
+from dstl_core.codec.serializers.window_types import TimeWindow, TimeWindowSerializer
 from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot
 from dstl_core.errors import FormatError
 

@@ -25,7 +25,7 @@ from dstl_core.codec.serializers.opaque import Variant
 from dstl_core.codec.serializers.pojo import Pojo
 from dstl_core.codec.serializers.runtime import BufferEntry, StreamRecord, Timer, TtlValue
 from dstl_core.codec.serializers.structs import Either, Row
-from dstl_core.codec.serializers.windows import TimeWindow
+from dstl_core.codec.serializers.window_types import TimeWindow
 
 _DAY = 86400
 

@@ -29,8 +29,8 @@ from dstl_core.model.key_group import (
     assign_to_key_group,
     compute_operator_index_for_key_group,
 )
-from dstl_core.model.restore import PrioritizedOperatorSubtaskState
 from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions
+from dstl_core.model.task_restore import PrioritizedOperatorSubtaskState
 from dstl_core.operators.subtask import (
     OperatorSetup,
     OperatorSubtask,

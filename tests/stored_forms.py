@@ -36,7 +36,7 @@ from dstl_core.model.handle import (
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.state.restore.into_sections import open_key_groups
 from dstl_core.state.restore.into_tables import restore_keyed_state
-from dstl_core.state.restore.sections import StoredKeyGroups
+from dstl_core.state.restore.stored_key_groups import StoredKeyGroups
 from dstl_core.state.tables.keyed_state import KeyedState
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.handle_resolver import HandleResolver

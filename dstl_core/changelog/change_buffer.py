@@ -20,7 +20,7 @@ from dstl_core.model.key_group import KeyGroupRange
 if TYPE_CHECKING:
     from dstl_core.codec.columnar.changes.sets import ChangeColumns
 
-_COLUMNS = "dstl_core.changelog.columns"
+_COLUMNS = "dstl_core.changelog.columnar_sets"
 # Sets below this are encoded in Python: the kernels cost more to call, and a second to load.
 _KERNELS_FROM_CHANGES = 200
 _LOAD_KERNELS_FROM_CHANGES = 10_000
@@ -114,11 +114,11 @@ class ChangeBuffer:
             out = DataOutput()
             write_groups(out, self._groups, last_is_new=self._last_opened() != _NO_GROUP)
             return memoryview(out.to_bytes())
-        from dstl_core.changelog import columns
+        from dstl_core.changelog import columnar_sets
 
         parts = [*self._parts, self._groups] if self._groups else self._parts
         last_opened = self._last_opened() if self._groups else None
-        return columns.encode(parts, key_group_range, last_opened)
+        return columnar_sets.encode(parts, key_group_range, last_opened)
 
     def _last_opened(self) -> int:
         """The group that the last append opened, where it can matter."""

@@ -22,7 +22,7 @@ from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.model.sequence import SequenceNumber
 
 if TYPE_CHECKING:
-    from dstl_core.changelog.columns import KeyGroupColumn, ValueColumn
+    from dstl_core.changelog.columnar_sets import KeyGroupColumn, ValueColumn
 
 
 class StateChangelogWriter(Closing, Protocol):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
+from dstl_core.changelog.in_memory_storage import InMemoryStateChangelogStorage
 from dstl_core.changelog.interfaces import (
     StateChangelogStorage,
     StateChangelogStorageFactory,
@@ -17,7 +18,6 @@ from dstl_core.changelog.interfaces import (
 )
 from dstl_core.changelog.ledger import STORAGE_IDENTIFIER
 from dstl_core.changelog.local_recovery import LOCAL_RECOVERY_DISABLED, LocalRecoveryConfig
-from dstl_core.changelog.memory import InMemoryStateChangelogStorage
 from dstl_core.changelog.storage import (
     FsStateChangelogStorage,
     FsStateChangelogStorageForRecovery,

@@ -101,7 +101,7 @@ class StateChangelogHandleReader:
         A batch has at most ``batch_rows`` rows and ``batch_bytes`` bytes of values, or one larger
         value. Raises as ``get_changes`` does.
         """
-        from dstl_core.changelog import columns
+        from dstl_core.changelog import columnar_sets
 
         if batch_rows < 1 or batch_bytes < 1:
             raise ConfigError(
@@ -109,9 +109,9 @@ class StateChangelogHandleReader:
                 f"{batch_rows} and {batch_bytes}."
             )
         if isinstance(handle, InMemoryChangelogStateHandle):
-            yield from columns.read_inlined(handle, batch_rows)
+            yield from columnar_sets.read_inlined(handle, batch_rows)
         else:
-            yield from columns.read_sets(
+            yield from columnar_sets.read_sets(
                 self._sets(handle, local), handle.key_group_range, batch_rows, batch_bytes
             )
 
@@ -181,11 +181,11 @@ class _OpenSegment:
 
 def _body_of_copy(segment: _OpenSegment, copy: StreamStateHandle, offset: int) -> memoryview | None:
     """The body of a local copy whose set is sound; None if the remote file has to do."""
-    from dstl_core.changelog import columns
+    from dstl_core.changelog import columnar_sets
 
     try:
         body = segment.body(copy)
-        columns.check_set(body, offset)
+        columnar_sets.check_set(body, offset)
     except (StorageError, FormatError) as error:
         _LOG.warning("a local segment is passed over: path=%s error=%s", _location(copy), error)
         return None

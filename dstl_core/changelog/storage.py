@@ -16,10 +16,10 @@ from uuid import UUID, uuid4
 from dstl_core.changelog.discarder import FileDiscarder, delete_by_scheme
 from dstl_core.changelog.inbox import Mailbox
 from dstl_core.changelog.local_recovery import LOCAL_RECOVERY_DISABLED, LocalRecoveryConfig
-from dstl_core.changelog.metrics import ChangelogStorageMetricGroup
 from dstl_core.changelog.reader import Segment, StateChangelogHandleReader
 from dstl_core.changelog.registry import LocalChangelogRegistry, TaskChangelogRegistry
 from dstl_core.changelog.segment_cache import ChangelogStreamHandleReaderWithCache
+from dstl_core.changelog.storage_metrics import ChangelogStorageMetricGroup
 from dstl_core.changelog.upload.scheduler import (
     BatchingStateChangeUploadScheduler,
     StateChangeUploadScheduler,

@@ -37,7 +37,7 @@ from dstl_core.model.sequence import SequenceNumber, number_of
 from dstl_core.scheduling import Scheduler, ThreadScheduler
 
 if TYPE_CHECKING:
-    from dstl_core.changelog.columns import KeyGroupColumn, ValueColumn
+    from dstl_core.changelog.columnar_sets import KeyGroupColumn, ValueColumn
     from dstl_core.codec.columnar.changes.sets import ChangeColumns
 
 _LOG = logging.getLogger(__name__)
@@ -165,7 +165,7 @@ class FsStateChangelogWriter(Closing):
                 the batch were appended, the rest was not.
             WriterClosedError: The writer is closed.
         """
-        from dstl_core.changelog.columns import change_columns
+        from dstl_core.changelog.columnar_sets import change_columns
 
         self._check_usable("append to")
         appended = 0

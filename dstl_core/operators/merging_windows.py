@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dstl_core.codec.serializers.windows import TimeWindow
+from dstl_core.codec.serializers.window_types import TimeWindow
 from dstl_core.state.backends.keyed_collections import ListState
 
 Merged = Callable[[TimeWindow, list[TimeWindow], TimeWindow, list[TimeWindow]], None]

@@ -29,8 +29,8 @@ from dstl_core.model.handle import (
 )
 from dstl_core.model.ids import OperatorID
 from dstl_core.model.key_group import KeyGroupRange, compute_key_group_range_for_operator_index
-from dstl_core.model.restore import PrioritizedOperatorSubtaskState
 from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions, CheckpointType
+from dstl_core.model.task_restore import PrioritizedOperatorSubtaskState
 from dstl_core.operators.process_operator import KeyedProcessOperator, KeySelector
 from dstl_core.operators.user_code import user_code
 from dstl_core.operators.window_operator import WindowOperator

@@ -12,16 +12,16 @@ from dstl_core.checkpoint.coordination.events import AcknowledgeCheckpoint, Decl
 from dstl_core.checkpoint.coordination.failure import CheckpointFailureReason
 from dstl_core.checkpoint.coordination.gateway import CheckpointCoordinatorGateway
 from dstl_core.checkpoint.coordination.pending import CheckpointPlan, CheckpointTask, OperatorPlan
+from dstl_core.checkpoint.store.checkpoint_storage import FileSystemCheckpointStorage
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.completed_store import CompletedCheckpointStore
-from dstl_core.checkpoint.store.storage import FileSystemCheckpointStorage
 from dstl_core.codec.serializers import Types
 from dstl_core.config import ChangelogOptions, CheckpointConfig
 from dstl_core.errors import DstlError
 from dstl_core.functions import CheckpointedFunction, Context, KeyedProcessFunction, RuntimeContext
 from dstl_core.model.ids import JobID, OperatorID
-from dstl_core.model.restore import PrioritizedOperatorSubtaskState
 from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions
+from dstl_core.model.task_restore import PrioritizedOperatorSubtaskState
 from dstl_core.operators.subtask import OperatorSetup, OperatorSubtask, TaskEnvironment
 from dstl_core.state.backends.context import FunctionInitializationContext, FunctionSnapshotContext
 from dstl_core.state.tables.descriptor import ListStateDescriptor, ValueStateDescriptor

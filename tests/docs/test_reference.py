@@ -11,7 +11,7 @@ import pytest
 import dstl_core
 import dstl_dagster
 from dstl_core.errors import ConfigError
-from dstl_core.spark.savepoints.options import SOURCE_OPTIONS, spec_of
+from dstl_core.spark.savepoints.source_options import SOURCE_OPTIONS, spec_of
 from tests.docs.fences import ROOT
 
 DOCS = ROOT / "docs"

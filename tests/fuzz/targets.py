@@ -14,8 +14,8 @@ from dstl_core import Snapshot
 from dstl_core.checkpoint.store.metadata_file import MetadataFile
 from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.java_stream import read_java_object
-from dstl_core.codec.metadata.metadata_file import read_metadata, write_metadata
-from dstl_core.codec.metadata.properties import checkpoint_kind
+from dstl_core.codec.metadata.checkpoint_kind import checkpoint_kind
+from dstl_core.codec.metadata.metadata_format import read_metadata, write_metadata
 from dstl_core.codec.serializers import BUILT_IN
 from dstl_core.codec.sst.file import SstFile
 from dstl_core.codec.sst.merge import merged_rows

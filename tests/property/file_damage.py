@@ -20,7 +20,7 @@ from functools import cache, cached_property
 from pathlib import Path
 
 from dstl_core import Snapshot
-from dstl_core.changelog.columns import check_set
+from dstl_core.changelog.columnar_sets import check_set
 from dstl_core.checkpoint.store.metadata_file import load_metadata_file
 from dstl_core.codec.serializers import BUILT_IN
 from dstl_core.errors import DstlError

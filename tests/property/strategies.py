@@ -14,7 +14,7 @@ from dstl_core.codec.serializers import (
     VoidNamespaceSerializer,
 )
 from dstl_core.codec.serializers.runtime import Timer, TtlValue
-from dstl_core.codec.serializers.windows import TimeWindow, TimeWindowSerializer
+from dstl_core.codec.serializers.window_types import TimeWindow, TimeWindowSerializer
 
 LONGS = st.integers(-(2**63), 2**63 - 1)
 # Surrogates too: a lone one is a legal Java string. Two that happen to be a pair become one

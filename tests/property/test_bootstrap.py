@@ -25,8 +25,8 @@ from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
 from dstl_core.model.ids import OperatorID
 from dstl_core.savepoint.check.verify import verify_snapshot
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
+from dstl_core.savepoint.read.snapshot_tables import open_table
 from dstl_core.savepoint.read.table_base import TableOptions
-from dstl_core.savepoint.read.tables import open_table
 from dstl_core.savepoint.write.folder import SavepointFolder
 from dstl_core.spark.savepoints.column_bootstrap import (
     ColumnBootstrap,

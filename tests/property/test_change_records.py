@@ -13,8 +13,8 @@ from dstl_core import Snapshot
 from dstl_core.changelog.reader import StateChangelogHandleReader
 from dstl_core.codec.change_payload import MetadataChange, read_change
 from dstl_core.codec.change_payload import StateChangeOperation as Operation
+from dstl_core.codec.columnar.changes.change_spans import ChangeSpans, change_spans
 from dstl_core.codec.columnar.changes.records import ChangeRecords
-from dstl_core.codec.columnar.changes.spans import ChangeSpans, change_spans
 from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS
 from dstl_core.codec.keyed_records import RecordFormat
 from dstl_core.codec.serializers import BUILT_IN, MapSerializer, VoidNamespaceSerializer

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dstl_core import Snapshot
 from dstl_core.checkpoint.store.metadata_file import MetadataFile
 from dstl_core.codec.change_format import read_change_set, segment_body
-from dstl_core.codec.metadata.metadata_file import read_metadata, write_metadata
+from dstl_core.codec.metadata.metadata_format import read_metadata, write_metadata
 from dstl_core.codec.serializers import BUILT_IN
 from dstl_core.errors import DstlError, FormatError
 from dstl_core.storage.file_io import open_file_io

@@ -54,14 +54,14 @@ from dstl_core.codec.serializers.runtime import (
     TtlValue,
 )
 from dstl_core.codec.serializers.structs import Either, NullableSerializer, Row
-from dstl_core.codec.serializers.table import (
+from dstl_core.codec.serializers.table_types import (
     ArrayDataSerializer,
     MapDataSerializer,
     RowDataSerializer,
     StringDataSerializer,
 )
-from dstl_core.codec.serializers.values import StringValueSerializer
-from dstl_core.codec.serializers.windows import TimeWindow, TimeWindowSerializer
+from dstl_core.codec.serializers.value_classes import StringValueSerializer
+from dstl_core.codec.serializers.window_types import TimeWindow, TimeWindowSerializer
 from dstl_core.errors import FormatError
 from tests.columnar_values import SqlText
 

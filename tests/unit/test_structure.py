@@ -69,3 +69,15 @@ def test_one_class_reads_the_commit_log() -> None:
     assert rooms == {"dstl_core.storage", "dstl_core.checkpoint.store"}
     holders = {name for name, path in MODULES.items() if "CommitLog(" in path.read_text()}
     assert holders == {"dstl_core.checkpoint.store.completed_store"}
+
+
+SAME_STEMS = {
+    "subtask": "one is the subtask of an operator, the other runs it in a Spark task",
+}
+
+
+def test_a_module_of_dstl_core_has_a_name_of_its_own() -> None:
+    paths = [path for name, path in MODULES.items() if name.startswith("dstl_core.")]
+    stems = Counter(path.stem for path in paths if path.stem not in ("__init__", "__main__"))
+    assert {stem for stem, count in stems.items() if count > 1} == set(SAME_STEMS)
+    assert len(SAME_STEMS) <= 3

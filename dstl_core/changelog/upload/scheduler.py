@@ -15,8 +15,8 @@ from concurrent.futures import Future
 
 from dstl_core.changelog.discarder import FileDiscarder, delete_by_scheme
 from dstl_core.changelog.local_recovery import LOCAL_RECOVERY_DISABLED, LocalRecoveryConfig
-from dstl_core.changelog.metrics import ChangelogStorageMetricGroup
 from dstl_core.changelog.registry import TaskChangelogRegistry
+from dstl_core.changelog.storage_metrics import ChangelogStorageMetricGroup
 from dstl_core.changelog.upload.callbacks import CallbackLanes
 from dstl_core.changelog.upload.retry import RetryingExecutor, RetryPolicy
 from dstl_core.changelog.upload.task import UploadResult, UploadTask, UploadTasksResult

@@ -16,8 +16,8 @@ from uuid import uuid4
 
 from dstl_core.changelog.change_set import StateChangeSet
 from dstl_core.changelog.local_recovery import LOCAL_RECOVERY_DISABLED, LocalRecoveryConfig
-from dstl_core.changelog.metrics import ChangelogStorageMetricGroup
 from dstl_core.changelog.registry import TaskChangelogRegistry
+from dstl_core.changelog.storage_metrics import ChangelogStorageMetricGroup
 from dstl_core.changelog.upload.task import Offsets, UploadTask, UploadTasksResult
 from dstl_core.codec.change_format import COMPRESSED_FLAG, PLAIN_FLAG
 from dstl_core.codec.snappy_frames import compress_frames

@@ -39,10 +39,10 @@ from dstl_core.checkpoint.coordination.participants import (
     OperatorCoordinator,
 )
 from dstl_core.checkpoint.coordination.pending import TaskAcknowledgeResult
+from dstl_core.checkpoint.store.checkpoint_storage import CheckpointStorage
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.completed_store import CompletedCheckpointStore
 from dstl_core.checkpoint.store.id_counter import CheckpointIDCounter
-from dstl_core.checkpoint.store.storage import CheckpointStorage
 from dstl_core.clock import Clock
 from dstl_core.errors import CommitUncertainError, DstlError, FencedError
 from dstl_core.model.checkpoint import MasterState

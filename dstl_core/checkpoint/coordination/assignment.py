@@ -19,7 +19,7 @@ from dstl_core.model.key_group import (
     KeyGroupRange,
     compute_key_group_range_for_operator_index,
 )
-from dstl_core.model.restore import PrioritizedOperatorSubtaskState
+from dstl_core.model.task_restore import PrioritizedOperatorSubtaskState
 
 _LOG = logging.getLogger(__name__)
 

@@ -40,11 +40,11 @@ from dstl_core.checkpoint.coordination.participants import (
     OperatorCoordinator,
 )
 from dstl_core.checkpoint.coordination.pending import CheckpointPlan
+from dstl_core.checkpoint.store.checkpoint_storage import CheckpointStorage
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.completed_store import CompletedCheckpointStore
 from dstl_core.checkpoint.store.id_counter import CheckpointIDCounter
 from dstl_core.checkpoint.store.properties import CheckpointProperties, JobStatus
-from dstl_core.checkpoint.store.storage import CheckpointStorage
 from dstl_core.clock import Clock
 from dstl_core.config import CheckpointConfig
 from dstl_core.errors import (

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from dstl_core.codec.metadata.metadata_file import read_metadata, write_metadata
+from dstl_core.codec.metadata.metadata_format import read_metadata, write_metadata
 from dstl_core.errors import (
     FormatError,
     PathNotAllowedError,

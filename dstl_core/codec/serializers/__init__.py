@@ -17,10 +17,10 @@ from dstl_core.codec.serializers import (
     runtime,
     strings,
     structs,
-    table,
     table_state,
-    values,
-    windows,
+    table_types,
+    value_classes,
+    window_types,
 )
 from dstl_core.codec.serializers.base import (
     AnySerializer,
@@ -79,12 +79,12 @@ BUILT_IN = SerializerRegistry(
     | arrays.READERS
     | collections.READERS
     | structs.READERS
-    | values.READERS
+    | value_classes.READERS
     | pojo.READERS
     | opaque.READERS
-    | windows.READERS
+    | window_types.READERS
     | runtime.READERS
-    | table.READERS
+    | table_types.READERS
     | table_state.READERS
     | avro.READERS
 )

@@ -47,7 +47,7 @@ from dstl_core.codec.serializers.structs import (
     RowSerializer,
     Tuple0Serializer,
 )
-from dstl_core.codec.serializers.table import RowDataSerializer, row_data_of
+from dstl_core.codec.serializers.table_types import RowDataSerializer, row_data_of
 
 
 class Types:

@@ -35,7 +35,7 @@ from dstl_core.codec.serializers.dates import (
     time_text,
 )
 from dstl_core.codec.serializers.structs import read_mask, write_mask
-from dstl_core.codec.serializers.table import TYPEUTILS
+from dstl_core.codec.serializers.table_types import TYPEUTILS
 
 _DATAVIEW = "org.apache.flink.table.dataview."
 

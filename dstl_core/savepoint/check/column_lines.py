@@ -38,7 +38,7 @@ from dstl_core.codec.serializers.primitives import (
     ShortSerializer,
 )
 from dstl_core.codec.serializers.strings import StringSerializer
-from dstl_core.codec.serializers.windows import TimeWindowSerializer
+from dstl_core.codec.serializers.window_types import TimeWindowSerializer
 from dstl_core.codec.state_meta import KeyedStateType
 from dstl_core.errors import DstlError
 from dstl_core.model.handle import KeyedStateHandle

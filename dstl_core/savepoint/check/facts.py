@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from dstl_core.codec.metadata.properties import checkpoint_kind
+from dstl_core.codec.metadata.checkpoint_kind import checkpoint_kind
 from dstl_core.codec.serializers import AnySerializer, UnknownSerializer
 from dstl_core.codec.serializers.opaque import KryoSerializer, ValueClassSerializer
 from dstl_core.codec.state_meta import BackendStateType

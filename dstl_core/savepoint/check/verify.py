@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dstl_core.checkpoint.store.metadata_file import read_sidecar
-from dstl_core.codec.metadata.properties import checkpoint_kind
+from dstl_core.codec.metadata.checkpoint_kind import checkpoint_kind
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.codec.serializers.runtime import Timer
 from dstl_core.errors import ConfigError, DstlError
@@ -38,7 +38,7 @@ from dstl_core.savepoint.read.entries import summarize
 from dstl_core.savepoint.read.entry_reader import EntryReader, key_group_ranges
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.state.tables.keyed_state import KeyedState
-from dstl_core.state.tables.table import StateTable
+from dstl_core.state.tables.state_table import StateTable
 from dstl_core.storage.file_io import FileIO
 from dstl_core.storage.location import METADATA_FILE_NAME, SIDECAR_FILE_NAME, Location
 

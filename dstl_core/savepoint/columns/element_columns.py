@@ -13,7 +13,7 @@ from dstl_core.codec.columnar.keyed.encoder import EncodeProgram
 from dstl_core.codec.columnar.keyed.sections import Section
 from dstl_core.codec.columnar.keyed.spans import Source, SpanBatch
 from dstl_core.codec.columnar.types.layouts import Layout
-from dstl_core.codec.columnar.types.output import ArrowAllocator
+from dstl_core.codec.columnar.types.output_columns import ArrowAllocator
 
 _VALUE = "value"
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dstl_core.codec.columnar.keyed.decoder import KEY, NAMESPACE, TIMESTAMP, USER_KEY, VALUE
 from dstl_core.codec.serializers import AnySerializer
-from dstl_core.codec.serializers.windows import (
+from dstl_core.codec.serializers.window_types import (
     CountWindowSerializer,
     GlobalWindowSerializer,
     TimeWindowSerializer,

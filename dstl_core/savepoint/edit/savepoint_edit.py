@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
-from dstl_core.codec.metadata.metadata_file import WRITABLE_VERSIONS
+from dstl_core.codec.metadata.metadata_format import WRITABLE_VERSIONS
 from dstl_core.errors import ConfigError, SavepointError
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
 from dstl_core.model.ids import OperatorID, OperatorIdentifier

@@ -20,8 +20,8 @@ import pyarrow as pa
 
 from dstl_core.changelog.reader import BATCH_BYTES, BATCH_ROWS, StateChangelogHandleReader
 from dstl_core.codec.change_payload import MetadataChange, read_change
+from dstl_core.codec.columnar.changes.change_spans import ChangeSpans, change_spans
 from dstl_core.codec.columnar.changes.records import MERGED, OPERATION, ChangeRecords
-from dstl_core.codec.columnar.changes.spans import ChangeSpans, change_spans
 from dstl_core.codec.columnar.keyed.decoder import KEY, NAMESPACE, VALUE
 from dstl_core.codec.columnar.types.type_layouts import DEFAULT_OPTIONS, ColumnOptions
 from dstl_core.codec.keyed_records import RecordFormat

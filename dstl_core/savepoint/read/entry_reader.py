@@ -43,7 +43,7 @@ from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 from dstl_core.state.backends.timers import EVENT_TIMERS, PROCESSING_TIMERS
 from dstl_core.state.restore.canonical import read_key_groups
 from dstl_core.state.tables.keyed_state import KeyedState, LostEntries
-from dstl_core.state.tables.table import StateTable
+from dstl_core.state.tables.state_table import StateTable
 
 BYTES_AT_ONCE = 16 << 20
 """Of stored state, per range of key groups."""

@@ -24,10 +24,10 @@ from dstl_core.functions import (
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 from dstl_core.savepoint.read.timer_queues import with_timers_of
-from dstl_core.savepoint.read.windows import MERGING_SETS
+from dstl_core.savepoint.read.window_entries import MERGING_SETS
 from dstl_core.state.backends.function_state import StateAccess, TimerIndex
 from dstl_core.state.tables.keyed_state import KeyedState
-from dstl_core.state.tables.table import StateTable
+from dstl_core.state.tables.state_table import StateTable
 
 
 def read_keys(

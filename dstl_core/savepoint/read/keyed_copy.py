@@ -17,7 +17,7 @@ from dstl_core.codec.columnar.keyed.key_group_columns import key_groups_of
 from dstl_core.codec.columnar.keyed.runs import runs_of
 from dstl_core.codec.columnar.keyed.spans import SectionScanner, SpanBatch
 from dstl_core.codec.columnar.types.layouts import Rest
-from dstl_core.codec.columnar.types.output import ArrowAllocator
+from dstl_core.codec.columnar.types.output_columns import ArrowAllocator
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS, layout_of
 from dstl_core.codec.serializers import TimerSerializer
@@ -37,10 +37,10 @@ from dstl_core.savepoint.columns.keyed_sections import WRITE_MEMORY, KeyedSectio
 from dstl_core.savepoint.columns.state_columns import is_queue
 from dstl_core.savepoint.progress import Advance, Portion, no_progress
 from dstl_core.savepoint.read.entry_reader import BYTES_AT_ONCE
-from dstl_core.savepoint.read.keyed_records import handle_parts, open_part
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 from dstl_core.savepoint.read.state_parts import StatesOf, merged_header
-from dstl_core.state.restore.sections import StoredKeyGroups
+from dstl_core.savepoint.read.stored_records import handle_parts, open_part
+from dstl_core.state.restore.stored_key_groups import StoredKeyGroups
 from dstl_core.state.tables.keyed_state import describe_state, state_key, types_of
 
 ROWS_PER_BATCH = 1 << 18

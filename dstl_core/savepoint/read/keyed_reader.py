@@ -64,10 +64,10 @@ from dstl_core.savepoint.columns.state_columns import (
     namespace_type,
     role_names,
 )
-from dstl_core.savepoint.read.keyed_records import handle_parts, open_part, state_id
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog, StateInfo
+from dstl_core.savepoint.read.stored_records import handle_parts, open_part, state_id
 from dstl_core.savepoint.read.timer_queues import with_timer_services, with_timers_of
-from dstl_core.state.restore.sections import StoredKeyGroups
+from dstl_core.state.restore.stored_key_groups import StoredKeyGroups
 from dstl_core.state.tables.keyed_state import describe_state, types_of
 
 KEYED = "keyed"

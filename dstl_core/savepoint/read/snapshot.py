@@ -32,7 +32,7 @@ from dstl_core.savepoint.read.entries import (
 )
 from dstl_core.savepoint.read.entry_reader import EntryReader
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
-from dstl_core.savepoint.read.windows import WindowEntry, windows_of
+from dstl_core.savepoint.read.window_entries import WindowEntry, windows_of
 from dstl_core.state.tables.key_type import KeyType
 from dstl_core.storage.file_io import FileIO, open_file_io
 from dstl_core.storage.handle_resolver import HandleResolver

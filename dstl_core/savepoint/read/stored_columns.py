@@ -21,8 +21,8 @@ from dstl_core.codec.keyed_records import RecordFormat
 from dstl_core.errors import DstlError
 from dstl_core.model.handle import KeyedStateHandle
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.savepoint.read.keyed_records import open_part
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
+from dstl_core.savepoint.read.stored_records import open_part
 
 
 class StoredRange:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from pyspark.sql import DataFrame
 
-from dstl_core.spark.engine.tables import SMALL_BYTES, parallelism_of
+from dstl_core.spark.engine.table_frames import SMALL_BYTES, parallelism_of
 
 
 class HasRows(Protocol):

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from dstl_core.errors import ConfigError, FormatError
 from dstl_core.spark.engine.parquet_schema import spark_schema_of_parquet
 from dstl_core.spark.engine.schema import arrow_schema_from_spark, spark_schema_of
-from dstl_core.spark.engine.tables import frame_of_splits, parallelism_of, split_numbers
+from dstl_core.spark.engine.table_frames import frame_of_splits, parallelism_of, split_numbers
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
 

@@ -13,8 +13,8 @@ from dstl_core.clock import Clock
 from dstl_core.errors import RestoreError
 from dstl_core.model.checkpoint import CheckpointMetadata
 from dstl_core.model.ids import OperatorID
-from dstl_core.model.restore import PrioritizedOperatorSubtaskState
 from dstl_core.model.snapshot_type import CheckpointOptions
+from dstl_core.model.task_restore import PrioritizedOperatorSubtaskState
 from dstl_core.spark.job.driver import CheckpointDriver
 from dstl_core.spark.task.job_spec import JobSpec, TaskSpec
 from dstl_core.spark.task.lineage import RESTORED_FROM

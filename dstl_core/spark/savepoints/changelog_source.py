@@ -20,10 +20,10 @@ from dstl_core.errors import ConfigError
 from dstl_core.savepoint.read.changes import change_lines, change_sets_of
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.spark.engine.schema import spark_schema_of
-from dstl_core.spark.engine.tables import SnapshotPlace
+from dstl_core.spark.engine.table_frames import SnapshotPlace
 from dstl_core.spark.engine.workers import settle, settled
-from dstl_core.spark.savepoints.options import spec_of
 from dstl_core.spark.savepoints.read_only_source import ReadOnlySource, columns_asked_for
+from dstl_core.spark.savepoints.source_options import spec_of
 from dstl_core.storage.profiles import use_profile_file
 
 SCHEMA = pa.schema(

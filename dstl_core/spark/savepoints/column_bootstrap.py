@@ -33,7 +33,7 @@ from dstl_core.savepoint.write.keyed_encoder import KeyedStateEncoder
 from dstl_core.spark.engine.parallelism import subtasks_of
 from dstl_core.spark.engine.parquet_rows import ParquetRows, ReadParquet
 from dstl_core.spark.engine.schema import quoted, spark_schema_of
-from dstl_core.spark.engine.tables import frame_of_splits, map_in_arrow, split_numbers
+from dstl_core.spark.engine.table_frames import frame_of_splits, map_in_arrow, split_numbers
 from dstl_core.spark.engine.workers import Settled, together, uncounted_bytes
 from dstl_core.spark.task.reports import REPORT_SCHEMA, SubtaskReport
 from dstl_core.spark.task.session import described

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from dstl_core.errors import ConfigError
 from dstl_core.savepoint.check.diff import diff_snapshots
 from dstl_core.spark.engine.schema import spark_schema_of
-from dstl_core.spark.engine.tables import SnapshotPlace, TableSpec, frame_of, frame_of_splits
+from dstl_core.spark.engine.table_frames import SnapshotPlace, TableSpec, frame_of, frame_of_splits
 
 _ROWS = 10_000
 _TEXTS = ("key", "ns", "before", "after")

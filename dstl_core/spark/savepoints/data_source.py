@@ -21,15 +21,15 @@ from dstl_core.codec.serializers import Types
 from dstl_core.savepoint.columns.state_columns import KEY_COLUMN
 from dstl_core.savepoint.read.keyed_reader import KEYED
 from dstl_core.spark.engine.schema import spark_schema_of
-from dstl_core.spark.engine.tables import SMALL_BYTES, TableSpec
+from dstl_core.spark.engine.table_frames import SMALL_BYTES, TableSpec
 from dstl_core.spark.engine.workers import settle, settled
 from dstl_core.spark.savepoints.changelog_source import StateChangelogDataSource
-from dstl_core.spark.savepoints.options import spec_of
 from dstl_core.spark.savepoints.read_only_source import (
     ReadOnlySource,
     check_names,
     columns_asked_for,
 )
+from dstl_core.spark.savepoints.source_options import spec_of
 from dstl_core.spark.savepoints.views import create_views
 from dstl_core.storage.profiles import profile_file, use_profile_file
 

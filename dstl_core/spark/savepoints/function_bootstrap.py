@@ -34,7 +34,7 @@ from dstl_core.spark.engine.key_groups import (
 )
 from dstl_core.spark.engine.parallelism import subtasks_of
 from dstl_core.spark.engine.schema import quoted, spark_schema_of
-from dstl_core.spark.engine.tables import map_in_arrow
+from dstl_core.spark.engine.table_frames import map_in_arrow
 from dstl_core.spark.task.reports import REPORT_SCHEMA, SubtaskReport, encode_state
 from dstl_core.spark.task.session import described
 from dstl_core.state.backends.function_state import StateAccess

@@ -14,7 +14,7 @@ from dstl_core.codec.declared_type import SchemaLike
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.savepoint.read.table_base import SPLIT_BYTES
 from dstl_core.spark.engine.schema import spark_schema_of
-from dstl_core.spark.engine.tables import (
+from dstl_core.spark.engine.table_frames import (
     SnapshotPlace,
     TableSpec,
     frame_of_splits,

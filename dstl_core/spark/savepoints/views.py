@@ -14,7 +14,7 @@ from dstl_core.codec.state_meta import BackendStateType
 from dstl_core.errors import DstlError
 from dstl_core.savepoint.read.entries import OP_BROADCAST, OP_LIST, OP_UNION
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
-from dstl_core.spark.savepoints.options import spec_of
+from dstl_core.spark.savepoints.source_options import spec_of
 
 _LOG = logging.getLogger(__name__)
 _OPERATOR_KINDS = {OP_LIST: "list", OP_UNION: "union", OP_BROADCAST: "broadcast"}

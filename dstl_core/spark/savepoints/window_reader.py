@@ -18,7 +18,7 @@ from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.read.function_reader import read_windows
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.table_base import WINDOWS, Split, TableOptions
-from dstl_core.spark.engine.tables import TableSpec, frame_of, split_numbers
+from dstl_core.spark.engine.table_frames import TableSpec, frame_of, split_numbers
 from dstl_core.spark.savepoints.reading import Identifier, batches_of_rows, check_type, name_of
 from dstl_core.spark.savepoints.snapshot_frames import SnapshotFrames
 from dstl_core.state.tables.descriptor import AggregateFunction

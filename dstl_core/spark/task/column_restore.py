@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from dstl_core.changelog.reader import StateChangelogHandleReader
 from dstl_core.codec.change_payload import MetadataChange, StateChangeOperation, read_change
-from dstl_core.codec.columnar.changes.spans import ChangeSpans, change_spans
+from dstl_core.codec.columnar.changes.change_spans import ChangeSpans, change_spans
 from dstl_core.codec.columnar.kernels import scan
 from dstl_core.codec.columnar.keyed.decoder import (
     SpanProgram,
@@ -20,7 +20,7 @@ from dstl_core.codec.columnar.keyed.decoder import (
     value_layout,
 )
 from dstl_core.codec.columnar.keyed.spans import SectionScanner, SpanBatch
-from dstl_core.codec.columnar.types.output import ArrowAllocator
+from dstl_core.codec.columnar.types.output_columns import ArrowAllocator
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.columnar.types.type_layouts import DEFAULT_OPTIONS
 from dstl_core.codec.keyed_records import RecordFormat
@@ -31,7 +31,7 @@ from dstl_core.model.handle import ChangelogStateHandle, KeyedStateHandle
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.spark.task.column_store import KEY, ColumnStore
 from dstl_core.state.restore.into_sections import open_key_groups
-from dstl_core.state.restore.sections import StoredKeyGroups
+from dstl_core.state.restore.stored_key_groups import StoredKeyGroups
 from dstl_core.state.tables.keyed_state import describe_state, types_of
 from dstl_core.storage.handle_resolver import HandleResolver
 

@@ -13,7 +13,7 @@ from dstl_core.model.key_group import (
     check_parallelism,
     compute_key_group_range_for_operator_index,
 )
-from dstl_core.model.restore import PrioritizedOperatorSubtaskState
+from dstl_core.model.task_restore import PrioritizedOperatorSubtaskState
 from dstl_core.spark.task.operators import (
     LocalCopies,
     Operator,

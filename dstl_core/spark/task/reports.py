@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import Row
 
-from dstl_core.codec.metadata.metadata_file import read_metadata, write_metadata
+from dstl_core.codec.metadata.metadata_format import read_metadata, write_metadata
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
 from dstl_core.model.handle import ChangelogStateBackendHandle, KeyedStateHandle
 from dstl_core.model.ids import OperatorID

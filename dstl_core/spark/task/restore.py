@@ -12,7 +12,7 @@ from dstl_core.checkpoint.store.metadata_file import MetadataFile
 from dstl_core.model.checkpoint import OperatorState, OperatorSubtaskState
 from dstl_core.model.handle import ChangelogStateBackendHandle
 from dstl_core.model.ids import OperatorID
-from dstl_core.model.restore import PrioritizedOperatorSubtaskState
+from dstl_core.model.task_restore import PrioritizedOperatorSubtaskState
 from dstl_core.spark.task.job_spec import TaskSpec
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.handle_resolver import HandleResolver

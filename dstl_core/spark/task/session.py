@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import is_remote
 
 from dstl_core.errors import ConfigError
-from dstl_core.spark.engine.errors import errors_of_workers
 from dstl_core.spark.engine.schema import spark_schema_of
-from dstl_core.spark.engine.tables import map_in_arrow
+from dstl_core.spark.engine.table_frames import map_in_arrow
+from dstl_core.spark.engine.worker_errors import errors_of_workers
 from dstl_core.spark.engine.workers import settle, settled, uncounted_bytes
 from dstl_core.spark.task.reports import REPORT_SCHEMA, SubtaskReport
 

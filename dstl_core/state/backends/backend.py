@@ -39,8 +39,8 @@ from dstl_core.state.tables.descriptor import (
 from dstl_core.state.tables.evolution import register_table
 from dstl_core.state.tables.keyed_state import KeyedState, StateKey, state_key
 from dstl_core.state.tables.queue_table import QueueTable
+from dstl_core.state.tables.state_table import StateTable
 from dstl_core.state.tables.store import HEAP, EntryStore
-from dstl_core.state.tables.table import StateTable
 from dstl_core.state.tables.ttl import TtlPolicy
 
 if TYPE_CHECKING:

@@ -30,12 +30,12 @@ from dstl_core.model.handle import (
 )
 from dstl_core.model.sequence import SequenceNumber
 from dstl_core.state.backends.backend import KeyedStateBackend
-from dstl_core.state.backends.metrics import (
+from dstl_core.state.backends.backend_metrics import (
     ChangelogMaterializationMetricGroup,
     ChangelogStateBackendMetricGroup,
 )
 from dstl_core.state.tables.keyed_state import KeyedState
-from dstl_core.state.tables.table import ValueTable
+from dstl_core.state.tables.state_table import ValueTable
 
 MAX_DIRTY = 200_000
 """Changed values that wait for the checkpoint at most; more are logged at once."""

@@ -24,7 +24,7 @@ from dstl_core.codec.columnar.keyed.key_group_columns import key_groups_of
 from dstl_core.codec.columnar.keyed.sections import Section
 from dstl_core.codec.columnar.keyed.spans import Source, SpanBatch
 from dstl_core.codec.columnar.types.input import as_type
-from dstl_core.codec.columnar.types.output import ArrowAllocator
+from dstl_core.codec.columnar.types.output_columns import ArrowAllocator
 from dstl_core.codec.columnar.types.type_layouts import bounded_layout, layout_of
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.codec.serializers.runtime import TtlSerializer
@@ -32,7 +32,7 @@ from dstl_core.errors import ConfigError, FormatError
 from dstl_core.state.backends.current_key import CurrentKey
 from dstl_core.state.backends.keyed_access import State, ValueState
 from dstl_core.state.backends.keyed_collections import ListState, null_element
-from dstl_core.state.tables.table import ListTable, ValueTable, join_elements
+from dstl_core.state.tables.state_table import ListTable, ValueTable, join_elements
 from dstl_core.state.tables.ttl import TtlPolicy, unwrap
 
 Column: TypeAlias = "pa.Array[Any] | pa.ChunkedArray[Any]"

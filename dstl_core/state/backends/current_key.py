@@ -9,7 +9,7 @@ from dstl_core.codec.change_payload import StateChangeOperation
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.codec.state_meta import StateMetaInfoSnapshot
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.state.tables.table import StateTable, ValueTable
+from dstl_core.state.tables.state_table import StateTable, ValueTable
 from dstl_core.state.tables.ttl import TtlPolicy
 
 

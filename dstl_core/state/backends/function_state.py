@@ -16,7 +16,7 @@ from dstl_core.state.backends.keyed_access import State
 from dstl_core.state.backends.timers import EVENT_TIMERS, PROCESSING_TIMERS, USER_TIMERS
 from dstl_core.state.tables.descriptor import StateDescriptor
 from dstl_core.state.tables.keyed_state import KeyedState
-from dstl_core.state.tables.table import StateTable
+from dstl_core.state.tables.state_table import StateTable
 from dstl_core.state.tables.ttl import StateTtlConfig
 
 _NEVER_EXPIRES = StateTtlConfig((1 << 63) - 1, cleanup_incrementally=0)

@@ -20,7 +20,7 @@ from dstl_core.state.tables.descriptor import (
     FoldingStateDescriptor,
     ReducingStateDescriptor,
 )
-from dstl_core.state.tables.table import (
+from dstl_core.state.tables.state_table import (
     StateTable,
     ValueTable,
 )

@@ -22,7 +22,7 @@ from dstl_core.codec.serializers.runtime import TtlSerializer
 from dstl_core.errors import ConfigError
 from dstl_core.state.backends.current_key import CurrentKey
 from dstl_core.state.backends.keyed_access import State
-from dstl_core.state.tables.table import ListTable, MapTable, counted_elements, join_elements
+from dstl_core.state.tables.state_table import ListTable, MapTable, counted_elements, join_elements
 from dstl_core.state.tables.ttl import TtlPolicy, unwrap
 
 _NULL = b"\1"

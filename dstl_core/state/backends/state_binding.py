@@ -23,7 +23,7 @@ from dstl_core.state.tables.descriptor import (
     StateDescriptor,
     ValueStateDescriptor,
 )
-from dstl_core.state.tables.table import ListTable, MapTable, StateTable, ValueTable
+from dstl_core.state.tables.state_table import ListTable, MapTable, StateTable, ValueTable
 from dstl_core.state.tables.ttl import TtlPolicy
 
 

@@ -11,7 +11,7 @@ from dstl_core.errors import FormatError
 from dstl_core.model.handle import ChangelogStateBackendHandle, ChangelogStateHandle
 from dstl_core.state.tables.key_type import key_type_of_changes
 from dstl_core.state.tables.keyed_state import KeyedState
-from dstl_core.state.tables.table import StateTable
+from dstl_core.state.tables.state_table import StateTable
 from dstl_core.storage.handle_resolver import HandleResolver
 
 

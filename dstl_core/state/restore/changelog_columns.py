@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from dstl_core.changelog.reader import StateChangelogHandleReader
 from dstl_core.codec.change_payload import MetadataChange, read_change
+from dstl_core.codec.columnar.changes.change_spans import ChangeSpans, change_spans
 from dstl_core.codec.columnar.changes.replay import StateReplay
-from dstl_core.codec.columnar.changes.spans import ChangeSpans, change_spans
 from dstl_core.codec.columnar.keyed.runs import runs_of, sections_of
 from dstl_core.codec.columnar.keyed.spans import SectionScanner
 from dstl_core.codec.keyed_records import RecordFormat
@@ -22,7 +22,7 @@ from dstl_core.codec.state_meta import KeyedBackendHeader, StateMetaInfoSnapshot
 from dstl_core.errors import NotInColumnsError
 from dstl_core.model.handle import ChangelogStateBackendHandle, KeyedStateHandle
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.state.restore.sections import StoredKeyGroups, in_memory
+from dstl_core.state.restore.stored_key_groups import StoredKeyGroups, in_memory
 from dstl_core.state.tables.keyed_state import StateKey, knowledge_of, state_key, types_of
 from dstl_core.storage.handle_resolver import HandleResolver
 

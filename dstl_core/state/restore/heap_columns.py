@@ -10,7 +10,7 @@ from dstl_core.errors import NotInColumnsError
 from dstl_core.model.handle import KeyGroupsStateHandle
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.state.restore.canonical import read_key_groups, read_stream_header
-from dstl_core.state.restore.sections import StoredKeyGroups, in_memory
+from dstl_core.state.restore.stored_key_groups import StoredKeyGroups, in_memory
 from dstl_core.storage.handle_resolver import HandleResolver
 
 

@@ -28,7 +28,7 @@ from dstl_core.state.restore.heap import is_canonical
 from dstl_core.state.restore.heap_columns import open_heap_rows
 from dstl_core.state.restore.into_tables import restore_keyed_state
 from dstl_core.state.restore.rocksdb_columns import open_table_rows
-from dstl_core.state.restore.sections import StoredKeyGroups, in_memory, placed_sections
+from dstl_core.state.restore.stored_key_groups import StoredKeyGroups, in_memory, placed_sections
 from dstl_core.storage.handle_resolver import HandleResolver
 
 

@@ -21,7 +21,7 @@ from dstl_core.codec.columnar.keyed.sections import (
     plain_chunks,
 )
 from dstl_core.codec.columnar.keyed.spans import SectionScanner, SpanBatch
-from dstl_core.codec.columnar.types.output import ArrowAllocator
+from dstl_core.codec.columnar.types.output_columns import ArrowAllocator
 from dstl_core.codec.columnar.types.type_layouts import DEFAULT_OPTIONS
 from dstl_core.codec.keyed_records import RecordFormat
 from dstl_core.codec.serializers import SerializerRegistry
@@ -37,10 +37,10 @@ from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.state.restore.canonical import KeyGroupsHandle, read_stream_header
 from dstl_core.state.restore.heap import is_canonical
 from dstl_core.state.restore.rocksdb_columns import open_table_rows
-from dstl_core.state.restore.sections import placed_sections
+from dstl_core.state.restore.stored_key_groups import placed_sections
 from dstl_core.state.tables.keyed_tables import KeyedTables
+from dstl_core.state.tables.state_table import StateTable
 from dstl_core.state.tables.store import Shape
-from dstl_core.state.tables.table import StateTable
 from dstl_core.storage.handle_resolver import HandleResolver
 
 _ROWS, _BYTES = 1 << 16, 8 << 20

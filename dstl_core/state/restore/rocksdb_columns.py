@@ -10,7 +10,7 @@ from dstl_core.errors import FormatError, NotInColumnsError, error_context
 from dstl_core.model.handle import IncrementalRemoteKeyedStateHandle
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.state.restore.rocksdb import open_table_files, read_meta_header
-from dstl_core.state.restore.sections import StoredKeyGroups, in_memory
+from dstl_core.state.restore.stored_key_groups import StoredKeyGroups, in_memory
 from dstl_core.storage.handle_resolver import HandleResolver
 
 

@@ -41,7 +41,7 @@ from dstl_core.codec.state_meta import (
 from dstl_core.errors import RestoreError, StateMigrationError
 from dstl_core.state.tables.avro_evolution import adapt_avro, can_read_avro
 from dstl_core.state.tables.keyed_state import KeyedState, describe_state, state_key, types_of
-from dstl_core.state.tables.table import ListTable, MapTable, StateTable, join_elements
+from dstl_core.state.tables.state_table import ListTable, MapTable, StateTable, join_elements
 from dstl_core.state.tables.table_factory import create_table
 
 

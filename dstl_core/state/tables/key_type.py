@@ -27,7 +27,7 @@ from dstl_core.codec.serializers import (
     TupleSerializer,
     Types,
 )
-from dstl_core.codec.serializers.table import BinaryRowDataSerializer
+from dstl_core.codec.serializers.table_types import BinaryRowDataSerializer
 from dstl_core.codec.state_meta import BackendStateType, KeyedStateType, StateMetaInfoSnapshot
 from dstl_core.errors import ConfigError, FormatError, RestoreError
 from dstl_core.model.change import META_KEY_GROUP, StateChange

@@ -24,8 +24,8 @@ from dstl_core.model.handle import (
     KeyGroupRangeOffsets,
 )
 from dstl_core.model.key_group import KeyGroupRange, key_group_prefix_bytes
+from dstl_core.state.tables.state_table import StateTable
 from dstl_core.state.tables.store import HEAP, EntryStore
-from dstl_core.state.tables.table import StateTable
 from dstl_core.state.tables.table_factory import create_table
 from dstl_core.state.tables.ttl import TtlPolicy
 

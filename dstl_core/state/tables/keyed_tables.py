@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.codec.state_meta import StateMetaInfoSnapshot
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.state.tables.table import StateTable
+from dstl_core.state.tables.state_table import StateTable
 
 
 class KeyedTables(Protocol):

@@ -10,8 +10,8 @@ from dstl_core.codec.change_payload import StateChangeOperation
 from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.serializers import TimerSerializer, deserialize_exactly
 from dstl_core.errors import FormatError
+from dstl_core.state.tables.state_table import StateTable
 from dstl_core.state.tables.store import Shape
-from dstl_core.state.tables.table import StateTable
 
 
 class QueueTable(StateTable[None]):

@@ -7,7 +7,7 @@ from dstl_core.errors import RestoreError
 from dstl_core.model.key_group import KeyGroupRange, assign_to_key_group
 from dstl_core.state.tables.keyed_state import KeyedState
 from dstl_core.state.tables.queue_table import QueueTable
-from dstl_core.state.tables.table import StateTable
+from dstl_core.state.tables.state_table import StateTable
 
 
 def with_max_parallelism(state: KeyedState, max_parallelism: int) -> KeyedState:

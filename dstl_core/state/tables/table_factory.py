@@ -8,8 +8,8 @@ from dstl_core.codec.serializers import AnySerializer
 from dstl_core.codec.state_meta import BackendStateType, KeyedStateType, StateMetaInfoSnapshot
 from dstl_core.errors import FormatError
 from dstl_core.state.tables.queue_table import QueueTable
+from dstl_core.state.tables.state_table import ListTable, MapTable, StateTable, ValueTable
 from dstl_core.state.tables.store import HEAP, EntryStore
-from dstl_core.state.tables.table import ListTable, MapTable, StateTable, ValueTable
 
 
 def create_table(

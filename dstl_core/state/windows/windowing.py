@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dstl_core.codec.serializers import AnySerializer
-from dstl_core.codec.serializers.windows import (
+from dstl_core.codec.serializers.window_types import (
     GlobalWindowSerializer,
     TimeWindow,
     TimeWindowSerializer,

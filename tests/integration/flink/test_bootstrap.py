@@ -12,8 +12,8 @@ from dstl_core import Snapshot, edit_savepoint
 from dstl_core.codec.serializers import Types
 from dstl_core.functions import KeyedStateBootstrapFunction
 from dstl_core.model.ids import OperatorIdentifier
+from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
 from dstl_core.spark.savepoints.transformations import OperatorTransformation
-from dstl_core.spark.savepoints.writer import SavepointWriter
 from dstl_core.state.tables.descriptor import (
     AggregatingStateDescriptor,
     ListStateDescriptor,

@@ -35,7 +35,7 @@ from dstl_core.state.backends.keyed_collections import ListState
 from dstl_core.state.restore.carry_over import CarriedState, carry_over
 from dstl_core.state.tables.descriptor import ListStateDescriptor, ValueStateDescriptor
 from dstl_core.state.tables.keyed_state import KeyedState
-from dstl_core.state.tables.table import ListTable, ValueTable
+from dstl_core.state.tables.state_table import ListTable, ValueTable
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import JobLayout, Location
 from tests.integration.flink.checker import Entry, State

@@ -2,7 +2,7 @@
 
 from dstl_core.codec.serializers import Types
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.spark.savepoints.reader import SavepointReader
+from dstl_core.spark.savepoints.savepoint_reader import SavepointReader
 from tests.golden_files import GOLDEN, Fixture, snapshot
 
 UID = OperatorIdentifier.for_uid

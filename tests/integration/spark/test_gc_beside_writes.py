@@ -13,8 +13,8 @@ from dstl_core.functions import KeyedStateBootstrapFunction
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.savepoint.check.gc import collect_garbage
 from dstl_core.savepoint.check.verify import verify_snapshot
+from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
 from dstl_core.spark.savepoints.transformations import OperatorTransformation
-from dstl_core.spark.savepoints.writer import SavepointWriter
 from dstl_core.state.tables.descriptor import ValueStateDescriptor
 
 pytestmark = pytest.mark.spark

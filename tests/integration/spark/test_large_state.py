@@ -19,8 +19,8 @@ PROGRAM = """
 import json, os, sys, time
 from pyspark.sql import SparkSession, functions as F
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.spark.savepoints.reader import SavepointReader
-from dstl_core.spark.savepoints.writer import SavepointWriter
+from dstl_core.spark.savepoints.savepoint_reader import SavepointReader
+from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
 from dstl_core.spark.savepoints.transformations import OperatorTransformation
 
 keys, out = int(sys.argv[1]), sys.argv[2]

@@ -19,7 +19,7 @@ from dstl_core.errors import (
 from dstl_core.functions import KeyedStateBootstrapFunction, KeyedStateReaderFunction
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.spark.savepoints.data_source import register
-from dstl_core.spark.savepoints.reader import SavepointReader
+from dstl_core.spark.savepoints.savepoint_reader import SavepointReader
 from dstl_core.state.tables.descriptor import ValueStateDescriptor
 from dstl_core.state.windows.windowing import TumblingEventTimeWindows
 from tests.integration.spark.writing import bootstrap_with, write

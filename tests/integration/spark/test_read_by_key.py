@@ -9,9 +9,9 @@ from dstl_core.errors import ConfigError
 from dstl_core.functions import KeyedStateReaderFunction
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.spark.savepoints.data_source import register
-from dstl_core.spark.savepoints.reader import SavepointReader
+from dstl_core.spark.savepoints.savepoint_reader import SavepointReader
+from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
 from dstl_core.spark.savepoints.transformations import OperatorTransformation
-from dstl_core.spark.savepoints.writer import SavepointWriter
 
 pytestmark = pytest.mark.spark
 

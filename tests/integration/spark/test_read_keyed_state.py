@@ -8,8 +8,8 @@ from dstl_core.errors import (
     SavepointError,
 )
 from dstl_core.functions import KeyedStateReaderFunction
-from dstl_core.spark.engine.errors import errors_of_workers
-from dstl_core.spark.savepoints.reader import SavepointReader
+from dstl_core.spark.engine.worker_errors import errors_of_workers
+from dstl_core.spark.savepoints.savepoint_reader import SavepointReader
 from dstl_core.state.tables.descriptor import (
     AggregatingStateDescriptor,
     ListStateDescriptor,

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from dstl_core.codec.serializers import Types
-from dstl_core.codec.serializers.windows import GlobalWindowSerializer
+from dstl_core.codec.serializers.window_types import GlobalWindowSerializer
 from dstl_core.errors import (
     NoSuchStateError,
     SavepointError,

@@ -10,8 +10,8 @@ from dstl_core.codec.serializers import Types
 from dstl_core.errors import ConfigError, DuplicateKeyError, SavepointError
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.spark.savepoints.data_source import register
+from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
 from dstl_core.spark.savepoints.transformations import OperatorTransformation
-from dstl_core.spark.savepoints.writer import SavepointWriter
 
 pytestmark = pytest.mark.spark
 

@@ -17,8 +17,8 @@ import os, sys, traceback
 from pyspark.sql import SparkSession
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.spark.savepoints.data_source import register
-from dstl_core.spark.savepoints.reader import SavepointReader
-from dstl_core.spark.savepoints.writer import SavepointWriter
+from dstl_core.spark.savepoints.savepoint_reader import SavepointReader
+from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
 from dstl_core.spark.savepoints.transformations import OperatorTransformation
 
 events, out = sys.argv[1:]

@@ -38,7 +38,7 @@ import os, sys
 from pyspark import TaskContext
 from pyspark.sql import SparkSession, functions as F
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.spark.savepoints.writer import SavepointWriter
+from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
 from dstl_core.spark.savepoints.transformations import OperatorTransformation
 from dstl_core.functions import KeyedStateBootstrapFunction
 from dstl_core.state.tables.descriptor import ValueStateDescriptor

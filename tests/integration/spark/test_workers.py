@@ -14,9 +14,9 @@ from dstl_core.spark.engine.workers import (
     UNLIMITED,
     uncounted_bytes,
 )
-from dstl_core.spark.savepoints.reader import SavepointReader
+from dstl_core.spark.savepoints.savepoint_reader import SavepointReader
+from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
 from dstl_core.spark.savepoints.transformations import OperatorTransformation
-from dstl_core.spark.savepoints.writer import SavepointWriter
 
 pytestmark = pytest.mark.spark
 

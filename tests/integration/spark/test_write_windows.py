@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from dstl_core.codec.serializers import Types
-from dstl_core.codec.serializers.windows import TimeWindow
+from dstl_core.codec.serializers.window_types import TimeWindow
 from dstl_core.state.windows.triggers import CountTrigger, PurgingTrigger
 from dstl_core.state.windows.windowing import (
     EventTimeSessionWindows,

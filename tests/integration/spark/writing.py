@@ -3,8 +3,8 @@
 from dstl_core import Snapshot
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.savepoint.check.verify import verify_snapshot
+from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
 from dstl_core.spark.savepoints.transformations import OperatorTransformation
-from dstl_core.spark.savepoints.writer import SavepointWriter
 
 UID = OperatorIdentifier.for_uid
 bootstrap_with = OperatorTransformation.bootstrap_with

@@ -15,9 +15,9 @@ import pytest
 
 from dstl_core.changelog import FsStateChangelogStorage, FsStateChangelogWriter, LocalRecoveryConfig
 from dstl_core.changelog.change_set import StateChangeSet
-from dstl_core.changelog.metrics import ChangelogStorageMetricGroup
 from dstl_core.changelog.persist import PersistFuture
 from dstl_core.changelog.registry import TaskChangelogRegistry
+from dstl_core.changelog.storage_metrics import ChangelogStorageMetricGroup
 from dstl_core.changelog.upload import (
     BatchingStateChangeUploadScheduler,
     RetryPolicy,

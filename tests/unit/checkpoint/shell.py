@@ -11,9 +11,9 @@ from dstl_core.checkpoint.coordination.events import AcknowledgeCheckpoint
 from dstl_core.checkpoint.coordination.failure import CheckpointFailureReason
 from dstl_core.checkpoint.coordination.gateway import CheckpointCoordinatorGateway
 from dstl_core.checkpoint.coordination.pending import CheckpointPlan, CheckpointTask, OperatorPlan
+from dstl_core.checkpoint.store.checkpoint_storage import FileSystemCheckpointStorage
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.completed_store import CompletedCheckpointStore
-from dstl_core.checkpoint.store.storage import FileSystemCheckpointStorage
 from dstl_core.config import CheckpointConfig
 from dstl_core.errors import (
     CheckpointError,

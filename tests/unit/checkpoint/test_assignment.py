@@ -24,7 +24,7 @@ from dstl_core.model.handle import (
 )
 from dstl_core.model.ids import OperatorID
 from dstl_core.model.key_group import compute_key_group_range_for_operator_index
-from dstl_core.model.restore import PrioritizedOperatorSubtaskState
+from dstl_core.model.task_restore import PrioritizedOperatorSubtaskState
 
 ID = OperatorID.for_uid("op")
 OTHER = OperatorID.for_uid("other")

@@ -9,7 +9,7 @@ import pytest
 from dstl_core.checkpoint.coordination.events import DeclineCheckpoint
 from dstl_core.checkpoint.coordination.failure import CheckpointFailureReason
 from dstl_core.checkpoint.coordination.pending import CheckpointPlan, OperatorPlan
-from dstl_core.checkpoint.store.storage import FileSystemCheckpointStorage
+from dstl_core.checkpoint.store.checkpoint_storage import FileSystemCheckpointStorage
 from dstl_core.errors import (
     CheckpointError,
     DstlError,

@@ -16,11 +16,11 @@ from dstl_core.checkpoint.coordination.events import AcknowledgeCheckpoint
 from dstl_core.checkpoint.coordination.failure import CheckpointFailureReason
 from dstl_core.checkpoint.coordination.gateway import CheckpointCoordinatorGateway
 from dstl_core.checkpoint.coordination.pending import CheckpointPlan, CheckpointTask, OperatorPlan
+from dstl_core.checkpoint.store.checkpoint_storage import FileSystemCheckpointStorage
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.metadata_file import load_metadata_file
 from dstl_core.checkpoint.store.properties import JobStatus
-from dstl_core.checkpoint.store.storage import FileSystemCheckpointStorage
-from dstl_core.codec.metadata.metadata_file import write_metadata
+from dstl_core.codec.metadata.metadata_format import write_metadata
 from dstl_core.codec.serializers import Types
 from dstl_core.config import ChangelogOptions, CheckpointConfig
 from dstl_core.functions import Context, KeyedProcessFunction, RuntimeContext

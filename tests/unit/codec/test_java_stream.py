@@ -8,7 +8,7 @@ import pytest
 
 from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.java_stream import skip_java_object
-from dstl_core.codec.metadata.metadata_file import read_metadata
+from dstl_core.codec.metadata.metadata_format import read_metadata
 from dstl_core.errors import FormatError
 from tests.golden_files import SNAPSHOTS, Fixture
 from tests.unit.codec.java_bytes import utf

@@ -13,7 +13,7 @@ from dstl_core.codec.keyed_canonical import (
     write_canonical_stream,
     write_section,
 )
-from dstl_core.codec.metadata.metadata_file import read_metadata, write_metadata
+from dstl_core.codec.metadata.metadata_format import read_metadata, write_metadata
 from dstl_core.codec.serializers import BUILT_IN, Types, VoidNamespaceSerializer
 from dstl_core.codec.snappy_frames import STREAM_IDENTIFIER, decompress_frames
 from dstl_core.codec.state_meta import (

@@ -12,7 +12,7 @@ from dstl_core.codec.java_stream import read_java_object_bytes
 from dstl_core.codec.logical_type_objects import java_object_of, parse_logical_type
 from dstl_core.codec.logical_types import LogicalType, logical_type_of
 from dstl_core.codec.serializers import AnySerializer, Types
-from dstl_core.codec.serializers.table import RowDataSerializer
+from dstl_core.codec.serializers.table_types import RowDataSerializer
 from dstl_core.errors import ConfigError
 from tests.golden_files import GOLDEN
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from dstl_core.codec.metadata.metadata_file import read_metadata, write_metadata
+from dstl_core.codec.metadata.metadata_format import read_metadata, write_metadata
 from dstl_core.errors import FormatError, UnsupportedVersionError
 from dstl_core.model.checkpoint import (
     CheckpointMetadata,

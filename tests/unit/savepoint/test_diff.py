@@ -8,7 +8,7 @@ import pytest
 from dstl_core import Snapshot
 from dstl_core.cli import main
 from dstl_core.codec.serializers import TimerSerializer, Types, VoidNamespaceSerializer
-from dstl_core.codec.serializers.windows import TimeWindowSerializer
+from dstl_core.codec.serializers.window_types import TimeWindowSerializer
 from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
 from dstl_core.model.ids import OperatorID

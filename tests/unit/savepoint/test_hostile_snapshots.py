@@ -13,7 +13,7 @@ import pytest
 from dstl_core import Snapshot
 from dstl_core.checkpoint.store.metadata_file import publish_metadata_file
 from dstl_core.cli import main
-from dstl_core.codec.metadata.metadata_file import read_metadata, write_metadata
+from dstl_core.codec.metadata.metadata_format import read_metadata, write_metadata
 from dstl_core.model.checkpoint import CheckpointMetadata
 from dstl_core.model.handle import (
     ByteStreamStateHandle,

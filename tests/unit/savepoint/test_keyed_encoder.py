@@ -10,7 +10,7 @@ import pytest
 from dstl_core import Snapshot
 from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS
 from dstl_core.codec.serializers import TimerSerializer, Types, VoidNamespaceSerializer
-from dstl_core.codec.serializers.windows import TimeWindowSerializer
+from dstl_core.codec.serializers.window_types import TimeWindowSerializer
 from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot
 from dstl_core.errors import ColumnValueError, ConfigError, DuplicateKeyError
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState

@@ -8,7 +8,7 @@ import pytest
 from dstl_core import Snapshot
 from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS, layout_of
 from dstl_core.codec.serializers import VoidNamespaceSerializer
-from dstl_core.codec.serializers.table import RowDataSerializer
+from dstl_core.codec.serializers.table_types import RowDataSerializer
 from dstl_core.errors import (
     ConfigError,
     NoSuchStateError,

@@ -11,7 +11,7 @@ import pytest
 
 from dstl_core import Snapshot, rewrite_savepoint
 from dstl_core.checkpoint.store.metadata_file import publish_metadata_file
-from dstl_core.codec.metadata.metadata_file import read_metadata
+from dstl_core.codec.metadata.metadata_format import read_metadata
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import ConfigError, NoSuchOperatorError, SavepointError
 from dstl_core.model.checkpoint import MasterState, OperatorSubtaskState

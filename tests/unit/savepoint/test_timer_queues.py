@@ -19,7 +19,7 @@ from dstl_core.codec.serializers import (
     serialize_to_bytes,
 )
 from dstl_core.codec.serializers.base import write_snapshot
-from dstl_core.codec.serializers.windows import TimeWindow, TimeWindowSerializer
+from dstl_core.codec.serializers.window_types import TimeWindow, TimeWindowSerializer
 from dstl_core.errors import SavepointError
 from dstl_core.functions import KeyedStateReaderFunction
 from dstl_core.model.checkpoint import OperatorSubtaskState
@@ -32,8 +32,8 @@ from dstl_core.model.key_group import KeyGroupRange, assign_to_key_group
 from dstl_core.savepoint.check.diff import diff_snapshots
 from dstl_core.savepoint.read import keyed_copy
 from dstl_core.savepoint.read.function_reader import read_keys
+from dstl_core.savepoint.read.snapshot_tables import open_table
 from dstl_core.savepoint.read.table_base import TableOptions
-from dstl_core.savepoint.read.tables import open_table
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
 from tests.golden_files import as_lines, snapshot

@@ -11,7 +11,7 @@ from dstl_core.model.handle import (
     KeyGroupsSavepointStateHandle,
 )
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.model.restore import PrioritizedOperatorSubtaskState
+from dstl_core.model.task_restore import PrioritizedOperatorSubtaskState
 from dstl_core.spark.task.job_spec import JobSpec, TaskSpec
 from dstl_core.spark.task.local_copies import KEPT_PER_RANGE, CopyFolder, Parts
 from dstl_core.spark.task.operators import KeyedOperator, LocalCopies

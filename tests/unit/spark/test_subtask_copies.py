@@ -9,8 +9,8 @@ import pytest
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import FormatError, StorageError, UploadFailedError
 from dstl_core.functions import ColumnResult, KeyedColumnFunction, KeyedProcessFunction
-from dstl_core.model.restore import PrioritizedOperatorSubtaskState
 from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions
+from dstl_core.model.task_restore import PrioritizedOperatorSubtaskState
 from dstl_core.spark.engine.checked_files import check_file, write_checked
 from dstl_core.spark.task.job_spec import JobSpec, TaskSpec, task_changelog_options
 from dstl_core.spark.task.operators import KeyedOperator, LocalCopies

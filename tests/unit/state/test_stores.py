@@ -11,8 +11,8 @@ from dstl_core.codec.serializers import Types
 from dstl_core.errors import ConfigError
 from dstl_core.functions import CheckpointedFunction, RawStateOperator, RichMapFunction
 from dstl_core.model.handle import CheckpointedStateScope
-from dstl_core.model.restore import PrioritizedOperatorSubtaskState
 from dstl_core.model.snapshot_type import CheckpointMetaData
+from dstl_core.model.task_restore import PrioritizedOperatorSubtaskState
 from dstl_core.operators.subtask import (
     OperatorSetup,
     OperatorSubtask,

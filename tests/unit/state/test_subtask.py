@@ -10,8 +10,8 @@ from dstl_core.codec.serializers import Types
 from dstl_core.errors import CheckpointError, ConfigError, RestoreError
 from dstl_core.functions import CheckpointedFunction, Context, RawStateOperator, RichMapFunction
 from dstl_core.model.checkpoint import OperatorSubtaskState
-from dstl_core.model.restore import PrioritizedOperatorSubtaskState
 from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions
+from dstl_core.model.task_restore import PrioritizedOperatorSubtaskState
 from dstl_core.operators.subtask import (
     OperatorSetup,
     OperatorSubtask,

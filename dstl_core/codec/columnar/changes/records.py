@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from dstl_core.codec.change_payload import StateChangeOperation as Operation
-from dstl_core.codec.columnar.changes.spans import HEAD_BYTES
+from dstl_core.codec.columnar.changes.change_spans import HEAD_BYTES
 from dstl_core.codec.columnar.kernels import instructions as i
 from dstl_core.codec.columnar.kernels import scan
 from dstl_core.codec.columnar.keyed.decoder import (
@@ -37,7 +37,7 @@ from dstl_core.codec.columnar.types.layouts import (
     Repeated,
     Struct,
 )
-from dstl_core.codec.columnar.types.output import ArrowAllocator
+from dstl_core.codec.columnar.types.output_columns import ArrowAllocator
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.columnar.types.type_layouts import (
     DEFAULT_OPTIONS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dstl_core.codec.columnar.kernels.jit import kernel
 from dstl_core.codec.columnar.kernels.memory import get64, put8, put64
-from dstl_core.codec.columnar.kernels.merge import copy_short
+from dstl_core.codec.columnar.kernels.write_runs import copy_short
 
 
 @kernel

@@ -22,7 +22,7 @@ from dstl_core.codec.columnar.types.layouts import (
     Position,
     Repeated,
 )
-from dstl_core.codec.columnar.types.output import (
+from dstl_core.codec.columnar.types.output_columns import (
     Allocator,
     ArrowAllocator,
     Densities,

@@ -24,7 +24,7 @@ from dstl_core.codec.columnar.keyed.decoder import (
 )
 from dstl_core.codec.columnar.types.input import InputColumns
 from dstl_core.codec.columnar.types.layouts import Layout, NoColumn
-from dstl_core.codec.columnar.types.output import Allocator, ArrowAllocator
+from dstl_core.codec.columnar.types.output_columns import Allocator, ArrowAllocator
 from dstl_core.codec.columnar.types.program import Code, Int64s
 from dstl_core.codec.columnar.types.type_layouts import DEFAULT_OPTIONS, ColumnOptions
 from dstl_core.codec.keyed_records import RecordFormat

@@ -26,7 +26,7 @@ from dstl_core.codec.serializers.primitives import (
     ShortSerializer,
 )
 from dstl_core.codec.serializers.strings import StringSerializer
-from dstl_core.codec.serializers.table import RowDataSerializer
+from dstl_core.codec.serializers.table_types import RowDataSerializer
 from dstl_core.errors import ConfigError
 
 Int32Array = npt.NDArray[np.int32]

@@ -21,7 +21,7 @@ from dstl_core.codec.columnar.keyed.decoder import (
 )
 from dstl_core.codec.columnar.keyed.spans import BYTES_PER_BATCH, ROWS_PER_BATCH, SpanBatch
 from dstl_core.codec.columnar.types.layouts import Rest
-from dstl_core.codec.columnar.types.output import ArrowAllocator
+from dstl_core.codec.columnar.types.output_columns import ArrowAllocator
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.columnar.types.type_layouts import ColumnOptions, layout_of
 from dstl_core.codec.serializers import AnySerializer

@@ -25,7 +25,7 @@ from dstl_core.codec.columnar.types.layouts import (
     Repeated,
     Struct,
 )
-from dstl_core.codec.columnar.types.output import ArrowAllocator
+from dstl_core.codec.columnar.types.output_columns import ArrowAllocator
 from dstl_core.codec.columnar.types.program import Code, Int64s
 from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS, layout_of
 from dstl_core.codec.serializers import AnySerializer, MapSerializer, TimerSerializer

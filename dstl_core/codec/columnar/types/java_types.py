@@ -65,8 +65,8 @@ from dstl_core.codec.serializers import (
     runtime,
     strings,
     structs,
-    values,
-    windows,
+    value_classes,
+    window_types,
 )
 from dstl_core.codec.serializers.collections import ArrayListSerializer, SetSerializer
 from dstl_core.codec.serializers.optional_map import OptionalSnapshot
@@ -82,17 +82,17 @@ def _fixed(arrow_type: pa.DataType, op: int, width: int, *types: type[AnySeriali
     layout_for(*types)(make)
 
 
-_fixed(pa.int8(), i.COPY1, 1, primitives.ByteSerializer, values.ByteValueSerializer)
-_fixed(pa.int16(), i.COPY2, 2, primitives.ShortSerializer, values.ShortValueSerializer)
-_fixed(pa.uint16(), i.COPY2, 2, primitives.CharSerializer, values.CharValueSerializer)
-_fixed(pa.int32(), i.COPY4, 4, primitives.IntSerializer, values.IntValueSerializer)
-_fixed(pa.int64(), i.COPY8, 8, primitives.LongSerializer, values.LongValueSerializer)
-_fixed(pa.int64(), i.COPY8, 8, windows.CountWindowSerializer)
-_fixed(pa.float32(), i.COPY4, 4, primitives.FloatSerializer, values.FloatValueSerializer)
-_fixed(pa.float64(), i.COPY8, 8, primitives.DoubleSerializer, values.DoubleValueSerializer)
+_fixed(pa.int8(), i.COPY1, 1, primitives.ByteSerializer, value_classes.ByteValueSerializer)
+_fixed(pa.int16(), i.COPY2, 2, primitives.ShortSerializer, value_classes.ShortValueSerializer)
+_fixed(pa.uint16(), i.COPY2, 2, primitives.CharSerializer, value_classes.CharValueSerializer)
+_fixed(pa.int32(), i.COPY4, 4, primitives.IntSerializer, value_classes.IntValueSerializer)
+_fixed(pa.int64(), i.COPY8, 8, primitives.LongSerializer, value_classes.LongValueSerializer)
+_fixed(pa.int64(), i.COPY8, 8, window_types.CountWindowSerializer)
+_fixed(pa.float32(), i.COPY4, 4, primitives.FloatSerializer, value_classes.FloatValueSerializer)
+_fixed(pa.float64(), i.COPY8, 8, primitives.DoubleSerializer, value_classes.DoubleValueSerializer)
 
 
-@layout_for(primitives.BooleanSerializer, values.BooleanValueSerializer)
+@layout_for(primitives.BooleanSerializer, value_classes.BooleanValueSerializer)
 def _boolean(_: AnySerializer, __: ColumnOptions) -> Layout:
     return Bool()
 
@@ -102,17 +102,17 @@ def _void(_: AnySerializer, __: ColumnOptions) -> Layout:
     return Marker(0, always_null=True)
 
 
-@layout_for(windows.GlobalWindowSerializer, windows.SqlGlobalWindowSerializer)
+@layout_for(window_types.GlobalWindowSerializer, window_types.SqlGlobalWindowSerializer)
 def _global_window(_: AnySerializer, __: ColumnOptions) -> Layout:
     return Marker(0)
 
 
-@layout_for(values.NullValueSerializer)
+@layout_for(value_classes.NullValueSerializer)
 def _any_byte(_: AnySerializer, __: ColumnOptions) -> Layout:
     return Marker(None)
 
 
-@layout_for(windows.TimeWindowSerializer, windows.SqlTimeWindowSerializer)
+@layout_for(window_types.TimeWindowSerializer, window_types.SqlTimeWindowSerializer)
 def _time_window(_: AnySerializer, __: ColumnOptions) -> Layout:
     return Struct([(name, Fixed(pa.int64(), i.COPY8, 8)) for name in ("start", "end")])
 
@@ -130,7 +130,7 @@ def _string(_: AnySerializer, options: ColumnOptions) -> Layout:
     return Text(utf16=options.strings == "utf16")
 
 
-@layout_for(values.StringValueSerializer)
+@layout_for(value_classes.StringValueSerializer)
 def _string_value(_: AnySerializer, options: ColumnOptions) -> Layout:
     return Text(utf16=options.strings == "utf16", without_null=True)
 

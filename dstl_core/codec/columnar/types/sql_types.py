@@ -32,7 +32,7 @@ from dstl_core.codec.columnar.types.sql_layouts import (
 from dstl_core.codec.columnar.types.type_registry import ColumnOptions, layout_for, layout_of
 from dstl_core.codec.columnar.types.value_layouts import Decimal, RowKind, time_layout
 from dstl_core.codec.logical_types import LogicalType
-from dstl_core.codec.serializers import AnySerializer, table, table_state
+from dstl_core.codec.serializers import AnySerializer, table_state, table_types
 
 COARSE_TIMESTAMP = 6
 """Digits that microseconds hold."""
@@ -101,42 +101,44 @@ def _map(key: LogicalType, value: LogicalType, options: ColumnOptions) -> SqlMap
     return SqlMap(slot_layout(key, options), slot_layout(value, options), as_map=as_map)
 
 
-@layout_for(table.RowDataSerializer)
-def _row_data(serializer: table.RowDataSerializer, options: ColumnOptions) -> Layout:
+@layout_for(table_types.RowDataSerializer)
+def _row_data(serializer: table_types.RowDataSerializer, options: ColumnOptions) -> Layout:
     names = tuple(f"f{at}" for at in range(len(serializer.types)))
     return _row(names, serializer.types, options)
 
 
-@layout_for(table.ArrayDataSerializer)
-def _array_data(serializer: table.ArrayDataSerializer, options: ColumnOptions) -> Layout:
+@layout_for(table_types.ArrayDataSerializer)
+def _array_data(serializer: table_types.ArrayDataSerializer, options: ColumnOptions) -> Layout:
     return SqlArray(slot_layout(serializer.element, options))
 
 
-@layout_for(table.MapDataSerializer)
-def _map_data(serializer: table.MapDataSerializer, options: ColumnOptions) -> Layout:
+@layout_for(table_types.MapDataSerializer)
+def _map_data(serializer: table_types.MapDataSerializer, options: ColumnOptions) -> Layout:
     return _map(serializer.key, serializer.value, options)
 
 
-@layout_for(table.BinaryRowDataSerializer, table_state.RawValueDataSerializer)
+@layout_for(table_types.BinaryRowDataSerializer, table_state.RawValueDataSerializer)
 def _raw(_: AnySerializer, __: ColumnOptions) -> Layout:
     return Variable(pa.binary(), i.BYTES, i.BYTES_COUNTED)
 
 
-@layout_for(table.StringDataSerializer)
+@layout_for(table_types.StringDataSerializer)
 def _string_data(_: AnySerializer, options: ColumnOptions) -> Layout:
     if options.strings == "utf16":
         return Variable(pa.binary(), i.BYTES, i.BYTES_COUNTED)
     return Variable(pa.string(), i.BYTES, i.BYTES_COUNTED_TEXT)
 
 
-@layout_for(table.DecimalDataSerializer)
-def _decimal_data(serializer: table.DecimalDataSerializer, _: ColumnOptions) -> Layout:
+@layout_for(table_types.DecimalDataSerializer)
+def _decimal_data(serializer: table_types.DecimalDataSerializer, _: ColumnOptions) -> Layout:
     how = 0 if serializer.precision <= COMPACT_DECIMAL else 1
     return Decimal(serializer.precision, serializer.scale, how)
 
 
-@layout_for(table.TimestampDataSerializer)
-def _timestamp_data(serializer: table.TimestampDataSerializer, options: ColumnOptions) -> Layout:
+@layout_for(table_types.TimestampDataSerializer)
+def _timestamp_data(
+    serializer: table_types.TimestampDataSerializer, options: ColumnOptions
+) -> Layout:
     compact = serializer.precision <= COMPACT_TIMESTAMP
     return time_layout(
         i.TIME_DATA_MS if compact else i.TIME_DATA,
@@ -146,7 +148,7 @@ def _timestamp_data(serializer: table.TimestampDataSerializer, options: ColumnOp
     )
 
 
-@layout_for(table.NullSerializer)
+@layout_for(table_types.NullSerializer)
 def _null(_: AnySerializer, __: ColumnOptions) -> Layout:
     return Marker(None, always_null=True)
 

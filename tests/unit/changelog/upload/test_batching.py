@@ -9,7 +9,7 @@ from itertools import chain
 
 import pytest
 
-from dstl_core.changelog.metrics import ChangelogStorageMetricGroup
+from dstl_core.changelog.storage_metrics import ChangelogStorageMetricGroup
 from dstl_core.changelog.upload import BatchingStateChangeUploadScheduler, RetryPolicy
 from dstl_core.changelog.upload.task import UploadTask, UploadTasksResult
 from dstl_core.errors import (

@@ -10,8 +10,8 @@ import pytest
 from dstl_core.changelog.change_set import StateChangeSet
 from dstl_core.changelog.discarder import FileDiscarder
 from dstl_core.changelog.local_recovery import LocalRecoveryConfig
-from dstl_core.changelog.metrics import ChangelogStorageMetricGroup
 from dstl_core.changelog.registry import TaskChangelogRegistry
+from dstl_core.changelog.storage_metrics import ChangelogStorageMetricGroup
 from dstl_core.changelog.upload import (
     DuplicatingStateChangeFsUploader,
     StateChangeFsUploader,

@@ -14,7 +14,7 @@ from dstl_core.codec.serializers import (
     serialize_to_bytes,
 )
 from dstl_core.codec.serializers.runtime import Timer, TtlValue
-from dstl_core.codec.serializers.windows import TimeWindow, TimeWindowSerializer
+from dstl_core.codec.serializers.window_types import TimeWindow, TimeWindowSerializer
 from dstl_core.errors import FormatError
 
 VOID = VoidNamespaceSerializer()

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from dstl_core.codec.serializers import VoidNamespaceSerializer
-from dstl_core.codec.serializers.windows import TimeWindowSerializer
+from dstl_core.codec.serializers.window_types import TimeWindowSerializer
 from dstl_core.codec.state_meta import BackendStateType
 from dstl_core.errors import ConfigError, NoSuchStateError, SavepointError
 from dstl_core.model.key_group import KeyGroupRange
@@ -41,7 +41,7 @@ from dstl_core.savepoint.read.table_base import (
     chunks_of,
 )
 from dstl_core.savepoint.read.timer_queues import with_timer_services
-from dstl_core.savepoint.read.windows import MERGING_SETS, WindowEntry, windows_of
+from dstl_core.savepoint.read.window_entries import MERGING_SETS, WindowEntry, windows_of
 from dstl_core.state.backends.timers import EVENT_TIMERS, PROCESSING_TIMERS, USER_TIMERS
 
 

@@ -35,16 +35,16 @@ from dstl_core.savepoint.read.table_base import (
     Split,
     TableOptions,
 )
-from dstl_core.spark.engine.tables import (
+from dstl_core.spark.engine.table_frames import (
     SnapshotPlace,
     TableSpec,
     frame_of,
     split_numbers,
 )
 from dstl_core.spark.savepoints.comparisons import diff_frame, history_frame
-from dstl_core.spark.savepoints.options import key_of
 from dstl_core.spark.savepoints.reading import Identifier, batches_of_rows, check_type, name_of
 from dstl_core.spark.savepoints.snapshot_frames import SnapshotFrames
+from dstl_core.spark.savepoints.source_options import key_of
 from dstl_core.spark.savepoints.window_reader import WindowSavepointReader
 from dstl_core.state.windows.windowing import WindowAssigner
 

@@ -17,7 +17,7 @@ from dstl_core.savepoint.columns.arrow_values import column_type
 from dstl_core.savepoint.read.keyed_reader import KEYED
 from dstl_core.savepoint.read.table_base import KINDS, SPLIT_BYTES, TableOptions
 from dstl_core.savepoint.write.column_fit import values_of_column
-from dstl_core.spark.engine.tables import SnapshotPlace, TableSpec
+from dstl_core.spark.engine.table_frames import SnapshotPlace, TableSpec
 
 _OPERATOR_OPTIONS = {"operator.uid": "uid", "operator.uid.hash": "hash", "operator.name": "name"}
 _TYPE_OPTIONS = ("strings", "maps", "timestamps", "row_kinds", "unreadable")

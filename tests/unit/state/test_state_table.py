@@ -15,10 +15,10 @@ from dstl_core.codec.serializers import (
     VoidNamespaceSerializer,
 )
 from dstl_core.codec.serializers.runtime import Timer
-from dstl_core.codec.serializers.windows import TimeWindow, TimeWindowSerializer
+from dstl_core.codec.serializers.window_types import TimeWindow, TimeWindowSerializer
 from dstl_core.codec.state_meta import BackendStateType, KeyedStateType, StateMetaInfoSnapshot
 from dstl_core.errors import ConfigError, FormatError
-from dstl_core.state.tables.table import StateTable
+from dstl_core.state.tables.state_table import StateTable
 from dstl_core.state.tables.table_factory import create_table
 
 KIND = KeyedStateType

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dstl_core.checkpoint.store.storage import FileSystemCheckpointStorage
+from dstl_core.checkpoint.store.checkpoint_storage import FileSystemCheckpointStorage
 from dstl_core.errors import ConfigError, StateFileNotFoundError
 from tests.golden_files import snapshot
 from tests.unit.checkpoint.pipeline import Pipeline

@@ -15,6 +15,7 @@ from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry
 from dstl_core.errors import DstlError, NoSuchOperatorError, error_context
 from dstl_core.savepoint.read.operator_tables import MetadataTable
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
+from dstl_core.savepoint.read.snapshot_tables import open_table
 from dstl_core.savepoint.read.table_base import (
     DEFAULT_TABLE,
     METADATA,
@@ -23,7 +24,6 @@ from dstl_core.savepoint.read.table_base import (
     Split,
     TableOptions,
 )
-from dstl_core.savepoint.read.tables import open_table
 from dstl_core.spark.engine.schema import for_spark, spark_arrow_schema, spark_schema_of
 from dstl_core.spark.engine.workers import Settled, WithProfiles
 from dstl_core.storage.profiles import profile_file, use_profile_file

@@ -25,7 +25,7 @@ from dstl_core.savepoint.columns.state_columns import is_queue
 from dstl_core.savepoint.read.entry_reader import key_group_ranges
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 from dstl_core.state.restore.into_sections import open_key_groups
-from dstl_core.state.restore.sections import StoredKeyGroups
+from dstl_core.state.restore.stored_key_groups import StoredKeyGroups
 
 
 @dataclass(frozen=True)

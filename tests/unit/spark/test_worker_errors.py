@@ -5,7 +5,7 @@ from pyspark.errors import PySparkException
 
 from dstl_core import errors
 from dstl_core.errors import DstlError
-from dstl_core.spark.engine.errors import errors_of_workers
+from dstl_core.spark.engine.worker_errors import errors_of_workers
 
 KINDS = [
     kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, DstlError)

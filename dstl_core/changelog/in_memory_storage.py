@@ -28,7 +28,7 @@ from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.model.sequence import SequenceNumber, number_of
 
 if TYPE_CHECKING:
-    from dstl_core.changelog.columns import KeyGroupColumn, ValueColumn
+    from dstl_core.changelog.columnar_sets import KeyGroupColumn, ValueColumn
 
 InMemoryPersistFuture = PersistFuture[InMemoryChangelogStateHandle]
 
@@ -67,7 +67,7 @@ class InMemoryStateChangelogWriter(Closing):
 
     def append_batch(self, key_groups: KeyGroupColumn, values: ValueColumn) -> None:
         """Adds the changes of two columns in order."""
-        from dstl_core.changelog.columns import change_columns
+        from dstl_core.changelog.columnar_sets import change_columns
 
         self._check_usable("append to")
         for part in change_columns(key_groups, values, self._key_group_range):
