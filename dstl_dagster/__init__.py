@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from dstl_dagster.pipeline_defs import build_pipeline_defs
     from dstl_dagster.pipelines.aggregates import Aggregate, aggregating_pipeline
     from dstl_dagster.pipelines.asset_decorator import build_dstl_asset_specs, dstl_assets
-    from dstl_dagster.pipelines.epochs import run_epochs
+    from dstl_dagster.pipelines.epochs import EpochConfig, run_epochs
     from dstl_dagster.pipelines.jobs import (
         build_gc_job,
+        build_report_job,
         build_reset_job,
         build_savepoint_job,
         build_truncate_job,
@@ -116,6 +117,7 @@ _MODULES = {
     ),
     "pipelines.jobs": (
         "build_gc_job",
+        "build_report_job",
         "build_reset_job",
         "build_savepoint_job",
         "build_truncate_job",
@@ -134,7 +136,7 @@ _MODULES = {
     "pipeline_defs": ("build_pipeline_defs",),
     "pipelines.protocol_ops": ("build_confirm_op", "build_persist_op", "build_protocol_job"),
     "pipelines.asset_decorator": ("build_dstl_asset_specs", "dstl_assets"),
-    "pipelines.epochs": ("run_epochs",),
+    "pipelines.epochs": ("EpochConfig", "run_epochs"),
     # ``StatefulPipeline.store`` gives a store of dstl_core.
     "pipelines.pipeline": ("PipelineStore", "StatefulPipeline"),
     "resources.savepoint_resource": ("SavepointResource",),
@@ -168,6 +170,7 @@ __all__ = [
     "DstlStorageResource",
     "DstlTranslatorData",
     "EnvironmentCredentials",
+    "EpochConfig",
     "FlinkClient",
     "FlinkClusterError",
     "FlinkClusterResource",
@@ -193,6 +196,7 @@ __all__ = [
     "build_pipeline_checks",
     "build_pipeline_defs",
     "build_protocol_job",
+    "build_report_job",
     "build_reset_job",
     "build_reset_sensors",
     "build_restore_plan_check",

@@ -10,6 +10,7 @@ import dagster as dg
 from dstl_dagster.checks.store_checks import build_pipeline_checks
 from dstl_dagster.pipelines.jobs import (
     build_gc_job,
+    build_report_job,
     build_reset_job,
     build_savepoint_job,
     build_truncate_job,
@@ -27,6 +28,8 @@ from dstl_dagster.snapshots.snapshot_assets import (
     build_rewritten_asset,
     build_savepoint_asset,
 )
+
+_RUNNING, _STOPPED = dg.DefaultSensorStatus.RUNNING, dg.DefaultSensorStatus.STOPPED
 
 
 def build_pipeline_defs(
@@ -59,7 +62,6 @@ def build_pipeline_defs(
         build_reset_job(pipeline),
         build_verify_job(pipeline),
     )
-    status = dg.DefaultSensorStatus.RUNNING if sensors_running else dg.DefaultSensorStatus.STOPPED
     behind = [build_materialization_asset(pipeline), build_savepoint_asset(pipeline)]
     if rewrite is not None:
         behind.append(build_rewritten_asset(pipeline, **rewrite))
@@ -70,32 +72,41 @@ def build_pipeline_defs(
         )
     if verify_cron is not None:
         schedules.append(build_verify_schedule(pipeline, verify, cron_schedule=verify_cron))
+    watched: dict[str, Any] = {
+        "minimum_interval_seconds": sensor_interval_seconds,
+        "default_status": _RUNNING if sensors_running else _STOPPED,
+    }
     return dg.Definitions(
         assets=[*assets, *behind],
-        asset_checks=build_pipeline_checks(pipeline, max_log_ratio=2 * max_log_ratio),
+        asset_checks=build_pipeline_checks(
+            pipeline,
+            max_log_ratio=2 * max_log_ratio,
+            partitions_def=_windows_of(pipeline, assets),
+        ),
         jobs=[
             truncate,
             reset,
             verify,
             build_savepoint_job(pipeline),
             build_gc_job(pipeline),
+            build_report_job(pipeline),
         ],
         sensors=[
-            build_truncation_sensor(
-                pipeline,
-                truncate,
-                max_log_ratio=max_log_ratio,
-                minimum_interval_seconds=sensor_interval_seconds,
-                default_status=status,
-            ),
-            build_sweeper_sensor(
-                pipeline,
-                reset,
-                minimum_interval_seconds=sensor_interval_seconds,
-                default_status=status,
-            ),
-            *build_reset_sensors(pipeline, reset, default_status=status),
+            build_truncation_sensor(pipeline, truncate, max_log_ratio=max_log_ratio, **watched),
+            build_sweeper_sensor(pipeline, reset, **watched),
+            *build_reset_sensors(pipeline, reset, default_status=watched["default_status"]),
         ],
         schedules=schedules,
         resources=dict(resources or {}),
     )
+
+
+def _windows_of(
+    pipeline: StatefulPipeline, assets: Sequence[Any]
+) -> dg.TimeWindowPartitionsDefinition | None:
+    """The partitions of the pipeline's state, where they are windows."""
+    for each in assets:
+        if isinstance(each, dg.AssetsDefinition) and pipeline.key("state") in each.keys:
+            found = each.specs_by_key[pipeline.key("state")].partitions_def
+            return found if isinstance(found, dg.TimeWindowPartitionsDefinition) else None
+    return None

@@ -1,42 +1,50 @@
 """Asset checks of a pipeline's checkpoint and of any snapshot. None of them needs Spark."""
 
-import re
 from collections.abc import Sequence
 from itertools import pairwise
 
 import dagster as dg
 
-from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
-from dstl_core.checkpoint.store.pipeline_store import PipelineStore
-from dstl_core.errors import DstlError
+from dstl_core.errors import ConfigError, DstlError
 from dstl_core.savepoint.check.verify import verify_snapshot
 from dstl_core.savepoint.read.snapshot import Snapshot
+from dstl_dagster.pipelines.drift import CHECKED_COMMITS, Drift
 from dstl_dagster.pipelines.jobs import working_runs
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
+from dstl_dagster.pipelines.windows import Windows
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 from dstl_dagster.snapshots.sources import SnapshotSource, checkpoint_of
 
 MAX_SHOWN = 5
-CHECKED_COMMITS = 100
-"""Commits whose order is checked each time: the price of a check does not grow with the log."""
 ERROR, WARN = dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN
 Asset = dg.AssetKey | dg.AssetsDefinition | str
 
 
 def build_pipeline_checks(
-    pipeline: StatefulPipeline, *, max_log_ratio: float = 2.0
+    pipeline: StatefulPipeline,
+    *,
+    max_log_ratio: float = 2.0,
+    partitions_def: dg.TimeWindowPartitionsDefinition | None = None,
 ) -> list[dg.AssetChecksDefinition]:
     """The checks of a pipeline's checkpoint; none of them needs Spark.
 
     ``committed`` and ``verified`` are errors, the first of them stops what comes after it; the size
-    of the log, what killed runs left and drift of the event log are warnings.
+    of the log, what killed runs left, drift of the event log and windows that were left out are
+    warnings.
+
+    Args:
+        pipeline: The pipeline.
+        max_log_ratio: Largest log against the full state.
+        partitions_def: Its windows, for the check ``no_gaps``.
     """
+    gaps = [] if partitions_def is None else [_no_gaps(pipeline, partitions_def)]
     return [
         _committed(pipeline),
         build_verify_check(pipeline.key("checkpoint"), checkpoint_of(pipeline)),
         _log_size(pipeline, max_log_ratio),
         _leftovers(pipeline),
         _event_log(pipeline),
+        *gaps,
     ]
 
 
@@ -100,10 +108,28 @@ def _leftovers(pipeline: StatefulPipeline) -> dg.AssetChecksDefinition:
     return no_leftovers
 
 
-def _commit_of_version(store: PipelineStore, version: str | None) -> CompletedCheckpoint | None:
-    match = re.fullmatch("ck-([0-9]{1,18}):.*", version or "")
-    found = store.commit_of(int(match[1])) if match is not None else None
-    return found if found is not None and found.data_version == version else None
+def _no_gaps(
+    pipeline: StatefulPipeline, partitions_def: dg.TimeWindowPartitionsDefinition
+) -> dg.AssetChecksDefinition:
+    @dg.asset_check(asset=pipeline.key("checkpoint"), name="no_gaps")
+    def no_gaps(storage: DstlStorageResource) -> dg.AssetCheckResult:
+        """The latest state holds every window up to the last committed one, as far as the last
+        hundred commits tell.
+        """
+        windows = Windows(pipeline.name, None, partitions_def, pipeline.store(storage))
+        try:
+            missing = windows.missing(CHECKED_COMMITS)
+        except ConfigError as error:
+            return dg.AssetCheckResult(
+                passed=False, severity=WARN, metadata={"problem": str(error)}
+            )
+        return dg.AssetCheckResult(
+            passed=not missing,
+            severity=WARN,
+            metadata={"windows_missing": len(missing), "shown": lines_of(missing)},
+        )
+
+    return no_gaps
 
 
 def _event_log(pipeline: StatefulPipeline) -> dg.AssetChecksDefinition:
@@ -111,15 +137,22 @@ def _event_log(pipeline: StatefulPipeline) -> dg.AssetChecksDefinition:
     def reported(
         context: dg.AssetCheckExecutionContext, storage: DstlStorageResource
     ) -> dg.AssetCheckResult:
-        """What Dagster's event log shows last is a commit of the pipeline."""
-        event = context.instance.get_latest_materialization_event(pipeline.key("checkpoint"))
-        seen = event.asset_materialization if event is not None else None
-        version = (seen.tags or {}).get("dagster/data_version") if seen is not None else None
-        committed = _commit_of_version(pipeline.store(storage), version)
+        """Dagster's event log shows the last hundred commits of windows that the state stands on,
+        each with its version, and last a commit of the pipeline.
+        """
+        store = pipeline.store(storage)
+        drift = Drift.of(context.instance, pipeline, store)
+        problems = [f"{each.shown} is not shown" for each in drift.unreported]
+        if drift.foreign is not None:
+            problems.append(f"{drift.foreign} is shown and is no commit")
         return dg.AssetCheckResult(
-            passed=committed is not None,
+            passed=not problems,
             severity=WARN,
-            metadata={"reported": version or "nothing"},
+            metadata={
+                "reported": drift.last or "nothing",
+                "unreported": len(drift.unreported),
+                "problems": lines_of(problems),
+            },
         )
 
     return reported

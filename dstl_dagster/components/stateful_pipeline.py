@@ -20,7 +20,7 @@ from dstl_dagster.pipeline_defs import build_pipeline_defs
 from dstl_dagster.pipelines.aggregates import aggregating_pipeline
 from dstl_dagster.pipelines.asset_decorator import dstl_assets
 from dstl_dagster.pipelines.epochs import run_epochs
-from dstl_dagster.pipelines.pipeline import StatefulPipeline
+from dstl_dagster.pipelines.pipeline import NUM_RETAINED, StatefulPipeline
 from dstl_dagster.resources.spark_resource import DstlSparkResource
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 from dstl_dagster.snapshots.sources import checkpoint_of
@@ -79,6 +79,7 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
     parallelism: int = 2
     max_parallelism: int = 128
     starts_from: str | None = None
+    num_retained: int = NUM_RETAINED
     rewrite: RewriteModel | None = None
     checks: list[StateCheckModel] = field(default_factory=list)
     pool: str | None = None
@@ -103,6 +104,7 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
                 self.job,
                 order_by=self.order_by,
                 starts_from=self.starts_from,
+                num_retained=self.num_retained,
                 translator=translator,
             )
         if self.key_by is None:
@@ -117,6 +119,7 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
             parallelism=self.parallelism,
             max_parallelism=self.max_parallelism,
             starts_from=self.starts_from,
+            num_retained=self.num_retained,
         )
         return replace(found, translator=translator)
 

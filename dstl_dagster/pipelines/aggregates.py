@@ -11,7 +11,7 @@ from dstl_core.codec.serializers import Types
 from dstl_core.errors import ConfigError
 from dstl_core.functions import Context, KeyedProcessFunction, Row, RuntimeContext
 from dstl_core.state.tables.descriptor import ValueStateDescriptor
-from dstl_dagster.pipelines.pipeline import StatefulPipeline
+from dstl_dagster.pipelines.pipeline import NUM_RETAINED, StatefulPipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,7 +104,6 @@ class AggregatingJob:
     states: Mapping[str, Aggregate]
     parallelism: int
     max_parallelism: int
-    num_retained: int = 2
 
     def __call__(self, session: SparkSession, base_path: str) -> StatefulJob:
         from dstl_core.spark.job.stateful_job import StatefulJob
@@ -120,7 +119,6 @@ class AggregatingJob:
             operator,
             parallelism=self.parallelism,
             max_parallelism=self.max_parallelism,
-            num_retained=self.num_retained,
         )
 
 
@@ -135,6 +133,7 @@ def aggregating_pipeline(
     parallelism: int = 2,
     max_parallelism: int = 128,
     starts_from: str | None = None,
+    num_retained: int = NUM_RETAINED,
 ) -> StatefulPipeline:
     """A pipeline that keeps one state per aggregate and key.
 
@@ -148,6 +147,7 @@ def aggregating_pipeline(
         parallelism: Subtasks.
         max_parallelism: Key groups.
         starts_from: Savepoint to start from.
+        num_retained: Committed checkpoints that are kept; a run can go back to each.
 
     Raises:
         ConfigError: There is no state, a type is unknown, or an order is missing.
@@ -158,6 +158,8 @@ def aggregating_pipeline(
         raise ConfigError(f"The pipeline {name!r} takes the first or last value; give an order_by.")
     declared_type(key_type, f"The key of pipeline {name!r}")
     job = AggregatingJob(name, uid, key_by, key_type, states, parallelism, max_parallelism)
-    pipeline = StatefulPipeline(name, uid, job, order_by=order_by, starts_from=starts_from)
+    pipeline = StatefulPipeline(
+        name, uid, job, order_by=order_by, starts_from=starts_from, num_retained=num_retained
+    )
     lineage = {state: [each.column or key_by] for state, each in states.items()}
     return replace(pipeline, lineage={"state_key": [key_by], **lineage})

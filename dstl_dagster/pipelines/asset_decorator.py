@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import dagster as dg
 
 from dstl_core.errors import ConfigError
 from dstl_dagster.pipelines.epoch_metadata import EPOCH_KINDS
+from dstl_dagster.pipelines.epochs import EpochConfig
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
 
 DEFAULT_RETRIES = dg.RetryPolicy(
@@ -67,6 +70,8 @@ def dstl_assets(
 
     Partitions are windows of input, never checkpoints; a backfill is one run, in order. ``pool``
     only keeps runs from standing in each other's way: that one writer wins is up to the commit log.
+    The op takes the configuration of ``EpochConfig``; a parameter ``config`` of the function is of
+    a class that derives from it.
 
     Args:
         pipeline: The pipeline.
@@ -97,7 +102,9 @@ def dstl_assets(
         automation_condition=automation_condition,
         freshness_policy=freshness_policy,
     )
-    return dg.multi_asset(
+
+    return partial(
+        _multi_asset,
         name=name or pipeline.python_name("state"),
         specs=specs,
         can_subset=True,
@@ -108,3 +115,12 @@ def dstl_assets(
         op_tags=op_tags,
         pool=pool,
     )
+
+
+def _multi_asset(function: Callable[..., Any], **options: Any) -> dg.AssetsDefinition:
+    """The assets of a function, with what the launchpad offers for them."""
+    # A function with a configuration of its own derives that from EpochConfig.
+    has_config = "config" in inspect.signature(function).parameters
+    schema = None if has_config else dict(EpochConfig.to_fields_dict())
+    made: dg.AssetsDefinition = dg.multi_asset(config_schema=schema, **options)(function)
+    return made

@@ -10,13 +10,13 @@ import dagster as dg
 
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
 from dstl_core.model.state_size import StateSize
+from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_dagster import metadata as show
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
 from dstl_dagster.translator import DstlAssetKind
 
 if TYPE_CHECKING:
     from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
-    from dstl_core.spark.job.stateful_job import StatefulJob
 
 SHOWN_COMMITS = 100
 """Commits that the table and the chart of a checkpoint are made of."""
@@ -29,20 +29,38 @@ class EpochMetadata:
 
     Args:
         pipeline: The pipeline.
-        job: The same, on its state.
         store: Its folder.
         run_id: The Dagster run that reports.
+        upstream: The asset that the columns of the state are made of.
     """
 
     pipeline: StatefulPipeline
-    job: StatefulJob
     store: PipelineStore
     run_id: str
+    upstream: dg.AssetKey | None = None
+
+    def events(
+        self,
+        key: str | None,
+        commit: CompletedCheckpoint,
+        *,
+        committed_before: bool = False,
+        tags: Mapping[str, str] | None = None,
+    ) -> Iterator[dg.AssetMaterialization]:
+        """The materializations of a partition, with its own data version."""
+        shown = self.of_commit(commit, committed_before=committed_before)
+        for kind in EPOCH_KINDS:
+            yield dg.AssetMaterialization(
+                self.pipeline.key(kind),
+                partition=key,
+                metadata=shown[kind],
+                tags={"dagster/data_version": commit.data_version, **(tags or {})},
+            )
 
     def of_commit(
-        self, kind: DstlAssetKind, commit: CompletedCheckpoint, *, committed_before: bool
-    ) -> dict[str, Any]:
-        """Of one asset in one partition."""
+        self, commit: CompletedCheckpoint, *, committed_before: bool
+    ) -> dict[DstlAssetKind, dict[str, Any]]:
+        """Of each asset: the numbers of the epoch, and what its checkpoint holds."""
         history = self.store.recent(SHOWN_COMMITS, until=commit.checkpoint_id)
         common = {
             "dstl/checkpoint_id": commit.checkpoint_id,
@@ -50,38 +68,33 @@ class EpochMetadata:
             "dstl/run": dg.MetadataValue.dagster_run(self.run_id),
             "dstl/log_chart": show.log_chart(history),
         }
-        match kind:
-            case "state":
-                return {**common, **show.epoch_metadata(commit)}
-            case "changelog":
-                numbers = show.epoch_metadata(commit)
-                return {**common, "dstl/epoch_log_bytes": numbers["dstl/epoch_log_bytes"]}
-            case _:
-                details = show.checkpoint_metadata(commit, self.store.path_of(commit))
-                return {**common, **details, "dstl/commits": show.epochs_table(history)}
-
-    def of_state(self, upstream: dg.AssetKey | None) -> dict[DstlAssetKind, dict[str, Any]]:
-        """What is the same for all partitions: schema, lineage, sizes of the latest state."""
-        snapshot = self.job.snapshot()
-        size = StateSize.of(snapshot.metadata)
+        numbers = show.epoch_metadata(commit)
+        path = self.store.path_of(commit)
         found: dict[DstlAssetKind, dict[str, Any]] = {
+            "state": {**common, **numbers},
+            "changelog": {**common, "dstl/epoch_log_bytes": numbers["dstl/epoch_log_bytes"]},
+            "checkpoint": {
+                **common,
+                **show.checkpoint_metadata(commit, path),
+                "dstl/commits": show.epochs_table(history),
+            },
+        }
+        for kind, more in self._of_snapshot(commit).items():
+            found[kind] |= more
+        if self.pipeline.lineage and self.upstream is not None:
+            lineage = show.column_lineage(self.pipeline.lineage, self.upstream)
+            found["state"]["dagster/column_lineage"] = lineage
+        return found
+
+    def _of_snapshot(self, commit: CompletedCheckpoint) -> dict[DstlAssetKind, dict[str, Any]]:
+        """Schema and sizes; nothing for a checkpoint that is no longer retained."""
+        try:
+            size = StateSize.of(self.store.metadata_of(commit).metadata)
+            snapshot = Snapshot.load(self.store.path_of(commit))
+        except FileNotFoundError:
+            return {}
+        return {
             "state": {"dagster/column_schema": show.column_schema(snapshot, self.pipeline.uid)},
             "changelog": {"dstl/log_bytes": size.log, "dstl/handles": show.handles_table(snapshot)},
             "checkpoint": {"dstl/state_bytes": size.materialized, "dstl/log_bytes": size.log},
         }
-        if self.pipeline.lineage and upstream is not None:
-            lineage = show.column_lineage(self.pipeline.lineage, upstream)
-            found["state"]["dagster/column_lineage"] = lineage
-        return found
-
-    def events(
-        self, key: str, commit: CompletedCheckpoint, assets: Mapping[DstlAssetKind, dg.AssetKey]
-    ) -> Iterator[dg.AssetMaterialization]:
-        """The materializations of a partition, with its own data version."""
-        for kind, asset in assets.items():
-            yield dg.AssetMaterialization(
-                asset,
-                partition=key,
-                metadata=self.of_commit(kind, commit, committed_before=False),
-                tags={"dagster/data_version": commit.data_version},
-            )

@@ -7,11 +7,13 @@ mirrors it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
+from pydantic import Field
 
 from dstl_core.errors import (
     ConfigError,
@@ -21,24 +23,40 @@ from dstl_core.errors import (
     RestoreError,
 )
 from dstl_dagster.pipelines.epoch_metadata import EPOCH_KINDS, EpochMetadata
+from dstl_dagster.pipelines.epoch_report import EpochReport, Events
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
+from dstl_dagster.pipelines.windows import ALLOW_GAP_TAG, REWIND_TAG, TRUE, Windows
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
+    from dstl_core.spark.job.result import EpochResult
     from dstl_core.spark.job.stateful_job import StatefulJob
     from dstl_dagster.resources.spark_resource import DstlSparkResource
     from dstl_dagster.resources.upload_resource import UploadSchedulerResource
 
 Batch = Callable[["SparkSession", str], "DataFrame"]
-Events = Iterator[dg.MaterializeResult | dg.AssetMaterialization]
 
-REWIND_TAG, REWIND = "dstl/rewind", "true"
-"""A run with this tag and value goes back to before its first window, whatever was committed."""
+REWOUND_UNTIL_TAG = "dstl/rewound-until"
+"""The last window that a run has to run again after it went back."""
 
 _PERMANENT = (FencedError, InputChangedError, ConfigError, RestoreError, FormatError)
+
+
+class EpochConfig(dg.Config):
+    """What a run of epochs can be told in the launchpad."""
+
+    rewind_to: str | None = Field(
+        default=None,
+        description="Partition key of a window. The run goes back to before it, and runs it and "
+        "all windows after it that were committed again, e.g. 2026-01-02.",
+    )
+    allow_gap: bool = Field(
+        default=False,
+        description="Whether the run may leave out the windows between the last committed one "
+        "and its own.",
+    )
 
 
 @contextmanager
@@ -47,10 +65,7 @@ def no_retry_of_permanent_errors() -> Iterator[None]:
     try:
         yield
     except _PERMANENT as error:
-        hint = ""
-        if isinstance(error, InputChangedError):
-            hint = f" In Dagster, rewind=True is the run tag {REWIND_TAG}={REWIND}."
-        raise dg.Failure(f"{error}{hint}", allow_retries=False) from error
+        raise dg.Failure(str(error), allow_retries=False) from error
 
 
 def run_epochs(
@@ -62,7 +77,7 @@ def run_epochs(
     spark: DstlSparkResource,
     uploads: UploadSchedulerResource | None = None,
 ) -> Events:
-    """Runs one epoch for each partition of this run, in order, and reports its assets.
+    """Runs one epoch for each window of this run, in order, and reports each as it commits.
 
     Args:
         context: Of the op that ``dstl_assets`` made.
@@ -74,7 +89,7 @@ def run_epochs(
 
     Raises:
         dagster.Failure: Not retried: another run took over, the input of a committed window
-            changed, a window comes after a later one was committed, the state cannot be restored.
+            changed, a window leaves others out, the state cannot be restored.
     """
     run_id = context.run.run_id
     store = pipeline.store(storage)
@@ -88,27 +103,105 @@ def run_epochs(
         job = pipeline.open(session, storage, options)
         if pipeline.starts_from is not None:
             job.start(storage.path_of(pipeline.starts_from))
-        report = _Report(context, pipeline, EpochMetadata(pipeline, job, store, run_id))
-        commits: dict[str, CompletedCheckpoint] = {}
-        rewind = context.run.tags.get(REWIND_TAG) == REWIND
-        for key in sorted(context.partition_keys):
-            rows = batch(session, key)
-            result = job.run(rows, key, pipeline.order_by or None, rewind=rewind)
+        partitions = context.assets_def.partitions_def
+        windows = Windows(pipeline.name, context.op_def.name, time_windows(partitions), store)
+        plan = EpochPlan.of(context, windows)
+        metadata = EpochMetadata(pipeline, store, run_id, first_upstream(context, pipeline))
+        report = EpochReport(context, metadata, plan.keys)
+        for number, key in enumerate(plan.keys, 1):
+            rewind = plan.rewind and number == 1
+            windows.check(key, allow_gap=plan.allow_gap, rewind=rewind)
+            order_by = pipeline.order_by or None
+            result = _run_window(job, windows, batch(session, key), key, order_by, rewind=rewind)
             if rewind:
-                mark_rewound(context.instance, run_id, key)
-                rewind = False
-            context.log.info(str(result))
-            commits[key] = result.checkpoint
-            report.partition(key, result.checkpoint, result.committed_before)
+                mark_rewound(context.instance, run_id, key, plan.keys[-1])
+            context.log.info(f"window {number} of {len(plan.keys)}: {result}")
+            yield from report.epoch(key, result.checkpoint, result.committed_before)
             materialize_if_large(context, pipeline, job)
-    latest = max(commit.checkpoint_id for commit in commits.values())
-    context.instance.add_run_tags(run_id, {"dstl/checkpoint_id": str(latest)})
-    yield from report.results(commits)
+    yield from report.outputs()
 
 
-def mark_rewound(instance: dg.DagsterInstance, run_id: str, key: str) -> None:
+def _run_window(
+    job: StatefulJob,
+    windows: Windows,
+    rows: DataFrame,
+    key: str,
+    order_by: Sequence[str] | None,
+    *,
+    rewind: bool,
+) -> EpochResult:
+    input_id, notes = windows.input_id(key), windows.notes(key)
+    try:
+        return job.run(rows, input_id, order_by, rewind=rewind, notes=notes)
+    except InputChangedError as error:
+        if windows.commit_of(key) is None:
+            raise
+        message = f"{error} In Dagster, {windows.way_back(key)}"
+        raise InputChangedError(message) from error
+
+
+def time_windows(
+    partitions: dg.PartitionsDefinition[Any] | None,
+) -> dg.TimeWindowPartitionsDefinition:
+    """The definition of the windows of an op.
+
+    Raises:
+        ConfigError: The partitions are no time windows.
+    """
+    if isinstance(partitions, dg.TimeWindowPartitionsDefinition):
+        return partitions
+    raise ConfigError(
+        f"Epochs run by time windows: expected a TimeWindowPartitionsDefinition, got "
+        f"{type(partitions).__name__}; make the assets with dstl_assets."
+    )
+
+
+@dataclass(frozen=True)
+class EpochPlan:
+    """The windows of a run, in order; ``rewind`` says that state goes back to before the first."""
+
+    keys: Sequence[str]
+    rewind: bool
+    allow_gap: bool
+
+    @classmethod
+    def of(cls, context: dg.AssetExecutionContext, windows: Windows) -> EpochPlan:
+        """What the partitions, tags and configuration of a run ask for.
+
+        Raises:
+            ConfigError: There is no such window to go back to.
+        """
+        config: Mapping[str, Any] = context.op_execution_context.op_config or {}
+        tags = _tags_now(context)
+        allow_gap = bool(config.get("allow_gap")) or tags.get(ALLOW_GAP_TAG) == TRUE
+        keys = windows.in_order(context.partition_keys)
+        target = config.get("rewind_to")
+        if target is None and (tags.get(REWIND_TAG) == TRUE or REWOUND_UNTIL_TAG in tags):
+            target = keys[0]
+        if target is None:
+            return cls(keys, False, allow_gap)
+        done = REWOUND_UNTIL_TAG in tags
+        until = [*keys, tags[REWOUND_UNTIL_TAG]] if done else keys
+        again = windows.from_on(target, until)
+        if not again or again[0] != target:
+            raise ConfigError(
+                f"The run cannot go back to {target!r}: expected a window of pipeline "
+                f"{windows.pipeline!r} that is not after those of the run, {keys[0]!r} to "
+                f"{keys[-1]!r}."
+            )
+        return cls(again, not done, allow_gap)
+
+
+def _tags_now(context: dg.AssetExecutionContext) -> Mapping[str, str]:
+    """The tags of the run, with those that an attempt before this one has set."""
+    run = context.instance.get_run_by_id(context.run.run_id)
+    return context.run.tags if run is None else run.tags
+
+
+def mark_rewound(instance: dg.DagsterInstance, run_id: str, key: str, until: str) -> None:
     """A run goes back once: a retry of it, or a run like it, goes on from there."""
-    instance.add_run_tags(run_id, {REWIND_TAG: f"done, to before {key}"})
+    tags = {REWIND_TAG: f"done, to before {key}", REWOUND_UNTIL_TAG: until}
+    instance.add_run_tags(run_id, tags)
 
 
 def materialize_if_large(
@@ -127,56 +220,13 @@ def materialize_if_large(
         )
 
 
-class _Report:
-    """The events that report the epochs of a run to Dagster."""
-
-    def __init__(
-        self,
-        context: dg.AssetExecutionContext,
-        pipeline: StatefulPipeline,
-        metadata: EpochMetadata,
-    ) -> None:
-        self._context = context
-        self._pipeline = pipeline
-        self._metadata = metadata
-        self._keys = {
-            kind: pipeline.key(kind)
-            for kind in EPOCH_KINDS
-            if pipeline.key(kind) in context.selected_asset_keys
-        }
-
-    def partition(self, key: str, commit: CompletedCheckpoint, committed_before: bool) -> None:
-        """Metadata of one partition, given to Dagster before the outputs are."""
-        for kind, asset in self._keys.items():
-            metadata = self._metadata.of_commit(kind, commit, committed_before=committed_before)
-            self._context.add_asset_metadata(metadata, asset_key=asset, partition_key=key)
-
-    def results(self, commits: dict[str, CompletedCheckpoint]) -> Events:
-        """The outputs; then, for a run of several partitions, each partition's own version.
-
-        Dagster gives all partitions of an output one data version, so those that differ are
-        reported once more with theirs.
-        """
-        last = commits[max(commits)]
-        upstream = _first_upstream(self._context, self._pipeline)
-        metadata = self._metadata.of_state(upstream)
-        for kind, asset in self._keys.items():
-            yield dg.MaterializeResult(
-                asset, metadata=metadata.get(kind), data_version=dg.DataVersion(last.data_version)
-            )
-        for key, commit in commits.items():
-            if commit != last:
-                yield from self._metadata.events(key, commit, self._keys)
-
-
-def _first_upstream(
+def first_upstream(
     context: dg.AssetExecutionContext, pipeline: StatefulPipeline
 ) -> dg.AssetKey | None:
+    """The first asset that the state is made of."""
     own = {pipeline.key(kind) for kind in EPOCH_KINDS}
     for spec in context.assets_def.specs:
         if spec.key == pipeline.key("state"):
-            others: Sequence[dg.AssetKey] = [
-                d.asset_key for d in spec.deps if d.asset_key not in own
-            ]
+            others = [each.asset_key for each in spec.deps if each.asset_key not in own]
             return others[0] if others else None
     return None

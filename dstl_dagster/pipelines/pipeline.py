@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from dstl_core.spark.job.stateful_job import StatefulJob
 
 JobFactory = Callable[["SparkSession", str], "StatefulJob"]
+NUM_RETAINED = 32
+"""Enough to go back 14 windows, each with a materialization after it."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}")
 
 
@@ -40,6 +42,7 @@ class StatefulPipeline:
         starts_from: Savepoint (name in the storage, or path) that the first epoch starts from.
         materialize_at_ratio: Fold the log into the base, within a run, once it has this size
             against the base; None leaves that to the truncation sensor.
+        num_retained: Committed checkpoints that are kept at least; a run can go back to each.
         lineage: State to the columns of the events that it is made of.
         translator: Names of the assets.
     """
@@ -50,6 +53,7 @@ class StatefulPipeline:
     order_by: Sequence[str] = ()
     starts_from: str | None = None
     materialize_at_ratio: float | None = None
+    num_retained: int = NUM_RETAINED
     lineage: Mapping[str, Sequence[str]] = field(default_factory=dict)
     translator: DagsterDstlTranslator = field(default_factory=DagsterDstlTranslator)
 
@@ -58,6 +62,11 @@ class StatefulPipeline:
             raise ConfigError(
                 f"A pipeline's name has letters, digits, '_', '.' and '-', at most 63 of them; got "
                 f"{self.name!r}."
+            )
+        if self.num_retained < 1:
+            raise ConfigError(
+                f"The pipeline {self.name!r} keeps at least one checkpoint: expected num_retained "
+                f">= 1, got {self.num_retained}."
             )
 
     def spec(self, kind: DstlAssetKind, name: str | None = None) -> dg.AssetSpec:
@@ -97,10 +106,12 @@ class StatefulPipeline:
                 f"The pipeline and its job do not agree: expected name {self.name!r} and uid "
                 f"{self.uid!r}, got {job.name!r} and {job.operator.uid!r}."
             )
-        if not changelog_options:
-            return job
         # A job takes its options in when it is made.
-        return replace(job, changelog_options={**job.changelog_options, **changelog_options})
+        return replace(
+            job,
+            num_retained=max(job.num_retained, self.num_retained),
+            changelog_options={**job.changelog_options, **(changelog_options or {})},
+        )
 
     def _factory(self) -> JobFactory:
         return load_object(self.job) if isinstance(self.job, str) else self.job

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from dstl_dagster.pipelines.epoch_metadata import EPOCH_KINDS, EpochMetadata
+from dstl_dagster.pipelines.epoch_metadata import EpochMetadata
 from dstl_dagster.pipelines.epochs import (
-    REWIND,
-    REWIND_TAG,
     Batch,
     mark_rewound,
     materialize_if_large,
     no_retry_of_permanent_errors,
+    time_windows,
 )
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
+from dstl_dagster.pipelines.windows import ALLOW_GAP_TAG, REWIND_TAG, TRUE, Windows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,10 +59,17 @@ def build_persist_op(
                 job = _open(context, pipeline, session, uploads)
                 if pipeline.starts_from is not None:
                     job.start(storage.path_of(pipeline.starts_from))
-                rows = batch(session, key)
-                rewind = context.run.tags.get(REWIND_TAG) == REWIND
+                tags = context.run.tags
+                rewind = tags.get(REWIND_TAG) == TRUE
+                partitions = time_windows(context.job_def.partitions_def)
+                windows = Windows(pipeline.name, None, partitions, store)
+                windows.check(key, allow_gap=tags.get(ALLOW_GAP_TAG) == TRUE, rewind=rewind)
                 persisted: dict[str, Any] = job.persist(
-                    rows, key, pipeline.order_by or None, rewind=rewind
+                    batch(session, key),
+                    windows.input_id(key),
+                    pipeline.order_by or None,
+                    rewind=rewind,
+                    notes=windows.notes(key),
                 ).to_json()
         except BaseException:
             store.end(run_id)
@@ -102,11 +109,11 @@ def build_confirm_op(pipeline: StatefulPipeline, *, uploads: str | None = None) 
             job = _open(context, pipeline, session, uploads)
             result = job.confirm(PersistedCheckpoint.from_json(persisted))
             context.log.info(str(result))
-            if context.run.tags.get(REWIND_TAG) == REWIND:
-                mark_rewound(context.instance, run_id, context.partition_key)
-            metadata = EpochMetadata(pipeline, job, store, run_id)
-            assets = {kind: pipeline.key(kind) for kind in EPOCH_KINDS}
-            for event in metadata.events(context.partition_key, result.checkpoint, assets):
+            key = context.partition_key
+            if context.run.tags.get(REWIND_TAG) == TRUE:
+                mark_rewound(context.instance, run_id, key, key)
+            metadata = EpochMetadata(pipeline, store, run_id)
+            for event in metadata.events(key, result.checkpoint):
                 context.log_event(event)
             materialize_if_large(context, pipeline, job)
 

@@ -206,6 +206,7 @@ class InputEpoch:
         started: When its call began, by ``time.monotonic``.
         after: Id of the latest checkpoint when the epoch was prepared; after a rewind another
             than ``restored_from``.
+        notes: What the commit record keeps for the caller.
     """
 
     epoch: EpochRun
@@ -213,6 +214,7 @@ class InputEpoch:
     restored_from: int
     started: float
     after: int
+    notes: Mapping[str, Any] = field(default_factory=dict)
     _fingerprint: Fingerprint = field(default_factory=lambda: Fingerprint(0, 0))
 
     def run(self, checkpoint_id: int) -> list[SubtaskReport]:
@@ -223,7 +225,7 @@ class InputEpoch:
 
     def facts(self, reports: Sequence[SubtaskReport]) -> dict[str, Any]:
         """What the commit record keeps, after ``run``."""
-        return epoch_facts(
+        found = epoch_facts(
             self.input_id,
             self._fingerprint,
             reports,
@@ -231,6 +233,7 @@ class InputEpoch:
             watermarks=self.epoch.watermarks,
             restored_from=self.restored_from,
         )
+        return {**found, "notes": dict(self.notes)} if self.notes else found
 
 
 def _must_run(spec: TaskSpec, epoch: EpochSpec, parent: OperatorState | None) -> bool:

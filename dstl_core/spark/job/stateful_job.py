@@ -205,6 +205,7 @@ class StatefulJob(Closing):
         *,
         watermark_ms: int | None = None,
         rewind: bool = False,
+        notes: Mapping[str, Any] | None = None,
     ) -> EpochResult:
         """Applies one batch of input and commits it, exactly once.
 
@@ -215,6 +216,7 @@ class StatefulJob(Closing):
             watermark_ms: Event time behind the batch: timers up to it fire at the end. By default
                 it is found from the operators' ``event_time`` columns.
             rewind: Go back to the state before this input, if it or later ones were committed.
+            notes: What the commit record keeps for the caller, as JSON.
 
         Returns:
             The result of this run, or, if the id was committed before, what was stored then.
@@ -227,7 +229,7 @@ class StatefulJob(Closing):
         """
         started = time.monotonic()
         with self._one_at_a_time("run"):
-            epoch = self._begin(rows, input_id, order_by, watermark_ms, rewind=rewind)
+            epoch = self._begin(rows, input_id, order_by, watermark_ms, rewind=rewind, notes=notes)
             if isinstance(epoch, CompletedCheckpoint):
                 return self._result(epoch, started, committed_before=True)
             checkpoint = self._driver.checkpoint(
@@ -245,6 +247,7 @@ class StatefulJob(Closing):
         *,
         watermark_ms: int | None = None,
         rewind: bool = False,
+        notes: Mapping[str, Any] | None = None,
     ) -> PersistedCheckpoint:
         """The first half of ``run``: applies a batch and writes all, but commits nothing.
 
@@ -252,7 +255,7 @@ class StatefulJob(Closing):
         finds the files. Arguments and errors are those of ``run``.
         """
         with self._one_at_a_time("persist"):
-            epoch = self._begin(rows, input_id, order_by, watermark_ms, rewind=rewind)
+            epoch = self._begin(rows, input_id, order_by, watermark_ms, rewind=rewind, notes=notes)
             if isinstance(epoch, CompletedCheckpoint):
                 return PersistedCheckpoint(epoch.checkpoint_id, "", (), {}, is_committed=True)
             return self._driver.persist(
@@ -289,6 +292,7 @@ class StatefulJob(Closing):
         watermark_ms: int | None,
         *,
         rewind: bool,
+        notes: Mapping[str, Any] | None,
     ) -> InputEpoch | CompletedCheckpoint:
         """The epoch of an input, ready to run, or its commit."""
         started = time.monotonic()
@@ -310,7 +314,12 @@ class StatefulJob(Closing):
         epoch = self._prepare(parent, rows, order_by, watermark_ms)
         epoch.check()
         return InputEpoch(
-            epoch, input_id, parent.checkpoint_id, started, place.latest.checkpoint_id
+            epoch,
+            input_id,
+            parent.checkpoint_id,
+            started,
+            place.latest.checkpoint_id,
+            dict(notes or {}),
         )
 
     def foreach_batch(

@@ -133,16 +133,6 @@ def test_an_input_that_changed_is_not_retried(run_days, storage):
     assert not [event for event in done.all_events if event.is_step_up_for_retry]
 
 
-def test_a_window_before_the_last_one_says_what_to_do(run_days):
-    assert run_days("2026-01-02").success
-    done = run_days("2026-01-01")
-    assert not done.success
-    [failure] = [event for event in done.all_events if event.is_step_failure]
-    message = failure.event_specific_data.error.message
-    assert "state does not go back" in message and "earlier savepoint" in message
-    assert not [event for event in done.all_events if event.is_step_up_for_retry]
-
-
 def test_a_failed_epoch_leaves_nothing_and_is_retried(run_days, storage):
     attempts = []
 

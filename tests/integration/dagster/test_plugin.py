@@ -237,7 +237,7 @@ def test_the_tasks_of_a_pipeline_upload_as_the_resource_says(tmp_path):
     [task] = job._tasks.root_specs()
     options = task.job.changelog_options
     assert (options.num_upload_threads, options.compression_enabled) == (3, True)
-    assert job.name == PAYMENTS.name and job.num_retained == 2
+    assert job.name == PAYMENTS.name and job.num_retained == 32
 
 
 def test_uploads_can_be_configured_by_kind():

@@ -15,6 +15,7 @@ from dstl_dagster import (
     build_external_checkpoint_sensor,
     build_materialization_asset,
     build_pipeline_checks,
+    build_report_job,
     build_reset_job,
     build_reset_sensors,
     build_sweeper_sensor,
@@ -274,10 +275,8 @@ def results(storage, instance, **options):
 
 
 def test_the_checks_of_a_sound_pipeline(populated, instance):
-    version = PAYMENTS.store(populated).require_latest().data_version
-    instance.report_runless_asset_event(
-        dg.AssetMaterialization(PAYMENTS.key("checkpoint"), tags={"dagster/data_version": version})
-    )
+    report = build_report_job(PAYMENTS)
+    assert report.execute_in_process(instance=instance, resources={"storage": populated}).success
     found = results(populated, instance, max_log_ratio=1000)
     assert {name: each.passed for name, each in found.items()} == {
         "committed": True,

@@ -1,0 +1,83 @@
+"""What Dagster's event log does not show of the commit log."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import islice
+
+import dagster as dg
+
+from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.store.pipeline_store import PipelineStore
+from dstl_dagster.pipelines.pipeline import StatefulPipeline
+from dstl_dagster.pipelines.windows import commits_of_inputs, key_of
+
+CHECKED_COMMITS = 100
+"""Commits that are looked at each time: the price of a look does not grow with the log."""
+_VERSION = "dagster/data_version"
+
+
+@dataclass(frozen=True)
+class WindowCommit:
+    """The commit of a window of input; ``key`` is that of its partition."""
+
+    key: str
+    commit: CompletedCheckpoint
+
+    @property
+    def shown(self) -> str:
+        return f"{self.key} (checkpoint {self.commit.checkpoint_id})"
+
+
+@dataclass(frozen=True)
+class Drift:
+    """How far Dagster's event log is from the commit log.
+
+    Args:
+        commits: Those that the latest state stands on, oldest first.
+        unreported: Those of them that Dagster does not show as the last of their partition.
+        last: The data version that Dagster shows last; None if it shows nothing.
+        foreign: The same, if no commit has it.
+    """
+
+    commits: list[WindowCommit]
+    unreported: list[WindowCommit]
+    last: str | None
+    foreign: str | None
+
+    @classmethod
+    def of(
+        cls, instance: dg.DagsterInstance, pipeline: StatefulPipeline, store: PipelineStore
+    ) -> Drift:
+        """Compares the event log of an instance with a store."""
+        asset = pipeline.key("checkpoint")
+        newest = islice(commits_of_inputs(store), CHECKED_COMMITS)
+        commits = [WindowCommit(key_of(each), each) for each in newest][::-1]
+        unreported = [
+            each
+            for each in commits
+            if _shown(instance, asset, each.key) != each.commit.data_version
+        ]
+        event = instance.get_latest_materialization_event(asset)
+        last = None if event is None else _version_of(event.asset_materialization)
+        foreign = None if last is None or _is_commit(store, last) else last
+        return cls(commits, unreported, last, foreign)
+
+
+def _shown(instance: dg.DagsterInstance, asset: dg.AssetKey, key: str) -> str | None:
+    """The data version that Dagster shows for a partition."""
+    found = instance.fetch_materializations(
+        dg.AssetRecordsFilter(asset, asset_partitions=[key]), limit=1
+    ).records
+    return _version_of(found[0].asset_materialization) if found else None
+
+
+def _version_of(event: dg.AssetMaterialization | None) -> str | None:
+    return None if event is None else (event.tags or {}).get(_VERSION)
+
+
+def _is_commit(store: PipelineStore, version: str) -> bool:
+    match = re.fullmatch("ck-([0-9]{1,18}):.*", version)
+    found = store.commit_of(int(match[1])) if match is not None else None
+    return found is not None and found.data_version == version

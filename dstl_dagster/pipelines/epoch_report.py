@@ -1,0 +1,81 @@
+"""Tells Dagster of epochs, each as it commits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from dstl_dagster.pipelines.epoch_metadata import EPOCH_KINDS, EpochMetadata
+
+if TYPE_CHECKING:
+    from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
+
+Events = Iterator[dg.MaterializeResult | dg.AssetMaterialization | dg.Output[Any]]
+BACKFILL_TAG = "dagster/backfill"
+
+_REPORTED = {"__source_asset_observation__": True}
+"""Metadata of an output for which Dagster makes no event of its own: its mark for assets that have
+reported themselves. Dagster does not document it; decision 18 names the test that watches it.
+"""
+
+
+class EpochReport:
+    """The events of the epochs of one run.
+
+    A run of one window reports it as the result of its op, with which Dagster records what it was
+    made of. Dagster reports the windows of a longer run at its end, with one data version for all.
+    So each of them is reported here when it commits, also those assets that the run did not select,
+    and the results of the op report nothing.
+
+    Args:
+        context: Of the op.
+        metadata: What is shown of an epoch.
+        keys: The windows of the run, in order.
+    """
+
+    def __init__(
+        self, context: dg.AssetExecutionContext, metadata: EpochMetadata, keys: Sequence[str]
+    ) -> None:
+        self._context = context
+        self._metadata = metadata
+        self._is_one = list(keys) == list(context.partition_keys) and len(keys) == 1
+        self._results: list[dg.MaterializeResult] = []
+        self._latest = 0
+
+    def epoch(
+        self, key: str, commit: CompletedCheckpoint, committed_before: bool
+    ) -> Iterator[dg.AssetMaterialization]:
+        """The materializations of one window."""
+        self._latest = max(self._latest, commit.checkpoint_id)
+        tags = {}
+        backfill = self._context.run.tags.get(BACKFILL_TAG)
+        if backfill is not None:
+            tags[BACKFILL_TAG] = backfill
+        for event in self._metadata.events(
+            key, commit, committed_before=committed_before, tags=tags
+        ):
+            if self._is_one and event.asset_key in self._context.selected_asset_keys:
+                self._results.append(
+                    dg.MaterializeResult(
+                        event.asset_key,
+                        metadata=event.metadata,
+                        data_version=dg.DataVersion(commit.data_version),
+                    )
+                )
+            else:
+                yield event
+
+    def outputs(self) -> Events:
+        """The results of the op: what comes after it in the run can begin."""
+        tags = {"dstl/checkpoint_id": str(self._latest)}
+        self._context.instance.add_run_tags(self._context.run.run_id, tags)
+        if self._is_one:
+            yield from self._results
+            return
+        assets = self._context.assets_def
+        for key in (self._metadata.pipeline.key(kind) for kind in EPOCH_KINDS):
+            if key in self._context.selected_asset_keys:
+                name = assets.get_output_name_for_asset_key(key)
+                yield dg.Output(None, name, metadata=_REPORTED)

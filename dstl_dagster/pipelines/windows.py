@@ -1,0 +1,294 @@
+"""Windows of input: what they are called in the commit log, their order, and gaps between them.
+
+The input id of a window is its start in ISO form, so that its order as text is its order in time,
+whatever the partitions are called. The commit keeps the window and its definition as a note.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any, Literal, cast
+from zoneinfo import ZoneInfo
+
+import dagster as dg
+
+from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.store.pipeline_store import PipelineStore
+from dstl_core.errors import ConfigError
+from dstl_core.spark.task.lineage import find_input, lineage
+
+REWIND_TAG, TRUE = "dstl/rewind", "true"
+"""A run with this tag and the value true goes back to before its first window."""
+ALLOW_GAP_TAG = "dstl/allow-gap"
+"""A run with this tag and the value true may leave windows out."""
+NOTE = "window"
+Naming = Literal["start", "key"]
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window of input: its partition key, and its bounds in UTC."""
+
+    key: str
+    start: datetime
+    end: datetime
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The windows of one pipeline, against what is committed.
+
+    Args:
+        pipeline: Name of the pipeline.
+        op: Name of the op that takes ``rewind_to``; None where a tag does that.
+        partitions: The definition of its windows.
+        store: Its folder.
+    """
+
+    pipeline: str
+    op: str | None
+    partitions: dg.TimeWindowPartitionsDefinition
+    store: PipelineStore
+
+    # ----------------------------------------------------------------------------- windows
+
+    def window(self, key: str) -> Window:
+        """The window of a partition key.
+
+        Raises:
+            ConfigError: There is none.
+        """
+        try:
+            found = self.partitions.time_window_for_partition_key(key)
+        except (ValueError, StopIteration) as error:
+            raise ConfigError(
+                f"{key!r} is no window of pipeline {self.pipeline!r}: expected a partition key in "
+                f"the form {self.partitions.fmt!r}."
+            ) from error
+        return Window(key, found.start.astimezone(UTC), found.end.astimezone(UTC))
+
+    def in_order(self, keys: Iterable[str]) -> list[str]:
+        """Partition keys in the order of their windows."""
+        return sorted(keys, key=lambda key: self.window(key).start)
+
+    def keys_between(self, start: datetime, end: datetime) -> list[str]:
+        """The partition keys of the windows that begin at or after one time and before another."""
+        if start >= end:
+            return []
+        zone = ZoneInfo(self.partitions.timezone)
+        span = dg.TimeWindow(start.astimezone(zone), end.astimezone(zone))
+        return list(self.partitions.get_partition_keys_in_time_window(span))
+
+    def start_id(self, key: str) -> str:
+        """The start of a window in ISO form: a date if all windows begin at midnight."""
+        start = self.window(key).start
+        if self.partitions.cron_schedule.split()[:2] == ["0", "0"]:
+            return start.astimezone(ZoneInfo(self.partitions.timezone)).strftime("%Y-%m-%d")
+        return start.strftime("%Y-%m-%dT%H:%MZ")
+
+    # --------------------------------------------------------------------------- committed
+
+    def commits(self) -> Iterator[CompletedCheckpoint]:
+        """The commits of inputs that the latest state stands on, newest first."""
+        return commits_of_inputs(self.store)
+
+    def last(self) -> CompletedCheckpoint | None:
+        """The commit of the last window that the latest state holds."""
+        return next(self.commits(), None)
+
+    def committed(self, commit: CompletedCheckpoint) -> Window:
+        """The window of a commit.
+
+        Raises:
+            ConfigError: It was committed under another definition of windows.
+        """
+        input_id = commit.facts["input"]["id"]
+        note = _note(commit)
+        if note is None:
+            # Of a version that called inputs by the key of their partition.
+            try:
+                found = self.window(str(input_id))
+            except ConfigError as error:
+                raise self._other_definition(str(input_id), "other windows") from error
+            if self._key_at(found.start) != input_id:
+                raise self._other_definition(str(input_id), "other windows")
+            return found
+        expected = {name: note.get(name) for name in self._definition}
+        if expected != self._definition:
+            raise self._other_definition(str(note.get("key")), _shown(expected))
+        return Window(
+            str(note["key"]),
+            datetime.fromisoformat(note["start"]),
+            datetime.fromisoformat(note["end"]),
+        )
+
+    def _key_at(self, start: datetime) -> str | None:
+        """The key of the window that begins at a time; None if there is none."""
+        found = self.partitions.get_next_partition_window(start, respect_bounds=False)
+        if found is None or found.start != start:
+            return None
+        return self.partitions.get_partition_key_for_timestamp(start.timestamp())
+
+    @property
+    def _definition(self) -> dict[str, str]:
+        return {
+            "cron": self.partitions.cron_schedule,
+            "timezone": self.partitions.timezone,
+            "format": self.partitions.fmt,
+        }
+
+    def _other_definition(self, key: str, expected: str) -> ConfigError:
+        return ConfigError(
+            f"The windows of pipeline {self.pipeline!r} had another definition when {key!r} was "
+            f"committed: expected {expected}, got {_shown(self._definition)}; put the definition "
+            f"back, or start a pipeline of another name from a savepoint of this one."
+        )
+
+    # ----------------------------------------------------------------------------- an epoch
+
+    def naming(self) -> Naming:
+        """How inputs are called: by the start of the window, or, where a version before this one
+        has begun so, by the key of the partition.
+        """
+        last = self.last()
+        if last is None:
+            return "start"
+        note = _note(last)
+        if note is not None:
+            return cast(Naming, note["named"])
+        key = str(last.facts["input"]["id"])
+        return "start" if key == self.start_id(key) else "key"
+
+    def input_id(self, key: str) -> str:
+        """What the commit log calls the window of a partition."""
+        return self.start_id(key) if self.naming() == "start" else key
+
+    def notes(self, key: str) -> dict[str, Any]:
+        """What the commit of a window keeps of it."""
+        window = self.window(key)
+        found = {"key": key, "start": window.start.isoformat(), "end": window.end.isoformat()}
+        return {NOTE: {**found, **self._definition, "named": self.naming()}}
+
+    def commit_of(self, key: str) -> CompletedCheckpoint | None:
+        """The commit of a window, if the latest state holds it."""
+        place = find_input(lineage(self.store.commits()), self.input_id(key))
+        return None if place is None else place.commit
+
+    def check(self, key: str, *, allow_gap: bool = False, rewind: bool = False) -> None:
+        """Checks that a window was committed before, or follows the last one that was.
+
+        Args:
+            key: Of its partition.
+            allow_gap: Whether it may leave windows out.
+            rewind: Whether state goes back to before it first.
+
+        Raises:
+            ConfigError: It comes before the last one, leaves windows out, or the definition of
+                windows has changed.
+        """
+        window, last = self.window(key), self.last()
+        before = None if last is None else self.committed(last)
+        if rewind:
+            there = map(self.committed, self.commits())
+            before = next((each for each in there if each.start < window.start), None)
+        if before is None:
+            if not allow_gap:
+                self._check_gap(window, self.partitions.start, None)
+            return
+        if window.start <= before.start:
+            if self.commit_of(key) is None:
+                raise ConfigError(
+                    f"The window {key!r} of pipeline {self.pipeline!r} was left out: the last "
+                    f"committed window is {before.key!r}, and state does not go back by itself; "
+                    f"{self.way_back(key)}"
+                )
+            return
+        if self.naming() == "key" and key <= before.key:
+            raise ConfigError(
+                f"The pipeline {self.pipeline!r} calls its inputs by partition keys, and the order "
+                f"of {before.key!r} and {key!r} as text is not their order in time; start a "
+                f"pipeline of another name from a savepoint of this one."
+            )
+        if not allow_gap:
+            self._check_gap(window, before.end, before)
+
+    def _check_gap(self, window: Window, start: datetime, before: Window | None) -> None:
+        missing = self.keys_between(start, window.start)
+        if not missing:
+            return
+        after = "the first one" if before is None else f"the last committed one, {before.key!r}"
+        raise ConfigError(
+            f"The window {window.key!r} of pipeline {self.pipeline!r} does not follow {after}: "
+            f"{span_of(missing)} missing; launch a run of {missing[0]!r} to {window.key!r}, or "
+            f"give the run the tag {ALLOW_GAP_TAG}=true to leave out what is missing."
+        )
+
+    def way_back(self, key: str) -> str:
+        """Which run goes back to before a window, as the end of a sentence."""
+        last = self.last()
+        until = key if last is None else self.committed(last).key
+        again = f"{key!r}" if until == key else f"{key!r} to {until!r}"
+        if self.op is None:
+            return (
+                f"launch a run of {key!r} with the tag {REWIND_TAG}={TRUE}, which goes back to "
+                f"before it; run {again} again."
+            )
+        return (
+            f"launch a run of partition {key!r} with the config {{ops: {{{self.op}: {{config: "
+            f"{{rewind_to: '{key}'}}}}}}}}, which goes back to before it and runs {again} again."
+        )
+
+    def from_on(self, key: str, until: Iterable[str]) -> list[str]:
+        """The windows from one on to the last of some, and to the last that is committed."""
+        last = self.last()
+        ends = [self.window(each).end for each in until]
+        if last is not None:
+            ends.append(self.committed(last).end)
+        return self.keys_between(self.window(key).start, max(ends))
+
+    def missing(self, limit: int) -> list[str]:
+        """The windows up to the last committed one that the latest state does not hold.
+
+        Args:
+            limit: How many commits are looked at, from the last one on.
+        """
+        commits = list(islice(self.commits(), limit + 1))
+        found = [self.committed(each) for each in reversed(commits)]
+        begin = [] if len(commits) > limit else [self.partitions.start]
+        ends = [*begin, *(each.end for each in found)]
+        starts = [each.start for each in found][0 if begin else 1 :]
+        return [
+            key
+            for end, start in zip(ends, starts, strict=False)
+            for key in self.keys_between(end, start)
+        ]
+
+
+def commits_of_inputs(store: PipelineStore) -> Iterator[CompletedCheckpoint]:
+    """The commits of inputs that the latest state of a pipeline stands on, newest first."""
+    return (each for each in lineage(store.commits()) if "input" in each.facts)
+
+
+def key_of(commit: CompletedCheckpoint) -> str:
+    """The partition key of the window of a commit."""
+    note = _note(commit)
+    return str(commit.facts["input"]["id"] if note is None else note["key"])
+
+
+def span_of(keys: list[str]) -> str:
+    """Some windows, with the verb."""
+    if len(keys) == 1:
+        return f"{keys[0]!r} is"
+    return f"{keys[0]!r} to {keys[-1]!r} ({len(keys)} windows) are"
+
+
+def _note(commit: CompletedCheckpoint) -> dict[str, Any] | None:
+    note = commit.facts.get("notes", {}).get(NOTE)
+    return None if note is None else dict(note)
+
+
+def _shown(definition: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {value!r}" for name, value in definition.items())

@@ -1,0 +1,191 @@
+"""What Dagster is told of epochs, and when."""
+
+import dagster as dg
+import pytest
+from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
+from dagster._core.loader import LoadingContextForTest
+
+from dstl_dagster import build_pipeline_checks, build_report_job
+from tests.integration.dagster.small_pipeline import PAYMENTS, ROWS, SPARK, rows_of, small_defs
+from tests.integration.dagster.test_windows import materialize
+
+pytestmark = [pytest.mark.dagster, pytest.mark.spark]
+
+DAYS = tuple(ROWS)
+KINDS = ("state", "changelog", "checkpoint")
+
+
+def materializations(instance, kind):
+    """Of an asset, oldest first."""
+    records = instance.fetch_materializations(PAYMENTS.key(kind), limit=100).records
+    return [each.asset_materialization for each in records][::-1]
+
+
+def versions_in(storage):
+    commits = PAYMENTS.store(storage).history()
+    return {
+        each.facts["input"]["id"]: each.data_version for each in commits if "input" in each.facts
+    }
+
+
+def test_each_epoch_is_reported_once_as_it_commits_and_the_newest_last(run_days, storage, instance):
+    seen = {}
+
+    def looks_at_dagster(session, day):
+        seen[day] = [each.partition for each in materializations(instance, "checkpoint")]
+        return rows_of(session, day)
+
+    assert run_days(DAYS[0], DAYS[2], batch=looks_at_dagster).success
+    assert seen == {DAYS[0]: [], DAYS[1]: [DAYS[0]], DAYS[2]: [DAYS[0], DAYS[1]]}
+    versions = versions_in(storage)
+    for kind in KINDS:
+        events = materializations(instance, kind)
+        assert [each.partition for each in events] == [*DAYS[:3]]
+        for each in events:
+            assert each.tags["dagster/data_version"] == versions[each.partition]
+    for each in materializations(instance, "state"):
+        assert {"dagster/column_schema", "dagster/partition_row_count", "dstl/seconds"} <= set(
+            each.metadata
+        )
+    for each in materializations(instance, "checkpoint"):
+        assert {"dstl/state_bytes", "dstl/log_bytes", "dagster/uri"} <= set(each.metadata)
+    sizes = [
+        each.metadata["dstl/log_bytes"].value for each in materializations(instance, "changelog")
+    ]
+    assert sizes == sorted(set(sizes))
+
+
+def test_a_backfill_that_fails_on_day_3_has_materialized_days_1_and_2(run_days, storage, instance):
+    def fails_on_day_3(session, day):
+        if day == DAYS[2]:
+            raise RuntimeError("no rows")
+        return rows_of(session, day)
+
+    assert not run_days(DAYS[0], DAYS[3], batch=fails_on_day_3).success
+    for kind in KINDS:
+        events = materializations(instance, kind)
+        # The retry reports what was committed once more.
+        assert [each.partition for each in events] == [DAYS[0], DAYS[1]] * 2
+        assert events[-1].tags["dagster/data_version"] == versions_in(storage)[DAYS[1]]
+
+
+@pytest.mark.parametrize("kind", ["state", "checkpoint"])
+def test_a_run_of_one_of_the_assets_reports_all(storage, instance, kind):
+    [assets] = [
+        each for each in small_defs(storage).assets if PAYMENTS.key("checkpoint") in each.keys
+    ]
+    selection = dg.AssetSelection.assets(PAYMENTS.key(kind))
+    assert materialize(assets, storage, instance, [DAYS[0]], selection=selection).success
+    for each in KINDS:
+        [event] = materializations(instance, each)
+        assert event.tags["dagster/data_version"] == versions_in(storage)[DAYS[0]]
+
+
+def test_a_run_of_several_windows_goes_on_with_what_comes_after(storage, instance):
+    """The outputs of the op report nothing, and what depends on them runs."""
+    [assets] = [
+        each for each in small_defs(storage).assets if PAYMENTS.key("checkpoint") in each.keys
+    ]
+    ran = []
+
+    @dg.asset(
+        deps=[PAYMENTS.key("checkpoint")],
+        partitions_def=assets.partitions_def,
+        backfill_policy=dg.BackfillPolicy.single_run(),
+    )
+    def behind(context: dg.AssetExecutionContext) -> None:
+        ran.extend(context.partition_keys)
+
+    done = dg.materialize(
+        [assets, behind],
+        instance=instance,
+        tags=dict(
+            zip(
+                ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end"),
+                DAYS[:2],
+                strict=True,
+            )
+        ),
+        resources={"storage": storage, "spark": SPARK},
+    )
+    assert done.success
+    assert ran == [*DAYS[:2]]
+
+
+def test_the_job_report_commits_repairs_what_dagster_does_not_show(run_days, storage, instance):
+    assert run_days(DAYS[0], DAYS[2]).success
+    with dg.DagsterInstance.ephemeral() as other:
+        assert not reported(storage, other).passed
+        done = build_report_job(PAYMENTS).execute_in_process(
+            instance=other, resources={"storage": storage}
+        )
+        assert done.success
+        assert [each.partition for each in materializations(other, "state")] == [*DAYS[:3]]
+        assert reported(storage, other).passed
+        again = build_report_job(PAYMENTS).execute_in_process(
+            instance=other, resources={"storage": storage}
+        )
+        assert again.success
+        assert len(materializations(other, "state")) == 3
+        other.report_runless_asset_event(
+            dg.AssetMaterialization(
+                PAYMENTS.key("checkpoint"),
+                partition=DAYS[1],
+                tags={"dagster/data_version": "ck-99:of-nothing"},
+            )
+        )
+        shown = reported(storage, other)
+        assert not shown.passed
+        assert "2026-01-02 (checkpoint 3) is not shown" in shown.metadata["problems"].value
+        assert "ck-99:of-nothing is shown and is no commit" in shown.metadata["problems"].value
+
+
+def reported(storage, instance):
+    checks = build_pipeline_checks(PAYMENTS)
+    done = dg.materialize(
+        checks,
+        instance=instance,
+        resources={"storage": storage},
+        selection=dg.AssetSelection.checks(*checks),
+    )
+    [found] = [e for e in done.get_asset_check_evaluations() if e.check_name == "reported"]
+    return found
+
+
+def test_what_depends_on_windows_that_were_undone_is_stale(
+    run_days, storage, instance, monkeypatch
+):
+    [assets] = [
+        each for each in small_defs(storage).assets if PAYMENTS.key("checkpoint") in each.keys
+    ]
+
+    @dg.asset(deps=[PAYMENTS.key("checkpoint")], partitions_def=assets.partitions_def)
+    def daily(context: dg.AssetExecutionContext) -> None:
+        pass
+
+    resources = {"storage": storage, "spark": SPARK}
+
+    def status(day):
+        defs = dg.Definitions(assets=[assets, daily], resources=resources)
+        graph = defs.resolve_asset_graph()
+        context = LoadingContextForTest(instance)
+        return CachingStaleStatusResolver(instance, graph, context).get_status(daily.key, day)
+
+    assert run_days(DAYS[0], DAYS[2]).success
+    for day in DAYS[:3]:
+        dg.materialize(
+            [assets, daily],
+            selection=[daily],
+            partition_key=day,
+            instance=instance,
+            resources=resources,
+        )
+    assert [status(day) for day in DAYS[:3]] == [StaleStatus.FRESH] * 3
+    monkeypatch.setitem(ROWS, DAYS[1], [("ada", 1)])
+    config = {"ops": {"payments_state": {"config": {"rewind_to": DAYS[1]}}}}
+    assert materialize(assets, storage, instance, [DAYS[1]], run_config=config).success
+    assert [status(day) for day in DAYS[:3]] == [
+        StaleStatus.FRESH,
+        StaleStatus.STALE,
+        StaleStatus.STALE,
+    ]

@@ -1,0 +1,256 @@
+"""Windows of input: their order, gaps between them, the way back, definitions that change."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import dagster as dg
+import pytest
+
+import dstl_dagster as dstl
+from tests.integration.dagster.small_pipeline import (
+    PAYMENTS,
+    ROWS,
+    SPARK,
+    expected_totals,
+    rows_of,
+    small_defs,
+    totals_in,
+)
+
+pytestmark = [pytest.mark.dagster, pytest.mark.spark]
+
+RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
+DAYS = tuple(ROWS)
+REWIND = {"ops": {"payments_state": {"config": {"rewind_to": DAYS[1]}}}}
+
+
+@pytest.fixture
+def run(storage, instance):
+    """Runs windows of any definition; each of them has one payment of 1."""
+
+    def run(partitions: Any, *keys: str, **options: Any) -> dg.ExecuteInProcessResult:
+        def one_payment(session: Any, key: str) -> Any:
+            return session.createDataFrame([("ada", 1)], "account string, amount long")
+
+        return materialize(assets_of(partitions, one_payment), storage, instance, keys, **options)
+
+    return run
+
+
+def assets_of(partitions: Any, batch: Any) -> dg.AssetsDefinition:
+    @dstl.dstl_assets(pipeline=PAYMENTS, partitions_def=partitions)
+    def payments_state(
+        context: dg.AssetExecutionContext,
+        storage: dstl.DstlStorageResource,
+        spark: dstl.DstlSparkResource,
+    ) -> Iterator[Any]:
+        yield from dstl.run_epochs(context, PAYMENTS, batch, storage=storage, spark=spark)
+
+    return payments_state
+
+
+def materialize(assets, storage, instance, keys, tags=None, **options):
+    span = dict(zip(RANGE, (keys[0], keys[-1]), strict=True))
+    return dg.materialize(
+        [assets],
+        instance=instance,
+        partition_key=keys[0] if len(keys) == 1 else None,
+        tags={**(span if len(keys) > 1 else {}), **(tags or {})},
+        resources={"storage": storage, "spark": SPARK},
+        raise_on_error=False,
+        **options,
+    )
+
+
+def failure_of(done: dg.ExecuteInProcessResult) -> str:
+    assert not done.success
+    assert not [event for event in done.all_events if event.is_step_up_for_retry]
+    [failure] = [event for event in done.all_events if event.is_step_failure]
+    return failure.event_specific_data.error.message
+
+
+def inputs_in(storage) -> list[Any]:
+    commits = PAYMENTS.store(storage).history()
+    return [each.facts["input"]["id"] for each in commits if "input" in each.facts]
+
+
+def check(name, storage, instance):
+    [found] = [
+        each
+        for each in small_defs(storage).asset_checks
+        if name in {k.name for k in each.check_keys}
+    ]
+    done = dg.materialize(
+        [found],
+        selection=dg.AssetSelection.checks(found),
+        instance=instance,
+        resources={"storage": storage, "spark": SPARK},
+    )
+    return done.get_asset_check_evaluations()[0]
+
+
+# ------------------------------------------------------------------------------------- order
+
+
+def test_windows_run_in_the_order_of_time_and_not_of_their_text(run, storage):
+    partitions = dg.DailyPartitionsDefinition("30/01/2026", fmt="%d/%m/%Y")
+    assert run(partitions, "30/01/2026", "02/02/2026").success
+    assert run(partitions, "03/02/2026").success
+    assert inputs_in(storage) == [
+        "2026-01-30",
+        "2026-01-31",
+        "2026-02-01",
+        "2026-02-02",
+        "2026-02-03",
+    ]
+    assert totals_in(storage)["ada"] == (5, 5, 1)
+
+
+def test_windows_of_hours_are_called_by_their_start(run, storage):
+    partitions = dg.HourlyPartitionsDefinition("2026-01-01-22:00", timezone="Europe/Berlin")
+    assert run(partitions, "2026-01-01-22:00", "2026-01-02-01:00").success
+    assert inputs_in(storage) == [
+        "2026-01-01T21:00Z",
+        "2026-01-01T22:00Z",
+        "2026-01-01T23:00Z",
+        "2026-01-02T00:00Z",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changed", "key", "shown"),
+    [
+        (dg.HourlyPartitionsDefinition("2026-01-01-00:00"), "2026-01-03-00:00", "'0 * * * *'"),
+        (dg.DailyPartitionsDefinition("01/01/2026", fmt="%d/%m/%Y"), "03/01/2026", "%d/%m/%Y"),
+        (dg.DailyPartitionsDefinition("2026-01-01", timezone="Asia/Tokyo"), DAYS[2], "Asia/Tokyo"),
+    ],
+)
+def test_windows_of_another_definition_are_refused(run, storage, changed, key, shown):
+    daily = dg.DailyPartitionsDefinition("2026-01-01")
+    assert run(daily, *DAYS[:2]).success
+    message = failure_of(run(changed, key))
+    assert "had another definition" in message and shown in message
+    assert inputs_in(storage) == [*DAYS[:2]]
+    assert run(daily, DAYS[2]).success
+
+
+@pytest.mark.parametrize(
+    ("partitions", "keys", "expected"),
+    [
+        (dg.DailyPartitionsDefinition("2026-01-01"), DAYS[:3], [*DAYS[:3]]),
+        (
+            dg.HourlyPartitionsDefinition("2026-01-01-22:00", timezone="Asia/Tokyo"),
+            ("2026-01-01-22:00", "2026-01-01-23:00", "2026-01-02-00:00"),
+            ["2026-01-01-22:00", "2026-01-01-23:00", "2026-01-02-00:00"],
+        ),
+    ],
+)
+def test_a_pipeline_whose_inputs_are_partition_keys_goes_on(
+    run, storage, instance, partitions, keys, expected
+):
+    """The version before this one committed partition keys, and no notes."""
+    session = SPARK.spark_session
+    rows = session.createDataFrame([("ada", 1)], "account string, amount long")
+    job = PAYMENTS.open(session, storage)
+    for key in keys[:2]:
+        job.run(rows, key)
+    assert run(partitions, keys[1]).success  # committed before: nothing runs
+    assert run(partitions, keys[2]).success
+    assert inputs_in(storage) == expected
+    assert totals_in(storage)["ada"] == (3, 3, 1)
+
+
+def test_a_pipeline_of_another_definition_from_before_is_refused(run, storage):
+    session = SPARK.spark_session
+    rows = session.createDataFrame([("ada", 1)], "account string, amount long")
+    PAYMENTS.open(session, storage).run(rows, "2026-01-01")
+    hourly = dg.HourlyPartitionsDefinition("2026-01-01-00:00")
+    assert "had another definition" in failure_of(run(hourly, "2026-01-01-05:00"))
+
+
+# -------------------------------------------------------------------------------------- gaps
+
+
+def test_a_window_that_leaves_one_out_is_refused(run_days, storage, instance):
+    message = failure_of(run_days(DAYS[1]))
+    assert "does not follow the first one: '2026-01-01' is missing" in message
+    assert run_days(DAYS[0]).success
+    message = failure_of(run_days(DAYS[3]))
+    assert "'2026-01-02' to '2026-01-03' (2 windows) are missing" in message
+    assert "launch a run of '2026-01-02' to '2026-01-04'" in message
+    assert inputs_in(storage) == [DAYS[0]]
+    assert check("no_gaps", storage, instance).passed
+    assert run_days(DAYS[1], DAYS[3]).success
+
+
+def test_a_failed_window_is_put_in_by_one_run(run_days, storage, instance):
+    """Day 2 fails, day 3 runs by permission, and day 2 comes in later."""
+    [assets] = [
+        each for each in small_defs(storage).assets if PAYMENTS.key("checkpoint") in each.keys
+    ]
+    assert run_days(DAYS[0]).success
+    gap = {"dstl/allow-gap": "true"}
+    assert materialize(assets, storage, instance, [DAYS[2]], gap).success
+    assert run_days(DAYS[3]).success
+    shown = check("no_gaps", storage, instance)
+    assert not shown.passed
+    assert shown.metadata["windows_missing"].value == 1
+    assert shown.metadata["shown"].value == DAYS[1]
+    message = failure_of(run_days(DAYS[1]))
+    assert "was left out" in message
+    assert "{ops: {payments_state: {config: {rewind_to: '2026-01-02'}}}}" in message
+    assert "runs '2026-01-02' to '2026-01-04' again" in message
+    assert totals_in(storage) == expected_totals(DAYS[0], DAYS[2], DAYS[3])
+
+    assert materialize(assets, storage, instance, [DAYS[1]], run_config=REWIND).success
+    assert totals_in(storage) == expected_totals(*DAYS[:4])
+    assert check("no_gaps", storage, instance).passed
+    assert check("reported", storage, instance).passed
+
+
+def test_a_run_that_failed_after_it_went_back_goes_on(storage, instance, run_days):
+    attempts = []
+
+    def fails_once_on_day_3(session, day):
+        attempts.append(day)
+        if day == DAYS[2] and attempts.count(day) == 1:
+            raise RuntimeError("no rows yet")
+        return rows_of(session, day)
+
+    assert run_days(DAYS[0], DAYS[3]).success
+    defs = small_defs(storage, batch=fails_once_on_day_3)
+    [assets] = [each for each in defs.assets if PAYMENTS.key("checkpoint") in each.keys]
+    before = len(PAYMENTS.store(storage).history())
+    assert materialize(assets, storage, instance, [DAYS[1]], run_config=REWIND).success
+    assert attempts == [DAYS[1], DAYS[2], DAYS[1], DAYS[2], DAYS[3]]
+    assert len(PAYMENTS.store(storage).history()) == before + 3
+    assert totals_in(storage) == expected_totals(*DAYS[:4])
+
+
+def test_a_run_cannot_go_back_to_a_window_after_its_own(run_days, storage, instance):
+    assert run_days(DAYS[0]).success
+    [assets] = [
+        each for each in small_defs(storage).assets if PAYMENTS.key("checkpoint") in each.keys
+    ]
+    config = {"ops": {"payments_state": {"config": {"rewind_to": DAYS[4]}}}}
+    message = failure_of(materialize(assets, storage, instance, [DAYS[1]], run_config=config))
+    assert "cannot go back to '2026-01-05'" in message
+
+
+def test_an_input_that_changed_says_which_run_to_launch(run_days):
+    assert run_days(DAYS[0], DAYS[2]).success
+
+    def other_rows(session, day):
+        return session.createDataFrame([("ada", 1)], "account string, amount long")
+
+    message = failure_of(run_days(DAYS[1], batch=other_rows))
+    assert "with other rows" in message
+    assert "rewind_to: '2026-01-02'" in message and "'2026-01-02' to '2026-01-03'" in message
+
+
+def test_a_pipeline_keeps_enough_checkpoints_to_go_back_14_windows(storage):
+    assert PAYMENTS.open(SPARK.spark_session, storage).num_retained >= 2 * 15
+    few = dstl.aggregating_pipeline(
+        "few", uid="u", key_by="k", states={"n": dstl.Aggregate("count")}, num_retained=3
+    )
+    assert few.open(SPARK.spark_session, storage).num_retained == 3
