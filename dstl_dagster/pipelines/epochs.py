@@ -7,23 +7,17 @@ mirrors it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from pydantic import Field
 
-from dstl_core.errors import (
-    ConfigError,
-    FencedError,
-    FormatError,
-    InputChangedError,
-    RestoreError,
-)
+from dstl_core.errors import ConfigError, InputChangedError
 from dstl_dagster.pipelines.epoch_metadata import EPOCH_KINDS, EpochMetadata
 from dstl_dagster.pipelines.epoch_report import EpochReport, Events
+from dstl_dagster.pipelines.failures import no_retry_of_permanent_errors
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
 from dstl_dagster.pipelines.windows import ALLOW_GAP_TAG, REWIND_TAG, TRUE, Windows
 from dstl_dagster.resources.storage_resource import DstlStorageResource
@@ -41,8 +35,6 @@ Batch = Callable[["SparkSession", str], "DataFrame"]
 REWOUND_UNTIL_TAG = "dstl/rewound-until"
 """The last window that a run has to run again after it went back."""
 
-_PERMANENT = (FencedError, InputChangedError, ConfigError, RestoreError, FormatError)
-
 
 class EpochConfig(dg.Config):
     """What a run of epochs can be told in the launchpad."""
@@ -57,15 +49,6 @@ class EpochConfig(dg.Config):
         description="Whether the run may leave out the windows between the last committed one "
         "and its own.",
     )
-
-
-@contextmanager
-def no_retry_of_permanent_errors() -> Iterator[None]:
-    """Turns what a retry cannot mend into a failure that Dagster does not retry."""
-    try:
-        yield
-    except _PERMANENT as error:
-        raise dg.Failure(str(error), allow_retries=False) from error
 
 
 def run_epochs(

@@ -13,9 +13,9 @@ from dstl_dagster.pipelines.epochs import (
     Batch,
     mark_rewound,
     materialize_if_large,
-    no_retry_of_permanent_errors,
     time_windows,
 )
+from dstl_dagster.pipelines.failures import no_retry_of_permanent_errors
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
 from dstl_dagster.pipelines.windows import ALLOW_GAP_TAG, REWIND_TAG, TRUE, Windows
 

@@ -14,7 +14,7 @@ import dagster as dg
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_dagster import metadata as show
 from dstl_dagster.pipelines.asset_decorator import DEFAULT_RETRIES
-from dstl_dagster.pipelines.epochs import no_retry_of_permanent_errors
+from dstl_dagster.pipelines.failures import no_retry_of_permanent_errors
 from dstl_dagster.pipelines.jobs import working_runs
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
 from dstl_dagster.resources.savepoint_resource import SavepointResource, version_of

@@ -42,6 +42,8 @@ from dstl_core.state.backends.state_backend import HashMapStateBackend, StateBac
 from dstl_core.storage.location import Location
 
 _LOG = logging.getLogger(__name__)
+IMPLIED = "implied"
+"""Fact of a start that the first input needed: until that is committed, it pins nothing."""
 
 
 @dataclass
@@ -115,6 +117,7 @@ class StatefulJob(Closing):
         )
         self.base_path, self.job_id = self._spec.base_path, self._spec.job_id
         self._one_at_a_time = OneAtATime(f"The job {self.name!r}")
+        self._implied_start: CompletedCheckpoint | None = None
         self._output = StoredOutput(self.spark, self._spec, self.num_retained_outputs)
         self._driver = CheckpointDriver(
             self._spec.layout,
@@ -187,13 +190,22 @@ class StatefulJob(Closing):
             if (existing := self.latest()) is not None:
                 return existing
             if savepoint is None:
-                return self._start_empty()
+                return self._start_empty({}, after=None)
             names = {**({} if uid is None else {self.operator.uid: uid}), **(uids or {})}
             return start_from_savepoint(self._tasks, savepoint, names)
 
-    def _start_empty(self) -> CompletedCheckpoint:
-        facts = {"kind": "start", "source": None}
-        return self._tasks.full_checkpoint(self._tasks.root_specs(), facts, after=None)
+    def _start_empty(self, more: Mapping[str, Any], *, after: int | None) -> CompletedCheckpoint:
+        facts = {"kind": "start", "source": None, **more}
+        return self._tasks.full_checkpoint(self._tasks.root_specs(), facts, after=after)
+
+    def _start_for_input(self) -> None:
+        """Commits an empty checkpoint where no input was committed yet, unless this job has done
+        so: that of another one has its types and its max parallelism.
+        """
+        latest = self.latest()
+        if latest is None or (latest.facts.get(IMPLIED) and latest != self._implied_start):
+            after = None if latest is None else latest.checkpoint_id
+            self._implied_start = self._start_empty({IMPLIED: True}, after=after)
 
     # ------------------------------------------------------------------------------- epoch
 
@@ -299,7 +311,7 @@ class StatefulJob(Closing):
         check_named_batch(rows, input_id)
         if self.latest() is None:
             self._epoch_run(self._tasks.root_specs(), {}, rows, order_by, watermark_ms).check()
-            self._start_empty()
+        self._start_for_input()
         place = self._driver.find(lambda commits: find_input(lineage(commits), input_id))
         assert place is not None, "a started pipeline has a commit"
         self._check_running(place.latest)
