@@ -1,13 +1,18 @@
 """``dstl-checks``: runs asset checks without a server, for CI. The exit code is the worst result.
 
-0: all passed. 1: only warnings failed. 2: an error failed. 3: a check could not be run.
+0: all passed. 1: only warnings failed. 2: an error failed. 3: a check could not be run. The results
+are all that stands on stdout.
 """
 
 import importlib
 import importlib.util
+import json
 import sys
+from contextlib import redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
+from xml.etree import ElementTree
 
 import dagster as dg
 import typer
@@ -16,6 +21,37 @@ from rich.table import Table
 
 PASSED, WARNED, FAILED, BROKEN = 0, 1, 2, 3
 _JOB = "dstl_checks"
+_WIDE = 10_000
+"""A file or a pipe gets a line per check, whatever its length."""
+_WORDS = {PASSED: "passed", WARNED: "WARNING", FAILED: "FAILED", BROKEN: "NOT RUN"}
+_QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """What became of one check; ``facts`` are its metadata, or why it was not run."""
+
+    asset: str
+    check: str
+    code: int
+    facts: dict[str, Any]
+
+    @property
+    def word(self) -> str:
+        return _WORDS[self.code]
+
+    @property
+    def shown(self) -> str:
+        return ", ".join(f"{name}={value}" for name, value in self.facts.items())
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "asset": self.asset,
+            "check": self.check,
+            "result": self.word.lower(),
+            "facts": self.facts,
+        }
+
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -32,12 +68,19 @@ def checks(
         list[str] | None, typer.Option("--check", help="Only checks of this name.")
     ] = None,
     list_only: Annotated[bool, typer.Option("--list", help="Say what would be run.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Results as JSON.")] = False,
+    junit: Annotated[
+        Path | None, typer.Option("--junit", help="Also write results as a JUnit XML file.")
+    ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Dagster's log on stderr.")] = False,
 ) -> None:
     """Runs asset checks in this process, on the instance of DAGSTER_HOME or an ephemeral one."""
-    console = Console(highlight=False, soft_wrap=True)
+    width = None if sys.stdout.isatty() else _WIDE
+    console = Console(highlight=False, soft_wrap=True, width=width)
     try:
-        definitions = load_definitions(module)
-        keys = select_checks(definitions, asset or [], check or [])
+        with redirect_stdout(sys.stderr):
+            definitions = load_definitions(module)
+            keys = select_checks(definitions, asset or [], check or [])
     except Exception as error:  # any error of the user's module ends here, in one line
         typer.echo(f"dstl-checks: {type(error).__name__}: {error}", err=True)
         raise typer.Exit(BROKEN) from error
@@ -45,7 +88,15 @@ def checks(
         for key in keys:
             console.print(f"{key.asset_key.to_user_string()} {key.name}")
         raise typer.Exit(PASSED)
-    raise typer.Exit(report(console, keys, run_checks(definitions, keys)))
+    with redirect_stdout(sys.stderr):
+        results = run_checks(definitions, keys, verbose=verbose)
+    if junit is not None:
+        junit.write_text(junit_xml(results))
+    if as_json:
+        typer.echo(json.dumps([each.to_json() for each in results], indent=2))
+    else:
+        console.print(table_of(results))
+    raise typer.Exit(max(each.code for each in results))
 
 
 def load_definitions(module: str) -> dg.Definitions:
@@ -100,19 +151,62 @@ def select_checks(
 
 
 def run_checks(
-    definitions: dg.Definitions, keys: list[dg.AssetCheckKey]
-) -> dict[dg.AssetCheckKey, Any]:
-    """Evaluations by check; one that could not be run is missing."""
+    definitions: dg.Definitions, keys: list[dg.AssetCheckKey], *, verbose: bool = False
+) -> list[CheckResult]:
+    """Runs checks in this process.
+
+    Args:
+        definitions: What has them.
+        keys: The checks.
+        verbose: Whether Dagster logs.
+    """
     job = dg.define_asset_job(
         _JOB, selection=dg.AssetSelection.checks(*keys), executor_def=dg.in_process_executor
     )
     merged = dg.Definitions.merge(definitions, dg.Definitions(jobs=[job]))
+    resolved = merged.resolve_job_def(_JOB)
+    quiet = not verbose and "console" in resolved.loggers
     with _instance() as instance:
-        result = merged.resolve_job_def(_JOB).execute_in_process(
-            instance=instance, raise_on_error=False
+        done = resolved.execute_in_process(
+            instance=instance, raise_on_error=False, run_config=_QUIET if quiet else None
         )
-        found = result.get_asset_check_evaluations()
-    return {dg.AssetCheckKey(each.asset_key, each.check_name): each for each in found}
+    evaluations = {
+        dg.AssetCheckKey(each.asset_key, each.check_name): each
+        for each in done.get_asset_check_evaluations()
+    }
+    failures = {
+        str(event.step_key): str(event.event_specific_data.error_display_string)  # type: ignore[union-attr]  # of a step failure
+        for event in done.all_events
+        if event.is_step_failure
+    }
+    graph = definitions.resolve_asset_graph()
+    results = []
+    for key in keys:
+        step = graph.assets_def_for_key(key).node_def.name
+        results.append(_result(key, evaluations.get(key), failures.get(step)))
+    return results
+
+
+def _result(key: dg.AssetCheckKey, evaluation: Any, failure: str | None) -> CheckResult:
+    facts: dict[str, Any] = {}
+    if evaluation is None:
+        code = BROKEN
+        facts["reason"] = _first_line(failure or "Dagster did not start it")
+    else:
+        facts = {name: _plain(value.value) for name, value in evaluation.metadata.items()}
+        is_warning = evaluation.severity is dg.AssetCheckSeverity.WARN
+        code = PASSED if evaluation.passed else WARNED if is_warning else FAILED
+    return CheckResult(key.asset_key.to_user_string(), key.name, code, facts)
+
+
+def _first_line(failure: str) -> str:
+    """The error that a failure tells of: the innermost cause, without its stack."""
+    lines = [line.strip() for line in failure.splitlines() if line.strip()]
+    return next((line for line in lines if not line.startswith("dagster._core")), lines[0])
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
 def _instance() -> dg.DagsterInstance:
@@ -123,30 +217,29 @@ def _instance() -> dg.DagsterInstance:
     return dg.DagsterInstance.ephemeral()
 
 
-def report(
-    console: Console, keys: list[dg.AssetCheckKey], found: dict[dg.AssetCheckKey, Any]
-) -> int:
-    """Prints a line per check; returns the exit code."""
+def table_of(results: list[CheckResult]) -> Table:
+    """A line per check."""
     table = Table("asset", "check", "result", "facts", box=None)
-    worst = PASSED
-    for key in keys:
-        evaluation = found.get(key)
-        code = _code(evaluation)
-        worst = max(worst, code)
-        word = {PASSED: "passed", WARNED: "WARNING", FAILED: "FAILED", BROKEN: "NOT RUN"}[code]
-        metadata = evaluation.metadata if evaluation is not None else {}
-        facts = ", ".join(f"{name}={value.value}" for name, value in metadata.items())
-        table.add_row(key.asset_key.to_user_string(), key.name, word, facts)
-    console.print(table)
-    return worst
+    for each in results:
+        table.add_row(each.asset, each.check, each.word, each.shown)
+    return table
 
 
-def _code(evaluation: Any) -> int:
-    if evaluation is None:
-        return BROKEN
-    if evaluation.passed:
-        return PASSED
-    return WARNED if evaluation.severity is dg.AssetCheckSeverity.WARN else FAILED
+def junit_xml(results: list[CheckResult]) -> str:
+    """A test case per check: an error fails it, and so does a warning; not run is an error."""
+    suite = ElementTree.Element(
+        "testsuite",
+        name="dstl-checks",
+        tests=str(len(results)),
+        failures=str(sum(each.code in (WARNED, FAILED) for each in results)),
+        errors=str(sum(each.code == BROKEN for each in results)),
+    )
+    for each in results:
+        case = ElementTree.SubElement(suite, "testcase", classname=each.asset, name=each.check)
+        if each.code != PASSED:
+            kind = "error" if each.code == BROKEN else "failure"
+            ElementTree.SubElement(case, kind, message=each.shown, type=each.word)
+    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True)
 
 
 def main() -> None:

@@ -1,10 +1,12 @@
 """Components in YAML alone: scaffolded, checked by Dagster's own commands, run."""
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import dagster as dg
 import pyarrow as pa
@@ -293,15 +295,46 @@ def test_the_exit_code_is_the_worst_severity(tmp_path, names, code):
     text = CHECKED.format(path=str(source), uid="f-uid", state="cnt")
     (tmp_path / "checked.py").write_text(text)
     words = [each for name in names for each in ("--check", name)]
-    done = subprocess.run(
+    done = run_checks(tmp_path, *words)
+    assert done.returncode == code, done.stdout + done.stderr
+    if names == ["nothing"]:
+        assert done.stdout == ""
+        return
+    # The table, and nothing else; a log only on request.
+    [head, *lines] = done.stdout.splitlines()
+    assert head.split() == ["asset", "check", "result", "facts"]
+    assert [line.split()[1] for line in lines] == sorted(names)
+    assert "dagster -" not in done.stderr
+
+
+def run_checks(folder, *words):
+    return subprocess.run(
         [sys.executable, "-m", "dstl_dagster.check_command", "-m", "checked.py", *words],
-        cwd=tmp_path,
+        cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT), "DAGSTER_DISABLE_TELEMETRY": "yes"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
     )
-    assert done.returncode == code, done.stdout + done.stderr
-    if names != ["nothing"]:
-        assert all(name in done.stdout for name in names)
+
+
+def test_checks_for_machines_a_reason_and_a_log_on_request(tmp_path):
+    [source] = (GOLDEN / "f-two-ops-hashmap").glob("savepoint-*")
+    text = CHECKED.format(path=str(source), uid="f-uid", state="cnt")
+    (tmp_path / "checked.py").write_text(f"print('loading')\n{text}")
+    done = run_checks(tmp_path, "--json", "--junit", "checks.xml", "--verbose")
+    found = {each["check"]: each for each in json.loads(done.stdout)}
+    assert {name: each["result"] for name, each in found.items()} == {
+        "broken": "not run",
+        "restore_plan": "failed",
+        "schema": "warning",
+        "verified": "passed",
+    }
+    assert found["broken"]["facts"] == {"reason": "RuntimeError: cannot be run"}
+    assert found["verified"]["facts"]["findings"] == 0
+    assert "STEP_START" in done.stderr
+    suite = ElementTree.parse(tmp_path / "checks.xml").getroot()
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("4", "2", "1")
+    [error] = suite.findall("testcase[@name='broken']/error")
+    assert error.get("message") == "reason=RuntimeError: cannot be run"
