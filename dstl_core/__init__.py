@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dstl_core import changelog, errors, functions, testing, windows
+    from dstl_core import aggregates, changelog, errors, functions, testing, windows
     from dstl_core.codec.serializers import Types
     from dstl_core.config import ChangelogOptions
     from dstl_core.functions import (
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from dstl_core.spark.savepoints.savepoint_reader import SavepointReader
     from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
     from dstl_core.spark.savepoints.transformations import OperatorTransformation
-    from dstl_core.spark.task.operators import KeyedOperator, ProcessOperator
+    from dstl_core.spark.task.operators import AggregateOperator, KeyedOperator, ProcessOperator
     from dstl_core.state.backends.state_backend import (
         EmbeddedRocksDBStateBackend,
         HashMapStateBackend,
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AggregateOperator",
     "AggregatingStateDescriptor",
     "BroadcastFunction",
     "BroadcastStateBootstrapFunction",
@@ -97,6 +98,7 @@ __all__ = [
     "ValueStateDescriptor",
     "WindowFunction",
     "WindowReaderFunction",
+    "aggregates",
     "changelog",
     "edit_savepoint",
     "errors",
@@ -124,6 +126,7 @@ _HOME = {
     "RichMapFunction": "functions",
     "ProcessWindowFunction": "functions",
     "WindowFunction": "functions",
+    "AggregateOperator": "spark.task.operators",
     "AggregatingStateDescriptor": "state.tables.descriptor",
     "ChangelogOptions": "config",
     "EmbeddedRocksDBStateBackend": "state.backends.state_backend",
@@ -153,7 +156,7 @@ _HOME = {
 }
 """The module of each name, below ``dstl_core``."""
 
-_NAMESPACES = ("changelog", "errors", "functions", "testing", "windows")
+_NAMESPACES = ("aggregates", "changelog", "errors", "functions", "testing", "windows")
 
 
 def __getattr__(name: str) -> Any:

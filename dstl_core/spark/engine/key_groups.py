@@ -72,6 +72,11 @@ def _key_group(java_hash: Column, max_parallelism: int) -> Column:
     return mixed.bitwiseAND(F.lit(0x7FFFFFFF)) % F.lit(max_parallelism)
 
 
+def has_expression(kind: T.DataType, key_type: AnySerializer) -> bool:
+    """Whether the JVM finds the key group of a column of keys."""
+    return _java_hash(F.lit(None), kind, key_type) is not None
+
+
 def _java_hash(key: Column, kind: T.DataType, key_type: AnySerializer) -> Column | None:
     """``hashCode()`` of a key as an expression; None if it has none, or if the column is no key
     of this type as it stands.

@@ -38,7 +38,6 @@ from dstl_core.spark.task.column_restore import ColumnRestore
 from dstl_core.spark.task.column_store import KEY, ColumnStore, Keys, batches_of, bytes_of
 from dstl_core.spark.task.job_spec import TaskSpec
 from dstl_core.spark.task.local_copies import CopyFolder, Parts
-from dstl_core.spark.task.operators import KeyedOperator
 from dstl_core.spark.task.output_files import OutputFiles
 from dstl_core.spark.task.restore import Assigned
 from dstl_core.spark.task.warm_backend import CAUGHT_UP, COLD, WARM
@@ -67,7 +66,7 @@ class ColumnSubtask:
 
     def __init__(self, task: TaskSpec, subtask: int, given: Assigned) -> None:
         operator, function = task.operator, task.operator.function
-        if not isinstance(operator, KeyedOperator) or not isinstance(function, KeyedColumnFunction):
+        if operator.key_by is None or not isinstance(function, KeyedColumnFunction):
             raise ConfigError(f"The operator {operator.uid!r} has no key, or no column function.")
         refuse_unclaimed_raw_state(operator.uid, function, given.state)
         self._task = task

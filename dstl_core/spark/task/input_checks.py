@@ -13,7 +13,8 @@ from dstl_core.codec.columnar.types.type_layouts import layout_of
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.errors import ConfigError, NotInColumnsError
 from dstl_core.functions import KEY_INDEX, WindowFunction
-from dstl_core.spark.task.operators import KeyedOperator, Operator, is_columnar
+from dstl_core.spark.task.operators import AggregateOperator, Operator, is_columnar
+from dstl_core.spark.task.reduction import check_columns
 
 RESERVED = "__dstl_"
 """How the names of columns begin that a job adds to its batch."""
@@ -95,8 +96,11 @@ def check_input(rows: DataFrame, operator: Operator, order_by: Sequence[str] | N
             raise ConfigError(
                 f"The column {column!r} of order_by is {kind.simpleString()}, which has no order."
             )
-    if isinstance(operator, KeyedOperator):
+    if operator.key_by is not None:
         _check_key(rows, operator.key_by, operator.key_type, operator.uid)
+    if isinstance(operator, AggregateOperator):
+        check_columns(rows, operator)
+        return
     if is_columnar(operator) and KEY_INDEX in rows.columns:
         raise ConfigError(
             f"The input of {operator.uid!r} has a column {KEY_INDEX!r}, a name that functions on "
@@ -108,6 +112,8 @@ def check_input(rows: DataFrame, operator: Operator, order_by: Sequence[str] | N
 
 def needed_columns(operator: Operator, order_by: Sequence[str]) -> set[str] | None:
     """The columns of a batch that tasks have to get; None: all of them."""
+    if isinstance(operator, AggregateOperator):
+        return set(operator.columns)
     if operator.function.columns is None:
         return None
     return set(_named_columns(operator, order_by))

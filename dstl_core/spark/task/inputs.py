@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -16,13 +17,16 @@ from pyspark.sql import types as T
 
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.errors import ConfigError, InputChangedError, InvariantViolation
-from dstl_core.spark.engine.key_groups import SUBTASK_COLUMN, partition_by_subtask
+from dstl_core.spark.engine.key_groups import SUBTASK_COLUMN, has_expression, partition_by_subtask
 from dstl_core.spark.engine.schema import quoted
 from dstl_core.spark.task.input_checks import is_ordered, needed_columns
 from dstl_core.spark.task.lineage import InputPlace
-from dstl_core.spark.task.operators import Operator
+from dstl_core.spark.task.operators import AggregateOperator, Operator
+from dstl_core.spark.task.reduction import HIGH_COLUMN, LOW_COLUMN, ROWS_COLUMN, reduced
 
 FINGERPRINT_COLUMN = "__dstl_row_hash"
+OWN_COLUMNS = (FINGERPRINT_COLUMN, SUBTASK_COLUMN, ROWS_COLUMN, HIGH_COLUMN, LOW_COLUMN)
+"""What ``place`` adds for the job itself."""
 _HASHES = 1 << 64
 _EPOCH = "timestamp_ntz '1970-01-01'"
 _MILLISECOND = timedelta(milliseconds=1)
@@ -59,6 +63,17 @@ class Fingerprint:
         high = pc.sum(pc.shift_right(hashes, 32)).as_py() or 0
         low = pc.sum(pc.bit_wise_and(hashes, 0xFFFFFFFF)).as_py() or 0
         return cls(len(hashes), ((high << 32) + low) % _HASHES)
+
+    @classmethod
+    def of_batch(cls, batch: pa.RecordBatch) -> Fingerprint:
+        """From some rows that ``place`` gave; each may stand for several rows of the input."""
+        if FINGERPRINT_COLUMN in batch.schema.names:
+            return cls.of_column(batch.column(FINGERPRINT_COLUMN))
+        rows, high, low = (
+            pc.sum(batch.column(name)).as_py() or 0
+            for name in (ROWS_COLUMN, HIGH_COLUMN, LOW_COLUMN)
+        )
+        return cls(rows, ((high << 32) + low) % _HASHES)
 
     @classmethod
     def from_facts(cls, stored: Mapping[str, Any]) -> Fingerprint:
@@ -113,6 +128,8 @@ def place(
     if needed is not None:
         names = [each for each in rows.columns if each in needed]
         hashed = hashed.select(*(F.col(quoted(each)) for each in names), FINGERPRINT_COLUMN)
+    if isinstance(operator, AggregateOperator):
+        return _place_reduced(hashed, operator, parallelism, max_parallelism)
     if operator.key_by is not None:
         placed = partition_by_subtask(
             hashed,
@@ -138,6 +155,22 @@ def place(
     return (
         placed.sortWithinPartitions(*(F.col(quoted(each)) for each in order)) if order else placed
     )
+
+
+def _place_reduced(
+    hashed: DataFrame, operator: AggregateOperator, parallelism: int, max_parallelism: int
+) -> DataFrame:
+    """A row per key, at its subtask. Where the JVM knows the subtask of a row, rows move once."""
+    by_key = partial(
+        partition_by_subtask,
+        key_column=operator.key_by,
+        key_type=operator.function_key_type,
+        max_parallelism=max_parallelism,
+        parallelism=parallelism,
+    )
+    if has_expression(hashed.schema[operator.key_by].dataType, operator.function_key_type):
+        return reduced(by_key(hashed), operator, FINGERPRINT_COLUMN, SUBTASK_COLUMN)
+    return by_key(reduced(hashed, operator, FINGERPRINT_COLUMN))
 
 
 def watermark_of(rows: DataFrame, column: str, out_of_orderness_ms: int) -> int | None:

@@ -9,13 +9,15 @@ from typing import TypeAlias
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from dstl_core.aggregates import Aggregate
 from dstl_core.codec.columnar.types.declared_schema import schema_of
 from dstl_core.codec.declared_type import SchemaLike, TypeLike, declared_type
 from dstl_core.codec.python_values import AsPython, Form, function_type, stored_type
-from dstl_core.codec.serializers import AnySerializer
+from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.errors import ConfigError
 from dstl_core.functions import KeyedColumnFunction, RichFunction, WindowFunction
 from dstl_core.model.ids import OperatorID
+from dstl_core.operators.aggregate_merge import AggregateMerge, merge_of
 from dstl_core.spark.engine.schema import spark_type_of
 
 Frames: TypeAlias = Mapping[str, DataFrame]
@@ -131,7 +133,137 @@ class ProcessOperator:
         return OperatorID.for_uid(self.uid)
 
 
-Operator: TypeAlias = KeyedOperator | ProcessOperator
+@dataclass(frozen=True)
+class AggregateOperator:
+    """Keeps aggregates of the rows of each key: Spark reduces a batch to a row per key, and whole
+    columns are merged into the state. Keys are the same if SQL takes them for the same: 0.0 and
+    -0.0 are one key.
+
+    Args:
+        uid: Stable name; its hash is the operator's id in every snapshot.
+        key_by: Column that holds the key.
+        aggregates: Aggregates by the name of their state, from ``dstl_core.aggregates``.
+        key_type: Type of the key, in any form; None: by ``schema``.
+        schema: The columns of the rows, in any form: a Spark schema, ``"k string, v bigint"``. It
+            says the types that are not given otherwise.
+        source: Its rows: the batch, or as for ``KeyedOperator``.
+
+    Raises:
+        ConfigError: A type is not known, or cannot hold its aggregate; two states have one name.
+    """
+
+    uid: str
+    key_by: str
+    aggregates: Mapping[str, Aggregate]
+    key_type: TypeLike = None
+    schema: SchemaLike = None
+    source: Source = INPUT
+    function: AggregateMerge = field(init=False, repr=False, compare=False)
+
+    output_schema = None
+    order_by = None
+    event_time = None
+    out_of_orderness_ms = 0
+    broadcast = None
+
+    def __post_init__(self) -> None:
+        where = f"The schema of operator {self.uid!r}"
+        schema = pa.schema([]) if self.schema is None else schema_of(self.schema, where)
+        types = DeclaredTypes(self.uid, schema)
+        object.__setattr__(self, "schema", schema)
+        key_type = types.of(self.key_by, self.key_type, "The key", "key_type")
+        object.__setattr__(self, "key_type", key_type)
+        if not self.aggregates:
+            raise ConfigError(f"The operator {self.uid!r} has no aggregate; give it at least one.")
+        merges = [merge_of(name, each, *types.of_states(name, each)) for name, each in self.items]
+        object.__setattr__(self, "function", AggregateMerge(merges))
+        names = [each.name for each in self.function.states]
+        twice = sorted({each for each in names if names.count(each) > 1})
+        if twice:
+            raise ConfigError(
+                f"Two states of operator {self.uid!r} are called {twice[0]!r}; rename an aggregate."
+            )
+
+    @property
+    def items(self) -> list[tuple[str, Aggregate]]:
+        """The aggregates, with their names."""
+        return list(self.aggregates.items())
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that it reads, once each, the key first."""
+        read = (column for _, each in self.items for column in each.columns)
+        return list(dict.fromkeys([self.key_by, *read]))
+
+    @property
+    def operator_id(self) -> OperatorID:
+        return OperatorID.for_uid(self.uid)
+
+    @property
+    def function_key_type(self) -> AnySerializer:
+        """The type of the key."""
+        key_type: AnySerializer = self.key_type
+        return key_type
+
+
+@dataclass(frozen=True)
+class DeclaredTypes:
+    """Types of aggregates: given ones, or by the schema of the rows."""
+
+    uid: str
+    schema: pa.Schema
+
+    def of_states(self, name: str, aggregate: Aggregate) -> tuple[AnySerializer, AnySerializer]:
+        """The types of an aggregate's value and of its order."""
+        what = f"The aggregate {name!r}"
+        if aggregate.how in ("count", "count_null"):
+            return Types.LONG, Types.LONG
+        assert aggregate.column is not None
+        kind = self.of(
+            aggregate.column, aggregate.type, what, "type", widest=aggregate.how == "sum"
+        )
+        if not aggregate.order_by or not aggregate.keeps_order:
+            return kind, Types.LONG
+        [order_by] = aggregate.order_by
+        return kind, self.of(order_by, aggregate.order_type, f"The order of {what}", "order_type")
+
+    def of(
+        self,
+        column: str,
+        given: TypeLike | None,
+        what: str,
+        option: str,
+        *,
+        widest: bool = False,
+    ) -> AnySerializer:
+        """The type of what is kept of a column.
+
+        Args:
+            column: Its name.
+            given: The type that was declared, if one was.
+            what: What has the type, for errors.
+            option: Where it is declared, for errors.
+            widest: Whether whole numbers become long, and others double.
+
+        Raises:
+            ConfigError: None was declared, and the schema does not have the column.
+        """
+        where = f"{what} of operator {self.uid!r}"
+        if given is not None:
+            return stored_type(function_type(declared_type(given, where)))
+        if column not in self.schema.names:
+            raise ConfigError(
+                f"{where} has no type; give {option}, or a schema with the column {column!r}."
+            )
+        kind = self.schema.field(column).type
+        if widest and pa.types.is_integer(kind):
+            return Types.LONG
+        if widest and pa.types.is_floating(kind):
+            return Types.DOUBLE
+        return stored_type(function_type(declared_type(kind, where)))
+
+
+Operator: TypeAlias = KeyedOperator | ProcessOperator | AggregateOperator
 
 
 def late_schema_of(operator: Operator) -> pa.Schema | None:
@@ -164,6 +296,8 @@ def check_operators(operators: Sequence[Operator]) -> None:
 
 def as_shipped(operator: Operator) -> Operator:
     """An operator without what belongs to the driver: its inputs may hold DataFrames."""
+    if isinstance(operator, AggregateOperator):
+        return replace(operator, source=INPUT)
     return replace(operator, source=INPUT, broadcast=None)
 
 

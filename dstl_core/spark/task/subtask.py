@@ -33,9 +33,8 @@ from dstl_core.operators.subtask import (
 )
 from dstl_core.operators.user_code import user_code
 from dstl_core.savepoint.write.column_fit import values_of_column
-from dstl_core.spark.engine.key_groups import SUBTASK_COLUMN
 from dstl_core.spark.task.column_subtask import ColumnSubtask
-from dstl_core.spark.task.inputs import FINGERPRINT_COLUMN, Fingerprint
+from dstl_core.spark.task.inputs import OWN_COLUMNS, Fingerprint
 from dstl_core.spark.task.job_spec import EpochSpec, TaskSpec
 from dstl_core.spark.task.operators import is_columnar, late_schema_of
 from dstl_core.spark.task.output_files import OutputFiles
@@ -279,8 +278,9 @@ def _apply(
 ) -> Fingerprint:
     fingerprint = Fingerprint(0, 0)
     for batch in batches:
-        fingerprint += Fingerprint.of_column(batch.column(FINGERPRINT_COLUMN))
-        running.apply(batch.drop_columns([FINGERPRINT_COLUMN, SUBTASK_COLUMN]), output)
+        fingerprint += Fingerprint.of_batch(batch)
+        own = [each for each in OWN_COLUMNS if each in batch.schema.names]
+        running.apply(batch.drop_columns(own), output)
         late.add_parts(running.take_late())
     return fingerprint
 

@@ -1,0 +1,402 @@
+"""Merges aggregates of a batch into their states: whole columns, no Python per row or key.
+
+A batch comes reduced to a row per key. Each aggregate has some columns in it, its *parts*, and some
+states. ``Merge`` classes say which, and make the new states out of both.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dstl_core.aggregates import Aggregate
+from dstl_core.codec.columnar.types.type_layouts import layout_of
+from dstl_core.codec.serializers import AnySerializer, Types
+from dstl_core.errors import ConfigError, InvariantViolation
+from dstl_core.functions import ColumnResult, KeyedColumnFunction
+from dstl_core.state.tables.descriptor import ValueStateDescriptor
+
+WHOLE = (Types.BYTE, Types.SHORT, Types.INT, Types.LONG)
+FLOATING = (Types.FLOAT, Types.DOUBLE)
+FLAT = (
+    Types.BOOLEAN,
+    *WHOLE,
+    *FLOATING,
+    Types.STRING,
+    Types.BYTES,
+    Types.BIG_DEC,
+    Types.LOCAL_DATE,
+    Types.LOCAL_TIME,
+    Types.LOCAL_DATE_TIME,
+    Types.INSTANT,
+    Types.SQL_DATE,
+    Types.SQL_TIMESTAMP,
+)
+"""The types that have an order, and one column."""
+DIGITS = 38
+_DECIMAL_BYTES = 16
+_HALF = 32
+_LOW = (1 << _HALF) - 1
+Columns = list[pa.Array]
+
+
+class Merge(ABC):
+    """How one aggregate becomes state.
+
+    Args:
+        name: Of the aggregate.
+        states: Names of its states after its own, with their types.
+    """
+
+    parts: ClassVar[tuple[str, ...]]
+    """The columns of a reduced batch, by the end of their names."""
+
+    def __init__(self, name: str, states: Mapping[str, AnySerializer]) -> None:
+        self.name = name
+        self.states = tuple(
+            ValueStateDescriptor(f"{name}{ending}", kind) for ending, kind in states.items()
+        )
+        self.types = [layout_of(each.serializer).arrow_type for each in self.states]
+
+    @abstractmethod
+    def merge(self, held: Columns, parts: Columns) -> Columns:
+        """The new states; ``held`` is null where a key has none."""
+
+    def _overflow(self) -> ConfigError:
+        return ConfigError(
+            f"The sum of state {self.name!r} does not fit its type, "
+            f"{self.states[0].serializer.type_name}; declare a wider one, 'decimal(38, 0)' for one."
+        )
+
+
+class CountMerge(Merge):
+    """A number of rows."""
+
+    parts = ("count",)
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, {"": Types.LONG})
+
+    def merge(self, held: Columns, parts: Columns) -> Columns:
+        return [pc.add(pc.fill_null(held[0], 0), parts[0])]
+
+
+class WholeSum(Merge):
+    """A sum of whole numbers, exact: the batch has the sums of the upper and lower halves."""
+
+    parts = ("high", "low")
+
+    def __init__(self, name: str, kind: AnySerializer) -> None:
+        super().__init__(name, {"": kind})
+
+    def merge(self, held: Columns, parts: Columns) -> Columns:
+        there = pc.or_(held[0].is_valid(), parts[1].is_valid())
+        old, high, low = (_longs(each) for each in (held[0], *parts))
+        low = low + (old & _LOW)
+        high = high + (old >> _HALF) + (low >> _HALF)
+        if len(high) and (high.min() < -(1 << 31) or high.max() >= 1 << 31):
+            raise self._overflow()
+        total = pa.array((high << _HALF) | (low & _LOW))
+        try:
+            found = total.cast(self.types[0])
+        except pa.ArrowInvalid:
+            raise self._overflow() from None
+        return [pc.if_else(there, found, None)]
+
+
+class FloatSum(Merge):
+    """A sum of floating-point numbers."""
+
+    parts = ("sum",)
+
+    def __init__(self, name: str, kind: AnySerializer) -> None:
+        super().__init__(name, {"": kind})
+
+    def merge(self, held: Columns, parts: Columns) -> Columns:
+        old, new = held[0].cast(pa.float64()), parts[0]
+        both = pc.coalesce(pc.add(old, new), old, new)
+        return [both.cast(self.types[0])]
+
+
+class DecimalSum(Merge):
+    """A sum of decimals; the batch has null for one of more than 38 digits."""
+
+    parts = ("sum", "count")
+
+    def __init__(self, name: str, kind: AnySerializer) -> None:
+        super().__init__(name, {"": kind})
+
+    def merge(self, held: Columns, parts: Columns) -> Columns:
+        new, counts = parts
+        if pc.any(pc.and_(new.is_null(), pc.greater(counts, 0))).as_py():
+            raise self._overflow()
+        scale = new.type.scale
+        try:
+            old = decimals_of(held[0], scale)
+            wide = pa.decimal256(DIGITS + 1, scale)
+            total = pc.coalesce(
+                pc.add(old.cast(wide), new.cast(wide)), old.cast(wide), new.cast(wide)
+            )
+            return [total.cast(pa.decimal128(DIGITS, scale))]
+        except pa.ArrowInvalid:
+            raise self._overflow() from None
+
+
+class Extreme(Merge):
+    """The smallest or the largest value; NaN is the largest number."""
+
+    parts = ("value",)
+
+    def __init__(self, name: str, kind: AnySerializer, *, largest: bool) -> None:
+        super().__init__(name, {"": kind})
+        self._largest = largest
+
+    def merge(self, held: Columns, parts: Columns) -> Columns:
+        old, new = _comparable(held[0], parts[0])
+        better = _beyond(new, old, largest=self._largest)
+        take = pc.and_(new.is_valid(), pc.or_(old.is_null(), better))
+        return [pc.if_else(take, new, old)]
+
+
+class ByOrder(Merge):
+    """The value with the smallest or largest order, and that order."""
+
+    parts = ("value", "order")
+
+    def __init__(
+        self, name: str, kind: AnySerializer, order: AnySerializer, *, largest: bool
+    ) -> None:
+        super().__init__(name, {"": kind, "_order": order})
+        self._largest = largest
+
+    def merge(self, held: Columns, parts: Columns) -> Columns:
+        old, new = _comparable(held[0], parts[0])
+        old_order, new_order = _comparable(held[1], parts[1])
+        better = _beyond(new_order, old_order, largest=self._largest)
+        equal = pc.invert(pc.or_(better, _beyond(old_order, new_order, largest=self._largest)))
+        # Null is the smallest value of rows of one order.
+        gone, came = (new, old) if not self._largest else (old, new)
+        by_value = pc.or_(
+            _beyond(new, old, largest=self._largest), pc.and_(gone.is_null(), came.is_valid())
+        )
+        take = pc.and_(
+            new_order.is_valid(),
+            pc.or_(old_order.is_null(), pc.or_(better, pc.and_(equal, by_value))),
+        )
+        return [pc.if_else(take, new, old), pc.if_else(take, new_order, old_order)]
+
+
+class ByBatch(Merge):
+    """The first or the last value, batch by batch."""
+
+    parts = ("value",)
+
+    def __init__(self, name: str, kind: AnySerializer, *, last: bool) -> None:
+        super().__init__(name, {"": kind})
+        self._last = last
+
+    def merge(self, held: Columns, parts: Columns) -> Columns:
+        old, new = _comparable(held[0], parts[0])
+        winner, other = (new, old) if self._last else (old, new)
+        return [pc.if_else(winner.is_valid(), winner, other)]
+
+
+class Average(Merge):
+    """A sum and the number of what it adds up."""
+
+    def __init__(self, name: str, total: Merge) -> None:
+        self.total, self._count = total, CountMerge(f"{name}_count")
+        self.name = name
+        self.parts = (*total.parts, "values")  # type: ignore[misc]  # by what is added up
+        self.states = (*total.states, *self._count.states)
+        self.types = [*total.types, *self._count.types]
+
+    def merge(self, held: Columns, parts: Columns) -> Columns:
+        return [
+            *self.total.merge(held[:1], parts[:-1]),
+            *self._count.merge(held[1:], parts[-1:]),
+        ]
+
+
+class Moments(Merge):
+    """Count, mean and the sum of squared distances from it, merged by Chan's rule."""
+
+    parts = ("count", "mean", "m2")
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, {"_count": Types.LONG, "_mean": Types.DOUBLE, "_m2": Types.DOUBLE})
+
+    def merge(self, held: Columns, parts: Columns) -> Columns:
+        n, other = _longs(held[0]), _longs(parts[0])
+        mean, other_mean, m2, other_m2 = (
+            pc.fill_null(each, 0.0).to_numpy(zero_copy_only=False)
+            for each in (held[1], parts[1], held[2], parts[2])
+        )
+        total = n + other
+        some = np.maximum(total, 1)
+        with np.errstate(invalid="ignore", over="ignore"):
+            delta = other_mean - mean
+            both = (n > 0) & (other > 0)
+            new_mean = np.where(
+                both, mean + delta * (other / some), np.where(n > 0, mean, other_mean)
+            )
+            new_m2 = m2 + other_m2 + np.where(both, delta * delta * (n * (other / some)), 0.0)
+        there = pa.array(total > 0)
+        return [pc.if_else(there, pa.array(each), None) for each in (total, new_mean, new_m2)]
+
+
+# ---------------------------------------------------------------------------------- choice
+
+
+def merge_of(name: str, aggregate: Aggregate, kind: AnySerializer, order: AnySerializer) -> Merge:
+    """The merge of an aggregate.
+
+    Args:
+        name: Its name.
+        aggregate: Which one.
+        kind: Type of its state.
+        order: Type of its order's state; anything where it keeps none.
+
+    Raises:
+        ConfigError: It cannot be kept in these types.
+    """
+    how = aggregate.how
+    match how:
+        case "count" | "count_null":
+            return CountMerge(name)
+        case "sum":
+            return _sum_of(name, name, kind)
+        case "avg":
+            return Average(name, _sum_of(name, f"{name}_sum", kind))
+        case "variance":
+            return Moments(name)
+        case "bool_and" | "bool_or":
+            return Extreme(name, Types.BOOLEAN, largest=how == "bool_or")
+    _check_flat(name, kind, "value")
+    match how:
+        case "min" | "max":
+            return Extreme(name, kind, largest=how == "max")
+        case _ if not aggregate.keeps_order:
+            return ByBatch(name, kind, last=how == "last")
+        case _:
+            _check_flat(name, order, "order")
+            return ByOrder(name, kind, order, largest=how in ("last", "max_by"))
+
+
+def _sum_of(name: str, state: str, kind: AnySerializer) -> Merge:
+    if kind in WHOLE:
+        return WholeSum(state, kind)
+    if kind in FLOATING:
+        return FloatSum(state, kind)
+    if kind == Types.BIG_DEC:
+        return DecimalSum(state, kind)
+    raise ConfigError(
+        f"The aggregate {name!r} adds up numbers: expected the type of a whole number, a float, a "
+        f"double or a decimal, got {kind.type_name}."
+    )
+
+
+def _check_flat(name: str, kind: AnySerializer, what: str) -> None:
+    if kind not in FLAT:
+        known = ", ".join(each.type_name for each in FLAT)
+        raise ConfigError(
+            f"The aggregate {name!r} cannot keep a {what} of type {kind.type_name}, which has no "
+            f"order; expected one of: {known}."
+        )
+
+
+# -------------------------------------------------------------------------------- function
+
+
+def part_name(at: int, part: str) -> str:
+    """The column of a reduced batch that has a part of an aggregate."""
+    return f"__dstl_{at}_{part}"
+
+
+class AggregateMerge(KeyedColumnFunction):
+    """Merges a reduced batch into the states of all aggregates of an operator."""
+
+    order_insensitive = True
+
+    def __init__(self, merges: Sequence[Merge]) -> None:
+        self.merges = tuple(merges)
+        self.states = tuple(state for each in merges for state in each.states)  # type: ignore[misc]
+
+    def process_batch(
+        self, keys: pa.Array, state: pa.RecordBatch, rows: pa.RecordBatch
+    ) -> ColumnResult:
+        if len(keys) != rows.num_rows:
+            raise InvariantViolation("a reduced batch has two rows of one key")
+        names: list[str] = []
+        columns: Columns = []
+        for at, merge in enumerate(self.merges):
+            held = [state.column(each.name) for each in merge.states]
+            parts = [rows.column(part_name(at, each)) for each in merge.parts]
+            columns += merge.merge(held, parts)
+            names += [each.name for each in merge.states]
+        return ColumnResult(pa.RecordBatch.from_arrays(columns, names=names))
+
+
+# --------------------------------------------------------------------------------- columns
+
+
+def _longs(column: pa.Array) -> npt.NDArray[np.int64]:
+    found: npt.NDArray[np.int64] = pc.fill_null(column.cast(pa.int64()), 0).to_numpy(
+        zero_copy_only=False
+    )
+    return found
+
+
+def _comparable(held: pa.Array, part: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """State and part in one type that has an order."""
+    if pa.types.is_struct(held.type):
+        return decimals_of(held, part.type.scale), part.cast(pa.decimal128(DIGITS, part.type.scale))
+    return held, part.cast(held.type)
+
+
+def _beyond(one: pa.Array, other: pa.Array, *, largest: bool) -> pa.Array:
+    """Where one is larger, or smaller, than the other; false where one of them is null."""
+    if not largest:
+        one, other = other, one
+    larger = pc.greater(one, other)
+    if pa.types.is_floating(one.type):
+        larger = pc.or_(larger, pc.and_not(pc.is_nan(one), pc.is_nan(other)))
+    return pc.fill_null(larger, False)
+
+
+def decimals_of(stored: pa.Array, scale: int) -> pa.Array:
+    """Java's ``BigDecimal``, a struct of unscaled bytes and scale, as decimals of one scale.
+
+    Raises:
+        pa.ArrowInvalid: One has more digits than a decimal has.
+    """
+    kind = pa.decimal128(DIGITS, scale)
+    found = pa.nulls(len(stored), kind)
+    scales = pc.struct_field(stored, "scale")
+    for each in pc.unique(scales.drop_null()).to_pylist():
+        own = pc.fill_null(pc.and_(stored.is_valid(), pc.equal(scales, each)), False)
+        unscaled = pc.struct_field(stored.filter(own), "unscaled")
+        values = _integers(unscaled, each).cast(kind)
+        found = pc.replace_with_mask(found, own, values)
+    return found
+
+
+def _integers(raw: pa.Array, scale: int) -> pa.Array:
+    """Big-endian two's complement of some numbers as decimals of a scale."""
+    _, offsets, stored = raw.cast(pa.large_binary()).buffers()
+    bounds = np.frombuffer(offsets, np.int64)[raw.offset : raw.offset + len(raw) + 1]
+    sizes = np.diff(bounds)
+    if sizes.max() > _DECIMAL_BYTES:
+        raise pa.ArrowInvalid("a decimal of more than 38 digits")
+    joined = np.frombuffer(stored, np.uint8)[bounds[0] : bounds[-1]]
+    digits = np.zeros((len(sizes), _DECIMAL_BYTES), np.uint8)
+    digits[joined[bounds[:-1] - bounds[0]] & 0x80 != 0] = 0xFF
+    digits[np.arange(_DECIMAL_BYTES) >= _DECIMAL_BYTES - sizes[:, None]] = joined
+    data: Any = np.ascontiguousarray(digits[:, ::-1])
+    return pa.Array.from_buffers(pa.decimal128(DIGITS, scale), len(raw), [None, pa.py_buffer(data)])

@@ -1,0 +1,182 @@
+"""Spark reduces a batch to a row per key: the parts of aggregates, and the sums of row hashes."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from dstl_core.aggregates import Aggregate
+from dstl_core.codec.columnar.types.type_layouts import layout_of
+from dstl_core.codec.serializers import AnySerializer, Types
+from dstl_core.errors import ConfigError
+from dstl_core.operators.aggregate_merge import (
+    DIGITS,
+    FLOATING,
+    WHOLE,
+    Average,
+    ByBatch,
+    ByOrder,
+    CountMerge,
+    DecimalSum,
+    Extreme,
+    FloatSum,
+    Merge,
+    Moments,
+    WholeSum,
+    part_name,
+)
+from dstl_core.spark.engine.schema import arrow_type_from_spark, quoted
+from dstl_core.spark.task.operators import AggregateOperator
+
+ROWS_COLUMN = "__dstl_rows"
+HIGH_COLUMN = "__dstl_hash_high"
+LOW_COLUMN = "__dstl_hash_low"
+_HALF = 32
+_LOW = (1 << _HALF) - 1
+
+
+def check_columns(rows: DataFrame, operator: AggregateOperator) -> None:
+    """Raises ConfigError if a column is missing, or if an aggregate cannot keep its values."""
+    for name, aggregate in operator.items:
+        for column in aggregate.columns:
+            if column not in rows.columns:
+                raise ConfigError(
+                    f"There is no column {column!r} in the input of {operator.uid!r}, which the "
+                    f"aggregate {name!r} needs; it has: {', '.join(rows.columns)}."
+                )
+    for (name, aggregate), merge in zip(operator.items, operator.function.merges, strict=True):
+        if isinstance(merge, CountMerge):
+            continue
+        assert aggregate.column is not None
+        kind = rows.schema[aggregate.column].dataType
+        where = f"The aggregate {name!r} of operator {operator.uid!r}"
+        if isinstance(merge, Moments):
+            _check_number(where, aggregate.column, kind, Types.DOUBLE)
+            continue
+        state = merge.states[0].serializer
+        if isinstance(merge, Average | WholeSum | FloatSum | DecimalSum):
+            _check_number(where, aggregate.column, kind, state)
+        else:
+            _check_value(where, aggregate.column, kind, state)
+        if isinstance(merge, ByOrder):
+            order = rows.schema[aggregate.order_by[0]].dataType
+            _check_value(where, aggregate.order_by[0], order, merge.states[1].serializer)
+
+
+def _check_number(where: str, column: str, kind: T.DataType, state: AnySerializer) -> None:
+    fits = (
+        isinstance(kind, T.IntegralType)
+        or (state in FLOATING and isinstance(kind, T.NumericType))
+        or (state == Types.BIG_DEC and isinstance(kind, T.DecimalType))
+    )
+    if not fits:
+        raise _wrong_type(where, column, kind, state)
+
+
+def _check_value(where: str, column: str, kind: T.DataType, state: AnySerializer) -> None:
+    found, wanted = arrow_type_from_spark(kind), layout_of(state).arrow_type
+    fits = (
+        found == wanted
+        or (state in WHOLE and isinstance(kind, T.IntegralType) and _width(found) <= _width(wanted))
+        or (state == Types.DOUBLE and isinstance(kind, T.FloatType))
+        or (state == Types.BIG_DEC and isinstance(kind, T.DecimalType))
+        or (state == Types.LOCAL_TIME and isinstance(kind, T.LongType))
+    )
+    if not fits:
+        raise _wrong_type(where, column, kind, state)
+
+
+def _width(kind: pa.DataType) -> int:
+    width: int = kind.bit_width
+    return width
+
+
+def _wrong_type(where: str, column: str, kind: T.DataType, state: AnySerializer) -> ConfigError:
+    return ConfigError(
+        f"{where} keeps a {state.type_name}, and the column {column!r} is {kind.simpleString()}; "
+        f"cast the column, or declare the type that it has."
+    )
+
+
+def reduced(rows: DataFrame, operator: AggregateOperator, hashes: str, *extra: str) -> DataFrame:
+    """A row per key, with the parts of all aggregates, the number of rows and the sum of their
+    hashes.
+
+    Args:
+        rows: The batch, and the columns that the others name.
+        operator: The aggregates.
+        hashes: The column with the hash of each row.
+        extra: Columns that depend on the key alone, and stay.
+    """
+    value = F.col(quoted(hashes))
+    found = [
+        F.count(F.lit(1)).alias(ROWS_COLUMN),
+        *(
+            part.alias(name)
+            for name, part in zip((HIGH_COLUMN, LOW_COLUMN), _halves(value), strict=True)
+        ),
+    ]
+    for at, (_, aggregate) in enumerate(operator.items):
+        merge = operator.function.merges[at]
+        parts = _parts(merge, aggregate, rows.schema)
+        found += [
+            part.alias(part_name(at, name)) for name, part in zip(merge.parts, parts, strict=True)
+        ]
+    key = F.col(quoted(operator.key_by))
+    return rows.groupBy(key, *extra).agg(*found)
+
+
+def _parts(merge: Merge, aggregate: Aggregate, schema: T.StructType) -> list[Column]:
+    if aggregate.column is None:
+        return [F.count(F.lit(1))]
+    value, kind = F.col(quoted(aggregate.column)), schema[aggregate.column].dataType
+    match merge:
+        case CountMerge() if aggregate.how == "count_null":
+            return [F.count(F.when(value.isNull(), F.lit(1)))]
+        case CountMerge():
+            return [F.count(value)]
+        case Average():
+            return [*_parts(merge.total, aggregate, schema), F.count(value)]
+        case WholeSum():
+            return _halves(value.cast("long"))
+        case FloatSum():
+            return [F.sum(value.cast("double"))]
+        case DecimalSum():
+            scale = kind.scale if isinstance(kind, T.DecimalType) else 0
+            return [F.try_sum(value.cast(T.DecimalType(DIGITS, scale))), F.count(value)]
+        case Extreme():
+            # The two zeros are one number, and one of them is kept.
+            plain = value + F.lit(0).cast(kind) if isinstance(kind, T.FractionalType) else value
+            return [F.max(plain) if aggregate.how in ("max", "bool_or") else F.min(plain)]
+        case ByOrder():
+            order = F.col(quoted(aggregate.order_by[0]))
+            return _best(aggregate, value, [order], order.isNotNull())
+        case ByBatch():
+            orders = [F.col(quoted(each)) for each in aggregate.order_by]
+            return _best(aggregate, value, orders, F.lit(True))[:1]
+        case _:
+            number = value.cast("double")
+            counted = F.count(value)
+            return [counted, F.avg(number), F.var_pop(number) * counted]
+
+
+def _best(
+    aggregate: Aggregate, value: Column, orders: list[Column], counts: Column
+) -> list[Column]:
+    """The value and the first order of the row that comes first or last."""
+    if aggregate.how in ("first", "last"):
+        counts = counts & value.isNotNull()
+    fields = [each.alias(f"order{at}") for at, each in enumerate(orders)]
+    row = F.when(counts, F.struct(*fields, value.alias("value")))
+    best = F.max(row) if aggregate.how in ("last", "max_by") else F.min(row)
+    return [best.getField("value"), best.getField("order0")]
+
+
+def _halves(value: Column) -> list[Column]:
+    """The sums of the upper and of the lower 32 bits, which do not overflow."""
+    return [
+        F.sum(F.shiftright(value, _HALF)),
+        F.sum(value.bitwiseAND(F.lit(_LOW))),
+    ]

@@ -1,0 +1,278 @@
+"""Declared aggregates give what plain Spark gives, for all types, nulls and splits of rows."""
+
+import datetime as dt
+import math
+import random
+from decimal import Decimal
+
+import pytest
+
+from dstl_core import AggregateOperator, StatefulJob, aggregates
+from dstl_core.errors import ConfigError, DstlError
+from dstl_core.spark.task.inputs import Fingerprint
+
+pytestmark = pytest.mark.spark
+
+UTC = dt.UTC
+SCHEMA = (
+    "k bigint, o bigint, n int, l bigint, f float, d double, c decimal(12, 2), s string, b binary, "
+    "t boolean, day date, ts timestamp, tn timestamp_ntz"
+)
+NUMBERS = ("n", "l", "f", "d", "c")
+
+
+def random_rows(seed, count=240):
+    """Rows of some keys: one without any value, one without nulls, others with some."""
+    chooser = random.Random(seed)
+    orders = chooser.sample(range(10 * count), count)
+    makers = {
+        "n": lambda: chooser.randint(-(1 << 31), (1 << 31) - 1),
+        "l": lambda: chooser.randint(-(1 << 55), 1 << 55),
+        "f": lambda: chooser.choice([0.5, -2.25, 1e10, math.nan, math.inf, 0.0]),
+        "d": lambda: chooser.choice([chooser.uniform(-1e6, 1e6), 0.0]),
+        "c": lambda: Decimal(chooser.randint(-(10**11), 10**11)).scaleb(-2),
+        "s": lambda: chooser.choice(["", "a", "ß", "😀", "ab", "z" * 40]),
+        "b": lambda: bytearray(chooser.randbytes(chooser.randrange(4))),
+        "t": lambda: chooser.random() < 0.5,
+        "day": lambda: dt.date(2000, 1, 1) + dt.timedelta(chooser.randint(-40_000, 40_000)),
+        "ts": lambda: dt.datetime(1970, 1, 1, tzinfo=UTC) + _micros(chooser),
+        "tn": lambda: dt.datetime(1970, 1, 1) + _micros(chooser),
+    }
+    rows = []
+    for at in range(count):
+        key = chooser.randrange(8)
+        nulls = {0: 1.0, 1: 0.0}.get(key, 0.4)
+        order = None if chooser.random() < 0.1 else orders[at]
+        values = [None if chooser.random() < nulls else make() for make in makers.values()]
+        rows.append((key, order, *values))
+    return rows
+
+
+def _micros(chooser):
+    return dt.timedelta(microseconds=chooser.randint(-(1 << 50), 1 << 50))
+
+
+def aggregates_of(columns):
+    """Every aggregate of some columns, and what Spark calls it."""
+    found = {"rows": (aggregates.count(), "count(*)")}
+    for x in columns:
+        found |= {
+            f"min_{x}": (aggregates.min(x), f"min({x})"),
+            f"max_{x}": (aggregates.max(x), f"max({x})"),
+            f"first_{x}": (
+                aggregates.first(x, "o"),
+                f"min_by({x}, o) FILTER (WHERE {x} IS NOT NULL)",
+            ),
+            f"last_{x}": (
+                aggregates.last(x, "o"),
+                f"max_by({x}, o) FILTER (WHERE {x} IS NOT NULL)",
+            ),
+        }
+    for x in {"l", "s"}.intersection(columns):
+        found |= {
+            f"count_{x}": (aggregates.count(x), f"count({x})"),
+            f"null_{x}": (aggregates.count_null(x), f"count_if({x} IS NULL)"),
+            f"minby_{x}": (aggregates.min_by(x, "o"), f"min_by({x}, o)"),
+            f"maxby_{x}": (aggregates.max_by(x, "o"), f"max_by({x}, o)"),
+        }
+    for x in NUMBERS:
+        if x in columns:
+            found[f"sum_{x}"] = (aggregates.sum(x), f"sum({x})")
+            found[f"avg_{x}"] = (aggregates.avg(x), f"avg({x})")
+            found[f"var_{x}"] = (aggregates.variance(x), f"var_samp({x})")
+    if "t" in columns:
+        found["and_t"] = (aggregates.bool_and("t"), "bool_and(t)")
+        found["or_t"] = (aggregates.bool_or("t"), "bool_or(t)")
+    return found
+
+
+def job_of(spark, base, name, wanted, schema=SCHEMA, **options):
+    operator = AggregateOperator("u", "k", wanted, schema=schema)
+    return StatefulJob(spark, name, str(base), operator, parallelism=3, **options)
+
+
+def states(spark, job):
+    """The states of each key, decimals as Python's."""
+    frame = spark.read.format("savepoint").option("operator.uid", "u").load(job.latest_path())
+    return {
+        row["state_key"]: {name: _plain(row[name]) for name in frame.columns}
+        for row in frame.collect()
+    }
+
+
+def _plain(value):
+    if hasattr(value, "asDict") and set(value.asDict()) == {"unscaled", "scale"}:
+        return Decimal(int.from_bytes(value["unscaled"], "big", signed=True)).scaleb(
+            -value["scale"]
+        )
+    return value
+
+
+def result(name, held):
+    """An aggregate from its states."""
+    if name.startswith("avg_"):
+        count = held[f"{name}_count"]
+        return held[f"{name}_sum"] / count if count else None
+    if name.startswith("var_"):
+        count = held[f"{name}_count"]
+        return held[f"{name}_m2"] / (count - 1) if count and count > 1 else None
+    return held[name]
+
+
+def same(one, other):
+    if one is None or other is None:
+        return one is other
+    if isinstance(one, float) or isinstance(other, float):
+        one, other = float(one), float(other)
+        return math.isclose(one, other, rel_tol=1e-9) or (math.isnan(one) and math.isnan(other))
+    return one == other
+
+
+@pytest.mark.parametrize(
+    "key, columns",
+    [("bigint", ("n", "l", "f", "d", "t", "c")), ("string", ("l", "s", "b", "day", "ts", "tn"))],
+)
+def test_every_aggregate_of_every_type_is_what_spark_gives_in_one_epoch_or_in_three(
+    spark, tmp_path, key, columns
+):
+    rows = random_rows(7)
+    frame = spark.createDataFrame(rows, SCHEMA)
+    if key == "string":
+        frame = frame.withColumn("k", frame["k"].cast("string"))
+    wanted = aggregates_of(columns)
+    sql = ", ".join(f"{text} AS {name}" for name, (_, text) in wanted.items())
+    frame.createOrReplaceTempView("given")
+    expected = {
+        row["k"]: row.asDict()
+        for row in spark.sql(f"SELECT k, {sql} FROM given GROUP BY k").collect()
+    }
+
+    declared = {name: each for name, (each, _) in wanted.items()}
+    whole = job_of(spark, tmp_path, "whole", declared, frame.schema)
+    done = whole.run(frame, 1)
+    assert done.facts["input"]["rows"] == len(rows)
+    assert Fingerprint.from_facts(done.facts["input"]) == Fingerprint.of(frame)
+    split = job_of(spark, tmp_path, "split", declared, frame.schema)
+    for part in range(3):
+        split.run(frame.where(f"pmod(coalesce(o, l, 0), 3) = {part}"), part)
+
+    for job in (whole, split):
+        found = states(spark, job)
+        assert found.keys() == expected.keys()
+        for each, held in found.items():
+            wrong = {
+                name: (result(name, held), expected[each][name])
+                for name in wanted
+                if not same(result(name, held), expected[each][name])
+            }
+            assert wrong == {}
+
+
+def run(spark, tmp_path, wanted, schema, *epochs):
+    job = job_of(spark, tmp_path, "job", wanted, schema)
+    for number, rows in enumerate(epochs):
+        job.run(spark.createDataFrame(rows, schema), number)
+    return states(spark, job)
+
+
+def test_the_largest_of_nan_and_numbers_is_nan_and_the_smallest_a_number(spark, tmp_path):
+    wanted = {"high": aggregates.max("v"), "low": aggregates.min("v")}
+    rows = [(1, math.nan), (1, 5.0), (1, 1.0)]
+    for name, epochs in (
+        ("one", [rows]),
+        ("three", [[each] for each in rows]),
+        ("back", [[each] for each in rows[::-1]]),
+    ):
+        found = run(spark, tmp_path / name, wanted, "k bigint, v double", *epochs)
+        assert math.isnan(found[1]["high"])
+        assert found[1]["low"] == 1.0
+
+
+def test_rows_of_one_order_give_one_value_in_any_split(spark, tmp_path):
+    wanted = {
+        "first": aggregates.first("v", "o"),
+        "last": aggregates.last("v", "o"),
+        "low": aggregates.min_by("v", "o"),
+        "high": aggregates.max_by("v", "o"),
+    }
+    rows = [(1, 5, "b"), (1, 5, None), (1, 5, "c"), (1, 5, "a"), (1, None, "z")]
+    expected = {"first": "a", "last": "c", "low": None, "high": "c"}
+    for name, epochs in (
+        ("one", [rows]),
+        ("five", [[each] for each in rows]),
+        ("back", [[each] for each in rows[::-1]]),
+    ):
+        found = run(spark, tmp_path / name, wanted, "k bigint, o int, v string", *epochs)
+        assert {each: found[1][each] for each in expected} == expected
+
+
+def test_the_last_value_batch_by_batch_keeps_no_order(spark, tmp_path):
+    wanted = {
+        "first": aggregates.first("v", ["o", "p"], keeps_order=False),
+        "last": aggregates.last("v", ["o", "p"], keeps_order=False),
+    }
+    epochs = [
+        [(1, 9, 1, "a"), (1, 9, 2, "b"), (1, None, 3, "n")],
+        [(1, 1, 1, "c"), (1, 2, 0, None)],
+    ]
+    found = run(spark, tmp_path, wanted, "k bigint, o int, p int, v string", *epochs)
+    assert found[1] == {"state_key": 1, "first": "n", "last": "c"}
+
+
+LARGEST = (1 << 63) - 1
+
+
+@pytest.mark.parametrize(
+    "kind, epochs",
+    [
+        ("bigint", [[LARGEST, 1]]),
+        ("bigint", [[LARGEST], [1]]),
+        ("bigint", [[-LARGEST, -LARGEST], [LARGEST]]),
+        ("int", [[(1 << 31) - 1], [1]]),
+        ("decimal(38, 0)", [[Decimal(10**38 - 1), Decimal(1)]]),
+        ("decimal(38, 0)", [[Decimal(10**38 - 1)], [Decimal(1)]]),
+    ],
+)
+def test_a_sum_that_does_not_fit_names_its_state_and_commits_nothing(spark, tmp_path, kind, epochs):
+    schema = f"k bigint, v {kind}"
+    job = job_of(spark, tmp_path, "job", {"total": aggregates.sum("v", kind)}, schema)
+    with pytest.raises(DstlError, match="The sum of state 'total' does not fit its type"):
+        for number, values in enumerate(epochs):
+            before = job.latest()
+            job.run(spark.createDataFrame([(1, each) for each in values], schema), number)
+    assert before is None or job.latest().checkpoint_id == before.checkpoint_id
+
+
+def test_a_sum_that_fits_in_the_end_is_exact_and_a_wider_type_holds_more(spark, tmp_path):
+    wanted = {"total": aggregates.sum("v"), "wide": aggregates.sum("v", "decimal(38, 0)")}
+    values = [LARGEST, LARGEST, -LARGEST]
+    found = run(spark, tmp_path, wanted, "k bigint, v bigint", [(1, each) for each in values])
+    assert found[1]["total"] == LARGEST
+    assert found[1]["wide"] == Decimal(LARGEST)
+
+
+def test_a_null_key_is_refused(spark, tmp_path):
+    job = job_of(spark, tmp_path, "job", {"n": aggregates.count()}, "k bigint")
+    with pytest.raises(ConfigError, match="A key is null"):
+        job.run(spark.createDataFrame([(1,), (None,)], "k bigint"), 1)
+
+
+@pytest.mark.parametrize(
+    "wanted, message",
+    [
+        (aggregates.sum("s", "bigint"), "keeps a Long, and the column 's' is string"),
+        (aggregates.max("d", "bigint"), "keeps a Long, and the column 'd' is double"),
+        (aggregates.min("l", "int"), "keeps a Integer, and the column 'l' is bigint"),
+        (aggregates.max("ts", "timestamp_ntz"), "and the column 'ts' is timestamp"),
+        (aggregates.last("s", "nothing", "string", order_type="int"), "no column 'nothing'"),
+        (aggregates.last("s", "d", "string", order_type="int"), "and the column 'd' is double"),
+    ],
+)
+def test_what_an_aggregate_cannot_keep_is_refused_before_anything_runs(
+    spark, tmp_path, wanted, message
+):
+    operator = AggregateOperator("u", "k", {"x": wanted}, "bigint")
+    job = StatefulJob(spark, "job", str(tmp_path), operator)
+    with pytest.raises(ConfigError, match=message):
+        job.run(spark.createDataFrame([], SCHEMA), 1)
+    assert job.latest() is None
