@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,9 +73,10 @@ def fill(spark: SparkSession, base: Path, number: int) -> None:
     job = job_on(spark, base)
     latest = job.latest()
     assert latest is not None, "run an epoch first"
-    template = {name: each for name, each in latest.facts.items() if name != "restored_from"}
+    given = latest.facts.input
+    assert given is not None, "run an epoch last"
     for at in range(latest.checkpoint_id + 1, number + 1):
-        job._tasks.carry({**template, "input": {**template["input"], "id": at}})
+        job._tasks.carry(replace(latest.facts, input=replace(given, id=at)))
 
 
 def epochs(

@@ -189,14 +189,14 @@ def _case(
     if kind != "column":
         job = job_of(SumsByRow())
     case["full_snapshot_s"], committed = _timed(job.materialize)
-    case["full_snapshot_bytes"] = committed.facts["materialized_bytes"]
+    case["full_snapshot_bytes"] = committed.facts.materialized_bytes
     warm, tasks, commits, checks = [], [], [], []
     own: dict[str, Any] = {}
     warmth: Counter[str] = Counter()
     for epoch in range(1, arguments.epochs + 3):
         rows = _stored(spark, work, _rows(spark, size, change, epoch), epoch)
         seconds, result = _timed(lambda rows=rows, epoch=epoch: job.run(rows, epoch))
-        own = result.facts["operators"]["sums"]
+        own = result.facts.operators["sums"]
         if epoch > 2:  # the first ones warm up, each worker process for itself
             warmth.update(own["warmth"])
             warm.append(seconds)
@@ -212,7 +212,7 @@ def _case(
     rows = _stored(spark, work, _rows(spark, size, change, 1000), 1000)
     recovered = replace(job, local_copies=LocalCopies(str(work / "none"), max_bytes=0))
     case["cold_epoch_s"], result = _timed(lambda: recovered.run(rows, 1000))
-    own = result.facts["operators"]["sums"]
+    own = result.facts.operators["sums"]
     case["cold_restore_s"], case["cold_warmth"] = own["restore_ms"] / 1000, own["warmth"]
     return case
 

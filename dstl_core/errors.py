@@ -98,12 +98,12 @@ class FormatError(DstlError, ValueError):
         **context: object,
     ) -> None:
         self.what = what
-        facts = [
+        found = [
             f"{name} {value}"
             for name, value in (("expected", expected), ("got", got))
             if value is not None
         ]
-        message = f"{what}: {', '.join(facts)}" if facts else what
+        message = f"{what}: {', '.join(found)}" if found else what
         if field is not None:
             message += f", field {field}"
         if offset is not None:

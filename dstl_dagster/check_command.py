@@ -29,12 +29,12 @@ _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What became of one check; ``facts`` are its metadata, or why it was not run."""
+    """What became of one check; ``details`` are its metadata, or why it was not run."""
 
     asset: str
     check: str
     code: int
-    facts: dict[str, Any]
+    details: dict[str, Any]
 
     @property
     def word(self) -> str:
@@ -42,14 +42,14 @@ class CheckResult:
 
     @property
     def shown(self) -> str:
-        return ", ".join(f"{name}={value}" for name, value in self.facts.items())
+        return ", ".join(f"{name}={value}" for name, value in self.details.items())
 
     def to_json(self) -> dict[str, Any]:
         return {
             "asset": self.asset,
             "check": self.check,
             "result": self.word.lower(),
-            "facts": self.facts,
+            "details": self.details,
         }
 
 
@@ -188,15 +188,15 @@ def run_checks(
 
 
 def _result(key: dg.AssetCheckKey, evaluation: Any, failure: str | None) -> CheckResult:
-    facts: dict[str, Any] = {}
+    details: dict[str, Any] = {}
     if evaluation is None:
         code = BROKEN
-        facts["reason"] = _first_line(failure or "Dagster did not start it")
+        details["reason"] = _first_line(failure or "Dagster did not start it")
     else:
-        facts = {name: _plain(value.value) for name, value in evaluation.metadata.items()}
+        details = {name: _plain(value.value) for name, value in evaluation.metadata.items()}
         is_warning = evaluation.severity is dg.AssetCheckSeverity.WARN
         code = PASSED if evaluation.passed else WARNED if is_warning else FAILED
-    return CheckResult(key.asset_key.to_user_string(), key.name, code, facts)
+    return CheckResult(key.asset_key.to_user_string(), key.name, code, details)
 
 
 def _first_line(failure: str) -> str:
@@ -219,7 +219,7 @@ def _instance() -> dg.DagsterInstance:
 
 def table_of(results: list[CheckResult]) -> Table:
     """A line per check."""
-    table = Table("asset", "check", "result", "facts", box=None)
+    table = Table("asset", "check", "result", "details", box=None)
     for each in results:
         table.add_row(each.asset, each.check, each.word, each.shown)
     return table

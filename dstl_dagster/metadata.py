@@ -16,6 +16,7 @@ from dstl_core.savepoint.read.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
+    from dstl_core.checkpoint.store.epoch_facts import EpochFacts
 
 MAX_ROWS = 50
 """Of any table: the event log keeps every one for ever."""
@@ -50,12 +51,12 @@ def epoch_metadata(checkpoint: CompletedCheckpoint) -> dict[str, Any]:
     """The counts of one epoch, as plain numbers: Dagster plots them over time."""
     facts = checkpoint.facts
     return {
-        "dagster/partition_row_count": int(facts.get("input", {}).get("rows", 0)),
-        "dstl/keys_changed": int(facts.get("changed_keys", 0)),
-        "dstl/changes": int(facts.get("changes", 0)),
-        "dstl/epoch_log_bytes": int(facts.get("log_bytes", 0)),
-        "dstl/output_rows": int(facts.get("output_rows", 0)),
-        "dstl/seconds": float(facts.get("seconds", 0.0)),
+        "dagster/partition_row_count": 0 if facts.input is None else facts.input.rows,
+        "dstl/keys_changed": facts.changed_keys,
+        "dstl/changes": facts.changes,
+        "dstl/epoch_log_bytes": facts.log_bytes,
+        "dstl/output_rows": facts.output_rows,
+        "dstl/seconds": facts.seconds,
     }
 
 
@@ -65,23 +66,21 @@ def epochs_table(checkpoints: Sequence[CompletedCheckpoint]) -> dg.TableMetadata
     return dg.MetadataValue.table([dg.TableRecord(row) for row in rows[-MAX_ROWS:]])
 
 
-def _row(checkpoint_id: int, facts: Mapping[str, Any]) -> dict[str, Any]:
-    source = facts.get("input", {})
+def _row(checkpoint_id: int, facts: EpochFacts) -> dict[str, Any]:
+    given = facts.input
     return {
         "checkpoint": checkpoint_id,
-        "kind": facts.get("kind", ""),
-        "input": str(source.get("id", "")),
-        "rows": int(source.get("rows", 0)),
-        "keys_changed": int(facts.get("changed_keys", 0)),
-        "log_bytes": int(facts.get("log_bytes", 0)),
+        "kind": facts.kind or "",
+        "input": "" if given is None else str(given.id),
+        "rows": 0 if given is None else given.rows,
+        "keys_changed": facts.changed_keys,
+        "log_bytes": facts.log_bytes,
     }
 
 
 def log_chart(checkpoints: Sequence[CompletedCheckpoint]) -> dg.MarkdownMetadataValue:
     """Bytes of log of the latest epochs as a small picture."""
-    values = [
-        int(each.facts["log_bytes"]) for each in checkpoints if each.facts.get("kind") == "epoch"
-    ]
+    values = [each.facts.log_bytes for each in checkpoints if each.facts.kind == "epoch"]
     return chart(values, "log bytes per epoch")
 
 

@@ -18,7 +18,7 @@ from dstl_core.cli.options import (
     load,
 )
 from dstl_core.cli.output import plain_console, printable, write_json
-from dstl_core.savepoint.check.facts import snapshot_facts
+from dstl_core.savepoint.check.summary import snapshot_summary
 
 
 def inspect(
@@ -30,23 +30,23 @@ def inspect(
     key_type: KeyTypeOption = None,
 ) -> None:
     """Show operators, states with kind and type, sizes, and where the bytes lie."""
-    facts = snapshot_facts(load(path, allow_root, relocate, changelog_base, key_type))
+    summary = snapshot_summary(load(path, allow_root, relocate, changelog_base, key_type))
     if as_json:
-        write_json([facts], indent=1)
+        write_json([summary], indent=1)
     else:
-        _print_facts(facts)
+        _print_summary(summary)
 
 
-def _print_facts(facts: dict[str, Any]) -> None:
+def _print_summary(summary: dict[str, Any]) -> None:
     console = plain_console()
-    console.print(Text(printable(facts["path"]), "bold"))
-    kind = ", ".join(each for each in (facts["kind"], facts["format"]) if each)
+    console.print(Text(printable(summary["path"]), "bold"))
+    kind = ", ".join(each for each in (summary["kind"], summary["format"]) if each)
     console.print(
-        f"checkpoint {facts['checkpoint_id']}, metadata version {facts['version']}, "
-        f"{facts['metadata_bytes']:,} bytes of metadata{f', {kind}' if kind else ''}"
+        f"checkpoint {summary['checkpoint_id']}, metadata version {summary['version']}, "
+        f"{summary['metadata_bytes']:,} bytes of metadata{f', {kind}' if kind else ''}"
     )
-    console.print(f"{len(facts['files'])} files, {facts['bytes']:,} bytes of state")
-    for operator in facts["operators"]:
+    console.print(f"{len(summary['files'])} files, {summary['bytes']:,} bytes of state")
+    for operator in summary["operators"]:
         _print_operator(console, operator)
 
 

@@ -39,5 +39,14 @@ def write_json_object(body: Mapping[str, Any], what: str) -> bytes:
         raise ConfigError(f"{what} cannot be written ({error}); give plain JSON values.") from error
 
 
+def as_read_back(body: Mapping[str, Any], what: str) -> Mapping[str, Any]:
+    """A document as it is read back after it was written: tuples are lists.
+
+    Raises:
+        ConfigError: Something in it is not JSON.
+    """
+    return parse_json_object(write_json_object(body, what), what)
+
+
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")

@@ -7,7 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from dstl_core.errors import FormatError
-from dstl_core.storage.json_document import CONVERSION_ERRORS, parse_json_object, write_json_object
+from dstl_core.storage.json_document import (
+    CONVERSION_ERRORS,
+    as_read_back,
+    parse_json_object,
+    write_json_object,
+)
 
 RECORD_VERSION = 1
 OwnedRecordType = Literal["commit", "abort", "savepoint", "restore", "discard"]
@@ -81,4 +86,4 @@ class LogRecord:
 
 def as_recorded(payload: Mapping[str, Any]) -> Mapping[str, Any]:
     """A payload as it is read back from a record, so that it compares equal to that."""
-    return parse_json_object(write_json_object(payload, _WHAT), _WHAT)
+    return as_read_back(payload, _WHAT)

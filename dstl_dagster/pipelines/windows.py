@@ -105,7 +105,7 @@ class Windows:
         Raises:
             ConfigError: It was committed under another definition of windows.
         """
-        input_id = commit.facts["input"]["id"]
+        input_id = _input_id(commit)
         note = _note(commit)
         if note is None:
             # Of a version that called inputs by the key of their partition.
@@ -159,7 +159,7 @@ class Windows:
         note = _note(last)
         if note is not None:
             return cast(Naming, note["named"])
-        key = str(last.facts["input"]["id"])
+        key = str(_input_id(last))
         return "start" if key == self.start_id(key) else "key"
 
     def input_id(self, key: str) -> str:
@@ -269,13 +269,18 @@ class Windows:
 
 def commits_of_inputs(store: PipelineStore) -> Iterator[CompletedCheckpoint]:
     """The commits of inputs that the latest state of a pipeline stands on, newest first."""
-    return (each for each in lineage(store.commits()) if "input" in each.facts)
+    return (each for each in lineage(store.commits()) if each.facts.input is not None)
 
 
 def key_of(commit: CompletedCheckpoint) -> str:
     """The partition key of the window of a commit."""
     note = _note(commit)
-    return str(commit.facts["input"]["id"] if note is None else note["key"])
+    return str(_input_id(commit) if note is None else note["key"])
+
+
+def _input_id(commit: CompletedCheckpoint) -> str | int:
+    assert commit.facts.input is not None, "it is the commit of an input"
+    return commit.facts.input.id
 
 
 def span_of(keys: list[str]) -> str:
@@ -286,7 +291,7 @@ def span_of(keys: list[str]) -> str:
 
 
 def _note(commit: CompletedCheckpoint) -> dict[str, Any] | None:
-    note = commit.facts.get("notes", {}).get(NOTE)
+    note = commit.facts.notes.get(NOTE)
     return None if note is None else dict(note)
 
 

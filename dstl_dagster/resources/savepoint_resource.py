@@ -94,7 +94,7 @@ class SavepointResource(dg.ConfigurableResource):
 def is_made_of(snapshot: Snapshot, source: Snapshot) -> bool:
     """Whether a savepoint says that it is a rewrite of the other one, as that is now."""
     sidecar = snapshot.file.sidecar
-    return sidecar is not None and sidecar.facts.get("source_sha256") == source.file.sha256
+    return sidecar is not None and sidecar.notes.get("source_sha256") == source.file.sha256
 
 
 def version_of(snapshot: Snapshot) -> str:

@@ -111,7 +111,7 @@ def state(
 ) -> Iterator[Any]:
     """Per-aircraft state, one epoch a day. The first attempt at one day fails in the middle."""
     store = FLIGHTS.store(storage)
-    done = {each.facts.get("input", {}).get("id") for each in store.history()}
+    done = {each.facts.input.id for each in store.history() if each.facts.input}
 
     def rows_of(session: "SparkSession", day: str) -> "DataFrame":
         rows = events_of(session, events_folder(storage.base_path), day, day)
@@ -170,7 +170,7 @@ def _check(
 def last_committed_day(storage: DstlStorageResource) -> str:
     """The day of the last epoch; the end of the bootstrap if there is none."""
     history = FLIGHTS.store(storage).history()
-    days = [each.facts["input"]["id"] for each in history if "input" in each.facts]
+    days = [each.facts.input.id for each in history if each.facts.input]
     return str(days[-1]) if days else BOOTSTRAP_DAYS[1]
 
 

@@ -68,10 +68,10 @@ def step(title: str, selection: list[Any], tags: dict[str, str] | None = None) -
             f"  {flights.PLANNED_FAILURE} failed on purpose: aborted, reset, run again by Dagster"
         )
     for check in result.get_asset_check_evaluations():
-        facts = {name: value.value for name, value in check.metadata.items()}
+        found = {name: value.value for name, value in check.metadata.items()}
         counts = ""
-        if "differing" in facts:
-            counts = f", {facts['differing']} of {facts['keys']:,} keys differ"
+        if "differing" in found:
+            counts = f", {found['differing']} of {found['keys']:,} keys differ"
         CONSOLE.print(
             f"  check {check.check_name}: {'passed' if check.passed else 'FAILED'}{counts}"
         )
@@ -90,21 +90,21 @@ def print_epochs(job: StatefulJob, ran_now: set[int]) -> None:
     full = 0
     for commit in job.history():
         facts = commit.facts
-        full = int(facts.get("materialized_bytes", full))
-        epoch = "input" in facts
-        what = str(facts["input"]["id"] if epoch else facts["kind"])
+        full = facts.materialized_bytes or full
+        given = facts.input
+        what = str(facts.kind if given is None else given.id)
         table.add_row(
             str(commit.checkpoint_id),
             what if commit.checkpoint_id in ran_now else f"{what} (before)",
-            f"{facts['input']['rows']:,}" if epoch else "",
-            f"{facts['changed_keys']:,}" if epoch else "",
-            f"{facts['log_bytes']:,} B" if epoch else "",
-            "" if epoch else f"{full:,} B",
-            f"{facts['seconds']:.1f}" if epoch else "",
+            "" if given is None else f"{given.rows:,}",
+            "" if given is None else f"{facts.changed_keys:,}",
+            "" if given is None else f"{facts.log_bytes:,} B",
+            f"{full:,} B" if given is None else "",
+            "" if given is None else f"{facts.seconds:.1f}",
         )
     CONSOLE.print(table)
-    epochs = [commit.facts for commit in job.history() if "input" in commit.facts]
-    logged = sum(int(facts["log_bytes"]) for facts in epochs)
+    epochs = [commit.facts for commit in job.history() if commit.facts.input is not None]
+    logged = sum(facts.log_bytes for facts in epochs)
     CONSOLE.print(
         f"{len(epochs)} epochs logged {logged:,} bytes; full snapshots: {full * len(epochs):,}."
     )

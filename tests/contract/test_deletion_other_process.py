@@ -14,6 +14,7 @@ from uuid import uuid4
 import pytest
 
 from dstl_core.checkpoint.store.completed_store import CompletedCheckpointStore
+from dstl_core.checkpoint.store.epoch_facts import EpochFacts
 from dstl_core.checkpoint.store.guard import DeletionGuard
 from dstl_core.checkpoint.store.properties import (
     CheckpointProperties,
@@ -95,7 +96,7 @@ def claimed(pipeline: Pipeline, owner: str, num_retained: int = 1) -> CompletedC
 
 
 def commit(store: CompletedCheckpointStore, *files: FileStateHandle) -> int:
-    return store.commit(metadata(store.next_checkpoint_id(), *files), {}).checkpoint_id
+    return store.commit(metadata(store.next_checkpoint_id(), *files)).checkpoint_id
 
 
 def let_time_pass(pipeline: Pipeline) -> None:
@@ -320,7 +321,7 @@ def test_a_snapshot_that_was_committed_after_all_is_not_withdrawn(
     confirming = theirs.store()
     confirming.resume_claim("mine")
     confirmed = metadata(confirming.next_checkpoint_id(), base)
-    confirming.commit(confirmed, {})
+    confirming.commit(confirmed)
     folder = mine.layout.checkpoint(confirmed.checkpoint_id)
     assert old.withdraw_metadata(confirmed, folder) is False
     old.discard((subtask(base),), folder=folder, folder_goes=True)
@@ -338,7 +339,7 @@ def test_the_output_of_an_epoch_that_was_committed_after_all_stays(
     mine.files.write_new(output, b"rows")
     confirming = theirs.store()
     confirming.resume_claim("mine")
-    confirming.commit(metadata(next_id, base), {"output_files": [name]})
+    confirming.commit(metadata(next_id, base), EpochFacts(output_files=(name,)))
     old.delete_output(next_id)
     assert mine.files.size(output) == 4
     assert DeletionGuard(mine.files, old.references.latest).delete(output) is False
@@ -357,7 +358,7 @@ def test_the_end_of_a_job_leaves_what_the_kept_checkpoint_references(
     goes = CheckpointProperties.for_checkpoint(
         CheckpointRetentionPolicy.NEVER_RETAIN_AFTER_TERMINATION
     )
-    store.commit(metadata(store.next_checkpoint_id(), base, own), {}, goes)
+    store.commit(metadata(store.next_checkpoint_id(), base, own), properties=goes)
     assert store.shutdown(JobStatus.FINISHED) == [2]
     seen = mine.store()
     assert sizes(mine, seen) == [4]

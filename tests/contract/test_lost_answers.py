@@ -77,7 +77,7 @@ def test_metadata_whose_answer_was_lost_is_published(
     digest, _ = publish_metadata_file(files, root, METADATA, {"note": 1})
     found = load_metadata_file(files, root)
     assert found.sha256 == digest
-    assert found.sidecar is not None and found.sidecar.facts == {"note": 1}
+    assert found.sidecar is not None and found.sidecar.notes == {"note": 1}
     assert proxy.faults[0].times == 0
 
 

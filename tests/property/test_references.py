@@ -148,7 +148,7 @@ def commit(owner: CompletedCheckpointStore, files: list[StreamStateHandle]) -> C
     """Commits as somebody who does not look whether dstl could open the files."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(completed_store, "check_state_files", lambda *arguments: None)
-        return owner.commit(metadata(owner.next_checkpoint_id(), *files), {})
+        return owner.commit(metadata(owner.next_checkpoint_id(), *files))
 
 
 def check_all_users(spelled: Spelled) -> None:

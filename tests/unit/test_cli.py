@@ -302,22 +302,22 @@ def test_inspect_works_on_every_golden_file(run: Any, fixture: Fixture) -> None:
     for metadata in fixture.metadata_files:
         ran = run("inspect", str(metadata.parent), "--json")
         assert (ran.code, ran.err) == (0, "")
-        facts = json.loads(ran.out)
-        assert facts["operators"]
+        summary = json.loads(ran.out)
+        assert summary["operators"]
         text = run("inspect", str(metadata))
         assert (text.code, text.err) == (0, "")
-        for operator in facts["operators"]:
+        for operator in summary["operators"]:
             assert operator["hash"] in text.out
             assert operator["problem"] or operator["states"] or operator["keyed_state"] == "none"
 
 
-def test_facts_of_inspect(run: Any) -> None:
-    facts = json.loads(run("inspect", CANONICAL, "--json").out)
-    operator = next(each for each in facts["operators"] if each["uid"] == "a-keyed")
-    assert facts["path"] == f"file:{CANONICAL}"
-    assert (facts["version"], facts["checkpoint_id"]) == (6, 1)
-    assert facts["metadata_bytes"] == Path(CANONICAL, "_metadata").stat().st_size
-    assert facts["written_by_dstl"] is None
+def test_what_inspect_says(run: Any) -> None:
+    summary = json.loads(run("inspect", CANONICAL, "--json").out)
+    operator = next(each for each in summary["operators"] if each["uid"] == "a-keyed")
+    assert summary["path"] == f"file:{CANONICAL}"
+    assert (summary["version"], summary["checkpoint_id"]) == (6, 1)
+    assert summary["metadata_bytes"] == Path(CANONICAL, "_metadata").stat().st_size
+    assert summary["written_by_dstl"] is None
     assert operator["hash"] == "b4752014cabfcda06294954685ce3a12"
     assert (operator["parallelism"], operator["max_parallelism"]) == (2, 128)
     assert operator["keyed_state"] == "canonical"
@@ -327,8 +327,8 @@ def test_facts_of_inspect(run: Any) -> None:
 
 
 def test_operator_states_are_listed(run: Any) -> None:
-    facts = json.loads(run("inspect", str(snapshot("c-opstate-hashmap")), "--json").out)
-    states = {each["uid"]: each["operator_states"] for each in facts["operators"]}
+    summary = json.loads(run("inspect", str(snapshot("c-opstate-hashmap")), "--json").out)
+    states = {each["uid"]: each["operator_states"] for each in summary["operators"]}
     assert states["c-list"] == [
         {"name": "buf", "kind": "op-list", "type": "Long"},
         {"name": "offs", "kind": "op-union", "type": "Tuple2<String, Long>"},
@@ -338,8 +338,8 @@ def test_operator_states_are_listed(run: Any) -> None:
 
 
 def test_inspect_names_what_only_java_can_read(run: Any) -> None:
-    facts = json.loads(run("inspect", KRYO, "--json").out)
-    listed = {each["uid"]: each["not_readable"] for each in facts["operators"] if each["uid"]}
+    summary = json.loads(run("inspect", KRYO, "--json").out)
+    listed = {each["uid"]: each["not_readable"] for each in summary["operators"] if each["uid"]}
     assert {each["state"] for each in listed["with-kryo"]} == {"mixed", "om", "opaque", "opaques"}
     assert all(each["classes"] == ["h3.Opaque"] for each in listed["with-kryo"])
     assert listed["clean"] == []
@@ -355,5 +355,5 @@ def test_inspect_tells_the_kind_of_a_snapshot(run: Any) -> None:
         "a-hashmap-checkpoint": ("Checkpoint", None),
     }
     for name, kind in expected.items():
-        facts = json.loads(run("inspect", str(snapshot(name)), "--json").out)
-        assert (facts["kind"], facts["format"]) == kind
+        summary = json.loads(run("inspect", str(snapshot(name)), "--json").out)
+        assert (summary["kind"], summary["format"]) == kind

@@ -61,10 +61,10 @@ def evil(tmp_path: Path) -> Path:
 def test_json_is_valid_whatever_stands_in_it(run: Any, evil: Path) -> None:
     ran = run("inspect", str(evil), "--json")
     assert (ran.code, ran.err) == (0, "")
-    facts = json.loads(ran.out)
-    [operator] = facts["operators"]
+    summary = json.loads(ran.out)
+    [operator] = summary["operators"]
     assert operator["uid"] == operator["name"] == EVIL
-    assert facts["written_by_dstl"]["note"] == EVIL
+    assert summary["written_by_dstl"]["note"] == EVIL
     ran.out.encode("utf-8")
 
     ran = run("dump", str(evil))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from dstl_core.checkpoint.coordination.events import (
     AcknowledgeCoordinatorState,
@@ -42,6 +41,7 @@ from dstl_core.checkpoint.coordination.pending import TaskAcknowledgeResult
 from dstl_core.checkpoint.store.checkpoint_storage import CheckpointStorage
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.completed_store import CompletedCheckpointStore
+from dstl_core.checkpoint.store.epoch_facts import EpochFacts
 from dstl_core.checkpoint.store.id_counter import CheckpointIDCounter
 from dstl_core.clock import Clock
 from dstl_core.errors import CommitUncertainError, DstlError, FencedError
@@ -85,7 +85,7 @@ class ActionRunner:
         self._tasks = tasks
         self._clock = clock
         self._tasks_live_on = tasks_live_on
-        self._in_doubt: tuple[CommitCheckpoint, Mapping[str, Any]] | None = None
+        self._in_doubt: tuple[CommitCheckpoint, EpochFacts] | None = None
         self._completed: dict[int, CompletedCheckpoint] = {}
         self._causes: dict[int, DstlError] = {}
         self._still_readable: set[int] = set()
@@ -177,7 +177,7 @@ class ActionRunner:
 
     # --------------------------------------------------------------------------------- commit
 
-    def commit(self, action: CommitCheckpoint, facts: Mapping[str, Any]) -> list[Event]:
+    def commit(self, action: CommitCheckpoint, facts: EpochFacts) -> list[Event]:
         """Publishes and records; no event if the outcome is unknown."""
         checkpoint_id = action.metadata.checkpoint_id
         folder = Location.parse(action.target_location)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from dstl_core.checkpoint.coordination.action_runner import ActionRunner
 from dstl_core.checkpoint.coordination.assignment import StateAssignment, assign_state
@@ -43,6 +43,7 @@ from dstl_core.checkpoint.coordination.pending import CheckpointPlan
 from dstl_core.checkpoint.store.checkpoint_storage import CheckpointStorage
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.completed_store import CompletedCheckpointStore
+from dstl_core.checkpoint.store.epoch_facts import NO_FACTS, EpochFacts
 from dstl_core.checkpoint.store.id_counter import CheckpointIDCounter
 from dstl_core.checkpoint.store.properties import CheckpointProperties, JobStatus
 from dstl_core.clock import Clock
@@ -63,7 +64,7 @@ COMMIT_RETRY_MS = 1_000
 MAX_SAVEPOINTS_IN_FLIGHT = 8
 """Savepoints that may be pending on top of the concurrent checkpoints."""
 
-Facts = Callable[[], Mapping[str, Any]]
+FactsOf = Callable[[], EpochFacts]
 
 
 class Cancellable(Protocol):
@@ -93,7 +94,7 @@ class _Request:
     """Somebody who waits for a checkpoint."""
 
     future: Future[CompletedCheckpoint]
-    facts: Facts
+    facts: FactsOf
 
 
 class CheckpointCoordinatorGateway:
@@ -202,7 +203,7 @@ class CheckpointCoordinatorGateway:
         external_savepoint_location: str | None = None,
         is_periodic: bool = False,
         *,
-        facts: Facts = dict,
+        facts: FactsOf = EpochFacts,
     ) -> Future[CompletedCheckpoint]:
         """Asks for a checkpoint or savepoint.
 
@@ -442,7 +443,7 @@ class CheckpointCoordinatorGateway:
         match action:
             case CommitCheckpoint():
                 request = self._request(action.token)
-                return self._runner.commit(action, {} if request is None else request.facts())
+                return self._runner.commit(action, NO_FACTS if request is None else request.facts())
             case CompleteRequest(token, checkpoint_id):
                 completed = self._runner.take_completed(checkpoint_id)
                 request = self._take_request(token)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from dstl_core.checkpoint.store.epoch_facts import EpochFacts
 from dstl_core.checkpoint.store.properties import CheckpointProperties, JobStatus
 from dstl_core.errors import FormatError
 from dstl_core.model.snapshot_type import CheckpointType
@@ -22,7 +21,7 @@ KEPT = CheckpointProperties(False, CheckpointType.CHECKPOINT, True)
 
 @dataclass(frozen=True, slots=True)
 class CompletedCheckpoint:
-    """One commit: where its metadata lies, and the facts that were recorded with it.
+    """One commit: where its metadata lies, and what was recorded of its epoch.
 
     ``location`` is None for the pipeline's own folder of the checkpoint id; savepoints and the
     snapshot that a pipeline started from have one.
@@ -32,7 +31,7 @@ class CompletedCheckpoint:
     parent: int | None
     metadata_sha256: str
     committed_ms: int
-    facts: Mapping[str, Any]
+    facts: EpochFacts
     properties: CheckpointProperties = KEPT
     location: str | None = None
 
@@ -41,15 +40,16 @@ class CompletedCheckpoint:
         """Names the content: the same commit always has the same version."""
         return f"ck-{self.checkpoint_id}:{self.metadata_sha256}"
 
-    @property
-    def output_files(self) -> list[str]:
-        """Names of the files of the epoch's stored output."""
-        return [name for name in self.facts.get("output_files", ()) if isinstance(name, str)]
-
     @classmethod
     def of(cls, record: LogRecord) -> CompletedCheckpoint:
-        """The checkpoint of a record of the types commit, savepoint or restore."""
-        payload = record.payload
+        """The checkpoint of a record of the types commit, savepoint or restore.
+
+        Raises:
+            FormatError: The record is damaged.
+            UnsupportedVersionError: Another release wrote it.
+        """
+        payload, what = record.payload, f"{record.type.capitalize()} record {record.number}"
+        facts = EpochFacts.from_json(payload.get("facts"), what)
         try:
             parent = payload.get("parent")
             location = payload.get("location")
@@ -58,13 +58,13 @@ class CompletedCheckpoint:
                 None if parent is None else int(parent),
                 str(payload["metadata_sha256"]),
                 record.at_ms,
-                dict(payload["facts"]),
+                facts,
                 _properties_of(record),
                 None if location is None else str(location),
             )
         except CONVERSION_ERRORS as error:
             raise FormatError(
-                f"{record.type.capitalize()} record {record.number} is damaged ({error})",
+                f"{what} is damaged ({error})",
                 number=record.number,
             ) from error
 

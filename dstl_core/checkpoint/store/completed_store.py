@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from dstl_core.checkpoint.store.cleaner import CheckpointsCleaner
@@ -17,6 +18,7 @@ from dstl_core.checkpoint.store.completed_checkpoint import (
     KEPT,
     CompletedCheckpoint,
 )
+from dstl_core.checkpoint.store.epoch_facts import NO_FACTS, EpochFacts
 from dstl_core.checkpoint.store.metadata_file import (
     MetadataFile,
     holds_metadata,
@@ -231,7 +233,7 @@ class CompletedCheckpointStore:
     def commit(
         self,
         metadata: CheckpointMetadata,
-        facts: Mapping[str, Any],
+        facts: EpochFacts = NO_FACTS,
         properties: CheckpointProperties = KEPT,
     ) -> CompletedCheckpoint:
         """Publishes metadata, then the commit record. May be called again after an error.
@@ -249,7 +251,7 @@ class CompletedCheckpointStore:
         return CompletedCheckpoint.of(record)
 
     def commit_savepoint(
-        self, metadata: CheckpointMetadata, folder: Location, facts: Mapping[str, Any]
+        self, metadata: CheckpointMetadata, folder: Location, facts: EpochFacts = NO_FACTS
     ) -> CompletedCheckpoint:
         """As ``commit``, into a folder of the user's; the pipeline does not restore from it."""
         properties = CheckpointProperties.for_savepoint()
@@ -261,7 +263,7 @@ class CompletedCheckpointStore:
         type_: OwnedRecordType,
         metadata: CheckpointMetadata,
         folder: Location,
-        facts: Mapping[str, Any],
+        facts: EpochFacts,
         properties: CheckpointProperties,
     ) -> LogRecord:
         owner, checkpoint_id = self._require_owner(), metadata.checkpoint_id
@@ -272,7 +274,7 @@ class CompletedCheckpointStore:
             payload = self._payload(type_, metadata, folder, facts, properties)
             # From here on the record may stand, whatever the answers say.
             since = self._log.count
-            doubt = self._in_doubt[checkpoint_id] = CommitInDoubt(folder, payload, since)
+            doubt = self._in_doubt[checkpoint_id] = CommitInDoubt(folder, payload, facts, since)
         try:
             record = self._writer.append(doubt.since, owner, type_, doubt.payload)
         except CheckpointError:
@@ -287,7 +289,7 @@ class CompletedCheckpointStore:
         type_: OwnedRecordType,
         metadata: CheckpointMetadata,
         folder: Location,
-        facts: Mapping[str, Any],
+        facts: EpochFacts,
         properties: CheckpointProperties,
     ) -> Mapping[str, Any]:
         """Publishes the metadata; gives what the record says of it."""
@@ -305,7 +307,7 @@ class CompletedCheckpointStore:
             CHECKPOINT_ID: metadata.checkpoint_id,
             "parent": parent_id,
             "metadata_sha256": digest,
-            "facts": {"metadata_bytes": size, **facts},
+            "facts": replace(facts, metadata_bytes=size).to_json(),
         }
         if properties.discard_on:
             payload["discard_on"] = sorted(status.value for status in properties.discard_on)
@@ -318,14 +320,14 @@ class CompletedCheckpointStore:
         metadata: CheckpointMetadata,
         folder: Location,
         parent_id: int | None,
-        facts: Mapping[str, Any],
+        facts: EpochFacts,
     ) -> tuple[str, int]:
         try:
             return publish_metadata_file(
                 self.file_io_of(folder),
                 folder,
                 metadata,
-                {"parent": parent_id, **facts},
+                {"parent": parent_id, **facts.to_json()},
                 self._written,
             )
         except DstlError:
@@ -365,7 +367,7 @@ class CompletedCheckpointStore:
             "metadata_sha256": metadata_sha256,
             "location": str(location),
             "claim_mode": "CLAIM" if claim else "NO_CLAIM",
-            "facts": {},
+            "facts": NO_FACTS.to_json(),
         }
         since = self._log.count
         record = self._writer.append(since, self._require_owner(), "restore", as_recorded(payload))

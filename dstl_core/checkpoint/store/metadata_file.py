@@ -43,14 +43,15 @@ class Sidecar:
     Args:
         metadata_sha256: Of the ``_metadata`` that it belongs to.
         uids: Operator ids to uids.
-        facts: Parent checkpoint, input identity, run key, counts: whatever the writer recorded.
+        notes: What the writer recorded: of a checkpoint its parent and its ``EpochFacts``, of a
+            savepoint where it comes from. JSON values; the file calls them ``facts``.
         files: What the writer knows of the bytes of the files that the snapshot names, by the
             path in their handle: absolute, or relative to the snapshot's folder.
     """
 
     metadata_sha256: str
     uids: Mapping[OperatorID, str]
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    notes: Mapping[str, Any] = field(default_factory=dict)
     files: Mapping[str, WrittenFile] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
@@ -58,7 +59,7 @@ class Sidecar:
             "version": SIDECAR_VERSION,
             "metadata_sha256": self.metadata_sha256,
             "uids": {operator_id.hex: uid for operator_id, uid in self.uids.items()},
-            "facts": dict(self.facts),
+            "facts": dict(self.notes),
             "files": {
                 path: {"bytes": each.size, "sha256": each.sha256}
                 for path, each in self.files.items()
@@ -168,7 +169,7 @@ def publish_metadata_file(
     file_io: FileIO,
     folder: Location,
     metadata: CheckpointMetadata,
-    facts: Mapping[str, Any],
+    notes: Mapping[str, Any],
     written: Mapping[str, WrittenFile] = NOTHING_KNOWN,
 ) -> tuple[str, int]:
     """Publishes the sidecar, then ``_metadata``: with that, the snapshot exists.
@@ -177,7 +178,7 @@ def publish_metadata_file(
         file_io: Of the folder.
         folder: Where both go.
         metadata: The snapshot.
-        facts: What the sidecar keeps.
+        notes: What the sidecar keeps.
         written: What is known of files, by their absolute path.
 
     Returns:
@@ -187,7 +188,7 @@ def publish_metadata_file(
         StorageError: A snapshot is there already, or an unfinished one: its sidecar may belong to
             somebody who is about to finish it.
     """
-    raw, sidecar = _to_bytes(folder, metadata, facts, written)
+    raw, sidecar = _to_bytes(folder, metadata, notes, written)
     digest = sidecar.metadata_sha256
     target = folder.child(METADATA_FILE_NAME)
     if file_io.size(target) is None:
@@ -209,13 +210,13 @@ def replace_metadata_file(
     file_io: FileIO,
     folder: Location,
     metadata: CheckpointMetadata,
-    facts: Mapping[str, Any],
+    notes: Mapping[str, Any],
     written: Mapping[str, WrittenFile] = NOTHING_KNOWN,
 ) -> None:
     """As ``publish_metadata_file``, in the place of a snapshot that may be there. The old one's
     state files stay; after a crash in between the old snapshot is there without its sidecar.
     """
-    raw, sidecar = _to_bytes(folder, metadata, facts, written)
+    raw, sidecar = _to_bytes(folder, metadata, notes, written)
     file_io.replace(folder.child(SIDECAR_FILE_NAME), sidecar.to_bytes())
     file_io.replace(folder.child(METADATA_FILE_NAME), raw)
 
@@ -223,13 +224,13 @@ def replace_metadata_file(
 def _to_bytes(
     folder: Location,
     metadata: CheckpointMetadata,
-    facts: Mapping[str, Any],
+    notes: Mapping[str, Any],
     written: Mapping[str, WrittenFile],
 ) -> tuple[bytes, Sidecar]:
     raw = write_metadata(metadata)
     digest = hashlib.sha256(raw).hexdigest()
     uids = {each.operator_id: each.uid for each in metadata.operators if each.uid}
-    return raw, Sidecar(digest, uids, facts, known_of(folder, metadata, written))
+    return raw, Sidecar(digest, uids, notes, known_of(folder, metadata, written))
 
 
 def known_of(

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from dstl_core.checkpoint.store.completed_checkpoint import CHECKPOINT_ID, CompletedCheckpoint
+from dstl_core.checkpoint.store.epoch_facts import EpochFacts
 from dstl_core.checkpoint.store.metadata_file import metadata_digest
 from dstl_core.checkpoint.store.recorded import RecordedCheckpoints
 from dstl_core.errors import CheckpointError, CommitUncertainError, FencedError, StorageError
 from dstl_core.model.checkpoint import CheckpointMetadata
-from dstl_core.storage.commit_log import CommitLog, LogRecord, OwnedRecordType, as_recorded
+from dstl_core.storage.commit_log import CommitLog, LogRecord, OwnedRecordType
 from dstl_core.storage.location import Location
 
 COMMIT_ATTEMPTS = 3
@@ -20,20 +21,24 @@ COMMIT_ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True)
 class CommitInDoubt:
-    """A commit whose record may stand: its folder, what the record says, and how many records the
-    log had before it.
+    """A commit whose record may stand.
+
+    Args:
+        folder: Of its metadata.
+        payload: What the record says.
+        facts: What it says of the epoch.
+        since: Records that the log had before it.
     """
 
     folder: Location
     payload: Mapping[str, Any]
+    facts: EpochFacts
     since: int
 
-    def is_of(self, metadata: CheckpointMetadata, facts: Mapping[str, Any]) -> bool:
+    def is_of(self, metadata: CheckpointMetadata, facts: EpochFacts) -> bool:
         """Whether this is the commit of these."""
-        return (
-            metadata_digest(metadata) == str(self.payload["metadata_sha256"])
-            and as_recorded(facts).items() <= self.payload["facts"].items()
-        )
+        digest = str(self.payload["metadata_sha256"])
+        return facts == self.facts and metadata_digest(metadata) == digest
 
 
 class RecordWriter:

@@ -55,7 +55,7 @@ class ReferencedFiles:
         for each in checkpoints:
             file = self._store.load(each)
             named = references_of(self._store.file_io_of(file.folder), file)
-            for name in each.output_files:
+            for name in each.facts.output_files:
                 named.add_name(name)
             found.update(named)
             self._known[each.data_version] = named

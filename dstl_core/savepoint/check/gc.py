@@ -269,7 +269,7 @@ def _referenced(
             found.update(each.store.references.all())
         report.snapshots += each.store.references.checkpoints
         # The output of retired ones, too: their input may be given again.
-        for name in (name for commit in each.store.commits() for name in commit.output_files):
+        for name in (name for commit in each.store.commits() for name in commit.facts.output_files):
             found.add_name(name)
     return found
 

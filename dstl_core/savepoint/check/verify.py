@@ -33,7 +33,7 @@ from dstl_core.model.key_group import (
     assign_to_key_group,
     compute_key_group_range_for_operator_index,
 )
-from dstl_core.savepoint.check.facts import streams_of
+from dstl_core.savepoint.check.summary import streams_of
 from dstl_core.savepoint.read.entries import summarize
 from dstl_core.savepoint.read.entry_reader import EntryReader, key_group_ranges
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot

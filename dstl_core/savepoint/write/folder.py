@@ -137,7 +137,7 @@ class SavepointFolder(StateFiles):
 
     def _run_key_there(self) -> object:
         sidecar = read_sidecar(self.file_io, self.folder)
-        return None if sidecar is None else sidecar.facts.get(RUN_KEY)
+        return None if sidecar is None else sidecar.notes.get(RUN_KEY)
 
     def _refuse(self, has_metadata: bool) -> None:
         has_sidecar = self.file_io.size(self.folder.child(SIDECAR_FILE_NAME)) is not None
@@ -148,9 +148,9 @@ class SavepointFolder(StateFiles):
                 f"mode=overwrite."
             )
 
-    def publish(self, metadata: CheckpointMetadata, facts: Mapping[str, Any]) -> str:
+    def publish(self, metadata: CheckpointMetadata, notes: Mapping[str, Any]) -> str:
         """Makes the savepoint exist; returns its path."""
-        known = dict(facts) | ({} if self._run_key is None else {RUN_KEY: self._run_key})
+        known = dict(notes) | ({} if self._run_key is None else {RUN_KEY: self._run_key})
         if self._replaces:
             replace_metadata_file(self.file_io, self.folder, metadata, known, self.written)
         else:

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -21,6 +21,7 @@ from dstl_core.checkpoint.coordination.pending import CheckpointPlan, Checkpoint
 from dstl_core.checkpoint.store.checkpoint_storage import FileSystemCheckpointStorage
 from dstl_core.checkpoint.store.completed_checkpoint import KEPT, CompletedCheckpoint
 from dstl_core.checkpoint.store.completed_store import CompletedCheckpointStore
+from dstl_core.checkpoint.store.epoch_facts import EpochFacts
 from dstl_core.checkpoint.store.metadata_file import MetadataFile
 from dstl_core.clock import Clock
 from dstl_core.config import CheckpointConfig
@@ -35,11 +36,9 @@ from dstl_core.storage.location import JobLayout, checkpoint_id_of
 
 Run = Callable[[int], Sequence[SubtaskReport]]
 """Runs the Spark job of a checkpoint id."""
-Facts = Callable[[Sequence[SubtaskReport]], Mapping[str, Any]]
+FactsOf = Callable[[Sequence[SubtaskReport]], EpochFacts]
 """What the commit record keeps, given what the subtasks reported."""
 Found = TypeVar("Found")
-ATTEMPT = "attempt"
-"""The fact that tells one attempt of an epoch from all others: a random text."""
 
 
 @dataclass
@@ -107,7 +106,7 @@ class PersistedCheckpoint:
     checkpoint_id: int
     owner: str
     reports: Sequence[SubtaskReport]
-    facts: Mapping[str, Any]
+    facts: EpochFacts
     is_committed: bool = False
 
     def to_json(self) -> dict[str, Any]:
@@ -115,7 +114,7 @@ class PersistedCheckpoint:
             "checkpoint_id": self.checkpoint_id,
             "owner": self.owner,
             "reports": [report.to_json() for report in self.reports],
-            "facts": dict(self.facts),
+            "facts": self.facts.to_json(),
             "is_committed": self.is_committed,
         }
 
@@ -127,7 +126,7 @@ class PersistedCheckpoint:
                 int(body["checkpoint_id"]),
                 str(body["owner"]),
                 [SubtaskReport.from_json(each) for each in body["reports"]],
-                dict(body["facts"]),
+                EpochFacts.from_json(body["facts"], "it"),
                 bool(body["is_committed"]),
             )
         except CONVERSION_ERRORS as error:
@@ -218,7 +217,7 @@ class CheckpointDriver:
         job_id: JobID,
         plans: Sequence[OperatorPlan],
         run: Run,
-        facts: Facts,
+        facts: FactsOf,
         *,
         after: int | None,
     ) -> CompletedCheckpoint:
@@ -243,7 +242,7 @@ class CheckpointDriver:
         job_id: JobID,
         plans: Sequence[OperatorPlan],
         run: Run,
-        facts: Facts,
+        facts: FactsOf,
         *,
         after: int | None,
     ) -> PersistedCheckpoint:
@@ -299,7 +298,7 @@ class CheckpointDriver:
             )
 
     def _trigger(
-        self, job_id: JobID, plans: Sequence[OperatorPlan], facts: Facts, after: int | None
+        self, job_id: JobID, plans: Sequence[OperatorPlan], facts: FactsOf, after: int | None
     ) -> _Started:
         with self._lock:
             self.claim()
@@ -425,10 +424,10 @@ class CheckpointDriver:
             self._store.delete_output(checkpoint_id)
 
 
-def _identified(facts: Facts) -> Facts:
+def _identified(facts: FactsOf) -> FactsOf:
     """The facts of one attempt of an epoch."""
     attempt = uuid4().hex
-    return lambda reports: {**facts(reports), ATTEMPT: attempt}
+    return lambda reports: replace(facts(reports), attempt=attempt)
 
 
 def _check_subtasks(plans: Sequence[OperatorPlan], persisted: PersistedCheckpoint) -> None:

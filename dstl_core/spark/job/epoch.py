@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from dstl_core.checkpoint.store.epoch_facts import EpochFacts
 from dstl_core.errors import ConfigError, InputChangedError
 from dstl_core.functions import KeyedProcessFunction, WindowFunction
 from dstl_core.model.checkpoint import OperatorState
@@ -223,17 +224,17 @@ class InputEpoch:
         self._fingerprint = self.epoch.fingerprint()
         return reports
 
-    def facts(self, reports: Sequence[SubtaskReport]) -> dict[str, Any]:
+    def facts(self, reports: Sequence[SubtaskReport]) -> EpochFacts:
         """What the commit record keeps, after ``run``."""
-        found = epoch_facts(
-            self.input_id,
-            self._fingerprint,
+        return epoch_facts(
+            "epoch",
             reports,
+            given=self._fingerprint.of_input(self.input_id),
             seconds=time.monotonic() - self.started,
             watermarks=self.epoch.watermarks,
             restored_from=self.restored_from,
+            notes=self.notes,
         )
-        return {**found, "notes": dict(self.notes)} if self.notes else found
 
 
 def _must_run(spec: TaskSpec, epoch: EpochSpec, parent: OperatorState | None) -> bool:

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
-from typing import Any
 
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.store.epoch_facts import EpochFacts
 from dstl_core.errors import StateFileNotFoundError
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorSubtaskState
 from dstl_core.model.handle import ChangelogStateBackendHandle
 from dstl_core.model.ids import OperatorID
 from dstl_core.model.state_size import StateSize
 from dstl_core.spark.job.tasks import JobTasks
-from dstl_core.spark.task.lineage import RESTORED_FROM
 from dstl_core.spark.task.local_copies import Parts
 from dstl_core.spark.task.reports import SubtaskReport, encode_state
 from dstl_core.spark.task.subtask import MATERIALIZE
@@ -96,23 +95,23 @@ def adopt(
     def run(checkpoint_id: int) -> list[SubtaskReport]:
         return [_bound(each, checkpoint_id) for each in states]
 
-    facts = {
-        **_facts(latest, current),
-        "of_checkpoint": materialization.parent.checkpoint_id,
-        "materialized_bytes": sum(each.subtask_state.state_size for each in reports),
-    }
+    facts = replace(
+        _facts(latest, current),
+        of_checkpoint=materialization.parent.checkpoint_id,
+        materialized_bytes=sum(each.subtask_state.state_size for each in reports),
+    )
     return tasks.driver.checkpoint(
         tasks.job.job_id, tasks.plans(), run, lambda _: facts, after=latest.checkpoint_id
     )
 
 
-def _facts(latest: CompletedCheckpoint, metadata: CheckpointMetadata) -> dict[str, Any]:
-    return {
-        "kind": "materialization",
-        "log_bytes_before": StateSize.of(metadata).log,
-        RESTORED_FROM: latest.checkpoint_id,
-        "watermarks": latest.facts.get("watermarks", {}),
-    }
+def _facts(latest: CompletedCheckpoint, metadata: CheckpointMetadata) -> EpochFacts:
+    return EpochFacts(
+        kind="materialization",
+        log_bytes_before=StateSize.of(metadata).log,
+        restored_from=latest.checkpoint_id,
+        watermarks=latest.facts.watermarks,
+    )
 
 
 def adopted(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from pyspark.sql import DataFrame
 
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.store.epoch_facts import EpochFacts, OperatorFacts
 
 
 @dataclass(frozen=True)
@@ -29,21 +29,22 @@ class EpochResult:
     output_retired: bool = False
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def facts(self) -> EpochFacts:
+        """What the commit record says of the epoch."""
         return self.checkpoint.facts
 
     def __str__(self) -> str:
         facts = self.facts
-        name = (
-            f"epoch {printable(facts['input']['id'])}, checkpoint {self.checkpoint.checkpoint_id}"
-        )
+        given = facts.input
+        assert given is not None, "an epoch of a batch has an input"
+        name = f"epoch {printable(given.id)}, checkpoint {self.checkpoint.checkpoint_id}"
         if self.committed_before:
             return f"{name}: committed before, nothing ran"
         line = (
-            f"{name}: {facts['input']['rows']:,} rows, {facts['changed_keys']:,} keys changed, "
-            f"{facts['log_bytes']:,} bytes of log, {self.seconds:.1f} s"
+            f"{name}: {given.rows:,} rows, {facts.changed_keys:,} keys changed, "
+            f"{facts.log_bytes:,} bytes of log, {self.seconds:.1f} s"
         )
-        operators = "; ".join(_of_operators(facts.get("operators", {})))
+        operators = "; ".join(_of_operators(facts.operators))
         return f"{line} ({operators}; commit {1000 * self.commit_seconds:,.0f} ms)"
 
 
@@ -53,14 +54,15 @@ def printable(input_id: str | int) -> str:
     return text if text and text.isprintable() else repr(input_id)
 
 
-def _of_operators(operators: Mapping[str, Any]) -> list[str]:
+def _of_operators(operators: Mapping[str, OperatorFacts]) -> list[str]:
     lines = []
     for uid, each in operators.items():
-        state = ", ".join(f"{count} {how}" for how, count in each["warmth"].items())
-        times = ", ".join(
-            f"{what} {each[f'{what}_ms']:,} ms" for what in ("restore", "apply", "persist")
+        state = ", ".join(f"{count} {how}" for how, count in each.warmth.items())
+        times = (
+            f"restore {each.restore_ms:,} ms, apply {each.apply_ms:,} ms, "
+            f"persist {each.persist_ms:,} ms"
         )
-        retries = f", {each['retries']} retries" if each["retries"] else ""
-        late = f", {each['late_rows']:,} late rows" if each.get("late_rows") else ""
+        retries = f", {each.retries} retries" if each.retries else ""
+        late = f", {each.late_rows:,} late rows" if each.late_rows else ""
         lines.append(f"{uid}: {state}, {times}{retries}{late}")
     return lines

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.store.epoch_facts import EpochFacts, SourceFacts
 from dstl_core.checkpoint.store.metadata_file import load_metadata_file
 from dstl_core.errors import RestoreError, SavepointError
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
@@ -44,10 +45,9 @@ def start_from_savepoint(
         old_ids[operator.operator_id] = found.operator_id
     file = load_metadata_file(open_file_io(snapshot.folder), snapshot.folder)
     states = assign(file, tasks.plans(), allow_non_restored_state=True, old_ids=old_ids)
-    source = {"savepoint": str(snapshot.folder), "sha256": snapshot.file.sha256}
-    return tasks.full_checkpoint(
-        tasks.specs(str(snapshot.folder), states), {"kind": "start", "source": source}, after=None
-    )
+    source = SourceFacts(savepoint=str(snapshot.folder), sha256=snapshot.file.sha256)
+    specs = tasks.specs(str(snapshot.folder), states)
+    return tasks.full_checkpoint(specs, EpochFacts(kind="start", source=source), after=None)
 
 
 def write_savepoint(tasks: JobTasks, path: str) -> str:
@@ -93,7 +93,7 @@ def _existing_savepoint(path: str, source: Mapping[str, Any]) -> str | None:
     except FileNotFoundError:
         return None
     sidecar = found.file.sidecar
-    if sidecar is not None and sidecar.facts.get("source") == source:
+    if sidecar is not None and sidecar.notes.get("source") == source:
         return str(found.folder)
     raise SavepointError(
         f"Another snapshot is already there: {found.folder}; choose another folder."

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.store.epoch_facts import NO_FACTS, EpochFacts
 from dstl_core.clock import Clock, SystemClock
 from dstl_core.closing import Closing
 from dstl_core.errors import ConfigError
@@ -31,7 +32,7 @@ from dstl_core.spark.job.savepoint import start_from_savepoint, write_savepoint
 from dstl_core.spark.job.stored_output import StoredOutput
 from dstl_core.spark.job.tasks import JobTasks
 from dstl_core.spark.task.input_checks import check_named_batch
-from dstl_core.spark.task.inputs import Fingerprint, committed_before
+from dstl_core.spark.task.inputs import committed_before
 from dstl_core.spark.task.job_spec import JobSpec, TaskSpec, task_changelog_options
 from dstl_core.spark.task.lineage import before_input, check_order_of_inputs, find_input, lineage
 from dstl_core.spark.task.operators import LocalCopies, Operator
@@ -39,11 +40,10 @@ from dstl_core.spark.task.reports import SubtaskReport, epoch_facts
 from dstl_core.spark.task.session import SparkTasks
 from dstl_core.state.backends.changelog_backend import ValueLogging
 from dstl_core.state.backends.state_backend import HashMapStateBackend, StateBackend
+from dstl_core.storage.json_document import as_read_back
 from dstl_core.storage.location import Location
 
 _LOG = logging.getLogger(__name__)
-IMPLIED = "implied"
-"""Fact of a start that the first input needed: until that is committed, it pins nothing."""
 
 
 @dataclass
@@ -190,12 +190,12 @@ class StatefulJob(Closing):
             if (existing := self.latest()) is not None:
                 return existing
             if savepoint is None:
-                return self._start_empty({}, after=None)
+                return self._start_empty(after=None)
             names = {**({} if uid is None else {self.operator.uid: uid}), **(uids or {})}
             return start_from_savepoint(self._tasks, savepoint, names)
 
-    def _start_empty(self, more: Mapping[str, Any], *, after: int | None) -> CompletedCheckpoint:
-        facts = {"kind": "start", "source": None, **more}
+    def _start_empty(self, *, after: int | None, implied: bool = False) -> CompletedCheckpoint:
+        facts = EpochFacts(kind="start", implied=implied)
         return self._tasks.full_checkpoint(self._tasks.root_specs(), facts, after=after)
 
     def _start_for_input(self) -> None:
@@ -203,9 +203,9 @@ class StatefulJob(Closing):
         so: that of another one has its types and its max parallelism.
         """
         latest = self.latest()
-        if latest is None or (latest.facts.get(IMPLIED) and latest != self._implied_start):
+        if latest is None or (latest.facts.implied and latest != self._implied_start):
             after = None if latest is None else latest.checkpoint_id
-            self._implied_start = self._start_empty({IMPLIED: True}, after=after)
+            self._implied_start = self._start_empty(after=after, implied=True)
 
     # ------------------------------------------------------------------------------- epoch
 
@@ -228,7 +228,7 @@ class StatefulJob(Closing):
             watermark_ms: Event time behind the batch: timers up to it fire at the end. By default
                 it is found from the operators' ``event_time`` columns.
             rewind: Go back to the state before this input, if it or later ones were committed.
-            notes: What the commit record keeps for the caller, as JSON.
+            notes: What the commit record keeps for the caller: JSON values, by name.
 
         Returns:
             The result of this run, or, if the id was committed before, what was stored then.
@@ -269,7 +269,7 @@ class StatefulJob(Closing):
         with self._one_at_a_time("persist"):
             epoch = self._begin(rows, input_id, order_by, watermark_ms, rewind=rewind, notes=notes)
             if isinstance(epoch, CompletedCheckpoint):
-                return PersistedCheckpoint(epoch.checkpoint_id, "", (), {}, is_committed=True)
+                return PersistedCheckpoint(epoch.checkpoint_id, "", (), NO_FACTS, is_committed=True)
             return self._driver.persist(
                 self.job_id, self._tasks.plans(), epoch.run, epoch.facts, after=epoch.after
             )
@@ -294,7 +294,7 @@ class StatefulJob(Closing):
         found = self._driver.commit_of(persisted.checkpoint_id)
         if found is None or persisted.is_committed:
             return found
-        return found if dict(persisted.facts).items() <= found.facts.items() else None
+        return found if replace(found.facts, metadata_bytes=None) == persisted.facts else None
 
     def _begin(
         self,
@@ -331,7 +331,7 @@ class StatefulJob(Closing):
             parent.checkpoint_id,
             started,
             place.latest.checkpoint_id,
-            dict(notes or {}),
+            as_read_back(notes or {}, "The notes of an input"),
         )
 
     def foreach_batch(
@@ -374,10 +374,10 @@ class StatefulJob(Closing):
         )
 
     def _check_running(self, latest: CompletedCheckpoint) -> None:
-        if latest.facts.get("kind") == "stop":
+        if latest.facts.kind == "stop":
             raise ConfigError(
                 f"The pipeline {self.name!r} was stopped with savepoint "
-                f"{latest.facts['savepoint']}; start a pipeline of another name from it, or call "
+                f"{latest.facts.savepoint}; start a pipeline of another name from it, or call "
                 f"resume()."
             )
 
@@ -468,36 +468,32 @@ class StatefulJob(Closing):
         """
         with self._one_at_a_time("stop_with_savepoint"):
             latest = self._driver.require_latest()
-            if latest.facts.get("kind") == "stop":
-                return str(latest.facts["savepoint"])
+            if latest.facts.kind == "stop":
+                return str(latest.facts.savepoint)
             if drain:
                 self._drain(latest)
             written = self.savepoint(path)
-            self._tasks.carry({"kind": "stop", "savepoint": written})
+            self._tasks.carry(EpochFacts(kind="stop", savepoint=written))
             return written
 
     def resume(self) -> None:
         """Goes on after ``stop_with_savepoint``."""
         with self._one_at_a_time("resume"):
-            if self._driver.require_latest().facts.get("kind") == "stop":
-                self._tasks.carry({"kind": "resume"})
+            if self._driver.require_latest().facts.kind == "stop":
+                self._tasks.carry(EpochFacts(kind="resume"))
 
     def _drain(self, latest: CompletedCheckpoint) -> None:
-        if latest.facts.get("kind") == "drain":
+        if latest.facts.kind == "drain":
             return
         epoch = self._prepare(latest, None, None, None, drain=True)
 
-        def facts(reports: Sequence[SubtaskReport]) -> dict[str, Any]:
-            found = epoch_facts(
-                "",
-                Fingerprint(0, 0),
+        def facts(reports: Sequence[SubtaskReport]) -> EpochFacts:
+            return epoch_facts(
+                "drain",
                 reports,
-                seconds=0.0,
-                watermarks=latest.facts.get("watermarks", {}),
+                watermarks=latest.facts.watermarks,
                 restored_from=latest.checkpoint_id,
             )
-            del found["input"]
-            return {**found, "kind": "drain"}
 
         self._driver.checkpoint(
             self.job_id,

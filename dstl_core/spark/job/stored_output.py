@@ -59,7 +59,7 @@ class StoredOutput:
 
     def is_retired(self, checkpoint: CompletedCheckpoint) -> bool:
         """Whether a part of what a commit has stored is not there any more."""
-        names = checkpoint.facts.get("output_files", ())
+        names = checkpoint.facts.output_files
         if not names:
             return False
         folder = self.job.layout.output(checkpoint.checkpoint_id)
@@ -88,17 +88,17 @@ class StoredOutput:
         """As ``of``, of a commit whose output is known to be there."""
         found = {}
         for at, operator in enumerate(self.job.operators):
-            stored = checkpoint.facts.get("operators", {}).get(operator.uid)
+            stored = checkpoint.facts.operators.get(operator.uid)
             schema = late_schema_of(operator)
             if schema is not None:
-                names = (stored or {}).get("late_files", [])
-                found[late_name(operator.uid)] = self._frame(checkpoint, names, schema)
+                late = () if stored is None else stored.late_files
+                found[late_name(operator.uid)] = self._frame(checkpoint, late, schema)
             if operator.output_schema is None:
                 continue
             if stored is not None:
-                names = stored["output_files"]
+                names = stored.output_files
             elif at == 0:
-                names = checkpoint.facts.get("output_files", [])
+                names = checkpoint.facts.output_files
             else:
                 continue
             found[operator.uid] = self._frame(checkpoint, names, operator.output_schema)

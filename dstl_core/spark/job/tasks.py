@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from dstl_core.checkpoint.coordination.pending import OperatorPlan
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.store.epoch_facts import EpochFacts
 from dstl_core.checkpoint.store.metadata_file import MetadataFile
 from dstl_core.clock import Clock
 from dstl_core.errors import RestoreError
@@ -17,7 +17,6 @@ from dstl_core.model.snapshot_type import CheckpointOptions
 from dstl_core.model.task_restore import PrioritizedOperatorSubtaskState
 from dstl_core.spark.job.driver import CheckpointDriver
 from dstl_core.spark.task.job_spec import JobSpec, TaskSpec
-from dstl_core.spark.task.lineage import RESTORED_FROM
 from dstl_core.spark.task.reports import SubtaskReport, encode_state
 from dstl_core.spark.task.restore import assign, carried
 from dstl_core.spark.task.session import SparkTasks
@@ -70,7 +69,7 @@ class JobTasks:
         states = assign(
             file, self.plans(), allow_non_restored_state=self.job.allow_non_restored_state
         )
-        return self.specs(str(file.folder), states, parent.facts.get("watermarks", {}))
+        return self.specs(str(file.folder), states, parent.facts.watermarks)
 
     def specs(
         self,
@@ -120,21 +119,21 @@ class JobTasks:
             ) from error
 
     def full_checkpoint(
-        self, specs: Sequence[TaskSpec], facts: Mapping[str, Any], *, after: int | None
+        self, specs: Sequence[TaskSpec], facts: EpochFacts, *, after: int | None
     ) -> CompletedCheckpoint:
         """Commits a checkpoint of full state, without a log, on top of checkpoint ``after``."""
 
         def run(checkpoint_id: int) -> list[SubtaskReport]:
-            return self.snapshot(specs, checkpoint_id, MATERIALIZE, facts["kind"])
+            return self.snapshot(specs, checkpoint_id, MATERIALIZE, facts.kind or "")
 
-        def with_size(reports: Sequence[SubtaskReport]) -> dict[str, Any]:
+        def with_size(reports: Sequence[SubtaskReport]) -> EpochFacts:
             states = [report.subtask_state for report in reports]
             ids = [getattr(each.managed_keyed_state, "materialization_id", 0) for each in states]
-            return {
-                **facts,
-                "materialization_id": max(ids),
-                "materialized_bytes": sum(each.state_size for each in states),
-            }
+            return replace(
+                facts,
+                materialization_id=max(ids),
+                materialized_bytes=sum(each.state_size for each in states),
+            )
 
         return self.driver.checkpoint(self.job.job_id, self.plans(), run, with_size, after=after)
 
@@ -158,7 +157,7 @@ class JobTasks:
             reports += (spark_tasks or self.spark_tasks).per_subtask(run, subtasks, name)
         return reports
 
-    def carry(self, facts: Mapping[str, Any]) -> None:
+    def carry(self, facts: EpochFacts) -> None:
         """Commits the latest state once more, with other facts."""
         latest = self.driver.require_latest()
         file = self.load(latest)
@@ -176,11 +175,9 @@ class JobTasks:
                 for each in state.subtasks
             ]
 
-        kept = {
-            RESTORED_FROM: latest.checkpoint_id,
-            "watermarks": latest.facts.get("watermarks", {}),
-            **facts,
-        }
+        kept = replace(
+            facts, restored_from=latest.checkpoint_id, watermarks=latest.facts.watermarks
+        )
         plans = self.plans(file.metadata)
         after = latest.checkpoint_id
         self.driver.checkpoint(self.job.job_id, plans, run, lambda _: kept, after=after)

@@ -152,10 +152,10 @@ class ColumnSubtask:
         found = self._folder.find(wanted)
         if found is None:
             return None
-        path, facts, parts = found
+        path, manifest, parts = found
         try:
-            store = self._new_store(int(facts["seed"]))
-            store.open(path, facts["levels"])
+            store = self._new_store(int(manifest["seed"]))
+            store.open(path, manifest["levels"])
             missing = wanted.since(parts) or ()
             for log in missing:
                 self._restorer(store).replay([log])

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +15,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
-from dstl_core.errors import ConfigError, InputChangedError, InvariantViolation
+from dstl_core.checkpoint.store.epoch_facts import InputFacts
+from dstl_core.errors import ConfigError, FormatError, InputChangedError, InvariantViolation
 from dstl_core.spark.engine.key_groups import SUBTASK_COLUMN, has_expression, partition_by_subtask
 from dstl_core.spark.engine.schema import quoted
 from dstl_core.spark.task.input_checks import is_ordered, needed_columns
@@ -76,28 +76,39 @@ class Fingerprint:
         return cls(rows, ((high << 32) + low) % _HASHES)
 
     @classmethod
-    def from_facts(cls, stored: Mapping[str, Any]) -> Fingerprint:
+    def of_committed(cls, stored: InputFacts) -> Fingerprint:
         """The one that a commit record keeps.
 
         Raises:
             ConfigError: It is of a version that this release does not know.
+            FormatError: The record is damaged.
         """
-        version = int(stored.get("fingerprint_version", 1))
+        version = stored.fingerprint_version
         if not 1 <= version <= FINGERPRINT_VERSION:
             raise ConfigError(
-                f"The input {stored.get('id')!r} was committed by a newer release: expected a "
+                f"The input {stored.id!r} was committed by a newer release: expected a "
                 f"fingerprint of version {FINGERPRINT_VERSION} at most, got {version}; use that "
                 f"release."
             )
-        return cls(int(stored["rows"]), int(stored["hash_sum"], 16), version)
+        try:
+            hash_sum = int(stored.hash_sum, 16)
+        except ValueError as error:
+            raise FormatError(
+                f"The commit record of the input {stored.id!r} is damaged",
+                field="facts.input.hash_sum",
+                expected="hexadecimal digits",
+                got=repr(stored.hash_sum),
+            ) from error
+        return cls(stored.rows, hash_sum, version)
 
-    def to_facts(self) -> dict[str, Any]:
-        """What a commit record keeps."""
-        return {
-            "rows": self.rows,
-            "hash_sum": f"{self.hash_sum:016x}",
-            "fingerprint_version": self.version,
-        }
+    def of_input(self, input_id: str | int) -> InputFacts:
+        """What a commit record keeps of an input with this fingerprint."""
+        return InputFacts(
+            id=input_id,
+            rows=self.rows,
+            hash_sum=f"{self.hash_sum:016x}",
+            fingerprint_version=self.version,
+        )
 
     def __add__(self, other: Fingerprint) -> Fingerprint:
         if self.version != other.version:
@@ -231,9 +242,10 @@ def committed_before(
         InputChangedError: It was committed with other rows.
     """
     checkpoint = place.commit
-    if checkpoint is None or (rewind and place.last_input != input_id):
+    stored = None if checkpoint is None else checkpoint.facts.input
+    if checkpoint is None or stored is None or (rewind and place.last_input != input_id):
         return None
-    expected = Fingerprint.from_facts(checkpoint.facts["input"])
+    expected = Fingerprint.of_committed(stored)
     found = Fingerprint.of(rows, expected.version)
     if found == expected:
         return checkpoint

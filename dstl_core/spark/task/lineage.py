@@ -15,8 +15,6 @@ from typing import Any
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.errors import ConfigError
 
-RESTORED_FROM = "restored_from"
-
 
 def lineage(commits: Iterable[CompletedCheckpoint]) -> Iterator[CompletedCheckpoint]:
     """The commits that led to the latest one; given and returned newest first."""
@@ -27,10 +25,10 @@ def lineage(commits: Iterable[CompletedCheckpoint]) -> Iterator[CompletedCheckpo
         if wanted is not None and each.checkpoint_id < wanted:
             return  # it was restored from a snapshot that is no commit
         yield each
-        before = each.facts.get(RESTORED_FROM, each.parent)
-        if before is None:
+        restored_from = each.facts.restored_from
+        wanted = each.parent if restored_from is None else restored_from
+        if wanted is None:
             return
-        wanted = int(before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +51,13 @@ def find_input(line: Iterable[CompletedCheckpoint], input_id: str | int) -> Inpu
     latest = last = None
     for each in line:
         latest = latest or each
-        stored = each.facts.get("input")
+        stored = each.facts.input
         if stored is None:
             continue
-        last = stored["id"] if last is None else last
-        if stored["id"] == input_id:
+        last = stored.id if last is None else last
+        if stored.id == input_id:
             return InputPlace(latest, each, last)
-        if not _is_of_type(last, input_id) or stored["id"] < input_id:
+        if not _is_of_type(last, input_id) or _comes_before(stored.id, input_id):
             break
     return None if latest is None else InputPlace(latest, None, last)
 
@@ -91,6 +89,11 @@ def _is_of_type(last: Any, input_id: str | int) -> bool:
     return type(last) is type(input_id)
 
 
+def _comes_before(stored: Any, input_id: Any) -> bool:
+    """Whether an id comes before another one of its type."""
+    return bool(stored < input_id)
+
+
 def before_input(line: Iterable[CompletedCheckpoint], input_id: str | int) -> CompletedCheckpoint:
     """The last commit of a lineage, newest first, whose state holds no input from ``input_id`` on.
 
@@ -99,12 +102,12 @@ def before_input(line: Iterable[CompletedCheckpoint], input_id: str | int) -> Co
     """
     found = None
     for each in line:
-        stored = each.facts.get("input")
+        stored = each.facts.input
         if stored is None:
             found = found or each
             continue
-        check_type(stored["id"], input_id)
-        if stored["id"] < input_id:
+        check_type(stored.id, input_id)
+        if _comes_before(stored.id, input_id):
             return found or each
         found = None
     if found is None:

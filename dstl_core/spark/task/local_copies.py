@@ -100,19 +100,19 @@ class CopyFolder:
         )
 
     def find(self, wanted: Parts) -> tuple[Path, dict[str, Any], Parts] | None:
-        """The copy that is nearest to a state, with its facts; None if none leads to it. Copies
+        """The copy that is nearest to a state, with its manifest; None if none leads to it. Copies
         that are not whole go.
         """
         best: tuple[int, Path, dict[str, Any], Parts] | None = None
         for path in self._copies():
-            facts = _read_manifest(path)
-            if facts is None:
+            manifest = _read_manifest(path)
+            if manifest is None:
                 self.drop(path)
                 continue
-            parts = Parts(tuple(facts["base"]), tuple(facts["log"]))
+            parts = Parts(tuple(manifest["base"]), tuple(manifest["log"]))
             missing = wanted.since(parts)
             if missing is not None and (best is None or len(missing) < best[0]):
-                best = len(missing), path, facts, parts
+                best = len(missing), path, manifest, parts
         return None if best is None else best[1:]
 
     @property
@@ -122,26 +122,26 @@ class CopyFolder:
         return self._folder
 
     def build(self, parts: Parts, save: Callable[[Path], dict[str, Any]]) -> None:
-        """Keeps what ``save`` writes into a new folder, with the facts that it gives. What the disk
-        refuses (it is full, another process has dropped the copy that this one shares files with)
-        ends the copy, never the task.
+        """Keeps what ``save`` writes into a new folder, with the fields that it returns in the
+        manifest. What the disk refuses (it is full, another process has dropped the copy that this
+        one shares files with) ends the copy, never the task.
         """
         built = None
         try:
             built = Path(tempfile.mkdtemp(prefix=".new-", dir=self.path))
-            facts = save(built)
+            notes = save(built)
         except OSError as error:
             _LOG.warning("a local copy was not kept: %s", error)
             if built is not None:
                 shutil.rmtree(built, ignore_errors=True)
             return
-        self.publish(built, parts, facts)
+        self.publish(built, parts, notes)
 
-    def publish(self, built: Path, parts: Parts, facts: dict[str, Any]) -> None:
+    def publish(self, built: Path, parts: Parts, notes: dict[str, Any]) -> None:
         """Gives a finished copy its name, and drops old ones. Never raises for the disk."""
         try:
             text = json.dumps(
-                {"base": parts.base, "log": parts.log, "files": _sizes(built), **facts}
+                {"base": parts.base, "log": parts.log, "files": _sizes(built), **notes}
             )
             manifest = {"copy": text, "sha256": _sha256(text)}
             (built / MANIFEST).write_text(json.dumps(manifest))
@@ -235,15 +235,15 @@ def _disk_bytes(folder: Path, seen: set[tuple[int, int]]) -> int:
 
 
 def _read_manifest(path: Path) -> dict[str, Any] | None:
-    """The facts of a copy that is whole; None for any other."""
+    """The manifest of a copy that is whole; None for any other."""
     try:
-        manifest = json.loads((path / MANIFEST).read_text())
-        if _sha256(manifest["copy"]) != manifest["sha256"]:
+        stored = json.loads((path / MANIFEST).read_text())
+        if _sha256(stored["copy"]) != stored["sha256"]:
             return None
-        facts: dict[str, Any] = json.loads(manifest["copy"])
+        manifest: dict[str, Any] = json.loads(stored["copy"])
         sizes = _sizes(path)
-        whole = all(sizes.get(name) == size for name, size in facts["files"].items())
-        _ = facts["base"], facts["log"]
+        whole = all(sizes.get(name) == size for name, size in manifest["files"].items())
+        _ = manifest["base"], manifest["log"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return facts if whole else None
+    return manifest if whole else None

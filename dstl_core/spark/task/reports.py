@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Row
 
+from dstl_core.checkpoint.store.epoch_facts import EpochFacts, InputFacts, Kind, OperatorFacts
 from dstl_core.codec.metadata.metadata_format import read_metadata, write_metadata
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
 from dstl_core.model.handle import ChangelogStateBackendHandle, KeyedStateHandle
@@ -46,6 +49,9 @@ REPORT_SCHEMA = pa.schema(
         ),
     ]
 )
+
+NO_NOTES: Mapping[str, Any] = MappingProxyType({})
+_WARMTHS = ("warm", "caught up", "cold", "idle")
 
 
 @dataclass(frozen=True)
@@ -155,55 +161,68 @@ def decode_state(raw: bytes) -> OperatorSubtaskState:
 
 
 def epoch_facts(
-    input_id: str | int,
-    fingerprint: Fingerprint,
+    kind: Kind,
     reports: Sequence[SubtaskReport],
     *,
-    seconds: float,
+    given: InputFacts | None = None,
+    seconds: float = 0.0,
     watermarks: Mapping[str, int],
     restored_from: int,
-) -> dict[str, Any]:
-    """What the commit record keeps of an epoch; ``seconds`` is from its call to its commit."""
+    notes: Mapping[str, Any] = NO_NOTES,
+) -> EpochFacts:
+    """What the commit record keeps of an epoch.
+
+    Args:
+        kind: Why it ran.
+        reports: Of all subtasks.
+        given: Its input, if it had one.
+        seconds: From its call to its commit.
+        watermarks: Event time that operators have reached, by uid.
+        restored_from: Id of the checkpoint before it.
+        notes: What the record keeps for the caller.
+    """
     uids = list(dict.fromkeys(report.uid for report in reports))
-    return {
-        "kind": "epoch",
-        "input": {"id": input_id, **fingerprint.to_facts()},
-        "seconds": round(seconds, 3),
-        "restored_from": restored_from,
-        "watermarks": dict(watermarks),
-        **_sums(reports),
+    operators = {uid: _operator([each for each in reports if each.uid == uid]) for uid in uids}
+    return EpochFacts(
+        kind=kind,
+        input=given,
+        seconds=round(seconds, 3),
+        restored_from=restored_from,
+        watermarks=dict(watermarks),
+        changes=sum(each.changes for each in operators.values()),
+        changed_keys=sum(each.changed_keys for each in operators.values()),
+        log_bytes=sum(each.log_bytes for each in operators.values()),
+        output_rows=sum(each.output_rows for each in operators.values()),
         # By these names gc knows what is output.
-        "output_files": sorted(
-            name for each in reports for name in (*each.output_files, *each.late_files)
+        output_files=tuple(
+            sorted(
+                name
+                for each in operators.values()
+                for name in (*each.output_files, *each.late_files)
+            )
         ),
-        "operators": {
-            uid: {
-                **_sums(own := [each for each in reports if each.uid == uid]),
-                "rows": sum(each.rows for each in own),
-                "output_files": sorted(name for each in own for name in each.output_files),
-                "late_files": sorted(name for each in own for name in each.late_files),
-                "warmth": {
-                    how: count
-                    for how in ("warm", "caught up", "cold", "idle")
-                    if (count := sum(each.warmth == how for each in own))
-                },
-                "restore_ms": max(each.restore_ms for each in own),
-                "apply_ms": max(each.apply_ms for each in own),
-                "persist_ms": max(each.persist_ms for each in own),
-                "late_rows": sum(each.late_rows for each in own),
-                "back_pressure_ms": max(each.back_pressure_ms for each in own),
-                "failed_uploads": sum(each.failed_uploads for each in own),
-                "retries": sum(each.attempt for each in own),
-            }
-            for uid in uids
-        },
-    }
+        operators=operators,
+        notes=notes,
+    )
 
 
-def _sums(reports: Sequence[SubtaskReport]) -> dict[str, int]:
-    return {
-        "changes": sum(report.changes for report in reports),
-        "changed_keys": sum(report.changed_keys for report in reports),
-        "log_bytes": sum(report.checkpointed_size for report in reports),
-        "output_rows": sum(report.output_rows for report in reports),
-    }
+def _operator(reports: Sequence[SubtaskReport]) -> OperatorFacts:
+    """What the subtasks of one operator did."""
+    warmth = Counter(each.warmth for each in reports)
+    return OperatorFacts(
+        rows=sum(each.rows for each in reports),
+        changes=sum(each.changes for each in reports),
+        changed_keys=sum(each.changed_keys for each in reports),
+        log_bytes=sum(each.checkpointed_size for each in reports),
+        output_rows=sum(each.output_rows for each in reports),
+        output_files=tuple(sorted(name for each in reports for name in each.output_files)),
+        late_rows=sum(each.late_rows for each in reports),
+        late_files=tuple(sorted(name for each in reports for name in each.late_files)),
+        warmth={how: warmth[how] for how in _WARMTHS if warmth[how]},
+        restore_ms=max(each.restore_ms for each in reports),
+        apply_ms=max(each.apply_ms for each in reports),
+        persist_ms=max(each.persist_ms for each in reports),
+        back_pressure_ms=max(each.back_pressure_ms for each in reports),
+        failed_uploads=sum(each.failed_uploads for each in reports),
+        retries=sum(each.attempt for each in reports),
+    )

@@ -178,7 +178,7 @@ class WarmStateBackend(StateBackend):
         found = self._folder.find(wanted)
         if found is None:
             return None
-        path, facts, parts = found
+        path, manifest, parts = found
         missing = wanted.since(parts)
         if missing is None:
             return None
@@ -194,7 +194,7 @@ class WarmStateBackend(StateBackend):
             raise
         try:
             state = KeyedState(parameters.key_group_range, parameters.number_of_key_groups, store)
-            _open_tables(state, store, facts, parameters)
+            _open_tables(state, store, manifest, parameters)
             self._catch_up(state, missing, parameters)
             return RocksDBKeyedStateBackend(
                 state, parameters.key_serializer, clock=parameters.clock
@@ -222,9 +222,9 @@ class WarmStateBackend(StateBackend):
         write_keyed_header(
             out, KeyedBackendHeader(key_serializer, tuple(each.meta for each in tables), False)
         )
-        facts = {"tables": numbers, "header": base64.b64encode(out.to_bytes()).decode()}
+        notes = {"tables": numbers, "header": base64.b64encode(out.to_bytes()).decode()}
         try:
-            self._folder.publish(store.release(), parts, facts)
+            self._folder.publish(store.release(), parts, notes)
         except StorageError as error:
             _LOG.warning("a local copy was not kept: %s", error)
 
@@ -232,12 +232,13 @@ class WarmStateBackend(StateBackend):
 def _open_tables(
     state: KeyedState,
     store: RocksDBStore,
-    facts: dict[str, Any],
+    manifest: dict[str, Any],
     parameters: KeyedStateBackendParameters,
 ) -> None:
     """The tables of a copy, by the numbers that they have in its database."""
     try:
-        raw, numbers = base64.b64decode(facts["header"]), [int(each) for each in facts["tables"]]
+        raw = base64.b64decode(manifest["header"])
+        numbers = [int(each) for each in manifest["tables"]]
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(f"The description of a local copy is damaged ({error})") from error
     header = read_keyed_header(DataInput(raw), parameters.registry)

@@ -222,7 +222,7 @@ def shoot(page, name, height=None):
 
 
 def epochs(store):
-    return [each.facts["input"]["id"] for each in store.history() if "input" in each.facts]
+    return [each.facts.input.id for each in store.history() if each.facts.input]
 
 
 def storage_of(dagster):

@@ -302,7 +302,7 @@ def test_the_exit_code_is_the_worst_severity(tmp_path, names, code):
         return
     # The table, and nothing else; a log only on request.
     [head, *lines] = done.stdout.splitlines()
-    assert head.split() == ["asset", "check", "result", "facts"]
+    assert head.split() == ["asset", "check", "result", "details"]
     assert [line.split()[1] for line in lines] == sorted(names)
     assert "dagster -" not in done.stderr
 
@@ -331,8 +331,8 @@ def test_checks_for_machines_a_reason_and_a_log_on_request(tmp_path):
         "schema": "warning",
         "verified": "passed",
     }
-    assert found["broken"]["facts"] == {"reason": "RuntimeError: cannot be run"}
-    assert found["verified"]["facts"]["findings"] == 0
+    assert found["broken"]["details"] == {"reason": "RuntimeError: cannot be run"}
+    assert found["verified"]["details"]["findings"] == 0
     assert "STEP_START" in done.stderr
     suite = ElementTree.parse(tmp_path / "checks.xml").getroot()
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("4", "2", "1")

@@ -63,7 +63,7 @@ def test_the_events_are_counted(tmp_path):
 def test_a_backfill_is_one_run_with_one_epoch_a_day(first_run, storage):
     assert first_run.success
     history = STORE(storage).history()
-    days = [each.facts["input"]["id"] for each in history if "input" in each.facts]
+    days = [each.facts.input.id for each in history if each.facts.input]
     assert days == [f"2013-11-0{day}" for day in range(1, 7)]
     retried = [event for event in first_run.all_events if event.is_step_up_for_retry]
     assert len(retried) == 1, "the planned failure is aborted once and retried"
@@ -88,9 +88,7 @@ def test_the_same_backfill_again_runs_nothing(first_run, run, storage):
         ]
         for event in again.get_asset_materialization_events()
     }
-    recorded = {
-        each.facts["input"]["id"]: each.data_version for each in before if "input" in each.facts
-    }
+    recorded = {each.facts.input.id: each.data_version for each in before if each.facts.input}
     assert {day: latest[flights.FLIGHTS.key("state"), day] for day in recorded} == recorded
 
 

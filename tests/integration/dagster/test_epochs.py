@@ -41,8 +41,8 @@ def test_a_range_is_one_run_in_order_with_a_version_per_partition(run_days, stor
     done = run_days("2026-01-01", "2026-01-03")
     assert done.success
     store = PAYMENTS.store(storage)
-    epochs = [each for each in store.history() if each.facts["kind"] == "epoch"]
-    assert [each.facts["input"]["id"] for each in epochs] == [
+    epochs = [each for each in store.history() if each.facts.kind == "epoch"]
+    assert [each.facts.input.id for each in epochs] == [
         "2026-01-01",
         "2026-01-02",
         "2026-01-03",
@@ -50,7 +50,7 @@ def test_a_range_is_one_run_in_order_with_a_version_per_partition(run_days, stor
     assert totals_in(storage) == expected_totals("2026-01-01", "2026-01-02", "2026-01-03")
     for each in epochs:
         for kind in ("state", "changelog", "checkpoint"):
-            assert versions(instance, kind, each.facts["input"]["id"]) == each.data_version
+            assert versions(instance, kind, each.facts.input.id) == each.data_version
     assert store.leases() == []
 
 
@@ -115,7 +115,7 @@ def test_after_a_commit_that_was_not_reported_nothing_is_committed_again(
         assert run_days("2026-01-01").success
     else:
         assert len([event for event in done.all_events if event.is_step_up_for_retry]) == 1
-    epochs = [e for e in PAYMENTS.store(storage).history() if e.facts["kind"] == "epoch"]
+    epochs = [e for e in PAYMENTS.store(storage).history() if e.facts.kind == "epoch"]
     assert len(epochs) == 1
     assert versions(instance, "state", "2026-01-01") == epochs[0].data_version
 

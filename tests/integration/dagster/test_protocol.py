@@ -81,7 +81,7 @@ def test_between_the_two_the_run_counts_as_working_and_nothing_is_committed(run_
         if context.op.name == "payments_persist_op":
             store = PAYMENTS.store(context.resources.storage)
             seen["leases"] = [lease.run_id for lease in store.leases()]
-            seen["epochs"] = [each for each in store.history() if each.facts["kind"] == "epoch"]
+            seen["epochs"] = [each for each in store.history() if each.facts.kind == "epoch"]
             seen["orphans"] = store.orphans()
 
     done = run_protocol(between=look)
@@ -103,7 +103,7 @@ def test_a_takeover_between_the_two_ends_the_run_and_loses_nothing(run_protocol,
     assert FencedError.__name__ in str(failure.event_specific_data.error) or "claimed" in str(
         failure.event_specific_data.error.message
     )
-    assert [each for each in PAYMENTS.store(storage).history() if "input" in each.facts] == []
+    assert [each for each in PAYMENTS.store(storage).history() if each.facts.input] == []
     assert run_protocol().success
     assert totals_in(storage) == expected_totals(DAY)
 
@@ -133,7 +133,7 @@ def test_the_log_is_folded_into_the_base_where_the_pipeline_says_so(run_protocol
     assert segments_in(storage)
     eager = replace(PAYMENTS, materialize_at_ratio=0.0)
     assert run_protocol("2026-01-02", pipeline=eager).success
-    assert PAYMENTS.store(storage).require_latest().facts["kind"] == "materialization"
+    assert PAYMENTS.store(storage).require_latest().facts.kind == "materialization"
     assert segments_in(storage) == []
     assert totals_in(storage) == expected_totals(DAY, "2026-01-02")
 

@@ -23,9 +23,7 @@ def materializations(instance, kind):
 
 def versions_in(storage):
     commits = PAYMENTS.store(storage).history()
-    return {
-        each.facts["input"]["id"]: each.data_version for each in commits if "input" in each.facts
-    }
+    return {each.facts.input.id: each.data_version for each in commits if each.facts.input}
 
 
 def test_each_epoch_is_reported_once_as_it_commits_and_the_newest_last(run_days, storage, instance):

@@ -74,7 +74,7 @@ def store(storage):
 
 
 def days_of(store):
-    return [each.facts["input"]["id"] for each in store.history() if "input" in each.facts]
+    return [each.facts.input.id for each in store.history() if each.facts.input]
 
 
 def totals_of(store):

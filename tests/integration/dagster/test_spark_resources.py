@@ -165,6 +165,6 @@ def test_the_size_of_a_difference(storage, instance):
         selection=dg.AssetSelection.checks(check),
     )
     [found] = done.get_asset_check_evaluations()
-    facts = {name: value.value for name, value in found.metadata.items()}
-    assert facts == {"before": 4, "added": 1, "removed": 1, "changed": 1, "changed_ratio": 0.75}
+    values = {name: value.value for name, value in found.metadata.items()}
+    assert values == {"before": 4, "added": 1, "removed": 1, "changed": 1, "changed_ratio": 0.75}
     assert not found.passed and found.severity is dg.AssetCheckSeverity.WARN

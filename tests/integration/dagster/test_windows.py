@@ -71,7 +71,7 @@ def failure_of(done: dg.ExecuteInProcessResult) -> str:
 
 def inputs_in(storage) -> list[Any]:
     commits = PAYMENTS.store(storage).history()
-    return [each.facts["input"]["id"] for each in commits if "input" in each.facts]
+    return [each.facts.input.id for each in commits if each.facts.input]
 
 
 def check(name, storage, instance):

@@ -222,7 +222,7 @@ class Run:
         operator = OperatorState(
             OperatorID.for_uid(job.uid), len(subtasks), job.max_parallelism, subtasks, uid=job.uid
         )
-        job.store.commit(CheckpointMetadata(METADATA_VERSION, checkpoint_id, (operator,)), {})
+        job.store.commit(CheckpointMetadata(METADATA_VERSION, checkpoint_id, (operator,)))
         for logger in self._loggers:
             logger.notify_checkpoint_complete(checkpoint_id)
         return Path(job.layout.checkpoint(checkpoint_id).path)

@@ -150,8 +150,8 @@ def test_every_aggregate_of_every_type_is_what_spark_gives_in_one_epoch_or_in_th
     declared = {name: each for name, (each, _) in wanted.items()}
     whole = job_of(spark, tmp_path, "whole", declared, frame.schema)
     done = whole.run(frame, 1)
-    assert done.facts["input"]["rows"] == len(rows)
-    assert Fingerprint.from_facts(done.facts["input"]) == Fingerprint.of(frame)
+    assert done.facts.input.rows == len(rows)
+    assert Fingerprint.of_committed(done.facts.input) == Fingerprint.of(frame)
     split = job_of(spark, tmp_path, "split", declared, frame.schema)
     for part in range(3):
         split.run(frame.where(f"pmod(coalesce(o, l, 0), 3) = {part}"), part)

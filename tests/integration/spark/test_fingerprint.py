@@ -2,7 +2,8 @@
 
 import pytest
 
-from dstl_core.errors import ConfigError
+from dstl_core.checkpoint.store.epoch_facts import InputFacts
+from dstl_core.errors import ConfigError, FormatError
 from dstl_core.spark.task.inputs import Fingerprint
 
 pytestmark = pytest.mark.spark
@@ -69,13 +70,19 @@ def test_the_same_columns_in_another_order_are_the_same_batch(spark):
 def test_what_was_committed_by_the_first_rule_is_compared_by_it(spark):
     # Commit f2ffa34 stored this hash of these rows.
     rows = spark.sql("SELECT * FROM VALUES (1, 'x'), (2, 'y') AS t(a, b)")
-    stored = {"id": 1, "rows": 2, "hash_sum": "00b525f40ff02cf4"}
-    assert Fingerprint.of(rows, version=1) == Fingerprint.from_facts(stored)
-    assert Fingerprint.of(rows.select("b", "a"), version=1) != Fingerprint.from_facts(stored)
-    assert Fingerprint.from_facts(Fingerprint.of(rows).to_facts()) == Fingerprint.of(rows)
+    stored = InputFacts(id=1, rows=2, hash_sum="00b525f40ff02cf4")
+    assert Fingerprint.of(rows, version=1) == Fingerprint.of_committed(stored)
+    assert Fingerprint.of(rows.select("b", "a"), version=1) != Fingerprint.of_committed(stored)
+    assert Fingerprint.of_committed(Fingerprint.of(rows).of_input(1)) == Fingerprint.of(rows)
 
 
 def test_a_fingerprint_of_a_newer_release_is_refused():
-    stored = {"id": "monday", "rows": 2, "hash_sum": "0", "fingerprint_version": 3}
+    stored = InputFacts(id="monday", rows=2, hash_sum="0", fingerprint_version=3)
     with pytest.raises(ConfigError, match="'monday' was committed by a newer release"):
-        Fingerprint.from_facts(stored)
+        Fingerprint.of_committed(stored)
+
+
+def test_a_fingerprint_that_is_none_is_damage():
+    stored = InputFacts(id="monday", rows=2, hash_sum="many")
+    with pytest.raises(FormatError, match="expected hexadecimal digits, got 'many'"):
+        Fingerprint.of_committed(stored)

@@ -102,8 +102,8 @@ def test_epochs_with_other_parallelism_equal_the_reference(spark, tmp_path):
         result = job.run(batch(spark, shuffled), number, order_by=["v"])
         reference.apply(rows)
         assert state_of(spark, job.latest_path()) == reference.rows()
-        assert result.facts["input"]["rows"] == len(rows)
-        assert result.facts["changed_keys"] == len({key for key, _ in rows})
+        assert result.facts.input.rows == len(rows)
+        assert result.facts.changed_keys == len({key for key, _ in rows})
         if number == 2:
             job.materialize()
             assert job.state_size().log == 0
@@ -326,6 +326,6 @@ def test_an_empty_batch_is_an_epoch_without_changes(spark, tmp_path):
     job.run(batch(spark, random_rows(1)), 1, order_by=["v"])
     before = state_of(spark, job.latest_path())
     result = job.run(batch(spark, []), 2, order_by=["v"])
-    assert result.facts["input"]["rows"] == 0 and result.output.count() == 0
+    assert result.facts.input.rows == 0 and result.output.count() == 0
     assert state_of(spark, job.latest_path()) == before
     assert job.run(batch(spark, []), 2, order_by=["v"]).committed_before

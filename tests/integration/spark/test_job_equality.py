@@ -67,7 +67,7 @@ def test_state_equals_the_reference_at_any_parallelism(spark, tmp_path, kind, ch
         )
         rows = spark.createDataFrame(batches[number], SCHEMA)
         result = running.run(rows, number, order_by=["v"])
-        seen.append(result.facts["operators"]["totals"]["warmth"])
+        seen.append(result.facts.operators["totals"].warmth)
         assert {row.k for row in result.output.collect()} == {row[0] for row in batches[number]}
     assert state_of(spark, running.latest_path()) == plain(batches)
     if not (kind == "row" and backend == "hashmap"):  # its copies are in one of two processes
@@ -91,7 +91,7 @@ def test_only_what_changed_is_logged_by_column(spark, tmp_path):
     running.run(spark.createDataFrame(rows, SCHEMA), 1, order_by=["v"])
     again = [(key, 0, "a") for key, _, _ in rows[:50]] + [("key-60", 0, "b")]
     result = running.run(spark.createDataFrame(again, SCHEMA), 2, order_by=["v", "t"])
-    assert (result.facts["changes"], result.facts["changed_keys"]) == (1, 1)
+    assert (result.facts.changes, result.facts.changed_keys) == (1, 1)
 
 
 def test_a_damaged_local_copy_is_not_used(spark, tmp_path):
@@ -101,5 +101,5 @@ def test_a_damaged_local_copy_is_not_used(spark, tmp_path):
     for path in tmp_path.glob("local/*/*/*/*/*.arrow"):
         path.write_bytes(path.read_bytes()[:100])
     result = running.run(spark.createDataFrame(batches[1], SCHEMA), 1, order_by=["v"])
-    assert "warm" not in result.facts["operators"]["totals"]["warmth"]
+    assert "warm" not in result.facts.operators["totals"].warmth
     assert state_of(spark, running.latest_path()) == plain(batches)

@@ -102,7 +102,7 @@ def test_names_of_columns_are_taken_as_they_are(spark, job_of, function):
     job = job_of(function, event_time="a.b")
     result = job.run(spark.createDataFrame([("x", 5, 3, 2, 1)] * 2, schema), 1, ["we`ird", "a.b"])
     assert counts(job) == {"x": 2}
-    assert result.facts["watermarks"] == {"u": 4}
+    assert result.facts.watermarks == {"u": 4}
 
 
 @pytest.mark.parametrize("function", [Ordered(), OrderedColumns()], ids=["rows", "columns"])
@@ -183,7 +183,7 @@ def test_event_time_has_nothing_to_do_with_the_zone_of_the_session(spark, job_of
     assert {line["key"]: line["value"] for line in lines} == {
         key: millis for key, (_, millis) in times.items()
     }
-    assert result.facts["watermarks"] == {"u": 1604212200122}
+    assert result.facts.watermarks == {"u": 1604212200122}
     assert fired == {"before": -1, "first": 1604208600123}
 
 
@@ -300,7 +300,7 @@ def test_an_id_may_be_any_text_and_any_number(spark, job_of, input_id):
     result = job.run(rows, input_id)
     assert str(result).isprintable()
     again = job_of().run(rows, input_id)
-    assert again.committed_before and again.facts["input"]["id"] == input_id
+    assert again.committed_before and again.facts.input.id == input_id
     assert counts(job) == {"a": 2, "b": 1}
 
 
@@ -330,7 +330,7 @@ def test_a_function_that_gives_something_else_ends_the_epoch(spark, job_of, func
     with pytest.raises(UserFunctionError, match=re.escape(message)) as raised:
         job.run(spark.createDataFrame(BATCH, SCHEMA), 1)
     assert "\n" not in str(raised.value)
-    assert job.latest().facts["kind"] == "start"
+    assert job.latest().facts.kind == "start"
 
 
 @pytest.mark.parametrize(

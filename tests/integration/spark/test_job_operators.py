@@ -297,7 +297,7 @@ def test_a_materialization_beside_epochs_becomes_the_base(spark, tmp_path):
     job.run(frames[1], 1, order_by=["v"])
     log = job.state_size().log
     adopted = job.adopt(materialization)
-    assert adopted is not None and adopted.facts["log_bytes_before"] == log
+    assert adopted is not None and adopted.facts.log_bytes_before == log
     for subtask in job.snapshot()["totals"].state.subtasks:
         assert subtask.managed_keyed_state.checkpoint_id == adopted.checkpoint_id
     assert 0 < job.state_size().log < log
@@ -377,7 +377,7 @@ def test_micro_batches_are_epochs(spark, tmp_path):
             .start()
         )
         assert query.awaitTermination(120)
-    ids = [each.facts["input"]["id"] for each in job.history() if "input" in each.facts]
+    ids = [each.facts.input.id for each in job.history() if each.facts.input]
     assert ids == [0, 1, 2]
     sums = {}
     for key, value, _ in (row for rows in batches for row in rows):

@@ -46,7 +46,7 @@ def test_the_output_of_the_last_epochs_is_kept(spark, tmp_path):
     last_two = [each.checkpoint.checkpoint_id for each in results[2:]]
     assert outputs_in(job) == [f"chk-{each}" for each in last_two]
     for result, total in zip(results[2:], (6, 10), strict=True):
-        again = job.run(batch(spark, result.facts["input"]["id"]), result.facts["input"]["id"])
+        again = job.run(batch(spark, result.facts.input.id), result.facts.input.id)
         assert again.committed_before and not again.output_retired
         assert [tuple(row) for row in again.output.collect()] == [("a", total)]
 

@@ -97,12 +97,12 @@ def test_a_second_call_on_a_busy_job_is_refused_and_loses_nothing(spark, tmp_pat
             ):
                 call()
         # What only looks, and what is written beside the epochs, goes on.
-        assert job.latest().facts["input"]["id"] == 1
-        assert [each.facts["kind"] for each in job.history()] == ["start", "epoch"]
+        assert job.latest().facts.input.id == 1
+        assert [each.facts.kind for each in job.history()] == ["start", "epoch"]
         gate.open()
         second = running.result(timeout=TIMEOUT_S)
     third = job_on(spark, base).run(rows_of(spark, 3), 3)
-    assert [each.facts["input"]["id"] for each in (second, third)] == [2, 3]
+    assert [each.facts.input.id for each in (second, third)] == [2, 3]
     assert state_of(spark, job) == {"a": 1110, "b": 1010, "c": 1010}
 
 
@@ -196,5 +196,5 @@ def test_two_jobs_of_one_pipeline_in_two_threads_apply_each_input_once(spark, tm
     job = job_on(spark, tmp_path)
     assert one == other
     assert state_of(spark, job) == dict.fromkeys("abc", sum(10**number for number in inputs))
-    committed = [each.facts["input"]["id"] for each in job.history() if "input" in each.facts]
+    committed = [each.facts.input.id for each in job.history() if each.facts.input]
     assert committed == list(inputs)

@@ -81,7 +81,7 @@ def test_tumbling_windows_over_epochs_are_a_plain_aggregation(spark, tmp_path):
         result = job.run(spark.createDataFrame(rows, SCHEMA), number, order_by=["ts"])
         assert result.output.columns == OUTPUT.names
         seen += rows_of(result)
-        dropped += result.facts["operators"]["w"]["late_rows"]
+        dropped += result.facts.operators["w"].late_rows
         late += [(row.k, row.v, row.ts) for row in result.outputs["w.late"].collect()]
     path = job.stop_with_savepoint(str(tmp_path / "savepoint"), drain=True)
     drained = job.history()[-2]
@@ -106,7 +106,7 @@ def test_open_windows_are_committed_and_a_repeated_input_gives_their_output(spar
     first = spark.createDataFrame([("a", 1, 0), ("a", 2, 90), ("b", 4, 5000)], SCHEMA)
     result = job.run(first, 1, order_by=["ts"])
     assert rows_of(result) == [("a", 0, 190, 3)]
-    assert result.facts["watermarks"] == {"w": 4499}
+    assert result.facts.watermarks == {"w": 4499}
     open_windows = [
         (line["key"], line["ns"], line["value"])
         for line in job.snapshot()["w"].dump("window-contents")
@@ -118,7 +118,7 @@ def test_open_windows_are_committed_and_a_repeated_input_gives_their_output(spar
     second = spark.createDataFrame([("a", 8, 9000), ("a", 16, 10)], SCHEMA)
     result = again.run(second, 2, order_by=["ts"])
     assert rows_of(result) == [("b", 5000, 5100, 4)]
-    assert result.facts["operators"]["w"]["late_rows"] == 1
+    assert result.facts.operators["w"].late_rows == 1
 
 
 @pytest.mark.parametrize("stopped", [False, True], ids=["failed stop", "resumed"])
@@ -136,8 +136,8 @@ def test_event_time_that_a_drain_has_ended_goes_on_after_it(spark, tmp_path, sto
     rows = spark.createDataFrame([("a", 4, 1950), ("a", 8, 500), ("b", 16, 9000)], SCHEMA)
     result = job.run(rows, 2, order_by=["ts"])
     assert rows_of(result) == [("a", 1000, 2000, 4)]
-    assert result.facts["operators"]["w"]["late_rows"] == 1, "late by the rows before the drain"
-    assert result.facts["watermarks"] == {"w": 8499}
+    assert result.facts.operators["w"].late_rows == 1, "late by the rows before the drain"
+    assert result.facts.watermarks == {"w": 8499}
 
 
 def test_late_rows_are_counted_and_may_be_an_output_that_others_read(spark, tmp_path):
@@ -183,7 +183,7 @@ def test_late_rows_are_counted_and_may_be_an_output_that_others_read(spark, tmp_
     second = [("a", 4, 200), ("a", 8, 3500), ("b", 16, 300), ("b", 32, 9000)]
     result = job.run(spark.createDataFrame(second, SCHEMA), 2, order_by=["ts"])
     for uid in ("counted", "given"):
-        assert result.facts["operators"][uid]["late_rows"] == 2
+        assert result.facts.operators[uid].late_rows == 2
     assert str(result).count(", 2 late rows") == 2
     assert sorted(result.outputs) == ["counted", "given", "given.late", "repaired"]
     late = result.outputs["given.late"]

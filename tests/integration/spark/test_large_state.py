@@ -51,7 +51,7 @@ def peaks():
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{pid}/status") as file:
-                facts = dict(line.split(":", 1) for line in file)
+                lines = dict(line.split(":", 1) for line in file)
             with open(f"/proc/{pid}/cmdline") as file:
                 command = file.read()
             with open(f"/proc/{pid}/environ") as file:
@@ -59,7 +59,7 @@ def peaks():
         except OSError:
             continue
         if own and "pyspark.daemon" in command:
-            found.append(int(facts["VmHWM"].split()[0]) * 1024)
+            found.append(int(lines["VmHWM"].split()[0]) * 1024)
     return found
 
 write(1000, out + "-warm")

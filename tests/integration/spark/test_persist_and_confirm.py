@@ -39,7 +39,7 @@ def test_what_is_persisted_is_seen_only_when_another_process_has_confirmed_it(sp
 
     assert totals(job) == {"a": 6, "b": 2}
     assert job.latest() == result.checkpoint != before
-    assert result.facts["input"]["id"] == 2
+    assert result.facts.input.id == 2
     assert [tuple(row) for row in result.output.collect()] == [("a", 6)]
     again = job_on(spark, tmp_path).confirm(persisted)
     assert again.committed_before

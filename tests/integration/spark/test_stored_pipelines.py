@@ -57,9 +57,7 @@ def state_of(spark, path):
 
 
 def commits_of(job):
-    return [
-        {"kind": each.facts["kind"], "data_version": each.data_version} for each in job.history()
-    ]
+    return [{"kind": each.facts.kind, "data_version": each.data_version} for each in job.history()]
 
 
 def test_what_was_committed_is_there(spark, base):

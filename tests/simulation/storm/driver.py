@@ -127,7 +127,7 @@ class Driver:
 
 def _tell(checkpoint: CompletedCheckpoint) -> None:
     say(
-        told=checkpoint.facts["input"]["id"],
+        told=checkpoint.facts.input.id,
         checkpoint=checkpoint.checkpoint_id,
         sha256=checkpoint.metadata_sha256,
     )

@@ -52,9 +52,9 @@ def look(base: str, seed: int, counts: Counts, *, with_output: bool) -> Ending:
     history = store.completed
     inputs = [*inputs_of(reversed(history))][::-1]
     standing = {
-        each.checkpoint_id: (each.facts["input"]["id"], each.metadata_sha256)
+        each.checkpoint_id: (each.facts.input.id, each.metadata_sha256)
         for each in history
-        if "input" in each.facts
+        if each.facts.input
     }
     in_order = set(inputs)
     found = [
@@ -82,7 +82,7 @@ def look(base: str, seed: int, counts: Counts, *, with_output: bool) -> Ending:
     if latest is None or state_of(str(store.folder_of(latest))) != state:
         raise StormError(f"{where}: the state is not what plain Python says ({ending})")
     for each in history if with_output else ():
-        number = each.facts.get("input", {}).get("id")
+        number = each.facts.input.id
         if number in outputs and output_of(base, each) != outputs[number]:
             raise StormError(f"{where}: the output of {number} is not what plain Python says")
     if ending.found != len(counts.told) or ending.doubled or ending.problems:

@@ -18,6 +18,7 @@ from pyspark import cloudpickle
 from dstl_core import Snapshot
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.completed_store import CompletedCheckpointStore
+from dstl_core.checkpoint.store.epoch_facts import EpochFacts
 from dstl_core.clock import SystemClock
 from dstl_core.codec.serializers import Types
 from dstl_core.functions import KeyedProcessFunction
@@ -145,7 +146,7 @@ class Pipeline:
     def apply(self, number: int) -> CompletedCheckpoint:
         """Applies an input and commits it, or finds its commit."""
         if self.driver.latest() is None:
-            started = {"kind": "start", "source": None}
+            started = EpochFacts(kind="start")
             self.tasks.full_checkpoint(self.tasks.root_specs(), started, after=None)
         place = self.driver.find(lambda commits: find_input(lineage(commits), number))
         assert place is not None, "a started pipeline has a commit"
@@ -162,13 +163,12 @@ class Pipeline:
                 for subtask, batch in enumerate(batches)
             ]
 
-        def facts(reports: Sequence[SubtaskReport]) -> dict[str, Any]:
+        def facts(reports: Sequence[SubtaskReport]) -> EpochFacts:
             fingerprint = sum((each.fingerprint for each in reports), Fingerprint(0, 0))
             return epoch_facts(
-                number,
-                fingerprint,
+                "epoch",
                 reports,
-                seconds=0.0,
+                given=fingerprint.of_input(number),
                 watermarks={},
                 restored_from=parent.checkpoint_id,
             )
@@ -220,7 +220,7 @@ def store_of(base: str) -> CompletedCheckpointStore:
 
 def inputs_of(commits: Iterable[CompletedCheckpoint]) -> Iterator[int]:
     """The inputs that the latest state stands on; commits and inputs newest first."""
-    return (each.facts["input"]["id"] for each in lineage(commits) if "input" in each.facts)
+    return (each.facts.input.id for each in lineage(commits) if each.facts.input)
 
 
 def next_input(driver: CheckpointDriver) -> int:
@@ -242,7 +242,7 @@ def output_of(base: str, checkpoint: CompletedCheckpoint) -> list[tuple[int, int
     """The stored output rows of a commit."""
     layout = layout_of(base)
     files, rows = open_file_io(layout.root), []
-    for name in checkpoint.facts.get("output_files", []):
+    for name in checkpoint.facts.output_files:
         raw = files.read_bytes(layout.output(checkpoint.checkpoint_id).child(name))
         rows += pq.read_table(pa.BufferReader(raw)).to_pylist()
     return sorted((row["key"], row["sum"]) for row in rows)

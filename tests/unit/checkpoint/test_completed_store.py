@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from dstl_core.checkpoint.store.epoch_facts import EpochFacts
 from dstl_core.checkpoint.store.metadata_file import load_metadata_file, publish_metadata_file
 from dstl_core.errors import (
     CheckpointError,
@@ -39,15 +41,20 @@ def pipeline(tmp_path: Path) -> Pipeline:
 # ---------------------------------------------------------------------------------- commits
 
 
+def numbered(number: int) -> EpochFacts:
+    """Facts that tell one epoch from another."""
+    return EpochFacts(changes=number)
+
+
 def test_a_commit_is_the_latest_for_everybody(pipeline: Pipeline) -> None:
     store = pipeline.owner()
     assert store.latest is None
     base = pipeline.write("taskowned/base")
-    first = store.commit(metadata(store.next_checkpoint_id(), base), {"input_id": "monday"})
-    second = store.commit(metadata(store.next_checkpoint_id(), base), {"input_id": "tuesday"})
+    first = store.commit(metadata(store.next_checkpoint_id(), base), EpochFacts(attempt="monday"))
+    second = store.commit(metadata(store.next_checkpoint_id(), base), EpochFacts(attempt="tuesday"))
     assert (first.checkpoint_id, first.parent) == (1, None)
     assert (second.checkpoint_id, second.parent) == (2, 1)
-    assert second.facts["input_id"] == "tuesday"
+    assert second.facts.attempt == "tuesday"
     assert second.data_version == f"ck-2:{second.metadata_sha256}"
     other = pipeline.store()
     other.refresh()
@@ -59,7 +66,7 @@ def test_a_commit_is_the_latest_for_everybody(pipeline: Pipeline) -> None:
 
 def test_without_a_claim_nothing_is_published(pipeline: Pipeline) -> None:
     with pytest.raises(CheckpointError, match="Nothing was claimed"):
-        pipeline.store().commit(metadata(1, pipeline.write("taskowned/base")), {})
+        pipeline.store().commit(metadata(1, pipeline.write("taskowned/base")))
     assert pipeline.there() == {"taskowned/base"}
 
 
@@ -70,8 +77,8 @@ def test_a_fenced_owner_commits_nothing(pipeline: Pipeline) -> None:
     new = pipeline.owner("new")
     assert new.next_checkpoint_id() != mine
     with pytest.raises(FencedError):
-        old.commit(metadata(mine, base), {})
-    committed = new.commit(metadata(new.next_checkpoint_id(), base), {})
+        old.commit(metadata(mine, base))
+    committed = new.commit(metadata(new.next_checkpoint_id(), base))
     old.refresh()
     assert old.completed == [committed]
     with pytest.raises(FencedError):
@@ -97,7 +104,7 @@ def test_owners_never_share_a_checkpoint_id(pipeline: Pipeline) -> None:
         used.append(store.next_checkpoint_id())
         store.abort(used[-1])
         used.append(store.next_checkpoint_id())
-        store.commit(metadata(used[-1], base), {})
+        store.commit(metadata(used[-1], base))
         used.append(store.next_checkpoint_id())
     assert len(set(used)) == len(used)
 
@@ -111,7 +118,7 @@ def test_a_foreign_chk_folder_does_not_change_ids(pipeline: Pipeline) -> None:
 def test_metadata_that_is_not_what_was_committed(pipeline: Pipeline) -> None:
     store = pipeline.owner()
     base = pipeline.write("taskowned/base")
-    committed = store.commit(metadata(1, base), {})
+    committed = store.commit(metadata(1, base))
     folder = pipeline.layout.checkpoint(1)
     pipeline.files.delete(folder.child("_metadata"))
     pipeline.files.delete(folder.child("_dstl.json"))
@@ -128,9 +135,9 @@ def test_a_failed_publish_uses_the_id_up_and_the_next_commit_goes_through(
     mine = store.next_checkpoint_id()
     pipeline.files.after_publish = lose_the_answer
     with pytest.raises(StorageError, match="connection was reset"):
-        store.commit(metadata(mine, base), {})
+        store.commit(metadata(mine, base))
     assert store.next_checkpoint_id() == mine + 1
-    assert store.commit(metadata(mine + 1, base), {}).parent is None
+    assert store.commit(metadata(mine + 1, base)).parent is None
 
 
 def lose_answers(pipeline: Pipeline, first: int, *, arrived: bool) -> None:
@@ -157,7 +164,7 @@ def test_a_commit_record_whose_answer_got_lost_stands_once(pipeline: Pipeline) -
     base = pipeline.write("taskowned/base")
     # Sidecar and metadata are published, the record is too, but nobody hears of it.
     lose_answers(pipeline, 2, arrived=True)
-    committed = store.commit(metadata(1, base), {"n": 1})
+    committed = store.commit(metadata(1, base), numbered(1))
     assert store.completed == [committed]
     assert len(pipeline.files.list_folder(pipeline.layout.commit_log)) == 2
 
@@ -167,17 +174,17 @@ def test_a_commit_whose_outcome_is_unknown_deletes_nothing(pipeline: Pipeline) -
     base = pipeline.write("taskowned/base")
     lose_answers(pipeline, 2, arrived=False)
     with pytest.raises(CommitUncertainError, match="Whether checkpoint 1 was recorded is unknown"):
-        store.commit(metadata(1, base), {"n": 1})
+        store.commit(metadata(1, base), numbered(1))
     assert {"taskowned/base", "chk-1/_metadata", "chk-1/_dstl.json"} == pipeline.there()
     pipeline.files.before_publish = pipeline.files.after_publish = None
-    assert store.commit(metadata(1, base), {"n": 1}).facts["n"] == 1
+    assert store.commit(metadata(1, base), numbered(1)).facts.changes == 1
     assert store.next_checkpoint_id() == 2
 
 
 def late_record(pipeline: Pipeline) -> None:
     """The record of checkpoint 1 arrives after all, from a network that was slow."""
     metadata_file = load_metadata_file(pipeline.files, pipeline.layout.checkpoint(1))
-    facts = {"metadata_bytes": metadata_file.size, "n": 1}
+    facts = {"metadata_bytes": metadata_file.size, "changes": 1}
     payload = {"checkpoint_id": 1, "parent": None, "metadata_sha256": metadata_file.sha256}
     record = LogRecord(2, "commit", "owner", 5, {**payload, "facts": facts})
     pipeline.files.publish_once(pipeline.layout.commit_log.child("2.json"), record.to_bytes())
@@ -189,18 +196,18 @@ def test_a_commit_that_arrives_late_stands(pipeline: Pipeline, settled: str) -> 
     base = pipeline.write("taskowned/base")
     lose_answers(pipeline, 2, arrived=False)
     with pytest.raises(CommitUncertainError):
-        store.commit(metadata(1, base), {"n": 1})
+        store.commit(metadata(1, base), numbered(1))
     assert store.next_checkpoint_id() == 2
     pipeline.files.before_publish = pipeline.files.after_publish = None
     late_record(pipeline)
     # What the state names must stay, because the commit stands.
     store.discard((subtask(base),))
     if settled == "by a retry":
-        assert store.commit(metadata(1, base), {"n": 1}).facts["n"] == 1
+        assert store.commit(metadata(1, base), numbered(1)).facts.changes == 1
     else:
         store.settle()
     assert {"taskowned/base", "chk-1/_metadata"} <= pipeline.there()
-    assert [each.facts["n"] for each in store.completed] == [1]
+    assert [each.facts.changes for each in store.completed] == [1]
     assert store.next_checkpoint_id() == 2
 
 
@@ -209,7 +216,7 @@ def test_a_commit_that_was_given_up_cannot_arrive_any_more(pipeline: Pipeline) -
     base = pipeline.write("taskowned/base")
     lose_answers(pipeline, 2, arrived=False)
     with pytest.raises(CommitUncertainError):
-        store.commit(metadata(1, base), {"n": 1})
+        store.commit(metadata(1, base), numbered(1))
     with pytest.raises(StorageError):
         store.settle()
     pipeline.files.before_publish = pipeline.files.after_publish = None
@@ -220,22 +227,20 @@ def test_a_commit_that_was_given_up_cannot_arrive_any_more(pipeline: Pipeline) -
     late_record(pipeline)
     store.refresh()
     assert store.completed == []
-    assert store.commit(metadata(2, base), {}).parent is None
+    assert store.commit(metadata(2, base)).parent is None
 
 
-@pytest.mark.parametrize("facts", [{"input": 2}, {"input": 3}], ids=["same facts", "other facts"])
-def test_a_record_of_the_same_id_is_not_taken_for_ones_own(
-    pipeline: Pipeline, facts: dict[str, int]
-) -> None:
+@pytest.mark.parametrize("number", [2, 3], ids=["same facts", "other facts"])
+def test_a_record_of_the_same_id_is_not_taken_for_ones_own(pipeline: Pipeline, number: int) -> None:
     # One owner in two threads or processes: both work on checkpoint 1.
     one = pipeline.owner()
     other = pipeline.store()
     other.resume_claim("owner")
     base, mine = pipeline.write("taskowned/base"), pipeline.write("dstl/mine")
-    committed = one.commit(metadata(1, base), {"input": 2})
+    committed = one.commit(metadata(1, base), numbered(2))
     for store in (one, other):
         with pytest.raises(DstlError):
-            store.commit(metadata(1, base, mine), facts)
+            store.commit(metadata(1, base, mine), numbered(number))
         # What the refused one does now deletes nothing of the commit.
         assert not store.withdraw_metadata(metadata(1, base, mine), pipeline.layout.checkpoint(1))
     assert pipeline.store().completed == []
@@ -249,9 +254,9 @@ def test_an_equal_checkpoint_with_other_facts_is_another_commit(pipeline: Pipeli
     # Two epochs that changed nothing: their metadata is the same to the last byte.
     store = pipeline.owner()
     base = pipeline.write("taskowned/base")
-    store.commit(metadata(1, base), {"input": 2})
+    store.commit(metadata(1, base), numbered(2))
     with pytest.raises(CheckpointError, match="another checkpoint has used the id 1"):
-        store.commit(metadata(1, base), {"input": 3})
+        store.commit(metadata(1, base), numbered(3))
 
 
 def test_a_commit_that_is_in_doubt_is_not_the_answer_to_another_one(pipeline: Pipeline) -> None:
@@ -259,12 +264,12 @@ def test_a_commit_that_is_in_doubt_is_not_the_answer_to_another_one(pipeline: Pi
     base = pipeline.write("taskowned/base")
     lose_answers(pipeline, 2, arrived=False)
     with pytest.raises(CommitUncertainError):
-        store.commit(metadata(1, base), {"n": 1})
+        store.commit(metadata(1, base), numbered(1))
     pipeline.files.before_publish = pipeline.files.after_publish = None
     late_record(pipeline)
     with pytest.raises(CheckpointError, match="another checkpoint has used the id 1"):
-        store.commit(metadata(1, base), {"n": 2})
-    assert store.commit(metadata(1, base), {"n": 1}).facts["n"] == 1
+        store.commit(metadata(1, base), numbered(2))
+    assert store.commit(metadata(1, base), numbered(1)).facts.changes == 1
 
 
 def test_a_commit_behind_an_abort_of_its_id_is_refused(pipeline: Pipeline) -> None:
@@ -282,17 +287,18 @@ def test_a_commit_behind_an_abort_of_its_id_is_refused(pipeline: Pipeline) -> No
 
     pipeline.files.before_publish = meanwhile
     with pytest.raises(CheckpointError, match="another checkpoint has used the id 1"):
-        one.commit(metadata(1, base), {})
+        one.commit(metadata(1, base))
     assert one.completed == []
-    assert one.commit(metadata(one.next_checkpoint_id(), base), {}).checkpoint_id == 2
+    assert one.commit(metadata(one.next_checkpoint_id(), base)).checkpoint_id == 2
 
 
 def test_facts_are_compared_as_they_are_read_back(pipeline: Pipeline) -> None:
     store = pipeline.owner()
     base = pipeline.write("taskowned/base")
     lose_answers(pipeline, 2, arrived=True)
-    committed = store.commit(metadata(1, base), {"pair": (1, 2)})
-    assert committed.facts["pair"] == [1, 2]
+    facts = EpochFacts(kind="epoch", output_files=("b", "a"), watermarks={"u": -5}, seconds=0.25)
+    committed = store.commit(metadata(1, base), facts)
+    assert replace(committed.facts, metadata_bytes=None) == facts
     assert len(pipeline.files.list_folder(pipeline.layout.commit_log)) == 2
 
 
@@ -335,9 +341,9 @@ def test_old_checkpoints_go_with_the_files_that_only_they_name(pipeline: Pipelin
     store = pipeline.owner()
     base, one = pipeline.write("taskowned/base"), pipeline.write("dstl/one")
     two, three = pipeline.write("dstl/two"), pipeline.write("dstl/three")
-    store.commit(metadata(1, base, one, two), {})
+    store.commit(metadata(1, base, one, two))
     assert store.subsume() == []
-    store.commit(metadata(2, base, two, three), {})
+    store.commit(metadata(2, base, two, three))
     assert store.subsume() == [1]
     assert pipeline.there() == {
         *("chk-2/_metadata", "chk-2/_dstl.json"),
@@ -351,11 +357,11 @@ def test_files_of_the_old_folder_that_a_newer_one_names_stay(pipeline: Pipeline)
     store = pipeline.owner()
     inside = pipeline.write("chk-1/base")
     pipeline.write("chk-1/own")
-    store.commit(metadata(1, inside, RelativeFileStateHandle("own", 4)), {})
-    store.commit(metadata(2, inside), {})
+    store.commit(metadata(1, inside, RelativeFileStateHandle("own", 4)))
+    store.commit(metadata(2, inside))
     assert store.subsume() == [1]
     assert pipeline.there() == {"chk-2/_metadata", "chk-2/_dstl.json", "chk-1/base"}
-    store.commit(metadata(3, pipeline.write("taskowned/base")), {})
+    store.commit(metadata(3, pipeline.write("taskowned/base")))
     assert store.subsume() == [1, 2]
     assert pipeline.there() == {"chk-3/_metadata", "chk-3/_dstl.json", "taskowned/base"}
 
@@ -369,8 +375,8 @@ def test_segments_of_merged_files_count_by_file(pipeline: Pipeline) -> None:
             merged.path, start, 10, CheckpointedStateScope.SHARED, f"{start}"
         )
 
-    store.commit(metadata(1, part(0)), {})
-    store.commit(metadata(2, part(50)), {})
+    store.commit(metadata(1, part(0)))
+    store.commit(metadata(2, part(50)))
     store.subsume()
     assert "taskowned/merged" in pipeline.there()
 
@@ -382,8 +388,8 @@ def test_files_outside_the_job_folder_are_nobodys_to_delete(
     outside.mkdir()
     (outside / "state").write_bytes(b"1234")
     store = pipeline.owner()
-    store.commit(metadata(1, FileStateHandle(f"file:{outside}/state", 4)), {})
-    store.commit(metadata(2, ByteStreamStateHandle("h", b"")), {})
+    store.commit(metadata(1, FileStateHandle(f"file:{outside}/state", 4)))
+    store.commit(metadata(2, ByteStreamStateHandle("h", b"")))
     assert store.subsume() == [1]
     store.discard((subtask(FileStateHandle(f"file:{outside}/state", 4)),))
     assert (outside / "state").exists()
@@ -393,7 +399,7 @@ def test_several_can_be_retained(pipeline: Pipeline) -> None:
     store = pipeline.owner(num_retained=2)
     segments = [pipeline.write(f"dstl/{number}") for number in range(5)]
     for number, segment in enumerate(segments, 1):
-        store.commit(metadata(number, segment), {})
+        store.commit(metadata(number, segment))
     assert store.subsume() == [1, 2, 3]
     assert {name for name in pipeline.there() if name.startswith("dstl")} == {"dstl/3", "dstl/4"}
 
@@ -404,8 +410,8 @@ def test_without_the_retained_metadata_nothing_is_deleted(
 ) -> None:
     store = pipeline.owner()
     base = pipeline.write("taskowned/base")
-    store.commit(metadata(1, base), {})
-    store.commit(metadata(2, base), {})
+    store.commit(metadata(1, base))
+    store.commit(metadata(2, base))
     path = Path(pipeline.layout.checkpoint(2).path, "_metadata")
     raw = path.read_bytes()
     path.unlink()
@@ -426,8 +432,8 @@ def test_old_metadata_that_cannot_be_read_is_left_for_gc(
 ) -> None:
     store = pipeline.owner()
     base, own = pipeline.write("taskowned/base"), pipeline.write("dstl/own")
-    store.commit(metadata(1, base, own), {})
-    store.commit(metadata(2, base), {})
+    store.commit(metadata(1, base, own))
+    store.commit(metadata(2, base))
     path = Path(pipeline.layout.checkpoint(1).path, "_metadata")
     path.write_bytes(path.read_bytes()[:-1])
     with caplog.at_level(logging.WARNING):
@@ -440,8 +446,8 @@ def test_half_retired_checkpoints_are_finished(pipeline: Pipeline) -> None:
     store = pipeline.owner()
     base = pipeline.write("taskowned/base")
     pipeline.write("chk-1/own")
-    store.commit(metadata(1, base, RelativeFileStateHandle("own", 4)), {})
-    store.commit(metadata(2, base), {})
+    store.commit(metadata(1, base, RelativeFileStateHandle("own", 4)))
+    store.commit(metadata(2, base))
     pipeline.files.delete(pipeline.layout.checkpoint(1).child("_metadata"))
     assert store.subsume() == [1]
     assert not any(name.startswith("chk-1/") for name in pipeline.there())
@@ -452,7 +458,7 @@ def test_only_the_owner_retires(pipeline: Pipeline) -> None:
     old = pipeline.owner("old")
     base = pipeline.write("taskowned/base")
     for number in (1, 2):
-        old.commit(metadata(number, base), {})
+        old.commit(metadata(number, base))
     reader = pipeline.store()
     reader.refresh()
     assert reader.subsume() == []
@@ -466,9 +472,9 @@ def test_an_owner_that_was_overtaken_deletes_nothing_of_its_successor(pipeline: 
     old = pipeline.owner("old")
     base = pipeline.write("taskowned/base")
     for number in (1, 2):
-        old.commit(metadata(number, base), {})
+        old.commit(metadata(number, base))
     new = pipeline.owner("new")
-    latest = new.commit(metadata(new.next_checkpoint_id(), base), {})
+    latest = new.commit(metadata(new.next_checkpoint_id(), base))
     assert new.subsume() == [1, 2]
     assert old.subsume() == []
     assert "taskowned/base" in pipeline.there()
@@ -481,7 +487,7 @@ def test_an_owner_that_was_overtaken_deletes_nothing_of_its_successor(pipeline: 
 def test_discard_deletes_what_no_commit_names(pipeline: Pipeline) -> None:
     store = pipeline.owner()
     base, own = pipeline.write("taskowned/base"), pipeline.write("dstl/own")
-    store.commit(metadata(1, base), {})
+    store.commit(metadata(1, base))
     store.discard((subtask(base, own),))
     assert {"taskowned/base"} == {name for name in pipeline.there() if "chk" not in name}
 
@@ -489,8 +495,8 @@ def test_discard_deletes_what_no_commit_names(pipeline: Pipeline) -> None:
 def test_discard_leaves_what_any_commit_that_is_there_names(pipeline: Pipeline) -> None:
     store = pipeline.owner()
     first, second = pipeline.write("taskowned/1"), pipeline.write("taskowned/2")
-    store.commit(metadata(1, first), {})
-    store.commit(metadata(2, second), {})
+    store.commit(metadata(1, first))
+    store.commit(metadata(2, second))
     store.discard((subtask(first, second),))
     assert {"taskowned/1", "taskowned/2"} <= pipeline.there()
 
@@ -510,12 +516,12 @@ def test_discard_of_a_handle_that_is_no_path_is_a_warning(
 def test_withdraw_removes_a_refused_checkpoint_and_nothing_else(pipeline: Pipeline) -> None:
     old = pipeline.owner("old")
     base = pipeline.write("taskowned/base")
-    old.commit(metadata(1, base), {})
+    old.commit(metadata(1, base))
     mine = old.next_checkpoint_id()
     pipeline.owner("new")
     refused = metadata(mine, base, pipeline.write("dstl/own"))
     with pytest.raises(FencedError):
-        old.commit(refused, {})
+        old.commit(refused)
     folder = pipeline.layout.checkpoint(mine)
     assert old.withdraw_metadata(refused, folder)
     [operator] = refused.operators
@@ -540,7 +546,7 @@ def test_random_histories_never_lose_a_named_file(tmp_path: Path, seed: int) -> 
         named = [new, *rng.sample(segments, rng.randint(0, min(3, len(segments))))]
         match rng.choice(("commit", "commit", "commit", "abort", "take over", "subsume")):
             case "commit":
-                store.commit(metadata(checkpoint_id, *named), {"step": step})
+                store.commit(metadata(checkpoint_id, *named), numbered(step))
                 segments = list(named)
             case "abort":
                 store.discard((subtask(*named),))

@@ -8,6 +8,7 @@ import pytest
 
 from dstl_core.checkpoint.coordination.events import AcknowledgeCheckpoint, DeclineCheckpoint
 from dstl_core.checkpoint.coordination.failure import CheckpointFailureReason
+from dstl_core.checkpoint.store.epoch_facts import EpochFacts
 from dstl_core.checkpoint.store.properties import CheckpointProperties, JobStatus
 from dstl_core.errors import (
     CheckpointError,
@@ -30,11 +31,11 @@ from tests.unit.checkpoint.shell import DECLINED, JOB, TASK, Shell, Tasks, error
 def test_a_checkpoint(pipeline: Pipeline) -> None:
     shell = Shell(pipeline)
     base = shell.write("taskowned/base")
-    future = shell.gateway.trigger_checkpoint(facts=lambda: {"rows": 3})
+    future = shell.gateway.trigger_checkpoint(facts=lambda: EpochFacts(changes=3))
     assert not future.done()
     assert shell.acknowledge(1, base)
     completed = future.result(0)
-    assert (completed.checkpoint_id, completed.facts["rows"]) == (1, 3)
+    assert (completed.checkpoint_id, completed.facts.changes) == (1, 3)
     assert shell.store.latest == completed
     assert shell.store.load(completed).metadata.checkpoint_id == 1
     assert shell.tasks.told == [("trigger", 1), ("complete", 1)]

@@ -33,8 +33,8 @@ def folder(tmp_path: Path) -> Location:
     return Location.parse(tmp_path / "chk-7")
 
 
-def publish(folder: Location, facts: dict[str, Any] | None = None) -> tuple[str, int]:
-    return publish_metadata_file(open_file_io(folder), folder, METADATA, facts or {})
+def publish(folder: Location, notes: dict[str, Any] | None = None) -> tuple[str, int]:
+    return publish_metadata_file(open_file_io(folder), folder, METADATA, notes or {})
 
 
 def test_published_metadata_is_loaded_by_folder_or_by_file(folder: Location) -> None:
@@ -60,7 +60,7 @@ def test_a_snapshot_is_never_overwritten(folder: Location) -> None:
     found = load_metadata_file(open_file_io(folder), folder)
     assert found.sha256 == digest
     assert found.sidecar is not None
-    assert found.sidecar.facts == {"n": 1}
+    assert found.sidecar.notes == {"n": 1}
 
 
 def test_the_sidecar_of_somebody_else_is_not_touched(folder: Location) -> None:

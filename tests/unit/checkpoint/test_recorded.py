@@ -63,7 +63,7 @@ class History:
         self._indexed()
 
     def commit(self) -> None:
-        self.append("commit", self.next_id, facts={"n": len(self.commits)})
+        self.append("commit", self.next_id, facts={"changes": len(self.commits)})
 
     def discard(self, kept: Sequence[int]) -> None:
         self.log.append(f"owner {self.claims}", "discard", {"kept_ids": list(kept)})

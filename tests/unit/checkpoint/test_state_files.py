@@ -78,7 +78,7 @@ def test_a_file_that_is_not_as_its_handle_says_refuses_the_commit(
         case _:
             path.write_bytes(raw + b"x")
     if harmless:
-        assert store.commit(metadata(1, *streams), {}) == store.latest
+        assert store.commit(metadata(1, *streams)) == store.latest
         return
     problem = "is missing" if damage == "missing" else r"has \d+ bytes instead of"
     with pytest.raises(
@@ -86,11 +86,11 @@ def test_a_file_that_is_not_as_its_handle_says_refuses_the_commit(
         match=rf"^Checkpoint 1 was not committed, because it could not be restored: file:{path} "
         rf"{problem}.*; put the file back as it was, or start a pipeline of another name",
     ):
-        store.commit(metadata(1, *streams), {})
+        store.commit(metadata(1, *streams))
     assert store.completed == []
     assert not any(name.endswith("_metadata") for name in pipeline.there())
     path.write_bytes(raw)
-    assert store.commit(metadata(1, *streams), {}).checkpoint_id == 1
+    assert store.commit(metadata(1, *streams)).checkpoint_id == 1
 
 
 @pytest.mark.parametrize("size", [99, 101])
@@ -107,9 +107,9 @@ def test_a_segment_has_the_size_that_its_task_has_reported(pipeline: Pipeline, s
         next_id = store.next_checkpoint_id()
         path.write_bytes(bytes(size))
         with pytest.raises(CheckpointError, match=rf"has {size} bytes instead of 100"):
-            store.commit(metadata(next_id, *streams), {})
+            store.commit(metadata(next_id, *streams))
         path.write_bytes(bytes(100))
-        sidecar = store.load(store.commit(metadata(next_id, *streams), {})).sidecar
+        sidecar = store.load(store.commit(metadata(next_id, *streams))).sidecar
         assert sidecar is not None
         assert list(sidecar.files.values()) == [WrittenFile(f"file:{path}", 100, "ab" * 32)]
 
@@ -120,8 +120,8 @@ def test_what_is_known_of_files_that_nothing_names_any_more_is_forgotten(
     store = pipeline.owner()
     first, second = pipeline.write("dstl/first"), pipeline.write("dstl/second")
     store.learn(WrittenFile(each.path, 4, "ab" * 32) for each in (first, second))
-    store.commit(metadata(1, BASE, first, second), {})
-    store.commit(metadata(2, BASE, second), {})
+    store.commit(metadata(1, BASE, first, second))
+    store.commit(metadata(2, BASE, second))
     assert list(store._written) == [second.path]
 
 
@@ -130,9 +130,9 @@ def test_a_savepoint_is_looked_at_too(pipeline: Pipeline, tmp_path: Path) -> Non
     folder = Location.parse(tmp_path / "savepoint")
     snapshot = metadata(1, RelativeFileStateHandle("state", 4))
     with pytest.raises(CheckpointError, match=r"savepoint/state is missing"):
-        store.commit_savepoint(snapshot, folder, {})
+        store.commit_savepoint(snapshot, folder)
     pipeline.files.write_new(folder.child("state"), b"1234")
-    store.commit_savepoint(snapshot, folder, {})
+    store.commit_savepoint(snapshot, folder)
     assert load_metadata_file(pipeline.files, folder).metadata.checkpoint_id == 1
 
 
@@ -140,7 +140,7 @@ def test_all_missing_files_are_counted_and_some_are_named(pipeline: Pipeline) ->
     store = pipeline.owner()
     gone = [FileStateHandle(f"{pipeline.layout.changelog}/{at}", 4) for at in range(5)]
     with pytest.raises(CheckpointError, match=r"dstl/0 .*dstl/1 .*dstl/2 is missing and 2 more;"):
-        store.commit(metadata(1, BASE, *gone), {})
+        store.commit(metadata(1, BASE, *gone))
 
 
 def test_an_owner_that_was_overtaken_is_told_so_and_not_of_files(pipeline: Pipeline) -> None:
@@ -149,7 +149,7 @@ def test_an_owner_that_was_overtaken_is_told_so_and_not_of_files(pipeline: Pipel
     new = pipeline.owner("new")
     pipeline.files.delete(Location.parse(mine.path))  # as gc may, once the claim is lost
     with pytest.raises(FencedError):
-        old.commit(metadata(1, BASE, mine), {})
+        old.commit(metadata(1, BASE, mine))
     assert new.completed == []
 
 
@@ -157,13 +157,13 @@ def test_files_of_a_pipeline_that_was_moved_are_found_where_a_restore_finds_them
     pipeline: Pipeline, tmp_path: Path
 ) -> None:
     base = pipeline.write("taskowned/base")
-    pipeline.owner().commit(metadata(1, base), {})
+    pipeline.owner().commit(metadata(1, base))
     (tmp_path / "base").rename(tmp_path / "moved")
     moved = Pipeline(tmp_path)
     moved.layout = type(moved.layout).of(Location.parse(tmp_path / "moved"), "ab" * 16)
     store = moved.owner("new")
-    committed = store.commit(metadata(store.next_checkpoint_id(), base), {})
+    committed = store.commit(metadata(store.next_checkpoint_id(), base))
     assert store.latest == committed
     (tmp_path / "moved" / ("ab" * 16) / "taskowned" / "base").unlink()
     with pytest.raises(CheckpointError, match="base is missing"):
-        store.commit(metadata(store.next_checkpoint_id(), base), {})
+        store.commit(metadata(store.next_checkpoint_id(), base))

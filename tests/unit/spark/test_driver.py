@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dstl_core.checkpoint.coordination.pending import OperatorPlan
+from dstl_core.checkpoint.store.epoch_facts import EpochFacts
 from dstl_core.clock import SystemClock
 from dstl_core.errors import CheckpointError, StorageError
 from dstl_core.model.checkpoint import OperatorSubtaskState
@@ -70,7 +71,7 @@ class Pipeline:
             ]
 
         return driver.persist(
-            JOB, plans, run, lambda _: {"kind": "epoch"}, after=self.latest_id(driver)
+            JOB, plans, run, lambda _: EpochFacts(kind="epoch"), after=self.latest_id(driver)
         )
 
 

@@ -1,14 +1,14 @@
 import pytest
 
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.store.epoch_facts import EpochFacts, InputFacts
 from dstl_core.errors import ConfigError
 from dstl_core.spark.task.lineage import before_input, check_order_of_inputs, find_input, lineage
 
 
 def commit(number, parent, input_id=None, restored_from=None):
-    facts = {} if input_id is None else {"input": {"id": input_id}}
-    if restored_from is not None:
-        facts["restored_from"] = restored_from
+    given = None if input_id is None else InputFacts(id=input_id, rows=1, hash_sum="0")
+    facts = EpochFacts(input=given, restored_from=restored_from)
     return CompletedCheckpoint(number, parent, "", 0, facts)
 
 

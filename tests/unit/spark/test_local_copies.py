@@ -49,7 +49,7 @@ def folder(tmp_path, max_bytes=1 << 20):
 def publish(copies, of, content=b"state"):
     def save(built):
         (built / "data").write_bytes(content)
-        return {"fact": of.name}
+        return {"note": of.name}
 
     copies.build(of, save)
     return copies.path / of.name
@@ -70,8 +70,12 @@ def test_the_nearest_copy_is_found(tmp_path):
     publish(copies, parts("a"))
     nearest = publish(copies, parts("a", "b"))
     publish(copies, parts("a", "x"))
-    path, facts, found = copies.find(parts("a", "b", "c"))
-    assert (path, facts["fact"], found.log) == (nearest, parts("a", "b").name, parts("a", "b").log)
+    path, manifest, found = copies.find(parts("a", "b", "c"))
+    assert (path, manifest["note"], found.log) == (
+        nearest,
+        parts("a", "b").name,
+        parts("a", "b").log,
+    )
     assert copies.find(parts("z")) is None
 
 
@@ -83,7 +87,7 @@ def test_a_copy_that_is_not_whole_is_not_found(tmp_path):
         lambda: (path / "data").write_bytes(b"less"),
         (path / "data").unlink,
         lambda: (path / "copy.json").write_text("[1]"),
-        lambda: (path / "copy.json").write_text(manifest.replace("fact", "face")),
+        lambda: (path / "copy.json").write_text(manifest.replace("note", "nose")),
     ):
         assert copies.find(parts("a")) is not None
         damage()

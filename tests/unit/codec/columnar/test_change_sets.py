@@ -149,8 +149,8 @@ def error_of(read: object, *args: object) -> tuple[object, ...] | None:
     try:
         read(*args)  # type: ignore[operator]
     except FormatError as error:
-        facts = error.context
-        return type(error), facts.get("offset"), facts.get("field"), facts.get("got")
+        found = error.context
+        return type(error), found.get("offset"), found.get("field"), found.get("got")
     return None
 
 

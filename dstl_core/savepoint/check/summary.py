@@ -15,7 +15,7 @@ from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 
 
-def snapshot_facts(snapshot: Snapshot) -> dict[str, Any]:
+def snapshot_summary(snapshot: Snapshot) -> dict[str, Any]:
     """Everything that metadata and headers say; values are not read."""
     metadata = snapshot.metadata
     sidecar = snapshot.file.sidecar
@@ -33,8 +33,8 @@ def snapshot_facts(snapshot: Snapshot) -> dict[str, Any]:
             {"name": each.name, "version": each.version, "bytes": len(each.data)}
             for each in metadata.master_states
         ],
-        "written_by_dstl": None if sidecar is None else dict(sidecar.facts),
-        "operators": [operator_facts(operator) for operator in snapshot.operators],
+        "written_by_dstl": None if sidecar is None else dict(sidecar.notes),
+        "operators": [operator_summary(operator) for operator in snapshot.operators],
     }
 
 
@@ -60,7 +60,7 @@ def _files(snapshot: Snapshot) -> list[dict[str, Any]]:
     return [{"path": path, "bytes": size} for path, size in sorted(found.items())]
 
 
-def operator_facts(operator: OperatorSnapshot) -> dict[str, Any]:
+def operator_summary(operator: OperatorSnapshot) -> dict[str, Any]:
     """One operator; ``problem`` says why its state cannot be read, if it cannot."""
     problem = operator.problem()
     states = [] if problem else operator.states
@@ -94,7 +94,7 @@ def operator_facts(operator: OperatorSnapshot) -> dict[str, Any]:
             for info in states + operator_states
             if (classes := opaque_classes(info))
         ],
-        "states": [_state_facts(info) for info in states],
+        "states": [_state_summary(info) for info in states],
         "operator_states": [
             {"name": info.name, "kind": info.kind, "type": info.type} for info in operator_states
         ],
@@ -105,11 +105,11 @@ def operator_facts(operator: OperatorSnapshot) -> dict[str, Any]:
     }
 
 
-def _state_facts(info: StateInfo) -> dict[str, Any]:
-    facts = {"name": info.name, "kind": info.kind, "type": info.type}
+def _state_summary(info: StateInfo) -> dict[str, Any]:
+    found = {"name": info.name, "kind": info.kind, "type": info.type}
     if info.meta.backend_state_type is not BackendStateType.PRIORITY_QUEUE:
-        facts["namespace"] = info.meta.namespace_serializer.type_name
-    return facts
+        found["namespace"] = info.meta.namespace_serializer.type_name
+    return found
 
 
 def _key_type(operator: OperatorSnapshot) -> tuple[str | None, str | None]:

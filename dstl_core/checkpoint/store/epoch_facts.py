@@ -1,0 +1,314 @@
+"""What a commit record says of its epoch: the one definition of these fields.
+
+They stand under ``facts`` in the record's payload and in the sidecar of the checkpoint.
+``docs/formats/commit.schema.json`` describes them for other programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from functools import cache
+from typing import Any, Literal, TypeVar, get_args
+
+from dstl_core.errors import FormatError, UnsupportedVersionError
+
+Kind = Literal["start", "epoch", "drain", "materialization", "savepoint", "stop", "resume"]
+"""Why something is committed."""
+
+_Part = TypeVar("_Part")
+_Reader = Callable[[Any, str], Any]
+"""Checks a JSON value; gets its path for messages."""
+_SHOWN = 60
+"""Characters of a wrong value that a message shows."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InputFacts:
+    """The input of an epoch.
+
+    Args:
+        id: The caller's name of the input.
+        rows: Number of rows.
+        hash_sum: Sum of the hashes of all rows, modulo 2^64, as 16 hexadecimal digits.
+        fingerprint_version: The rule by which rows are hashed; a record without it has rule 1.
+    """
+
+    id: str | int
+    rows: int
+    hash_sum: str
+    fingerprint_version: int = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceFacts:
+    """The snapshot that a pipeline started from.
+
+    Args:
+        savepoint: Its folder.
+        sha256: Of its ``_metadata``, in hexadecimal digits.
+    """
+
+    savepoint: str
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OperatorFacts:
+    """What one operator did in an epoch. Times are those of its slowest subtask.
+
+    Args:
+        rows: Rows that it read.
+        changes: Changes that it logged.
+        changed_keys: Keys whose state changed.
+        log_bytes: Bytes that the checkpoint added.
+        output_rows: Rows that it gave.
+        output_files: Names of the files with these rows.
+        late_rows: Rows that came after all of their windows had ended.
+        late_files: Names of the files with late rows.
+        warmth: Where subtasks found their state (``warm``, ``caught up``, ``cold``, ``idle``), to
+            the number of subtasks.
+        restore_ms: How long state was restored.
+        apply_ms: How long rows were applied.
+        persist_ms: How long state was made durable.
+        back_pressure_ms: How long a subtask waited for uploads to be accepted.
+        failed_uploads: Attempts to upload that failed.
+        retries: Attempts of tasks that failed.
+    """
+
+    rows: int = 0
+    changes: int = 0
+    changed_keys: int = 0
+    log_bytes: int = 0
+    output_rows: int = 0
+    output_files: tuple[str, ...] = ()
+    late_rows: int = 0
+    late_files: tuple[str, ...] = ()
+    warmth: Mapping[str, int] = field(default_factory=dict)
+    restore_ms: int = 0
+    apply_ms: int = 0
+    persist_ms: int = 0
+    back_pressure_ms: int = 0
+    failed_uploads: int = 0
+    retries: int = 0
+
+
+_WORK = (
+    "seconds",
+    "restored_from",
+    "watermarks",
+    "changes",
+    "changed_keys",
+    "log_bytes",
+    "output_rows",
+    "output_files",
+    "operators",
+)
+_ALWAYS: Mapping[str | None, tuple[str, ...]] = {
+    "start": ("source", "materialization_id", "materialized_bytes"),
+    "epoch": ("input", *_WORK),
+    "drain": _WORK,
+    "materialization": (
+        "restored_from",
+        "watermarks",
+        "log_bytes_before",
+        "materialized_bytes",
+    ),
+    "stop": ("restored_from", "watermarks", "savepoint"),
+    "resume": ("restored_from", "watermarks"),
+}
+"""Fields that a record of a kind has in any case. Others stand in it if they say something."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EpochFacts:
+    """What a commit record says of its epoch, beside the checkpoint itself.
+
+    Args:
+        kind: Why it was committed, if a job did it.
+        attempt: Random text that tells one attempt of an epoch from all others.
+        metadata_bytes: Size of the ``_metadata`` file; the store fills it in.
+        input: The input that was applied, if there was one.
+        seconds: Time from the call of the job to the commit.
+        restored_from: Id of the checkpoint that the state was restored from.
+        watermarks: Event time that operators have reached, in milliseconds, by uid.
+        changes: Changes that were logged.
+        changed_keys: Keys whose state changed, summed over operators.
+        log_bytes: Bytes that the checkpoint added.
+        output_rows: Rows that operators gave.
+        output_files: Names of all files below the output folder of the checkpoint.
+        operators: What each operator did, by uid.
+        source: The snapshot that the pipeline started from, if there was one.
+        materialization_id: Highest id of a base that a full checkpoint wrote.
+        materialized_bytes: Size of the full state that was written.
+        log_bytes_before: Size of the log before the state was written in full.
+        of_checkpoint: Id of the checkpoint whose state was written beside epochs.
+        savepoint: Folder of the savepoint that the pipeline stopped with.
+        implied: Whether a start only made room for a first input; until that is committed, another
+            start may take its place.
+        notes: What the caller of the job keeps with the commit.
+    """
+
+    kind: Kind | None = None
+    attempt: str | None = None
+    metadata_bytes: int | None = None
+    input: InputFacts | None = None
+    seconds: float = 0.0
+    restored_from: int | None = None
+    watermarks: Mapping[str, int] = field(default_factory=dict)
+    changes: int = 0
+    changed_keys: int = 0
+    log_bytes: int = 0
+    output_rows: int = 0
+    output_files: tuple[str, ...] = ()
+    operators: Mapping[str, OperatorFacts] = field(default_factory=dict)
+    source: SourceFacts | None = None
+    materialization_id: int | None = None
+    materialized_bytes: int | None = None
+    log_bytes_before: int | None = None
+    of_checkpoint: int | None = None
+    savepoint: str | None = None
+    implied: bool = False
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON object of the record."""
+        return _plain(self, _ALWAYS.get(self.kind, ()))
+
+    @classmethod
+    def from_json(cls, body: object, what: str = "A commit record") -> EpochFacts:
+        """The facts of a record, also of one that an earlier release wrote.
+
+        Args:
+            body: The JSON object.
+            what: The record, as the first words of a message.
+
+        Raises:
+            FormatError: A field has a value of another type, or a required field is missing.
+            UnsupportedVersionError: A field is unknown.
+        """
+        try:
+            return _read_part(cls, body, "facts")
+        except FormatError as error:
+            raise type(error)(f"{what} {error.what}", **error.context) from None  # type: ignore[arg-type]
+
+
+NO_FACTS = EpochFacts()
+"""Those of a checkpoint that no job took."""
+
+
+def _plain(part: Any, always: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The JSON object of a part: fields that are always written, and those that say something."""
+    found = {}
+    for each in fields(part):
+        value = getattr(part, each.name)
+        if each.name in always or value != _default(each):
+            found[each.name] = _json(value)
+    return found
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, OperatorFacts):
+        return _plain(value, tuple(each.name for each in fields(value)))
+    if is_dataclass(value):
+        return _plain(value)
+    if isinstance(value, Mapping):
+        return {name: _json(each) for name, each in value.items()}
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _default(each: Field[Any]) -> Any:
+    return each.default if each.default_factory is MISSING else each.default_factory()
+
+
+# ---------------------------------------------------------------------------------- reading
+
+
+def _read_part(part: type[_Part], body: object, path: str) -> _Part:
+    """A part of the facts from its JSON object."""
+    if not isinstance(body, dict):
+        raise _wrong(path, "an object", body)
+    readers, required = _fields_of(part)  # type: ignore[arg-type]  # a class can be hashed
+    found = {}
+    for name, value in body.items():
+        if name not in readers:
+            raise UnsupportedVersionError(
+                f"has an unknown field {path}.{name}; use the release of dstl that wrote it"
+            )
+        found[name] = readers[name](value, f"{path}.{name}")
+    for name in required:
+        if name not in found:
+            raise FormatError("lacks a field", field=f"{path}.{name}")
+    return part(**found)
+
+
+@cache
+def _fields_of(part: Any) -> tuple[Mapping[str, _Reader], Sequence[str]]:
+    """The reader of each field, by its annotation, and the fields without a default."""
+    required = [each.name for each in fields(part) if _default(each) is MISSING]
+    return {each.name: _READERS[str(each.type)] for each in fields(part)}, required
+
+
+def _scalar(*types: type, expected: str) -> _Reader:
+    def read(value: Any, path: str) -> Any:
+        if type(value) not in types:  # a truth value is no number
+            raise _wrong(path, expected, value)
+        return value
+
+    return read
+
+
+def _optional(reader: _Reader) -> _Reader:
+    return lambda value, path: None if value is None else reader(value, path)
+
+
+def _each(reader: _Reader) -> _Reader:
+    def read(value: Any, path: str) -> Any:
+        if not isinstance(value, dict):
+            raise _wrong(path, "an object", value)
+        return {name: reader(each, f"{path}.{name}") for name, each in value.items()}
+
+    return read
+
+
+def _kind(value: Any, path: str) -> Any:
+    if value not in get_args(Kind):
+        raise _wrong(path, f"one of {', '.join(get_args(Kind))}", value)
+    return value
+
+
+def _names(value: Any, path: str) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise _wrong(path, "a list of names", value)
+    return tuple(value)
+
+
+def _part(part: type) -> _Reader:
+    return lambda value, path: _read_part(part, value, path)
+
+
+_TEXT = _scalar(str, expected="text")
+_WHOLE = _scalar(int, expected="a whole number")
+_READERS: Mapping[str, _Reader] = {
+    "str": _TEXT,
+    "int": _WHOLE,
+    "float": _scalar(float, int, expected="a number"),
+    "bool": _scalar(bool, expected="true or false"),
+    "str | int": _scalar(str, int, expected="text or a whole number"),
+    "str | None": _optional(_TEXT),
+    "int | None": _optional(_WHOLE),
+    "tuple[str, ...]": _names,
+    "Mapping[str, Any]": _each(lambda value, path: value),
+    "Mapping[str, int]": _each(_WHOLE),
+    "Mapping[str, OperatorFacts]": _each(_part(OperatorFacts)),
+    "Kind | None": _optional(_kind),
+    "InputFacts | None": _optional(_part(InputFacts)),
+    "SourceFacts | None": _optional(_part(SourceFacts)),
+}
+"""By the annotation of a field."""
+
+
+def _wrong(path: str, expected: str, value: object) -> FormatError:
+    got = repr(value)
+    shown = got if len(got) <= _SHOWN else f"{got[:_SHOWN]}..."
+    return FormatError("is damaged", field=path, expected=expected, got=shown)
