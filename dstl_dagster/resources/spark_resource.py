@@ -1,6 +1,7 @@
 """A Spark session for assets: started on first use, replaced when it is dead."""
 
 import atexit
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -64,6 +65,9 @@ class DstlSparkResource(dg.ConfigurableResource):
     def _new_session(self) -> "SparkSession":
         from dagster_pyspark import LazyPySparkResource
 
+        if not self.remote and (self.master or "local").startswith("local"):
+            # PySpark takes the Python of local workers from here, else the one on the PATH.
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         self._lazy = LazyPySparkResource(spark_config=self._start_config())
         shared = self._lazy.spark_session
         session: SparkSession = shared.newSession()

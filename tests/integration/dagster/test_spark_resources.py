@@ -1,6 +1,11 @@
 """Sessions of runs, and snapshots as DataFrames between assets."""
 
+import os
+import shutil
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import dagster as dg
 import pytest
@@ -168,3 +173,41 @@ def test_the_size_of_a_difference(storage, instance):
     values = {name: value.value for name, value in found.metadata.items()}
     assert values == {"before": 4, "added": 1, "removed": 1, "changed": 1, "changed_ratio": 0.75}
     assert not found.passed and found.severity is dg.AssetCheckSeverity.WARN
+
+
+WHICH_PYTHON = """
+import sys
+from dstl_dagster import DstlSparkResource
+from tests.integration.dagster.small_pipeline import SPARK_CONFIG
+
+def python_of_worker(batches):
+    import sys
+    import pyarrow as pa
+    for each in batches:
+        yield pa.RecordBatch.from_pydict({"python": [sys.executable]})
+
+session = DstlSparkResource(master="local[1]", spark_config=SPARK_CONFIG).spark_session
+[row] = session.range(1).mapInArrow(python_of_worker, "python string").collect()
+print(row["python"] == sys.executable)
+"""
+
+
+def test_local_workers_run_the_python_that_runs(tmp_path):
+    """Started by its absolute path, with another Python, or none, on the PATH."""
+    kept = {name: os.environ[name] for name in ("JAVA_HOME", "HOME") if name in os.environ}
+    java = shutil.which("java")
+    assert java is not None
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("java", "bash", "dirname", "uname", "ps", "cat", "sed", "nohup", "rm"):
+        if (found := shutil.which(name)) is not None:
+            (tools / name).symlink_to(found)
+    done = subprocess.run(
+        [sys.executable, "-c", WHICH_PYTHON],
+        env={**kept, "PATH": str(tools), "PYTHONPATH": str(Path(__file__).parents[3])},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.stdout.split() == ["True"], done.stdout + done.stderr
