@@ -47,11 +47,11 @@ _EXPECTED = {
     "finite": "a finite number",
     "string": "text",
 }
-"""What an option takes, by the beginning of the name of the problem."""
+"""What an option accepts, by the beginning of the problem's name."""
 
 
 def _one_of(*names: str) -> Any:
-    """One of some names, which Flink reads in any case."""
+    """Accepts one of the names, in upper or lower case as Flink does."""
 
     def checked(value: Any) -> str:
         if not isinstance(value, str) or value.upper() not in names:
@@ -62,13 +62,13 @@ def _one_of(*names: str) -> Any:
 
 
 class Options(pydantic.BaseModel):
-    """Base of all option sets: frozen, unknown keys refused, Flink's keys accepted."""
+    """Base of all option sets. They are frozen, refuse unknown keys and accept Flink's keys."""
 
     model_config = pydantic.ConfigDict(
         frozen=True, extra="forbid", populate_by_name=True, validate_default=True
     )
     deprecated_keys: ClassVar[Mapping[str, str]] = {}
-    """Keys of older releases, and what they are called now. They are accepted and warn."""
+    """Keys of older releases, by their new names. They are accepted with a warning."""
 
     def __init__(self, **values: Any) -> None:
         try:
@@ -78,13 +78,13 @@ class Options(pydantic.BaseModel):
 
     @classmethod
     def of(cls, options: Mapping[str, Any] | None = None, /, **values: Any) -> Self:
-        """The options from a mapping with Flink's keys, from names, or from both.
+        """Makes options from a mapping with Flink's keys, from keyword arguments, or from both.
 
         Example:
             ``ChangelogOptions.of({"state.changelog.enabled": "true"}, base_path="/data/log")``
 
         Raises:
-            ConfigError: In one sentence, naming each wrong option.
+            ConfigError: An option is wrong. The sentence names each one.
         """
         return cls(**{**(options or {}), **values})
 
@@ -97,7 +97,7 @@ class Options(pydantic.BaseModel):
 
     @classmethod
     def _sentence(cls, problem: Any, values: Mapping[str, Any]) -> str:
-        """One problem without the words of the validation library."""
+        """One problem in dstl's own words, without those of the validation library."""
         if not problem["loc"]:
             return str(problem["ctx"]["error"]).rstrip(".")
         key = str(problem["loc"][0])
@@ -301,8 +301,8 @@ class ChangelogOptions(Options):
 
     @property
     def backpressure_timeout_ms(self) -> int:
-        """How long an append may wait for room: all attempts of one upload; where those may take
-        for ever, a minute.
+        """Longest wait of an append for room: the time of all attempts of one upload, or a minute
+        if that time is unlimited.
         """
         return self.upload_timeout_ms * self.max_attempts or 60_000
 

@@ -49,7 +49,7 @@ from contextlib import contextmanager
 
 
 class DstlError(Exception):
-    """Root of the tree. ``context`` maps names to the values that the message speaks of."""
+    """Root of the tree. ``context`` maps names to the values in the message."""
 
     def __init__(self, message: str, /, **context: object) -> None:
         super().__init__(message)
@@ -72,18 +72,18 @@ def _rebuild(cls: type[DstlError], message: str, context: dict[str, object]) -> 
 
 
 class ConfigError(DstlError, ValueError):
-    """An option or an argument that cannot work."""
+    """An option or an argument is invalid."""
 
 
 class FormatError(DstlError, ValueError):
-    """Bytes that are not what the format says.
+    """Bytes do not follow their format.
 
     Args:
         what: What could not be read.
         offset: Position in bytes from the start of the file or stream.
         field: Name of the field.
-        expected: What the format asks for.
-        got: What stands there.
+        expected: What the format requires.
+        got: What the bytes hold.
     """
 
     def __init__(
@@ -119,19 +119,19 @@ class FormatError(DstlError, ValueError):
 
 
 class TruncatedDataError(FormatError, EOFError):
-    """The bytes end before the field does."""
+    """The bytes end inside a field."""
 
 
 class UnsupportedVersionError(FormatError):
-    """A version of a format that this release does not read."""
+    """This release does not read this version of a format."""
 
 
 class UnknownSerializerError(FormatError):
-    """A serializer snapshot class that nobody registered. Nothing after it can be parsed."""
+    """No reader is registered for a serializer snapshot class. Nothing after it can be parsed."""
 
 
 class UnreadableValueError(FormatError):
-    """Bytes that only a Java class of the job could read. They are no sign of damage."""
+    """Only a Java class of the job can read the bytes. They are not damaged."""
 
 
 class StorageError(DstlError, OSError):
@@ -139,25 +139,25 @@ class StorageError(DstlError, OSError):
 
 
 class StateFileNotFoundError(StorageError, FileNotFoundError):
-    """A file or folder that should be there is not."""
+    """A file or folder is missing."""
 
 
 class PathNotAllowedError(StorageError):
-    """A handle names a place outside the roots that may be read."""
+    """A handle names a path outside the allowed roots."""
 
 
 class CommitUncertainError(StorageError):
-    """Whether a commit happened is unknown: the answer got lost. Nothing was deleted; the commit
-    log tells, once it can be read.
+    """The answer to a commit was lost, so its outcome is unknown. Nothing was deleted. The commit
+    log shows the outcome once it can be read.
     """
 
 
 class UploadTimeoutError(StorageError, TimeoutError):
-    """One attempt of an upload took too long. It may still run; what it writes is discarded."""
+    """One attempt of an upload timed out. It may still run; its result is discarded."""
 
 
 class ChangelogError(DstlError):
-    """Misuse of a changelog writer, or changes that are no longer there."""
+    """A changelog writer was misused, or its changes are gone."""
 
 
 class WriterClosedError(ChangelogError):
@@ -165,21 +165,21 @@ class WriterClosedError(ChangelogError):
 
 
 class UploadFailedError(ChangelogError):
-    """An upload failed after all its attempts; the changes are kept for the next persist."""
+    """All attempts of an upload failed. The changes are kept for the next persist."""
 
 
 class ChangesTruncatedError(ChangelogError):
-    """The changes were truncated; a later lower bound has to be persisted from."""
+    """The changes were truncated. Persist from a later sequence number."""
 
 
 class BackpressureTimeoutError(ChangelogError, TimeoutError):
-    """The uploads did not catch up in time. The change was not appended, nothing was dropped; try
+    """Uploads did not catch up in time. The change was not appended, and nothing was dropped. Try
     again later, or raise the limit of bytes in flight.
     """
 
 
 class SchedulerClosedError(DstlError):
-    """Something was given to threads that have been shut down."""
+    """A task was given to a scheduler that is shut down."""
 
 
 class CheckpointError(DstlError):
@@ -191,15 +191,15 @@ class FencedError(CheckpointError):
 
 
 class JobBusyError(CheckpointError):
-    """Another thread uses the same job; nothing ran. The call may be made again later."""
+    """Another thread uses the same job. Nothing ran; call again later."""
 
 
 class RestoreError(DstlError):
-    """State cannot be restored into this job."""
+    """The job cannot restore the state."""
 
 
 class MaxParallelismMismatchError(RestoreError):
-    """The snapshot and the job divide keys into different numbers of key groups."""
+    """The snapshot and the job have different numbers of key groups."""
 
 
 class NonRestoredStateError(RestoreError):
@@ -215,24 +215,24 @@ class SavepointError(DstlError):
 
 
 class NoSuchOperatorError(SavepointError, KeyError):
-    """The snapshot has no such operator. The message lists those that it has."""
+    """The snapshot has no such operator. The message lists its operators."""
 
 
 class NoSuchStateError(SavepointError, KeyError):
-    """The operator has no such state. The message lists those that it has."""
+    """The operator has no such state. The message lists its states."""
 
 
 class DuplicateKeyError(SavepointError):
-    """Two rows for one key where one is allowed."""
+    """A key has two rows where only one is allowed."""
 
 
 class ColumnValueError(DstlError, ValueError):
-    """A legal value that a column of the chosen form cannot hold. The message names the option."""
+    """A valid value does not fit into a column of the chosen form. The message names the option."""
 
 
 class NotInColumnsError(DstlError):
-    """Columns do not hold this state, or values of this type (``type_name``): callers read it
-    record by record instead.
+    """Columns cannot hold this state, or values of its type (``type_name``). Callers read it record
+    by record instead.
     """
 
     def __init__(
@@ -246,20 +246,20 @@ class NotInColumnsError(DstlError):
 
 
 class InputChangedError(DstlError):
-    """An input id that is committed came again with other rows, or other columns."""
+    """A committed input id was given again with other rows or other columns."""
 
 
 class UserFunctionError(DstlError):
-    """A user's function raised; the cause is kept."""
+    """A user's function raised an error, which is the cause of this one."""
 
 
 class InvariantViolation(AssertionError):
-    """A bug in dstl: a condition that its own code guarantees does not hold."""
+    """A bug in dstl: an invariant of its own code does not hold."""
 
 
 @contextmanager
 def error_context(**context: object) -> Iterator[None]:
-    """Adds facts to every ``DstlError`` that leaves the block, without overwriting any."""
+    """Adds values to the context of every ``DstlError`` that leaves the block; overwrites none."""
     try:
         yield
     except DstlError as error:

@@ -1,4 +1,4 @@
-"""The functions that users write, by the names of Flink's Python API, and what they are given.
+"""Base classes of user functions, under the names of Flink's Python API, and their contexts.
 
 Jobs run process, map, broadcast, window and column functions. Reader functions read the state of a
 savepoint row by row; bootstrap functions write it. As in Flink's Python API, a function returns or
@@ -57,8 +57,8 @@ class RuntimeContext(KeyedStateStore):
 
     Args:
         backend: The keyed state; None if the operator has none.
-        subtask_index: Index of this subtask, from 0. A reader function and a bootstrap function run
-            once per range of key groups, which has no index: 0.
+        subtask_index: Index of this subtask, from 0. It is always 0 for reader and bootstrap
+            functions: they run once per range of key groups, and a range has no index.
         parallelism: Number of subtasks.
     """
 
@@ -72,7 +72,7 @@ class RuntimeContext(KeyedStateStore):
 
 @dataclass(slots=True)
 class Context:
-    """What a function may ask while it processes an element."""
+    """Time and timers of the element that a function processes."""
 
     current_key: Any
     element_timestamp: int | None = None
@@ -82,7 +82,7 @@ class Context:
         return self.current_key
 
     def timestamp(self) -> int | None:
-        """The time of the element, or of the timer that fires; None without one."""
+        """Time of the element, or of the timer that fires; None if it has no time."""
         return self.element_timestamp
 
     def timer_service(self) -> TimerService:
@@ -101,7 +101,7 @@ class Context:
 
 @dataclass(slots=True)
 class OnTimerContext(Context):
-    """As ``Context``, while a timer fires."""
+    """The ``Context`` of a timer that fires."""
 
     domain: TimeDomain = TimeDomain.EVENT_TIME
 
@@ -110,13 +110,13 @@ class OnTimerContext(Context):
 
 
 class RichFunction:
-    """A function with a beginning and an end."""
+    """A function that is opened before the first element and closed after the last one."""
 
     order_insensitive: bool = False
     """Whether the result does not depend on the order of the elements of a key."""
     columns: ClassVar[Sequence[str] | None] = None
-    """The columns that the function reads; a job gives it no others but those of the key, the time
-    and the order. None: all columns.
+    """Columns that the function reads. A job passes these and the columns of the key, the time and
+    the order. None passes all columns.
     """
 
     def open(self, runtime_context: RuntimeContext) -> None:
@@ -129,41 +129,41 @@ class RichFunction:
 class KeyedProcessFunction(RichFunction, ABC):
     """Processes the rows of each key, with state and timers per key.
 
-    ``open`` runs once per subtask and run, then ``process_element`` once per row, in the order the
-    run asks for. A function whose result does not depend on that order says so.
+    ``open`` runs once per subtask and run. ``process_element`` then runs once per row, in the order
+    of the run's ``order_by``. If the result does not depend on that order, set
+    ``order_insensitive``.
     """
 
     def open(self, runtime_context: RuntimeContext) -> None:
-        """Registers state. Every state has to be registered here."""
+        """Registers state. A function registers all of its state here."""
 
     @abstractmethod
     def process_element(self, value: Row, ctx: Context) -> Iterable[Any] | None:
-        """Takes one row (column name to value); gives or yields output rows."""
+        """Processes one row (column name to value); returns or yields output rows."""
 
     def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Iterable[Any] | None:
-        """A timer fires that was registered for this time; gives or yields output rows."""
+        """Runs when the timer of this time fires; returns or yields output rows."""
 
 
 class RichMapFunction(RichFunction, ABC):
-    """Gives one output for each element."""
+    """Returns one output for each element."""
 
     @abstractmethod
     def map(self, value: Any) -> Any: ...
 
 
 class ProcessFunction(KeyedProcessFunction, ABC):
-    """Processes rows without a key: as ``KeyedProcessFunction``, with operator state only."""
+    """Processes rows without a key. It has operator state only, and no timers."""
 
 
 class BroadcastFunction(ABC):
-    """A function that gets rows of a second input, the same on every subtask."""
+    """A function with a second, broadcast input: every subtask gets all of its rows."""
 
     @abstractmethod
     def process_broadcast_element(self, value: Row) -> None:
-        """Takes one row of the broadcast input, before the rows of the subtask.
+        """Processes one row of the broadcast input. All of them come before the subtask's own rows.
 
-        What it puts into broadcast state has to depend on nothing but these rows, so that the state
-        is the same everywhere.
+        Broadcast state must depend on these rows alone, so that it is the same on every subtask.
         """
 
 
@@ -172,15 +172,15 @@ class CheckpointedFunction(ABC):
 
     @abstractmethod
     def initialize_state(self, context: FunctionInitializationContext) -> None:
-        """Registers state, and restores from it; before ``open``."""
+        """Registers state and reads what was restored into it. Runs before ``open``."""
 
     @abstractmethod
     def snapshot_state(self, context: FunctionSnapshotContext) -> None:
-        """Puts what is kept elsewhere into the state."""
+        """Copies what the function keeps in its own fields into the state."""
 
 
 class RawStateOperator(ABC):
-    """A function that keeps raw state, as operators of Flink can."""
+    """A function that keeps raw state, as Flink's operators can."""
 
     @abstractmethod
     def initialize_raw_state(self, context: StateInitializationContext) -> None:
@@ -188,12 +188,14 @@ class RawStateOperator(ABC):
 
     @abstractmethod
     def snapshot_raw_state(self, context: StateSnapshotContext) -> None:
-        """Writes them."""
+        """Writes the raw streams of the new snapshot."""
 
 
 class ColumnResult(NamedTuple):
-    """What ``process_batch`` gives: a column for each state that may have changed, a row for each
-    key (null clears it), and output rows.
+    """Result of ``process_batch``.
+
+    ``state`` has a column for each state that may have changed and a row for each key; null clears
+    the state of a key. ``output`` has the output rows.
     """
 
     state: pa.RecordBatch | pa.Table
@@ -201,20 +203,20 @@ class ColumnResult(NamedTuple):
 
 
 class KeyedColumnFunction(RichFunction, ABC):
-    """Processes the rows of many keys at once, on Arrow columns. State is value state.
+    """Processes the rows of many keys at once, as Arrow columns. Its state is value state.
 
-    A subtask calls it once for its rows, or several times if they are many; the rows come in the
-    order that the run asks for.
+    A subtask passes its rows in one call, or in several calls if there are many. Rows come in the
+    order of the run's ``order_by``.
     """
 
     states: ClassVar[Sequence[ValueStateDescriptor]]
-    """The states, without defaults and times to live."""
+    """The states. They have neither default values nor a time to live."""
 
     @abstractmethod
     def process_batch(
         self, keys: pa.Array, state: pa.RecordBatch, rows: pa.RecordBatch
     ) -> ColumnResult:
-        """Gives the new state of the keys, and output.
+        """Computes the new state of the keys, and output rows.
 
         Args:
             keys: ``[n]`` distinct keys.
@@ -224,7 +226,7 @@ class KeyedColumnFunction(RichFunction, ABC):
 
 
 class ProcessWindowContext(Protocol):
-    """What a ``ProcessWindowFunction`` may ask about the window that it is called for."""
+    """The window that a ``ProcessWindowFunction`` is called for, and its state."""
 
     def window(self) -> Any: ...
 
@@ -233,7 +235,7 @@ class ProcessWindowContext(Protocol):
     def current_watermark(self) -> int: ...
 
     def window_state(self) -> KeyedStateStore:
-        """State per key and window, which ``clear`` has to clear; not for windows that merge."""
+        """State per key and window. ``clear`` must clear it. Merging windows have none."""
         ...
 
     def global_state(self) -> KeyedStateStore:
@@ -242,41 +244,41 @@ class ProcessWindowContext(Protocol):
 
 
 class ProcessWindowFunction(RichFunction, ABC):
-    """Makes output of the contents of a window that fires."""
+    """Computes output from the contents of a window that fires."""
 
     @abstractmethod
     def process(
         self, key: Any, context: ProcessWindowContext, elements: Sequence[Any]
     ) -> Iterable[Any] | None:
-        """Gives or yields output rows; a reduced or aggregated window has one element: its
+        """Returns or yields output rows. A reduced or aggregated window has one element, its
         result.
         """
 
     def clear(self, context: ProcessWindowContext) -> None:
-        """The window goes: its ``window_state`` has to go too."""
+        """Clears ``window_state`` when the window is removed."""
 
 
 @dataclass(frozen=True)
 class WindowFunction(RichFunction):
     """Windows over the rows of each key: ``keyed_stream.window(..).reduce(..)`` as a value.
 
-    What is kept is one reduced element, an accumulator, or, without ``reduce`` and ``aggregate``
-    or with an evictor, every element. A window that fires gives what ``process`` makes of it, or
-    its contents as they are, which then have to be rows.
+    A window keeps one reduced element or an accumulator. Without ``reduce`` and ``aggregate``, or
+    with an evictor, it keeps every element. A window that fires outputs the rows of ``process``;
+    without ``process`` it outputs its contents, which must be rows.
 
     Args:
         assigner: Which windows an element belongs to.
         type: Type of an element, or of the accumulator; of an element with an evictor.
         reduce: How two elements become one.
         aggregate: How elements become an accumulator.
-        process: What the output is.
-        element: What of a row is an element: a column or a function; the whole row by default.
-        trigger: When windows fire; that of the assigner by default.
-        evictor: What goes before or after the function.
-        allowed_lateness: Milliseconds that a window lives on after its end.
-        side_output_late_data: Columns of late rows: they come after all their windows have
-            expired. With it they are a second output; without it they are dropped. They are counted
-            in both cases.
+        process: Computes the output rows of a window that fires.
+        element: The part of a row that is the element: a column or a function; by default the row.
+        trigger: Decides when windows fire; by default the assigner's trigger.
+        evictor: Removes elements before or after the function.
+        allowed_lateness: Milliseconds for which a window is kept after its end.
+        side_output_late_data: Columns of late rows, which come after all their windows have
+            expired. With it they are a second output; without it they are dropped. Both are
+            counted.
         order_insensitive: Whether the result does not depend on the order of the rows of a key.
     """
 
@@ -309,7 +311,7 @@ class WindowFunction(RichFunction):
             )
 
     def contents(self) -> StateDescriptor:
-        """The descriptor of what windows keep."""
+        """Descriptor of the state that holds the contents of windows."""
         if self.evictor is not None:
             return ListStateDescriptor(WINDOW_CONTENTS, seen_records(self.type))
         if self.reduce is not None:
@@ -319,13 +321,13 @@ class WindowFunction(RichFunction):
         return ListStateDescriptor(WINDOW_CONTENTS, self.type)
 
     def element_of(self, row: Row) -> Any:
-        """What of a row goes into its windows."""
+        """The element of a row."""
         if self.element is None:
             return row
         return row[self.element] if isinstance(self.element, str) else self.element(row)
 
     def result_of(self, elements: Sequence[Any]) -> Sequence[Any]:
-        """What a function gets of the elements that an evictor has left."""
+        """The elements that the function gets, of those that the evictor left."""
         if self.reduce is not None and elements:
             result = elements[0]
             for each in elements[1:]:
@@ -359,11 +361,11 @@ class KeyedStateReaderFunction(ABC):
     """
 
     def open(self, runtime_context: RuntimeContext) -> None:  # noqa: B027  # need not be defined
-        """Registers the states to read. All of them have to be registered here."""
+        """Registers the states to read. A function registers all of them here."""
 
     @abstractmethod
     def read_key(self, key: Any, ctx: ReadContext) -> Rows:
-        """Gives or yields rows (dicts or tuples) for one key."""
+        """Returns or yields rows (dicts or tuples) for one key."""
 
     def close(self) -> None:  # noqa: B027  # need not be defined
         """Runs after the last key of a task."""
@@ -374,7 +376,7 @@ class WindowReadContext:
 
     Args:
         window: The window.
-        kept_under: The window that its contents are kept under, another one after a merge.
+        kept_under: The window under which its contents are stored; another window after a merge.
         access: The state.
         timers: Those of the window.
         window_type: The type of windows.
@@ -424,7 +426,7 @@ class WindowReaderFunction(ABC):
 
     @abstractmethod
     def read_window(self, key: Any, ctx: WindowReadContext, elements: list[Any]) -> Rows:
-        """Gives or yields rows for one window of a key; reduced and aggregated windows have one
+        """Returns or yields rows for one window of a key. Reduced and aggregated windows have one
         element.
         """
 
@@ -433,7 +435,7 @@ class WindowReaderFunction(ABC):
 
 
 class BootstrapContext:
-    """What a keyed bootstrap function may ask while it processes a row."""
+    """Time and timers for a keyed bootstrap function."""
 
     def __init__(self, access: StateAccess, timers: TimerService | None) -> None:
         self._access = access
@@ -455,54 +457,54 @@ class BootstrapContext:
 
 
 class KeyedStateBootstrapFunction(ABC):
-    """Makes the state of each key from its rows, which come in ``order_by`` order.
+    """Builds the state of each key from its rows, which come in the order of ``order_by``.
 
-    ``uses_timers``: whether it asks for the timer service. State with timers can be restored by
-    process functions only.
+    Set ``uses_timers`` if the function registers timers. Only process functions can restore state
+    with timers.
     """
 
     uses_timers: bool = False
 
     def open(self, runtime_context: RuntimeContext) -> None:  # noqa: B027  # need not be defined
-        """Registers state. All of it has to be registered here."""
+        """Registers state. A function registers all of its state here."""
 
     @abstractmethod
     def process_element(self, value: Row, ctx: BootstrapContext) -> None:
-        """Takes one row (column name to value)."""
+        """Processes one row (column name to value)."""
 
     def close(self) -> None:  # noqa: B027  # need not be defined
         """Runs after the last row of a task."""
 
 
 class StateBootstrapFunction(ABC):
-    """Makes list and union state from rows. One instance runs per subtask."""
+    """Builds list and union state from rows. One instance runs per subtask."""
 
     @abstractmethod
     def initialize_state(self, context: FunctionInitializationContext) -> None:
-        """Asks for the state that ``process_element`` fills."""
+        """Registers the state that ``process_element`` fills."""
 
     @abstractmethod
     def process_element(self, value: Row) -> None:
-        """Takes one row (column name to value)."""
+        """Processes one row (column name to value)."""
 
     def snapshot_state(self) -> None:  # noqa: B027  # need not be defined
         """Runs after the last row, before the state is written."""
 
 
 class BroadcastBootstrapContext:
-    """Where a broadcast bootstrap function gets the states that it fills."""
+    """Gives a broadcast bootstrap function the states that it fills."""
 
     def __init__(self, backend: DefaultOperatorStateBackend) -> None:
         self._backend = backend
 
     def get_broadcast_state(self, descriptor: MapStateDescriptor) -> BroadcastState:
-        """The broadcast state of a descriptor, to be filled."""
+        """The empty broadcast state of a descriptor."""
         return self._backend.get_broadcast_state(descriptor)
 
 
 class BroadcastStateBootstrapFunction(ABC):
-    """Makes broadcast state from rows. Runs once; the whole state is in memory."""
+    """Builds broadcast state from rows. It runs once, with the whole state in memory."""
 
     @abstractmethod
     def process_element(self, value: Row, ctx: BroadcastBootstrapContext) -> None:
-        """Takes one row (column name to value)."""
+        """Processes one row (column name to value)."""

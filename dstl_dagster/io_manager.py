@@ -26,14 +26,14 @@ TYPES = "dstl/types"
 
 
 class DstlIOManager(dg.ConfigurableIOManager):
-    """Stores a DataFrame as a savepoint and gives it back as a DataFrame.
+    """Stores a DataFrame as a savepoint and loads it as a DataFrame.
 
-    The metadata of the asset's definition says what its columns are: ``dstl/uid``, ``dstl/key_by``
-    and, where the Spark types do not tell it, ``dstl/types`` (column to Flink type). One row per
-    key; every other column is a state. What is loaded has the key as ``state_key``.
+    The metadata of the asset's definition describes the columns: ``dstl/uid``, ``dstl/key_by`` and
+    ``dstl/types`` (column to Flink type, for types that Spark does not have). Each row is a key;
+    every column but the key is a state. A loaded DataFrame has the key as ``state_key``.
 
-    Savepoints lie under ``<base>/savepoints/<asset key>[/<partition>]/<n>`` and are never changed;
-    the highest ``n`` that is complete is what is loaded.
+    Savepoints are in ``<base>/savepoints/<asset key>[/<partition>]/<n>`` and never change. The
+    complete one with the highest ``n`` is loaded.
     """
 
     storage: dg.ResourceDependency[DstlStorageResource]
@@ -53,7 +53,7 @@ class DstlIOManager(dg.ConfigurableIOManager):
         )
 
     def load_input(self, context: dg.InputContext) -> "DataFrame":
-        """The latest savepoint of the upstream asset: a row per key, a column per state."""
+        """Loads the latest savepoint of the upstream asset: a row per key, a column per state."""
         folder = self._folder(context)
         _, path = _latest(folder)
         if path is None:

@@ -1,4 +1,4 @@
-"""What the Dagster UI shows of pipelines and snapshots."""
+"""Metadata of pipelines and snapshots for the Dagster UI."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dstl_core.checkpoint.store.epoch_facts import EpochFacts
 
 MAX_ROWS = 50
-"""Of any table: the event log keeps every one for ever."""
+"""Rows of a table at most: the event log keeps each table for ever."""
 MAX_CHART_POINTS = 40
 _WIDTH, _HEIGHT = 240, 40
 
@@ -29,12 +29,12 @@ Row = dict[str, str | int | float | bool | None]
 def checkpoint_metadata(
     checkpoint: CompletedCheckpoint, path: str, size: StateSize | None = None
 ) -> dict[str, Any]:
-    """Metadata of an asset that a checkpoint stands for.
+    """Metadata of an asset whose value is a checkpoint.
 
     Args:
         checkpoint: The commit.
         path: Its folder.
-        size: Bytes of the full state and of the log.
+        size: Bytes of full state and of the log.
     """
     metadata: dict[str, Any] = {
         "dagster/uri": path,
@@ -48,7 +48,7 @@ def checkpoint_metadata(
 
 
 def epoch_metadata(checkpoint: CompletedCheckpoint) -> dict[str, Any]:
-    """The counts of one epoch, as plain numbers: Dagster plots them over time."""
+    """The counts of one epoch, as plain numbers that Dagster plots over time."""
     facts = checkpoint.facts
     return {
         "dagster/partition_row_count": 0 if facts.input is None else facts.input.rows,
@@ -105,7 +105,7 @@ def chart(values: Sequence[int], title: str) -> dg.MarkdownMetadataValue:
 
 
 def snapshot_metadata(snapshot: Snapshot) -> dict[str, Any]:
-    """Metadata of an asset that a savepoint or checkpoint stands for; values are not read."""
+    """Metadata of an asset whose value is a savepoint or checkpoint. It reads no state."""
     operators: list[Row] = [
         {
             "operator": operator.label,
@@ -182,7 +182,7 @@ def column_schema(snapshot: Snapshot, uid: str) -> dg.TableSchema:
 def column_lineage(
     lineage: Mapping[str, Sequence[str]], upstream: dg.AssetKey
 ) -> dg.TableColumnLineage:
-    """State columns to the columns of the events."""
+    """The columns of the events that each state column comes from."""
     return dg.TableColumnLineage(
         {
             state: [dg.TableColumnDep(upstream, column) for column in columns]

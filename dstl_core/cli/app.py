@@ -1,4 +1,4 @@
-"""The command line application: commands, and what happens to their errors."""
+"""The command line application: its commands and its error handling."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ DEBUG_OPTION = "--debug"
 
 
 class _Commands(TyperGroup):
-    """Makes every error one sentence and exit code 2. It has to do so around the commands: outside
-    of them an EOFError (which damaged data raises too) is taken for Ctrl-D.
+    """Turns every error into one sentence and exit code 2.
+
+    It does so around the commands. Outside of them typer takes an EOFError, which damaged data
+    raises too, for Ctrl-D.
     """
 
     def invoke(self, ctx: Any) -> Any:
@@ -49,7 +51,7 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     name="dstl",
     cls=_Commands,
-    help="Look into Apache Flink savepoints and checkpoints, and into those of dstl.",
+    help="Look into savepoints and checkpoints of Apache Flink and of dstl.",
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -60,7 +62,7 @@ app = typer.Typer(
 def _options(
     debug: Annotated[bool, typer.Option(DEBUG_OPTION, help="Show tracebacks of errors.")] = False,
 ) -> None:
-    """The option is here for the help; ``main`` takes it out of wherever it stands."""
+    """Declares the option for the help. ``main`` accepts it anywhere on the command line."""
 
 
 for command in (inspect, dump, verify, diff, rewrite, changelog, gc):

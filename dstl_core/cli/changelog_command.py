@@ -25,7 +25,7 @@ def changelog(
     changelog_base: ChangelogBaseOption = None,
     key_type: KeyTypeOption = None,
 ) -> None:
-    """Print the change records of a checkpoint's changelog, in the order they are replayed."""
+    """Print the change records of a checkpoint's changelog, in replay order."""
     snapshot = load(path, allow_root, relocate, changelog_base, key_type)
     operators = snapshot.operators if op is None else [snapshot[op]]
     logged = [operator for operator in operators if has_changelog(operator)]
@@ -34,4 +34,4 @@ def changelog(
             operator.state_info(state)
         write_json(change_lines(operator, state))
     if not logged:
-        complain(f"no changelog in {snapshot.folder}: nothing was logged since the full state")
+        complain(f"{snapshot.folder} has no changelog: nothing was logged since the full state")

@@ -34,9 +34,9 @@ def diff(
     changelog_base: ChangelogBaseOption = None,
     key_type: KeyTypeOption = None,
 ) -> None:
-    """Show what was added, removed and changed from A to B, by operator and state.
+    """Show the entries that were added, removed or changed from A to B, by operator and state.
 
-    With --json every difference is one JSON object a line. Exit code 1 if anything differs.
+    With --json, each difference is one JSON object a line. The exit code is 1 if anything differs.
     """
     # Looking into a snapshot loads neither Arrow nor the compiler; comparing two does.
     from dstl_core.savepoint.check.diff import diff_snapshots
@@ -94,7 +94,7 @@ class _Counts:
 
 
 def _key_text(line: dict[str, Any]) -> str:
-    """What an entry is found by."""
+    """The part of an entry that identifies it."""
     shown = [line["key"]] if "key" in line else []
     shown += [line[name] for name in ("ns", "ts", "subtask") if line.get(name) is not None]
     return " ".join(map(to_json, shown)) or "(all)"

@@ -29,7 +29,7 @@ _TTL = re.compile(r"(\d+)\s*(ms|s|m|h|d)")
 _MILLIS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 COLUMNS_FROM_BYTES = 4 << 20
-"""The keyed state of an operator is printed by columns if it has so many bytes."""
+"""Keyed state of an operator is printed by columns from this size on."""
 
 
 def size_of(operator: OperatorSnapshot) -> int:
@@ -48,7 +48,9 @@ def dump(
     hide_expired: Annotated[
         str | None,
         typer.Option(
-            "--hide-expired", metavar="TTL", help="Leave out values not accessed for 90m, 24h, .."
+            "--hide-expired",
+            metavar="TTL",
+            help="Leave out values that were not accessed for 90m, 24h, ..",
         ),
     ] = None,
     allow_root: RootOption = None,
@@ -58,7 +60,7 @@ def dump(
 ) -> None:
     """Print every entry as one JSON object a line.
 
-    An operator that cannot be read does not keep the others from being printed.
+    If one operator cannot be read, the others are still printed.
     """
     expiry = _expiry(hide_expired)
     snapshot = load(path, allow_root, relocate, changelog_base, key_type)
@@ -86,7 +88,7 @@ def _expiry(text: str | None) -> Expiry | None:
 
 
 class _Printer:
-    """Prints operators; ``remarks`` is what belongs to stderr."""
+    """Prints operators; ``remarks`` are the sentences for stderr."""
 
     def __init__(
         self, state: str | None, opaque: bool, expiry: Expiry | None, advance: Advance

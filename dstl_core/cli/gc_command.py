@@ -1,4 +1,4 @@
-"""``dstl gc``: files that no snapshot names any more."""
+"""``dstl gc``: files that no snapshot references."""
 
 from __future__ import annotations
 
@@ -13,20 +13,27 @@ from dstl_core.savepoint.check.gc import check_is_folder, collect_garbage, parse
 
 def gc(
     base: Annotated[str, typer.Argument(help="Folder of savepoints or of a pipeline.")],
-    delete: Annotated[bool, typer.Option("--delete", help="Delete, do not only list.")] = False,
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Delete the files; the default only lists them.")
+    ] = False,
     older_than: Annotated[
-        str, typer.Option("--older-than", help="Younger files stay: 24h, 90m, 7d, ..")
+        str, typer.Option("--older-than", help="Keep files younger than this: 24h, 90m, 7d, ..")
     ] = "24h",
     also_referenced_from: Annotated[
         list[str] | None,
-        typer.Option("--also-referenced-from", help="A folder of snapshots that name files here."),
+        typer.Option(
+            "--also-referenced-from", help="A folder of snapshots that reference files here."
+        ),
     ] = None,
     flink_job_stopped: Annotated[
-        bool, typer.Option("--flink-job-stopped", help="The Flink job of the folder does not run.")
+        bool,
+        typer.Option(
+            "--flink-job-stopped", help="Confirm that the Flink job of the folder is stopped."
+        ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List the files that no snapshot names, and delete them with --delete."""
+    """List the files that no snapshot references; --delete deletes them."""
     for folder in (base, *(also_referenced_from or ())):
         check_is_folder(folder)
     report = collect_garbage(

@@ -1,4 +1,4 @@
-"""``dstl inspect``: what a snapshot is made of."""
+"""``dstl inspect``: operators, states and files of a snapshot."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def inspect(
     changelog_base: ChangelogBaseOption = None,
     key_type: KeyTypeOption = None,
 ) -> None:
-    """Show operators, states with kind and type, sizes, and where the bytes lie."""
+    """Show operators, states with kind and type, sizes, and files."""
     summary = snapshot_summary(load(path, allow_root, relocate, changelog_base, key_type))
     if as_json:
         write_json([summary], indent=1)

@@ -21,22 +21,24 @@ StateOption = Annotated[str | None, typer.Option("--state", help="Only this stat
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 RootOption = Annotated[
     list[str] | None,
-    typer.Option("--allow-root", help="A further folder that the snapshot's handles may name."),
+    typer.Option(
+        "--allow-root", help="A further folder from which files of the snapshot may be read."
+    ),
 ]
 RelocateOption = Annotated[
     list[str] | None,
-    typer.Option("--relocate", metavar="OLD=NEW", help="Files moved from OLD to NEW."),
+    typer.Option("--relocate", metavar="OLD=NEW", help="Look for files of OLD in NEW."),
 ]
 ChangelogBaseOption = Annotated[
     str | None,
-    typer.Option("--changelog-base", help="Where the changelog lies (dstl.dfs.base-path)."),
+    typer.Option("--changelog-base", help="Folder of the changelog (dstl.dfs.base-path)."),
 ]
 KeyTypeOption = Annotated[
     list[str] | None,
     typer.Option(
         "--key-type",
         metavar="OP=TYPE",
-        help="Type of an operator's key, for a changelog that does not tell it: string, long, ..",
+        help="Type of an operator's key, for a changelog that does not record it: string, long, ..",
     ),
 ]
 

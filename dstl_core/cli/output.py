@@ -1,4 +1,4 @@
-"""What the commands write: JSON lines, one sentence on stderr, progress on a terminal."""
+"""Output of the commands: JSON lines, one sentence on stderr, progress on a terminal."""
 
 from __future__ import annotations
 
@@ -16,23 +16,25 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 Advance = Callable[[int], None]
-"""Told of bytes that are done."""
+"""Called with the number of bytes that were processed."""
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
-    """JSON as people read it; only lone surrogates are escaped, since no file can hold them."""
+    """JSON for people. Only lone surrogates are escaped, because UTF-8 cannot hold them."""
     separators = (", ", ": ") if indent is None else None
     text = json.dumps(value, ensure_ascii=False, indent=indent, separators=separators)
     return _LONE_SURROGATE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
 
 def printable(text: str) -> str:
-    """A foreign text as one line that cannot steer a terminal: what does not print is escaped."""
+    """A text from a snapshot as one line. Characters that do not print are escaped, so that they
+    cannot control the terminal.
+    """
     return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
 
 
 def write_json(values: Iterable[Any], indent: int | None = None) -> None:
-    """Writes one document a line. JSON is UTF-8, whatever the locale says."""
+    """Writes one document a line, in UTF-8 whatever the locale is."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")
     for value in values:
@@ -40,28 +42,29 @@ def write_json(values: Iterable[Any], indent: int | None = None) -> None:
 
 
 def write_lines(lines: Iterable[str]) -> None:
-    """Writes JSON documents that are lines already."""
+    """Writes lines that hold JSON documents."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")
     sys.stdout.writelines(lines)
 
 
 def plain_console() -> Console:
-    """Prints text as it is: names come from snapshots, they are no markup."""
+    """A console without markup: names come from snapshots."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     return Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 def complain(sentence: str) -> None:
-    """One sentence on stderr."""
+    """Writes one sentence to stderr."""
     sys.stderr.write(f"dstl: {printable(sentence)}\n")
 
 
 @contextmanager
 def progress(what: str, total_bytes: int, *, prints_lines: bool = False) -> Iterator[Advance]:
-    """A bar on stderr while the block runs, if that is a terminal, and not the one that the block
-    prints its lines to.
+    """Shows a progress bar on stderr while the block runs, if stderr is a terminal.
+
+    A block that prints lines to the same terminal gets no bar.
     """
     if not sys.stderr.isatty() or (prints_lines and sys.stdout.isatty()):
         yield lambda _: None

@@ -1,4 +1,4 @@
-"""``dstl rewrite``: a new canonical savepoint from any snapshot, edited on the way."""
+"""``dstl rewrite``: copies a snapshot into a new canonical savepoint, with edits."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def rewrite(
         typer.Option(
             "--split",
             metavar="OP/STATE=NEW",
-            help="Move a state to a new operator with this uid; again for further states.",
+            help="Move a state to a new operator with this uid; repeat it for more states.",
         ),
     ] = None,
     merge: Annotated[
@@ -51,18 +51,19 @@ def rewrite(
     ] = None,
     relocate: RelocateOption = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check and show, write nothing.")
+        bool, typer.Option("--dry-run", help="Check and show the plan; write nothing.")
     ] = False,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the snapshot that is in OUT.")
+        bool, typer.Option("--overwrite", help="Replace the snapshot in OUT.")
     ] = False,
     as_json: JsonOption = False,
     allow_root: RootOption = None,
     changelog_base: ChangelogBaseOption = None,
     key_type: KeyTypeOption = None,
 ) -> None:
-    """Rename, remove, rescale, split and merge operators; relocate and convert. OUT is always a
-    self-contained canonical savepoint.
+    """Copy a snapshot into a self-contained canonical savepoint, with edited operators.
+
+    Edits rename, remove, rescale, split and merge operators.
     """
     snapshot = load(path, allow_root, relocate, changelog_base, key_type)
     edit = edit_by_names(
@@ -100,8 +101,8 @@ def _splits(snapshot: Snapshot, given: list[str]) -> dict[tuple[str, str], list[
 
 
 def _operator_and_state(snapshot: Snapshot, place: str) -> tuple[str, str]:
-    """Where the name of the operator ends: both names may have slashes. Where no cut fits, the
-    first one, so that the edit says what is not there.
+    """Splits ``OPERATOR/STATE``; both names may hold slashes. If no cut fits, it uses the first
+    one, and the edit reports the missing name.
     """
     cuts = [at for at, character in enumerate(place) if character == "/"]
     for at in cuts:

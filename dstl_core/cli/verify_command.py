@@ -1,4 +1,4 @@
-"""``dstl verify``: whether everything that a snapshot names is there and right."""
+"""``dstl verify``: checks every file and record of a snapshot."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def verify(
     changelog_base: ChangelogBaseOption = None,
     key_type: KeyTypeOption = None,
 ) -> None:
-    """Check files, offsets, every record, and that every key lies in its key group.
+    """Check files, offsets and every record, and that every key is in its key group.
 
-    Exit code 1 if anything is wrong.
+    The exit code is 1 if anything is wrong.
     """
     snapshot = load(path, allow_root, relocate, changelog_base, key_type)
     total = sum(operator.state.state_size for operator in snapshot.operators)

@@ -20,7 +20,7 @@ _JOB_NAMESPACE = UUID("6f1f3b44-6a8f-4f0e-9a63-6d1f0a4f6c55")
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Id:
-    """Sixteen bytes, printed as 32 hex digits in the order in which they are stored."""
+    """Sixteen bytes, printed as 32 hex digits in stored order."""
 
     raw: bytes
 
@@ -60,7 +60,7 @@ class JobID(_Id):
 
     @classmethod
     def for_name(cls, name: str) -> JobID:
-        """The stable id of a pipeline that is known by name."""
+        """The id of a pipeline, derived from its name."""
         return cls(uuid5(_JOB_NAMESPACE, name).bytes)
 
 
@@ -75,7 +75,7 @@ class OperatorID(_Id):
 
     @classmethod
     def for_uid(cls, uid: str) -> OperatorID:
-        """murmur3_x64_128 with seed 0 over the UTF-8 bytes, both halves little-endian.
+        """The hash of a uid: murmur3_x64_128 with seed 0 over UTF-8, both halves little-endian.
 
         A lone surrogate counts as ``?``, as Java encodes it.
         """
@@ -84,7 +84,7 @@ class OperatorID(_Id):
 
 @dataclass(frozen=True, slots=True)
 class OperatorIdentifier:
-    """An operator by uid or by hash. Equality is by the 16-byte id alone."""
+    """Names an operator by uid or by hash. Identifiers with the same 16-byte id are equal."""
 
     operator_id: OperatorID
     uid: str | None = None

@@ -1,4 +1,4 @@
-"""Asset checks of what a job would get from a snapshot: restore plan and types."""
+"""Asset checks of a future restore: whether operators match and types fit."""
 
 from collections.abc import Callable, Iterator
 
@@ -18,11 +18,11 @@ from dstl_dagster.resources.storage_resource import DstlStorageResource
 from dstl_dagster.snapshots.sources import SnapshotSource
 
 ExpectedJob = JobDescription | Callable[[DstlStorageResource], JobDescription]
-"""A job, or what finds it when the check runs."""
+"""A job, or a function that finds it when the check runs."""
 
 
 def expected_of(template: SnapshotSource) -> ExpectedJob:
-    """A job as an earlier snapshot of it shows it."""
+    """The job that wrote a snapshot."""
     return lambda storage: JobDescription.from_snapshot(Snapshot.load(template(storage)))
 
 
@@ -36,20 +36,20 @@ def build_restore_plan_check(
     allow_new: bool = True,
     blocking: bool = False,
 ) -> dg.AssetChecksDefinition:
-    """What would happen if a job restored from a snapshot: matched, dropped and new operators.
+    """Checks whether a job can restore a snapshot; shows matched, dropped and new operators.
 
-    Fails on all for which Flink would refuse the restore: state that no operator claims (unless
-    Flink is told that it may be dropped), other key groups, another key, types that cannot evolve.
+    The check fails if Flink would refuse the restore: for state that no operator of the job has
+    (unless ``allow_dropped``), another number of key groups, another key, types that cannot evolve.
 
     Args:
         job: The job, ``expected_of`` a snapshot of it, or a function that asks Flink
             (``JobDescription.from_rest_plan``).
-        asset: What is checked.
+        asset: The asset that is checked.
         source: The snapshot.
-        name: Of the check.
+        name: Name of the check.
         allow_dropped: Whether operators may lose their state.
         allow_new: Whether operators may start empty.
-        blocking: Whether a failure stops what comes after the asset.
+        blocking: Whether a failure stops downstream assets.
     """
 
     @dg.asset_check(asset=asset, name=name, blocking=blocking)
@@ -87,18 +87,19 @@ def build_schema_check(
     severity: dg.AssetCheckSeverity = ERROR,
     blocking: bool = False,
 ) -> dg.AssetChecksDefinition:
-    """The states that both a job and a snapshot have fit, by Flink's rules of evolution.
+    """Checks that the types of a job fit those of a snapshot, by Flink's rules of evolution.
 
-    Types that only the job's own classes could compare are counted, and are no finding.
+    It compares the states that both have. Types that only the job's own classes can compare are
+    counted; they do not fail the check.
 
     Args:
-        job: As in ``build_restore_plan_check``.
-        asset: What is checked.
+        job: See ``build_restore_plan_check``.
+        asset: The asset that is checked.
         source: The snapshot.
-        name: Of the check.
-        allow_migration: Whether Flink may have to convert values as it restores them.
-        severity: WARN never stops anything.
-        blocking: Whether a failure stops what comes after the asset.
+        name: Name of the check.
+        allow_migration: Whether the check passes if Flink has to convert values.
+        severity: WARN never stops downstream assets.
+        blocking: Whether a failure stops downstream assets.
     """
 
     @dg.asset_check(asset=asset, name=name, blocking=blocking)

@@ -1,4 +1,4 @@
-"""Asset checks of what the state holds: by SQL, and against another snapshot."""
+"""Asset checks of the content of state: by SQL, and against another snapshot."""
 
 import re
 from typing import TYPE_CHECKING, Any
@@ -25,23 +25,23 @@ def build_state_check(
     severity: dg.AssetCheckSeverity = ERROR,
     blocking: bool = False,
 ) -> dg.AssetChecksDefinition:
-    """A check in SQL: each row that the query gives is a violation.
+    """Checks state by SQL: each row that the query returns is a violation.
 
         build_state_check(
             "accounts", "SELECT state_key FROM {state} WHERE total < 0", asset=.., source=..)
 
     ``{state}`` stands for the operator's keyed state: a row per key, a column per state. It is a
-    view of the check's own, dropped when the query is planned. Keys are not shown, only counted.
+    temporary view, which the check drops. The result shows the number of keys, not the keys.
 
     Args:
         uid: The operator.
         sql: The query.
-        asset: What is checked.
+        asset: The asset that is checked.
         source: The snapshot.
-        name: Of the check.
-        state: Read one state in flat form instead.
-        severity: WARN never stops anything.
-        blocking: Whether a failure stops what comes after the asset.
+        name: Name of the check.
+        state: One state, to be read in flat form instead of all states.
+        severity: WARN never stops downstream assets.
+        blocking: Whether a failure stops downstream assets.
     """
 
     @dg.asset_check(asset=asset, name=name or _name("state_of", uid), blocking=blocking)
@@ -64,7 +64,7 @@ def build_state_check(
 
 
 def read_state(session: Any, path: str, uid: str, state: str | None = None) -> "DataFrame":
-    """Keyed state of an operator as a DataFrame."""
+    """The keyed state of an operator as a DataFrame."""
     from dstl_core.spark.savepoints.data_source import register
 
     register(session)
@@ -86,16 +86,16 @@ def build_diff_size_check(
     name: str | None = None,
     severity: dg.AssetCheckSeverity = WARN,
 ) -> dg.AssetChecksDefinition:
-    """Not more of an operator's keys differ between two snapshots than expected.
+    """Checks that two snapshots do not differ in too many keys of an operator.
 
     Args:
         uid: The operator.
-        asset: What is checked.
+        asset: The asset that is checked.
         source: The snapshot.
-        before: The one to compare with.
-        before_uid: The operator there, if it has another uid.
-        max_changed_ratio: Keys added, removed or changed, against the keys before.
-        name: Of the check.
+        before: The snapshot to compare with.
+        before_uid: The uid of the operator in ``before``, if it differs.
+        max_changed_ratio: Largest ratio of added, removed and changed keys to the keys before.
+        name: Name of the check.
         severity: ERROR makes a run of ``dstl-checks`` fail.
     """
 

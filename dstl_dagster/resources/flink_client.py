@@ -32,7 +32,7 @@ class FlinkClusterError(DstlError):
 
 @dataclass(frozen=True)
 class FlinkJob:
-    """A job as the cluster's overview shows it."""
+    """A job in the cluster's overview."""
 
     job_id: str
     name: str
@@ -50,11 +50,11 @@ class FlinkCheckpoint:
 
 
 class FlinkClient:
-    """Speaks to one cluster. Stateless but for its settings.
+    """Calls the REST interface of one cluster. It keeps settings only.
 
     Args:
-        url: Of the REST endpoint, e.g. ``http://jobmanager:8081``.
-        timeout_s: Of one request.
+        url: The REST endpoint, e.g. ``http://jobmanager:8081``.
+        timeout_s: Timeout of one request.
         headers: Sent with each request, e.g. an authorization.
     """
 
@@ -80,7 +80,7 @@ class FlinkClient:
         return self._request("GET", "/overview")
 
     def jobs(self) -> list[FlinkJob]:
-        """All jobs that the cluster remembers, running ones first."""
+        """All jobs that the cluster lists, running jobs first."""
         found = [
             FlinkJob(str(each["jid"]), str(each["name"]), str(each["state"]))
             for each in self._request("GET", "/jobs/overview")["jobs"]
@@ -88,10 +88,10 @@ class FlinkClient:
         return sorted(found, key=lambda job: (job.status != "RUNNING", job.name))
 
     def job(self, name_or_id: str) -> FlinkJob:
-        """The job of an id, or the one running job of a name.
+        """Finds the job of an id, or the one running job of a name.
 
         Raises:
-            FlinkClusterError: There is none, or more than one.
+            FlinkClusterError: No job matches, or more than one does.
         """
         jobs = self.jobs()
         if _JOB_ID.fullmatch(name_or_id):
@@ -122,9 +122,9 @@ class FlinkClient:
         return sorted(found, key=lambda each: each.checkpoint_id)
 
     def plan(self, job_id: str) -> JobDescription:
-        """The operators of a job as its plan names them: the first of each chain.
+        """The operators in the plan of a job: the first operator of each chain.
 
-        It is what ``plan_restore`` takes.
+        ``plan_restore`` takes it.
         """
         return JobDescription.from_rest_plan(self._request("GET", f"/jobs/{job_id}/plan"))
 
@@ -136,9 +136,9 @@ class FlinkClient:
         native: bool = False,
         trigger_id: str | None = None,
     ) -> str:
-        """Asks for a savepoint; returns the id to poll with.
+        """Requests a savepoint; returns the id to poll with.
 
-        The id makes a repeated request the same request: a lost answer costs no second savepoint.
+        A request that is repeated with the same id takes no second savepoint.
         """
         body = {
             "target-directory": target,
@@ -157,7 +157,7 @@ class FlinkClient:
         native: bool = False,
         trigger_id: str | None = None,
     ) -> str:
-        """Asks for a savepoint with which the job ends; returns the id to poll with."""
+        """Stops the job with a savepoint; returns the id to poll with."""
         body = {
             "targetDirectory": target,
             "drain": drain,
@@ -167,24 +167,24 @@ class FlinkClient:
         return str(self._request("POST", f"/jobs/{job_id}/stop", body)["request-id"])
 
     def savepoint_result(self, job_id: str, trigger_id: str) -> str | None:
-        """The path of a savepoint that was asked for; None while it is being taken.
+        """The path of a requested savepoint; None while it is in progress.
 
         Raises:
-            FlinkClusterError: It failed, with Flink's own cause.
+            FlinkClusterError: The savepoint failed. The message has Flink's cause.
         """
         operation = self._operation(f"/jobs/{job_id}/savepoints/{trigger_id}", "savepoint")
         return None if operation is None else str(operation["location"])
 
     def dispose_savepoint(self, path: str) -> str:
-        """Asks the cluster to delete a savepoint with its files; returns the id to poll with."""
+        """Requests the deletion of a savepoint with its files; returns the id to poll with."""
         body = {"savepoint-path": path}
         return str(self._request("POST", "/savepoint-disposal", body)["request-id"])
 
     def disposal_is_done(self, trigger_id: str) -> bool:
-        """Whether a disposal has ended.
+        """Whether a deletion is complete.
 
         Raises:
-            FlinkClusterError: It failed, with Flink's own cause.
+            FlinkClusterError: The deletion failed. The message has Flink's cause.
         """
         return self._operation(f"/savepoint-disposal/{trigger_id}", "disposal") is not None
 
@@ -248,7 +248,7 @@ def _errors_of(raw: bytes) -> str:
 
 
 def _first_line(failure: Any) -> str:
-    """The innermost cause that a serialized throwable tells of."""
+    """The innermost cause in a serialized throwable."""
     if not isinstance(failure, dict):
         return str(failure)
     lines = str(failure.get("stack-trace", "")).splitlines()
@@ -259,10 +259,10 @@ def _first_line(failure: Any) -> str:
 def poll_until(
     look: Callable[[], Any], *, what: str, timeout_s: float, interval_s: float = 0.5
 ) -> Any:
-    """What ``look`` gives once it gives something.
+    """Polls ``look`` until it returns a value, and returns that value.
 
     Raises:
-        FlinkClusterError: It gave nothing in time.
+        FlinkClusterError: The time is up.
     """
     waiting = Event()
     deadline = time.monotonic() + timeout_s

@@ -1,4 +1,4 @@
-"""A Flink cluster as a resource: savepoints of its running jobs, as assets."""
+"""A Flink cluster as a resource, and savepoints of its running jobs as assets."""
 
 from typing import Any
 
@@ -20,10 +20,10 @@ from dstl_dagster.translator import DagsterDstlTranslator, DstlTranslatorData
 
 
 class FlinkClusterResource(dg.ConfigurableResource):
-    """Takes, finds and disposes savepoints of the jobs of a cluster, by Flink's REST interface.
+    """Takes, finds and deletes savepoints of a cluster's jobs through Flink's REST interface.
 
-    Connects on first use only, so that a cluster that is away fails the op, which is retried, and
-    not its resource, which is not.
+    It connects on first use. If the cluster is away, the op fails, which Dagster can retry, and
+    not the resource, which Dagster cannot.
     """
 
     url: str = Field(description="REST endpoint, e.g. http://jobmanager:8081.")
@@ -60,12 +60,13 @@ class FlinkClusterResource(dg.ConfigurableResource):
 
         Args:
             name_or_id: The job.
-            target: Folder below which Flink makes the savepoint's own.
-            native: In the state backend's format instead of the canonical one.
-            trigger_id: 32 hex digits that make a repeated request the same request.
+            target: Folder in which Flink makes the folder of the savepoint.
+            native: Use the format of the state backend instead of the canonical format.
+            trigger_id: 32 hex digits. A repeated request with the same id takes no second
+                savepoint.
 
         Raises:
-            FlinkClusterError: It failed, or took too long.
+            FlinkClusterError: The savepoint failed or timed out.
         """
         job_id = self.job(name_or_id).job_id
         asked = self.client.trigger_savepoint(job_id, target, native=native, trigger_id=trigger_id)
@@ -80,7 +81,7 @@ class FlinkClusterResource(dg.ConfigurableResource):
         native: bool = False,
         trigger_id: str | None = None,
     ) -> str:
-        """Ends a job with a savepoint; returns its path. ``drain`` fires all event timers first."""
+        """Stops a job with a savepoint; returns its path. ``drain`` fires event timers first."""
         job_id = self.job(name_or_id).job_id
         asked = self.client.stop_with_savepoint(
             job_id, target, drain=drain, native=native, trigger_id=trigger_id
@@ -88,7 +89,7 @@ class FlinkClusterResource(dg.ConfigurableResource):
         return self.wait_for_savepoint(job_id, asked)
 
     def dispose(self, path: str) -> None:
-        """Deletes a savepoint with its files, by the cluster."""
+        """Makes the cluster delete a savepoint with its files."""
         asked = self.client.dispose_savepoint(path)
         poll_until(
             lambda: self.client.disposal_is_done(asked),
@@ -98,7 +99,7 @@ class FlinkClusterResource(dg.ConfigurableResource):
         )
 
     def wait_for_savepoint(self, job_id: str, trigger_id: str) -> str:
-        """The path of a savepoint that was asked for, once it is complete."""
+        """Waits for a requested savepoint; returns its path."""
         path = poll_until(
             lambda: self.client.savepoint_result(job_id, trigger_id),
             what=f"The savepoint of job {job_id}",
@@ -109,7 +110,7 @@ class FlinkClusterResource(dg.ConfigurableResource):
 
 
 def trigger_id_of(run_id: str, retry_number: int) -> str:
-    """An id of a savepoint request: the same for the same attempt of a run."""
+    """The id of a savepoint request. An attempt of a run always has the same id."""
     digits = "".join(c for c in run_id if c in "0123456789abcdef").ljust(32, "0")
     return f"{retry_number % 16:x}{digits[1:32]}"
 
@@ -132,12 +133,12 @@ def build_flink_savepoint_asset(
         name: Last part of the key.
         job: Name or id of the job.
         group: First part of the key.
-        stop: Whether the job ends with it.
+        stop: Whether the savepoint stops the job.
         drain: With ``stop``: whether event timers fire first.
-        native: In the state backend's format.
-        deps: What comes before.
-        translator: Names of the assets.
-        automation_condition: When it is taken by itself.
+        native: Use the format of the state backend.
+        deps: Upstream assets.
+        translator: Names the assets.
+        automation_condition: When Dagster materializes the asset by itself.
     """
     data = DstlTranslatorData(group, "external", name=name)
     spec = (translator or DagsterDstlTranslator()).get_asset_spec(data)
@@ -184,9 +185,9 @@ def build_flink_savepoint_asset(
 def _taken_before(
     flink: FlinkClusterResource, job: str, trigger_ids: list[str]
 ) -> tuple[FlinkJob, str | None]:
-    """The job, and the savepoint that an earlier attempt of the run has asked for, if it stands.
+    """The job, and the savepoint that an earlier attempt of the run requested, if it exists.
 
-    A job that ended with it is not running any more, so all jobs of the name are asked.
+    A job that it stopped no longer runs, so this asks all jobs of the name.
     """
     if trigger_ids:
         for each in flink.client.jobs():

@@ -1,4 +1,4 @@
-"""Savepoints and checkpoints in code of assets: load, check, edit, read."""
+"""Loads, checks, edits and reads savepoints and checkpoints in the code of assets."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -17,31 +17,31 @@ if TYPE_CHECKING:
 
 
 class SavepointResource(dg.ConfigurableResource):
-    """Snapshots by name (in the storage) or by path; needs no Spark but for ``read``."""
+    """Finds snapshots by name (in the storage) or by path. Only ``read`` needs Spark."""
 
     storage: dg.ResourceDependency[DstlStorageResource]
     allow_roots: list[str] = Field(default=[], description="Further folders handles may name.")
     relocate: dict[str, str] = Field(default={}, description="Old root to new root of files.")
 
     def load(self, place: str) -> Snapshot:
-        """The metadata of a snapshot.
+        """Loads a snapshot.
 
         Raises:
-            StateFileNotFoundError: There is none.
-            FormatError: It is damaged.
+            StateFileNotFoundError: There is no snapshot.
+            FormatError: Its metadata is damaged.
         """
         path = self.storage.path_of(place)
         return Snapshot.load(path, allow_roots=self.allow_roots, relocate=self.relocate)
 
     def find(self, place: str) -> Snapshot | None:
-        """As ``load``, or None if there is no snapshot."""
+        """Loads a snapshot; returns None if there is none."""
         try:
             return self.load(place)
         except StateFileNotFoundError:
             return None
 
     def verify(self, place: str) -> Report:
-        """Reads all of a snapshot and says what is wrong with it."""
+        """Reads a whole snapshot and reports what is wrong with it."""
         return verify_snapshot(self.load(place))
 
     def rewrite(
@@ -53,10 +53,10 @@ class SavepointResource(dg.ConfigurableResource):
         remove: Sequence[str] = (),
         max_parallelism: int | None = None,
     ) -> Snapshot:
-        """An edited copy of a snapshot; what is at ``out`` already, if that was made of it.
+        """Writes an edited copy of a snapshot. If ``out`` holds that copy already, it returns it.
 
         Raises:
-            SavepointError: The edit cannot be done, or ``out`` holds another snapshot.
+            SavepointError: The edit is impossible, or ``out`` holds another snapshot.
         """
         snapshot = self.load(source)
         existing = self.find(out)
@@ -79,7 +79,7 @@ class SavepointResource(dg.ConfigurableResource):
         uid: str | None = None,
         state: str | None = None,
     ) -> "DataFrame":
-        """Keyed state as a DataFrame: a column per state, or one state in flat form."""
+        """Reads keyed state as a DataFrame: a column per state, or one state in flat form."""
         from dstl_core.spark.savepoints.data_source import register
 
         register(session)
@@ -92,7 +92,7 @@ class SavepointResource(dg.ConfigurableResource):
 
 
 def is_made_of(snapshot: Snapshot, source: Snapshot) -> bool:
-    """Whether a savepoint says that it is a rewrite of the other one, as that is now."""
+    """Whether a savepoint is a rewrite of the present content of another one."""
     sidecar = snapshot.file.sidecar
     return sidecar is not None and sidecar.notes.get("source_sha256") == source.file.sha256
 

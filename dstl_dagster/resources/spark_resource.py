@@ -21,7 +21,7 @@ _STATIC_SQL = (
     "spark.sql.extensions",
     "spark.sql.warehouse.dir",
 )
-"""SQL settings that a session takes from its JVM."""
+"""SQL settings that only the start of the JVM can set."""
 
 _START_LOCK = threading.Lock()
 
@@ -29,9 +29,9 @@ _START_LOCK = threading.Lock()
 class DstlSparkResource(dg.ConfigurableResource):
     """Holds dagster-pyspark's ``LazyPySparkResource``.
 
-    The JVM (or the connection to a Spark Connect server) starts when an asset first asks for it and
-    is shared by all steps of a process; a session that somebody stopped is replaced. Each run gets
-    a session of its own in it, so that the SQL settings of one run do not reach the next.
+    The JVM (or the connection to a Spark Connect server) starts on first use, and all steps of a
+    process share it. A stopped session is replaced. Each run has its own session, so that SQL
+    settings of one run do not reach the next run.
     """
 
     master: str | None = Field(
@@ -49,7 +49,7 @@ class DstlSparkResource(dg.ConfigurableResource):
 
     @property
     def spark_session(self) -> "SparkSession":
-        """The session of this run, alive.
+        """The running session of this run.
 
         Raises:
             ConfigError: Both a master and a remote are given.
@@ -93,7 +93,7 @@ class DstlSparkResource(dg.ConfigurableResource):
         return {**defaults, **started_with}
 
     def _warn_of_ignored(self, session: "SparkSession") -> None:
-        """A JVM that runs already keeps its own memory, whatever the configuration says."""
+        """Warns that a running JVM ignores memory settings of the configuration."""
         for key, value in self.spark_config.items():
             running = None if _is_runtime(key) else session.conf.get(key, None)
             if running not in (None, value):
@@ -104,9 +104,9 @@ class DstlSparkResource(dg.ConfigurableResource):
 
     @contextmanager
     def tagged(self, *names: str) -> Iterator["SparkSession"]:
-        """A session whose Spark jobs carry the names, joined, as their tag.
+        """A session whose Spark jobs have the joined names as their tag.
 
-        Whatever leaves the block by an exception, a cancelled run too, cancels these jobs.
+        An exception that leaves the block, also that of a cancelled run, cancels these jobs.
         """
         session = self.spark_session
         tag = "/".join(name.replace(",", "_") for name in names)
@@ -165,7 +165,7 @@ def _stop(session: Any) -> None:
 
 
 def is_stopped(session: Any) -> bool:
-    """Whether a session, classic or Spark Connect, can run nothing any more."""
+    """Whether a session, classic or Spark Connect, was stopped."""
     if _is_remote(session):
         return bool(session.is_stopped)
     try:

@@ -1,4 +1,4 @@
-"""Where pipelines, savepoints and events lie, and with which credentials they are reached."""
+"""The storage of pipelines, savepoints and events, and its credentials."""
 
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ from dstl_core.storage.redaction import redacted
 
 
 class EnvironmentCredentials(dg.Config):
-    """Credentials are what the environment of each process says already."""
+    """Each process takes its credentials from its environment."""
 
     kind: Literal["environment"] = "environment"
 
@@ -20,7 +20,7 @@ class EnvironmentCredentials(dg.Config):
 
 
 class S3Credentials(dg.Config):
-    """An access key of S3 or of a store that speaks its protocol. Give secrets as ``EnvVar``."""
+    """An access key of S3 or of a compatible store. Give secrets as ``EnvVar``."""
 
     kind: Literal["s3"] = "s3"
     access_key_id: str = Field(repr=False, description="Id of the access key.")
@@ -76,12 +76,12 @@ class DstlStorageResource(dg.ConfigurableResource):
 
     Below it: ``jobs/<job id>`` (state of pipelines), ``savepoints/<name>``.
 
-    The credentials hold for the base path and the places that ``also_reaches`` names, each with all
-    below it; several resources with different credentials work side by side. Local Spark workers
-    take them from a private file of the driver. They are in no environment variable, DataFrame
-    option, log line, metadata or ``repr``; what is given as ``EnvVar`` is not in the UI either. The
-    workers of a cluster need credentials of their own: from their environment, or from a file that
-    ``DSTL_STORAGE_PROFILES`` names there.
+    The credentials apply to the base path, to the paths in ``also_reaches``, and to everything
+    below them. Several resources with different credentials work side by side. Local Spark workers
+    read the credentials from a private file of the driver. No environment variable, DataFrame
+    option, log line, metadata or ``repr`` holds them; with ``EnvVar`` the UI does not show them
+    either. Workers of a cluster need their own credentials: from their environment, or from a file
+    that ``DSTL_STORAGE_PROFILES`` names there.
     """
 
     base_path: str = Field(description="Folder or URL, e.g. /data/dstl or s3://bucket/dstl.")
@@ -97,11 +97,11 @@ class DstlStorageResource(dg.ConfigurableResource):
     )
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
-        """Makes the credentials known to this process. No I/O: init is not covered by retries."""
+        """Registers the credentials in this process. No I/O: Dagster does not retry this step."""
         self.connect()
 
     def connect(self) -> None:
-        """Makes the credentials known to this process; needed where Dagster does not set up the
+        """Registers the credentials in this process. Call it where Dagster does not set up the
         resource.
 
         Raises:
@@ -120,7 +120,7 @@ class DstlStorageResource(dg.ConfigurableResource):
         return str(Location.parse(self.base_path).child("savepoints", name))
 
     def path_of(self, place: str) -> str:
-        """A savepoint by name or by path: what holds a slash or a scheme is a path."""
+        """The path of a savepoint by name or by path: a text with a slash or a scheme is a path."""
         is_path = "/" in place or ":" in place
         return str(Location.parse(place)) if is_path else self.savepoint(place)
 

@@ -1,4 +1,4 @@
-"""How the changes of an epoch are uploaded, as a resource."""
+"""A resource that configures how the changes of an epoch are uploaded."""
 
 from typing import Any, Literal
 
@@ -9,7 +9,7 @@ from dstl_core.config import ChangelogOptions
 
 
 class RetryOptions(dg.Config):
-    """Attempts of one upload. They multiply with Dagster's own retries, so keep one of them low."""
+    """Attempts of one upload. Dagster's own retries multiply them, so keep one of the two low."""
 
     max_attempts: int = Field(default=3, ge=1, description="Attempts of one upload.")
     timeout_ms: int = Field(default=1_000, ge=0, description="Of one attempt; 0 for none.")
@@ -24,7 +24,7 @@ class RetryOptions(dg.Config):
 
 
 class DirectUploads(dg.Config):
-    """Every writer's changes are uploaded at once, a file each."""
+    """Uploads the changes of each writer at once, into a file of its own."""
 
     kind: Literal["direct"] = "direct"
     retry: RetryOptions = RetryOptions()
@@ -34,7 +34,7 @@ class DirectUploads(dg.Config):
 
 
 class BatchingUploads(dg.Config):
-    """Changes wait for those of other writers and share files."""
+    """Collects the changes of several writers and uploads them into shared files."""
 
     kind: Literal["batching"] = "batching"
     persist_delay_ms: int = Field(default=10, ge=1, description="How long changes wait.")
@@ -58,8 +58,8 @@ class BatchingUploads(dg.Config):
 class UploadSchedulerResource(dg.ConfigurableResource):
     """The upload scheduler of a pipeline's tasks: ``direct`` or ``batching``.
 
-    It holds options only. The schedulers themselves, with their threads, live in the tasks and end
-    with them: flushed when the task is done, closed without a trace when it fails.
+    It holds options only. The schedulers and their threads live in the tasks. A task that succeeds
+    flushes its scheduler; a task that fails closes it and drops its changes.
     """
 
     scheduler: DirectUploads | BatchingUploads = Field(
@@ -71,7 +71,7 @@ class UploadSchedulerResource(dg.ConfigurableResource):
         """Options of the changelog.
 
         Raises:
-            ConfigError: They do not go together, e.g. a batch larger than what may be in flight.
+            ConfigError: Options contradict each other, e.g. a batch above the limit in flight.
         """
         found = {"compression_enabled": self.compress, **self.scheduler.options()}
         ChangelogOptions.of(**found)

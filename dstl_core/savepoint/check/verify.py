@@ -1,7 +1,7 @@
-"""fsck of a snapshot: everything that it names is there, reads to the last byte, and lies where it
-belongs.
+"""Checks a snapshot as fsck does: every file exists, every record decodes, every key is in its key
+group.
 
-What only Java classes of the job can read is no finding but a note: it cannot be checked.
+Bytes that only Java classes of the job can read cannot be checked; they give a note, not a finding.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from dstl_core.storage.file_io import FileIO
 from dstl_core.storage.location import METADATA_FILE_NAME, SIDECAR_FILE_NAME, Location
 
 COLUMNS_FROM_BYTES = 4 << 20
-"""State of so many bytes is checked by columns; what these refuse, record by record."""
+"""State of this size and above is checked by columns, or record by record if columns cannot."""
 _PART_BYTES = 8 << 20
 MAX_FINDINGS_OF_A_KIND = 5
-"""Of one operator and state; more are counted."""
+"""Findings that are shown for one operator and state; further ones are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is wrong, and where."""
+    """A problem and its place."""
 
     problem: str
     operator: str | None = None
@@ -81,8 +81,8 @@ class Finding:
 
 @dataclass
 class Report:
-    """What was checked and found. ``keys_checked`` counts keys whose hash is known, and
-    ``digests_checked`` files whose bytes were compared with what their writer recorded.
+    """The result of a check. ``keys_checked`` counts keys whose hash is known. ``digests_checked``
+    counts files whose bytes were compared with the sha256 that their writer recorded.
     """
 
     path: str
@@ -115,7 +115,7 @@ class Report:
 def verify_snapshot(
     snapshot: Snapshot, on_progress: Callable[[int], None] = lambda _: None
 ) -> Report:
-    """Checks a whole snapshot. ``on_progress`` is told of bytes of state that were read."""
+    """Checks a whole snapshot. ``on_progress`` is called with the bytes of state that were read."""
     report = Report(str(snapshot.folder))
     with _reported(report, Finding("")):
         checkpoint_kind(snapshot.metadata.properties)
@@ -128,7 +128,7 @@ def verify_snapshot(
 
 
 def _check_metadata(snapshot: Snapshot, report: Report) -> None:
-    """Compares ``_metadata`` with what its writer recorded."""
+    """Compares ``_metadata`` with the sha256 that its writer recorded."""
     if snapshot.file.sidecar is not None:
         return
     other = read_sidecar(snapshot.file_io, snapshot.folder)
@@ -149,7 +149,7 @@ def _log_streams(handle: KeyedStateHandle) -> Iterator[StreamStateHandle]:
 
 
 def _sha256(file_io: FileIO, location: Location) -> str:
-    """Of a file, which is read part by part."""
+    """The sha256 of a file, which is read in parts."""
     digest, size = hashlib.sha256(), file_io.size(location) or 0
     for start in range(0, size, _PART_BYTES):
         digest.update(file_io.read_bytes(location, start, min(start + _PART_BYTES, size)))
@@ -270,7 +270,7 @@ class _OperatorCheck:
         return False
 
     def _digest(self, stream: StreamStateHandle, location: Location) -> None:
-        """Compares a file with what its writer recorded of it, if it did."""
+        """Compares a file with the size and sha256 that its writer recorded, if any."""
         sidecar = self._operator.snapshot.file.sidecar
         match stream:
             case FileStateHandle(path) | RelativeFileStateHandle(path):
@@ -290,7 +290,7 @@ class _OperatorCheck:
             )
 
     def _whole_streams(self) -> Iterator[StreamStateHandle]:
-        """Streams whose handle stands for a whole file."""
+        """Streams whose handle covers a whole file."""
         for subtask in self._operator.state.subtasks:
             if subtask.managed_operator_state is not None:
                 yield subtask.managed_operator_state.stream

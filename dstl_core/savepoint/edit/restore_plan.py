@@ -1,6 +1,6 @@
-"""What a job would find in a snapshot: which operators match, and whether the types fit.
+"""Predicts a restore: which operators of a snapshot match a job, and whether the types fit.
 
-A job is a description, a template snapshot, or what Flink's REST API says of a job's plan.
+A job is given as a description, as a template snapshot, or as a plan of Flink's REST API.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Fate = Literal["matched", "dropped", "new"]
 
 @dataclass(frozen=True)
 class JobState:
-    """A state that a job declares. ``type`` is that of the whole value; None is not checked."""
+    """A state that a job declares. ``type`` is that of the whole value; None skips the check."""
 
     name: str
     kind: str | None = None
@@ -36,7 +36,7 @@ class JobState:
 
 @dataclass(frozen=True)
 class JobOperator:
-    """An operator of a job. What is None is not checked."""
+    """An operator of a job. A field that is None is not checked."""
 
     identifier: OperatorIdentifier
     key_type: AnySerializer | None = None
@@ -47,7 +47,7 @@ class JobOperator:
 
 @dataclass(frozen=True)
 class JobDescription:
-    """What is known of a job. ``is_complete`` says that it has no other operators."""
+    """A job as a list of operators. ``is_complete`` says that it has no other operators."""
 
     operators: Sequence[JobOperator]
     is_complete: bool = True
@@ -55,13 +55,15 @@ class JobDescription:
 
     @classmethod
     def from_snapshot(cls, template: Snapshot) -> JobDescription:
-        """The job that wrote a snapshot."""
+        """Describes the job that wrote a snapshot."""
         return cls([_job_operator(each) for each in template.operators])
 
     @classmethod
     def from_rest_plan(cls, plan: Mapping[str, Any]) -> JobDescription:
-        """The answer of ``/jobs/:jobid/plan`` of Flink's REST API. It names the first operator of
-        every chain only, so operators further down a chain count as unknown, not as dropped.
+        """Describes a job by the answer of ``/jobs/:jobid/plan`` of Flink's REST API.
+
+        A plan names only the first operator of each chain. The other operators of a chain count as
+        unknown, not as dropped.
 
         Raises:
             ConfigError: It has another form.
@@ -99,7 +101,7 @@ def _job_operator(operator: OperatorSnapshot) -> JobOperator:
 
 @dataclass(frozen=True)
 class StateFate:
-    """What happens to a state."""
+    """The result of a restore for one state."""
 
     name: str
     kind: str
@@ -109,7 +111,7 @@ class StateFate:
 
 @dataclass(frozen=True)
 class OperatorFate:
-    """What happens to an operator's state. ``size`` is in bytes, 0 for a new one."""
+    """The result of a restore for one operator. ``size`` is in bytes; a new operator has 0."""
 
     operator: str
     fate: Fate
@@ -120,19 +122,19 @@ class OperatorFate:
 
 @dataclass(frozen=True)
 class RestorePlan:
-    """What a restore would do."""
+    """The result that a restore would have."""
 
     operators: Sequence[OperatorFate]
     notes: Sequence[str] = field(default_factory=tuple)
 
     @property
     def needs_non_restored_state_allowed(self) -> bool:
-        """Whether Flink refuses the restore unless it may drop state."""
+        """Whether Flink restores only if ``allowNonRestoredState`` is set."""
         return any(each.fate == "dropped" and each.size for each in self.operators)
 
     @property
     def problems(self) -> list[str]:
-        """Everything for which Flink would refuse the restore, dropped state aside."""
+        """The reasons for which Flink would refuse the restore, except for dropped state."""
         found = []
         for operator in self.operators:
             found += [f"{operator.operator}: {problem}" for problem in operator.problems]
@@ -171,10 +173,10 @@ class RestorePlan:
 
 
 def plan_restore(snapshot: Snapshot, job: JobDescription | Snapshot) -> RestorePlan:
-    """Which operators of a snapshot a job takes over, drops, or starts empty, and what would fail.
+    """Finds the operators that a job restores, drops or starts empty, and what would fail.
 
     Args:
-        snapshot: What would be restored.
+        snapshot: The snapshot to restore.
         job: A description of the job, or a snapshot that the job wrote.
     """
     wanted = JobDescription.from_snapshot(job) if isinstance(job, Snapshot) else job

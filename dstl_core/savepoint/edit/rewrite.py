@@ -1,4 +1,4 @@
-"""One-call edits of a snapshot that give a new, self-contained canonical savepoint."""
+"""Edits a snapshot in one call, into a new, self-contained canonical savepoint."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ def rewrite_savepoint(
     """Writes an edited copy of a snapshot.
 
     Args:
-        snapshot: What to copy from.
+        snapshot: The snapshot to copy.
         out: Folder of the new savepoint.
-        rename: Operator (uid, hash or name) to its new uid. Swaps are fine.
+        rename: Operator (uid, hash or name) to its new uid. Two operators may swap their uids.
         remove: Operators to leave out.
         max_parallelism: New number of key groups of all keyed operators.
         split: (Operator, uid of a new operator) to the states that move there.
-        merge: Operator to the one that gets all its states, those that are split off left out.
+        merge: Operator to the operator that gets its states, except for states that are split off.
         mode: ``error`` refuses a folder that holds a snapshot; ``overwrite`` replaces it.
 
     Returns:
         The path of the new savepoint.
 
     Raises:
-        NoSuchOperatorError: An operator to edit is not there.
-        NoSuchStateError: A state to move is not there.
-        SavepointError: Two operators would get the same uid, nothing is left, or states do not go
-            together.
+        NoSuchOperatorError: The snapshot lacks an operator to edit.
+        NoSuchStateError: An operator lacks a state to move.
+        SavepointError: Two operators would get the same uid, no operator is left, or states of
+            two operators cannot be merged.
     """
     edit = edit_by_names(
         snapshot,

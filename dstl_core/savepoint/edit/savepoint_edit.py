@@ -1,7 +1,7 @@
-"""Builds a savepoint from operators of another one and from new ones.
+"""Builds a savepoint from new operators and from operators of another snapshot.
 
-The input is never touched. What is not edited is copied byte for byte; the result is self-contained
-and canonical.
+The input never changes. Unedited state is copied byte for byte. The result is self-contained and
+canonical.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DEFAULT_MAX_PARALLELISM = 128
 
 
 class StateBootstrapTransformation(Protocol):
-    """Makes the state of one operator."""
+    """Builds the state of one operator."""
 
     def write_operator(
         self,
@@ -41,15 +41,15 @@ class StateBootstrapTransformation(Protocol):
         max_parallelism: int,
         parallelism: int | None,
     ) -> OperatorState:
-        """Writes the state files and gives what ``_metadata`` says of them. Its own parallelism,
-        if it has one, comes before the given one.
+        """Writes the state files and returns their entry in ``_metadata``. A transformation that
+        has a parallelism ignores the given one.
         """
         ...
 
 
 @dataclass(frozen=True)
 class StateMove:
-    """States that go from one operator to another; all of them if ``states`` is None."""
+    """States that move from one operator to another; None moves all states."""
 
     from_: OperatorID
     to: OperatorIdentifier
@@ -61,17 +61,17 @@ Edit = TypeVar("Edit", bound="SavepointEdit")
 
 @dataclass(frozen=True)
 class SavepointEdit:
-    """A savepoint to be written. Every method gives a changed copy; ``write`` does the work.
+    """A savepoint to write. Every method returns a changed copy; ``write`` writes the savepoint.
 
     Args:
         max_parallelism: Key groups of new operators.
-        source: The snapshot whose operators are kept; None starts from nothing.
-        new_max_parallelism: Key groups that kept operators get; None leaves theirs.
+        source: The snapshot whose operators are kept; None starts with no operators.
+        new_max_parallelism: Key groups of kept operators; None leaves their number unchanged.
         operators: New operators.
         removed: Operators of the source that are left out.
-        renamed: Identifiers that change at the end.
-        moved: States that change their operator.
-        parallelism: Subtasks of new operators that do not say it; one per core if None.
+        renamed: Identifiers that change, after all other edits.
+        moved: States that move to another operator.
+        parallelism: Subtasks of new operators without a parallelism; None is one per core.
     """
 
     max_parallelism: int = DEFAULT_MAX_PARALLELISM
@@ -94,7 +94,7 @@ class SavepointEdit:
         """Adds an operator.
 
         Raises:
-            SavepointError: It is there already; ``remove_operator`` first to replace it.
+            SavepointError: The savepoint has the operator; call ``remove_operator`` first.
         """
         if identifier in self.operators or identifier.operator_id in self._kept_ids():
             known = [str(each) for each in self.operators if each == identifier]
@@ -106,11 +106,11 @@ class SavepointEdit:
         return replace(self, operators={**self.operators, identifier: transformation})
 
     def remove_operator(self: Edit, identifier: OperatorIdentifier) -> Edit:
-        """Leaves an operator out. States of it that are moved to another operator are still moved.
+        """Leaves an operator out. Its states that move to another operator still move.
 
         Raises:
-            NoSuchOperatorError: It is not there; lists those that are.
-            SavepointError: States were moved to it, which would not be left out with it.
+            NoSuchOperatorError: The savepoint lacks the operator; the message lists its operators.
+            SavepointError: States were moved to the operator, and would not be removed with it.
         """
         if any(each.to.operator_id == identifier.operator_id for each in self.moved):
             raise SavepointError(
@@ -127,8 +127,8 @@ class SavepointEdit:
     def change_operator_identifier(
         self: Edit, from_: OperatorIdentifier, to: OperatorIdentifier
     ) -> Edit:
-        """Gives an operator another uid or hash, after everything else; swaps are fine, chains are
-        not followed.
+        """Changes the uid or hash of an operator, after all other edits. Two operators may swap
+        their uids; each operator is renamed once.
         """
         if from_ in self.renamed:
             raise SavepointError(f"Operator {from_} is renamed twice; give one new identifier.")
@@ -137,13 +137,15 @@ class SavepointEdit:
     def split_operator(
         self: Edit, from_: OperatorIdentifier, to: OperatorIdentifier, states: Sequence[str]
     ) -> Edit:
-        """Moves states of an operator, keyed or not, to a new one with the same keys and the same
-        parallelism. Timers are states, too: ``_timer_state/event_user-timers``.
+        """Moves states of an operator to a new operator with the same keys and parallelism.
+
+        Keyed and operator state can move. Timers are states, too:
+        ``_timer_state/event_user-timers``.
 
         Raises:
-            NoSuchStateError: A state is not there; lists those that are.
-            SavepointError: There is an operator ``to`` already, nothing to move, or a state that
-                moves elsewhere already: state is moved, not doubled.
+            NoSuchStateError: The operator lacks a state; the message lists its states.
+            SavepointError: The operator ``to`` exists, no state is named, or a state moves to two
+                operators.
         """
         operator = self._require_source(from_).operator(from_).with_timer_queues
         for name in states:
@@ -163,13 +165,15 @@ class SavepointEdit:
         return replace(self, moved=(*self.moved, move))
 
     def merge_operators(self: Edit, from_: OperatorIdentifier, into: OperatorIdentifier) -> Edit:
-        """Moves all states of an operator to another one, which keeps its parallelism and its
-        number of key groups. Timers of one service become one; other states of one name are an
-        error when it is written.
+        """Moves all states of an operator to another operator, which keeps its parallelism and its
+        number of key groups.
+
+        Timers of the same service are combined. ``write`` refuses other states that have the same
+        name in both operators.
 
         Raises:
-            NoSuchOperatorError: One of them is not there; lists those that are.
-            SavepointError: It is merged with itself, or with two others.
+            NoSuchOperatorError: The savepoint lacks an operator; the message lists its operators.
+            SavepointError: An operator is merged with itself or with two others.
         """
         source = self._require_source(from_)
         source.operator(into), source.operator(from_)
@@ -187,7 +191,7 @@ class SavepointEdit:
         """Changes the number of key groups of all keyed operators, kept and new.
 
         Raises:
-            ConfigError: It is not within 1..32768.
+            ConfigError: The number is not within 1..32768.
         """
         check_max_parallelism(max_parallelism)
         return replace(self, max_parallelism=max_parallelism, new_max_parallelism=max_parallelism)
@@ -206,7 +210,7 @@ class SavepointEdit:
         return [each for key, each in self._every.items() if key not in self.removed]
 
     def _merged_ids(self) -> set[OperatorID]:
-        """The operators whose states have all moved."""
+        """Operators that have moved all their states."""
         return {each.from_ for each in self.moved if each.states is None}
 
     def _kept_ids(self) -> set[OperatorID]:
@@ -214,7 +218,7 @@ class SavepointEdit:
         return kept | {each.to.operator_id for each in self.moved}
 
     def _parts(self) -> list[_Parts]:
-        """The operators that come from the source, and where their states come from."""
+        """The operators of the source that the result has, with the origin of their states."""
         kept = {each.operator_id: each for each in self._kept()}
         found: dict[OperatorID, _Parts] = {}
         for operator_id, operator in kept.items():
@@ -241,12 +245,12 @@ class SavepointEdit:
         return list(found.values())
 
     def _split_from(self, operator_id: OperatorID) -> frozenset[str]:
-        """States that leave an operator one by one."""
+        """States that are split off an operator."""
         own = [each.states or () for each in self.moved if each.from_ == operator_id]
         return frozenset().union(*own)
 
     def plan(self) -> list[dict[str, Any]]:
-        """What ``write`` would do, one fact sheet per operator. Checks all that can be checked.
+        """Describes what ``write`` would do, per operator, and checks the edit.
 
         Raises:
             SavepointError: Two operators would get the same id, an identifier change matches no
@@ -330,7 +334,7 @@ class SavepointEdit:
 
     @property
     def source_size(self) -> int:
-        """Bytes of state that ``write`` reads of the source."""
+        """Bytes of state that ``write`` reads from the source."""
         sources = (each for parts in self._parts() for each in parts.sources)
         return sum(each.operator.state.state_size for each in sources)
 
@@ -341,17 +345,17 @@ class SavepointEdit:
         run_key: str | None = None,
         on_progress: Advance = no_progress,
     ) -> str:
-        """Writes the savepoint and returns its path. Nothing is visible before all is in place.
+        """Writes the savepoint and returns its path. It becomes visible when it is complete.
 
         Args:
-            path: Folder of the savepoint. The folder of the source itself (with ``overwrite``)
-                changes only its metadata where no state has to be rewritten.
+            path: Folder of the savepoint. It may be the folder of the source, with ``overwrite``:
+                then state that did not change is not rewritten.
             mode: ``error`` refuses a folder with a snapshot; ``overwrite`` replaces it in one step.
-            run_key: Names the run: writing again under the same key does nothing.
-            on_progress: Told of bytes of the source that are done, ``source_size`` in all.
+            run_key: Names the run. A second write under the same key does nothing.
+            on_progress: Called with the bytes of the source that were read; ``source_size`` in all.
 
         Raises:
-            SavepointError: As ``plan``, or a snapshot is there already.
+            SavepointError: See ``plan``; or the folder holds a snapshot.
         """
         self._check()
         target = SavepointFolder(path, mode=mode, run_key=run_key)
@@ -408,7 +412,7 @@ class SavepointEdit:
 
 @dataclass
 class _Parts:
-    """An operator of the result, and the states of it; ``is_whole`` if it is one of the source."""
+    """An operator of the result with its states; ``is_whole`` if no state joined or left it."""
 
     state: OperatorState
     sources: list[StatesOf]
@@ -420,7 +424,10 @@ class _Parts:
 
 
 def edit_savepoint(source: Snapshot) -> SavepointEdit:
-    """An edit that keeps all of a snapshot; new operators get its largest max parallelism."""
+    """Starts an edit that keeps all operators of a snapshot.
+
+    New operators get the largest max parallelism of the snapshot.
+    """
     return SavepointEdit(largest_max_parallelism(source), source)
 
 
@@ -438,12 +445,14 @@ def edit_by_names(
     split: Mapping[tuple[str, str], Sequence[str]] | None = None,
     merge: Mapping[str, str] | None = None,
 ) -> SavepointEdit:
-    """An edit from names of operators (uid, hash or name), as people give them. ``split`` has the
-    states of an operator and its new uid; for the rest see ``rewrite_savepoint``.
+    """Starts an edit by names of operators (uid, hash or name).
+
+    ``split`` maps an operator and a new uid to states. The other arguments are those of
+    ``rewrite_savepoint``.
 
     Raises:
-        NoSuchOperatorError: An operator to edit is not there.
-        NoSuchStateError: A state to move is not there.
+        NoSuchOperatorError: The snapshot lacks an operator to edit.
+        NoSuchStateError: An operator lacks a state to move.
         ConfigError: A new uid is empty.
     """
 

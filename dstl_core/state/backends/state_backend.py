@@ -1,4 +1,4 @@
-"""State backends by name: where keyed and operator state of a job's subtasks live.
+"""State backends by name: they hold the keyed and operator state of subtasks.
 
 Source: ``StateBackend``, ``StateBackendFactory``, ``StateBackendLoader``, ``HashMapStateBackend``,
 ``EmbeddedRocksDBStateBackend`` of Flink 2.2.1, and ``MemoryStateBackend`` and ``FsStateBackend`` of
@@ -34,16 +34,17 @@ from dstl_core.storage.handle_resolver import HandleResolver
 
 @dataclass(frozen=True)
 class KeyedStateBackendParameters:
-    """What a keyed backend is made from.
+    """The arguments of a keyed backend.
 
     Args:
         key_serializer: The type of the key.
         number_of_key_groups: The max parallelism of the operator.
-        key_group_range: What the subtask owns.
-        handles: What was assigned to it, whole; other key groups are left out.
+        key_group_range: The key groups of the subtask.
+        handles: The handles that were assigned to the subtask. The backend skips other key groups
+            in them.
         resolver: Reads the files of the handles.
-        clock: For times to live.
-        registry: Knows the types in the files.
+        clock: Measures times to live.
+        registry: Reads the types in the files.
     """
 
     key_serializer: AnySerializer
@@ -56,27 +57,27 @@ class KeyedStateBackendParameters:
 
 
 class StateBackend(ABC):
-    """Makes the backends of subtasks. A value: it holds configuration and no state."""
+    """Makes the backends of subtasks. It is a value: it holds configuration and no state."""
 
     @property
     @abstractmethod
     def identifier(self) -> str:
-        """Its name in ``state.backend.type``."""
+        """The name of the backend in ``state.backend.type``."""
 
     @abstractmethod
     def create_keyed_state_backend(
         self, parameters: KeyedStateBackendParameters
     ) -> KeyedStateBackend:
-        """The keyed state of a subtask, restored.
+        """Restores the keyed state of a subtask.
 
         Raises:
-            RestoreError: It cannot be restored as a whole.
+            RestoreError: Part of the state cannot be restored.
         """
 
     def create_operator_state_backend(
         self, handles: Sequence[OperatorStreamStateHandle], resolver: HandleResolver
     ) -> DefaultOperatorStateBackend:
-        """The operator state of a subtask, restored; in memory with every backend."""
+        """Restores the operator state of a subtask. Every backend keeps it in memory."""
         return DefaultOperatorStateBackend.restore(handles, resolver)
 
 
@@ -127,8 +128,8 @@ class EmbeddedRocksDBStateBackend(StateBackend):
     Args:
         local_dir: Folder under which each subtask has its database; the system's temporary folder
             by default.
-        cache_bytes: Of blocks in memory, for each subtask.
-        write_buffer_bytes: Of a memtable, of which there are up to three for each subtask.
+        cache_bytes: Size of the block cache of each subtask.
+        write_buffer_bytes: Size of a memtable; each subtask has up to three.
     """
 
     local_dir: str | None = None
@@ -178,10 +179,10 @@ _OLD_NAMES = {"filesystem": "hashmap", "jobmanager": "hashmap"}
 
 
 def register_state_backend(factory: StateBackendFactory) -> None:
-    """Makes a backend known by its identifier.
+    """Registers a backend under its identifier.
 
     Raises:
-        ConfigError: Another one has it.
+        ConfigError: The identifier is taken.
     """
     name = factory.get_identifier().lower()
     if _FACTORIES.setdefault(name, factory) is not factory:
@@ -189,10 +190,10 @@ def register_state_backend(factory: StateBackendFactory) -> None:
 
 
 def load_state_backend(config: CheckpointConfig) -> StateBackend:
-    """The backend that ``state.backend.type`` names. Names of older releases warn.
+    """Finds the backend that ``state.backend.type`` names. Names of older releases warn.
 
     Raises:
-        ConfigError: There is none of that name; lists those that there are.
+        ConfigError: No backend has that name. The message lists the known names.
     """
     name = config.state_backend_type.lower()
     if name in _OLD_NAMES:
@@ -219,8 +220,8 @@ class MemoryStateBackend(HashMapStateBackend):
 
 
 class FsStateBackend(HashMapStateBackend):
-    """The old name of ``HashMapStateBackend`` with checkpoints on a file system; where they go, the
-    pipeline says (``execution.checkpointing.dir``).
+    """The old name of ``HashMapStateBackend`` with checkpoints on a file system; the pipeline
+    sets their folder (``execution.checkpointing.dir``).
     """
 
     def __init__(self, checkpoint_data_uri: str) -> None:

@@ -1,8 +1,8 @@
-"""What a function says of its state: name, kind, type, time to live.
+"""Descriptors: name, kind, type and time to live of a state.
 
-Types are declared and never found out from values, so there is no serializer to be set later. A
-type declared as Flink's own (``Types.INSTANT``) has Flink's own values; in any other form
-(``"timestamp"``, ``datetime.date``, a Spark type, a dataclass) it has those of Python.
+Types are declared; they are never derived from values. A type declared as Flink's own
+(``Types.INSTANT``) has Flink's value classes. A type in any other form (``"timestamp"``,
+``datetime.date``, a Spark type, a dataclass) has Python values.
 
 Source: ``org.apache.flink.api.common.state`` of Flink 2.2.1; ``FoldingStateDescriptor`` of Flink
 1.8.
@@ -32,12 +32,12 @@ FoldFunction = Callable[[Any, Any], Any]
 
 
 class AggregateFunction(Protocol):
-    """Adds values up in an accumulator."""
+    """Aggregates values in an accumulator."""
 
     def create_accumulator(self) -> Any: ...
 
     def add(self, value: Any, accumulator: Any) -> Any:
-        """The accumulator with the value; may be the same object."""
+        """The accumulator after the value was added; it may be the same object."""
         ...
 
     def get_result(self, accumulator: Any) -> Any: ...
@@ -51,10 +51,10 @@ class StateDescriptor(ABC):
 
     name: str
     ttl: StateTtlConfig | None = field(default=None, kw_only=True)
-    """For a map and a list it is that of each element."""
+    """Time to live; in maps and lists each element has its own."""
 
     type_fields: ClassVar[tuple[str, ...]] = ("type",)
-    """The fields that hold types: any form is taken, and kept as the type that functions see."""
+    """Fields that hold types. Every form is accepted and kept as the type that functions see."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -70,10 +70,10 @@ class StateDescriptor(ABC):
     @property
     @abstractmethod
     def serializer(self) -> AnySerializer:
-        """The type of the whole stored value, time to live included."""
+        """Type of the whole stored value, with its time to live."""
 
     def enable_time_to_live(self, config: StateTtlConfig) -> Self:
-        """The same state with a time to live."""
+        """Returns the same state with a time to live."""
         return replace(self, ttl=config)
 
     def _with_ttl(self, serializer: AnySerializer) -> AnySerializer:
@@ -86,7 +86,7 @@ class StateDescriptor(ABC):
 
 @dataclass(frozen=True)
 class ValueStateDescriptor(StateDescriptor):
-    """One value per key. ``default_value`` is what a key without one has."""
+    """One value per key. A key without a value has ``default_value``."""
 
     type: TypeLike
     default_value: Any = None
@@ -131,7 +131,7 @@ class MapStateDescriptor(StateDescriptor):
 
 @dataclass(frozen=True)
 class ReducingStateDescriptor(StateDescriptor):
-    """One value per key, into which every added value is reduced."""
+    """One value per key; each added value is reduced into it."""
 
     reduce_function: ReduceFunction
     type: TypeLike
@@ -160,9 +160,9 @@ class AggregatingStateDescriptor(StateDescriptor):
 
 @dataclass(frozen=True)
 class FoldingStateDescriptor(StateDescriptor):
-    """One value per key, into which every added value is folded, starting from ``initial_value``.
+    """One value per key; each added value is folded into it, starting from ``initial_value``.
 
-    No Flink 2.x restores it; ``AggregatingStateDescriptor`` can do the same there.
+    Flink 2.x does not restore it; use ``AggregatingStateDescriptor`` there.
     """
 
     initial_value: Any

@@ -1,6 +1,6 @@
-"""Time to live of state: when an entry expires, who still sees it, and when it goes.
+"""Time to live of state: when an entry expires, who still sees it, and when it is removed.
 
-A value is stored behind the time of its last access. Source: ``StateTtlConfig``,
+A stored value begins with the time of its last access. Source: ``StateTtlConfig``,
 ``AbstractTtlDecorator`` and ``TtlUtils`` of Flink 2.2.1.
 """
 
@@ -19,14 +19,14 @@ _MAX_TIMESTAMP = (1 << 63) - 1
 
 
 class UpdateType(Enum):
-    """What counts as an access."""
+    """The accesses that renew the time to live."""
 
     ON_CREATE_AND_WRITE = "OnCreateAndWrite"
     ON_READ_AND_WRITE = "OnReadAndWrite"
 
 
 class StateVisibility(Enum):
-    """Whether an expired value that is still there is seen."""
+    """Whether functions see an expired value that was not removed yet."""
 
     NEVER_RETURN_EXPIRED = "NeverReturnExpired"
     RETURN_EXPIRED_IF_NOT_CLEANED_UP = "ReturnExpiredIfNotCleanedUp"
@@ -38,11 +38,11 @@ class StateTtlConfig:
 
     Args:
         ttl_ms: From the last access to the expiry.
-        update_type: What counts as an access.
+        update_type: Accesses that renew the time to live.
         state_visibility: Whether expired values are seen until they are removed.
-        cleanup_full_snapshot: Leave expired entries out of full snapshots.
-        cleanup_incrementally: Entries that are looked at for expiry with every state access; 0 for
-            none. Both backends do it; RocksDB's compaction filter is not available here.
+        cleanup_full_snapshot: Whether full snapshots leave out expired entries.
+        cleanup_incrementally: Entries that every state access checks for expiry; 0 for none. Both
+            backends do it. RocksDB's compaction filter is not available.
     """
 
     ttl_ms: int
@@ -61,12 +61,12 @@ class StateTtlConfig:
             )
 
     def without_cleanup_in_background(self) -> StateTtlConfig:
-        """Expired entries go only when they are accessed, or with a full snapshot."""
+        """A configuration that removes expired entries only on access and in full snapshots."""
         return replace(self, cleanup_incrementally=0)
 
 
 class TtlPolicy:
-    """A configuration and the clock that it is measured on."""
+    """A configuration with the clock that measures it."""
 
     __slots__ = ("_clock", "config", "returns_expired", "updates_on_read")
 
@@ -79,7 +79,7 @@ class TtlPolicy:
         )
 
     def wrap(self, raw: bytes) -> bytes:
-        """A value that is accessed now."""
+        """Adds the current time to a value."""
         return _TIMESTAMP.pack(self._clock.now_ms()) + raw
 
     def is_expired(self, stored: bytes) -> bool:
@@ -89,5 +89,5 @@ class TtlPolicy:
 
 
 def unwrap(stored: bytes) -> bytes:
-    """The value without its time."""
+    """Removes the time from a value."""
     return stored[TIMESTAMP_BYTES:]
