@@ -31,12 +31,8 @@ from dstl_core.model.key_group import (
 )
 from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions
 from dstl_core.model.task_restore import PrioritizedOperatorSubtaskState
-from dstl_core.operators.subtask import (
-    OperatorSetup,
-    OperatorSubtask,
-    TaskEnvironment,
-    file_system_streams,
-)
+from dstl_core.operators.environment import OperatorSetup, TaskEnvironment, file_system_streams
+from dstl_core.operators.subtask import OperatorSubtask
 from dstl_core.state.backends.context import FunctionInitializationContext, FunctionSnapshotContext
 from dstl_core.state.backends.state_backend import StateBackend
 from dstl_core.state.tables.descriptor import (

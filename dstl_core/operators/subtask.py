@@ -7,17 +7,11 @@ Source: ``StreamOperatorStateHandler``, ``StreamTaskStateInitializerImpl`` and
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Executor
-from dataclasses import dataclass, field
 from typing import Any
-from uuid import uuid4
 
-from dstl_core.changelog.interfaces import StateChangelogStorage
-from dstl_core.changelog.reader import StateChangelogHandleReader
-from dstl_core.clock import Clock
+from dstl_core.changelog.interfaces import StateChangelogWriter
 from dstl_core.codec.python_values import stored_type
-from dstl_core.codec.serializers import BUILT_IN, AnySerializer, SerializerRegistry
-from dstl_core.config import ChangelogOptions
+from dstl_core.codec.serializers import AnySerializer
 from dstl_core.errors import CheckpointError, ConfigError, RestoreError
 from dstl_core.functions import CheckpointedFunction, RawStateOperator, RichFunction, WindowFunction
 from dstl_core.model.checkpoint import OperatorSubtaskState
@@ -27,113 +21,26 @@ from dstl_core.model.handle import (
     KeyGroupsStateHandle,
     OperatorStreamStateHandle,
 )
-from dstl_core.model.ids import OperatorID
-from dstl_core.model.key_group import KeyGroupRange, compute_key_group_range_for_operator_index
-from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions, CheckpointType
+from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions
 from dstl_core.model.task_restore import PrioritizedOperatorSubtaskState
-from dstl_core.operators.process_operator import KeyedProcessOperator, KeySelector
+from dstl_core.operators.environment import OperatorSetup, TaskEnvironment
+from dstl_core.operators.keyed_snapshots import KeyedSnapshots
+from dstl_core.operators.process_operator import KeyedProcessOperator
 from dstl_core.operators.user_code import user_code
 from dstl_core.operators.window_operator import WindowOperator
 from dstl_core.state.backends.backend import KeyedStateBackend
-from dstl_core.state.backends.changelog_backend import ChangelogKeyedStateBackend, ValueLogging
+from dstl_core.state.backends.changelog_backend import ChangelogKeyedStateBackend
 from dstl_core.state.backends.context import (
     KeyedStateStore,
     StateInitializationContext,
     StateSnapshotContext,
 )
-from dstl_core.state.backends.materialization import PeriodicMaterializationManager, write_state
+from dstl_core.state.backends.materialization import PeriodicMaterializationManager
 from dstl_core.state.backends.raw_streams import raw_keyed_inputs, raw_operator_inputs
-from dstl_core.state.backends.state_backend import KeyedStateBackendParameters, StateBackend
-from dstl_core.state.backends.streams import CheckpointStreamFactory, FsCheckpointStreamFactory
+from dstl_core.state.backends.state_backend import KeyedStateBackendParameters
 from dstl_core.state.backends.timers import MAX_WATERMARK, InternalTimerService
-from dstl_core.state.restore.carry_over import carry_over
-from dstl_core.state.restore.compaction import compact_log, count_segments
-from dstl_core.storage.file_io import FileIO, open_file_io
-from dstl_core.storage.handle_resolver import HandleResolver
-from dstl_core.storage.location import JobLayout, Location
-
-StreamsOf = Callable[[int, CheckpointOptions], CheckpointStreamFactory]
-"""Gives the streams of a checkpoint id."""
-
-
-@dataclass(frozen=True)
-class OperatorSetup:
-    """What an operator is; the same for all its subtasks.
-
-    Args:
-        uid: Stable name; its hash is the operator's id.
-        key_type: Type of the key as functions see it; None for an operator without keyed state.
-        key_by: Column that holds the key, or what gives the key of an element.
-        parallelism: Number of subtasks.
-        max_parallelism: Number of key groups.
-    """
-
-    uid: str
-    key_type: AnySerializer | None
-    key_by: str | KeySelector
-    parallelism: int
-    max_parallelism: int
-
-    @property
-    def operator_id(self) -> OperatorID:
-        return OperatorID.for_uid(self.uid)
-
-    def key_groups(self, subtask: int) -> KeyGroupRange:
-        """What a subtask owns."""
-        return compute_key_group_range_for_operator_index(
-            self.max_parallelism, self.parallelism, subtask
-        )
-
-
-@dataclass(frozen=True)
-class TaskEnvironment:
-    """Where subtasks live.
-
-    Args:
-        state_backend: Keeps their state.
-        changelog: Where their backends log; None: checkpoints hold all state.
-        resolver: Reads what they restore from.
-        streams: Opens streams of their checkpoints.
-        clock: Processing time.
-        options: Of the changelog.
-        executor: Writes materializations beside the work; None: in between.
-    """
-
-    state_backend: StateBackend
-    changelog: StateChangelogStorage | None
-    resolver: HandleResolver
-    streams: StreamsOf
-    clock: Clock
-    options: ChangelogOptions = field(default_factory=ChangelogOptions)
-    executor: Executor | None = None
-    registry: SerializerRegistry = BUILT_IN
-    value_logging: ValueLogging = ValueLogging.LAST_PER_CHECKPOINT
-
-
-def file_system_streams(
-    layout: JobLayout,
-    file_io: FileIO,
-    *,
-    inline_threshold: int = 20 * 1024,
-    new_name: Callable[[], str] = lambda: str(uuid4()),
-) -> StreamsOf:
-    """Streams in the folders of a pipeline, and of savepoints wherever they go."""
-
-    def streams(checkpoint_id: int, options: CheckpointOptions) -> CheckpointStreamFactory:
-        folder = layout.checkpoint(checkpoint_id)
-        if options.target_location is not None:
-            folder = Location.parse(options.target_location)
-        same = folder.scheme == layout.root.scheme
-        return FsCheckpointStreamFactory(
-            file_io if same else open_file_io(folder),
-            folder,
-            layout.task_owned,
-            inline_threshold=inline_threshold,
-            relative=options.checkpoint_type.is_savepoint,
-            new_name=new_name,
-        )
-
-    return streams
+from dstl_core.state.restore.carry_over import CarriedState
 
 
 def refuse_unclaimed_raw_state(
@@ -178,15 +85,14 @@ class OperatorSubtask:
         self._environment = environment
         self._function = function
         self._last_snapshot = -1
-        self.changelog: ChangelogKeyedStateBackend | None = None
-        self.materialization: PeriodicMaterializationManager | None = None
+        self._snapshots: KeyedSnapshots[ChangelogKeyedStateBackend] | None = None
         self.operator_state = environment.state_backend.create_operator_state_backend(
             restored.managed_operator_state, environment.resolver
         )
         self.keyed: KeyedStateBackend | None = None
         if setup.key_type is not None:
             self.keyed = self._create_keyed(stored_type(setup.key_type), restored)
-            self._set_up_changelog(self.keyed, restored.managed_keyed_state)
+            self._snapshots = self._snapshots_of(self.keyed, restored.managed_keyed_state)
         self._initialize(restored)
         self._operator = self._create_operator()
 
@@ -212,33 +118,23 @@ class OperatorSubtask:
             )
         )
 
-    def _set_up_changelog(
+    def _snapshots_of(
         self, keyed: KeyedStateBackend, handles: tuple[KeyedStateHandle, ...]
-    ) -> None:
-        """Wraps the backend; without a changelog it goes on with what was replayed."""
-        environment = self._environment
-        if environment.changelog is None:
-            return
-        uid, key_groups = self.setup.uid, self.key_groups
-        carried = carry_over(handles, key_groups)
-        self.changelog = ChangelogKeyedStateBackend(
-            keyed,
-            environment.changelog.create_writer(uid, key_groups),
-            base=carried.base if carried else (),
-            restored_log=carried.log if carried else (),
-            materialization_id=max(
-                (getattr(handle, "materialization_id", 0) for handle in handles), default=0
-            ),
-            value_logging=environment.value_logging,
-        )
-        self.changelog.must_materialize = carried is None
-        self.materialization = PeriodicMaterializationManager(
-            self.changelog,
-            environment.streams(0, CheckpointOptions(CheckpointType.CHECKPOINT)),
-            environment.options,
-            environment.clock,
-            operator_identifier=f"{uid}-{self.index}",
-            executor=environment.executor,
+    ) -> KeyedSnapshots[ChangelogKeyedStateBackend]:
+        def open_log(
+            writer: StateChangelogWriter, above: CarriedState
+        ) -> ChangelogKeyedStateBackend:
+            return ChangelogKeyedStateBackend(
+                keyed,
+                writer,
+                base=above.base,
+                restored_log=above.log,
+                materialization_id=above.materialization_id,
+                value_logging=self._environment.value_logging,
+            )
+
+        return KeyedSnapshots(
+            self.setup, self._environment, self.index, handles, keyed.capture, open_log
         )
 
     def _initialize(self, restored: PrioritizedOperatorSubtaskState) -> None:
@@ -321,8 +217,18 @@ class OperatorSubtask:
         Raises:
             CheckpointError: Too many materializations failed in a row.
         """
-        if self.materialization is not None:
-            self.materialization.poll()
+        if self._snapshots is not None:
+            self._snapshots.poll()
+
+    @property
+    def changelog(self) -> ChangelogKeyedStateBackend | None:
+        """The log of its keyed state."""
+        return None if self._snapshots is None else self._snapshots.changelog
+
+    @property
+    def materialization(self) -> PeriodicMaterializationManager | None:
+        """What writes new bases."""
+        return None if self._snapshots is None else self._snapshots.materialization
 
     # ------------------------------------------------------------------------------ snapshot
 
@@ -368,7 +274,8 @@ class OperatorSubtask:
         if isinstance(function, CheckpointedFunction):
             with user_code(function, "snapshot_state"):
                 function.snapshot_state(context)
-        keyed = self._start_keyed(checkpoint_id, options, streams)
+        snapshots = self._snapshots
+        keyed = None if snapshots is None else snapshots.start(checkpoint_id, options, streams)
         operator = self.operator_state.snapshot()
 
         def finish() -> OperatorSubtaskState:
@@ -392,50 +299,24 @@ class OperatorSubtask:
 
         return finish
 
-    def _start_keyed(
-        self, checkpoint_id: int, options: CheckpointOptions, streams: CheckpointStreamFactory
-    ) -> Callable[[], KeyedStateHandle] | None:
-        backend = self.keyed
-        if backend is None:
-            return None
-        if self.changelog is None or options.checkpoint_type.is_savepoint:
-            captured = backend.state.capture(backend.expired_filter())
-            return lambda: write_state(captured, streams, CheckpointedStateScope.EXCLUSIVE)
-        is_full = options.checkpoint_type == CheckpointType.FULL_CHECKPOINT
-        if self.materialization is not None and (is_full or self.changelog.must_materialize):
-            # Unlike in Flink, such a checkpoint may be full: its base is written now.
-            self.materialization.materialize_now()
-        self._compact(self.changelog, checkpoint_id)
-        return self.changelog.start_snapshot(checkpoint_id)
-
-    def _compact(self, changelog: ChangelogKeyedStateBackend, checkpoint_id: int) -> None:
-        environment = self._environment
-        least = environment.options.compaction_min_segments
-        log = changelog.restored_log
-        if environment.changelog is None or not least or count_segments(log) < least:
-            return
-        writer = environment.changelog.create_writer(self.setup.uid, self.key_groups)
-        reader = StateChangelogHandleReader(environment.resolver.read_segment)
-        changelog.replace_restored_log(compact_log(log, reader, writer, checkpoint_id))
-
     # --------------------------------------------------------------------------------- notes
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """The checkpoint will be restored if the job fails."""
-        if self.changelog is not None:
-            self.changelog.notify_checkpoint_complete(checkpoint_id)
+        if self._snapshots is not None:
+            self._snapshots.notify_checkpoint_complete(checkpoint_id)
         self._tell("notify_checkpoint_complete", checkpoint_id)
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
         """The checkpoint will never be."""
-        if self.changelog is not None:
-            self.changelog.notify_checkpoint_aborted(checkpoint_id)
+        if self._snapshots is not None:
+            self._snapshots.notify_checkpoint_aborted(checkpoint_id)
         self._tell("notify_checkpoint_aborted", checkpoint_id)
 
     def notify_checkpoint_subsumed(self, checkpoint_id: int) -> None:
         """Nothing up to this checkpoint is restored any more."""
-        if self.changelog is not None:
-            self.changelog.notify_checkpoint_subsumed(checkpoint_id)
+        if self._snapshots is not None:
+            self._snapshots.notify_checkpoint_subsumed(checkpoint_id)
 
     def _tell(self, method: str, checkpoint_id: int) -> None:
         listener = getattr(self._function, method, None)
@@ -450,9 +331,16 @@ class OperatorSubtask:
 
     def cancel(self) -> None:
         """As ``close``, without asking the function."""
-        if self.materialization is not None:
-            self.materialization.close()
-        if self.changelog is not None:
-            self.changelog.close()
+        if self._snapshots is not None:
+            self._snapshots.close()
+        self._close_state()
+
+    def abandon(self) -> None:
+        """As ``cancel``; files of its log that no checkpoint has named are deleted."""
+        if self._snapshots is not None:
+            self._snapshots.abandon()
+        self._close_state()
+
+    def _close_state(self) -> None:
         if self.keyed is not None:
             self.keyed.close()

@@ -22,7 +22,8 @@ from dstl_core.functions import CheckpointedFunction, Context, KeyedProcessFunct
 from dstl_core.model.ids import JobID, OperatorID
 from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions
 from dstl_core.model.task_restore import PrioritizedOperatorSubtaskState
-from dstl_core.operators.subtask import OperatorSetup, OperatorSubtask, TaskEnvironment
+from dstl_core.operators.environment import OperatorSetup, TaskEnvironment
+from dstl_core.operators.subtask import OperatorSubtask
 from dstl_core.state.backends.context import FunctionInitializationContext, FunctionSnapshotContext
 from dstl_core.state.tables.descriptor import ListStateDescriptor, ValueStateDescriptor
 from dstl_core.storage.file_io import FileIO

@@ -28,12 +28,8 @@ from dstl_core.errors import DstlError, FencedError, InvariantViolation, Storage
 from dstl_core.model.checkpoint import CheckpointMetadata
 from dstl_core.model.ids import JobID
 from dstl_core.model.key_group import assign_to_key_group
-from dstl_core.operators.subtask import (
-    OperatorSetup,
-    OperatorSubtask,
-    TaskEnvironment,
-    file_system_streams,
-)
+from dstl_core.operators.environment import OperatorSetup, TaskEnvironment, file_system_streams
+from dstl_core.operators.subtask import OperatorSubtask
 from dstl_core.state.backends.state_backend import HashMapStateBackend
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import METADATA_FILE_NAME, JobLayout, Location

@@ -23,11 +23,10 @@ from dstl_core.checkpoint.store.cleaner import CheckpointsCleaner
 from dstl_core.checkpoint.store.completed_store import CompletedCheckpointStore
 from dstl_core.checkpoint.store.recorded import RecordedCheckpoints
 from dstl_core.checkpoint.store.retained import ReferencedFiles
-from dstl_core.operators import subtask as subtask_module
-from dstl_core.state.backends.changelog_backend import (
-    ChangelogKeyedStateBackend,
-    ChangelogTruncateHelper,
-)
+from dstl_core.operators import keyed_snapshots
+from dstl_core.operators.subtask import OperatorSubtask
+from dstl_core.state.backends.changelog_backend import ChangelogKeyedStateBackend
+from dstl_core.state.backends.state_changelog import ChangelogTruncateHelper
 from dstl_core.state.restore.carry_over import CarriedState, carry_over
 from dstl_core.state.restore.compaction import compact_log
 from dstl_core.storage.commit_log import CommitLog
@@ -104,7 +103,7 @@ def cuts_logs(monkeypatch: pytest.MonkeyPatch) -> None:
         logs = [each for handle in handles for each in getattr(handle, "non_materialized", ())]
         return CarriedState(tuple(base), tuple(logs), 0) if logs else None
 
-    monkeypatch.setattr(subtask_module, "carry_over", careless)
+    monkeypatch.setattr(keyed_snapshots, "carry_over", careless)
 
 
 def forgets_what_it_restored(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,19 +254,19 @@ def takes_no_answer_for_a_no(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def lets_checkpoints_overtake(monkeypatch: pytest.MonkeyPatch) -> None:
     """A subtask takes an earlier checkpoint after a later one."""
-    real = subtask_module.OperatorSubtask.start_snapshot
+    real = OperatorSubtask.start_snapshot
 
     def start(self: Any, checkpoint: Any, options: Any) -> Any:
         self._last_snapshot = -1
         return real(self, checkpoint, options)
 
-    monkeypatch.setattr(subtask_module.OperatorSubtask, "start_snapshot", start)
+    monkeypatch.setattr(OperatorSubtask, "start_snapshot", start)
 
 
 def compacts_in_another_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Logs are written together, the latest first."""
     monkeypatch.setattr(
-        subtask_module, "compact_log", lambda log, *others: compact_log(log[::-1], *others)
+        keyed_snapshots, "compact_log", lambda log, *others: compact_log(log[::-1], *others)
     )
 
 

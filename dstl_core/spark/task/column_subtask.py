@@ -28,7 +28,8 @@ from dstl_core.model.handle import (
     KeyGroupsSavepointStateHandle,
 )
 from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions, CheckpointType
-from dstl_core.operators.subtask import file_system_streams, refuse_unclaimed_raw_state
+from dstl_core.operators.environment import file_system_streams
+from dstl_core.operators.subtask import refuse_unclaimed_raw_state
 from dstl_core.operators.user_code import user_code
 from dstl_core.savepoint.columns.keyed_sections import KeyedSections
 from dstl_core.savepoint.columns.state_columns import KEY_COLUMN

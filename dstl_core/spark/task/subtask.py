@@ -25,12 +25,8 @@ from dstl_core.model.snapshot_type import (
     CheckpointOptions,
     CheckpointType,
 )
-from dstl_core.operators.subtask import (
-    OperatorSetup,
-    OperatorSubtask,
-    TaskEnvironment,
-    file_system_streams,
-)
+from dstl_core.operators.environment import OperatorSetup, TaskEnvironment, file_system_streams
+from dstl_core.operators.subtask import OperatorSubtask
 from dstl_core.operators.user_code import user_code
 from dstl_core.savepoint.write.column_fit import values_of_column
 from dstl_core.spark.task.column_subtask import ColumnSubtask

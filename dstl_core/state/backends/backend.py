@@ -244,6 +244,10 @@ class KeyedStateBackend:
             key: policy for key, policy in self._ttl.items() if policy.config.cleanup_full_snapshot
         }
 
+    def capture(self) -> KeyedState:
+        """The state as it is now, to be written while this one goes on."""
+        return self.state.capture(self.expired_filter())
+
     def close(self) -> None:
         """Gives back what the store holds."""
         self.state.store.close()

@@ -1,4 +1,4 @@
-"""When a changelog backend writes its full state, and what becomes of a failure.
+"""When a subtask with a changelog writes its full state, and what becomes of a failure.
 
 Source: ``PeriodicMaterializationManager`` of Flink 2.2.1. There is one more reason than its period:
 the size of the log, by itself or against the base.
@@ -20,15 +20,18 @@ from dstl_core.model.handle import (
     KeyGroupsSavepointStateHandle,
 )
 from dstl_core.model.key_group import murmur_hash
-from dstl_core.state.backends.changelog_backend import ChangelogKeyedStateBackend, Materialization
+from dstl_core.state.backends.state_changelog import (
+    CapturedState,
+    Materialization,
+    StateChangelog,
+)
 from dstl_core.state.backends.streams import CheckpointStreamFactory
-from dstl_core.state.tables.keyed_state import KeyedState
 
 _LOG = logging.getLogger(__name__)
 
 
 def write_state(
-    state: KeyedState, streams: CheckpointStreamFactory, scope: CheckpointedStateScope
+    state: CapturedState, streams: CheckpointStreamFactory, scope: CheckpointedStateScope
 ) -> KeyGroupsSavepointStateHandle:
     """Writes state in canonical form.
 
@@ -44,20 +47,20 @@ def write_state(
 
 
 class PeriodicMaterializationManager:
-    """Materializes one backend. Belongs to the thread of the backend, which has to ``poll``.
+    """Materializes the state of one subtask. Belongs to its thread, which has to ``poll``.
 
     Args:
-        backend: What is materialized.
+        changelog: Whose state is materialized.
         streams: Where bases go; their files belong to no single checkpoint.
         options: Period, sizes, and how many may fail in a row.
         clock: Time.
         operator_identifier: Spreads the first materializations of a job over the period.
-        executor: Writes beside the backend's thread; None: ``poll`` writes by itself.
+        executor: Writes beside the subtask's thread; None: ``poll`` writes by itself.
     """
 
     def __init__(
         self,
-        backend: ChangelogKeyedStateBackend,
+        changelog: StateChangelog,
         streams: CheckpointStreamFactory,
         options: ChangelogOptions,
         clock: Clock,
@@ -65,7 +68,7 @@ class PeriodicMaterializationManager:
         operator_identifier: str,
         executor: Executor | None = None,
     ) -> None:
-        self._backend = backend
+        self._changelog = changelog
         self._streams = streams
         self._options = options
         self._clock = clock
@@ -90,24 +93,24 @@ class PeriodicMaterializationManager:
             self.trigger()
 
     def _is_due(self) -> bool:
-        options, backend = self._options, self._backend
+        options, changelog = self._options, self._changelog
         if not options.periodic_materialize_enabled:
             return False
         if self._clock.monotonic_ms() >= self._next_ms:
             return True
-        log = backend.log_bytes
+        log = changelog.log_bytes
         if options.materialize_log_size and log >= options.materialize_log_size:
             return True
         ratio = options.materialize_log_ratio
         # A small log is cheap, whatever the ratio.
         return bool(ratio) and log > max(
-            ratio * backend.base_bytes, options.preemptive_persist_threshold
+            ratio * changelog.base_bytes, options.preemptive_persist_threshold
         )
 
     def trigger(self, *, forced: bool = False) -> bool:
         """Starts a materialization; False if there is nothing to do. ``forced``: there is."""
         self.started += 1
-        materialization = self._backend.start_materialization(forced=forced)
+        materialization = self._changelog.start_materialization(forced=forced)
         if materialization is None:
             self.completed += 1
             self._schedule_next()
@@ -127,15 +130,15 @@ class PeriodicMaterializationManager:
             StorageError: It could not be written.
         """
         self._take_over(wait=True)
-        materialization = self._backend.start_materialization(forced=True)
+        materialization = self._changelog.start_materialization(forced=True)
         if materialization is None:
             return
         try:
             base = write_state(materialization.state, self._streams, CheckpointedStateScope.SHARED)
         except BaseException:
-            self._backend.fail_materialization(materialization)
+            self._changelog.fail_materialization(materialization)
             raise
-        self._backend.finish_materialization(materialization, base)
+        self._changelog.finish_materialization(materialization, base)
 
     def _take_over(self, *, wait: bool) -> None:
         if self._running is None or not (wait or self._running[1].done()):
@@ -145,7 +148,7 @@ class PeriodicMaterializationManager:
         try:
             base = future.result()
         except DstlError as error:
-            self._backend.fail_materialization(materialization)
+            self._changelog.fail_materialization(materialization)
             self.failed += 1
             self.consecutive_failures += 1
             _LOG.warning("a materialization failed: %s", error)
@@ -156,7 +159,7 @@ class PeriodicMaterializationManager:
                 ) from error
             return
         self.consecutive_failures = 0
-        self._backend.finish_materialization(materialization, base)
+        self._changelog.finish_materialization(materialization, base)
         self.completed += 1
 
     def _schedule_next(self) -> None:

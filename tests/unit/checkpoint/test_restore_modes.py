@@ -28,12 +28,8 @@ from dstl_core.model.handle import ChangelogStateBackendHandle, FileStateHandle
 from dstl_core.model.ids import JobID, OperatorID
 from dstl_core.model.key_group import assign_to_key_group
 from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions
-from dstl_core.operators.subtask import (
-    OperatorSetup,
-    OperatorSubtask,
-    TaskEnvironment,
-    file_system_streams,
-)
+from dstl_core.operators.environment import OperatorSetup, TaskEnvironment, file_system_streams
+from dstl_core.operators.subtask import OperatorSubtask
 from dstl_core.state.backends.state_backend import HashMapStateBackend
 from dstl_core.state.tables.descriptor import ValueStateDescriptor
 from dstl_core.storage.handle_resolver import HandleResolver

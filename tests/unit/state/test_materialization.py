@@ -21,7 +21,7 @@ from dstl_core.model.handle import (
 from dstl_core.model.ids import JobID
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.model.snapshot_type import CheckpointOptions, CheckpointType
-from dstl_core.operators.subtask import file_system_streams
+from dstl_core.operators.environment import file_system_streams
 from dstl_core.state.backends.backend import HashMapKeyedStateBackend
 from dstl_core.state.backends.changelog_backend import ChangelogKeyedStateBackend
 from dstl_core.state.backends.materialization import PeriodicMaterializationManager

@@ -13,12 +13,8 @@ from dstl_core.functions import CheckpointedFunction, RawStateOperator, RichMapF
 from dstl_core.model.handle import CheckpointedStateScope
 from dstl_core.model.snapshot_type import CheckpointMetaData
 from dstl_core.model.task_restore import PrioritizedOperatorSubtaskState
-from dstl_core.operators.subtask import (
-    OperatorSetup,
-    OperatorSubtask,
-    TaskEnvironment,
-    file_system_streams,
-)
+from dstl_core.operators.environment import OperatorSetup, TaskEnvironment, file_system_streams
+from dstl_core.operators.subtask import OperatorSubtask
 from dstl_core.state.backends.context import (
     FunctionInitializationContext,
     FunctionSnapshotContext,

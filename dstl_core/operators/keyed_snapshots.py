@@ -1,0 +1,162 @@
+"""The keyed part of a subtask's checkpoints, whatever form its state has.
+
+Source: ``ChangelogStateBackend`` and ``SnapshotStrategy`` of Flink 2.2.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeAlias, TypeVar
+
+from dstl_core.changelog.interfaces import StateChangelogStorage, StateChangelogWriter
+from dstl_core.changelog.reader import StateChangelogHandleReader
+from dstl_core.model.handle import (
+    ChangelogStateBackendHandle,
+    CheckpointedStateScope,
+    KeyedStateHandle,
+)
+from dstl_core.model.snapshot_type import CheckpointOptions, CheckpointType
+from dstl_core.operators.environment import OperatorSetup, TaskEnvironment
+from dstl_core.state.backends.materialization import PeriodicMaterializationManager, write_state
+from dstl_core.state.backends.state_changelog import CapturedState, StateChangelog
+from dstl_core.state.backends.streams import CheckpointStreamFactory
+from dstl_core.state.restore.carry_over import CarriedState, carry_over
+from dstl_core.state.restore.compaction import compact_log, count_segments
+
+Log = TypeVar("Log", bound=StateChangelog)
+OpenLog: TypeAlias = Callable[[StateChangelogWriter, CarriedState], Log]
+"""Opens the log of one form of state: on a writer, above what was restored."""
+
+
+class KeyedSnapshots(Generic[Log]):
+    """Takes the keyed part of one subtask's snapshots: a log on a base, or all state. One thread.
+
+    Args:
+        setup: The operator.
+        environment: Where the subtask lives. Without a changelog, snapshots hold all state.
+        index: Of the subtask.
+        handles: What the subtask restored.
+        capture: Gives the state as it is now.
+        open_log: Opens the log.
+    """
+
+    def __init__(
+        self,
+        setup: OperatorSetup,
+        environment: TaskEnvironment,
+        index: int,
+        handles: tuple[KeyedStateHandle, ...],
+        capture: Callable[[], CapturedState],
+        open_log: OpenLog[Log],
+    ) -> None:
+        self._setup = setup
+        self._environment = environment
+        self._key_groups = setup.key_groups(index)
+        self._capture = capture
+        self.changelog: Log | None = None
+        self.materialization: PeriodicMaterializationManager | None = None
+        storage = environment.changelog
+        if storage is None:
+            return
+        self.changelog = self._open(storage, handles, open_log)
+        self.materialization = PeriodicMaterializationManager(
+            self.changelog,
+            environment.streams(0, CheckpointOptions(CheckpointType.CHECKPOINT)),
+            environment.options,
+            environment.clock,
+            operator_identifier=f"{setup.uid}-{index}",
+            executor=environment.executor,
+        )
+
+    def _open(
+        self,
+        storage: StateChangelogStorage,
+        handles: tuple[KeyedStateHandle, ...],
+        open_log: OpenLog[Log],
+    ) -> Log:
+        carried = carry_over(handles, self._key_groups)
+        last_id = max(
+            (
+                handle.materialization_id
+                for handle in handles
+                if isinstance(handle, ChangelogStateBackendHandle)
+            ),
+            default=0,
+        )
+        above = (
+            CarriedState((), (), last_id)
+            if carried is None
+            else CarriedState(carried.base, carried.log, last_id)
+        )
+        changelog = open_log(self._writer(storage), above)
+        changelog.must_materialize = carried is None
+        return changelog
+
+    def _writer(self, storage: StateChangelogStorage) -> StateChangelogWriter:
+        return storage.create_writer(self._setup.uid, self._key_groups)
+
+    def poll(self) -> None:
+        """Materializes if that is due.
+
+        Raises:
+            CheckpointError: Too many materializations failed in a row.
+        """
+        if self.materialization is not None:
+            self.materialization.poll()
+
+    def start(
+        self, checkpoint_id: int, options: CheckpointOptions, streams: CheckpointStreamFactory
+    ) -> Callable[[], KeyedStateHandle]:
+        """Takes the state as it is now; what is returned makes it durable.
+
+        Raises:
+            StorageError, UploadFailedError: A new base, or a compacted log, could not be written.
+        """
+        if self.changelog is None or options.checkpoint_type.is_savepoint:
+            captured = self._capture()
+            return lambda: write_state(captured, streams, CheckpointedStateScope.EXCLUSIVE)
+        is_full = options.checkpoint_type == CheckpointType.FULL_CHECKPOINT
+        if self.materialization is not None and (is_full or self.changelog.must_materialize):
+            # Unlike in Flink, such a checkpoint may be full: its base is written now.
+            self.materialization.materialize_now()
+        self._compact(self.changelog, checkpoint_id)
+        return self.changelog.start_snapshot(checkpoint_id)
+
+    def _compact(self, changelog: StateChangelog, checkpoint_id: int) -> None:
+        environment = self._environment
+        least = environment.options.compaction_min_segments
+        log = changelog.restored_log
+        if environment.changelog is None or not least or count_segments(log) < least:
+            return
+        writer = self._writer(environment.changelog)
+        reader = StateChangelogHandleReader(environment.resolver.read_segment)
+        changelog.replace_restored_log(compact_log(log, reader, writer, checkpoint_id))
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """The checkpoint will be restored if the job fails."""
+        if self.changelog is not None:
+            self.changelog.notify_checkpoint_complete(checkpoint_id)
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """The checkpoint will never be."""
+        if self.changelog is not None:
+            self.changelog.notify_checkpoint_aborted(checkpoint_id)
+
+    def notify_checkpoint_subsumed(self, checkpoint_id: int) -> None:
+        """Nothing up to this checkpoint is restored any more."""
+        if self.changelog is not None:
+            self.changelog.notify_checkpoint_subsumed(checkpoint_id)
+
+    def close(self) -> None:
+        """Ends the log; files that a checkpoint has named stay."""
+        if self.materialization is not None:
+            self.materialization.close()
+        if self.changelog is not None:
+            self.changelog.close()
+
+    def abandon(self) -> None:
+        """Ends the log; files that no checkpoint has named are deleted."""
+        if self.materialization is not None:
+            self.materialization.close()
+        if self.changelog is not None:
+            self.changelog.abandon()
