@@ -7,6 +7,7 @@ change, so copies share their files, and the file of a large base is mapped, not
 
 from __future__ import annotations
 
+import copy
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -212,6 +213,12 @@ class ColumnStore:
             first = min(first, len(self.levels) - 2)
             merged = self._merged(self.levels[first:], drop_empty=False)
             self.levels[first:] = [merged]
+
+    def capture(self) -> ColumnStore:
+        """The same state in a store of its own. Levels never change, so they are shared."""
+        twin = copy.copy(self)
+        twin.levels = list(self.levels)
+        return twin
 
     def whole(self) -> pa.Table:
         """Every key that has state, once: columns ``KEY`` and the states."""

@@ -8,50 +8,34 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dstl_core.changelog.reader import StateChangelogHandleReader
-from dstl_core.changelog.storage import FsStateChangelogStorage
-from dstl_core.codec.change_payload import StateChangeOperation, metadata_change
-from dstl_core.codec.columnar.keyed.encoder import EncodeProgram
+from dstl_core.changelog.interfaces import StateChangelogWriter
+from dstl_core.codec.change_payload import StateChangeOperation
 from dstl_core.codec.columnar.keyed.key_group_columns import key_groups_of
-from dstl_core.codec.columnar.types.type_layouts import bounded_layout, layout_of
-from dstl_core.codec.serializers import (
-    VoidNamespaceSerializer,
-    serialize_to_bytes,
-)
+from dstl_core.codec.serializers import VoidNamespaceSerializer
 from dstl_core.errors import ConfigError, DstlError, UserFunctionError
 from dstl_core.functions import KEY_INDEX, ColumnResult, KeyedColumnFunction, RuntimeContext
 from dstl_core.model.checkpoint import OperatorSubtaskState
-from dstl_core.model.handle import (
-    ChangelogStateBackendHandle,
-    CheckpointedStateScope,
-    KeyedStateHandle,
-    KeyGroupsSavepointStateHandle,
-)
-from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions, CheckpointType
-from dstl_core.operators.environment import file_system_streams
+from dstl_core.model.handle import ChangelogStateBackendHandle, KeyedStateHandle
+from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions
+from dstl_core.operators.keyed_snapshots import KeyedSnapshots
 from dstl_core.operators.subtask import refuse_unclaimed_raw_state
 from dstl_core.operators.user_code import user_code
-from dstl_core.savepoint.columns.keyed_sections import KeyedSections
-from dstl_core.savepoint.columns.state_columns import KEY_COLUMN
 from dstl_core.savepoint.write.column_fit import fit
-from dstl_core.savepoint.write.keyed_encoder import KeyedStateEncoder
+from dstl_core.spark.task.column_changelog import CapturedColumns, ColumnChangelog
 from dstl_core.spark.task.column_restore import ColumnRestore
-from dstl_core.spark.task.column_store import KEY, ColumnStore, Keys, batches_of, bytes_of
+from dstl_core.spark.task.column_store import ColumnStore, Keys
 from dstl_core.spark.task.job_spec import TaskSpec
 from dstl_core.spark.task.local_copies import CopyFolder, Parts
 from dstl_core.spark.task.output_files import OutputFiles
+from dstl_core.spark.task.reports import SubtaskMetrics
 from dstl_core.spark.task.restore import Assigned
+from dstl_core.spark.task.subtask_files import SubtaskFiles
 from dstl_core.spark.task.warm_backend import CAUGHT_UP, COLD, WARM
-from dstl_core.state.backends.backend import HashMapKeyedStateBackend
-from dstl_core.state.backends.changelog_backend import ChangelogKeyedStateBackend
-from dstl_core.state.restore.carry_over import carry_over
-from dstl_core.state.restore.compaction import compact_log, count_segments
-from dstl_core.state.tables.keyed_state import KeyedState
-from dstl_core.storage.written_files import DigestingFileIO, WrittenFile
+from dstl_core.state.restore.carry_over import CarriedState
+from dstl_core.storage.written_files import WrittenFile
 
 ROWS_PER_CALL = 1_000_000
 BYTES_PER_CALL = 256 << 20
-_ENCODE_ROWS = 1 << 18
 _VOID = VoidNamespaceSerializer()
 _BITS = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
 
@@ -78,43 +62,39 @@ class ColumnSubtask:
         self._handles = given.state.managed_keyed_state
         self._resolver = given.resolver
         self._metas = [each.meta_info(_VOID) for each in function.states]
-        self._encode_values = {
-            each.name: EncodeProgram([("value", bounded_layout(each.serializer))])
-            for each in function.states
-        }
-        self._encode_keys = EncodeProgram([(KEY, layout_of(operator.key_type))])
         self._folder = CopyFolder(task, subtask)
         self.warmth = COLD
         self._store = self._restored()
-        self._file_io = DigestingFileIO(task.job.layout.root.scheme)
-        self._streams = file_system_streams(task.job.layout, self._file_io, inline_threshold=1024)
-        self._open_changelog()
-        self._described: set[str] = set()
+        self._files = SubtaskFiles(task)
+        self._environment = self._files.environment(task.job.state_backend, given.resolver)
+        self._snapshots = KeyedSnapshots(
+            self._files.setup(operator.key_by),
+            self._environment,
+            subtask,
+            self._handles,
+            self._capture,
+            self._open_log,
+        )
+        self._changes = 0
         self._changed_keys = 0
-        self.changes = 0
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_size = 0, 0
         with user_code(function, "open"):
             function.open(RuntimeContext(None, subtask, task.job.parallelism))
 
-    late_rows = 0
-
     @property
     def written(self) -> list[WrittenFile]:
-        """The state files that were written."""
-        return list(self._file_io.written.values())
+        return self._files.written
 
     @property
-    def changed_keys(self) -> int:
-        return self._changed_keys
-
-    @property
-    def upload_metrics(self) -> tuple[int, int]:
-        """As for a function by row."""
-        if self._changelog is None:
-            return 0, 0
-        metrics = self._storage.metrics
-        return metrics.back_pressure_ms.count, metrics.upload_failures.count
+    def metrics(self) -> SubtaskMetrics:
+        return SubtaskMetrics(
+            changes=self._changes,
+            changed_keys=self._changed_keys,
+            late_rows=0,
+            back_pressure_ms=self._files.back_pressure_ms,
+            failed_uploads=self._files.failed_uploads,
+        )
 
     def take_late(self) -> list[Any]:
         """There are no windows."""
@@ -180,29 +160,19 @@ class ColumnSubtask:
             self._resolver,
         )
 
-    def _open_changelog(self) -> None:
-        job = self._task.job
-        self._changelog: ChangelogKeyedStateBackend | None = None
-        if not job.changelog:
-            return
-        carried = carry_over(self._handles, self._own)
-        self._storage = FsStateChangelogStorage(job.job_id, job.changelog_options, self._file_io)
-        self._writer = self._storage.create_writer(self._operator.uid, self._own)
-        # Holds no state: what changes is logged from columns.
-        nothing = HashMapKeyedStateBackend(
-            KeyedState(self._own, job.max_parallelism), self._operator.key_type
+    def _open_log(self, writer: StateChangelogWriter, above: CarriedState) -> ColumnChangelog:
+        return ColumnChangelog(
+            writer, self._own, self._capture, above, self._operator.key_type, self._metas
         )
-        self._materialization_id = max(
-            (getattr(each, "materialization_id", 0) for each in self._handles), default=0
+
+    def _capture(self) -> CapturedColumns:
+        return CapturedColumns(
+            self._store,
+            self._operator.key_type,
+            self._metas,
+            self._own,
+            self._task.job.max_parallelism,
         )
-        self._changelog = ChangelogKeyedStateBackend(
-            nothing,
-            self._writer,
-            base=carried.base if carried else (),
-            restored_log=carried.log if carried else (),
-            materialization_id=self._materialization_id,
-        )
-        self._changelog.must_materialize = carried is None
 
     # ---------------------------------------------------------------------------------- work
 
@@ -274,114 +244,39 @@ class ColumnSubtask:
         any_changed = np.zeros(len(keys), np.bool_)
         groups = key_groups_of(keys.values, self._operator.key_type, self._task.job.max_parallelism)
         for at, meta in enumerate(self._metas):
-            old, new = _one(before.column(meta.name)), _one(after.column(meta.name))
-            changed = _differ(old, new)
+            new = _one(after.column(meta.name))
+            changed = _differ(_one(before.column(meta.name)), new)
             any_changed |= changed
-            if self._changelog is None or not changed.any():
-                self.changes += int(changed.sum())
-                continue
-            if meta.name not in self._described:
-                self._writer.append_meta(metadata_change(at, meta))
-                self._described.add(meta.name)
+            self._changes += int(np.count_nonzero(changed))
             there = new.is_valid().to_numpy(zero_copy_only=False)
             for rows, operation in (
                 (np.flatnonzero(changed & there), StateChangeOperation.SET),
                 (np.flatnonzero(changed & ~there), StateChangeOperation.CLEAR),
             ):
-                self._append(meta.name, at, keys, groups, new, rows, operation)
+                if self._snapshots.changelog is not None and len(rows):
+                    places = pa.array(rows)
+                    self._snapshots.changelog.log_values(
+                        at, groups[rows], keys.values.take(places), new.take(places), operation
+                    )
         rows = np.flatnonzero(any_changed)
         self._changed_keys += len(rows)
-        if len(rows):
-            self._store.put(keys.take(rows), after.take(pa.array(rows)))
-
-    def _append(
-        self,
-        name: str,
-        state_id: int,
-        keys: Keys,
-        groups: Any,
-        values: pa.Array,
-        rows: Any,
-        operation: StateChangeOperation,
-    ) -> None:
-        if not len(rows):
-            return
-        places = pa.array(rows)
-        head = bytes((operation.value,)) + state_id.to_bytes(2, "big")
-        parts: list[Any] = [
-            pa.scalar(head, pa.large_binary()),
-            keys.raw.take(places),
-            pa.scalar(serialize_to_bytes(_VOID, None), pa.large_binary()),
-        ]
-        if operation is StateChangeOperation.SET:
-            encoded = self._encode_values[name].encode({"value": values.take(places)}, len(rows))
-            parts.append(bytes_of(encoded))
-        changes = pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.large_binary()))
-        self._writer.append_batch(groups[rows], changes)
-        self.changes += len(rows)
+        self._store.put(keys.take(rows), after.take(pa.array(rows)))
 
     # ------------------------------------------------------------------------------ snapshot
 
     def snapshot(
         self, checkpoint: CheckpointMetaData, options: CheckpointOptions
     ) -> OperatorSubtaskState:
-        """The subtask's part of a snapshot, durable."""
-        changelog = self._changelog
         checkpoint_id = checkpoint.checkpoint_id
-        if changelog is None or options.checkpoint_type.is_savepoint:
-            handle = self._write(checkpoint_id, options, CheckpointedStateScope.EXCLUSIVE)
-            return OperatorSubtaskState(self._subtask, managed_keyed_state=handle)
-        is_full = options.checkpoint_type == CheckpointType.FULL_CHECKPOINT
-        if is_full or changelog.must_materialize:
-            up_to = changelog.init_materialization()
-            base = self._write(checkpoint_id, options, CheckpointedStateScope.SHARED)
-            changelog.materialized(base, self._materialization_id + 1, up_to)
-        else:
-            self._compact(changelog, checkpoint_id)
-        logged = changelog.snapshot(checkpoint_id)
-        return OperatorSubtaskState(self._subtask, managed_keyed_state=logged)
-
-    def _compact(self, changelog: ChangelogKeyedStateBackend, checkpoint_id: int) -> None:
-        least = self._task.job.changelog_options.compaction_min_segments
-        if not least or count_segments(changelog.restored_log) < least:
-            return
-        writer = self._storage.create_writer(self._operator.uid, self._own)
-        reader = StateChangelogHandleReader(self._resolver.read_segment)
-        changelog.replace_restored_log(
-            compact_log(changelog.restored_log, reader, writer, checkpoint_id)
-        )
-
-    def _write(
-        self, checkpoint_id: int, options: CheckpointOptions, scope: CheckpointedStateScope
-    ) -> KeyGroupsSavepointStateHandle:
-        """All state in canonical form."""
-        task, key_type = self._task, self._operator.key_type
-        encoder = KeyedStateEncoder(
-            key_type, self._metas, task.job.max_parallelism, key_groups=self._own
-        )
-        stream = self._streams(checkpoint_id, options).create_checkpoint_state_output_stream(scope)
-        whole = self._store.whole().rename_columns([KEY_COLUMN, *self._store.schema.names])
-        try:
-            with KeyedSections(
-                encoder.header, self._own, task.job.max_parallelism, check_duplicates=False
-            ) as sections:
-                for batch in batches_of(whole, _ENCODE_ROWS):
-                    for runs in encoder.encode_keyed(batch):
-                        sections.add(runs)
-                written = sections.stream(self._own)
-                for part in written:
-                    stream.write(part)
-            return KeyGroupsSavepointStateHandle(written.offsets, stream.close_and_get_handle())
-        finally:
-            stream.close()
+        streams = self._environment.streams(checkpoint_id, options)
+        written = self._snapshots.start(checkpoint_id, options, streams)
+        return OperatorSubtaskState(self._subtask, managed_keyed_state=written())
 
     # --------------------------------------------------------------------------------- close
 
     def close(self, state: OperatorSubtaskState | None) -> None:
-        """Ends the subtask after its state was kept, which a local copy is named after."""
-        if self._changelog is not None:
-            self._changelog.close()
-            self._storage.close()
+        self._snapshots.close()
+        self._files.close()
         handle = None if state is None else state.managed_keyed_state
         if handle is None or not self._task.job.local_copies.enabled:
             return
@@ -393,10 +288,8 @@ class ColumnSubtask:
         self._folder.build(parts, lambda built: {"levels": store.save(built), "seed": store.seed})
 
     def abandon(self) -> None:
-        """Nothing of this attempt will be committed: its own files go at once."""
-        if self._changelog is not None:
-            self._changelog.abandon()
-            self._storage.close()
+        self._snapshots.abandon()
+        self._files.close()
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:

@@ -54,6 +54,17 @@ NO_NOTES: Mapping[str, Any] = MappingProxyType({})
 _WARMTHS = ("warm", "caught up", "cold", "idle")
 
 
+@dataclass(frozen=True, kw_only=True)
+class SubtaskMetrics:
+    """What a subtask has counted so far; the names are those of ``SubtaskReport``."""
+
+    changes: int
+    changed_keys: int
+    late_rows: int
+    back_pressure_ms: int
+    failed_uploads: int
+
+
 @dataclass(frozen=True)
 class SubtaskReport:
     """The outcome of one subtask.

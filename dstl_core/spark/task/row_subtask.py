@@ -1,0 +1,135 @@
+"""A subtask whose function takes row by row."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dstl_core.errors import ConfigError
+from dstl_core.functions import BroadcastFunction
+from dstl_core.model.checkpoint import OperatorSubtaskState
+from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions
+from dstl_core.operators.subtask import OperatorSubtask
+from dstl_core.operators.user_code import user_code
+from dstl_core.savepoint.write.column_fit import values_of_column
+from dstl_core.spark.task.job_spec import TaskSpec
+from dstl_core.spark.task.output_files import OutputFiles
+from dstl_core.spark.task.reports import SubtaskMetrics
+from dstl_core.spark.task.restore import Assigned
+from dstl_core.spark.task.subtask_files import SubtaskFiles
+from dstl_core.spark.task.warm_backend import WarmStateBackend
+from dstl_core.storage.written_files import WrittenFile
+
+
+class RowSubtask:
+    """A subtask whose function takes row by row."""
+
+    def __init__(self, task: TaskSpec, subtask: int, given: Assigned) -> None:
+        operator = task.operator
+        self._operator = operator
+        self._function: Any = operator.function
+        self._files = SubtaskFiles(task)
+        self._backend = WarmStateBackend(task, subtask)
+        self._keys: Iterator[Any] = iter(())
+        """Those of the rows to come."""
+        self._subtask = OperatorSubtask(
+            self._files.setup(lambda _: next(self._keys)),
+            self._files.environment(self._backend, given.resolver),
+            subtask,
+            operator.function,
+            given.state,
+        )
+        self._watermark = task.watermark
+        self._subtask.advance_watermark(task.watermark)
+
+    @property
+    def warmth(self) -> str:
+        return self._backend.warmth
+
+    @property
+    def written(self) -> list[WrittenFile]:
+        return self._files.written
+
+    @property
+    def metrics(self) -> SubtaskMetrics:
+        changelog = self._subtask.changelog
+        return SubtaskMetrics(
+            changes=0 if changelog is None else changelog.changes,
+            changed_keys=0 if changelog is None else len(changelog.changed_scopes),
+            late_rows=self._subtask.late_rows,
+            back_pressure_ms=self._files.back_pressure_ms,
+            failed_uploads=self._files.failed_uploads,
+        )
+
+    def take_late(self) -> list[Any]:
+        return self._subtask.take_late()
+
+    def begin(self, output: OutputFiles) -> None:
+        """The clock has moved since the last epoch: its timers fire before the rows."""
+        output.add(self._subtask.advance_processing_time())
+
+    def apply_broadcast(self, raw: bytes) -> None:
+        function = self._function
+        if not isinstance(function, BroadcastFunction):
+            raise ConfigError(
+                f"The operator {self._operator.uid!r} has a broadcast input; its function has to "
+                f"be a BroadcastFunction, got {type(function).__name__}."
+            )
+        with user_code(function, "process_broadcast_element"):
+            for row in pa.ipc.open_stream(io.BytesIO(raw)).read_all().to_pylist():
+                function.process_broadcast_element(row)
+
+    def apply(self, batch: pa.RecordBatch, output: OutputFiles) -> None:
+        process = self._subtask.process
+        if self._operator.key_type is not None:
+            # As state has them: for dates, decimals and structs that is not what rows have.
+            column = batch.column(self._operator.key_by)
+            if column.null_count:
+                raise ConfigError("A key is null; keyed state needs a key.")
+            self._keys = iter(values_of_column(self._operator.key_type, column, "The key"))
+        times = _times(batch, self._operator.event_time)
+        rows = batch.to_pylist()
+        if times is None:
+            for row in rows:
+                output.add(process(row))
+            return
+        for row, timestamp in zip(rows, times, strict=True):
+            output.add(process(row, timestamp))
+
+    def finish(self, watermark: int, output: OutputFiles) -> None:
+        """Time passes: timers fire."""
+        output.add(self._subtask.advance_watermark(max(watermark, self._watermark)))
+        output.add(self._subtask.advance_processing_time())
+
+    def snapshot(
+        self, checkpoint: CheckpointMetaData, options: CheckpointOptions
+    ) -> OperatorSubtaskState:
+        return self._subtask.snapshot(checkpoint, options)
+
+    def close(self, state: OperatorSubtaskState | None) -> None:
+        if state is not None and self._subtask.keyed is not None:
+            self._backend.keep(self._subtask.keyed, state)
+        self._subtask.close()
+        self._files.close()
+
+    def abandon(self) -> None:
+        self._subtask.abandon()
+        self._files.close()
+
+
+def _times(batch: pa.RecordBatch, column: str | None) -> list[int | None] | None:
+    """The time of each row in milliseconds."""
+    if column is None:
+        return None
+    values = batch.column(column)
+    if pa.types.is_timestamp(values.type):
+        # Rounding goes by local time, which in a session's zone may come twice.
+        zone = None if values.type.tz is None else "UTC"
+        exact = values.cast(pa.timestamp(values.type.unit, zone))
+        values = pc.floor_temporal(exact, unit="millisecond").cast(pa.timestamp("ms", zone))
+    times: list[int | None] = values.cast(pa.int64()).to_pylist()
+    return times

@@ -1,0 +1,91 @@
+"""Where one subtask of a Spark task writes: its part of checkpoints, and its log."""
+
+from __future__ import annotations
+
+import time
+
+from dstl_core.changelog.storage import FsStateChangelogStorage
+from dstl_core.operators.environment import OperatorSetup, TaskEnvironment, file_system_streams
+from dstl_core.operators.process_operator import KeySelector
+from dstl_core.spark.task.job_spec import TaskSpec
+from dstl_core.state.backends.state_backend import StateBackend
+from dstl_core.storage.handle_resolver import HandleResolver
+from dstl_core.storage.written_files import DigestingFileIO, WrittenFile
+
+INLINE_BYTES = 1024
+"""Streams of at most so many bytes stand in ``_metadata``."""
+
+
+class FixedClock:
+    """Processing time stands still in an epoch: all tasks and attempts see the same."""
+
+    def __init__(self, now_ms: int) -> None:
+        self._now_ms = now_ms
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
+
+
+class SubtaskFiles:
+    """The files of one subtask, and what is known of them.
+
+    Args:
+        task: Says where they go.
+    """
+
+    def __init__(self, task: TaskSpec) -> None:
+        job = task.job
+        self._task = task
+        self._file_io = DigestingFileIO(job.layout.root.scheme)
+        self._changelog = (
+            FsStateChangelogStorage(job.job_id, job.changelog_options, self._file_io)
+            if job.changelog
+            else None
+        )
+
+    def setup(self, key_by: str | KeySelector) -> OperatorSetup:
+        """The operator, with what gives the key of a row."""
+        operator, job = self._task.operator, self._task.job
+        return OperatorSetup(
+            operator.uid,
+            operator.function_key_type,
+            key_by,
+            job.parallelism,
+            job.max_parallelism,
+        )
+
+    def environment(self, state_backend: StateBackend, resolver: HandleResolver) -> TaskEnvironment:
+        """What the subtask lives in, on these files."""
+        task = self._task
+        return TaskEnvironment(
+            state_backend,
+            self._changelog,
+            resolver,
+            file_system_streams(task.job.layout, self._file_io, inline_threshold=INLINE_BYTES),
+            FixedClock(task.now_ms),
+            task.job.changelog_options,
+            value_logging=task.job.value_logging,
+        )
+
+    @property
+    def written(self) -> list[WrittenFile]:
+        """The state files that were written."""
+        return list(self._file_io.written.values())
+
+    @property
+    def back_pressure_ms(self) -> int:
+        """How long uploads of the log had to wait."""
+        return 0 if self._changelog is None else self._changelog.metrics.back_pressure_ms.count
+
+    @property
+    def failed_uploads(self) -> int:
+        """How many attempts to upload failed."""
+        return 0 if self._changelog is None else self._changelog.metrics.upload_failures.count
+
+    def close(self) -> None:
+        """Ends the uploads."""
+        if self._changelog is not None:
+            self._changelog.close()
