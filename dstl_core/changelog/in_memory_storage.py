@@ -1,4 +1,4 @@
-"""The changelog in memory: its handles carry the changes themselves, into ``_metadata``.
+"""The changelog in memory. Its handles hold the changes, so ``_metadata`` stores them.
 
 Source: ``InMemoryStateChangelogStorage`` and ``InMemoryStateChangelogWriter`` of Flink 2.2.1.
 """
@@ -34,9 +34,9 @@ InMemoryPersistFuture = PersistFuture[InMemoryChangelogStateHandle]
 
 
 class InMemoryStateChangelogWriter(Closing):
-    """Keeps changes in a list. Every change has a sequence number of its own.
+    """Keeps changes in a list. Every change has its own sequence number.
 
-    Owned by the thread that made it. Nothing is ever in flight, so every future is done at once.
+    The thread that made it owns it. There are no uploads, so every future is complete at once.
     """
 
     def __init__(self, key_group_range: KeyGroupRange) -> None:
@@ -51,7 +51,7 @@ class InMemoryStateChangelogWriter(Closing):
         return self._lowest + len(self._changes)
 
     def append(self, key_group: int, value: bytes) -> None:
-        """Adds one change.
+        """Appends one change.
 
         Raises:
             ChangelogError: The key group is not in the writer's range.
@@ -66,7 +66,7 @@ class InMemoryStateChangelogWriter(Closing):
         self._changes.append((META_KEY_GROUP, check_payload(value)))
 
     def append_batch(self, key_groups: KeyGroupColumn, values: ValueColumn) -> None:
-        """Adds the changes of two columns in order."""
+        """Appends the changes of two columns in order."""
         from dstl_core.changelog.columnar_sets import change_columns
 
         self._check_usable("append to")
@@ -80,16 +80,16 @@ class InMemoryStateChangelogWriter(Closing):
         return SequenceNumber(0)
 
     def next_sequence_number(self) -> SequenceNumber:
-        """The number that the next change gets."""
+        """The sequence number of the next change."""
         self._check_usable("use")
         return SequenceNumber(self._active)
 
     def persist(self, from_sqn: SequenceNumber, checkpoint_id: int) -> InMemoryPersistFuture:
-        """A handle of all changes from ``from_sqn`` on, done at once.
+        """Returns a completed future with a handle of all changes from ``from_sqn`` on.
 
         Raises:
             ChangesTruncatedError: The changes were truncated.
-            ChangelogError: They are not yet appended.
+            ChangelogError: The changes were not appended yet.
         """
         self._check_usable("persist")
         from_ = number_of(from_sqn)
@@ -121,7 +121,7 @@ class InMemoryStateChangelogWriter(Closing):
         return future
 
     def confirm(self, from_sqn: SequenceNumber, to_sqn: SequenceNumber, checkpoint_id: int) -> None:
-        """The handle owns its changes already; only the range is checked."""
+        """Checks the range. The handle owns its changes already."""
         self._check_usable("confirm")
         if not number_of(from_sqn) <= number_of(to_sqn) <= self._active:
             raise ChangelogError(
@@ -130,14 +130,14 @@ class InMemoryStateChangelogWriter(Closing):
             )
 
     def reset(self, from_sqn: SequenceNumber, to_sqn: SequenceNumber, checkpoint_id: int) -> None:
-        """Nothing is rolled back: the changes are part of the next checkpoint."""
+        """Does nothing: the next checkpoint has the changes."""
         self._check_usable("reset")
 
     def truncate(self, to: SequenceNumber) -> None:
-        """Forgets all changes below ``to``.
+        """Drops all changes below ``to``.
 
         Raises:
-            ChangelogError: ``to`` lies above the last change, or below an earlier bound.
+            ChangelogError: ``to`` is above the last change, or below an earlier bound.
         """
         self._check_usable("truncate")
         number = number_of(to)
@@ -153,10 +153,10 @@ class InMemoryStateChangelogWriter(Closing):
         self.close()
 
     def drain(self) -> None:
-        """Nothing is ever in flight."""
+        """Does nothing: there are no uploads."""
 
     def wait_for(self, done: threading.Event, timeout_s: float | None) -> None:
-        """Every future is done."""
+        """Does nothing: every future is complete."""
 
     def close(self) -> None:
         self._closed = True
@@ -173,7 +173,7 @@ class InMemoryStateChangelogWriter(Closing):
 
 
 class InMemoryStateChangelogStorage(Closing):
-    """For tests and tiny state: nothing is written before ``_metadata`` is."""
+    """A storage for tests and tiny state. It writes nothing but ``_metadata``."""
 
     def create_writer(
         self, operator_id: str, key_group_range: KeyGroupRange, mailbox: Mailbox | None = None
@@ -187,7 +187,7 @@ class InMemoryStateChangelogStorage(Closing):
         return ALWAYS_AVAILABLE
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: the storage holds no resources."""
 
 
 def _no_segments(handle: StreamStateHandle) -> bytes:

@@ -1,8 +1,8 @@
-"""Finds the storage that the options or a handle name.
+"""Finds a changelog storage by the options or by a handle.
 
 Source: ``StateChangelogStorageLoader``, ``FsStateChangelogStorageFactory`` and
-``InMemoryStateChangelogStorageFactory`` of Flink 2.2.1. Unlike there, an unknown name is an error
-at once.
+``InMemoryStateChangelogStorageFactory`` of Flink 2.2.1. Unlike in Flink, an unknown name is an
+error at once.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class InMemoryStateChangelogStorageFactory:
 
 
 class StateChangelogStorageLoader:
-    """Factories by name: those given, then ``memory`` and ``filesystem``. The first of a name
-    wins; names are compared in lower case.
+    """Finds factories by name: the given ones, then ``memory`` and ``filesystem``. The first
+    factory of a name wins. Names are compared in lower case.
     """
 
     def __init__(self, plugins: Iterable[StateChangelogStorageFactory] = ()) -> None:
@@ -97,10 +97,10 @@ class StateChangelogStorageLoader:
         metrics: MetricGroup | None = None,
         local_recovery: LocalRecoveryConfig = LOCAL_RECOVERY_DISABLED,
     ) -> StateChangelogStorage:
-        """The storage that ``state.changelog.storage`` names.
+        """Makes the storage that ``state.changelog.storage`` names.
 
         Raises:
-            ConfigError: Nobody registered that name; lists the names.
+            ConfigError: The name is not registered. The message lists the registered names.
         """
         factory = self._factories.get(options.storage)
         if factory is None:
@@ -113,10 +113,10 @@ class StateChangelogStorageLoader:
     def load_from_state_handle(
         self, options: ChangelogOptions, handle: ChangelogStateHandle
     ) -> StateChangelogStorageView:
-        """A view that reads a handle. Ask for each handle: views differ by their identifier.
+        """Makes a view that reads a handle. Each handle needs its own call.
 
         Raises:
-            ConfigError: Nobody registered the handle's storage.
+            ConfigError: The storage of the handle is not registered.
         """
         factory = self._factories.get(handle.storage_identifier)
         if factory is None:

@@ -1,4 +1,4 @@
-"""Where copies for local recovery lie.
+"""Folders of the copies for local recovery.
 
 Source: ``LocalRecoveryConfig`` and ``LocalRecoveryDirectoryProviderImpl`` of Flink 2.2.1.
 """
@@ -16,15 +16,15 @@ from dstl_core.storage.location import TASK_OWNED_DIR, Location
 
 @dataclass(frozen=True, slots=True)
 class LocalRecoveryConfig:
-    """Whether segments are also kept on the machine that wrote them.
+    """Configures copies of segments on the machine that wrote them.
 
-    ``base_dirs`` are folders of the allocation, usually one a disk; without any there are no
-    copies. A job keeps to one of them.
+    ``base_dirs`` are folders of the allocation, usually one per disk. Without them there are no
+    copies. A job uses one of them.
     """
 
     base_dirs: tuple[Location, ...] = ()
     file_io: FileIO = field(default_factory=lambda: FsspecFileIO("file", fsync=False))
-    """Writes the copies. They need not survive a power loss: the remote file is the truth."""
+    """Writes the copies. They need not survive a power loss: the remote file is authoritative."""
 
     def __post_init__(self) -> None:
         for each in self.base_dirs:

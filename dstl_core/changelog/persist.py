@@ -1,4 +1,4 @@
-"""What a persist gives: a future, and in the end the handle that a checkpoint keeps.
+"""The result of a persist: a future, which completes with the handle that a checkpoint keeps.
 
 Source: ``SnapshotResult`` of Flink 2.2.1.
 """
@@ -21,7 +21,7 @@ Handle = TypeVar("Handle", bound=ChangelogStateHandleStream | InMemoryChangelogS
 
 @dataclass(frozen=True, slots=True)
 class SnapshotResult(Generic[Handle]):
-    """The handle that a checkpoint keeps, and one that prefers copies on this machine."""
+    """The handle that a checkpoint keeps, and the same handle with copies on this machine."""
 
     job_manager_owned_snapshot: Handle
     task_local_snapshot: Handle | None = None
@@ -32,13 +32,13 @@ class SnapshotResult(Generic[Handle]):
 
 
 class PersistOwner(Protocol):
-    """A writer, as its futures see it."""
+    """The part of a writer that its futures use."""
 
     def wait_for(self, done: threading.Event, timeout_s: float | None) -> None:
         """Waits for an event; on the writer's own thread by draining until it is set.
 
         Raises:
-            TimeoutError: It is not set in time.
+            TimeoutError: The time is up.
         """
         ...
 
@@ -46,8 +46,8 @@ class PersistOwner(Protocol):
 class PersistFuture(Generic[Handle]):
     """The result of one persist.
 
-    It is completed on the writer's own thread only, while that thread drains (in append, persist,
-    next_sequence_number, drain, and ``result`` here). Another thread's ``result`` waits.
+    Only the writer's own thread completes it, while it drains: in append, persist,
+    next_sequence_number, drain, and in ``result``. In another thread ``result`` only waits.
     """
 
     def __init__(self, owner: PersistOwner) -> None:
@@ -61,13 +61,13 @@ class PersistFuture(Generic[Handle]):
         return self._done.is_set()
 
     def result(self, timeout_s: float | None = None) -> SnapshotResult[Handle]:
-        """Waits for the uploads.
+        """Waits for the uploads; returns the handle.
 
         Raises:
             UploadFailedError: An upload failed; its changes are kept for the next persist.
             ChangesTruncatedError: The changes were truncated meanwhile.
             WriterClosedError: The writer was closed first.
-            TimeoutError: Not done in time; the upload goes on.
+            TimeoutError: The time is up. The upload goes on.
         """
         self._owner.wait_for(self._done, timeout_s)
         if self._error is not None:
@@ -77,13 +77,14 @@ class PersistFuture(Generic[Handle]):
         return self._result
 
     def exception(self) -> BaseException | None:
-        """The error, if it is done and failed."""
+        """The error of a failed persist; None if it succeeded or is not complete."""
         return self._error
 
     def add_done_callback(self, callback: Callable[[PersistFuture[Handle]], None]) -> None:
-        """Calls back on the writer's thread; at once if it is done. It may call the writer.
+        """Adds a callback, which may call the writer. A complete future runs it at once.
 
-        Call it on the writer's thread. What a callback raises is logged and stops no other.
+        Call this on the writer's thread; callbacks run there, too. The error of a callback is
+        logged, and other callbacks still run.
         """
         if self.done():
             self._call(callback)

@@ -1,4 +1,4 @@
-"""From a changelog handle back to its changes.
+"""Reads the changes of a changelog handle.
 
 Source: ``StateChangelogHandleStreamHandleReader`` and ``StateChangeIteratorImpl`` of Flink 2.2.1.
 """
@@ -30,17 +30,17 @@ BATCH_ROWS = 65_536
 BATCH_BYTES = 8 << 20
 _ITERATOR_ROWS = 4_096
 _SMALL_BYTES = 256 << 10
-"""Up to this much payload, decoding in Python is faster than loading the kernels."""
+"""Payload up to this size is decoded in Python, which is faster than loading the kernels."""
 
 Segment = bytes | memoryview
-"""A whole segment file, flag byte included."""
+"""A whole segment file, with its flag byte."""
 
 
 class StateChangelogHandleReader:
-    """Reads handles in their order: set by set, metadata first inside a set.
+    """Reads handles in their order: set by set, and metadata first in each set.
 
     Args:
-        read_segment: Gives the whole segment file behind a stream handle.
+        read_segment: Returns the whole segment file of a stream handle.
     """
 
     def __init__(self, read_segment: Callable[[StreamStateHandle], Segment]) -> None:
@@ -52,13 +52,13 @@ class StateChangelogHandleReader:
         """Yields the changes of the handle's key groups, and all metadata.
 
         Args:
-            handle: What a checkpoint keeps.
-            local: The handle's twin with copies on this machine. A copy that cannot be read is
-                passed over for the remote file.
+            handle: A handle of a checkpoint.
+            local: The same handle with copies on this machine. If a copy cannot be read, the
+                remote file is read instead.
 
         Raises:
-            StorageError: A segment is not there.
-            FormatError: A segment is damaged; names the file and the position in its body.
+            StorageError: A segment is missing.
+            FormatError: A segment is damaged. The message names the file and the position.
         """
         if isinstance(handle, InMemoryChangelogStateHandle) or _is_small(handle):
             yield from self._changes_one_by_one(handle, local)
@@ -96,10 +96,10 @@ class StateChangelogHandleReader:
         batch_rows: int = BATCH_ROWS,
         batch_bytes: int = BATCH_BYTES,
     ) -> Iterator[pa.RecordBatch]:
-        """The same changes as record batches of ``CHANGE_SCHEMA``.
+        """Yields the same changes as record batches of ``CHANGE_SCHEMA``.
 
         A batch has at most ``batch_rows`` rows and ``batch_bytes`` bytes of values, or one larger
-        value. Raises as ``get_changes`` does.
+        value. Raises the errors of ``get_changes``.
         """
         from dstl_core.changelog import columnar_sets
 
@@ -116,14 +116,14 @@ class StateChangelogHandleReader:
             )
 
     def open_segment(self, handle: StreamStateHandle) -> AbstractContextManager[Segment]:
-        """A segment for as long as it is needed."""
+        """Opens a segment for the length of the block."""
         return nullcontext(self._read_segment(handle))
 
     def _sets(
         self, handle: ChangelogStateHandleStream, local: ChangelogStateHandleStream | None
     ) -> Iterator[tuple[int, memoryview, int, str | None]]:
-        """For each set its number in the handle, the body that holds it, its place there and the
-        file. Segments that follow each other are opened once.
+        """Yields each set: its number in the handle, the body that holds it, its offset there and
+        the file. Consecutive sets of one segment open it once.
         """
         copies = local.handles_and_offsets if local is not None else ()
         with _OpenSegment(self) as segment:
@@ -147,7 +147,7 @@ class StateChangelogHandleReader:
 
 
 class _OpenSegment:
-    """The segment that was asked for last."""
+    """The segment that was opened last."""
 
     def __init__(self, reader: StateChangelogHandleReader) -> None:
         self._reader = reader
@@ -180,7 +180,7 @@ class _OpenSegment:
 
 
 def _body_of_copy(segment: _OpenSegment, copy: StreamStateHandle, offset: int) -> memoryview | None:
-    """The body of a local copy whose set is sound; None if the remote file has to do."""
+    """The body of a local copy, if its set is intact; None if the remote file must be read."""
     from dstl_core.changelog import columnar_sets
 
     try:

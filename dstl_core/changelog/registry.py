@@ -1,8 +1,8 @@
-"""Who still needs which segment file.
+"""Reference counts of segment files and of their local copies.
 
-Source: ``TaskChangelogRegistryImpl`` and ``LocalChangelogRegistryImpl`` of Flink 2.2.1. A file is
-counted once per change set in it; when a checkpoint owns it (``stop_tracking``) the writers never
-delete it again.
+Source: ``TaskChangelogRegistryImpl`` and ``LocalChangelogRegistryImpl`` of Flink 2.2.1. Each
+change set of a file counts once. Once a checkpoint owns the file (``stop_tracking``), writers never
+delete it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from dstl_core.model.handle import FileStateHandle
 
 
 class TaskChangelogRegistry:
-    """Reference counts of segment files; shared by all writers of one storage. Thread-safe.
+    """Reference counts of segment files. All writers of a storage share it. Thread-safe.
 
     Invariants:
-        1. A file is deleted only when its count falls to 0, or when no handle was ever given out
-           for it (``discard``).
-        2. Never after ``stop_tracking``: a checkpoint, and for shared files every writer's
-           checkpoint, may name it then.
+        1. A file is deleted only when its count falls to 0, or when nobody got its handle
+           (``discard``).
+        2. A file is never deleted after ``stop_tracking``: a checkpoint may reference it, and for a
+           shared file the checkpoint of every writer.
     """
 
     NO_OP: TaskChangelogRegistry
@@ -33,12 +33,12 @@ class TaskChangelogRegistry:
         self._unfinished: set[str] = set()
 
     def start_writing(self, path: str) -> None:
-        """A file is about to appear that no handle names yet."""
+        """Notes a file that is about to be written. No handle references it yet."""
         with self._lock:
             self._unfinished.add(path)
 
     def discard_unfinished(self, path: str) -> None:
-        """A file was not finished: what there is of it is deleted."""
+        """Deletes the part of a file whose writing failed."""
         with self._lock:
             self._unfinished.discard(path)
         self._discarder.discard(path)
@@ -55,12 +55,12 @@ class TaskChangelogRegistry:
             self._references[handle.path] = references
 
     def stop_tracking(self, handle: FileStateHandle) -> None:
-        """A checkpoint owns the file from now on."""
+        """Hands the file over to a checkpoint."""
         with self._lock:
             self._references.pop(handle.path, None)
 
     def release(self, handle: FileStateHandle) -> None:
-        """One change set of the file is not needed any more; the last one deletes the file."""
+        """Releases one change set of the file. The last release deletes the file."""
         with self._lock:
             left = self._references.get(handle.path)
             if left is None:
@@ -72,7 +72,7 @@ class TaskChangelogRegistry:
         self._discarder.discard(handle.path)
 
     def discard(self, handle: FileStateHandle) -> None:
-        """Deletes a file whose handle nobody got: an upload that another attempt has beaten."""
+        """Deletes a file whose handle nobody got, because another attempt finished first."""
         with self._lock:
             self._references.pop(handle.path, None)
         self._discarder.discard(handle.path)
@@ -85,13 +85,13 @@ class TaskChangelogRegistry:
 
     @property
     def orphans(self) -> tuple[str, ...]:
-        """Files that nobody needs and that are still there, as far as this process knows."""
+        """Unreferenced files that this process could not delete."""
         return self._discarder.orphans
 
     def close(self) -> None:
-        """Reports what is still being written: an attempt that hangs, which nobody waits for.
+        """Reports files that hanging attempts still write.
 
-        Files that are tracked stay: a checkpoint that was never confirmed may still name them.
+        Tracked files stay, because a checkpoint that was never confirmed may reference them.
         """
         with self._lock:
             unfinished, self._unfinished = self._unfinished, set()
@@ -100,7 +100,7 @@ class TaskChangelogRegistry:
 
 
 class _NoOpTaskChangelogRegistry(TaskChangelogRegistry):
-    """For uploaders whose files somebody else owns."""
+    """A registry for uploaders that do not own their files."""
 
     def __init__(self) -> None:
         super().__init__(FileDiscarder(lambda location: None))
@@ -128,7 +128,7 @@ class LocalChangelogRegistry:
         self._last_used: dict[str, tuple[FileStateHandle, int]] = {}
 
     def register(self, handle: FileStateHandle, checkpoint_id: int) -> None:
-        """A checkpoint uses a local copy.
+        """Notes that a checkpoint uses a local copy.
 
         Raises:
             ChangelogError: Another file was registered under the same path.
@@ -152,13 +152,13 @@ class LocalChangelogRegistry:
         return frozenset(unused)
 
     def close(self) -> None:
-        """Forgets all; the files stay for recovery."""
+        """Drops all entries. The files stay for recovery."""
         with self._lock:
             self._last_used.clear()
 
 
 class _NoOpLocalChangelogRegistry(LocalChangelogRegistry):
-    """Without local recovery."""
+    """The registry for storages without local recovery."""
 
     def __init__(self) -> None:
         super().__init__(FileDiscarder(lambda location: None))

@@ -1,4 +1,4 @@
-"""Wires writers, scheduler, uploader and registries of one job together.
+"""The changelog storage of a job: connects its writers, scheduler, uploader and registries.
 
 Source: ``FsStateChangelogStorage`` and ``FsStateChangelogStorageForRecovery`` of Flink 2.2.1.
 """
@@ -47,18 +47,18 @@ _CLOSE_TIMEOUT_MS = 5_000
 class FsStateChangelogStorage(Closing):
     """The changelog of one job in one process: ``<base path>/<job id>/dstl/<uuid>``.
 
-    Owns the scheduler, the registries and (unless they are given) the threads; hands out writers,
-    each for one thread. Every writer shares the files, the limits and the metrics. Close it: that
-    is when uploads that wait get their outcome.
+    It owns the scheduler, the registries and, unless they are given, the threads. It makes writers,
+    each for one thread. All writers share files, limits and metrics. ``close`` must be called: it
+    completes the uploads that wait.
 
     Args:
-        file_io: Where segments go; by default the file system of ``base-path``.
-        metrics: The group under which the storage's metrics stand.
-        local_recovery: Where copies of segments are kept on this machine, if anywhere.
-        uploader: Takes the place of the file-system uploader.
-        direct: Uploads at once on the writer's thread: no batches, no retries, no limits.
-        threads: Runs uploads, timers, callbacks and deletions; not closed here.
-        new_name: Makes file names that never repeat.
+        file_io: Stores the segments; by default the file system of ``base-path``.
+        metrics: The parent group of the storage's metrics.
+        local_recovery: Folders for copies of segments on this machine; by default there are none.
+        uploader: Replaces the file-system uploader.
+        direct: Uploads at once on the writer's thread, without batches, retries and limits.
+        threads: Runs uploads, timers, callbacks and deletions. The storage does not close it.
+        new_name: Makes unique file names.
     """
 
     def __init__(
@@ -113,10 +113,10 @@ class FsStateChangelogStorage(Closing):
     def create_writer(
         self, operator_id: str, key_group_range: KeyGroupRange, mailbox: Mailbox | None = None
     ) -> FsStateChangelogWriter:
-        """A writer for one subtask of an operator, owned by the calling thread.
+        """Makes a writer for one subtask of an operator. The calling thread owns it.
 
-        With a mailbox, finished uploads ask it to run the writer's ``drain`` on that thread, so
-        that futures complete without a further call.
+        A finished upload asks the mailbox, if there is one, to run the writer's ``drain`` on that
+        thread. Then futures complete without a further call.
         """
         log_id = UUID(int=next(self._log_ids))
         _LOG.debug("a changelog writer starts: operator_id=%s log_id=%s", operator_id, log_id)
@@ -132,27 +132,27 @@ class FsStateChangelogStorage(Closing):
         )
 
     def create_reader(self) -> StateChangelogHandleReader:
-        """A reader of handles that this storage's writers gave, local copies included."""
+        """Makes a reader of the handles of this storage's writers. It also reads local copies."""
         return StateChangelogHandleReader(segment_reader(self._file_ios, self._roots))
 
     def get_availability_provider(self) -> AvailabilityProvider:
-        """Whether a polite writer may append now."""
+        """Says whether uploads have room for another append."""
         return self._scheduler.get_availability_provider()
 
     @property
     def bytes_in_flight(self) -> int:
-        """What counts against ``upload.max-in-flight`` now; 0 with direct uploads."""
+        """Bytes that count towards ``upload.max-in-flight`` now; 0 with direct uploads."""
         return self._scheduler.bytes_in_flight
 
     @property
     def orphans(self) -> tuple[str, ...]:
-        """Files of this storage that nobody needs and that could not be deleted; gc finds them."""
+        """Unreferenced files of this storage that it failed to delete; ``dstl gc`` finds them."""
         return self.registry.orphans
 
     def close(self) -> None:
-        """Ends all uploads: what is not durable by then fails, and its writers still have it.
+        """Ends all uploads. Uploads that are not durable yet fail; their writers keep them.
 
-        Deletions get some seconds; what is left is reported in ``orphans``.
+        Pending deletions get some seconds. ``orphans`` lists the files that are left.
         """
         self._scheduler.close()
         self.registry.close()
@@ -165,7 +165,7 @@ class FsStateChangelogStorage(Closing):
 def segment_reader(
     file_ios: Mapping[str, FileIO], roots: Sequence[Location]
 ) -> Callable[[StreamStateHandle], bytes]:
-    """Reads whole segment files below the roots, on the file IO of each path's scheme."""
+    """Makes a function that reads whole segment files below the roots, by their path's scheme."""
     resolvers = {}
     for scheme, file_io in file_ios.items():
         own = [root for root in roots if root.scheme == scheme]
@@ -188,14 +188,15 @@ def segment_reader(
 
 
 class FsStateChangelogStorageForRecovery(Closing):
-    """Only reads; each remote segment is downloaded once and kept for a while.
+    """A storage that only reads. It downloads each remote segment once and caches it for a while.
 
-    Owns the cache and (unless they are given) the threads that empty it; close it.
+    It owns the cache and, unless they are given, the threads that empty it. ``close`` must be
+    called.
 
     Args:
-        read_segment: Gives the whole segment file behind a handle (``segment_reader``).
-        options: Say how long an unused segment is kept.
-        cache_folders: Where downloads go; the system's temporary folder by default.
+        read_segment: Returns the whole segment file of a handle (``segment_reader``).
+        options: Set how long an unused segment stays cached.
+        cache_folders: Folders for downloads; by default the system's temporary folder.
     """
 
     def __init__(
@@ -218,7 +219,7 @@ class FsStateChangelogStorageForRecovery(Closing):
         )
 
     def create_reader(self) -> StateChangelogHandleReader:
-        """A reader; all readers share the cache."""
+        """Makes a reader. All readers share the cache."""
         return self._reader
 
     def close(self) -> None:

@@ -1,7 +1,8 @@
 """The changelog writer: append, persist, confirm, reset, truncate.
 
-Source: ``FsStateChangelogWriter`` of Flink 2.2.1, whose hazards are fixed: a failed upload is kept
-and uploaded again by a later persist, closing ends every pending future, and misuse is an error.
+Source: ``FsStateChangelogWriter`` of Flink 2.2.1, whose hazards are fixed. The changes of a failed
+upload are kept, and a later persist uploads them again. Closing completes every pending future.
+Misuse is an error.
 """
 
 from __future__ import annotations
@@ -61,19 +62,19 @@ class _PersistRequest:
 class FsStateChangelogWriter(Closing):
     """Writes the changes of one backend to segment files.
 
-    Owned by the thread that made it. Uploads finish on other threads and only put their outcome
-    into an inbox, which the owner drains.
+    The thread that made it owns it. Uploads finish on other threads, which put the outcome into an
+    inbox. The owner drains the inbox.
 
     Invariants:
         1. A change is in exactly one of the active buffer and the ledger; or it is truncated.
         2. Every known number is below ``_active``.
-        3. Every future ends: with a result, an upload's error, a truncation, or the close.
+        3. Every future completes: with a result, an upload's error, a truncation, or the close.
         4. Callbacks run after all bookkeeping, so they may call any method.
 
     Args:
-        log_id: Names this writer among all that share a file.
-        preemptive_persist_threshold: Bytes at which the active changes are uploaded unasked.
-        mailbox: Asked to run ``drain`` when an upload has ended.
+        log_id: Identifies this writer among the writers of a file.
+        preemptive_persist_threshold: Size of the active changes that starts an upload.
+        mailbox: Runs ``drain`` after an upload has ended.
         threads: Lets the owner wait.
     """
 
@@ -120,12 +121,12 @@ class FsStateChangelogWriter(Closing):
     # ------------------------------------------------------------------------------ append
 
     def append(self, key_group: int, value: bytes) -> None:
-        """Adds one change; uploads without waiting once the active changes reach the threshold.
+        """Appends one change. It starts an upload, without waiting, at the threshold.
 
         Raises:
             ChangelogError: The key group is not in the writer's range.
-            BackpressureTimeoutError: Uploads do not catch up. The change was not appended, all
-                before it are kept; append it again later.
+            BackpressureTimeoutError: Uploads did not catch up. The change was not appended;
+                earlier changes are kept. Append it again later.
             WriterClosedError: The writer is closed.
         """
         if value.__class__ is not bytes:
@@ -140,8 +141,8 @@ class FsStateChangelogWriter(Closing):
             self._after_append(key_group, len(value))
 
     def append_meta(self, value: bytes) -> None:
-        """Adds one metadata change; readers see it before the data of its set. Raises as
-        ``append`` does.
+        """Appends one metadata change. Readers see it before the data of its set. Raises the errors
+        of ``append``.
         """
         self._check_usable("append to")
         value = check_payload(value)
@@ -151,18 +152,20 @@ class FsStateChangelogWriter(Closing):
             self._after_append(META_KEY_GROUP, len(value))
 
     def append_batch(self, key_groups: KeyGroupColumn, values: ValueColumn) -> None:
-        """Adds the changes of two columns in order, as ``append`` one by one would: the same
-        bytes on disk, cut at the same change where the threshold is reached.
+        """Appends the changes of two columns in order.
+
+        The bytes on disk are those of one ``append`` per change, cut at the same change where the
+        threshold is reached.
 
         Args:
             key_groups: ``[n]`` integers: NumPy, Arrow, or a list.
             values: ``[n]`` byte strings: Arrow binary of any kind, a NumPy matrix of uint8 with
-                one value a row, or a list of bytes. Not used after the return.
+                one value a row, or a list of bytes. The writer keeps no reference to it.
 
         Raises:
-            ConfigError: The columns do not fit; nothing was appended.
-            BackpressureTimeoutError: Uploads do not catch up; ``context["appended"]`` changes of
-                the batch were appended, the rest was not.
+            ConfigError: The columns are wrong; nothing was appended.
+            BackpressureTimeoutError: Uploads did not catch up. ``context["appended"]`` is the
+                number of changes of the batch that were appended.
             WriterClosedError: The writer is closed.
         """
         from dstl_core.changelog.columnar_sets import change_columns
@@ -219,7 +222,7 @@ class FsStateChangelogWriter(Closing):
             self.drain()
 
     def _flush(self) -> None:
-        """Uploads the active changes, and with them older sets that nobody has persisted."""
+        """Uploads the active changes, and older sets that were not persisted yet."""
         # What has failed meanwhile goes along. Callbacks wait: an append of theirs must not come
         # between the caller's change and its undoing.
         self._take_all()
@@ -240,7 +243,7 @@ class FsStateChangelogWriter(Closing):
         return SequenceNumber(0)
 
     def next_sequence_number(self) -> SequenceNumber:
-        """Closes the active set and returns the number that the next change gets."""
+        """Closes the active set; returns the sequence number of the next change."""
         self._check_usable("use")
         self.drain()
         self._check_usable("use")
@@ -271,12 +274,12 @@ class FsStateChangelogWriter(Closing):
     def persist(self, from_sqn: SequenceNumber, checkpoint_id: int) -> FsPersistFuture:
         """Makes all changes from ``from_sqn`` on durable.
 
-        Sets that are uploaded or on their way are not uploaded again; failed ones are.
+        Sets that are uploaded or in progress are not uploaded again. Failed sets are.
 
         Raises:
             ChangesTruncatedError: The changes were truncated.
-            ChangelogError: They are not yet appended.
-            BackpressureTimeoutError: There was no room for the upload; all changes are kept.
+            ChangelogError: The changes were not appended yet.
+            BackpressureTimeoutError: The upload found no room; all changes are kept.
         """
         self._check_usable("persist")
         self.drain()
@@ -314,7 +317,7 @@ class FsStateChangelogWriter(Closing):
         return future
 
     def _submit(self, from_: int) -> None:
-        """Uploads all sets from a number on that are neither uploaded nor on their way."""
+        """Uploads all sets from a number on that are neither uploaded nor in progress."""
         # Failed sets go apart: their bytes are counted already, so they never wait for room that
         # only they could make.
         self._upload(self._ledger.start_failed(from_), kept=True)
@@ -347,7 +350,7 @@ class FsStateChangelogWriter(Closing):
         self._limit = _DRAIN_NOW
 
     def drain(self) -> None:
-        """Takes over what uploads have finished. Completes futures, runs their callbacks."""
+        """Handles finished uploads: completes futures and runs their callbacks."""
         if self._closed:
             return
         self._check_thread()
@@ -407,12 +410,12 @@ class FsStateChangelogWriter(Closing):
     # ------------------------------------------------------------- what a checkpoint decides
 
     def confirm(self, from_sqn: SequenceNumber, to_sqn: SequenceNumber, checkpoint_id: int) -> None:
-        """The checkpoint is complete: files of ``[from_sqn, to_sqn)`` belong to it now.
+        """Confirms a completed checkpoint: it owns the files of ``[from_sqn, to_sqn)`` from now on.
 
-        Local copies that only older checkpoints use are deleted.
+        It deletes local copies that only older checkpoints use.
 
         Raises:
-            ChangelogError: The range is not one, or not all of it was persisted.
+            ChangelogError: The range is invalid, or part of it was not persisted.
         """
         self._check_usable("confirm")
         self.drain()
@@ -425,19 +428,19 @@ class FsStateChangelogWriter(Closing):
         self._ledger.confirm(from_, to, checkpoint_id)
 
     def reset(self, from_sqn: SequenceNumber, to_sqn: SequenceNumber, checkpoint_id: int) -> None:
-        """The checkpoint was aborted. Nothing is rolled back: its changes stay uploaded and are
-        part of the next checkpoint. Local copies that only it and older ones use are deleted.
+        """Handles an aborted checkpoint. Its changes stay uploaded, and the next checkpoint has
+        them. It deletes local copies that only this and older checkpoints use.
         """
         self._check_usable("reset")
         self.drain()
         self._ledger.discard_local_copies(checkpoint_id + 1)
 
     def truncate(self, to: SequenceNumber) -> None:
-        """Forgets all changes below ``to``; releases their files. Persists that wait for any of
-        them fail.
+        """Drops all changes below ``to`` and releases their files. Persists that wait for them
+        fail.
 
         Raises:
-            ChangelogError: ``to`` lies above what was rolled over, or below an earlier bound.
+            ChangelogError: ``to`` is above the start of the active set, or below an earlier bound.
         """
         self._check_usable("truncate")
         self.drain()
@@ -457,7 +460,7 @@ class FsStateChangelogWriter(Closing):
         self._run_ended()
 
     def truncate_and_close(self, from_: SequenceNumber) -> None:
-        """Releases the files of all changes from ``from_`` on, then closes."""
+        """Releases the files of all changes from ``from_`` on, then closes the writer."""
         if self._closed:
             return
         self._check_thread()
@@ -467,8 +470,8 @@ class FsStateChangelogWriter(Closing):
         self.close()
 
     def close(self) -> None:
-        """Ends the writer. Pending futures fail; files that no handle names are released, also
-        those of uploads that end later.
+        """Closes the writer. Pending futures fail. Files that no handle references are released,
+        also those of uploads that end later.
         """
         if self._closed:
             return

@@ -24,17 +24,17 @@ _GIVE_UP = -1
 
 
 class RetryPolicy(ABC):
-    """Whether to try again. Times are milliseconds."""
+    """Decides about further attempts. Times are milliseconds."""
 
     NONE: RetryPolicy
 
     @abstractmethod
     def timeout_for(self, attempt: int) -> int:
-        """How long attempt 1, 2, .. may take before another one starts; <= 0: for ever."""
+        """Timeout of attempt 1, 2, .., after which another one starts; <= 0 is no timeout."""
 
     @abstractmethod
     def retry_after(self, attempt: int, error: BaseException) -> int:
-        """The pause before the next attempt; negative: no other attempt."""
+        """The pause before the next attempt; negative if there is none."""
 
     @staticmethod
     def fixed(max_attempts: int, timeout_ms: int, delay_ms: int) -> RetryPolicy:
@@ -50,7 +50,7 @@ class RetryPolicy(ABC):
 
 
 class NoRetryPolicy(RetryPolicy):
-    """One attempt, which may take for ever."""
+    """Allows one attempt, without a timeout."""
 
     def timeout_for(self, attempt: int) -> int:
         return 0
@@ -67,7 +67,7 @@ RetryPolicy.NONE = NoRetryPolicy()
 
 @dataclass(frozen=True, slots=True)
 class FixedRetryPolicy(RetryPolicy):
-    """At most ``max_attempts``: at once after a time-out, after ``delay_ms`` after an I/O error,
+    """Allows ``max_attempts``: at once after a timeout, after ``delay_ms`` after an I/O error,
     and none after any other error.
     """
 
@@ -93,7 +93,7 @@ Result = TypeVar("Result")
 
 
 class RetriableAction(Protocol[Result]):
-    """What is tried. Attempts may overlap; exactly one of ``complete_with_result`` and
+    """An action to try. Attempts may overlap; exactly one of ``complete_with_result`` and
     ``handle_failure`` is called, once.
     """
 
@@ -102,17 +102,17 @@ class RetriableAction(Protocol[Result]):
     def complete_with_result(self, result: Result) -> None: ...
 
     def discard_result(self, result: Result) -> None:
-        """Takes back what an attempt did that succeeded after the action had ended."""
+        """Undoes an attempt that succeeded after the action had ended."""
         ...
 
     def handle_failure(self, error: BaseException) -> None: ...
 
     def attempt_hangs(self) -> None:
-        """An attempt timed out and goes on."""
+        """Notes an attempt that timed out and still runs."""
         ...
 
     def attempt_returned(self) -> None:
-        """An attempt that was told to hang has come back."""
+        """Notes the end of an attempt that had timed out."""
         ...
 
 
@@ -130,13 +130,13 @@ class _Execution:
         self.lock = threading.Lock()
         self.ended = False
         self.active = 1
-        """Attempts that may still bring the action to a good end."""
+        """Attempts that may still succeed."""
         self.total = 1
         self.running = 0
-        """Attempts on a thread."""
+        """Attempts that run on a thread."""
 
     def end(self) -> bool:
-        """Whether this call is the one that ends the action."""
+        """Ends the action; True for the first call only."""
         with self.lock:
             first, self.ended = not self.ended, True
         return first
@@ -152,7 +152,7 @@ class _Execution:
 
 
 class _Attempt:
-    """One run of an action. Its first error, or its time-out, counts."""
+    """One run of an action. Its first error or its timeout counts."""
 
     def __init__(self, execution: _Execution, number: int) -> None:
         self._execution = execution
@@ -271,7 +271,7 @@ class RetryingExecutor:
         self._open: set[_Execution] = set()
 
     def execute(self, policy: RetryPolicy, action: RetriableAction[Result]) -> None:
-        """Raises: SchedulerClosedError: The executor is closed; the action was not taken."""
+        """Raises: SchedulerClosedError: The executor is closed; the action was not accepted."""
         execution = _Execution(self, policy, action)
         with self._changed:
             if self.closed:
@@ -280,7 +280,7 @@ class RetryingExecutor:
         self.start(_Attempt(execution, 1), execution, 0)
 
     def start(self, attempt: _Attempt, execution: _Execution, delay_ms: int) -> None:
-        """Runs an attempt after a delay; called by executions."""
+        """Runs an attempt after a delay. Executions call it."""
         try:
             if delay_ms > 0:
                 self.threads.schedule(lambda: self.start(attempt, execution, 0), delay_ms)
@@ -290,7 +290,7 @@ class RetryingExecutor:
             execution.fail(error)
 
     def attempt_starts(self, execution: _Execution) -> bool:
-        """Called by an attempt on its thread; False if there is nothing left to do."""
+        """Runs at the start of an attempt, on its thread; False if the action has ended."""
         with self._changed:
             if execution.ended:
                 return False
@@ -303,7 +303,7 @@ class RetryingExecutor:
             self._changed.notify_all()
 
     def succeeded(self, execution: _Execution, attempt: int) -> None:
-        """Called by an execution that ended well."""
+        """Runs when an execution has succeeded."""
         if self._attempts is not None:
             self._attempts.update(attempt)
         if self._total_attempts is not None:
@@ -311,15 +311,15 @@ class RetryingExecutor:
         self.forget(execution)
 
     def forget(self, execution: _Execution) -> None:
-        """Called by an execution that has ended."""
+        """Runs when an execution has ended."""
         with self._changed:
             self._open.discard(execution)
             self._changed.notify_all()
 
     def close(self, timeout_ms: int) -> None:
-        """Starts nothing more, waits for attempts that run, and fails what has not ended then.
+        """Starts no more attempts, waits for running ones, and fails actions that have not ended.
 
-        An attempt that goes on after that ends in ``discard_result``.
+        If an attempt still runs after that, ``discard_result`` undoes it.
         """
         with self._changed:
             if self.closed:

@@ -50,35 +50,35 @@ _CLOSE_TIMEOUT_MS = 5_000
 
 
 class StateChangeUploadScheduler(Closing, ABC):
-    """Takes tasks and finishes each of them exactly once, at its own time."""
+    """Accepts upload tasks and completes each of them exactly once."""
 
     @abstractmethod
     def upload(self, task: UploadTask) -> None:
-        """Takes a task; may wait for room.
+        """Accepts a task. It may wait for room.
 
         Raises:
-            BackpressureTimeoutError: There was no room in time; the task was not taken.
+            BackpressureTimeoutError: The time is up; the task was not accepted.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Ends every task that it has taken, and takes no other."""
+        """Completes every accepted task, and accepts no more."""
 
     def get_availability_provider(self) -> AvailabilityProvider:
         return ALWAYS_AVAILABLE
 
     @property
     def bytes_in_flight(self) -> int:
-        """What counts against a limit now; 0 if there is none."""
+        """Bytes that count towards the limit now; 0 without a limit."""
         return 0
 
     def open_account(self) -> InFlightAccount:
-        """An account for the failed bytes that one writer keeps."""
+        """Opens an account for the failed bytes of one writer."""
         return InFlightAccount()
 
     @staticmethod
     def direct_scheduler(uploader: StateChangeUploader) -> StateChangeUploadScheduler:
-        """A scheduler without batching, threads or retries."""
+        """Makes a scheduler without batching, threads and retries."""
         return DirectUploadScheduler(uploader)
 
     @staticmethod
@@ -91,9 +91,10 @@ class StateChangeUploadScheduler(Closing, ABC):
         *,
         file_io: FileIO | None = None,
     ) -> StateChangeUploadScheduler:
-        """The batching scheduler that the options describe, with threads of its own, on the file
-        system of their ``base-path`` unless another one is given. Without a registry, unused
-        files are deleted by the thread that releases them.
+        """Makes the batching scheduler that the options describe, with its own threads.
+
+        It writes to the file system of ``base-path`` unless another one is given. Without a
+        registry, the thread that releases a file deletes it.
         """
         base = base_location(options)
         remote = file_io if file_io is not None else open_file_io(base, fsync=options.fsync)
@@ -133,22 +134,22 @@ class DirectUploadScheduler(StateChangeUploadScheduler):
 
 
 class BatchingStateChangeUploadScheduler(StateChangeUploadScheduler):
-    """Gathers the tasks of all writers into one file, and retries it.
+    """Collects the tasks of all writers into one file, and retries its upload.
 
     A batch is sent when its first task has waited for ``persist_delay_ms``, or when
-    ``size_threshold`` bytes wait. Thread-safe. Bytes count as in flight from ``upload`` until the
-    first outcome of their task; after a failure as long as the writer keeps them.
+    ``size_threshold`` bytes wait. Bytes count as in flight from ``upload`` until the first outcome
+    of their task, and after a failure for as long as the writer keeps them. Thread-safe.
 
     Invariants:
-        1. Every task that was taken gets exactly one outcome, whatever is closed when.
-        2. Bytes in flight are given back before the callback runs, so that no callback can hold
+        1. Every accepted task gets exactly one outcome, in whatever order things are closed.
+        2. Bytes in flight are released before the callback runs, so that no callback can hold
            them.
 
     Args:
-        uploader: Writes the batches; closed with this scheduler.
-        threads: Where batches, timers and callbacks run.
-        backpressure_timeout_ms: How long ``upload`` waits for room.
-        owns_threads: Whether closing also ends the threads.
+        uploader: Writes the batches. The scheduler closes it.
+        threads: Run batches, timers and callbacks.
+        backpressure_timeout_ms: Longest wait of ``upload`` for room.
+        owns_threads: Whether ``close`` also ends the threads.
     """
 
     def __init__(
@@ -253,7 +254,7 @@ class BatchingStateChangeUploadScheduler(StateChangeUploadScheduler):
             self._start_timer()
 
     def _admit(self, task: UploadTask) -> UploadTask:
-        """The task as the uploader sees it: its outcome first settles the bytes in flight."""
+        """Wraps a task: its outcome first settles the bytes in flight."""
         account = task.account
         owner: object = account if account is not None else task
 
@@ -305,7 +306,7 @@ class BatchingStateChangeUploadScheduler(StateChangeUploadScheduler):
         self._lanes.run(future, lambda: future.set_result(None))
 
     def close(self) -> None:
-        """Fails what has not been sent, gives attempts that run some seconds, fails the rest."""
+        """Fails unsent tasks, waits some seconds for running attempts, then fails the rest."""
         with self._lock:
             if self._closed:
                 return
@@ -326,7 +327,7 @@ class BatchingStateChangeUploadScheduler(StateChangeUploadScheduler):
 
 
 class _BatchUpload:
-    """Tasks on their way into one file: what the retrying executor runs."""
+    """The upload of tasks into one file, for the retrying executor."""
 
     def __init__(
         self, uploader: StateChangeUploader, tasks: Sequence[UploadTask], throttle: UploadThrottle
@@ -357,7 +358,7 @@ class _BatchUpload:
 
 
 def _complete(result: UploadTasksResult, tasks: Sequence[UploadTask]) -> None:
-    """Completes all tasks; one that an uploader left out fails, so that nobody waits for ever."""
+    """Completes all tasks. A task that the uploader left out fails, so that nobody waits for it."""
     try:
         result.complete()
     finally:

@@ -1,4 +1,4 @@
-"""The parcels of an upload: what a writer hands over, and what comes back.
+"""Tasks and results of uploads.
 
 Source: ``UploadTask``, ``UploadResult`` and ``UploadTasksResult`` of Flink 2.2.1.
 """
@@ -18,7 +18,7 @@ from dstl_core.model.sequence import SequenceNumber
 
 @dataclass(frozen=True, slots=True)
 class UploadResult:
-    """Where one change set lies. ``size`` is its payload in bytes; the local handle is the copy
+    """The place of one change set. ``size`` is its payload in bytes; the local handle is the copy
     for local recovery.
     """
 
@@ -53,14 +53,16 @@ FailureCallback = Callable[[list[SequenceNumber], BaseException], None]
 
 
 class UploadTask:
-    """Change sets that travel together. Thread-safe; the first outcome wins, later ones are
-    ignored. Identity equality.
+    """Change sets that are uploaded together. Thread-safe.
+
+    The first outcome wins; later ones are ignored. Two tasks are equal only if they are identical.
 
     Args:
-        change_sets: What to upload.
-        success_callback: Gets one result a set.
-        failure_callback: Gets the numbers of all sets, and the error.
-        account: Set by a writer that keeps what failed: those bytes go on counting as in flight.
+        change_sets: The sets to upload.
+        success_callback: Gets one result per set.
+        failure_callback: Gets the sequence numbers of all sets, and the error.
+        account: The account of a writer that keeps failed sets. Their bytes still count as in
+            flight.
         kept: Whether the account counts these bytes already, from an earlier failure.
     """
 
@@ -102,21 +104,21 @@ class UploadTask:
 
 
 Offsets = tuple[int, int]
-"""Of a change set: in the remote file, and in the local one."""
+"""Offsets of a change set in the remote file and in the local file."""
 
 
 def _nothing(handle: FileStateHandle) -> None:
-    """An uploader without a registry leaves files to whoever owns them."""
+    """Does nothing: an uploader without a registry does not own its files."""
 
 
 class UploadTasksResult:
     """One file that holds the change sets of all tasks of an upload.
 
     Args:
-        tasks_offsets: For each task, where each of its sets lies.
+        tasks_offsets: For each task, the offsets of its sets.
         handle: The file.
-        local_handle: Its local copy, if there is one.
-        discard_handle: Deletes a file that nobody will ever name.
+        local_handle: The local copy of the file, if there is one.
+        discard_handle: Deletes a file that nobody references.
     """
 
     def __init__(
@@ -138,10 +140,12 @@ class UploadTasksResult:
         return self.handle.state_size
 
     def complete(self) -> None:
-        """Tells every task where its change sets lie; a callback that raises stops no other.
+        """Completes every task with the places of its change sets.
+
+        If a callback raises, the other callbacks still run.
 
         Raises:
-            ExceptionGroup: What callbacks raised, after all tasks are told.
+            ExceptionGroup: Errors of callbacks, after all tasks are complete.
         """
         errors = []
         for task, offsets in self.tasks_offsets.items():
@@ -169,7 +173,7 @@ class UploadTasksResult:
         )
 
     def discard(self) -> None:
-        """Deletes the file and its local copy: another attempt has won."""
+        """Deletes the file and its local copy, because another attempt won."""
         self._discard_handle(self.handle)
         if self.local_handle is not None:
             self._discard_handle(self.local_handle)

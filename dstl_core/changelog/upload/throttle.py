@@ -1,7 +1,7 @@
 """The limit of bytes in flight, shared by all writers of a scheduler.
 
-Source: ``UploadThrottle`` of Flink 2.2.1. Unlike there, the size of a new task counts before it is
-admitted, failed data that a writer keeps counts on, and so does what a hanging attempt holds.
+Source: ``UploadThrottle`` of Flink 2.2.1. Unlike in Flink, the size of a new task counts before it
+is admitted. Failed data that a writer keeps still counts, and so do the bytes of hanging attempts.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ _MOST_HANGING_ATTEMPTS = 64
 
 
 class InFlightAccount:
-    """Failed bytes that one writer keeps; ``held`` changes under its throttle's lock."""
+    """Failed bytes that one writer keeps. The throttle's lock guards ``held``."""
 
     def __init__(self, throttle: UploadThrottle | None = None) -> None:
         self._throttle = throttle
         self.held = 0
 
     def give_up(self, size: int) -> None:
-        """The writer keeps these failed bytes no longer: truncated, closed, or uploaded now."""
+        """Removes failed bytes that were truncated, closed or uploaded."""
         if self._throttle is not None:
             self._throttle.give_up(self, size)
 
 
 class AvailabilityProvider:
-    """Whether uploads have room: while they have not, a polite caller appends nothing.
+    """Says whether uploads have room. Callers that must not block append only then.
 
     Thread-safe.
     """
@@ -43,11 +43,11 @@ class AvailabilityProvider:
         return self._available.done()
 
     def is_approximately_available(self) -> bool:
-        """The same, without any lock."""
+        """Whether uploads have room. Takes no lock, so it may be out of date."""
         return self._available.done()
 
     def get_available_future(self) -> Future[None]:
-        """A future that is done as soon as there is room; done already if there is."""
+        """A future that completes when there is room. If there is room, it is complete."""
         return self._available
 
     def set_unavailable(self) -> None:
@@ -56,7 +56,7 @@ class AvailabilityProvider:
                 self._available = Future()
 
     def set_available(self) -> Future[None] | None:
-        """Makes new askers see room; returns the future that the caller has to complete."""
+        """Notes that there is room; returns the future that the caller must complete."""
         with self._lock:
             waiting, self._available = self._available, _completed()
         return None if waiting.done() else waiting
@@ -74,15 +74,15 @@ ALWAYS_AVAILABLE = AvailabilityProvider()
 class UploadThrottle:
     """Counts bytes in flight and makes ``seize`` wait for room. Thread-safe.
 
-    Bytes in flight are those of: tasks on their way for the first time (``fresh``), failed sets
-    that writers keep (``held``), and attempts that timed out and have not returned
-    (``hanging``).
+    Bytes in flight are the bytes of tasks in their first upload (``fresh``), of failed sets that
+    writers keep (``held``), and of attempts that timed out and have not returned (``hanging``).
 
     Invariants:
         1. After ``seize`` the sum is at most the limit, or the task is the only fresh one, comes
            from a writer that holds nothing, and less than the limit hangs. So the sum stays below
            twice the limit plus one task for each writer.
-        2. What one writer holds makes the others wait for each other, but never for it.
+        2. Bytes that one writer holds make the other writers wait for each other, never for that
+           writer.
     """
 
     def __init__(
@@ -116,12 +116,12 @@ class UploadThrottle:
     def seize(
         self, size: int, account: InFlightAccount | None, timeout_ms: int, *, kept: bool = False
     ) -> None:
-        """Counts ``size`` fresh bytes as soon as there is room. ``kept`` bytes are counted
-        already and wait only for hanging attempts.
+        """Waits for room, then counts ``size`` fresh bytes. ``kept`` bytes are counted already and
+        wait only for hanging attempts.
 
         Raises:
-            BackpressureTimeoutError: There was no room in time; nothing was counted.
-            WriterClosedError: The scheduler was closed meanwhile.
+            BackpressureTimeoutError: The time is up; nothing was counted.
+            WriterClosedError: The scheduler was closed.
         """
         with self._changed:
             self._threads.wait_for(
@@ -145,14 +145,14 @@ class UploadThrottle:
             self._update()
 
     def release(self, size: int) -> None:
-        """A fresh task ended well, or failed and nobody keeps its bytes."""
+        """Removes the bytes of a fresh task that succeeded, or failed and is not kept."""
         with self._changed:
             self._fresh -= size
             future = self._update()
         self._complete(future)
 
     def hold(self, account: InFlightAccount, size: int) -> None:
-        """A fresh task failed and its writer keeps the bytes."""
+        """Moves the bytes of a failed fresh task to its writer, which keeps them."""
         with self._changed:
             self._fresh -= size
             self._held += size
@@ -160,8 +160,8 @@ class UploadThrottle:
             self._update()
 
     def give_up(self, account: InFlightAccount, size: int) -> None:
-        """A writer keeps failed bytes no longer. Those of tasks that were never admitted are not
-        held, so less than ``size`` may be.
+        """Removes failed bytes that a writer no longer keeps. It may remove fewer than ``size``:
+        bytes of tasks that were never admitted are not held.
         """
         with self._changed:
             size = min(size, account.held)
@@ -171,9 +171,10 @@ class UploadThrottle:
         self._complete(future)
 
     def attempt_hangs(self, size: int) -> int:
-        """An attempt timed out and goes on; returns what to give back when it returns.
+        """Counts an attempt that timed out and still runs; returns the bytes that it counts.
 
-        Each counts a share of the limit at least, so that small ones cannot pile up threads.
+        Each attempt counts at least a share of the limit, so that small attempts cannot pile up
+        threads.
         """
         charge = max(size, self._max // _MOST_HANGING_ATTEMPTS)
         with self._changed:
@@ -188,7 +189,7 @@ class UploadThrottle:
         self._complete(future)
 
     def close(self) -> None:
-        """Wakes everyone who waits."""
+        """Wakes all callers that wait."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -204,7 +205,7 @@ class UploadThrottle:
         return alone and self._hanging < self._max
 
     def _update(self) -> Future[None] | None:
-        """With the lock held, after every change."""
+        """Runs after every change, with the lock held."""
         if min(self._fresh, self._held, self._hanging) < 0:
             raise InvariantViolation("more bytes were released than were in flight")
         self._changed.notify_all()
@@ -214,6 +215,6 @@ class UploadThrottle:
         return self.availability.set_available()
 
     def _complete(self, future: Future[None] | None) -> None:
-        """Outside the lock: a future runs foreign callbacks."""
+        """Completes a future outside the lock, because its callbacks may run any code."""
         if future is not None:
             self._notify(future)

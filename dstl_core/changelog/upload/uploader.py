@@ -1,9 +1,9 @@
 """Writes the change sets of several tasks into one segment file.
 
 Source: ``AbstractStateChangeFsUploader``, ``StateChangeFsUploader`` and
-``DuplicatingStateChangeFsUploader`` of Flink 2.2.1. Unlike there, a failed close fails the attempt,
-a file counts only when it is there with its full size, what an attempt leaves behind is deleted,
-and the local copy cannot fail an upload.
+``DuplicatingStateChangeFsUploader`` of Flink 2.2.1. Unlike in Flink, a failed close fails the
+attempt. A file counts only when it exists with its full size. Files that a failed attempt left are
+deleted. A local copy that fails does not fail the upload.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ Buffers = Sequence[bytes | memoryview]
 
 
 class StateChangeUploader(Protocol):
-    """Writes tasks into one durable file. It finishes no task itself: what it returns does, or
-    what it raises (an ``OSError`` is tried again, anything else is not).
+    """Writes tasks into one durable file.
 
-    ``upload`` runs on several threads at once, also twice for the same tasks when the first
-    attempt takes too long.
+    It completes no task itself: its result does, or its error. An ``OSError`` is retried; other
+    errors are not. ``upload`` runs on several threads at once, and twice for the same tasks if the
+    first attempt times out.
     """
 
     def upload(self, tasks: Sequence[UploadTask]) -> UploadTasksResult: ...
@@ -51,13 +51,13 @@ class StateChangeFsUploader:
     """The uploader on a file system: ``<folder>/<random uuid>``. Thread-safe.
 
     Args:
-        file_io: Where segments go.
+        file_io: Stores the segments.
         folder: The job's changelog folder.
-        registry: Told of every file, finished or not.
+        registry: Tracks every file, finished or not.
         compressed: Whether the body is one Snappy-framed stream.
-        buffer_size: Smaller buffers are joined to writes of this size.
+        buffer_size: Smaller buffers are joined into writes of this size.
         nano_time: A monotonic clock in nanoseconds, for the latency metric.
-        new_name: Makes file names that never repeat.
+        new_name: Makes unique file names.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class StateChangeFsUploader:
     def upload(self, tasks: Sequence[UploadTask]) -> UploadTasksResult:
         """Raises:
         StorageError: The file could not be written, closed and sized.
-        ChangelogError: There is nothing to upload.
+        ChangelogError: The tasks are empty.
         """
         if not any(task.change_sets for task in tasks):
             raise ChangelogError("An upload needs at least one change set, got none.")
@@ -123,11 +123,11 @@ class StateChangeFsUploader:
     def _duplicate(
         self, name: str, segment: Buffers, body_size: int, references: int
     ) -> FileStateHandle | None:
-        """The local copy of a segment that is durable already; None if there is none."""
+        """Writes the local copy of a durable segment; None if there is no copy."""
         return None
 
     def close(self) -> None:
-        """Nothing is held open between uploads."""
+        """Does nothing: no file stays open between uploads."""
 
 
 class _UploaderOptions(TypedDict, total=False):
@@ -143,7 +143,7 @@ class _UploaderOptions(TypedDict, total=False):
 class DuplicatingStateChangeFsUploader(StateChangeFsUploader):
     """Also keeps a copy of each segment on this machine, under the same name.
 
-    The copy is a convenience: if it cannot be written, the upload goes on without it.
+    The copy is optional: if writing it fails, the upload goes on without it.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class DuplicatingStateChangeFsUploader(StateChangeFsUploader):
 def _layout(
     tasks: Sequence[UploadTask],
 ) -> tuple[dict[UploadTask, dict[StateChangeSet, Offsets]], list[StateChangeSet], int]:
-    """Where each set goes: tasks in order, each task's sets by writer and number."""
+    """The offsets of the sets: tasks in order, the sets of a task by writer and number."""
     position = 0
     sets: list[StateChangeSet] = []
     tasks_offsets: dict[UploadTask, dict[StateChangeSet, Offsets]] = {}
@@ -201,7 +201,7 @@ def _by_writer_and_number(change_set: StateChangeSet) -> tuple[int, int, int]:
 
 
 def _joined(buffers: Buffers, size: int) -> Iterator[bytes | memoryview]:
-    """The same bytes; runs of small buffers become one of up to ``size`` bytes."""
+    """Joins small buffers into buffers of up to ``size`` bytes."""
     small: list[bytes | memoryview] = []
     waiting = 0
     for buffer in buffers:
@@ -236,7 +236,7 @@ def fs_uploader(
     local_recovery: LocalRecoveryConfig = LOCAL_RECOVERY_DISABLED,
     new_name: Callable[[], str] = lambda: str(uuid4()),
 ) -> StateChangeUploader:
-    """The uploader that the options describe: ``<base path>/<job id>/dstl/<uuid>``."""
+    """Makes the uploader that the options describe: ``<base path>/<job id>/dstl/<uuid>``."""
     folder = JobLayout.of(base_location(options), job_id.hex).changelog
     keywords: _UploaderOptions = {
         "compressed": options.compression_enabled,
