@@ -1,4 +1,4 @@
-"""Shipped fakes and helpers for tests; nothing in production imports them."""
+"""Fakes and helpers for tests. Production code imports none of them."""
 
 from dstl_core.testing.faulty_file_io import (
     Fault,

@@ -1,4 +1,4 @@
-"""A file system that fails, hangs, truncates or closes badly, as a seed or a script says."""
+"""A file system that fails, hangs or truncates, driven by a seed or a script."""
 
 from __future__ import annotations
 
@@ -13,49 +13,48 @@ from dstl_core.storage.location import Location
 
 
 class Fault(Enum):
-    """What happens to one write."""
+    """The fault of one write."""
 
     NONE = "none"
     REFUSED = "refused"
-    """An error before anything is written."""
+    """The write fails before anything is written."""
     TRUNCATED = "truncated"
-    """A part is written and stays there; then an error."""
+    """A part is written and stays; then the write fails."""
     BAD_CLOSE = "bad close"
-    """All is written and stays there; then an error."""
+    """All is written and stays; then the write fails."""
     SLOW = "slow"
-    """All is written, after a while."""
+    """All is written after a delay."""
     HANGING = "hanging"
-    """An error after a while; a part is written and stays there."""
+    """The write fails after a delay; a part is written and stays."""
 
 
 def seeded_faults(random: Random, weights: Mapping[Fault, float]) -> Callable[[], Fault]:
-    """Draws a fault for each write; what the weights leave to 1 is ``NONE``."""
+    """Draws a fault for each write. ``NONE`` has the weight that is left to 1."""
     faults = [*weights, Fault.NONE]
     shares = [*weights.values(), 1 - sum(weights.values())]
     return lambda: random.choices(faults, shares)[0]
 
 
 def scripted_faults(faults: Iterable[Fault]) -> Callable[[], Fault]:
-    """The given faults, then none."""
+    """Gives these faults, then none."""
     left = iter(faults)
     return lambda: next(left, Fault.NONE)
 
 
 class FaultyFileIO:
-    """Writes and deletes of another ``FileIO``, with faults. Thread-safe if that is, and the
-    source of faults.
+    """Adds faults to another ``FileIO``. Thread-safe if that and the source of faults are.
 
-    Supported: faults of ``write_new``, of ``delete``, and of ``publish_once``, which may be refused
-    or do its work and then lose the answer; reads and sizes that fail. Not supported: wrong bytes.
+    Supported: faults of ``write_new``, ``delete``, reads, sizes and ``publish_once``, which may fail
+    before or after it has published. Not supported: wrong bytes.
 
     Args:
-        inner: Where files really go.
-        next_fault: Asked once for each write.
-        pause: Called with milliseconds where a write is slow or hangs.
-        pause_ms: How long that is.
-        delete_fails: Asked once for each deletion.
-        publish_fault: Asked once for each publication: NONE, REFUSED or BAD_CLOSE.
-        read_fails: Asked once for each read of content or size.
+        inner: Stores the files.
+        next_fault: Gives the fault of each write.
+        pause: Called with milliseconds if a write is slow or hangs.
+        pause_ms: The delay of such a write.
+        delete_fails: Decides about each deletion.
+        publish_fault: Gives the fault of each publication: NONE, REFUSED or BAD_CLOSE.
+        read_fails: Decides about each read of content or size.
     """
 
     def __init__(
@@ -75,7 +74,7 @@ class FaultyFileIO:
         self.publish_fault = publish_fault
         self.read_fails = read_fails
         self.seen: Counter[Fault] = Counter()
-        """Writes by what happened to them."""
+        """Counts of writes, by fault."""
         self._pause = pause
         self._pause_ms = pause_ms
 

@@ -1,7 +1,7 @@
-"""A clock that stands still and a scheduler that runs when it is told to.
+"""A clock and a scheduler that a test drives.
 
-With a seeded ``Random`` the scheduler picks among actions that are due at the same time, so that
-one seed is one interleaving.
+With a seeded ``Random`` the scheduler chooses among actions that are due at the same time. One seed
+gives one interleaving.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dstl_core.scheduling import Action
 
 
 class ManualClock:
-    """Time that moves only by ``advance``."""
+    """A clock that only ``advance`` moves."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms
@@ -41,7 +41,7 @@ class _Abandoned(BaseException):
 
 
 class _Runner:
-    """A thread that runs actions while the driver stands still."""
+    """A thread that runs actions while the driver waits."""
 
     def __init__(self, owner: ManualScheduler) -> None:
         self._owner = owner
@@ -52,7 +52,7 @@ class _Runner:
         self.thread.start()
 
     def run(self, action: Action | None) -> None:
-        """Hands over an action, or the permission to go on; called by the driver."""
+        """Hands over an action, or lets a paused one continue. The driver calls it."""
         self._action = action
         self._go.release()
 
@@ -93,8 +93,8 @@ class _Entry:
 class ManualScheduler:
     """Runs one action at a time, in order of due time, when the driver asks for it.
 
-    The driver is the thread of the test. Actions run on threads of their own so that they can
-    ``pause``, but never two at once: a run is a function of its seed.
+    The driver is the thread of the test. Actions run on their own threads, so that they can
+    ``pause``, but never two at once. The seed decides the whole run.
 
     Supported: execute, schedule, cancel, waiting by the driver (which runs what is due) and by an
     action (which lets others run), pausing by an action. Not supported: any other thread.
@@ -149,7 +149,7 @@ class ManualScheduler:
         return True
 
     def close(self, timeout_ms: int) -> int:
-        """Ends paused actions where they stand; ``timeout_ms`` of virtual time pass before."""
+        """Lets ``timeout_ms`` of virtual time pass, then ends paused actions where they are."""
         deadline = self.clock.monotonic_ms() + timeout_ms
         while any(entry.runner is not None for entry in self._entries) and self._step(deadline):
             pass
@@ -170,23 +170,23 @@ class ManualScheduler:
 
     @property
     def pending(self) -> int:
-        """Actions that wait for their time, and paused ones."""
+        """Actions that wait for their due time, and paused actions."""
         return sum(not entry.cancelled for entry in self._entries)
 
     def run_ready(self) -> None:
-        """Runs all that is due now, and what that adds."""
+        """Runs all actions that are due now, also those that they add."""
         while self._step(self.clock.monotonic_ms()):
             pass
 
     def advance(self, by_ms: int) -> None:
-        """Lets time pass, and runs what comes due at its time."""
+        """Moves the clock, and runs each action at its due time."""
         end = self.clock.monotonic_ms() + by_ms
         while self._step(end):
             pass
         self.clock.advance(end - self.clock.monotonic_ms())
 
     def run_until_idle(self, limit_ms: int = 3_600_000) -> None:
-        """Lets time pass until nothing is left to do."""
+        """Moves the clock until no action is left."""
         end = self.clock.monotonic_ms() + limit_ms
         while self._step(end):
             pass
@@ -196,7 +196,7 @@ class ManualScheduler:
     # ------------------------------------------------------------------------ for an action
 
     def pause(self, for_ms: int) -> None:
-        """Lets others run until that much time has passed; called by an action."""
+        """Lets other actions run until this time has passed. An action calls it."""
         runner = self._current
         if not self._in_action() or runner is None:
             self.advance(for_ms)
@@ -207,7 +207,7 @@ class ManualScheduler:
         runner.wait()
 
     def hand_back(self, runner: _Runner) -> None:
-        """Called by a runner whose action has ended."""
+        """Runs when the action of a runner has ended."""
         self._idle_runners.append(runner)
         self._turn.release()
 
@@ -249,4 +249,4 @@ class ManualScheduler:
 
 
 def _nothing() -> None:
-    """Stands for a paused action in the queue."""
+    """Placeholder of a paused action in the queue."""

@@ -1,13 +1,13 @@
 """Checkpoints of a whole job under one seed: coordinator, subtasks, storage, network, clock.
 
-Owners crash and are replaced while they live on; messages are late, lost and doubled; checkpoints
-expire; storage refuses, tears, and does what it says it did not. Everything runs on one thread, and
-what happens next is drawn from the seed. Held against plain dictionaries all along:
+Owners crash, and are replaced while they still run. Messages are late, lost and doubled.
+Checkpoints expire. Storage refuses writes, tears them, and loses answers. Everything runs on one
+thread; the seed decides each step. The simulation compares every commit with plain dictionaries:
 
-    1. what a committed checkpoint restores is what its subtasks held when they took it;
-    2. no commit lacks a change that an earlier commit had, and none has one twice;
-    3. every file that a retained checkpoint names is there;
-    4. a commit by somebody else than the owner never stands.
+    1. a committed checkpoint restores what its subtasks held when they took it;
+    2. no commit lacks a change of an earlier commit, and no commit has a change twice;
+    3. every file that a retained checkpoint references exists;
+    4. only the owner of the claim commits.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ _BASE = Location.parse("s3://simulated/base")
 
 
 class SimulationError(AssertionError):
-    """A promise was broken. The message names the seed."""
+    """An invariant does not hold. The message names the seed."""
 
 
 class CheckpointSimulation:
-    """One run of one seed.
+    """Simulates one seed.
 
     Args:
-        seed: Everything that is drawn comes from it.
+        seed: Decides the whole run.
     """
 
     def __init__(self, seed: int) -> None:
@@ -71,7 +71,7 @@ class CheckpointSimulation:
         self.disk = MemoryFileIO()
         self.trouble = 0.0
         self.blackout = False
-        """The network is gone, for a while."""
+        """Whether the network is down for now."""
         self.loss = self.random.choice([0.0, 0.05, 0.2])
         self.io = FaultyFileIO(
             self.disk,
@@ -111,7 +111,7 @@ class CheckpointSimulation:
     # ----------------------------------------------------------------------------- the parts
 
     def new_name(self) -> str:
-        """A name that this run has not used."""
+        """Makes a name that this run has not used."""
         self._names += 1
         return f"{self._names:08d}-0000-4000-8000-{self.seed:012d}"
 
@@ -138,7 +138,7 @@ class CheckpointSimulation:
         return assign_to_key_group(Types.STRING.java_hash(key), MAX_PARALLELISM)
 
     def later(self, message: Message) -> None:
-        """Puts a message on its way; messages overtake each other."""
+        """Sends a message. Messages may overtake each other."""
         self._mailbox.append(message)
 
     def _write_fault(self) -> Fault:
@@ -160,10 +160,10 @@ class CheckpointSimulation:
     # ------------------------------------------------------------------------------ the run
 
     def run(self, steps: int = 60) -> None:
-        """Runs all steps, then lets storage heal and sees whether everything is there.
+        """Runs all steps, then heals the storage and checks that nothing is lost.
 
         Raises:
-            SimulationError: A promise was broken; names the seed.
+            SimulationError: An invariant does not hold. The message names the seed.
         """
         try:
             for _ in range(steps):
@@ -201,14 +201,14 @@ class CheckpointSimulation:
         self.observe()
 
     def _any_owner(self) -> Owner:
-        """The owner, or a ghost that does not know that it is none."""
+        """The owner, or a ghost: a former owner that does not know that it was replaced."""
         ghosts = [each for each in self._ghosts if each.running]
         if ghosts and self.random.random() < 0.25:
             return self.random.choice(ghosts)
         return self.owner
 
     def _guard(self, work: Callable[[], object]) -> None:
-        """What storage or a claim refuses is no broken promise."""
+        """Ignores errors of storage and claims: they break no invariant."""
         try:
             work()
         except (InvariantViolation, SimulationError):
@@ -274,7 +274,7 @@ class CheckpointSimulation:
                 task.alive = False
 
     def _take_over(self) -> None:
-        """Another process takes the pipeline over; the old one may be dead, or slow."""
+        """Lets another process take the pipeline over. The old one may be dead or slow."""
         if self.random.random() < 0.5:
             self.owner.running = False
             for task in self.owner.tasks.values():
@@ -293,7 +293,7 @@ class CheckpointSimulation:
         return owner
 
     def _end(self) -> None:
-        """Storage heals, all messages arrive, and a last checkpoint is taken."""
+        """Heals the storage, delivers all messages, and takes a last checkpoint."""
         self.trouble = self.loss = 0.0
         self.blackout = False
         for _ in range(4):
@@ -317,7 +317,7 @@ class CheckpointSimulation:
         self._end_job()
 
     def _end_job(self) -> None:
-        """The job ends in one of its ways: what its retention says goes, and nothing else."""
+        """Ends the job in one of its ways. Only what its retention discards is deleted."""
         status = list(JobStatus)[self.seed % len(JobStatus)]
         before = self._observer.retained
         self.owner.end()
@@ -337,11 +337,11 @@ class CheckpointSimulation:
         raise SimulationError(f"seed {self.seed}: {what}")
 
     def expected_of(self, checkpoint: CompletedCheckpoint) -> Part:
-        """What a committed checkpoint has to hold."""
+        """The state that a committed checkpoint must hold."""
         return self.expected[checkpoint.metadata_sha256]
 
     def observe(self) -> None:
-        """Looks at what was committed, and at the files of all that is retained."""
+        """Checks new commits, and the files of all retained checkpoints."""
         log = self._observer
         log.refresh()
         for record in log._log.records_after(self._seen_records):  # noqa: SLF001  # looks inside
@@ -358,7 +358,7 @@ class CheckpointSimulation:
                 self._fail(f"checkpoint {each.checkpoint_id} names files that are gone: {missing}")
 
     def _files_of(self, checkpoint: CompletedCheckpoint) -> list[str]:
-        """What a retained checkpoint names; its metadata has to be what was committed."""
+        """The files that a retained checkpoint references. Checks the metadata's sha256."""
         folder = self._observer.folder_of(checkpoint)
         raw = self.disk.files.get(str(folder.child(METADATA_FILE_NAME)))
         if raw is None:
@@ -371,7 +371,7 @@ class CheckpointSimulation:
         return known[1]
 
     def _learn(self, checkpoint: CompletedCheckpoint, *, is_commit: bool) -> None:
-        """A new commit: what it has to hold, and whether earlier commits lost anything."""
+        """Notes the expected state of a new commit, and checks that no earlier change is lost."""
         parts = self.parts[checkpoint.checkpoint_id].values()
         whole = Part({}, [])
         for part in parts:
@@ -416,7 +416,7 @@ class CheckpointSimulation:
         )
 
     def check_task(self, task: Task) -> None:
-        """What a task sees is what it has to hold."""
+        """Checks that a task sees the state that it must hold."""
         keyed = task.subtask.keyed
         if keyed is None:
             raise InvariantViolation("the simulated operator is keyed")

@@ -52,13 +52,13 @@ class StateChangeReader:
     """Reads the changes of one state.
 
     Args:
-        operator: Whose changelog.
+        operator: The operator with the changelog.
         state: The name of a keyed state, or of a timer service.
-        types: How types are columns.
+        types: Conversion of types to columns.
 
     Raises:
         NoSuchStateError: There is no such state.
-        SavepointError: Its type cannot be columns, or the type of the key is unknown.
+        SavepointError: The type of the state has no columns, or the type of the key is unknown.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class StateChangeReader:
     def read(
         self, batch_rows: int = BATCH_ROWS, batch_bytes: int = BATCH_BYTES
     ) -> Iterator[pa.RecordBatch]:
-        """The changes in the order of replay, subtask by subtask.
+        """Yields the changes in replay order, subtask by subtask.
 
         Raises:
             FormatError: The log is damaged.

@@ -1,4 +1,4 @@
-"""What a snapshot holds, entry by entry, with the text form of each."""
+"""The entries of a snapshot, with their text form."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class KeyedEntry:
 
     @property
     def is_readable(self) -> bool:
-        """Whether no part of it needs a Java class of the job."""
+        """Whether dstl can read all of the entry, without a Java class of the job."""
         if isinstance(self.value, list) and self.kind == "map":
             return not any(isinstance(part, OpaqueValue) for pair in self.value for part in pair)
         return not isinstance(self.value, OpaqueValue)
@@ -120,14 +120,14 @@ Entry = KeyedEntry | TimerEntry | OperatorStateEntry
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """Hides what Flink's TTL would hide: values whose last access is ``ttl_ms`` ago or longer."""
+    """Hides expired values as Flink does: their last access is ``ttl_ms`` ago or longer."""
 
     ttl_ms: int
     now_ms: int
 
     def without_expired(self, entry: KeyedEntry) -> KeyedEntry | None:
-        """The entry without its expired values; None if nothing is left. State without TTL stays
-        as it is.
+        """The entry without its expired values; None if no value is left. State without TTL is
+        unchanged.
         """
         value = entry.value
         if isinstance(value, TtlValue):
@@ -146,10 +146,10 @@ class Expiry:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Something that a snapshot holds and that only Java classes of the job can read.
+    """Part of a snapshot that only Java classes of the job can read.
 
-    ``entry`` is what is known of it; None if not even its key is known: then it stands for any
-    number of entries of the key group.
+    ``entry`` has the known part of an entry. It is None if even the key is unknown; then this
+    represents any number of entries of the key group.
     """
 
     operator: str
@@ -161,7 +161,7 @@ class Unreadable:
 
 
 def summarize(unreadable: list[Unreadable]) -> Iterator[str]:
-    """One sentence for each state with unreadable entries, without keys and values."""
+    """Makes a sentence for each state with unreadable entries, without keys and values."""
     groups: dict[tuple[str, str, str], list[Unreadable]] = {}
     for each in unreadable:
         groups.setdefault((each.operator, each.kind, each.state), []).append(each)

@@ -5,10 +5,10 @@
     for batch in reader.read():                       # or read(key_groups), a split
         ...                                           # pa.RecordBatch, bounded in rows and bytes
 
-``state_columns`` says what the columns are called, ``ColumnOptions`` what types they have.
-Canonical state is decoded while it is read, a few megabytes at a time; other forms are brought
-into canonical form first, a range of key groups at a time. Values of types without a columnar form
-are their bytes, with the class in the field's metadata ``flink.class``.
+``state_columns`` defines the names of columns, ``ColumnOptions`` their types. Canonical state is
+decoded while it is read, a few megabytes at a time. Other forms are first converted to canonical
+form, a range of key groups at a time. A value whose type has no columnar form is its bytes; the
+field's metadata ``flink.class`` names its class.
 """
 
 from __future__ import annotations
@@ -73,23 +73,23 @@ from dstl_core.state.tables.keyed_state import describe_state, types_of
 KEYED = "keyed"
 WINDOWS = "windows"
 READ_MEMORY = 512 << 20
-"""Bytes that a read may take by default, beyond the batches that it gives."""
+"""Default memory of a read in bytes, without the batches that it returns."""
 _LEAST_BYTES = 4096
-"""Bytes of records that are joined at a time, however little memory there may be."""
+"""Least bytes of records that are joined at a time, however small the memory limit is."""
 _JOIN_FACTOR = 4
-"""A join needs so many times the bytes of its records."""
+"""Memory of a join, as a multiple of the bytes of its records."""
 _SNAPPY_FACTOR = 8
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How keyed state is read.
+    """Options of reading keyed state.
 
     Args:
-        columns: Names of the columns to read; all by default.
-        keys: Only the entries of these keys, given as values of the key type.
-        types: How types become columns.
-        memory: Bytes that one row per key may take before records go to temporary files.
+        columns: Names of the columns to read; by default all.
+        keys: Keys to read, as values of the key type; by default all.
+        types: Conversion of types to columns.
+        memory: Bytes for one row per key, above which records go to temporary files.
     """
 
     columns: tuple[str, ...] | None = None
@@ -105,14 +105,14 @@ class KeyedStateReader:
     """Reads the keyed state of one operator as record batches.
 
     Args:
-        operator: Where to read.
+        operator: The operator to read.
         state: ``keyed`` for one row per key over all states, ``windows`` for one row per key and
-            window, else the name of one state.
-        options: What to read of it, and how.
+            window, or the name of one state.
+        options: Columns, keys, types and memory.
 
     Raises:
-        NoSuchStateError: There is no such state; lists those that there are.
-        ConfigError: There is no such column; lists those that there are.
+        NoSuchStateError: There is no such state. The message lists the states.
+        ConfigError: There is no such column. The message lists the columns.
         SavepointError: The operator has no keyed state, or a type cannot be a column.
     """
 
@@ -148,7 +148,7 @@ class KeyedStateReader:
         self.schema = pa.schema([(name, self._form.columns[name]) for name in self._wanted])
 
     def read(self, key_groups: KeyGroupRange | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows of some key groups, or of all, in batches of bounded size.
+        """Yields the rows of some key groups, or of all, in batches of bounded size.
 
         Raises:
             FormatError: The state is damaged.
@@ -176,7 +176,7 @@ class KeyedStateReader:
 def _parts(
     operator: OperatorCatalog, wanted: KeyGroupRange
 ) -> Iterator[tuple[KeyedStateHandle, KeyGroupRange]]:
-    """Parts that have all of a key."""
+    """Parts of the state; each has all records of its keys."""
     if not operator.timer_queues:
         return handle_parts(operator, wanted)
     from dstl_core.savepoint.read.keyed_copy import (
@@ -187,7 +187,7 @@ def _parts(
 
 
 class _KeyFilter:
-    """The keys that are wanted: which key groups they are in, and which records are theirs."""
+    """Selects the records of the requested keys, and the key groups of these keys."""
 
     def __init__(
         self, key_type: AnySerializer, keys: Sequence[Any] | None, max_parallelism: int
@@ -214,14 +214,14 @@ class _KeyFilter:
         return stored.with_sections([each for each in stored.sections if each[0] in self._groups])
 
     def apply(self, decoder: StateDecoder, batch: SpanBatch) -> SpanBatch:
-        """The records of the wanted keys."""
+        """Keeps the records of the requested keys."""
         if self._index is None:
             return batch
         return batch.take(self._index.find(decoder.key_ranges(batch)) >= 0)
 
 
 class _Form(Protocol):
-    """What the rows are: ``columns`` by name, and how they come from sections."""
+    """The form of the rows: their ``columns`` by name, and how sections become rows."""
 
     columns: dict[str, pa.DataType]
 
@@ -285,7 +285,7 @@ class _Flat:
 
 
 def _exploded(columns: dict[str, pa.Array]) -> Iterator[dict[str, pa.Array]]:
-    """A row per element, a bounded number at a time."""
+    """Yields a row per element, a bounded number at a time."""
     lists = columns.pop(VALUE_COLUMN)
     elements = lists.flatten()
     parents = pc.list_parent_indices(lists)
@@ -308,7 +308,7 @@ _ORDER = {role: at for at, role in enumerate((KEY, NAMESPACE, TIMESTAMP, USER_KE
 
 @dataclass
 class _Keyed:
-    """One row per key over all states whose namespace is void; timers if a column asks for them."""
+    """One row per key over all states with a void namespace, and timers if a column names them."""
 
     operator: OperatorCatalog
     key_type: AnySerializer
@@ -334,7 +334,7 @@ class _Keyed:
             self.columns[KEY_GROUP_COLUMN] = pa.int32()
 
     def _joined_namespace(self) -> AnySerializer | None:
-        """The type of the namespaces that rows are of; None for void ones."""
+        """The type of the namespaces of rows; None for void namespaces."""
         return None
 
     def _is_column(self, info: StateInfo) -> bool:
@@ -392,7 +392,7 @@ class _Keyed:
         wanted: frozenset[str],
         keys: _KeyFilter,
     ) -> Iterator[dict[str, pa.Array]]:
-        """A state alone with one record per key: its records are the rows, nothing is joined."""
+        """Reads a single state with one record per key: its records are the rows, with no join."""
         [(state, decoder)] = decoders.items()
         roles = {KEY: KEY_COLUMN, NAMESPACE: WINDOW_COLUMN, VALUE: names[state]}
         read = {role for role, name in roles.items() if name in wanted} or {KEY}
@@ -413,7 +413,7 @@ class _Keyed:
     def _whole_key_groups(
         self, stored: StoredKeyGroups, decoders: dict[int, StateDecoder]
     ) -> Iterator[SpanBatch]:
-        """All records of some key groups at a time, or of some keys of one that is too large."""
+        """Yields all records of some key groups at a time, or of some keys of a large key group."""
         mask = [state in decoders for state in range(len(stored.header.states))]
         scanner = SectionScanner(stored.prefix_bytes, mask)
         most = self.options.memory // _JOIN_FACTOR
@@ -462,7 +462,7 @@ def _alone(chunk: SectionChunk) -> SectionChunks:
 
 
 def _by_source(batches: Iterator[SpanBatch]) -> Iterator[SpanBatch]:
-    """Neighbouring batches over one buffer, together."""
+    """Groups consecutive batches over the same buffer."""
     for _, group in groupby(batches, key=lambda batch: id(batch.source)):
         parts = list(group)
         yield SpanBatch(np.concatenate([part.spans for part in parts]), parts[0].source)

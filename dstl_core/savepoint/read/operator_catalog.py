@@ -1,4 +1,4 @@
-"""What a snapshot says of an operator before any state is read: states, types, handles."""
+"""States, types and handles of an operator, found without reading state."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import Location
 
 SAMPLE = 2 * MAX_CHANGES
-"""Changes of a log that are looked at for the type of the key."""
+"""Changes of a log from which the type of the key is derived."""
 OPERATOR_KINDS = {
     OperatorStateMode.SPLIT_DISTRIBUTE: OP_LIST,
     OperatorStateMode.UNION: OP_UNION,
@@ -73,7 +73,7 @@ OPERATOR_KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class StateInfo:
-    """One state of an operator, for people and for schemas."""
+    """Name, kind and type of a state."""
 
     name: str
     kind: str
@@ -95,7 +95,7 @@ def kind_of(meta: StateMetaInfoSnapshot) -> str:
 
 
 class SnapshotFiles(Protocol):
-    """The snapshot that an operator belongs to, as readers of its state need it."""
+    """The parts of a snapshot that readers of an operator's state need."""
 
     file_io: FileIO
     resolver: HandleResolver
@@ -122,18 +122,18 @@ class OperatorCatalog:
 
     @property
     def label(self) -> str:
-        """The uid, or the hash of an operator without one: ``op`` in dumps."""
+        """The uid, or the hash if the operator has no uid. It is ``op`` in dumps."""
         return self.uid or self.operator_id.hex
 
     @property
     def keyed_handles(self) -> list[KeyedStateHandle]:
-        """The managed keyed state of all subtasks, and ``timer_queues``."""
+        """Handles of the managed keyed state of all subtasks, and ``timer_queues``."""
         handles = [subtask.managed_keyed_state for subtask in self.state.subtasks]
         return [each for each in (*handles, *self.timer_queues) if each is not None]
 
     @cached_property
     def key_type(self) -> KeyType | None:
-        """The type of the key, and how it was found; None if there is no keyed state."""
+        """The type of the key, and how it was found; None without keyed state."""
         with self._context():
             for handle in self.keyed_handles:
                 for header in self._headers(handle):
@@ -150,7 +150,7 @@ class OperatorCatalog:
 
     @property
     def states(self) -> list[StateInfo]:
-        """The keyed states, by name. Reads headers, and the log of a changelog checkpoint."""
+        """The keyed states, by name. It reads headers, and the log of a changelog checkpoint."""
         found: dict[tuple[str, bool], StateInfo] = {}
         with self._context():
             for handle in self.keyed_handles:
@@ -216,14 +216,14 @@ class OperatorCatalog:
                 yield subtask.index, handle, reader
 
     def has_state(self, name: str) -> bool:
-        """Whether there is a state of this name."""
+        """Whether the operator has a state of this name."""
         return any(info.name == name for info in self.states + self.operator_states)
 
     def state_info(self, name: str, kind: str | None = None) -> StateInfo:
-        """A state by name, keyed ones first.
+        """Finds a state by name, keyed states first.
 
         Raises:
-            NoSuchStateError: Lists the states that there are.
+            NoSuchStateError: There is no such state. The message lists the states.
         """
         states = self.states + self.operator_states
         for info in states:
@@ -242,7 +242,7 @@ class OperatorCatalog:
         *,
         keep_going: bool = False,
     ) -> KeyedState:
-        """The keyed state of some key groups, in memory."""
+        """Restores the keyed state of some key groups into memory."""
         snapshot = self.snapshot
         with self._context():
             found = self.key_type if any(lacks_base(handle) for handle in handles) else None
@@ -265,11 +265,11 @@ class OperatorCatalog:
         return [KeyGroupRange(start, end - 1) for start, end in pairwise(bounds) if start < end]
 
     def form(self) -> str:
-        """How the keyed state is stored, for people."""
+        """The form in which keyed state is stored, as a text."""
         return ", ".join(sorted({form_of(handle) for handle in self.keyed_handles})) or "none"
 
     def problem(self) -> str | None:
-        """Why the keyed state cannot be read, or None if it can."""
+        """The reason why keyed state cannot be read; None if it can."""
         try:
             self.states  # noqa: B018  # reading them is the test
             self.operator_states  # noqa: B018

@@ -1,7 +1,7 @@
 """A snapshot as a catalog: operators, their states with kind and type, and every entry.
 
-Works on savepoints and retained checkpoints. Types come from the serializer snapshots in the files
-themselves; no class of the job is needed.
+It reads savepoints and retained checkpoints. Types come from the serializer snapshots in the files,
+so no class of the job is needed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Values = list[Any]
 
 
 class Snapshot:
-    """A loaded ``_metadata``. State is read only when it is asked for."""
+    """A savepoint or checkpoint. Loading reads its metadata; methods read state when called."""
 
     def __init__(
         self,
@@ -79,18 +79,18 @@ class Snapshot:
         """Reads the metadata of a savepoint or checkpoint.
 
         Args:
-            path: Its folder, or the ``_metadata`` file in it.
-            allow_roots: Further folders that its handles may name.
+            path: The folder of the snapshot, or the ``_metadata`` file in it.
+            allow_roots: Further folders from which files may be read.
             relocate: Old root to new root, for files that were moved.
-            serializers: Where types of your own are registered.
-            storage_options: Credentials and the like, for fsspec.
-            changelog_base: Where the changelog lies, if that is beside the checkpoints' folder.
+            serializers: The registry of types; register your own types there.
+            storage_options: Options for fsspec, e.g. credentials.
+            changelog_base: Folder of the changelog, if it is outside the checkpoints' folder.
             key_types: Operator (uid, hash or name) to the type of its key, for changelogs that do
-                not tell it.
+                not record it.
 
         Raises:
             StateFileNotFoundError: There is no snapshot.
-            FormatError: Its metadata is damaged.
+            FormatError: The metadata is damaged.
         """
         location = Location.parse(path)
         file_io = open_file_io(location, storage_options)
@@ -108,11 +108,11 @@ class Snapshot:
         return snapshot
 
     def __getitem__(self, name: str) -> OperatorSnapshot:
-        """An operator by uid, by 32 hex digits, or by unique name; ``uid:``, ``hash:`` and
-        ``name:`` force one of them.
+        """Finds an operator by uid, by hash (32 hex digits), or by unique name. The prefixes
+        ``uid:``, ``hash:`` and ``name:`` select one of these.
 
         Raises:
-            NoSuchOperatorError: None, or more than one. Lists the operators.
+            NoSuchOperatorError: No operator fits, or several do. The message lists the operators.
         """
         form, _, rest = name.partition(":")
         if form in ("uid", "hash", "name") and rest:
@@ -128,7 +128,7 @@ class Snapshot:
         )
 
     def operator(self, identifier: OperatorIdentifier) -> OperatorSnapshot:
-        """An operator by its id; an error shows the uid if there is one."""
+        """Finds an operator by its identifier. Raises the errors of ``snapshot[..]``."""
         if identifier.uid:
             return self[f"uid:{identifier.uid}"]
         return self[f"hash:{identifier.operator_id.hex}"]
@@ -148,14 +148,14 @@ class Snapshot:
 
 
 class OperatorSnapshot(OperatorCatalog):
-    """One operator of a snapshot, and every way to read its state."""
+    """One operator of a snapshot. Its methods read its state."""
 
     @cached_property
     def with_timer_queues(self) -> OperatorSnapshot:
-        """The operator with timers of raw keyed state as queues, as canonical savepoints have them.
+        """The operator with timers of raw keyed state as timer queues, as in canonical savepoints.
 
         Raises:
-            SavepointError: Raw keyed state holds something else.
+            SavepointError: Raw keyed state holds other data than timers.
         """
         from dstl_core.savepoint.read.timer_queues import (
             with_timer_queues,
@@ -164,52 +164,70 @@ class OperatorSnapshot(OperatorCatalog):
         return with_timer_queues(self)
 
     def entries(self, state: str | None = None) -> EntryReader:
-        """Everything the operator holds, or one state of it, entry by entry.
+        """Reads all states of the operator, or one, entry by entry.
 
         Raises:
-            NoSuchStateError: There is no such state.
+            NoSuchStateError: The operator has no such state.
         """
         if state is not None:
             self.state_info(state)
         return EntryReader(self, state)
 
     def keyed_entries(self, state: str | None = None) -> Iterator[KeyedEntry]:
-        """The entries of keyed states one by one; a value that only Java can read is an
-        ``OpaqueValue``. For bulk, see ``keyed``.
+        """Yields the entries of keyed states one by one. A value that only Java can read is an
+        ``OpaqueValue``. ``keyed`` is the fast way to read large state.
         """
         return self.entries(state).keyed_entries()
 
     def timer_entries(self) -> Iterator[TimerEntry]:
-        """Every timer one by one, also those in raw keyed state."""
+        """Yields every timer, also timers in raw keyed state."""
         return EntryReader(self, None).timer_entries()
 
     def window_entries(self) -> Iterator[WindowEntry]:
-        """What window operators keep: one entry a key and window, with the timers of the window."""
+        """Yields the contents of windows: an entry per key and window, with the window's timers."""
         return windows_of(EntryReader(self, None).keyed_and_timers())
 
     def keyed(self, **options: Any) -> KeyedStateReader:
-        """One row per key over all states, as Arrow record batches.
+        """Reads one row per key over all states, as Arrow record batches.
 
         Args:
-            options: Those of ``savepoint.keyed_reader.ReadOptions``: columns, keys, types, memory.
+            options: Fields of ``ReadOptions``: columns, keys, types, memory.
         """
         return self._reader("keyed", options)
 
     def flat(self, name: str, **options: Any) -> KeyedStateReader:
-        """One keyed state or timer service in flat form, as Arrow record batches: a row for each
-        value, list element, map entry or timer. Arguments as ``keyed``; ``NoSuchStateError``.
+        """Reads one keyed state or timer service as Arrow record batches: a row for each value,
+        list element, map entry or timer.
+
+        Args:
+            name: The state.
+            options: See ``keyed``.
+
+        Raises:
+            NoSuchStateError: The operator has no such state.
         """
         return self._reader(name, options)
 
     def windows(self, **options: Any) -> KeyedStateReader:
-        """One row per key and window over all states of windows, as Arrow record batches;
-        arguments as ``keyed``. A ``SavepointError`` if there are none, or of several types.
+        """Reads one row per key and window over all window states, as Arrow record batches.
+
+        Args:
+            options: See ``keyed``.
+
+        Raises:
+            SavepointError: The operator has no windows, or windows of several types.
         """
         return self._reader("windows", options)
 
     def changes(self, name: str, **types: Any) -> StateChangeReader:
-        """The changes of a keyed state in the changelog, as Arrow record batches; ``types`` as in
-        ``ColumnOptions``. Raises as ``flat``.
+        """Reads the changes of a keyed state in the changelog, as Arrow record batches.
+
+        Args:
+            name: The state.
+            types: Fields of ``ColumnOptions``.
+
+        Raises:
+            NoSuchStateError: The operator has no such state.
         """
         from dstl_core.codec.columnar.types.type_layouts import ColumnOptions
         from dstl_core.savepoint.read.change_reader import StateChangeReader
@@ -223,39 +241,41 @@ class OperatorSnapshot(OperatorCatalog):
         return KeyedStateReader(self, form, ReadOptions(**options))
 
     def unreadable(self) -> list[Unreadable]:
-        """All that only Java classes of the job could read. Reads everything."""
+        """Lists the entries that only Java classes of the job can read. It reads all state."""
         reader = EntryReader(self, None)
         for _ in reader:
             pass
         return reader.unreadable
 
     def dump(self, state: str | None = None) -> Iterator[dict[str, Any]]:
-        """Every readable entry as ``dstl dump`` prints it, a range of key groups at a time."""
+        """Yields every readable entry as ``dstl dump`` prints it. It holds a range of key groups in
+        memory.
+        """
         return (entry.to_line() for entry in self.entries(state))
 
     # The names are those of Flink's State Processor API; ``list`` hides the type from here on.
 
     def list(self, name: str) -> Values:
-        """The elements of a list state of all subtasks.
+        """Reads the elements of a list state, over all subtasks.
 
         Raises:
-            NoSuchStateError: There is no such list state.
+            NoSuchStateError: The operator has no such list state.
         """
         return self._elements(name, OP_LIST)
 
     def union(self, name: str) -> Values:
-        """The elements of a union list state of all subtasks.
+        """Reads the elements of a union list state, over all subtasks.
 
         Raises:
-            NoSuchStateError: There is no such union state.
+            NoSuchStateError: The operator has no such union state.
         """
         return self._elements(name, OP_UNION)
 
     def broadcast(self, name: str) -> Values:
-        """The ``(key, value)`` pairs of a broadcast state; every subtask has the same.
+        """Reads the ``(key, value)`` pairs of a broadcast state, which all subtasks share.
 
         Raises:
-            NoSuchStateError: There is no such broadcast state.
+            NoSuchStateError: The operator has no such broadcast state.
         """
         return self._elements(name, OP_BROADCAST)
 

@@ -1,4 +1,4 @@
-"""Everything in a snapshot as tables: a schema, splits, and record batches of each split.
+"""The content of a snapshot as tables: a schema, splits, and record batches of each split.
 
 Kinds: ``keyed`` (a row per key), ``keyed-flat`` (a row per value, element or entry of one state),
 ``windows`` (a row per key and window), ``timers``, ``list``, ``union``, ``broadcast``, and
@@ -48,17 +48,17 @@ from dstl_core.state.backends.timers import EVENT_TIMERS, PROCESSING_TIMERS, USE
 def open_table(
     operator: OperatorSnapshot, kind: str | None, state: str | None, options: TableOptions
 ) -> SnapshotTable:
-    """The table of an operator.
+    """Opens a table of an operator.
 
     Args:
-        operator: Where to read.
-        kind: One of ``KINDS`` but ``metadata``; found by the state's name if None.
-        state: The name of a state, where the kind needs one.
-        options: How to read.
+        operator: The operator to read.
+        kind: One of ``KINDS`` but ``metadata``; None finds it by the state's name.
+        state: The name of a state, if the kind needs one.
+        options: Columns, keys, types and memory.
 
     Raises:
-        NoSuchStateError: There is no such state of that kind; lists those that there are.
-        ConfigError: No such kind, or no such column.
+        NoSuchStateError: There is no such state of that kind. The message lists the states.
+        ConfigError: There is no such kind or column.
         SavepointError: The operator has no keyed state, or a type cannot be a column.
     """
     if kind is None:
@@ -86,7 +86,7 @@ def _kind_of(operator: OperatorSnapshot, state: str | None) -> str:
 
 
 def _named(operator: OperatorSnapshot, state: str | None, kind: str) -> str:
-    """The state that is meant: if there is one of the kind, it need not be named."""
+    """The requested state. It need not be named if the operator has one of the kind."""
     if state is not None:
         return state
     own = operator.operator_states if kind in OPERATOR_KINDS.values() else operator.states

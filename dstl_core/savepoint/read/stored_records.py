@@ -1,4 +1,4 @@
-"""The stored records of a keyed state, whatever form the snapshot has, as spans in memory."""
+"""Reads the stored records of a keyed state as spans in memory, from every form of snapshot."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class Records:
         return int(self.spans[row, scan.TAG]) >> 16
 
     def decode(self, row: int, record_format: RecordFormat) -> KeyedRecord:
-        """The values of one record.
+        """Decodes the values of one record.
 
         Raises:
-            UnreadableValueError: Only Java can read it.
+            UnreadableValueError: Only Java can read the record.
         """
         start, end, value, value_end = (int(each) for each in self.spans[row, :4])
         key = DataInput(ctypes.string_at(start, end - start))
@@ -56,7 +56,7 @@ class Records:
         return record_format.decode(FramedRecord(key, raw, False))
 
     def decode_scope(self, row: int, record_format: RecordFormat) -> tuple[Any, Any]:
-        """Key and namespace of one record."""
+        """Decodes key and namespace of one record."""
         start, end = int(self.scopes.starts[row]), int(self.scopes.ends[row])
         return record_format.decode_scope(DataInput(ctypes.string_at(start, end - start)))
 
@@ -68,7 +68,7 @@ class Records:
 def handle_parts(
     operator: OperatorCatalog, wanted: KeyGroupRange
 ) -> Iterator[tuple[KeyedStateHandle, KeyGroupRange]]:
-    """What is opened at once: a whole handle in canonical form, else a range that fits."""
+    """The parts that are opened at a time: a handle in canonical form, else a range that fits."""
     for handle in operator.keyed_handles:
         if isinstance(handle, KeyGroupsSavepointStateHandle):
             ranges = [handle.key_group_range]
@@ -83,7 +83,7 @@ def handle_parts(
 def open_part(
     operator: OperatorCatalog, handle: KeyedStateHandle, key_groups: KeyGroupRange
 ) -> StoredKeyGroups | None:
-    """Opens one of ``handle_parts``; None if there is nothing in it."""
+    """Opens one of ``handle_parts``; None if it is empty."""
     snapshot, key_type = operator.snapshot, operator.key_type
     return open_key_groups(
         handle,
@@ -106,7 +106,7 @@ def state_id(stored: StoredKeyGroups, meta: StateMetaInfoSnapshot) -> int | None
 def read_records(
     operator: OperatorCatalog, meta: StateMetaInfoSnapshot, key_groups: KeyGroupRange
 ) -> Records:
-    """All records of a state in some key groups.
+    """Reads all records of a state in some key groups.
 
     Raises:
         FormatError: The state is damaged.

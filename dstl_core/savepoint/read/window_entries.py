@@ -1,4 +1,4 @@
-"""What window operators keep, by key and window.
+"""The contents of windows, by key and window.
 
 Merging windows (sessions) keep their contents under a *state window*, one of the windows that were
 merged; ``merging-window-set`` (SQL: ``session-window-mapping``) maps windows to state windows.
@@ -33,14 +33,14 @@ class WindowEntry:
     state_window: Any
     states: dict[str, Any] = field(default_factory=dict)
     global_states: dict[str, Any] = field(default_factory=dict)
-    """State of the key that belongs to no window."""
+    """States of the key that belong to no window."""
     event_time_timers: list[int] = field(default_factory=list)
     processing_time_timers: list[int] = field(default_factory=list)
     """Timers of this window, in milliseconds, ascending."""
 
 
 def windows_of(entries: Iterable[KeyedEntry | TimerEntry]) -> Iterator[WindowEntry]:
-    """Groups the entries of an operator by key and window; one key group lies in memory."""
+    """Groups the entries of an operator by key and window. It holds one key group in memory."""
     group: int | None = None
     waiting: list[KeyedEntry | TimerEntry] = []
     for entry in entries:
