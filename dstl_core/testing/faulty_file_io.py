@@ -44,8 +44,8 @@ def scripted_faults(faults: Iterable[Fault]) -> Callable[[], Fault]:
 class FaultyFileIO:
     """Adds faults to another ``FileIO``. Thread-safe if that and the source of faults are.
 
-    Supported: faults of ``write_new``, ``delete``, reads, sizes and ``publish_once``, which may fail
-    before or after it has published. Not supported: wrong bytes.
+    Supported: faults of ``write_new``, ``delete``, reads, sizes and ``publish_once``, which may
+    fail before or after it has published. Not supported: wrong bytes.
 
     Args:
         inner: Stores the files.
