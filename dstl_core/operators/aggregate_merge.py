@@ -68,6 +68,19 @@ class Merge(ABC):
     def merge(self, held: Columns, parts: Columns) -> Columns:
         """The new states; ``held`` is null where a key has none."""
 
+    def _comparable(self, held: pa.Array, part: pa.Array) -> tuple[pa.Array, pa.Array]:
+        """State and part in one type that has an order."""
+        if pa.types.is_struct(held.type):
+            scale = part.type.scale
+            return decimals_of(held, scale), part.cast(pa.decimal128(DIGITS, scale))
+        try:
+            return held, part.cast(held.type)
+        except pa.ArrowInvalid:
+            raise ConfigError(
+                f"A value of state {self.name!r} does not fit its type, {held.type}; declare a "
+                f"wider one."
+            ) from None
+
     def _overflow(self) -> ConfigError:
         return ConfigError(
             f"The sum of state {self.name!r} does not fit its type, "
@@ -158,7 +171,7 @@ class Extreme(Merge):
         self._largest = largest
 
     def merge(self, held: Columns, parts: Columns) -> Columns:
-        old, new = _comparable(held[0], parts[0])
+        old, new = self._comparable(held[0], parts[0])
         better = _beyond(new, old, largest=self._largest)
         take = pc.and_(new.is_valid(), pc.or_(old.is_null(), better))
         return [pc.if_else(take, new, old)]
@@ -176,8 +189,8 @@ class ByOrder(Merge):
         self._largest = largest
 
     def merge(self, held: Columns, parts: Columns) -> Columns:
-        old, new = _comparable(held[0], parts[0])
-        old_order, new_order = _comparable(held[1], parts[1])
+        old, new = self._comparable(held[0], parts[0])
+        old_order, new_order = self._comparable(held[1], parts[1])
         better = _beyond(new_order, old_order, largest=self._largest)
         equal = pc.invert(pc.or_(better, _beyond(old_order, new_order, largest=self._largest)))
         # Null is the smallest value of rows of one order.
@@ -202,7 +215,7 @@ class ByBatch(Merge):
         self._last = last
 
     def merge(self, held: Columns, parts: Columns) -> Columns:
-        old, new = _comparable(held[0], parts[0])
+        old, new = self._comparable(held[0], parts[0])
         winner, other = (new, old) if self._last else (old, new)
         return [pc.if_else(winner.is_valid(), winner, other)]
 
@@ -351,13 +364,6 @@ def _longs(column: pa.Array) -> npt.NDArray[np.int64]:
         zero_copy_only=False
     )
     return found
-
-
-def _comparable(held: pa.Array, part: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """State and part in one type that has an order."""
-    if pa.types.is_struct(held.type):
-        return decimals_of(held, part.type.scale), part.cast(pa.decimal128(DIGITS, part.type.scale))
-    return held, part.cast(held.type)
 
 
 def _beyond(one: pa.Array, other: pa.Array, *, largest: bool) -> pa.Array:

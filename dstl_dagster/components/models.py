@@ -61,7 +61,9 @@ class AggregateModel(dg.Model, dg.Resolvable):
 
     how: How
     column: str | None = None
-    type: str = Field(default="long", description="Flink type of the state.")
+    type: str | None = Field(
+        default=None, description="Type of the state; long, or double for averages, if not given."
+    )
 
     def build(self) -> Aggregate:
         return Aggregate(self.how, self.column, self.type)

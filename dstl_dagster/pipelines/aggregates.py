@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
+from dstl_core.aggregates import Aggregate as DeclaredAggregate
 from dstl_core.codec.declared_type import TypeLike, declared_type
-from dstl_core.codec.serializers import Types
+from dstl_core.codec.python_values import function_type, stored_type
+from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.errors import ConfigError
-from dstl_core.functions import Context, KeyedProcessFunction, Row, RuntimeContext
-from dstl_core.state.tables.descriptor import ValueStateDescriptor
 from dstl_dagster.pipelines.pipeline import NUM_RETAINED, StatefulPipeline
 
 if TYPE_CHECKING:
@@ -18,79 +18,70 @@ if TYPE_CHECKING:
 
     from dstl_core.spark.job.stateful_job import StatefulJob
 
-How = Literal["count", "count_null", "sum", "min", "max", "first", "last"]
-_ORDERED = ("first", "last")
-_WITHOUT_COLUMN = ("count",)
+_IN_ORDER = ("first", "last")
+_TYPES = {"avg": "double", "variance": "double", "bool_and": "boolean", "bool_or": "boolean"}
+How = Literal[
+    "count",
+    "count_null",
+    "sum",
+    "min",
+    "max",
+    "first",
+    "last",
+    "avg",
+    "variance",
+    "bool_and",
+    "bool_or",
+]
 
 
 @dataclass(frozen=True)
 class Aggregate:
-    """One state per key.
+    """One aggregate per key, a state or, for avg and variance, several.
 
     Args:
-        how: count (rows), count_null, sum, min, max, first, last. Null values count for count and
-            count_null only.
+        how: count (rows), count_null, sum, min, max, first, last, avg, variance, bool_and, bool_or.
+            Null values count for count and count_null only. ``dstl_core.aggregates`` says what each
+            keeps.
         column: What is aggregated; count needs none.
-        type: Type of the state in any form, e.g. ``"double"`` or ``"timestamp"``; counts are long.
+        type: Type of the state in any form, e.g. ``"double"`` or ``"timestamp"``. By default that
+            of avg (its sum) and variance is double, that of all others long.
     """
 
     how: How
     column: str | None = None
-    type: TypeLike = "long"
+    type: TypeLike | None = None
 
     def __post_init__(self) -> None:
         if self.how not in get_args(How):
             known = ", ".join(get_args(How))
             raise ConfigError(f"An aggregate is one of {known}, got {self.how!r}.")
-        if self.column is None and self.how not in _WITHOUT_COLUMN:
-            raise ConfigError(f"The aggregate {self.how} needs a column.")
-        declared_type(self.type, f"The aggregate {self.how} of {self.column!r}")
+        self.state_names(self.how)  # refuses what the type cannot hold
 
     @property
-    def state_type(self) -> TypeLike:
-        return Types.LONG if self.how.startswith("count") else self.type
+    def state_type(self) -> AnySerializer:
+        """The Flink type of the state."""
+        if self.how.startswith("count"):
+            return Types.LONG
+        given = _TYPES.get(self.how, "long") if self.type is None else self.type
+        where = f"The aggregate {self.how} of {self.column!r}"
+        return stored_type(function_type(declared_type(given, where)))
 
-    def fold(self, held: Any, value: Any) -> Any:
-        """What the state holds after a row whose column has ``value``; None: as before."""
-        match self.how:
-            case "count":
-                return (held or 0) + 1
-            case "count_null":
-                return (held or 0) + (value is None)
-            case _ if value is None:
-                return None
-            case "sum":
-                return value if held is None else held + value
-            case "min":
-                return value if held is None else min(held, value)
-            case "max":
-                return value if held is None else max(held, value)
-            case "first":
-                return value if held is None else None
-            case _:
-                return value
+    def state_names(self, name: str) -> list[str]:
+        """The states of an aggregate of this name."""
+        # Arrow is loaded only where aggregates are declared.
+        from dstl_core.operators.aggregate_merge import merge_of
 
+        merge = merge_of(name, self.declared([self.column or ""]), self.state_type, Types.LONG)
+        return [each.name for each in merge.states]
 
-class AggregatingFunction(KeyedProcessFunction):
-    """Folds each row into the states of its key."""
-
-    def __init__(self, states: Mapping[str, Aggregate]) -> None:
-        self._aggregates = dict(states)
-        # Read by the job before it accepts a batch without an order.
-        self.order_insensitive = not any(each.how in _ORDERED for each in states.values())
-
-    def open(self, runtime_context: RuntimeContext) -> None:
-        self._states = [
-            (aggregate, runtime_context.get_state(ValueStateDescriptor(name, aggregate.state_type)))
-            for name, aggregate in self._aggregates.items()
-        ]
-
-    def process_element(self, value: Row, ctx: Context) -> None:
-        for aggregate, state in self._states:
-            column = aggregate.column
-            result = aggregate.fold(state.value(), None if column is None else value[column])
-            if result is not None:
-                state.update(result)
+    def declared(self, order_by: Sequence[str]) -> DeclaredAggregate:
+        """The aggregate as an operator takes it, whose rows come in an order, batch by batch."""
+        column = None if self.how == "count" else self.column
+        if self.how not in _IN_ORDER:
+            return DeclaredAggregate(self.how, column, self.state_type)
+        order = tuple(order_by)
+        return DeclaredAggregate(self.how, column, self.state_type, order, keeps_order=False)
 
 
 @dataclass(frozen=True)
@@ -104,14 +95,14 @@ class AggregatingJob:
     states: Mapping[str, Aggregate]
     parallelism: int
     max_parallelism: int
+    order_by: Sequence[str] = ()
 
     def __call__(self, session: SparkSession, base_path: str) -> StatefulJob:
         from dstl_core.spark.job.stateful_job import StatefulJob
-        from dstl_core.spark.task.operators import KeyedOperator
+        from dstl_core.spark.task.operators import AggregateOperator
 
-        operator = KeyedOperator(
-            self.uid, self.key_by, self.key_type, AggregatingFunction(self.states)
-        )
+        declared = {name: each.declared(self.order_by) for name, each in self.states.items()}
+        operator = AggregateOperator(self.uid, self.key_by, declared, self.key_type)
         return StatefulJob(
             session,
             self.name,
@@ -154,12 +145,18 @@ def aggregating_pipeline(
     """
     if not states:
         raise ConfigError(f"The pipeline {name!r} has no state; give it at least one aggregate.")
-    if not order_by and any(each.how in _ORDERED for each in states.values()):
+    if not order_by and any(each.how in _IN_ORDER for each in states.values()):
         raise ConfigError(f"The pipeline {name!r} takes the first or last value; give an order_by.")
     declared_type(key_type, f"The key of pipeline {name!r}")
-    job = AggregatingJob(name, uid, key_by, key_type, states, parallelism, max_parallelism)
+    job = AggregatingJob(
+        name, uid, key_by, key_type, states, parallelism, max_parallelism, order_by
+    )
     pipeline = StatefulPipeline(
         name, uid, job, order_by=order_by, starts_from=starts_from, num_retained=num_retained
     )
-    lineage = {state: [each.column or key_by] for state, each in states.items()}
+    lineage = {
+        state: [each.column or key_by]
+        for aggregate, each in states.items()
+        for state in each.state_names(aggregate)
+    }
     return replace(pipeline, lineage={"state_key": [key_by], **lineage})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -79,18 +78,13 @@ def _check_value(where: str, column: str, kind: T.DataType, state: AnySerializer
     found, wanted = arrow_type_from_spark(kind), layout_of(state).arrow_type
     fits = (
         found == wanted
-        or (state in WHOLE and isinstance(kind, T.IntegralType) and _width(found) <= _width(wanted))
-        or (state == Types.DOUBLE and isinstance(kind, T.FloatType))
+        or (state in WHOLE and isinstance(kind, T.IntegralType))
+        or (state in FLOATING and isinstance(kind, T.IntegralType | T.FloatType | T.DoubleType))
         or (state == Types.BIG_DEC and isinstance(kind, T.DecimalType))
         or (state == Types.LOCAL_TIME and isinstance(kind, T.LongType))
     )
     if not fits:
         raise _wrong_type(where, column, kind, state)
-
-
-def _width(kind: pa.DataType) -> int:
-    width: int = kind.bit_width
-    return width
 
 
 def _wrong_type(where: str, column: str, kind: T.DataType, state: AnySerializer) -> ConfigError:
@@ -132,6 +126,8 @@ def _parts(merge: Merge, aggregate: Aggregate, schema: T.StructType) -> list[Col
     if aggregate.column is None:
         return [F.count(F.lit(1))]
     value, kind = F.col(quoted(aggregate.column)), schema[aggregate.column].dataType
+    if isinstance(kind, T.IntegralType) and merge.states[0].serializer in FLOATING:
+        value, kind = value.cast("double"), T.DoubleType()
     match merge:
         case CountMerge() if aggregate.how == "count_null":
             return [F.count(F.when(value.isNull(), F.lit(1)))]

@@ -1,0 +1,53 @@
+"""Aggregates of a pipeline are checked where they are declared."""
+
+import pytest
+
+from dstl_core.codec.serializers import Types
+from dstl_core.errors import ConfigError
+from dstl_dagster import Aggregate, aggregating_pipeline
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (("Sum", "v"), "An aggregate is one of count, .*, got 'Sum'"),
+        (("mean", "v"), "got 'mean'"),
+        (("sum",), "The aggregate sum needs a column"),
+        (("sum", "v", "string"), "adds up numbers: .* got String"),
+        (("avg", "v", "date"), "adds up numbers: .* got LocalDate"),
+        (("max", "v", "array<int>"), "cannot keep a value of type .*, which has no order"),
+        (("max", "v", "nothing"), "The aggregate max of 'v' has a wrong type"),
+    ],
+)
+def test_an_aggregate_that_cannot_be_kept_is_refused(arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        Aggregate(*arguments)
+
+
+def test_a_type_is_long_unless_the_aggregate_has_another():
+    assert Aggregate("sum", "v").state_type == Types.LONG
+    assert Aggregate("avg", "v").state_type == Types.DOUBLE
+    assert Aggregate("bool_or", "v").state_type == Types.BOOLEAN
+    assert Aggregate("max", "v", "timestamp").state_type == Types.INSTANT
+
+
+def test_each_state_of_an_aggregate_comes_from_its_column():
+    pipeline = aggregating_pipeline(
+        "payments",
+        uid="totals",
+        key_by="account",
+        states={"n": Aggregate("count"), "mean": Aggregate("avg", "amount")},
+    )
+    assert pipeline.lineage == {
+        "state_key": ["account"],
+        "n": ["account"],
+        "mean_sum": ["amount"],
+        "mean_count": ["amount"],
+    }
+
+
+def test_the_first_and_the_last_value_need_an_order():
+    with pytest.raises(ConfigError, match="takes the first or last value; give an order_by"):
+        aggregating_pipeline(
+            "p", uid="u", key_by="k", states={"last": Aggregate("last", "v", "string")}
+        )
