@@ -47,7 +47,7 @@ _ROWS = 10_000
 
 @dataclass(frozen=True)
 class ChangelogSpec:
-    """Which changelog. ``operator`` None is all of them."""
+    """Selects a changelog. ``operator`` None selects all operators."""
 
     place: SnapshotPlace
     operator: str | None
@@ -75,7 +75,7 @@ class ChangelogSpec:
         return [each.operator_id.hex for each in every if each.keyed_handles]
 
     def read(self, operator_hash: str) -> Iterator[pa.RecordBatch]:
-        """The changes of one operator, in the order of replay."""
+        """Yields the changes of one operator in replay order."""
         known: frozenset[Any] = frozenset()
         if self.since is not None:
             older = [
@@ -99,7 +99,7 @@ class ChangelogSpec:
 
 @dataclass
 class OperatorPartition(ds.InputPartition):
-    """The changelog of one operator: its changes are in order within a task."""
+    """The changelog of one operator. One task reads it, so its changes stay in order."""
 
     operator: str
 

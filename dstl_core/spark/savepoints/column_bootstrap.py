@@ -1,8 +1,8 @@
-"""State from columns: no function, no shuffle of rows.
+"""Builds state from columns, without a function and without a shuffle of rows.
 
-Tasks encode their rows into runs of records per state and key group, in one file a task; then a
-task per subtask puts the runs of its key groups together, looking for keys that come twice. What
-tells the two stages of each other is an index, not rows. A task that runs twice leaves an
+In the first stage, each task encodes its rows into runs of records per state and key group, in one
+file. In the second stage, a task per subtask merges the runs of its key groups and finds keys that
+occur twice. Only an index passes between the stages, no rows. A task that runs twice leaves an
 unreferenced file.
 """
 
@@ -41,7 +41,7 @@ from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
 
 FLUSH_BYTES = 64 << 20
-"""Encoded bytes that a task holds before they go to its file."""
+"""Encoded bytes that a task holds before it writes them to its file."""
 MAX_KEYS_SHOWN = 5
 RUNS_SUFFIX = ".runs"
 _INDEX_SCHEMA = pa.schema(
@@ -65,14 +65,14 @@ class StateColumns:
     columns: Mapping[str, str]
     joined: bool
     ttl_now_ms: int | None = None
-    """The time that plain values get as their last access."""
+    """The time of the last access that plain values get."""
     window_ends: str | None = None
     """For timers of windows: the column of windows whose last millisecond is the timer."""
 
 
 @dataclass(frozen=True)
 class ColumnBootstrap:
-    """A DataFrame column per state, one row per key (or per key and window)."""
+    """Builds a state from each DataFrame column; each row is a key, or a key and window."""
 
     rows: DataFrame
     key_column: str
@@ -91,11 +91,11 @@ class ColumnBootstrap:
         max_parallelism: int,
         parallelism: int | None = None,
     ) -> OperatorState:
-        """Writes the state files and gives what ``_metadata`` says of them.
+        """Writes the state files; returns their entry in ``_metadata``.
 
         Raises:
             DuplicateKeyError: Two rows have the same key.
-            ConfigError: A null key, or a column that does not fit its type.
+            ConfigError: A key is null, or a column does not fit its type.
         """
         parallelism = subtasks_of(self, max_parallelism, parallelism)
         metas = tuple(each.meta for each in self.states)
@@ -135,7 +135,7 @@ class ColumnBootstrap:
         )
 
     def _encoded(self, rows: DataFrame, encode: _EncodeRuns) -> DataFrame:
-        """The index of the files that the tasks write."""
+        """Runs the first stage; returns the index of the files that its tasks write."""
         result = spark_schema_of(_INDEX_SCHEMA)
         if self.files is None:
             return map_in_arrow(rows, Settled(encode), result)
@@ -170,14 +170,14 @@ def _index_of(rows: Sequence[Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _EncodeRuns:
-    """Runs in tasks: rows become runs in a file of the task."""
+    """Runs in tasks: encodes rows into runs in a file of the task."""
 
     bootstrap: ColumnBootstrap
     folder: str
     max_parallelism: int
 
     def without_rows(self) -> _EncodeRuns:
-        """What may travel to the tasks: a DataFrame may not."""
+        """A copy without DataFrames, which cannot be sent to tasks."""
         own = self.bootstrap
         plain = ColumnBootstrap(
             None,  # type: ignore[arg-type]  # tasks get the rows as batches
@@ -296,7 +296,7 @@ def _in_order(held: Sequence[StateRuns]) -> list[tuple[int, int, memoryview]]:
 
 
 def _with_time(column: pa.Array, wanted: pa.DataType, now_ms: int, what: str) -> pa.Array:
-    """Values of a state with a time to live: those that come without a time get one."""
+    """Values of a state with a time to live. Values without a time get ``ttl_now_ms``."""
     if column.type.equals(wanted) or _has_time(column.type):
         return fit(column, wanted, what)
     if pa.types.is_map(wanted):
@@ -336,7 +336,7 @@ def _has_time(arrow_type: pa.DataType) -> bool:
 
 @dataclass(frozen=True)
 class _MergeRuns:
-    """Runs in tasks: the runs of a subtask's key groups become its canonical stream."""
+    """Runs in tasks: merges the runs of a subtask's key groups into its canonical stream."""
 
     folder: str
     header: KeyedBackendHeader

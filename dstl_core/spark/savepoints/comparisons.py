@@ -1,4 +1,4 @@
-"""Two snapshots compared, and several in a row, as DataFrames."""
+"""Compares two snapshots, and reads several snapshots, as DataFrames."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DIFF_SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class _Diff:
-    """Runs in a task: the differences of two snapshots."""
+    """Runs in a task: yields the differences of two snapshots."""
 
     before: SnapshotPlace
     after: SnapshotPlace
@@ -52,15 +52,17 @@ def _row(line: dict[str, Any]) -> dict[str, Any]:
 
 
 def diff_frame(spark: SparkSession, before: SnapshotPlace, after: SnapshotPlace) -> DataFrame:
-    """Added, removed and changed entries: ``change``, ``op``, ``kind``, ``state``, the key, the
-    namespace and both values as JSON, and the time of a timer. One task compares.
+    """The added, removed and changed entries of two snapshots. One task compares them.
+
+    Columns: ``change``, ``op``, ``kind``, ``state``, the key, the namespace and both values as
+    JSON, and the time of a timer.
     """
     return frame_of_splits(spark, 1, _Diff(before, after), spark_schema_of(DIFF_SCHEMA))
 
 
 def history_frame(spark: SparkSession, specs: Sequence[TableSpec]) -> DataFrame:
-    """The same table of several snapshots, with columns ``snapshot`` (its path) and
-    ``checkpoint_id`` in front; a column that a snapshot has not is null there.
+    """Reads the same table from several snapshots. The first columns are ``snapshot`` (its path)
+    and ``checkpoint_id``. A column that a snapshot lacks is null.
 
     Raises:
         ConfigError: There is no snapshot.

@@ -38,15 +38,15 @@ FILTER_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 @dataclass
 class SplitPartition(ds.InputPartition):
-    """What one Spark task reads: key groups, or a subtask."""
+    """The part that one Spark task reads: key groups or a subtask."""
 
     first: int
     last: int
 
 
 class SavepointDataSource(ReadOnlySource):
-    """The Python data source ``savepoint``. Batch, read-only; keys by the options ``key`` and
-    ``key.in``.
+    """The Python data source ``savepoint``. It is read-only and batch-only. The options ``key`` and
+    ``key.in`` select keys.
     """
 
     @classmethod
@@ -67,7 +67,7 @@ class SavepointDataSource(ReadOnlySource):
 
 
 def _asked_for(spec: TableSpec, schema: StructType) -> tuple[TableSpec, list[str] | None]:
-    """The table with the columns of ``.schema(..)``, and their order where it is another one."""
+    """The table with the columns of ``.schema(..)``, in their order."""
     columns = columns_asked_for(schema, spark_schema_of(spec.open().schema), spec.label)
     if columns is None:
         return spec, None
@@ -75,7 +75,7 @@ def _asked_for(spec: TableSpec, schema: StructType) -> tuple[TableSpec, list[str
 
 
 class SavepointSourceReader(ds.DataSourceReader):
-    """Plans one task per split, sized by bytes; a task yields Arrow batches."""
+    """Plans one task per split of bounded size. Each task yields Arrow batches."""
 
     def __init__(self, spec: TableSpec, columns: list[str] | None = None) -> None:
         self._spec = spec
@@ -178,16 +178,16 @@ def register(
     push_filters: bool = PUSHES_PER_QUERY,
     **options: str,
 ) -> list[str]:
-    """Makes ``format("savepoint")`` and ``format("state-changelog")`` known to a session.
+    """Registers ``format("savepoint")`` and ``format("state-changelog")`` with a session.
 
     Args:
         spark: The session.
-        path: A snapshot whose tables become temporary views, named as in Flink's state catalog:
+        path: A snapshot. Its tables become temporary views with the names of Flink's state catalog:
             ``metadata``, ``uid_<uid>_keyed``, ``uid_<uid>_<state>_keyed_flat``, ...
-        push_filters: Whether filters on keys decide what is read. On Spark up to 4.3.0 only for
-            DataFrames and views that one query alone uses, once: another query over the same
-            DataFrame, with other filters or none, would get too few rows.
-        **options: For reading the views.
+        push_filters: Whether filters on keys limit what is read. On Spark up to 4.3.0, use it only
+            for DataFrames and views that a single query uses, once: a second query over the same
+            DataFrame would get too few rows.
+        **options: Options for reading the views.
 
     Returns:
         The names of the views.

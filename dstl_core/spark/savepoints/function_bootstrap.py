@@ -1,4 +1,4 @@
-"""State from bootstrap functions: rows are brought to the subtask of their key, or spread."""
+"""Builds state with bootstrap functions. Rows go to the subtask of their key, or to any."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from dstl_core.state.tables.keyed_state import KeyedState
 
 @dataclass(frozen=True)
 class KeyedFunctionBootstrap:
-    """Rows of a key go, in order, through a bootstrap function or a window operation."""
+    """Passes the rows of a key, in order, to a bootstrap function or a window operation."""
 
     rows: DataFrame
     key_column: str
@@ -61,7 +61,7 @@ class KeyedFunctionBootstrap:
         max_parallelism: int,
         parallelism: int | None = None,
     ) -> OperatorState:
-        """Writes the state files and gives what ``_metadata`` says of them."""
+        """Writes the state files; returns their entry in ``_metadata``."""
         parallelism = subtasks_of(self, max_parallelism, parallelism)
         placed = partition_by_subtask(
             self.rows,
@@ -99,7 +99,7 @@ class KeyedFunctionBootstrap:
         )
 
     def _order(self) -> list[Any]:
-        """The order that was asked for; ties are broken by all other columns that have one."""
+        """The requested order. All other sortable columns break ties."""
         rest = [
             each.name
             for each in self.rows.schema
@@ -118,7 +118,7 @@ def _has_map(kind: T.DataType) -> bool:
 
 @dataclass(frozen=True)
 class _RunKeyed:
-    """Runs in tasks: the rows of a subtask become its canonical state."""
+    """Runs in tasks: builds the canonical state of a subtask from its rows."""
 
     folder: str
     key_column: str
@@ -157,7 +157,7 @@ class _RunKeyed:
         return state
 
     def _with_elements(self, batch: pa.RecordBatch, rows: list[Any]) -> list[Any]:
-        """Rows whose column of elements is as windows keep it."""
+        """Rows whose column of elements has the form that windows store."""
         if not isinstance(self.function, WindowOperation):
             return rows
         own = self.function.function
@@ -175,7 +175,7 @@ MakeState = Callable[[Iterable[pa.RecordBatch]], OperatorStream | None]
 
 @dataclass(frozen=True)
 class OperatorStateBootstrap:
-    """Rows become list, union or broadcast state: one partition a subtask."""
+    """Builds list, union or broadcast state from rows: one partition per subtask."""
 
     rows: DataFrame
     make: MakeState
@@ -188,7 +188,7 @@ class OperatorStateBootstrap:
         max_parallelism: int,
         parallelism: int | None = None,
     ) -> OperatorState:
-        """Writes the state files and gives what ``_metadata`` says of them."""
+        """Writes the state files; returns their entry in ``_metadata``."""
         parallelism = subtasks_of(self, max_parallelism, parallelism)
         spread = self.rows.coalesce(1) if parallelism == 1 else self.rows.repartition(parallelism)
         task = _RunOperatorState(str(files.folder), self.make)
@@ -208,7 +208,7 @@ class OperatorStateBootstrap:
 
 @dataclass(frozen=True)
 class _RunOperatorState:
-    """Runs in tasks: the rows of a partition become the state of the subtask of its number."""
+    """Runs in tasks: builds the state of a subtask from the partition of its number."""
 
     folder: str
     make: MakeState

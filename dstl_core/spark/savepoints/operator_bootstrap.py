@@ -1,4 +1,4 @@
-"""What runs in the tasks that bootstrap operator state."""
+"""Functions of the tasks that bootstrap operator state."""
 
 from __future__ import annotations
 

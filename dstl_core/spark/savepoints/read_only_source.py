@@ -1,4 +1,4 @@
-"""What Spark's entry points say that a data source of state cannot serve."""
+"""Errors for the entry points of Spark that a data source of state cannot serve."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dstl_core.errors import ConfigError
 
 
 class ReadOnlySource(ds.DataSource):
-    """A source that is read in batches. Everything else names what to use instead."""
+    """A source for batch reads. Every other use raises an error that names the alternative."""
 
     profiles: ClassVar[str | None] = None
     """The path of the file with the driver's storage profiles; ``register`` fills it in."""
@@ -41,10 +41,10 @@ class ReadOnlySource(ds.DataSource):
 
 
 def columns_asked_for(asked: StructType, there: StructType, what: str) -> tuple[str, ...] | None:
-    """The columns that ``.schema(..)`` names, in its order; None if it is the table's own schema.
+    """The columns of ``.schema(..)``, in their order; None if it is the table's own schema.
 
     Raises:
-        ConfigError: It names a column that is not there, or gives one another type.
+        ConfigError: A column does not exist, or has another type.
     """
     types = {each.name: each.dataType.simpleString() for each in there}
     for each in asked:
@@ -66,7 +66,7 @@ def check_names(names: list[str], what: str) -> None:
     """Refuses columns that Spark cannot tell apart.
 
     Raises:
-        ConfigError: Two names differ in case only.
+        ConfigError: Two names differ only in case.
     """
     seen: dict[str, str] = {}
     for name in names:

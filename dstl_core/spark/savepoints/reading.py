@@ -1,4 +1,4 @@
-"""What readers share: names of operators, checks of declared types, rows of users' functions."""
+"""Shared by readers: names of operators, checks of declared types, rows of functions."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from dstl_core.errors import ConfigError, SavepointError
 from dstl_core.model.ids import OperatorIdentifier
 
 Identifier = OperatorIdentifier | str
-"""An operator; as a text: a uid, a hash or a unique name."""
+"""An operator: an identifier, or a text with its uid, hash or unique name."""
 
 
 def name_of(identifier: Identifier) -> str:
-    """An identifier as ``snapshot[..]`` takes it."""
+    """The text of an identifier for ``snapshot[..]``."""
     if isinstance(identifier, str):
         return identifier
     if identifier.uid:
@@ -29,8 +29,8 @@ def check_type(what: str, stored: AnySerializer, declared: TypeLike | None) -> N
     """Checks a declared type, in any form, against the stored one.
 
     Raises:
-        ConfigError: It is no type.
-        SavepointError: It is another one.
+        ConfigError: The declared type is not a type.
+        SavepointError: The stored type is another one.
     """
     if declared is None:
         return

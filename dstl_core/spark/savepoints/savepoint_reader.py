@@ -51,8 +51,9 @@ from dstl_core.state.windows.windowing import WindowAssigner
 
 @dataclass(frozen=True)
 class SavepointReader(SnapshotFrames):
-    """Reads the state of a savepoint or checkpoint. Its metadata is read at once, state when a
-    DataFrame is used.
+    """Reads the state of a savepoint or checkpoint.
+
+    ``read`` reads the metadata. Spark reads state when a query uses a DataFrame.
     """
 
     @classmethod
@@ -71,18 +72,18 @@ class SavepointReader(SnapshotFrames):
         """Opens a snapshot.
 
         Args:
-            spark: Session to run on.
-            path: Its folder, or the ``_metadata`` in it.
-            allow_roots: Further folders that its handles may name.
+            spark: The session.
+            path: The folder of the snapshot, or the ``_metadata`` in it.
+            allow_roots: Further folders from which files may be read.
             relocate: Old root to new root, for files that were moved.
-            changelog_base: Where the changelog lies, if that is elsewhere.
-            serializers: Where types of your own are registered.
-            types: How types become columns.
+            changelog_base: Folder of the changelog, if it is outside the checkpoints' folder.
+            serializers: The registry of types; register your own types there.
+            types: Conversion of types to columns.
             split_bytes: Bytes of state that one task reads.
 
         Raises:
             StateFileNotFoundError: There is no snapshot.
-            SavepointError: It has no operators.
+            SavepointError: The snapshot has no operators.
         """
         place = SnapshotPlace(
             path, tuple(allow_roots), dict(relocate or {}), changelog_base, serializers
@@ -93,7 +94,7 @@ class SavepointReader(SnapshotFrames):
         return reader
 
     def metadata(self) -> DataFrame:
-        """A row per operator, with the columns of Flink's ``savepoint_metadata``."""
+        """The operators, one per row, with the columns of Flink's ``savepoint_metadata``."""
         return frame_of(self.spark, TableSpec(self.place, kind=METADATA), self.snapshot)
 
     # ------------------------------------------------------------------------ operator state
@@ -101,24 +102,24 @@ class SavepointReader(SnapshotFrames):
     def read_list_state(
         self, identifier: Identifier, name: str, type_info: TypeLike | None = None
     ) -> DataFrame:
-        """List state: columns ``subtask``, ``list_index``, ``list_value``, a row per element.
+        """Reads list state, one element per row: ``subtask``, ``list_index``, ``list_value``.
 
         Args:
             identifier: The operator.
             name: The state.
-            type_info: The declared type, checked against the stored one if given; the type of your
-                own serializer is found in ``serializers``.
+            type_info: The declared type. It is checked against the stored type. Types of your own
+                serializers are found in ``serializers``.
 
         Raises:
-            NoSuchStateError: There is no such list state; lists those that there are.
-            SavepointError: The types differ; shows both.
+            NoSuchStateError: There is no such list state. The message lists the list states.
+            SavepointError: The types differ. The message shows both.
         """
         return self._operator_state(identifier, name, LIST, type_info)
 
     def read_union_state(
         self, identifier: Identifier, name: str, type_info: TypeLike | None = None
     ) -> DataFrame:
-        """Union state, one copy: columns ``list_index``, ``list_value``. As ``read_list_state``."""
+        """Reads union state once: ``list_index``, ``list_value``. See ``read_list_state``."""
         return self._operator_state(identifier, name, UNION, type_info)
 
     def read_broadcast_state(
@@ -128,7 +129,7 @@ class SavepointReader(SnapshotFrames):
         key_type_info: TypeLike | None = None,
         value_type_info: TypeLike | None = None,
     ) -> DataFrame:
-        """Broadcast state, one copy: columns ``map_key``, ``map_value``. As ``read_list_state``."""
+        """Reads broadcast state once: ``map_key``, ``map_value``. See ``read_list_state``."""
         return self._operator_state(identifier, name, BROADCAST, value_type_info, key_type_info)
 
     def _operator_state(
@@ -175,25 +176,28 @@ class SavepointReader(SnapshotFrames):
         columns: Sequence[str] | None = None,
         keys: Sequence[Any] | None = None,
     ) -> DataFrame:
-        """Keyed state.
+        """Reads keyed state.
 
-        Without a function: a row per key with a column per state (null where it is absent) and the
-        user's timers, or one state in flat form. With one: the rows that it gives.
+        Without a function, the result has a row per key, with a column per state (null if the key
+        has none) and the timers of the user, or one state in flat form. With a function, the result
+        has the rows of the function.
 
         Args:
             identifier: The operator.
             function: Called once per key.
-            key_type: The declared type of the key, checked if given.
+            key_type: The declared type of the key. It is checked against the stored type.
             out_type: The rows of the function: DDL text, a Spark or Arrow schema, a dataclass.
-            state: Without a function: only this state, a row per value, element or entry.
-            columns: Without a function: only these columns.
-            keys: Without a function: only these keys, as state has them or as a column would
-                (dates, for one); only their key groups are read.
+            state: Without a function: the state to read, a row per value, element or entry.
+            columns: Without a function: the columns to read.
+            keys: Without a function: the keys to read, as values of state or of a column (e.g.
+                dates). Only their key groups are read.
 
         Raises:
-            NoSuchStateError: There is no such state; lists those that there are.
-            SavepointError: The operator has no keyed state, or another type; shows both.
-            ConfigError: A function and what is for reading without one, or no ``out_type``.
+            NoSuchStateError: There is no such state. The message lists the states.
+            SavepointError: The operator has no keyed state, or a type differs. The message shows
+                both types.
+            ConfigError: ``out_type`` is missing, or ``state``, ``columns`` or ``keys`` is given
+                with a function.
         """
         if function is not None and not (state is columns is keys is None):
             raise ConfigError(
@@ -219,7 +223,7 @@ class SavepointReader(SnapshotFrames):
         return self.frame_of_keys(spec, _ReadKeys, function, out_type)
 
     def read_timers(self, identifier: Identifier) -> DataFrame:
-        """Every timer of an operator: ``service``, ``time_domain`` (event or processing),
+        """Reads every timer of an operator: ``service``, ``time_domain`` (event or processing),
         ``state_key``, ``state_namespace``, ``timestamp`` in milliseconds.
         """
         return frame_of(self.spark, self._spec(identifier, TIMERS), self.snapshot)
@@ -227,20 +231,20 @@ class SavepointReader(SnapshotFrames):
     def window(
         self, assigner: WindowAssigner | AnySerializer | None = None
     ) -> WindowSavepointReader:
-        """Reads window state. The type of the windows is in the snapshot; an assigner is checked
-        against it.
+        """Starts to read window state. An assigner is checked against the window type in the
+        snapshot.
         """
         return WindowSavepointReader(self, assigner)
 
     def diff(self, other: str) -> DataFrame:
-        """What differs in the snapshot at ``other``: a row per added, removed or changed entry."""
+        """Compares with the snapshot at ``other``: a row per added, removed or changed entry."""
         return diff_frame(self.spark, self.place, replace(self.place, path=other))
 
     def read_history(
         self, others: Sequence[str], identifier: Identifier, state: str | None = None
     ) -> DataFrame:
-        """Keyed state of this snapshot and of others, with columns ``snapshot`` and
-        ``checkpoint_id`` in front.
+        """Reads keyed state of this snapshot and of others. The first columns are ``snapshot`` and
+        ``checkpoint_id``.
         """
         own = self._spec(identifier, KEYED if state is None else KEYED_FLAT, state)
         every = [replace(own, place=replace(self.place, path=each)) for each in others]
@@ -249,7 +253,7 @@ class SavepointReader(SnapshotFrames):
 
 @dataclass(frozen=True)
 class _ReadKeys:
-    """Runs in tasks: a user's function over the keys of a split."""
+    """Runs in tasks: calls a user's function for the keys of a split."""
 
     spec: TableSpec
     splits: Sequence[Split]

@@ -24,8 +24,9 @@ from dstl_core.savepoint.read.snapshot import Snapshot
 
 @dataclass(frozen=True)
 class SavepointWriter(SavepointEdit):
-    """Writes a savepoint from new operators and those of another snapshot. Nothing is visible
-    before the last file is in place; ``SavepointEdit`` has the methods.
+    """Writes a savepoint from new operators and operators of another snapshot.
+
+    The savepoint becomes visible when it is complete. ``SavepointEdit`` has the methods.
     """
 
     @classmethod
@@ -35,12 +36,12 @@ class SavepointWriter(SavepointEdit):
         max_parallelism: int = DEFAULT_MAX_PARALLELISM,
         parallelism: int | None = None,
     ) -> SavepointWriter:
-        """An empty savepoint.
+        """Starts with an empty savepoint.
 
         Args:
             spark: The session of the DataFrames.
             max_parallelism: Key groups, 1..32768.
-            parallelism: Subtasks of its operators; one per core by default.
+            parallelism: Subtasks of the operators; by default one per core.
         """
         return cls(max_parallelism, parallelism=parallelism)
 
@@ -48,13 +49,13 @@ class SavepointWriter(SavepointEdit):
     def from_existing_savepoint(
         cls, spark: SparkSession, source: Snapshot | str, parallelism: int | None = None
     ) -> SavepointWriter:
-        """A savepoint that keeps the operators of a snapshot, and gives new ones its largest max
-        parallelism.
+        """Starts with the operators of a snapshot. New operators get its largest max parallelism.
+
 
         Args:
             spark: The session of the DataFrames.
             source: A snapshot, or its path.
-            parallelism: Subtasks of new operators; one per core by default.
+            parallelism: Subtasks of new operators; by default one per core.
         """
         found = source if isinstance(source, Snapshot) else Snapshot.load(source)
         return cls(largest_max_parallelism(found), found, parallelism=parallelism)

@@ -1,4 +1,4 @@
-"""One opened snapshot, and rows of users' functions over it as DataFrames."""
+"""An opened snapshot, and the rows of users' functions as DataFrames."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dstl_core.spark.engine.table_frames import (
 
 @dataclass(frozen=True)
 class SnapshotFrames:
-    """A snapshot, the session that reads it, and how its types become columns."""
+    """A snapshot, the session that reads it, and the conversion of its types to columns."""
 
     spark: SparkSession
     place: SnapshotPlace
@@ -33,7 +33,7 @@ class SnapshotFrames:
 
     @cached_property
     def snapshot(self) -> Snapshot:
-        """The snapshot as a catalog, without Spark."""
+        """The snapshot as a catalog that needs no Spark."""
         return self.place.load()
 
     def frame_of_keys(

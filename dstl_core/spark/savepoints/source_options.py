@@ -1,4 +1,4 @@
-"""The options of the source ``savepoint``, parsed. Credentials are never options."""
+"""Parses the options of the source ``savepoint``. Credentials are never options."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ SOURCE_OPTIONS: Mapping[str, str] = {
     "allow.roots": "Further folders that the snapshot may refer to, comma-separated.",
     "changelog.base": "Where the changelog is.",
 }
-"""Every option of the source, and what it means. The documentation has this table."""
+"""The options of the source with their meaning. The documentation has this table."""
 
 
 def spec_of(options: Mapping[str, str]) -> TableSpec:
-    """The table that options name.
+    """The table that the options select.
 
     Raises:
-        ConfigError: Names the option that is wrong, never its value if it is unknown: somebody may
-            have put a secret there.
+        ConfigError: An option is wrong. The message names it. It never shows the value of an
+            unknown option, which may be a secret.
     """
     given = {name.lower(): value for name, value in options.items()}
     if "location" in given:  # Spark adds it for CREATE TABLE alone
@@ -124,7 +124,7 @@ def _json_list(text: str) -> list[Any]:
 
 
 def parse_key(serializer: AnySerializer, text: str, *, is_json: bool = False) -> Any:
-    """A key from its text: a string as it is, anything else as JSON."""
+    """Parses a key: the text itself for a string key, JSON for a key of another type."""
     if serializer == Types.STRING and not is_json:
         return text
     try:
@@ -136,11 +136,13 @@ def parse_key(serializer: AnySerializer, text: str, *, is_json: bool = False) ->
 
 
 def key_of(serializer: AnySerializer, value: Any) -> Any:
-    """A key as state has it, given so or as a column would have it: a date, a ``datetime``, a
-    ``Decimal``, each also as text; the fields of a struct as a list or a dictionary.
+    """Converts a key to the value that state has.
+
+    A key may be a value of state or of a column: a date, a ``datetime`` or a ``Decimal``, each also
+    as text; a struct as a list or dictionary of its fields.
 
     Raises:
-        ConfigError: It is no key of this type.
+        ConfigError: The value is not a key of this type.
     """
     try:
         serialize_to_bytes(serializer, value)
@@ -173,7 +175,7 @@ def _plain(serializer: AnySerializer, value: Any) -> Any:
 
 
 def _columns(text: str | None) -> tuple[str, ...] | None:
-    """Names with commas between, or a JSON list of names (which may have commas)."""
+    """Parses names with commas between them, or a JSON list of names."""
     if text is None or not text.lstrip().startswith("["):
         return _list(text)
     try:

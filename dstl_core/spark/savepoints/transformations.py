@@ -1,4 +1,4 @@
-"""``OperatorTransformation``: from rows to the state of an operator, by functions or by columns.
+"""``OperatorTransformation``: builds the state of an operator from rows, by functions or columns.
 
 OperatorTransformation.bootstrap_with(df).key_by("id").transform(AccountBootstrapper())
 OperatorTransformation.bootstrap_with(df).key_by("id").transform_columns()
@@ -61,7 +61,7 @@ Selector = str | Callable[[Row], Any]
 
 
 class OperatorTransformation:
-    """Entry to bootstrapping."""
+    """Starts a bootstrap."""
 
     @staticmethod
     def bootstrap_with(rows: DataFrame) -> OneInputStateTransformation:
@@ -70,17 +70,17 @@ class OperatorTransformation:
 
     @staticmethod
     def bootstrap_with_parquet(spark: SparkSession, *paths: str) -> OneInputStateTransformation:
-        """Starts from Parquet files: by columns, the tasks read them by themselves, which is
-        several times faster than rows that come from the JVM.
+        """Starts from Parquet files. ``transform_columns`` reads them in its tasks, several times
+        faster than rows from the JVM.
 
         Args:
             spark: The session.
-            *paths: On a local disk, what ``spark.read.parquet`` takes. Elsewhere, files and folders
-                of files; no Hadoop file system is needed.
+            *paths: On a local disk, the arguments of ``spark.read.parquet``. Elsewhere, files and
+                folders of files; this needs no Hadoop file system.
 
         Raises:
-            ConfigError: There is no file, or files of another store lie in folders of partitions.
-            FormatError: A file is no Parquet file.
+            ConfigError: There is no file, or files of another store are in folders of partitions.
+            FormatError: A file is not a Parquet file.
         """
         rows, files = read_parquet(spark, paths)
         return OneInputStateTransformation(rows, files=files)
@@ -88,14 +88,14 @@ class OperatorTransformation:
 
 @dataclass(frozen=True)
 class OneInputStateTransformation:
-    """Rows that state is made of."""
+    """The rows from which state is built."""
 
     rows: DataFrame
     parallelism: int | None = None
     files: ParquetRows | None = None
 
     def set_parallelism(self, parallelism: int) -> OneInputStateTransformation:
-        """The number of subtasks of the operator; one per core by default."""
+        """Sets the number of subtasks of the operator; by default one per core."""
         if parallelism < 1:
             raise ConfigError(f"A parallelism is positive, got {parallelism}.")
         return replace(self, parallelism=parallelism)
@@ -103,7 +103,7 @@ class OneInputStateTransformation:
     def transform(
         self, function: StateBootstrapFunction | BroadcastStateBootstrapFunction
     ) -> OperatorStateBootstrap:
-        """Operator state by a function. Broadcast state is made by one task, in memory."""
+        """Builds operator state by a function. One task builds broadcast state, in memory."""
         if isinstance(function, BroadcastStateBootstrapFunction):
             return OperatorStateBootstrap(self.rows, RunBroadcast(function), 1)
         return OperatorStateBootstrap(self.rows, RunFunction(function), self.parallelism)
@@ -116,10 +116,10 @@ class OneInputStateTransformation:
         broadcast_state: Mapping[str, tuple[str, str]] | None = None,
         types: Mapping[str, TypeLike] | None = None,
     ) -> OperatorStateBootstrap:
-        """Operator state by columns.
+        """Builds operator state from columns.
 
         Args:
-            list_state: Columns that become list states of their names, with their types in any form
+            list_state: Columns that become list states of the same names, with types in any form
                 (None: from the Spark schema). Nulls are left out.
             union_state: The same for union states.
             broadcast_state: Names of broadcast states to the columns of keys and values.
@@ -155,8 +155,8 @@ class OneInputStateTransformation:
         return OperatorStateBootstrap(rows, make, parallelism)
 
     def key_by(self, column: str, key_type: TypeLike | None = None) -> KeyedStateTransformation:
-        """Keys the rows by a column; its Flink type follows from its Spark type by default. For a
-        tuple key, make a struct column first.
+        """Keys the rows by a column. Its Flink type follows from its Spark type by default. A tuple
+        key needs a struct column.
         """
         found = type_of_column(self.rows.schema, column, key_type)
         return KeyedStateTransformation(self.rows, column, found, self.parallelism, self.files)
@@ -164,7 +164,7 @@ class OneInputStateTransformation:
 
 @dataclass(frozen=True)
 class KeyedStateTransformation:
-    """Rows with their key."""
+    """Rows with a key."""
 
     rows: DataFrame
     key_column: str
@@ -175,11 +175,11 @@ class KeyedStateTransformation:
     def transform(
         self, function: KeyedStateBootstrapFunction, *, order_by: Sequence[str] = ()
     ) -> KeyedFunctionBootstrap:
-        """Keyed state by a function.
+        """Builds keyed state by a function.
 
         Args:
             function: Called for every row.
-            order_by: The order of the rows of a key; ties are broken by all other columns.
+            order_by: The order of the rows of a key. All other columns break ties.
         """
         return KeyedFunctionBootstrap(
             self.rows, self.key_column, self.key_type, function, order_by, self.parallelism
@@ -197,23 +197,25 @@ class KeyedStateTransformation:
         order_by: Sequence[str] = (),
         show_keys: bool = False,
     ) -> ColumnBootstrap:
-        """Every other column becomes a state of its name: an array list state, a map map state,
-        else value state. One row per key; a null, or an empty array or map, is "no state".
+        """Builds a state of the same name from every column but the key.
+
+        An array column becomes list state, a map column map state, any other column value state.
+        Each key has one row. A null, or an empty array or map, means that the key has no state.
 
         Args:
-            types: Types of columns, in any form, where the Spark schema is not meant, e.g.
-                ``{"count": "int"}``. For list and map state the type of the whole.
+            types: Types of columns, in any form, that replace those of the Spark schema, e.g.
+                ``{"count": "int"}``. For list and map state it is the type of the whole state.
             states: Descriptors of columns: their kind, type, name and time to live.
-            event_time_timers: An array column of timers (milliseconds), no state.
-            processing_time_timers: The same by the clock.
-            template: An operator of another snapshot; states and key get exactly its types.
-            on_duplicate: ``error``, or ``last``: the last row of a key in ``order_by`` order; ties
-                are broken by all other columns that have an order.
+            event_time_timers: An array column of timers in milliseconds. It is not a state.
+            processing_time_timers: The same for processing time.
+            template: An operator of another snapshot. States and key get exactly its types.
+            on_duplicate: ``error``, or ``last`` for the last row of a key in ``order_by`` order.
+                All other sortable columns break ties.
             order_by: Sort order for ``on_duplicate="last"``. These columns do not become state.
             show_keys: Whether an error may show keys.
 
         Raises:
-            ConfigError: A name that is no column, or nothing beside the key.
+            ConfigError: A name is not a column, or there is no column but the key.
         """
         timers = {
             EVENT_TIMERS: event_time_timers,
@@ -294,12 +296,12 @@ class KeyedStateTransformation:
     def window(
         self, assigner: WindowAssigner, *, timestamp: Selector | None = None
     ) -> WindowedStateTransformation:
-        """Puts the rows into windows, as the job's window operator would.
+        """Assigns the rows to windows, as the job's window operator does.
 
         Args:
-            assigner: The same as in the job.
-            timestamp: The event time of a row in milliseconds: a column or a function. Not needed
-                for processing time and global windows.
+            assigner: The assigner of the job.
+            timestamp: The event time of a row in milliseconds: a column or a function. Processing
+                time and global windows need none.
         """
         if timestamp is None and assigner.is_event_time:
             raise ConfigError(
@@ -318,7 +320,7 @@ def _state_of(name: str, value_type: AnySerializer) -> StateMetaInfoSnapshot:
 
 
 def _timer_states(timers: Mapping[str, str | None], key_type: AnySerializer) -> list[StateColumns]:
-    """Both queues of a timer service: Flink has always both."""
+    """Both queues of a timer service. Flink always has both."""
     element = TimerSerializer(key_type, VoidNamespaceSerializer())
     found = []
     for prefix, column in timers.items():
@@ -330,7 +332,7 @@ def _timer_states(timers: Mapping[str, str | None], key_type: AnySerializer) -> 
 
 @dataclass(frozen=True)
 class WindowedStateTransformation:
-    """Rows in windows. What is set here must be what the job sets."""
+    """Rows in windows. All settings must be those of the job."""
 
     keyed: KeyedStateTransformation
     assigner: WindowAssigner
@@ -340,17 +342,17 @@ class WindowedStateTransformation:
     _lateness: int = 0
 
     def trigger(self, trigger: Trigger) -> WindowedStateTransformation:
-        """Another trigger than that of the assigner."""
+        """Sets a trigger other than the assigner's."""
         return replace(self, _trigger=trigger)
 
     def evictor(self, evictor: object = None) -> WindowedStateTransformation:
-        """Windows keep all elements with their timestamps; which evictor it is, makes no
-        difference to the state.
+        """Makes windows keep all elements with their timestamps. The state is the same for every
+        evictor.
         """
         return replace(self, _evicting=True)
 
     def allowed_lateness(self, milliseconds: int) -> WindowedStateTransformation:
-        """How long windows live on after their end."""
+        """Sets the time for which windows are kept after their end."""
         return replace(self, _lateness=milliseconds)
 
     def reduce(
@@ -361,12 +363,12 @@ class WindowedStateTransformation:
         element: Selector | None = None,
         order_by: Sequence[str] = (),
     ) -> KeyedFunctionBootstrap:
-        """Windows that keep one reduced element.
+        """Builds windows that keep one reduced element.
 
         Args:
-            function: How two elements become one.
-            type: The Flink type of an element; from the column by default.
-            element: What of a row is an element: a column or a function.
+            function: Reduces two elements to one.
+            type: The Flink type of an element; by default the type of the column.
+            element: The part of a row that is the element: a column or a function.
             order_by: The order of the rows of a key.
         """
         return self._end(type, element, order_by, reduce=function)
@@ -380,7 +382,7 @@ class WindowedStateTransformation:
         element_type: TypeLike | None = None,
         order_by: Sequence[str] = (),
     ) -> KeyedFunctionBootstrap:
-        """Windows that keep an accumulator; with an evictor, elements of ``element_type``."""
+        """Builds windows that keep an accumulator, or elements of ``element_type`` (evictor)."""
         kept = element_type if self._evicting else accumulator_type
         return self._end(kept, element, order_by, aggregate=function)
 
@@ -391,7 +393,7 @@ class WindowedStateTransformation:
         element: Selector | None = None,
         order_by: Sequence[str] = (),
     ) -> KeyedFunctionBootstrap:
-        """Windows that keep every element, for ``apply`` and ``process`` in the job."""
+        """Builds windows that keep every element, for ``apply`` and ``process`` in the job."""
         return self._end(type, element, order_by)
 
     def apply(
@@ -401,7 +403,7 @@ class WindowedStateTransformation:
         element: Selector | None = None,
         order_by: Sequence[str] = (),
     ) -> KeyedFunctionBootstrap:
-        """The same as ``process``."""
+        """Does the same as ``process``."""
         return self.process(type, element=element, order_by=order_by)
 
     def _end(
@@ -441,11 +443,11 @@ class WindowedStateTransformation:
         type: TypeLike | None = None,
         show_keys: bool = False,
     ) -> ColumnBootstrap:
-        """Windows by columns: one row per key and window.
+        """Builds windows from columns: one row per key and window.
 
         Args:
             window: A struct column of start and end, in milliseconds.
-            contents: What the window keeps: an element or accumulator; an array for ``list``.
+            contents: The column of contents: an element or accumulator; an array for ``list``.
             kind: ``reducing``, ``aggregating`` or ``list``.
             type: The Flink type of ``contents``.
             show_keys: Whether an error may show keys.

@@ -1,4 +1,4 @@
-"""The tables of a snapshot as temporary views, by the names of Flink's state catalog."""
+"""Makes temporary views of a snapshot's tables, with the names of Flink's state catalog."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _OPERATOR_KINDS = {OP_LIST: "list", OP_UNION: "union", OP_BROADCAST: "broadcast"
 
 
 def create_views(spark: SparkSession, path: str, options: Mapping[str, str]) -> list[str]:
-    """Creates the views of a snapshot; a table that cannot be read is left out.
+    """Creates the views of a snapshot. It leaves out tables that cannot be read.
 
     Returns:
-        Their names, in the order of operators and states.
+        The names of the views, in the order of operators and states.
     """
     snapshot = spec_of({"path": path, **options}).place.load()
     wanted: dict[str, dict[str, str]] = {"metadata": {"kind": "metadata"}}
@@ -70,12 +70,12 @@ def _tables(operator: OperatorSnapshot) -> dict[str, dict[str, str]]:
 
 
 def _name(text: str) -> str:
-    """A name that SQL takes without quotes where that is possible."""
+    """A name that needs no quotes in SQL, if possible."""
     return re.sub(r"[^A-Za-z0-9_]", "_", text)
 
 
 def _free(name: str, taken: Iterable[str]) -> str:
-    """The name, or one with a number if it is taken: SQL does not tell upper from lower case."""
+    """The name, with a number if it is taken. SQL ignores case."""
     lower = {each.lower() for each in taken}
     found, number = name, 1
     while found.lower() in lower:

@@ -1,4 +1,4 @@
-"""Reads the state of window operators, by the names of Flink's ``WindowSavepointReader``."""
+"""Reads the state of window operators, with the methods of Flink's ``WindowSavepointReader``."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ from dstl_core.state.windows.windowing import WindowAssigner
 
 @dataclass(frozen=True)
 class WindowSavepointReader:
-    """Reads windows. Without a reader function: a row per key and window with the contents, the
-    states of trigger and window, those of the key, and the timers of the window.
+    """Reads windows.
+
+    Without a reader function, the result has a row per key and window, with the contents, the
+    states of trigger, window and key, and the timers of the window.
     """
 
     reader: SnapshotFrames
@@ -36,7 +38,7 @@ class WindowSavepointReader:
     with_evictor: bool = False
 
     def evictor(self) -> WindowSavepointReader:
-        """The windows keep their elements, since an evictor may drop some."""
+        """Declares that the windows have an evictor, and therefore keep their elements."""
         return WindowSavepointReader(self.reader, self.assigner, with_evictor=True)
 
     def reduce(
@@ -49,19 +51,19 @@ class WindowSavepointReader:
         reduce_type: TypeLike | None = None,
         out_type: SchemaLike | None = None,
     ) -> DataFrame:
-        """Windows whose elements are reduced; with an evictor the function is applied here.
+        """Reads windows whose elements are reduced. With an evictor, this applies the function.
 
         Args:
             identifier: The operator.
-            function: How two elements become one; needed with an evictor.
+            function: Reduces two elements to one; needed with an evictor.
             reader_function: Called once per window.
-            key_type: The declared type of the key, checked if given.
-            reduce_type: That of an element.
+            key_type: The declared type of the key. It is checked against the stored type.
+            reduce_type: The declared type of an element.
             out_type: The rows of ``reader_function``.
 
         Raises:
-            NoSuchStateError: The operator keeps no windows.
-            SavepointError: A type is another one, or the windows are of another kind; shows both.
+            NoSuchStateError: The operator has no windows.
+            SavepointError: A type or the kind of the windows differs. The message shows both.
         """
         kind = "list" if self.with_evictor else "reducing"
         final = _Reduce(function) if self.with_evictor else None
@@ -79,9 +81,9 @@ class WindowSavepointReader:
         accumulator_type: TypeLike | None = None,
         out_type: SchemaLike | None = None,
     ) -> DataFrame:
-        """Windows whose elements are aggregated. A reader function gets the result of the
-        accumulator; with an evictor ``accumulator_type`` is the type of an element. Else as
-        ``reduce``.
+        """Reads windows whose elements are aggregated. A reader function gets the result of the
+        accumulator. With an evictor, ``accumulator_type`` is the type of an element. See
+        ``reduce`` for the other arguments.
         """
         kind = "list" if self.with_evictor else "aggregating"
         final = _Aggregate(function) if self.with_evictor and function is not None else None
@@ -99,7 +101,7 @@ class WindowSavepointReader:
         state_type: TypeLike | None = None,
         out_type: SchemaLike | None = None,
     ) -> DataFrame:
-        """Windows that keep their elements. As ``reduce``."""
+        """Reads windows that keep their elements. See ``reduce`` for the arguments."""
         return self._read(
             identifier, "list", reader_function, None, None, key_type, state_type, out_type
         )
@@ -205,7 +207,7 @@ class _Applied(WindowReaderFunction):
 
 @dataclass(frozen=True)
 class _ReadWindows:
-    """Runs in tasks: a user's function over the windows of a split."""
+    """Runs in tasks: calls a user's function for the windows of a split."""
 
     spec: TableSpec
     splits: Sequence[Split]
