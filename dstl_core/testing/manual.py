@@ -41,7 +41,7 @@ class _Abandoned(BaseException):
 
 
 class _Runner:
-    """A thread that runs actions while the driver waits."""
+    """A thread that runs actions while the test waits."""
 
     def __init__(self, owner: ManualScheduler) -> None:
         self._owner = owner
@@ -52,7 +52,7 @@ class _Runner:
         self.thread.start()
 
     def run(self, action: Action | None) -> None:
-        """Hands over an action, or lets a paused one continue. The driver calls it."""
+        """Hands over an action, or lets a paused one continue. The test calls it."""
         self._action = action
         self._go.release()
 
@@ -91,12 +91,12 @@ class _Entry:
 
 
 class ManualScheduler:
-    """Runs one action at a time, in order of due time, when the driver asks for it.
+    """Runs one action at a time, in order of due time, when the test asks for it.
 
-    The driver is the thread of the test. Actions run on their own threads, so that they can
+    Actions run on their own threads, so that they can
     ``pause``, but never two at once. The seed decides the whole run.
 
-    Supported: execute, schedule, cancel, waiting by the driver (which runs what is due) and by an
+    Supported: execute, schedule, cancel, waiting by the test (which runs what is due) and by an
     action (which lets others run), pausing by an action. Not supported: any other thread.
     """
 
@@ -166,7 +166,7 @@ class ManualScheduler:
         self._idle_runners.clear()
         return len(paused)
 
-    # ------------------------------------------------------------------------ for the driver
+    # ------------------------------------------------------------------------ for the test
 
     @property
     def pending(self) -> int:

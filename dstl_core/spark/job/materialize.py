@@ -48,7 +48,7 @@ class BackgroundMaterialization:
 
 def materialize(tasks: JobTasks) -> CompletedCheckpoint:
     """Writes the full state as a new base and commits a checkpoint without a log."""
-    latest = tasks.driver.require_latest()
+    latest = tasks.coordinator.require_latest()
     file = tasks.load(latest)
     facts = _facts(latest, file.metadata)
     return tasks.full_checkpoint(tasks.specs_of(latest, file), facts, after=latest.checkpoint_id)
@@ -58,8 +58,8 @@ def materialize_beside(tasks: JobTasks) -> BackgroundMaterialization:
     """Starts writing the full state as it is now, as a Spark job of its own; epochs go on."""
     # Before a file is written: if another driver takes over and gc takes the files, the claim is
     # lost with them, and they are not adopted.
-    tasks.driver.claim()
-    latest = tasks.driver.require_latest()
+    tasks.coordinator.claim()
+    latest = tasks.coordinator.require_latest()
     file = tasks.load(latest)
     specs = tasks.specs_of(latest, file)
     name = f"materialization of checkpoint {latest.checkpoint_id}"
@@ -82,11 +82,11 @@ def adopt(
     try:
         reports = materialization.result()
     except StateFileNotFoundError:
-        current = tasks.load(tasks.driver.require_latest()).metadata
+        current = tasks.load(tasks.coordinator.require_latest()).metadata
         if goes_on(materialization.parent, current):
             raise
         return None  # the base that it read went with the last checkpoint that named it
-    latest = tasks.driver.require_latest()
+    latest = tasks.coordinator.require_latest()
     current = tasks.load(latest).metadata
     states = adopted(materialization.parent, reports, current)
     if states is None:
@@ -100,7 +100,7 @@ def adopt(
         of_checkpoint=materialization.parent.checkpoint_id,
         materialized_bytes=sum(each.subtask_state.state_size for each in reports),
     )
-    return tasks.driver.checkpoint(
+    return tasks.coordinator.checkpoint(
         tasks.job.job_id, tasks.plans(), run, lambda _: facts, after=latest.checkpoint_id
     )
 

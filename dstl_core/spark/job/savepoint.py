@@ -59,7 +59,7 @@ def write_savepoint(tasks: JobTasks, path: str) -> str:
     Raises:
         SavepointError: Another snapshot is there.
     """
-    latest, job = tasks.driver.require_latest(), tasks.job
+    latest, job = tasks.coordinator.require_latest(), tasks.job
     source = {"checkpoint": latest.data_version, "job": job.job_id.hex, "name": job.name}
     existing = _existing_savepoint(path, source)
     if existing is not None:

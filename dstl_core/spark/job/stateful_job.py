@@ -18,8 +18,8 @@ from dstl_core.errors import ConfigError
 from dstl_core.model.checkpoint import OperatorState
 from dstl_core.model.state_size import StateSize
 from dstl_core.savepoint.read.snapshot import Snapshot
-from dstl_core.spark.job.driver import CheckpointDriver, PersistedCheckpoint
 from dstl_core.spark.job.epoch import EpochRun, InputEpoch
+from dstl_core.spark.job.job_coordinator import JobCoordinator, PersistedCheckpoint
 from dstl_core.spark.job.materialize import (
     BackgroundMaterialization,
     adopt,
@@ -119,7 +119,7 @@ class StatefulJob(Closing):
         self._one_at_a_time = OneAtATime(f"The job {self.name!r}")
         self._implied_start: CompletedCheckpoint | None = None
         self._output = StoredOutput(self.spark, self._spec, self.num_retained_outputs)
-        self._driver = CheckpointDriver(
+        self._coordinator = JobCoordinator(
             self._spec.layout,
             num_retained=self.num_retained,
             timeout_ms=int(self.checkpoint_timeout_s * 1000),
@@ -128,7 +128,7 @@ class StatefulJob(Closing):
         self._tasks = JobTasks(
             job=self._spec,
             clock=self.clock,
-            driver=self._driver,
+            coordinator=self._coordinator,
             spark_tasks=SparkTasks(self.spark, self.name),
         )
 
@@ -146,15 +146,15 @@ class StatefulJob(Closing):
 
     def latest(self) -> CompletedCheckpoint | None:
         """The last committed checkpoint."""
-        return self._driver.latest()
+        return self._coordinator.latest()
 
     def history(self) -> list[CompletedCheckpoint]:
         """All commits, oldest first. Reads them all again: it takes longer the more there are."""
-        return self._driver.history()
+        return self._coordinator.history()
 
     def latest_path(self) -> str:
         """The folder of the last committed checkpoint, which Flink can restore from."""
-        return str(self._spec.layout.checkpoint(self._driver.require_latest().checkpoint_id))
+        return str(self._spec.layout.checkpoint(self._coordinator.require_latest().checkpoint_id))
 
     def snapshot(self) -> Snapshot:
         """The last committed checkpoint as a catalog."""
@@ -162,7 +162,7 @@ class StatefulJob(Closing):
 
     def state_size(self) -> StateSize:
         """How large the log of the latest checkpoint is against its base."""
-        return StateSize.of(self._driver.latest_file().metadata)
+        return StateSize.of(self._coordinator.latest_file().metadata)
 
     # ------------------------------------------------------------------------------- start
 
@@ -244,7 +244,7 @@ class StatefulJob(Closing):
             epoch = self._begin(rows, input_id, order_by, watermark_ms, rewind=rewind, notes=notes)
             if isinstance(epoch, CompletedCheckpoint):
                 return self._result(epoch, started, committed_before=True)
-            checkpoint = self._driver.checkpoint(
+            checkpoint = self._coordinator.checkpoint(
                 self.job_id, self._tasks.plans(), epoch.run, epoch.facts, after=epoch.after
             )
             result = self._result(checkpoint, started)
@@ -270,7 +270,7 @@ class StatefulJob(Closing):
             epoch = self._begin(rows, input_id, order_by, watermark_ms, rewind=rewind, notes=notes)
             if isinstance(epoch, CompletedCheckpoint):
                 return PersistedCheckpoint(epoch.checkpoint_id, "", (), NO_FACTS, is_committed=True)
-            return self._driver.persist(
+            return self._coordinator.persist(
                 self.job_id, self._tasks.plans(), epoch.run, epoch.facts, after=epoch.after
             )
 
@@ -286,12 +286,12 @@ class StatefulJob(Closing):
             committed = self._committed_as(persisted)
             if committed is not None:
                 return self._result(committed, started, committed_before=True)
-            checkpoint = self._driver.confirm(self.job_id, self._tasks.plans(), persisted)
+            checkpoint = self._coordinator.confirm(self.job_id, self._tasks.plans(), persisted)
             return self._result(checkpoint, started)
 
     def _committed_as(self, persisted: PersistedCheckpoint) -> CompletedCheckpoint | None:
         """The commit of a persisted checkpoint, if it was confirmed before."""
-        found = self._driver.commit_of(persisted.checkpoint_id)
+        found = self._coordinator.commit_of(persisted.checkpoint_id)
         if found is None or persisted.is_committed:
             return found
         return found if replace(found.facts, metadata_bytes=None) == persisted.facts else None
@@ -312,7 +312,7 @@ class StatefulJob(Closing):
         if self.latest() is None:
             self._epoch_run(self._tasks.root_specs(), {}, rows, order_by, watermark_ms).check()
         self._start_for_input()
-        place = self._driver.find(lambda commits: find_input(lineage(commits), input_id))
+        place = self._coordinator.find(lambda commits: find_input(lineage(commits), input_id))
         assert place is not None, "a started pipeline has a commit"
         self._check_running(place.latest)
         before = committed_before(place, rows, input_id, rewind=rewind)
@@ -320,7 +320,9 @@ class StatefulJob(Closing):
             return before
         parent = place.latest
         if rewind:
-            parent = self._driver.find(lambda commits: before_input(lineage(commits), input_id))
+            parent = self._coordinator.find(
+                lambda commits: before_input(lineage(commits), input_id)
+            )
         else:
             check_order_of_inputs(place.last_input, input_id)
         epoch = self._prepare(parent, rows, order_by, watermark_ms)
@@ -364,11 +366,11 @@ class StatefulJob(Closing):
         retired = committed_before and self._output.is_retired(checkpoint)
         if not committed_before:
             for each in self._output.too_many(before=checkpoint.checkpoint_id):
-                self._driver.retire_output(each)
+                self._coordinator.retire_output(each)
         outputs = {} if retired else self._output.frames(checkpoint)
         last = next((outputs[e.uid] for e in self.operators[::-1] if e.uid in outputs), None)
         seconds = time.monotonic() - started
-        commit = 0.0 if committed_before else self._driver.commit_seconds
+        commit = 0.0 if committed_before else self._coordinator.commit_seconds
         return EpochResult(
             checkpoint, committed_before, last, seconds, outputs, commit, output_retired=retired
         )
@@ -467,7 +469,7 @@ class StatefulJob(Closing):
             The path of the savepoint.
         """
         with self._one_at_a_time("stop_with_savepoint"):
-            latest = self._driver.require_latest()
+            latest = self._coordinator.require_latest()
             if latest.facts.kind == "stop":
                 return str(latest.facts.savepoint)
             if drain:
@@ -479,7 +481,7 @@ class StatefulJob(Closing):
     def resume(self) -> None:
         """Goes on after ``stop_with_savepoint``."""
         with self._one_at_a_time("resume"):
-            if self._driver.require_latest().facts.kind == "stop":
+            if self._coordinator.require_latest().facts.kind == "stop":
                 self._tasks.carry(EpochFacts(kind="resume"))
 
     def _drain(self, latest: CompletedCheckpoint) -> None:
@@ -495,7 +497,7 @@ class StatefulJob(Closing):
                 restored_from=latest.checkpoint_id,
             )
 
-        self._driver.checkpoint(
+        self._coordinator.checkpoint(
             self.job_id,
             self._tasks.plans(),
             lambda each: epoch.run(each, "drain"),

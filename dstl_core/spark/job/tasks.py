@@ -15,7 +15,7 @@ from dstl_core.model.checkpoint import CheckpointMetadata
 from dstl_core.model.ids import OperatorID
 from dstl_core.model.snapshot_type import CheckpointOptions
 from dstl_core.model.task_restore import PrioritizedOperatorSubtaskState
-from dstl_core.spark.job.driver import CheckpointDriver
+from dstl_core.spark.job.job_coordinator import JobCoordinator
 from dstl_core.spark.task.job_spec import JobSpec, TaskSpec
 from dstl_core.spark.task.reports import SubtaskReport, encode_state
 from dstl_core.spark.task.restore import assign, carried
@@ -31,13 +31,13 @@ class JobTasks:
     Args:
         job: The job.
         clock: Says processing time to tasks.
-        driver: Takes their checkpoints.
+        coordinator: Takes their checkpoints.
         spark_tasks: Runs them.
     """
 
     job: JobSpec
     clock: Clock
-    driver: CheckpointDriver
+    coordinator: JobCoordinator
     spark_tasks: SparkTasks
 
     def plans(self, metadata: CheckpointMetadata | None = None) -> list[OperatorPlan]:
@@ -103,9 +103,9 @@ class JobTasks:
             RestoreError: It was retired, or somebody has deleted it.
         """
         try:
-            return self.driver.file_of(checkpoint)
+            return self.coordinator.file_of(checkpoint)
         except FileNotFoundError as error:
-            if checkpoint == self.driver.latest():
+            if checkpoint == self.coordinator.latest():
                 raise RestoreError(
                     f"The files of the latest checkpoint, {checkpoint.checkpoint_id}, are gone, "
                     f"and no driver has deleted them; put them back, or start a pipeline of "
@@ -114,7 +114,7 @@ class JobTasks:
                 ) from error
             raise RestoreError(
                 f"Checkpoint {checkpoint.checkpoint_id} was retired and cannot be restored; "
-                f"raise num_retained (now {self.driver.num_retained}), or start a pipeline of "
+                f"raise num_retained (now {self.coordinator.num_retained}), or start a pipeline of "
                 f"another name from an earlier savepoint."
             ) from error
 
@@ -135,7 +135,9 @@ class JobTasks:
                 materialized_bytes=sum(each.state_size for each in states),
             )
 
-        return self.driver.checkpoint(self.job.job_id, self.plans(), run, with_size, after=after)
+        return self.coordinator.checkpoint(
+            self.job.job_id, self.plans(), run, with_size, after=after
+        )
 
     def snapshot(
         self,
@@ -159,7 +161,7 @@ class JobTasks:
 
     def carry(self, facts: EpochFacts) -> None:
         """Commits the latest state once more, with other facts."""
-        latest = self.driver.require_latest()
+        latest = self.coordinator.require_latest()
         file = self.load(latest)
 
         def run(checkpoint_id: int) -> list[SubtaskReport]:
@@ -180,4 +182,4 @@ class JobTasks:
         )
         plans = self.plans(file.metadata)
         after = latest.checkpoint_id
-        self.driver.checkpoint(self.job.job_id, plans, run, lambda _: kept, after=after)
+        self.coordinator.checkpoint(self.job.job_id, plans, run, lambda _: kept, after=after)

@@ -230,7 +230,7 @@ def test_a_driver_that_is_overtaken_in_the_middle_leaves_nothing(spark, tmp_path
                 fast.run(batch(spark, rows), 2, order_by=["v"])
             return 0
 
-    slow._driver._clock = Overtaking()
+    slow._coordinator._clock = Overtaking()
     with pytest.raises(FencedError):
         slow.run(batch(spark, rows), 2, order_by=["v"])
     reference = Reference()

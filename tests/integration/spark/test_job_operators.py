@@ -333,7 +333,7 @@ def test_a_materialization_whose_base_went_is_given_up_if_there_is_another(spark
     def lost():
         raise StateFileNotFoundError("The base is gone.")
 
-    parent = job._driver.latest_file().metadata
+    parent = job._coordinator.latest_file().metadata
     with pytest.raises(StateFileNotFoundError):
         job.adopt(BackgroundMaterialization(parent, lost))
     job.materialize()

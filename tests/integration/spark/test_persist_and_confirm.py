@@ -6,7 +6,7 @@ import pytest
 
 from dstl_core.errors import CheckpointError, FencedError, FormatError
 from dstl_core.savepoint.check.gc import collect_garbage
-from dstl_core.spark.job.driver import PersistedCheckpoint
+from dstl_core.spark.job.job_coordinator import PersistedCheckpoint
 from tests.integration.spark.test_job import batch, job_on
 
 pytestmark = pytest.mark.spark

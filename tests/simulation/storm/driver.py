@@ -15,7 +15,7 @@ from typing import Protocol
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
 from dstl_core.errors import DstlError, FencedError
-from dstl_core.spark.job.driver import CheckpointDriver
+from dstl_core.spark.job.job_coordinator import JobCoordinator
 from dstl_core.spark.job.materialize import (
     BackgroundMaterialization,
     adopt,
@@ -66,8 +66,8 @@ class Driver:
         """How often in a row."""
 
     @property
-    def _commits(self) -> CheckpointDriver:
-        return self._engine.tasks.driver
+    def _commits(self) -> JobCoordinator:
+        return self._engine.tasks.coordinator
 
     def run(self) -> None:
         while True:

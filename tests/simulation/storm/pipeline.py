@@ -25,7 +25,7 @@ from dstl_core.functions import KeyedProcessFunction
 from dstl_core.model.ids import JobID
 from dstl_core.model.key_group import assign_to_key_group, compute_operator_index_for_key_group
 from dstl_core.spark.engine.key_groups import SUBTASK_COLUMN
-from dstl_core.spark.job.driver import CheckpointDriver
+from dstl_core.spark.job.job_coordinator import JobCoordinator
 from dstl_core.spark.job.tasks import JobTasks
 from dstl_core.spark.task.inputs import FINGERPRINT_COLUMN, Fingerprint
 from dstl_core.spark.task.job_spec import EpochSpec, JobSpec, task_changelog_options
@@ -124,7 +124,7 @@ class Pipeline:
         self.job_id = JobID.for_name(NAME)
         self.layout = layout_of(base)
         clock = SystemClock()
-        self.driver = CheckpointDriver(
+        self.coordinator = JobCoordinator(
             self.layout, num_retained=NUM_RETAINED, timeout_ms=120_000, clock=clock
         )
         self.tasks = JobTasks(
@@ -139,16 +139,16 @@ class Pipeline:
                 ),
             ),
             clock=clock,
-            driver=self.driver,
+            coordinator=self.coordinator,
             spark_tasks=TasksInProcess(),  # type: ignore[arg-type]
         )
 
     def apply(self, number: int) -> CompletedCheckpoint:
         """Applies an input and commits it, or finds its commit."""
-        if self.driver.latest() is None:
+        if self.coordinator.latest() is None:
             started = EpochFacts(kind="start")
             self.tasks.full_checkpoint(self.tasks.root_specs(), started, after=None)
-        place = self.driver.find(lambda commits: find_input(lineage(commits), number))
+        place = self.coordinator.find(lambda commits: find_input(lineage(commits), number))
         assert place is not None, "a started pipeline has a commit"
         if place.commit is not None:
             return place.commit
@@ -173,7 +173,7 @@ class Pipeline:
                 restored_from=parent.checkpoint_id,
             )
 
-        return self.driver.checkpoint(
+        return self.coordinator.checkpoint(
             self.job_id, self.tasks.plans(), run, facts, after=parent.checkpoint_id
         )
 
@@ -223,9 +223,9 @@ def inputs_of(commits: Iterable[CompletedCheckpoint]) -> Iterator[int]:
     return (each.facts.input.id for each in lineage(commits) if each.facts.input)
 
 
-def next_input(driver: CheckpointDriver) -> int:
+def next_input(coordinator: JobCoordinator) -> int:
     """The first input that is not committed."""
-    last: int = driver.find(lambda commits: next(inputs_of(commits), -1))
+    last: int = coordinator.find(lambda commits: next(inputs_of(commits), -1))
     return last + 1
 
 

@@ -88,7 +88,7 @@ def test_a_wait_that_would_never_end_is_found() -> None:
         threads.wait_for(condition, lambda: False, None)
 
 
-def test_an_error_of_an_action_reaches_the_driver() -> None:
+def test_an_error_of_an_action_reaches_the_test() -> None:
     threads = ManualScheduler()
 
     def fail() -> None:

@@ -1,4 +1,4 @@
-"""The driver's side of the checkpoint protocol: one epoch is one checkpoint.
+"""Takes the checkpoints of a job: one epoch is one checkpoint.
 
 It claims the pipeline, turns a run's reports into acknowledgements, and removes what a failed epoch
 has written. The tasks of an epoch are gone when they have reported.
@@ -135,7 +135,7 @@ class PersistedCheckpoint:
             ) from error
 
 
-class CheckpointDriver:
+class JobCoordinator:
     """Takes checkpoints of one pipeline. Claims it before the first one.
 
     One thread at a time takes checkpoints. Any thread may look at the commits meanwhile.
@@ -382,10 +382,10 @@ class CheckpointDriver:
             raise
 
     def claim(self) -> None:
-        """Makes this driver the owner, and settles what a dead one left unclear.
+        """Makes this coordinator the owner, and settles what an owner before left unclear.
 
         Raises:
-            FencedError: Another driver has claimed the pipeline since this one did.
+            FencedError: Another driver program has claimed the pipeline since.
             CheckpointError: The commit log was deleted.
         """
         with self._lock:
