@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from dstl_dagster.pipelines.epochs import EpochConfig, run_epochs
     from dstl_dagster.pipelines.jobs import (
         build_gc_job,
+        build_materialization_job,
         build_report_job,
         build_reset_job,
         build_savepoint_job,
-        build_truncate_job,
         build_verify_job,
     )
     from dstl_dagster.pipelines.pipeline import StatefulPipeline
@@ -120,7 +120,7 @@ _MODULES = {
         "build_report_job",
         "build_reset_job",
         "build_savepoint_job",
-        "build_truncate_job",
+        "build_materialization_job",
         "build_verify_job",
     ),
     "sensors": (
@@ -191,6 +191,7 @@ __all__ = [
     "build_flink_savepoint_asset",
     "build_gc_job",
     "build_materialization_asset",
+    "build_materialization_job",
     "build_materialization_schedule",
     "build_persist_op",
     "build_pipeline_checks",
@@ -206,7 +207,6 @@ __all__ = [
     "build_schema_check",
     "build_state_check",
     "build_sweeper_sensor",
-    "build_truncate_job",
     "build_truncation_sensor",
     "build_verify_check",
     "build_verify_job",

@@ -10,10 +10,10 @@ import dagster as dg
 from dstl_dagster.checks.store_checks import build_pipeline_checks
 from dstl_dagster.pipelines.jobs import (
     build_gc_job,
+    build_materialization_job,
     build_report_job,
     build_reset_job,
     build_savepoint_job,
-    build_truncate_job,
     build_verify_job,
 )
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
@@ -57,8 +57,8 @@ def build_pipeline_defs(
         verify_cron: When the checkpoint is read in full and checked; None: never.
         resources: ``storage``, ``spark``, ..
     """
-    truncate, reset, verify = (
-        build_truncate_job(pipeline),
+    materialize, reset, verify = (
+        build_materialization_job(pipeline),
         build_reset_job(pipeline),
         build_verify_job(pipeline),
     )
@@ -68,7 +68,9 @@ def build_pipeline_defs(
     schedules = []
     if materialization_cron is not None:
         schedules.append(
-            build_materialization_schedule(pipeline, truncate, cron_schedule=materialization_cron)
+            build_materialization_schedule(
+                pipeline, materialize, cron_schedule=materialization_cron
+            )
         )
     if verify_cron is not None:
         schedules.append(build_verify_schedule(pipeline, verify, cron_schedule=verify_cron))
@@ -84,7 +86,7 @@ def build_pipeline_defs(
             partitions_def=_windows_of(pipeline, assets),
         ),
         jobs=[
-            truncate,
+            materialize,
             reset,
             verify,
             build_savepoint_job(pipeline),
@@ -92,7 +94,7 @@ def build_pipeline_defs(
             build_report_job(pipeline),
         ],
         sensors=[
-            build_truncation_sensor(pipeline, truncate, max_log_ratio=max_log_ratio, **watched),
+            build_truncation_sensor(pipeline, materialize, max_log_ratio=max_log_ratio, **watched),
             build_sweeper_sensor(pipeline, reset, **watched),
             *build_reset_sensors(pipeline, reset, default_status=watched["default_status"]),
         ],

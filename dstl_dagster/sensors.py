@@ -38,7 +38,7 @@ def build_truncation_sensor(
 
     Args:
         pipeline: The pipeline.
-        job: What to launch, e.g. that of ``build_truncate_job``.
+        job: What to launch, e.g. that of ``build_materialization_job``.
         max_log_ratio: Largest log against the full state.
         max_log_bytes: Largest log in bytes.
         minimum_interval_seconds: Between two ticks.

@@ -1,4 +1,4 @@
-"""The verbs of a pipeline as jobs: truncate, savepoint, verify, reset, gc."""
+"""The verbs of a pipeline as jobs: materialize, savepoint, verify, reset, gc."""
 
 from typing import Any
 
@@ -21,10 +21,10 @@ UNKNOWN_RUN_TTL_MS = 24 * 3_600_000
 """How long a lease counts whose run this Dagster instance does not know."""
 
 
-def build_truncate_job(pipeline: StatefulPipeline, *, max_runtime_s: int = 3_600) -> Job:
-    """Materializes the full state, with which the log is cut."""
+def build_materialization_job(pipeline: StatefulPipeline, *, max_runtime_s: int = 3_600) -> Job:
+    """Writes the full state as a new base, with which the log is truncated."""
     return dg.define_asset_job(
-        pipeline.python_name("truncate"),
+        pipeline.python_name("materialize"),
         selection=dg.AssetSelection.assets(pipeline.key("materialization")),
         description="Writes the full state as a new base and drops the log before it.",
         tags=_tags(pipeline, max_runtime_s),

@@ -257,7 +257,7 @@ def test_a_backfill_of_six_days_is_one_run_in_order(dagster):
 
 
 def test_the_truncation_sensor_launches_a_run_and_the_log_shrinks(dagster):
-    dagster.await_success_of("payments_truncate")
+    dagster.await_success_of("payments_materialize")
     wait_until(lambda: dagster.store.size().log == 0, "a checkpoint without a log")
     assert totals_in(storage_of(dagster)) == expected_totals(*ALL_DAYS[:6])
 
@@ -307,7 +307,7 @@ def test_the_tick_of_the_truncation_sensor_is_shown(dagster, page):
     ticks = data["sensorOrError"]["sensorState"]["ticks"]
     assert sum(len(tick["runIds"]) for tick in ticks) == 1, "one run, and then nothing to truncate"
     page.goto(f"{dagster.url}/locations/scenario/sensors/payments_truncation")
-    page.get_by_text("payments_truncate", exact=True).first.wait_for()
+    page.get_by_text("payments_materialize", exact=True).first.wait_for()
     shoot(page, "sensor")
 
 

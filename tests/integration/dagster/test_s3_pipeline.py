@@ -154,7 +154,7 @@ def test_the_log_of_the_other_process_is_truncated(setup, store, other):
     [request] = tick("orders_truncation", setup).run_requests
     assert request.run_key.endswith(f":{store.require_latest().checkpoint_id}:0")
     resources = dg.Definitions(resources={"storage": storage, "spark": spark})
-    truncate = dg.Definitions.merge(DEFS, resources).resolve_job_def("orders_truncate")
+    truncate = dg.Definitions.merge(DEFS, resources).resolve_job_def("orders_materialize")
     done = truncate.execute_in_process(instance=instance)
     assert done.success and store.size().log == 0
     assert totals_of(store) == expected_totals(*BACKFILL, FOREIGN, RACED, AFTER)

@@ -14,12 +14,12 @@ from dstl_dagster import (
     DstlStorageResource,
     build_external_checkpoint_sensor,
     build_materialization_asset,
+    build_materialization_job,
     build_pipeline_checks,
     build_report_job,
     build_reset_job,
     build_reset_sensors,
     build_sweeper_sensor,
-    build_truncate_job,
     build_truncation_sensor,
 )
 from tests.golden_files import GOLDEN
@@ -27,7 +27,7 @@ from tests.integration.dagster.small_pipeline import PAYMENTS, SPARK, expected_t
 
 pytestmark = [pytest.mark.dagster, pytest.mark.spark]
 
-TRUNCATE = build_truncate_job(PAYMENTS)
+TRUNCATE = build_materialization_job(PAYMENTS)
 RESET = build_reset_job(PAYMENTS)
 
 
