@@ -17,6 +17,7 @@ from dagster_shared.libraries import DagsterLibraryRegistry
 import definitions
 import dstl_dagster
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.store.epoch_facts import EpochFacts
 from dstl_core.errors import ConfigError
 from dstl_core.storage.location import Location
 from dstl_core.storage.profiles import options_for
@@ -348,5 +349,5 @@ def test_a_chart_is_small_enough_to_be_drawn_in_place(values):
 def test_tables_are_bounded():
     """The event log keeps every table for ever."""
 
-    commit = CompletedCheckpoint(1, None, "0" * 64, 0, {"kind": "epoch"})
+    commit = CompletedCheckpoint(1, None, "0" * 64, 0, EpochFacts(kind="epoch"))
     assert len(epochs_table([commit] * 1000).records) == MAX_ROWS
