@@ -93,8 +93,8 @@ class _Entry:
 class ManualScheduler:
     """Runs one action at a time, in order of due time, when the test asks for it.
 
-    Actions run on their own threads, so that they can
-    ``pause``, but never two at once. The seed decides the whole run.
+    Actions run on their own threads, so that they can ``pause``, but never two at once. The seed
+    decides the whole run.
 
     Supported: execute, schedule, cancel, waiting by the test (which runs what is due) and by an
     action (which lets others run), pausing by an action. Not supported: any other thread.
