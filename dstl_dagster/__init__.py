@@ -1,6 +1,6 @@
 """The Dagster plugin: state as lineage-tracked assets.
 
-The public names are loaded on first use; none of them loads Spark before a run needs it.
+A public name loads its module on first use. None of them loads Spark before a run needs it.
 """
 
 from __future__ import annotations

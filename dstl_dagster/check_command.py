@@ -1,7 +1,7 @@
 """``dstl-checks``: runs asset checks without a server, for CI. The exit code is the worst result.
 
-0: all passed. 1: only warnings failed. 2: an error failed. 3: a check could not be run. The results
-are all that stands on stdout.
+0: all passed. 1: only warnings failed. 2: an error failed. 3: a check could not be run. Stdout has
+only the results.
 """
 
 import importlib
@@ -22,14 +22,14 @@ from rich.table import Table
 PASSED, WARNED, FAILED, BROKEN = 0, 1, 2, 3
 _JOB = "dstl_checks"
 _WIDE = 10_000
-"""A file or a pipe gets a line per check, whatever its length."""
+"""The width for a file or a pipe: each check is one line."""
 _WORDS = {PASSED: "passed", WARNED: "WARNING", FAILED: "FAILED", BROKEN: "NOT RUN"}
 _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What became of one check; ``details`` are its metadata, or why it was not run."""
+    """The result of one check. ``details`` are its metadata, or the reason why it was not run."""
 
     asset: str
     check: str
@@ -133,7 +133,7 @@ def select_checks(
     """The checks to run, sorted.
 
     Raises:
-        LookupError: Nothing fits.
+        LookupError: No check fits.
     """
     graph = definitions.resolve_asset_graph()
     wanted = [
@@ -156,9 +156,9 @@ def run_checks(
     """Runs checks in this process.
 
     Args:
-        definitions: What has them.
+        definitions: The definitions with the checks.
         keys: The checks.
-        verbose: Whether Dagster logs.
+        verbose: Whether to show Dagster's log.
     """
     job = dg.define_asset_job(
         _JOB, selection=dg.AssetSelection.checks(*keys), executor_def=dg.in_process_executor
@@ -200,7 +200,7 @@ def _result(key: dg.AssetCheckKey, evaluation: Any, failure: str | None) -> Chec
 
 
 def _first_line(failure: str) -> str:
-    """The error that a failure tells of: the innermost cause, without its stack."""
+    """The innermost cause of a failure, without its stack."""
     lines = [line.strip() for line in failure.splitlines() if line.strip()]
     return next((line for line in lines if not line.startswith("dagster._core")), lines[0])
 
@@ -226,7 +226,9 @@ def table_of(results: list[CheckResult]) -> Table:
 
 
 def junit_xml(results: list[CheckResult]) -> str:
-    """A test case per check: an error fails it, and so does a warning; not run is an error."""
+    """Makes a test case per check. Errors and warnings fail it; a check that was not run is an
+    error.
+    """
     suite = ElementTree.Element(
         "testsuite",
         name="dstl-checks",

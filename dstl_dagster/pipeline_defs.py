@@ -1,4 +1,4 @@
-"""All that a pipeline comes with, in one call."""
+"""Builds all definitions of a pipeline in one call."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ def build_pipeline_defs(
     verify_cron: str | None = "30 4 * * *",
     resources: Mapping[str, Any] | None = None,
 ) -> dg.Definitions:
-    """Definitions of a pipeline: its epochs, what lies behind them, jobs, sensors, checks.
+    """Builds the definitions of a pipeline: epochs, downstream assets, jobs, sensors and checks.
 
     Args:
         pipeline: The pipeline.
-        assets: What ``dstl_assets`` gave, and the assets before it.
-        rewrite: Arguments of ``build_rewritten_asset``; None: no such asset.
-        max_log_ratio: Log against full state at which the truncation sensor acts.
-        sensor_interval_seconds: Between two ticks of a sensor.
-        sensors_running: Whether sensors run without being switched on.
-        materialization_cron: When the log is folded in whatever its size; None: never.
-        verify_cron: When the checkpoint is read in full and checked; None: never.
+        assets: The result of ``dstl_assets``, and upstream assets.
+        rewrite: Arguments of ``build_rewritten_asset``; None makes no such asset.
+        max_log_ratio: Ratio of the log to the full state at which the truncation sensor acts.
+        sensor_interval_seconds: Seconds between two ticks of a sensor.
+        sensors_running: Whether sensors run by default.
+        materialization_cron: Schedule of the materialization; None for none.
+        verify_cron: Schedule of the full check of the checkpoint; None for none.
         resources: ``storage``, ``spark``, ..
     """
     materialize, reset, verify = (

@@ -1,7 +1,7 @@
-"""Sensors. They look at the store, so that a lost cursor or a lost event changes nothing.
+"""Sensors. They read the store, so a lost cursor or a lost event does no harm.
 
-Each asks again after a failed run: its run key counts the runs that were already tried, since
-Dagster never launches the same key twice. None of them starts Spark.
+After a failed run, a sensor requests another run. Its run key counts the earlier runs, because
+Dagster never launches a key twice. No sensor starts Spark.
 """
 
 import json
@@ -34,15 +34,15 @@ def build_truncation_sensor(
     minimum_interval_seconds: int = 60,
     default_status: dg.DefaultSensorStatus = STOPPED,
 ) -> dg.SensorDefinition:
-    """Asks for a materialization once the log of the latest checkpoint is too large.
+    """Requests a materialization when the log of the latest checkpoint is too large.
 
     Args:
         pipeline: The pipeline.
-        job: What to launch, e.g. that of ``build_materialization_job``.
-        max_log_ratio: Largest log against the full state.
+        job: The job to launch, e.g. from ``build_materialization_job``.
+        max_log_ratio: Largest ratio of the log to the full state.
         max_log_bytes: Largest log in bytes.
-        minimum_interval_seconds: Between two ticks.
-        default_status: STOPPED unless a deployment says otherwise.
+        minimum_interval_seconds: Seconds between two ticks.
+        default_status: Status of the sensor until somebody changes it.
     """
 
     @dg.sensor(
@@ -87,7 +87,7 @@ def build_sweeper_sensor(
     minimum_interval_seconds: int = 60,
     default_status: dg.DefaultSensorStatus = STOPPED,
 ) -> dg.SensorDefinition:
-    """Asks for a reset when a run is gone that never ended its work: it was killed."""
+    """Requests a reset when a run was killed: it is gone, and its lease is left."""
 
     @dg.sensor(
         name=pipeline.python_name("sweeper"),
@@ -118,8 +118,9 @@ def build_reset_sensors(
     *,
     default_status: dg.DefaultSensorStatus = STOPPED,
 ) -> list[dg.SensorDefinition]:
-    """Ask for a reset right after a run of the pipeline was cancelled or has failed, if it left
-    something behind. Hooks do not run on cancel; these do.
+    """Make sensors that request a reset after a run of the pipeline was cancelled or has failed.
+
+    They do so only if the run left files or a lease. They also run after a cancel, unlike hooks.
     """
     return [
         _reset_after(pipeline, job, status, default_status)
@@ -162,7 +163,7 @@ def _request(
     tags: Mapping[str, str],
     cursor: str | None,
 ) -> dg.SensorResult | dg.SkipReason:
-    """One run for ``what``, unless one is on its way or too many have failed."""
+    """Requests one run for ``what``, unless one is in progress or too many have failed."""
     runs = context.instance.get_runs(filters=dg.RunsFilter(tags={tag: what}))
     for run in runs:
         if not run.is_finished:
@@ -181,14 +182,14 @@ def build_external_checkpoint_sensor(
     minimum_interval_seconds: int = 60,
     default_status: dg.DefaultSensorStatus = STOPPED,
 ) -> dg.SensorDefinition:
-    """Reports the completed checkpoints of a Flink job that runs elsewhere as an asset.
+    """Reports the completed checkpoints of an external Flink job as an asset.
 
     Args:
         asset: The external asset.
-        folder: The folder that Flink writes ``chk-<n>`` into (checkpoint folder and job id).
-        name: Of the sensor.
-        minimum_interval_seconds: Between two ticks.
-        default_status: STOPPED unless a deployment says otherwise.
+        folder: The folder in which Flink writes ``chk-<n>`` (checkpoint folder and job id).
+        name: Name of the sensor.
+        minimum_interval_seconds: Seconds between two ticks.
+        default_status: Status of the sensor until somebody changes it.
     """
     key = asset.key if isinstance(asset, dg.AssetSpec) else asset
 
@@ -219,7 +220,7 @@ def build_external_checkpoint_sensor(
 
 
 def _last_reported(context: dg.SensorEvaluationContext, key: dg.AssetKey) -> int:
-    """From the cursor; from the event log where there is none."""
+    """The checkpoint in the cursor, or in the event log if there is no cursor."""
     if context.cursor:
         return int(context.cursor)
     event = context.instance.get_latest_materialization_event(key)
@@ -229,7 +230,7 @@ def _last_reported(context: dg.SensorEvaluationContext, key: dg.AssetKey) -> int
 
 
 def _completed(folder: str) -> list[tuple[int, str]]:
-    """Completed checkpoints, oldest first: those with a ``_metadata``."""
+    """The completed checkpoints, which have a ``_metadata``, oldest first."""
     root = Location.parse(folder)
     file_io = open_file_io(root)
     found = []

@@ -1,4 +1,4 @@
-"""The parts of a pipeline as asset specs; ``get_asset_spec`` is what to override."""
+"""Makes asset specs for the parts of a pipeline. Override ``get_asset_spec`` to change them."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _WITH_OPERATOR = ("state", "changelog", "materialization")
 
 @dataclass(frozen=True)
 class DstlTranslatorData:
-    """What an asset stands for.
+    """The part of a pipeline that an asset is.
 
     Args:
         pipeline: Name of the pipeline, or of the group of savepoints.
-        kind: Which part of it.
-        operator: Uid, for parts that belong to one operator.
-        name: Last part of the key, where it is not the kind.
+        kind: The kind of the part.
+        operator: Uid of the operator, for a part of one operator.
+        name: Last part of the key, if it is not the kind.
     """
 
     pipeline: str
@@ -50,7 +50,7 @@ class DstlTranslatorData:
 
 
 class DagsterDstlTranslator:
-    """Names and describes assets. Override ``get_asset_spec`` and change what ``super`` gives."""
+    """Names and describes assets. To change that, override ``get_asset_spec``."""
 
     def get_asset_spec(self, data: DstlTranslatorData) -> dg.AssetSpec:
         """The spec of one part: ``<pipeline>/state/<uid>``, ``<pipeline>/checkpoint``, .."""

@@ -1,4 +1,4 @@
-"""The parts of a component's YAML."""
+"""Models of the parts of a component's YAML."""
 
 from typing import Any, Literal
 
@@ -35,7 +35,7 @@ class PartitionsModel(dg.Model, dg.Resolvable):
 
 
 class EventsModel(dg.Model, dg.Resolvable):
-    """Where the rows of a window come from."""
+    """The source of the rows of a window."""
 
     path: str = Field(description="Table name or path that Spark reads.")
     format: str = Field(default="parquet", description="Spark format; table: a table's name.")
@@ -44,7 +44,7 @@ class EventsModel(dg.Model, dg.Resolvable):
     asset: str | None = Field(default=None, description="Asset key of the events, a/b.")
 
     def read(self, session: Any, partition_key: str) -> Any:
-        """The rows of one window."""
+        """Reads the rows of one window."""
         from pyspark.sql import functions as F
 
         reader = session.read.options(**self.options)
@@ -86,9 +86,9 @@ class RewriteModel(dg.Model, dg.Resolvable):
 
 
 class StateCheckModel(dg.Model, dg.Resolvable):
-    """A query that gives the violations; ``{state}`` is the operator's keyed state.
+    """A query that returns the violations; ``{state}`` is the operator's keyed state.
 
-    In YAML, with its own templates in double braces, the single ones stand as they are.
+    Single braces need no escape in YAML, because templates there have double braces.
     """
 
     uid: str

@@ -1,4 +1,4 @@
-"""``SavepointComponent``: governs the savepoints of Flink jobs, in YAML alone."""
+"""``SavepointComponent``: governs the savepoints of Flink jobs, in YAML only."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ from dstl_dagster.translator import DagsterDstlTranslator, DstlAssetKind, DstlTr
 
 
 class SavepointScaffolder(dg.Scaffolder[Any]):
-    """Writes a ``defs.yaml`` that looks after one savepoint."""
+    """Writes a ``defs.yaml`` for one savepoint."""
 
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
         dg.scaffold_component(
@@ -50,24 +50,23 @@ class _ComponentTranslator(DagsterDstlTranslator):
 @dg.scaffold_with(SavepointScaffolder)
 @dataclass
 class SavepointComponent(dg.Component, dg.Resolvable):
-    """Savepoints of a Flink job: taken or found, checked, rewritten.
+    """Takes or finds savepoints of a Flink job, checks and rewrites them.
 
-    One of: ``flink_job`` (name or id; the resource ``flink`` takes its savepoint), ``path`` (a
-    savepoint that is there, by path or name in the storage). With ``checkpoints``, the folder of a
-    job's retained checkpoints, a sensor reports these as an asset of their own.
+    Give either ``flink_job`` (name or id; the resource ``flink`` takes its savepoint) or ``path``
+    (an existing savepoint, by path or by name in the storage). With ``checkpoints``, the folder of
+    a job's retained checkpoints, a sensor reports them as another asset.
 
     Args:
         name: First part of all keys.
-        path: Of a savepoint that is there.
-        flink_job: Of which a savepoint is taken.
-        stop: Whether the job ends with its savepoint.
+        path: Path or name of an existing savepoint.
+        flink_job: The job whose savepoint is taken.
+        stop: Whether the savepoint stops the job.
         checkpoints: Folder with ``chk-<n>`` of a running job.
-        rewrite: An edited copy.
-        checks: In SQL; need the resource ``spark``.
-        template: A savepoint that shows what the next job expects: restore plan and types are
-            checked against it.
-        sensor_interval_seconds: Between two looks for checkpoints.
-        sensors_running: Whether sensors run without being switched on.
+        rewrite: An edited copy to make.
+        checks: Checks in SQL; they need the resource ``spark``.
+        template: A savepoint of the next job. Restore plan and types are checked against it.
+        sensor_interval_seconds: Seconds between two looks for checkpoints.
+        sensors_running: Whether sensors run by default.
     """
 
     name: str
@@ -90,10 +89,10 @@ class SavepointComponent(dg.Component, dg.Resolvable):
 
     @property
     def source(self) -> SnapshotSource:
-        """Where the savepoint is: the given one, or the latest that was taken.
+        """Finds the savepoint: the given one, or the latest that was taken.
 
         Raises:
-            ConfigError: Not exactly one of path and flink_job is given.
+            ConfigError: Both of path and flink_job are given, or neither is.
         """
         if (self.path is None) == (self.flink_job is None):
             raise ConfigError(f"{self.name!r} needs either a path or a flink_job, not both.")

@@ -1,4 +1,4 @@
-"""``StatefulPipelineComponent``: keyed state between runs, in YAML alone."""
+"""``StatefulPipelineComponent``: keyed state between runs, in YAML only."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -36,7 +36,7 @@ class _ComponentTranslator(DagsterDstlTranslator):
 
 
 class StatefulPipelineScaffolder(dg.Scaffolder[Any]):
-    """Writes a ``defs.yaml`` that works on a folder of Parquet files."""
+    """Writes a ``defs.yaml`` for a folder of Parquet files."""
 
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
         dg.scaffold_component(
@@ -60,11 +60,11 @@ class StatefulPipelineScaffolder(dg.Scaffolder[Any]):
 class StatefulPipelineComponent(dg.Component, dg.Resolvable):
     """A pipeline with keyed state: its epochs, checkpoint, savepoints, sensors and checks.
 
-    The state is either described by ``states`` (aggregates of the rows of a key) or made by a
-    function of yours (``job``: ``package.module:function``, as in ``StatefulPipeline``). Resources
-    ``storage`` and ``spark`` come from the project's definitions.
+    Give either ``states`` (aggregates of the rows of a key) or ``job`` (``package.module:function``
+    that makes the job, as in ``StatefulPipeline``). The resources ``storage`` and ``spark`` come
+    from the project's definitions.
 
-    To change asset specs or execution, subclass it and override ``get_asset_spec`` or ``execute``.
+    To change asset specs or execution, override ``get_asset_spec`` or ``execute`` in a subclass.
     """
 
     name: str
@@ -92,7 +92,7 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
         """The pipeline that the YAML describes.
 
         Raises:
-            ConfigError: It describes both a job and states, or neither.
+            ConfigError: Both a job and states are given, or neither is.
         """
         translator = _ComponentTranslator(self)
         if (self.job is None) == (not self.states):

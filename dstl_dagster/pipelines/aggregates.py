@@ -1,4 +1,4 @@
-"""Pipelines without a function of one's own: a state per aggregate of the rows of a key."""
+"""Pipelines of declared aggregates: a state per aggregate of the rows of a key."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Aggregate:
         how: count (rows), count_null, sum, min, max, first, last, avg, variance, bool_and, bool_or.
             Null values count for count and count_null only. ``dstl_core.aggregates`` says what each
             keeps.
-        column: What is aggregated; count needs none.
+        column: The column to aggregate; count needs none.
         type: Type of the state in any form, e.g. ``"double"`` or ``"timestamp"``. By default that
             of avg (its sum) and variance is double, that of all others long.
     """
@@ -76,7 +76,7 @@ class Aggregate:
         return [each.name for each in merge.states]
 
     def declared(self, order_by: Sequence[str]) -> DeclaredAggregate:
-        """The aggregate as an operator takes it, whose rows come in an order, batch by batch."""
+        """The aggregate of the operator, whose rows come in an order, batch by batch."""
         column = None if self.how == "count" else self.column
         if self.how not in _IN_ORDER:
             return DeclaredAggregate(self.how, column, self.state_type)
@@ -129,14 +129,14 @@ def aggregating_pipeline(
     """A pipeline that keeps one state per aggregate and key.
 
     Args:
-        name: Of the pipeline.
-        uid: Of its operator.
+        name: Name of the pipeline.
+        uid: Uid of the operator.
         key_by: Column of the key.
         states: State name to aggregate.
         key_type: Type of the key in any form, e.g. ``"bigint"``.
         order_by: Order of a key's rows; first and last need one.
-        parallelism: Subtasks.
-        max_parallelism: Key groups.
+        parallelism: Number of subtasks.
+        max_parallelism: Number of key groups.
         starts_from: Savepoint to start from.
         num_retained: Committed checkpoints that are kept; a run can go back to each.
 

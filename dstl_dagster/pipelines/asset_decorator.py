@@ -31,10 +31,10 @@ def build_dstl_asset_specs(
 
     Args:
         pipeline: The pipeline.
-        deps: What the batches are made of; the first one is the source of the column lineage.
-        partitions_def: Windows of input; the state of one depends on that of the one before.
-        automation_condition: Of the state.
-        freshness_policy: Of the checkpoint.
+        deps: Upstream assets of the batches. The first one is the source of the column lineage.
+        partitions_def: Windows of input. The state of a window depends on the window before.
+        automation_condition: Automation condition of the state.
+        freshness_policy: Freshness policy of the checkpoint.
     """
     state, changelog, checkpoint = (pipeline.spec(kind) for kind in EPOCH_KINDS)
     upstream = [dg.AssetDep(dep) for dep in deps]
@@ -62,33 +62,33 @@ def dstl_assets(
     op_tags: Mapping[str, Any] | None = None,
     pool: str | None = None,
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
-    """Makes state, changelog and checkpoint assets of a function that runs the epochs.
+    """Makes state, changelog and checkpoint assets from a function that runs the epochs.
 
         @dstl_assets(pipeline=flights, partitions_def=DAYS, deps=[events])
         def flights_state(context, storage: DstlStorageResource, spark: DstlSparkResource):
             yield from run_epochs(context, flights, rows_of_day, storage=storage, spark=spark)
 
-    Partitions are windows of input, never checkpoints; a backfill is one run, in order. ``pool``
-    only keeps runs from standing in each other's way: that one writer wins is up to the commit log.
-    The op takes the configuration of ``EpochConfig``; a parameter ``config`` of the function is of
-    a class that derives from it.
+    Partitions are windows of input, never checkpoints. A backfill is one run, in order. ``pool``
+    only avoids wasted work: the commit log decides which of two runs commits. The op takes the
+    configuration of ``EpochConfig``. If the function has a parameter ``config``, its class derives
+    from ``EpochConfig``.
 
     Args:
         pipeline: The pipeline.
-        partitions_def: Windows of input. Only time windows can depend on the one before.
-        deps: What the batches are made of.
-        name: Of the op.
+        partitions_def: Windows of input. They must be time windows: each depends on the one before.
+        deps: Upstream assets of the batches.
+        name: Name of the op.
         backfill_policy: A single run by default, which keeps the order and starts Spark once.
         retry_policy: A retry after the commit reports what was committed. Keep it low if uploads
             retry, too.
-        automation_condition: Of the state.
-        freshness_policy: Of the checkpoint.
-        check_specs: Checks that the function itself reports.
-        op_tags: Of the op.
+        automation_condition: Automation condition of the state.
+        freshness_policy: Freshness policy of the checkpoint.
+        check_specs: Checks that the function reports.
+        op_tags: Tags of the op.
         pool: Dagster's concurrency pool.
 
     Raises:
-        ConfigError: The partitions are no time windows.
+        ConfigError: The partitions are not time windows.
     """
     if not isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
         raise ConfigError(
@@ -118,7 +118,7 @@ def dstl_assets(
 
 
 def _multi_asset(function: Callable[..., Any], **options: Any) -> dg.AssetsDefinition:
-    """The assets of a function, with what the launchpad offers for them."""
+    """The assets of a function, with their configuration in the launchpad."""
     # A function with a configuration of its own derives that from EpochConfig.
     has_config = "config" in inspect.signature(function).parameters
     schema = None if has_config else dict(EpochConfig.to_fields_dict())

@@ -14,11 +14,11 @@ from dstl_dagster.pipelines.pipeline import StatefulPipeline
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 
 Job = Any
-"""A job, or what ``dagster.define_asset_job`` gives: its class is not public."""
+"""A job, or the result of ``dagster.define_asset_job``, whose class is not public."""
 
 MAX_RUNTIME_TAG = "dagster/max_runtime"
 UNKNOWN_RUN_TTL_MS = 24 * 3_600_000
-"""How long a lease counts whose run this Dagster instance does not know."""
+"""Time for which a lease counts if this Dagster instance does not know its run."""
 
 
 def build_materialization_job(pipeline: StatefulPipeline, *, max_runtime_s: int = 3_600) -> Job:
@@ -45,7 +45,7 @@ def build_savepoint_job(
 
 
 def build_verify_job(pipeline: StatefulPipeline, *, max_runtime_s: int = 3_600) -> Job:
-    """Runs the checks of the checkpoint, the deep one too; materializes nothing."""
+    """Runs the checks of the checkpoint, with the full check. It materializes nothing."""
     return dg.define_asset_job(
         pipeline.python_name("verify"),
         selection=dg.AssetSelection.checks_for_assets(pipeline.key("checkpoint")),
@@ -55,7 +55,7 @@ def build_verify_job(pipeline: StatefulPipeline, *, max_runtime_s: int = 3_600) 
 
 
 def build_reset_job(pipeline: StatefulPipeline) -> dg.JobDefinition:
-    """Takes the pipeline over from runs that are gone, and removes what they left. No Spark."""
+    """Takes the pipeline over from dead runs, and deletes their files. It needs no Spark."""
 
     @dg.op(name=pipeline.python_name("reset_op"), tags=pipeline.run_tags)
     def reset(context: dg.OpExecutionContext, storage: DstlStorageResource) -> None:
@@ -93,7 +93,7 @@ def build_reset_job(pipeline: StatefulPipeline) -> dg.JobDefinition:
 
 
 def build_report_job(pipeline: StatefulPipeline) -> dg.JobDefinition:
-    """Tells Dagster of the last hundred commits that its event log does not show. No Spark."""
+    """Reports those of the last hundred commits that Dagster's event log lacks. No Spark."""
 
     @dg.op(name=pipeline.python_name("report_commits_op"), tags=pipeline.run_tags)
     def report(context: dg.OpExecutionContext, storage: DstlStorageResource) -> None:
@@ -120,7 +120,7 @@ def build_report_job(pipeline: StatefulPipeline) -> dg.JobDefinition:
 
 
 class GcConfig(dg.Config):
-    """What a gc does."""
+    """Options of a gc."""
 
     delete: bool = Field(default=False, description="Delete the files; else they are counted.")
     older_than_hours: float = Field(
@@ -129,9 +129,9 @@ class GcConfig(dg.Config):
 
 
 def build_gc_job(pipeline: StatefulPipeline) -> dg.JobDefinition:
-    """Finds unreferenced files of the pipeline, and deletes them on request. Needs no Spark.
+    """Finds unreferenced files of the pipeline, and deletes them on request. It needs no Spark.
 
-    Savepoints anywhere below the storage's base path count as naming them.
+    All savepoints below the storage's base path count as references.
     """
 
     @dg.op(name=pipeline.python_name("gc_op"), tags=pipeline.run_tags)

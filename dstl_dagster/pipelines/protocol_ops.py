@@ -1,7 +1,7 @@
-"""The checkpoint protocol as ops: persist here, confirm there. ``run_epochs`` is both in one.
+"""The checkpoint protocol as two ops: persist and confirm. ``run_epochs`` does both in one op.
 
-What was persisted and not confirmed was never there: the reset job removes it, and the sensors
-launch that when a run fails, is cancelled or is killed between the two.
+Files that were persisted and not confirmed are unreferenced; the reset job deletes them. Sensors
+launch it when a run fails, is cancelled or is killed between the two ops.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -30,15 +30,14 @@ _RESOURCES = {"storage", "spark"}
 def build_persist_op(
     pipeline: StatefulPipeline, batch: Batch, *, uploads: str | None = None
 ) -> dg.OpDefinition:
-    """An op that applies the batch of its partition and writes all, but commits nothing.
+    """Builds an op that applies the batch of its partition and writes all files, without a commit.
 
-    Its output is for the confirm op. The run counts as working on the pipeline until that ends.
+    Its output is the input of the confirm op. The run has a lease until the confirm op ends.
 
     Args:
         pipeline: The pipeline.
         batch: The rows of one partition key.
-        uploads: Name of the ``UploadSchedulerResource`` that says how changes are uploaded; the
-            job's own way by default.
+        uploads: Name of the ``UploadSchedulerResource``; by default the job's own options apply.
     """
 
     @dg.op(
@@ -81,14 +80,15 @@ def build_persist_op(
 
 
 def build_confirm_op(pipeline: StatefulPipeline, *, uploads: str | None = None) -> dg.OpDefinition:
-    """An op that commits what a persist op has written, and reports the pipeline's assets.
+    """Builds an op that commits the files of a persist op, and reports the pipeline's assets.
 
-    A retry after the commit reports the same. It fails if another run took the pipeline over. Then
-    the log is folded into the base, if it is larger than ``materialize_at_ratio`` of the pipeline.
+    A retry after the commit reports the same. The op fails if another run took the pipeline over.
+    After the commit it materializes the full state if the log is larger than the pipeline's
+    ``materialize_at_ratio``.
 
     Args:
         pipeline: The pipeline.
-        uploads: As for the persist op.
+        uploads: See ``build_persist_op``.
     """
 
     @dg.op(
@@ -130,7 +130,7 @@ def _open(
     session: "SparkSession",
     uploads: str | None,
 ) -> "StatefulJob":
-    """The job, with the uploads of the resource of that name."""
+    """Opens the job with the uploads of the resource of that name."""
     resources = context.resources
     options = None if uploads is None else getattr(resources, uploads).changelog_options()
     return pipeline.open(session, resources.storage, options)
@@ -143,10 +143,10 @@ def build_protocol_job(
     *,
     uploads: str | None = None,
 ) -> dg.JobDefinition:
-    """Persist and confirm, one after the other, for one window of input.
+    """Builds a job that persists and confirms one window of input.
 
-    Put ops of your own between the two where a commit has to wait for something. ``uploads`` is
-    as for the persist op.
+    Put your own ops between the two ops if the commit must wait for something. See
+    ``build_persist_op`` for ``uploads``.
     """
     persist = build_persist_op(pipeline, batch, uploads=uploads)
     confirm = build_confirm_op(pipeline, uploads=uploads)

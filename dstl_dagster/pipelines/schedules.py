@@ -16,7 +16,7 @@ def build_materialization_schedule(
     execution_timezone: str = "UTC",
     default_status: dg.DefaultScheduleStatus = STOPPED,
 ) -> dg.ScheduleDefinition:
-    """Folds the log into the base at set times, whatever its size."""
+    """Materializes the full state on a schedule, whatever the size of the log."""
     return dg.ScheduleDefinition(
         name=pipeline.python_name("materialization_schedule"),
         target=job,
@@ -35,7 +35,7 @@ def build_verify_schedule(
     execution_timezone: str = "UTC",
     default_status: dg.DefaultScheduleStatus = STOPPED,
 ) -> dg.ScheduleDefinition:
-    """Reads all of the latest checkpoint at set times and checks it."""
+    """Reads and checks the whole latest checkpoint on a schedule."""
     return dg.ScheduleDefinition(
         name=pipeline.python_name("verify_schedule"),
         target=job,

@@ -1,4 +1,4 @@
-"""Which snapshot a check or an asset looks at, found when it runs."""
+"""Finds the snapshot of a check or an asset when it runs."""
 
 from __future__ import annotations
 

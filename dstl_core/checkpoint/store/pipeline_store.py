@@ -1,8 +1,8 @@
 """A pipeline's folder as sensors, checks and resets see it: no Spark, and a claim only for a reset.
 
-A *lease* says that a run is working on the pipeline: ``_dstl/leases/<run id>.json``, written before
-its first epoch, removed when the run ends, normally or by exception. A lease that is left shows a
-run that was killed. Safety does not depend on leases, but on the commit log alone.
+A *lease* shows that a run works on the pipeline. It is a file ``_dstl/leases/<run id>.json``. The
+run writes it before its first epoch and deletes it when it ends, normally or by exception. A killed
+run leaves its lease. Safety does not depend on leases; the commit log alone is authoritative.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LEASE = re.compile(r"([A-Za-z0-9_-]+)\.json")
 
 @dataclass(frozen=True)
 class Lease:
-    """A run that works, or worked, on the pipeline."""
+    """The lease of a run that works on the pipeline, or was killed."""
 
     run_id: str
     since_ms: int
@@ -44,7 +44,7 @@ class Lease:
 
 @dataclass(frozen=True)
 class Reset:
-    """What a reset did. ``busy`` names the live runs for which it left everything alone."""
+    """The result of a reset. If ``busy`` names live runs, the reset changed nothing."""
 
     busy: tuple[str, ...] = ()
     swept_runs: tuple[str, ...] = ()
@@ -53,12 +53,12 @@ class Reset:
 
 
 class PipelineStore:
-    """Looks at the folder of one pipeline.
+    """Reads the folder of one pipeline, without Spark.
 
     Args:
-        base_path: Folder or URL under which jobs lie.
+        base_path: Folder or URL of all jobs.
         name: Name of the pipeline.
-        clock: Time, for tests.
+        clock: The clock; tests give their own.
     """
 
     def __init__(self, base_path: str, name: str, *, clock: Clock | None = None) -> None:
@@ -72,17 +72,17 @@ class PipelineStore:
     # ------------------------------------------------------------------------------ commits
 
     def history(self) -> list[CompletedCheckpoint]:
-        """All commits, oldest first. Reads them all: it takes longer the more there are."""
+        """All commits, oldest first. It reads them all, so the time grows with their number."""
         self._store.refresh()
         return self._store.completed
 
     def commits(self) -> Iterator[CompletedCheckpoint]:
-        """All commits, newest first; old ones are read as they are asked for."""
+        """Yields all commits, newest first. It reads old ones when they are needed."""
         self._store.refresh()
         return self._store.commits()
 
     def recent(self, count: int, *, until: int | None = None) -> list[CompletedCheckpoint]:
-        """The last commits, at most so many, oldest first; none after checkpoint ``until``."""
+        """The last ``count`` commits up to checkpoint ``until``, oldest first."""
         there = (each for each in self.commits() if until is None or each.checkpoint_id <= until)
         return list(islice(there, count))[::-1]
 
@@ -100,7 +100,7 @@ class PipelineStore:
         """The last commit.
 
         Raises:
-            CheckpointError: There is none.
+            CheckpointError: The pipeline has no commit yet.
         """
         latest = self.latest()
         if latest is None:
@@ -131,7 +131,7 @@ class PipelineStore:
 
     @contextmanager
     def lease(self, run_id: str) -> Iterator[None]:
-        """Marks the run as working on the pipeline, as long as Python runs."""
+        """Holds a lease for the length of the block."""
         self.begin(run_id)
         try:
             yield
@@ -139,20 +139,20 @@ class PipelineStore:
             self.end(run_id)
 
     def begin(self, run_id: str) -> None:
-        """Marks the run as working on the pipeline, until ``end`` in this or another process."""
+        """Writes a lease. This or another process deletes it with ``end``."""
         content = {"run_id": run_id, "since_ms": self._clock.now_ms()}
         # It may be there from an attempt of the same run that was killed.
         self._file_io.publish_once(self._lease(run_id), write_json_object(content, "A lease"))
 
     def end(self, run_id: str) -> None:
-        """The run does not work on the pipeline any more."""
+        """Deletes the lease of a run."""
         self._file_io.delete(self._lease(run_id))
 
     def _lease(self, run_id: str) -> Location:
         return self._leases.child(f"{run_id}.json")
 
     def leases(self) -> list[Lease]:
-        """Runs that work on the pipeline, and runs that were killed while they did."""
+        """The leases of runs that work on the pipeline or were killed."""
         found = []
         for status in self._file_io.list_folder(self._leases):
             match = _LEASE.fullmatch(status.location.name)
@@ -170,17 +170,17 @@ class PipelineStore:
     # -------------------------------------------------------------------------------- reset
 
     def reset(self, owner: str, is_alive: Callable[[str], bool]) -> Reset:
-        """Takes the pipeline over from runs that are gone and removes what they left.
+        """Claims the pipeline and deletes the files of dead runs.
 
         Args:
-            owner: Name of the claim that this takes; unique.
+            owner: Unique name of the owner for the claim.
             is_alive: Whether a run may still work.
 
         Returns:
-            What was swept; with ``busy`` set nothing was touched.
+            The deleted files and leases; or the live runs, if nothing was changed.
 
         Raises:
-            FencedError: Another run claimed the pipeline meanwhile; nothing was deleted.
+            FencedError: Another run claimed the pipeline; nothing was deleted.
         """
         leases = self.leases()
         busy = tuple(lease.run_id for lease in leases if is_alive(lease.run_id))
@@ -209,7 +209,7 @@ class PipelineStore:
         )
 
     def orphans(self) -> list[str]:
-        """Files and folders of uncommitted epochs. Those of a running epoch are among them."""
+        """Files and folders of uncommitted epochs, also of a running epoch."""
         self._store.refresh()
         return [str(status.location) for status in self._orphans()]
 
