@@ -11,6 +11,7 @@ import copy
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -38,6 +39,7 @@ REBUILD_RATIO = 0.5
 
 Hashes = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int64]
+Chosen = npt.NDArray[np.bool_]
 
 
 def bytes_of(rows: EncodedRows) -> pa.Array:
@@ -61,9 +63,10 @@ class Keys:
     def __len__(self) -> int:
         return len(self.values)
 
-    def take(self, rows: Any) -> Keys:
-        places = pa.array(rows)
-        return Keys(self.values.take(places), self.raw.take(places), self.hashes[rows])
+    @cached_property
+    def order(self) -> Places:
+        """The places of the keys in the order of their hashes, which is that of a level."""
+        return np.argsort(self.hashes)
 
 
 @dataclass
@@ -156,7 +159,8 @@ class ColumnStore:
 
     def lookup(self, keys: Keys) -> pa.Table:
         """The states of each key, null where it has none."""
-        rows: Places = np.arange(len(keys))
+        # Searching and taking in the order of a level go over its memory once, from end to end.
+        rows = keys.order
         parts: list[pa.Table] = []
         order: list[Places] = []
         for level in reversed(self.levels):
@@ -183,16 +187,14 @@ class ColumnStore:
             [pa.nulls(rows, each.type) for each in self.schema], schema=self.schema
         )
 
-    def put(self, keys: Keys, states: pa.Table) -> None:
-        """Replaces the rows of some distinct keys."""
-        if len(keys):
-            self.levels.append(self._level(keys.raw, keys.values, keys.hashes, states))
-
-    def _level(self, raw: pa.Array, values: pa.Array, hashes: Hashes, states: pa.Table) -> Level:
-        order = np.argsort(hashes, kind="stable")
-        columns = [raw, values, *(states.column(name) for name in self.schema.names)]
+    def put(self, keys: Keys, states: pa.Table, chosen: Chosen | None = None) -> None:
+        """Replaces the rows of some distinct keys: of those that are chosen, or of all."""
+        order = keys.order if chosen is None else keys.order[chosen[keys.order]]
+        if not len(order):
+            return
+        columns = [keys.raw, keys.values, *(states.column(name) for name in self.schema.names)]
         table = pa.Table.from_arrays(columns, names=[RAW, KEY, *self.schema.names])
-        return Level(hashes[order], table.take(pa.array(order)).combine_chunks())
+        self.levels.append(Level(keys.hashes[order], table.take(pa.array(order)).combine_chunks()))
 
     # ------------------------------------------------------------------------------- rebuild
 

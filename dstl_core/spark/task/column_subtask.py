@@ -242,6 +242,7 @@ class ColumnSubtask:
 
     def _log(self, keys: Keys, before: pa.Table, after: pa.Table) -> None:
         any_changed = np.zeros(len(keys), np.bool_)
+        changelog = self._snapshots.changelog
         groups = key_groups_of(keys.values, self._operator.key_type, self._task.job.max_parallelism)
         for at, meta in enumerate(self._metas):
             new = _one(after.column(meta.name))
@@ -249,18 +250,22 @@ class ColumnSubtask:
             any_changed |= changed
             self._changes += int(np.count_nonzero(changed))
             there = new.is_valid().to_numpy(zero_copy_only=False)
-            for rows, operation in (
-                (np.flatnonzero(changed & there), StateChangeOperation.SET),
-                (np.flatnonzero(changed & ~there), StateChangeOperation.CLEAR),
+            for chosen, operation in (
+                (changed & there, StateChangeOperation.SET),
+                (changed & ~there, StateChangeOperation.CLEAR),
             ):
-                if self._snapshots.changelog is not None and len(rows):
-                    places = pa.array(rows)
-                    self._snapshots.changelog.log_values(
-                        at, groups[rows], keys.values.take(places), new.take(places), operation
-                    )
-        rows = np.flatnonzero(any_changed)
-        self._changed_keys += len(rows)
-        self._store.put(keys.take(rows), after.take(pa.array(rows)))
+                if changelog is None or not chosen.any():
+                    continue
+                if chosen.all():
+                    changelog.log_values(at, groups, keys.values, new, operation)
+                    continue
+                rows = np.flatnonzero(chosen)
+                places = pa.array(rows)
+                changelog.log_values(
+                    at, groups[rows], keys.values.take(places), new.take(places), operation
+                )
+        self._changed_keys += int(np.count_nonzero(any_changed))
+        self._store.put(keys, after, any_changed)
 
     # ------------------------------------------------------------------------------ snapshot
 

@@ -54,6 +54,18 @@ def test_the_newest_row_of_a_key_is_found(seed, tidy):
         assert len(store.levels) <= MAX_LEVELS
 
 
+def test_only_the_rows_that_are_chosen_are_replaced():
+    store = ColumnStore(Types.STRING, STATES)
+    names = [f"key-{at}" for at in range(100)]
+    put(store, [(name, 0, "old") for name in names])
+    keys, _ = store.keys(pa.array(names))
+    states = pa.Table.from_arrays([pa.array(range(100)), pa.nulls(100, pa.string())], ["n", "t"])
+    store.put(keys, states, np.arange(100) % 3 == 0)
+    assert look(store, names) == [(at, None) if at % 3 == 0 else (0, "old") for at in range(100)]
+    store.put(keys, states, np.zeros(100, np.bool_))
+    assert len(store.levels) == 2
+
+
 def test_keys_with_the_same_hash_are_told_apart():
     store = ColumnStore(Types.STRING, STATES)
     names = [f"key-{i}" for i in range(20)]
