@@ -1,4 +1,4 @@
-"""What an epoch gives back."""
+"""The result of an epoch."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from dstl_core.checkpoint.store.epoch_facts import EpochFacts, OperatorFacts
 
 @dataclass(frozen=True)
 class EpochResult:
-    """What one epoch did. ``committed_before`` says that nothing ran: it was stored already.
+    """The result of one epoch. ``committed_before`` says that it was stored and nothing ran.
 
-    ``output`` is that of the last operator that has one, ``outputs`` that of each, by uid, and the
-    late rows of windows that give them, by ``<uid>.late``. With ``output_retired`` there are none:
-    the epoch was committed before, and its output is no longer kept.
+    ``output`` is the output of the last operator that has one. ``outputs`` has the output of each
+    operator by uid, and late rows of windows by ``<uid>.late``. With ``output_retired`` both are
+    missing: the epoch was committed before, and its output is no longer kept.
     """
 
     checkpoint: CompletedCheckpoint
@@ -49,7 +49,7 @@ class EpochResult:
 
 
 def printable(input_id: str | int) -> str:
-    """An id as a part of one line."""
+    """An id as text on one line."""
     text = str(input_id)
     return text if text and text.isprintable() else repr(input_id)
 

@@ -50,33 +50,34 @@ _LOG = logging.getLogger(__name__)
 class StatefulJob(Closing):
     """A pipeline with state between its runs.
 
-    State lives under ``<base_path>/<job id>`` in Flink's formats: what a run commits is a retained
-    checkpoint that Flink restores. One owner at a time; a driver that lost its claim can commit
-    nothing.
+    State is stored in ``<base_path>/<job id>``, in Flink's formats. Each commit is a retained
+    checkpoint that Flink restores. A pipeline has one owner at a time; a driver that lost its claim
+    cannot commit.
 
     A job commits one thing at a time. While ``run``, ``persist``, ``confirm``, ``start``,
-    ``adopt``, ``materialize``, ``stop_with_savepoint`` or ``resume`` works, each of them raises
+    ``adopt``, ``materialize``, ``stop_with_savepoint`` or ``resume`` runs, each of them raises
     ``JobBusyError`` in every thread. Other methods may be called at any time.
 
     Args:
-        spark: Session to run on; classic or Spark Connect.
+        spark: The session, classic or Spark Connect.
         name: Name of the pipeline; its job id is derived from it.
-        base_path: Folder or URL that driver and workers see.
-        operator: What the job does; the first of several operators.
-        parallelism: Subtasks of every operator.
-        max_parallelism: Key groups; fixed for the life of the state.
+        base_path: Folder or URL that driver and workers can reach.
+        operator: The operator of the job, or the first of several.
+        parallelism: Number of subtasks of every operator.
+        max_parallelism: Number of key groups; fixed for the life of the state.
         num_retained: Committed checkpoints that are kept.
-        num_retained_outputs: Epochs whose stored output is kept; by default that of all.
+        num_retained_outputs: Epochs whose stored output is kept; by default all.
         compress_log: Whether changelog segments are compressed.
         changelog_options: Further options of the changelog, by name or Flink's key.
-        checkpoint_timeout_s: When a pending checkpoint is given up.
-        clock: Time, for tests.
+        checkpoint_timeout_s: Seconds after which a pending checkpoint is aborted.
+        clock: The clock; tests give their own.
         downstream: Further operators, in the order in which they run.
-        changelog: Whether checkpoints are a base and a log; without, each holds all state.
-        state_backend: Where a task keeps the state that it works on.
-        local_copies: What workers keep between epochs.
-        value_logging: Which updates of value state are logged.
-        allow_non_restored_state: Leaves out state of operators that the job lacks; else an error.
+        changelog: Whether a checkpoint is a base and a log. Otherwise each holds all state.
+        state_backend: Holds the state of a task while it runs.
+        local_copies: Copies of state that workers keep between epochs.
+        value_logging: The updates of value state that are logged.
+        allow_non_restored_state: Whether to leave out state of operators that the job lacks.
+            Otherwise such state is an error.
     """
 
     spark: SparkSession
@@ -149,7 +150,7 @@ class StatefulJob(Closing):
         return self._coordinator.latest()
 
     def history(self) -> list[CompletedCheckpoint]:
-        """All commits, oldest first. Reads them all again: it takes longer the more there are."""
+        """All commits, oldest first. It reads them all, so the time grows with their number."""
         return self._coordinator.history()
 
     def latest_path(self) -> str:
@@ -161,7 +162,7 @@ class StatefulJob(Closing):
         return Snapshot.load(self.latest_path())
 
     def state_size(self) -> StateSize:
-        """How large the log of the latest checkpoint is against its base."""
+        """Bytes of the log and of the base of the latest checkpoint."""
         return StateSize.of(self._coordinator.latest_file().metadata)
 
     # ------------------------------------------------------------------------------- start
@@ -173,18 +174,18 @@ class StatefulJob(Closing):
         uid: str | None = None,
         uids: Mapping[str, str] | None = None,
     ) -> CompletedCheckpoint:
-        """Commits the first checkpoint: empty, or with the state of a savepoint, copied in full.
+        """Commits the first checkpoint: empty, or with a full copy of a savepoint's state.
 
-        Does nothing if the pipeline was started before.
+        It does nothing if the pipeline was started before.
 
         Args:
             savepoint: A savepoint or checkpoint, of dstl or of Flink. State of operators that the
-                job does not have is left out.
-            uid: The first operator's uid in it, if it is another than this job's.
-            uids: The same for any operator: uid of the job to uid in the savepoint.
+                job lacks is left out.
+            uid: The uid of the first operator in the savepoint, if it differs.
+            uids: The same for any operator: uid in the job to uid in the savepoint.
 
         Raises:
-            RestoreError: The savepoint does not fit: another max parallelism, other types.
+            RestoreError: The max parallelism or a type of the savepoint differs.
         """
         with self._one_at_a_time("start"):
             if (existing := self.latest()) is not None:
@@ -223,21 +224,23 @@ class StatefulJob(Closing):
 
         Args:
             rows: The batch.
-            input_id: Names the batch. Ids grow: text is compared as text, numbers as numbers.
-            order_by: Order in which the rows of a key apply; ties are broken by all other columns.
-            watermark_ms: Event time behind the batch: timers up to it fire at the end. By default
-                it is found from the operators' ``event_time`` columns.
-            rewind: Go back to the state before this input, if it or later ones were committed.
-            notes: What the commit record keeps for the caller: JSON values, by name.
+            input_id: Identifies the batch. Ids must ascend: texts as text, numbers as numbers.
+            order_by: Order in which the rows of a key apply. All other columns break ties.
+            watermark_ms: Event time after the batch. Timers up to it fire at the end. By default it
+                follows from the operators' ``event_time`` columns.
+            rewind: Whether to go back to the state before this input, if it or later ones were
+                committed.
+            notes: JSON values by name, which the commit record keeps for the caller.
 
         Returns:
-            The result of this run, or, if the id was committed before, what was stored then.
+            The result of this run, or the stored result if the id was committed before.
 
         Raises:
-            InputChangedError: The id was committed with other rows, or other columns.
+            InputChangedError: The id was committed with other rows or columns.
             FencedError: Another driver took over.
             CheckpointError: Another driver committed before this one took over; run it again.
-            ConfigError: No order is given and a function depends on it; an earlier id.
+            ConfigError: A function depends on the order of rows and none is given, or the id is
+                below the last committed one.
         """
         started = time.monotonic()
         with self._one_at_a_time("run"):
@@ -261,10 +264,10 @@ class StatefulJob(Closing):
         rewind: bool = False,
         notes: Mapping[str, Any] | None = None,
     ) -> PersistedCheckpoint:
-        """The first half of ``run``: applies a batch and writes all, but commits nothing.
+        """Does the first half of ``run``: applies a batch and writes all files, without a commit.
 
-        What is not confirmed was never there: the next run starts from the last commit, and gc
-        finds the files. Arguments and errors are those of ``run``.
+        If it is never confirmed, the next run starts from the last commit, and ``dstl gc`` finds
+        the files. Arguments and errors are those of ``run``.
         """
         with self._one_at_a_time("persist"):
             epoch = self._begin(rows, input_id, order_by, watermark_ms, rewind=rewind, notes=notes)
@@ -275,11 +278,11 @@ class StatefulJob(Closing):
             )
 
     def confirm(self, persisted: PersistedCheckpoint) -> EpochResult:
-        """The second half of ``run``, in this or another process: commits.
+        """Does the second half of ``run``, in this or another process: commits.
 
         Raises:
-            FencedError: Another driver has taken the pipeline over since.
-            CheckpointError: Another checkpoint was committed since.
+            FencedError: Another driver has taken the pipeline over.
+            CheckpointError: Another checkpoint was committed in between.
         """
         started = time.monotonic()
         with self._one_at_a_time("confirm"):
@@ -347,7 +350,7 @@ class StatefulJob(Closing):
         return apply
 
     def cancel(self) -> None:
-        """Ends the Spark jobs of this object, from any thread. Their epoch fails; state stays."""
+        """Cancels the Spark jobs of this object, from any thread. Their epoch fails."""
         self._tasks.spark_tasks.cancel()
 
     close = cancel
@@ -356,7 +359,7 @@ class StatefulJob(Closing):
         """The stored output of a commit, by uid of the operator.
 
         Raises:
-            StateFileNotFoundError: It is no longer kept.
+            StateFileNotFoundError: The output is no longer kept.
         """
         return self._output.of(checkpoint)
 
@@ -425,15 +428,15 @@ class StatefulJob(Closing):
     def materialize(self) -> CompletedCheckpoint:
         """Writes the full state as a new base and commits a checkpoint without a log.
 
-        The old log goes with the last retained checkpoint that needs it.
+        The old log is deleted once no retained checkpoint references it.
         """
         with self._one_at_a_time("materialize"):
             return materialize(self._tasks)
 
     def materialize_beside(self) -> BackgroundMaterialization:
-        """Starts writing the full state as it is now, as a Spark job of its own; epochs go on.
+        """Starts a Spark job that writes the present full state while epochs go on.
 
-        ``adopt`` then makes it the base, with the log of the epochs since on top.
+        ``adopt`` then makes it the base. The log of later epochs is applied on top.
         """
         return materialize_beside(self._tasks)
 
@@ -441,7 +444,7 @@ class StatefulJob(Closing):
         """Waits for a materialization beside epochs and commits it as the base of the latest state.
 
         Returns:
-            None if the state has got another base meanwhile: then it is left to gc.
+            None if the state has another base by now. Then ``dstl gc`` finds the files.
         """
         materialization.wait()  # epochs go on meanwhile
         with self._one_at_a_time("adopt"):
@@ -450,7 +453,7 @@ class StatefulJob(Closing):
     def savepoint(self, path: str) -> str:
         """Writes the latest checkpoint as a self-contained canonical savepoint.
 
-        Calling it again for the same checkpoint and path does nothing.
+        A second call for the same checkpoint and path does nothing.
 
         Returns:
             The path of the savepoint.
@@ -458,12 +461,12 @@ class StatefulJob(Closing):
         return write_savepoint(self._tasks, path)
 
     def stop_with_savepoint(self, path: str, *, drain: bool = False) -> str:
-        """Ends the pipeline with a savepoint; ``run`` is an error until ``resume``.
+        """Stops the pipeline with a savepoint. ``run`` is an error until ``resume``.
 
         Args:
             path: Folder of the savepoint.
-            drain: End event time first, so that every event-time timer fires. The output of that
-                is ``output_of`` the commit before the last.
+            drain: Whether to end event time first, so that every event-time timer fires. Its
+                output is ``output_of`` the commit before the last.
 
         Returns:
             The path of the savepoint.
@@ -479,7 +482,7 @@ class StatefulJob(Closing):
             return written
 
     def resume(self) -> None:
-        """Goes on after ``stop_with_savepoint``."""
+        """Lets the pipeline run again after ``stop_with_savepoint``."""
         with self._one_at_a_time("resume"):
             if self._coordinator.require_latest().facts.kind == "stop":
                 self._tasks.carry(EpochFacts(kind="resume"))

@@ -25,7 +25,7 @@ Frames: TypeAlias = Mapping[str, DataFrame]
 ``<uid>.late``."""
 
 Source: TypeAlias = str | Callable[[Frames], DataFrame]
-"""A name of ``Frames``, or what makes a DataFrame of them."""
+"""A name of ``Frames``, or a function that makes a DataFrame from them."""
 
 INPUT = "input"
 
@@ -38,21 +38,21 @@ class KeyedOperator:
         uid: Stable name; its hash is the operator's id in every snapshot.
         key_by: Column that holds the key.
         key_type: Type of the key, in any form: ``"string"``, ``str``, a Flink, Spark or Arrow type.
-        function: What runs: a ``KeyedProcessFunction``, ``RichMapFunction``, ``WindowFunction``, or
-            a ``KeyedColumnFunction`` on whole columns.
-        output_schema: Columns of the rows that the function gives, in any form: ``"o string"``, a
-            Spark or Arrow schema, a dataclass; None: it gives none.
-        source: Its rows: the batch, the output of an earlier operator by uid, or a function of
-            both. It runs on the driver and has to be deterministic.
-        order_by: Order in which the rows of a key apply, unless the run says it (which it does for
-            operators on the batch).
+        function: The function to run: a ``KeyedProcessFunction``, ``RichMapFunction``,
+            ``WindowFunction``, or a ``KeyedColumnFunction`` on whole columns.
+        output_schema: Columns of the output rows, in any form: ``"o string"``, a Spark or Arrow
+            schema, a dataclass. None means that there is no output.
+        source: The rows of the operator: the batch, the output of an earlier operator by uid, or a
+            function of both. The function runs on the driver and must be deterministic.
+        order_by: Order in which the rows of a key apply. For operators on the batch, the
+            ``order_by`` of the run replaces it.
         event_time: Column with the time of a row: a timestamp, or milliseconds.
         out_of_orderness_ms: How far the watermark stays behind the largest time of a batch.
         broadcast: Rows that every subtask gets before its own, for a ``BroadcastFunction``.
-        key_form: The form in which functions get the key; ``key_type`` says it.
+        key_form: The form in which functions get the key; ``key_type`` sets it.
 
     Raises:
-        ConfigError: A type or a column is none, or one that Spark cannot read back.
+        ConfigError: A type or a column is invalid, or Spark cannot read it back.
     """
 
     uid: str
@@ -87,7 +87,7 @@ class KeyedOperator:
 
 
 def _output(uid: str, given: SchemaLike | None) -> pa.Schema | None:
-    """The schema of an output, which Spark has to be able to read back."""
+    """The schema of an output. Checks that Spark can read it back."""
     if given is None:
         return None
     schema = schema_of(given, f"The output_schema of operator {uid!r}")
@@ -104,12 +104,12 @@ def _output(uid: str, given: SchemaLike | None) -> pa.Schema | None:
 
 @dataclass(frozen=True)
 class ProcessOperator:
-    """An operator without a key: each row goes to the subtask that its hash says.
+    """An operator without a key. The hash of a row selects its subtask.
 
     Args:
         function: A ``ProcessFunction`` or ``RichMapFunction``; it may have operator state.
 
-    The others are as those of ``KeyedOperator``.
+    The other arguments are those of ``KeyedOperator``.
     """
 
     uid: str
@@ -308,13 +308,13 @@ def is_columnar(operator: Operator) -> bool:
 
 @dataclass(frozen=True)
 class LocalCopies:
-    """Where workers keep copies of state between epochs, so that they need not restore it.
+    """Configures the copies of state that workers keep between epochs instead of restoring it.
 
     Args:
-        folder: For copies on disk; a folder of the user in the system's temporary one by default.
-        max_bytes: Of all copies in the folder; the oldest go first. 0: no copies at all.
-        max_entries: Entries of state that one worker process keeps in memory, of all subtasks that
-            it has run; a subtask with more is restored in every epoch.
+        folder: Folder for copies on disk; by default the user's folder in the temporary folder.
+        max_bytes: Limit of all copies in the folder. The oldest are deleted first. 0 keeps none.
+        max_entries: Limit of the entries of state that a worker process keeps in memory, over all
+            its subtasks. A subtask with more entries is restored in every epoch.
     """
 
     folder: str | None = None

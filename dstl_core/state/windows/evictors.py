@@ -1,4 +1,4 @@
-"""Evictors: which elements of a window its function does not see, and which do not stay.
+"""Evictors remove elements of a window before or after its function.
 
 Source: ``org.apache.flink.streaming.api.windowing.evictors`` of Flink 2.2.1.
 """
@@ -16,22 +16,22 @@ Records: TypeAlias = list[StreamRecord]
 
 @dataclass(frozen=True)
 class Evictor:
-    """Evicts nothing; the base of those that do. A window with one keeps every element, with its
-    timestamp, whatever its function.
+    """Base of evictors; it removes nothing. A window with an evictor keeps every element with its
+    timestamp, whatever its function is.
     """
 
     do_evict_after: bool = field(default=False, kw_only=True)
 
     def evict_before(self, records: Records) -> Records:
-        """What stays in front of the function."""
+        """The elements that the function gets."""
         return records if self.do_evict_after else self.evict(records)
 
     def evict_after(self, records: Records) -> Records:
-        """What stays behind it."""
+        """The elements that the window keeps after the function."""
         return self.evict(records) if self.do_evict_after else records
 
     def evict(self, records: Records) -> Records:
-        """What stays."""
+        """The elements that stay."""
         return records
 
 
@@ -51,7 +51,9 @@ class CountEvictor(Evictor):
 
 @dataclass(frozen=True)
 class TimeEvictor(Evictor):
-    """Keeps what is younger than the youngest element less a size; nothing goes without times."""
+    """Keeps elements that are less than a size older than the youngest one. Elements without
+    times stay.
+    """
 
     window_size: int
 
@@ -68,7 +70,7 @@ class TimeEvictor(Evictor):
 
 @dataclass(frozen=True)
 class DeltaEvictor(Evictor):
-    """Keeps what is nearer to the last element than a threshold."""
+    """Keeps elements whose distance to the last element is below a threshold."""
 
     threshold: float
     delta: Callable[[Any, Any], float]

@@ -1,4 +1,4 @@
-"""Triggers: when a window fires, and whether that clears it.
+"""Triggers decide when a window fires, and whether it is cleared.
 
 Source: ``org.apache.flink.streaming.api.windowing.triggers`` of Flink 2.2.1.
 """
@@ -17,7 +17,7 @@ from dstl_core.state.tables.descriptor import ReducingStateDescriptor, StateDesc
 
 
 class TriggerResult(Enum):
-    """What becomes of a window: ``(fires, is purged)``."""
+    """The result of a trigger: ``(fires, is purged)``."""
 
     CONTINUE = (False, False)
     FIRE = (True, False)
@@ -34,11 +34,11 @@ class TriggerResult(Enum):
 
 
 class TriggerContext(Protocol):
-    """What a trigger may ask and do, for one window of the current key."""
+    """Time, timers and state of a trigger, for one window of the current key."""
 
     @property
     def max_timestamp(self) -> int:
-        """The last time inside the window."""
+        """The last millisecond of the window."""
         ...
 
     def get_current_watermark(self) -> int: ...
@@ -54,39 +54,39 @@ class TriggerContext(Protocol):
     def delete_processing_time_timer(self, time_ms: int) -> None: ...
 
     def get_partitioned_state(self, descriptor: StateDescriptor) -> Any:
-        """The trigger's own state for the window; one of its ``states``."""
+        """One of the trigger's ``states``, for the window."""
         ...
 
     def merge_partitioned_state(self, descriptor: StateDescriptor) -> None:
-        """Moves that of the windows that merge into that of the window that they become."""
+        """Merges the state of merged windows into the state of the new window."""
         ...
 
 
 class Trigger(ABC):
-    """Decides when a window fires. A trigger is a value: what it remembers is in its states."""
+    """Decides when a window fires. A trigger is a value; its memory is in its states."""
 
     states: Sequence[StateDescriptor] = ()
-    """What it keeps per window."""
+    """The states that the trigger keeps per window."""
 
     @abstractmethod
     def on_element(self, ctx: TriggerContext) -> TriggerResult:
-        """An element was added."""
+        """Runs when an element was added."""
 
     def on_event_time(self, time_ms: int, ctx: TriggerContext) -> TriggerResult:
-        """An event-time timer of the window fires."""
+        """Runs when an event-time timer of the window fires."""
         return TriggerResult.CONTINUE
 
     def on_processing_time(self, time_ms: int, ctx: TriggerContext) -> TriggerResult:
-        """A processing-time timer of the window fires."""
+        """Runs when a processing-time timer of the window fires."""
         return TriggerResult.CONTINUE
 
     @abstractmethod
     def on_merge(self, ctx: TriggerContext) -> None:
-        """Windows have become the one of ``ctx``."""
+        """Runs when windows were merged into the window of ``ctx``."""
 
     @abstractmethod
     def clear(self, ctx: TriggerContext) -> None:
-        """The window is gone: timers and state of the trigger go."""
+        """Clears timers and state of the trigger when the window is removed."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ _COUNT = ReducingStateDescriptor("count", lambda a, b: a + b, Types.LONG)
 
 @dataclass(frozen=True)
 class CountTrigger(Trigger):
-    """Fires after so many elements, and begins to count again."""
+    """Fires after a number of elements, then counts from 0 again."""
 
     count: int
     states = (_COUNT,)
@@ -173,16 +173,16 @@ class CountTrigger(Trigger):
 
 @dataclass(frozen=True)
 class NeverTrigger(Trigger):
-    """Does not fire: the default of global windows."""
+    """Never fires. It is the default of global windows."""
 
     def on_element(self, ctx: TriggerContext) -> TriggerResult:
         return TriggerResult.CONTINUE
 
     def on_merge(self, ctx: TriggerContext) -> None:
-        """There is nothing to merge."""
+        """Does nothing: the trigger has no state."""
 
     def clear(self, ctx: TriggerContext) -> None:
-        """There is nothing to clear."""
+        """Does nothing: the trigger has no state."""
 
 
 @dataclass(frozen=True)

@@ -29,13 +29,13 @@ GLOBAL = "global"
 
 
 def max_timestamp(window: Any) -> int:
-    """The last time inside a window; the global window never ends."""
+    """The last millisecond of a window. The global window never ends."""
     return window.max_timestamp if isinstance(window, TimeWindow) else MAX_TIMESTAMP
 
 
 @dataclass(frozen=True)
 class WindowAssigner(ABC):
-    """Which windows an element belongs to."""
+    """Assigns elements to windows."""
 
     @abstractmethod
     def assign_windows(self, timestamp: int, now: int) -> list[TimeWindow] | list[str]:
@@ -52,7 +52,7 @@ class WindowAssigner(ABC):
         return EventTimeTrigger() if self.is_event_time else ProcessingTimeTrigger()
 
     def cleanup_time(self, window: Any, allowed_lateness: int) -> int:
-        """When everything about a window goes; ``MAX_TIMESTAMP``: never."""
+        """The time at which a window and its state are removed; ``MAX_TIMESTAMP`` is never."""
         lateness = allowed_lateness if self.is_event_time else 0
         return min(max_timestamp(window) + lateness, MAX_TIMESTAMP)
 
@@ -84,7 +84,7 @@ class _Aligned(WindowAssigner):
 
 
 class TumblingEventTimeWindows(_Aligned):
-    """Windows of one size, end to end."""
+    """Windows of one size, without gaps and overlap."""
 
     @classmethod
     def of(cls, size: int, offset: int = 0) -> TumblingEventTimeWindows:
@@ -92,7 +92,7 @@ class TumblingEventTimeWindows(_Aligned):
 
 
 class TumblingProcessingTimeWindows(_Aligned):
-    """Windows of one size by the clock."""
+    """The same windows in processing time."""
 
     is_event_time = False
 
@@ -102,7 +102,7 @@ class TumblingProcessingTimeWindows(_Aligned):
 
 
 class SlidingEventTimeWindows(_Aligned):
-    """Windows of one size, a new one every ``slide``."""
+    """Windows of one size that start every ``slide``."""
 
     @classmethod
     def of(cls, size: int, slide: int, offset: int = 0) -> SlidingEventTimeWindows:
@@ -110,7 +110,7 @@ class SlidingEventTimeWindows(_Aligned):
 
 
 class SlidingProcessingTimeWindows(_Aligned):
-    """Sliding windows by the clock."""
+    """Sliding windows in processing time."""
 
     is_event_time = False
 
@@ -134,7 +134,7 @@ class _Sessions(WindowAssigner):
 
 
 class EventTimeSessionWindows(_Sessions):
-    """Windows that end after a gap without elements."""
+    """Session windows: each ends after a gap without elements."""
 
     @classmethod
     def with_gap(cls, gap: int) -> EventTimeSessionWindows:
@@ -142,7 +142,7 @@ class EventTimeSessionWindows(_Sessions):
 
 
 class ProcessingTimeSessionWindows(_Sessions):
-    """Sessions by the clock."""
+    """Session windows in processing time."""
 
     is_event_time = False
 
@@ -153,7 +153,7 @@ class ProcessingTimeSessionWindows(_Sessions):
 
 @dataclass(frozen=True)
 class GlobalWindows(WindowAssigner):
-    """One window for everything. Its end is in no time, so that nothing is late for it."""
+    """One window for all elements. It never ends, so no element is late."""
 
     is_event_time = False
 
