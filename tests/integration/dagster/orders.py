@@ -141,7 +141,7 @@ def run_days(first: str, last: str, *setup: Any) -> dg.ExecuteInProcessResult:
     return materialize([orders_state], *setup, tags=dict(zip(RANGE, (first, last), strict=True)))
 
 
-def facts_of(done: dg.ExecuteInProcessResult) -> dict[str, Any]:
+def answer_of(done: dg.ExecuteInProcessResult) -> dict[str, Any]:
     """What a run did, as JSON: data versions and URIs of its assets, checks, errors."""
     versions, uris = {}, {}
     for event in done.get_asset_materialization_events():
@@ -233,9 +233,9 @@ def _serve(base_path: str, master: str) -> None:
                 break
             match json.loads(line):
                 case {"do": "run", "days": [first, *_, last] | [first as last]}:
-                    answer = facts_of(run_days(first, last, *setup))
+                    answer = answer_of(run_days(first, last, *setup))
                 case {"do": "behind"}:
-                    answer = facts_of(materialize(BEHIND, *setup))
+                    answer = answer_of(materialize(BEHIND, *setup))
                 case {"do": "output"}:
                     commit = ORDERS.store(storage).require_latest()
                     output = ORDERS.open(session, storage).output_of(commit)["totals"]

@@ -22,8 +22,8 @@ from tests.integration.dagster.orders import (
     BEHIND,
     DEFS,
     ORDERS,
+    answer_of,
     expected_totals,
-    facts_of,
     materialize,
     orders_of,
     pipeline_process,
@@ -62,7 +62,7 @@ def setup(storage, other, tmp_path_factory):
     with instance_in(tmp_path_factory.mktemp("home")) as instance:
         found = (storage, SPARK, instance)
         done = run_days(BACKFILL[0], BACKFILL[-1], *found)
-        assert done.success, facts_of(done)["errors"]
+        assert done.success, answer_of(done)["errors"]
         assert other.answer() == {}
         yield found
 
@@ -112,7 +112,7 @@ def test_what_another_process_commits_is_seen_at_once(setup, store, other):
     assert latest.checkpoint_id > before.checkpoint_id and days_of(store)[-1] == FOREIGN
     events = tick("external", setup, sensor).asset_events
     assert str(latest.checkpoint_id) in str(events[-1].metadata) and len(events) == seen
-    again = facts_of(run_days(FOREIGN, FOREIGN, *setup))
+    again = answer_of(run_days(FOREIGN, FOREIGN, *setup))
     assert store.require_latest() == latest, "it was committed before: nothing runs"
     key = "/".join([*ORDERS.key("state").path, FOREIGN])
     assert again["versions"][key] == told["versions"][key] == latest.data_version
@@ -122,7 +122,7 @@ def test_what_another_process_commits_is_seen_at_once(setup, store, other):
 def test_of_two_processes_on_one_day_one_commits(setup, store, other):
     with ThreadPoolExecutor(1) as pool:
         theirs = pool.submit(other.do, "run", days=[RACED])
-        ours = facts_of(run_days(RACED, RACED, *setup))
+        ours = answer_of(run_days(RACED, RACED, *setup))
     results = [ours, theirs.result()]
     assert any(each["success"] for each in results)
     for each in results:
@@ -140,7 +140,7 @@ def test_the_log_of_the_other_process_is_truncated(setup, store, other):
     storage, spark, instance = setup
     [request] = tick("orders_truncation", setup).run_requests
     assert request.run_key.endswith(f":{store.require_latest().checkpoint_id}:0")
-    behind = facts_of(materialize(BEHIND, *setup))
+    behind = answer_of(materialize(BEHIND, *setup))
     assert behind["success"] and all(behind["checks"].values()), behind
     assert store.size().log == 0
     assert "nothing to truncate" in tick("orders_truncation", setup).skip_message
