@@ -1,4 +1,4 @@
-"""Where checkpoints and savepoints lie.
+"""Folders of checkpoints and savepoints.
 
 Source: ``CheckpointStorage`` and ``FsCheckpointStorageAccess`` of Flink 2.2.1.
 """
@@ -18,10 +18,10 @@ _NAME_ATTEMPTS = 10
 
 
 class CheckpointStorage(Protocol):
-    """Finds snapshots, and makes places for new ones."""
+    """Finds snapshots, and makes folders for new ones."""
 
     def resolve_checkpoint(self, pointer: str) -> MetadataFile:
-        """The snapshot at a folder, or at the ``_metadata`` in it."""
+        """Finds the snapshot of a folder, or of the ``_metadata`` in it."""
         ...
 
     def has_default_savepoint_location(self) -> bool: ...
@@ -33,7 +33,7 @@ class CheckpointStorage(Protocol):
     def initialize_location_for_savepoint(
         self, checkpoint_id: int, external_location: str | None
     ) -> Location:
-        """A new folder under the one that is asked for, or under the default one."""
+        """Makes a folder in the requested folder, or in the default folder."""
         ...
 
 
@@ -42,9 +42,9 @@ class FileSystemCheckpointStorage:
 
     Args:
         layout: The folder of the pipeline.
-        savepoint_dir: Where savepoints go that name no folder.
+        savepoint_dir: Default folder of savepoints.
         file_io: The pipeline's file system.
-        new_name: Twelve random hex digits.
+        new_name: Makes twelve random hex digits.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class FileSystemCheckpointStorage:
         return self._savepoint_dir is not None
 
     def initialize_location_for_checkpoint(self, checkpoint_id: int) -> Location:
-        """Raises: StorageError: Another checkpoint lies there."""
+        """Raises: StorageError: The folder holds another checkpoint."""
         folder = self._layout.checkpoint(checkpoint_id)
         if self._file_io.size(folder.child(METADATA_FILE_NAME)) is not None:
             raise StorageError(
@@ -81,7 +81,7 @@ class FileSystemCheckpointStorage:
     def initialize_location_for_savepoint(
         self, checkpoint_id: int, external_location: str | None
     ) -> Location:
-        """Raises: ConfigError: No folder is given and none is configured."""
+        """Raises: ConfigError: No folder is given or configured."""
         target = external_location or self._savepoint_dir
         if target is None:
             raise ConfigError(

@@ -1,7 +1,7 @@
-"""Deletes checkpoints and state, in an order that a crash cannot hurt.
+"""Deletes checkpoints and state in an order that is safe under crashes.
 
-Source of the behaviour: ``CheckpointsCleaner`` and ``SharedStateRegistry`` of Flink 2.2.1. There a
-registry counts who uses a file; here the retained metadata says so.
+Source of the behaviour: ``CheckpointsCleaner`` and ``SharedStateRegistry`` of Flink 2.2.1. Flink
+counts the users of a file in a registry; here the retained metadata decides.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _LOG = logging.getLogger(__name__)
 
 
 class CheckpointsCleaner:
-    """Deletes what lies in a pipeline's folder, or in that of a snapshot it has claimed.
+    """Deletes files in a pipeline's folder, and in folders of snapshots that it has claimed.
 
-    Invariants: (1) metadata goes first, so that a checkpoint stops being addressable before its
-    files go; (2) if it does not go, its files stay; (3) nothing raises: what cannot be read or
-    deleted is left for gc; (4) every deletion goes through a ``DeletionGuard``.
+    Invariants: (1) metadata is deleted first, so that nobody can open a checkpoint whose files are
+    being deleted; (2) if that fails, the files stay; (3) nothing raises: ``dstl gc`` finds files
+    that could not be read or deleted; (4) every deletion goes through a ``DeletionGuard``.
 
     Args:
-        file_io: Where the files lie.
+        file_io: The file IO of the files.
         layout: The folder of the pipeline.
-        latest: As for ``DeletionGuard``.
+        latest: See ``DeletionGuard``.
     """
 
     def __init__(
@@ -52,19 +52,17 @@ class CheckpointsCleaner:
 
     @property
     def roots(self) -> Sequence[Location]:
-        """The folders whose files are the pipeline's own."""
+        """The folders whose files the pipeline owns."""
         return self._roots
 
     def own(self, snapshot: Location) -> None:
-        """The pipeline claimed a snapshot: its files are its own from now on."""
+        """Makes the pipeline own the files of a snapshot that it claimed."""
         self._roots.append(real_location(snapshot))
         if checkpoint_id_of(snapshot.name) is not None:
             self._roots.append(real_location(snapshot.parent))
 
     def own_files(self, file: MetadataFile, needed: Container[Location] = ()) -> set[Location]:
-        """The files of a snapshot that lie in the folders that are the pipeline's own, but for
-        those that are needed.
-        """
+        """The files of a snapshot in folders that the pipeline owns, without needed files."""
         resolver = HandleResolver(self._file_io, file.folder)
         found = (self._own_file(each, resolver, needed) for each in file_handles(file.metadata))
         return {location for location in found if location is not None}
@@ -81,18 +79,18 @@ class CheckpointsCleaner:
         needed: Container[Location],
         latest: Callable[[], Container[Location]],
     ) -> bool:
-        """Deletes a checkpoint with all files that nothing needed references.
+        """Deletes a checkpoint with all its files that are not needed.
 
-        A new owner may go on from this checkpoint as long as its metadata is there. So before a
-        file goes, ``latest`` looks for a new owner once more, after the metadata is gone.
+        While the metadata exists, a new owner may restore this checkpoint. So ``latest`` looks for
+        a new owner again after the metadata is deleted and before the first file is.
 
         Args:
-            folder: The checkpoint's.
+            folder: The folder of the checkpoint.
             needed: Files that stay.
-            latest: As for the cleaner; raises as well if the pipeline has another owner.
+            latest: See the cleaner. It also raises if the pipeline has another owner.
 
         Returns:
-            False if anything of it is left.
+            False if part of the checkpoint is left.
         """
         guard = DeletionGuard(self._file_io, latest)
         try:
@@ -108,7 +106,7 @@ class CheckpointsCleaner:
         return True
 
     def withdraw(self, folder: Location) -> bool:
-        """Makes a snapshot that was refused unreadable; False if its metadata may still stand."""
+        """Deletes the metadata of a refused snapshot; False if it may still exist."""
         try:
             return _delete_metadata(self._guard, folder)
         except DstlError as error:
@@ -126,9 +124,9 @@ class CheckpointsCleaner:
         """Deletes the files of state that nobody needs.
 
         Args:
-            states: What was reported.
+            states: The reported state.
             needed: Files that stay.
-            folder: Where the relative ones among them lie.
+            folder: The folder of relative paths.
             not_below: Folders whose files somebody else releases.
         """
         others = [real_location(each) for each in not_below]
@@ -145,7 +143,7 @@ class CheckpointsCleaner:
                     _LOG.warning("could not discard a file; gc will find it: %s", error)
 
     def delete_folder(self, folder: Location, needed: Container[Location] = ()) -> None:
-        """Deletes a folder with all in it, unless a file in it is needed."""
+        """Deletes a folder with its files, unless one of them is needed."""
         try:
             self._guard.delete_folder(folder, needed)
         except DstlError as error:

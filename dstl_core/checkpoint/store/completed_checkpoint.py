@@ -1,4 +1,4 @@
-"""A completed checkpoint, as its record in the commit log tells of it."""
+"""A completed checkpoint, by its record in the commit log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FIRST_ID = "first_checkpoint_id"
 IN_FLIGHT = "in_flight"
 
 KEPT = CheckpointProperties(False, CheckpointType.CHECKPOINT, True)
-"""A checkpoint that goes when it is subsumed, and with no end of the job."""
+"""A checkpoint that is deleted when it is subsumed; the end of a job keeps it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class CompletedCheckpoint:
 
     @property
     def data_version(self) -> str:
-        """Names the content: the same commit always has the same version."""
+        """Identifies the content. A commit always has the same version."""
         return f"ck-{self.checkpoint_id}:{self.metadata_sha256}"
 
     @classmethod
@@ -79,7 +79,7 @@ def _properties_of(record: LogRecord) -> CheckpointProperties:
 
 
 def in_flight_of(record: LogRecord) -> int:
-    """How many ids the owner of a claim may use beyond those that are recorded."""
+    """Number of ids that the owner of a claim may use beyond the recorded ones."""
     try:
         return int(record.payload.get(IN_FLIGHT, 1))
     except CONVERSION_ERRORS as error:

@@ -49,20 +49,20 @@ from dstl_core.storage.written_files import WrittenFile
 
 _LOG = logging.getLogger(__name__)
 CLOCK_MARGIN_MS = 3_600_000
-"""How far an owner's clock may be ahead of the storage's, where the storage has no time stamps."""
+"""Assumed lead of an owner's clock over the storage's, if the storage has no time stamps."""
 
 
 class CompletedCheckpointStore:
-    """Commits checkpoints and retires old ones. One owner at a time, by the claim it holds.
+    """Commits checkpoints and retires old ones. Only the owner of the latest claim can commit.
 
     Invariants:
         1. ``latest`` is the last record of a commit, or of the snapshot that the pipeline started
            from, unless a later record discards it.
         2. A checkpoint's metadata is published before its record.
         3. A file is deleted only if no retained metadata references it, and after the metadata that
-           did. Right before, the log is read again: what ``latest`` references stays.
-        4. No two owners use the same checkpoint id: an owner has at most ``in_flight`` ids beyond
-           those that are recorded, and its successor skips them.
+           did. Right before that, the log is read again; files that ``latest`` references stay.
+        4. Two owners never use the same checkpoint id: an owner has at most ``in_flight`` ids
+           beyond the recorded ones, and its successor skips them.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class CompletedCheckpointStore:
         self._in_doubt: dict[int, CommitInDoubt] = {}
 
     def refresh(self) -> None:
-        """Takes in what others committed."""
+        """Reads the records that others have added to the log."""
         self._log.refresh()
 
     @property
@@ -118,7 +118,7 @@ class CompletedCheckpointStore:
         return claim.at_ms - CLOCK_MARGIN_MS if stamp is None else min(claim.at_ms, stamp)
 
     def _read(self) -> RecordedCheckpoints:
-        """What the records say, with those that the log has got since the last look."""
+        """The view of the log, with the newest records."""
         with error_context(location=str(self.layout.commit_log)):
             self._recorded.read()
         return self._recorded
@@ -126,14 +126,14 @@ class CompletedCheckpointStore:
     # -------------------------------------------------------------------------------- claims
 
     def claim(self, owner: str, *, in_flight: int = 1) -> None:
-        """Becomes the owner; whoever was it before can commit no more.
+        """Becomes the owner. The former owner can no longer commit.
 
-        The claim names the first checkpoint id of the new owner, behind all that the old one may
-        have in flight.
+        The claim names the first checkpoint id of the new owner. It is above all ids that the
+        former owner may have in flight.
 
         Args:
-            owner: Name of the owner; unique to a process.
-            in_flight: How many checkpoints this owner may have in flight at a time.
+            owner: Name of the owner, unique to a process.
+            in_flight: Number of checkpoints that this owner may have in flight.
         """
 
         def payload() -> dict[str, int]:
@@ -146,7 +146,9 @@ class CompletedCheckpointStore:
         self._read().write_index()
 
     def resume_claim(self, owner: str) -> None:
-        """Goes on as one that claimed in another process; a FencedError if another has since."""
+        """Continues as an owner that claimed in another process. Raises FencedError if another
+        owner has claimed since.
+        """
         self._log.refresh()
         self._log.check_claim(owner)
         self._owner = owner
@@ -162,12 +164,12 @@ class CompletedCheckpointStore:
         self._log.check_there()
 
     def check_known_claim(self) -> None:
-        """As ``check_claim``, without reading the log again."""
+        """Does ``check_claim`` without reading the log again."""
         if self._owner is not None:
             self._log.check_claim(self._owner)
 
     def next_checkpoint_id(self) -> int:
-        """The id after all that the records have used."""
+        """The first checkpoint id above all recorded ones."""
         used = max((*self._unrecorded_aborts, *self._in_doubt), default=0)
         return max(self._read().next_id, used + 1)
 
@@ -180,11 +182,11 @@ class CompletedCheckpointStore:
 
     @property
     def completed(self) -> list[CompletedCheckpoint]:
-        """All commits, oldest first, retired ones too. Reads them all again."""
+        """All commits, also retired ones, oldest first. It reads them all again."""
         return list(self.commits())[::-1]
 
     def commits(self) -> Iterator[CompletedCheckpoint]:
-        """All commits, newest first; old ones are read as they are asked for."""
+        """Yields all commits, newest first. It reads old ones when they are needed."""
         return self._read().commits()
 
     def commit_of(self, checkpoint_id: int) -> CompletedCheckpoint | None:
@@ -197,7 +199,7 @@ class CompletedCheckpointStore:
 
     @property
     def retained(self) -> list[CompletedCheckpoint]:
-        """What is kept, oldest first."""
+        """The retained checkpoints, oldest first."""
         return self._read().retained(self._num_retained)
 
     def folder_of(self, checkpoint: CompletedCheckpoint) -> Location:
@@ -209,7 +211,7 @@ class CompletedCheckpointStore:
         """The metadata of a commit.
 
         Raises:
-            CheckpointError: What lies there is not what was committed.
+            CheckpointError: The folder holds other metadata than was committed.
         """
         folder = self.folder_of(checkpoint)
         found = load_metadata_file(self.file_io_of(folder), folder)
@@ -223,9 +225,7 @@ class CompletedCheckpointStore:
         return found
 
     def learn(self, files: Iterable[WrittenFile]) -> None:
-        """Takes in what is known of the bytes of state files: the next commits look whether they
-        have their size, and keep it for others.
-        """
+        """Notes size and sha256 of state files. The next commits check and record them."""
         self._written.update((each.path, each) for each in files)
 
     # ------------------------------------------------------------------------------- records
@@ -241,7 +241,7 @@ class CompletedCheckpointStore:
         Raises:
             FencedError: Another owner has claimed the pipeline.
             StorageError: The metadata could not be published; the id is used up.
-            CommitUncertainError: Whether the record stands is unknown; nothing was deleted.
+            CommitUncertainError: The outcome is unknown; nothing was deleted.
         """
         folder = self.layout.checkpoint(metadata.checkpoint_id)
         record = self._record_snapshot("commit", metadata, folder, facts, properties)
@@ -253,7 +253,7 @@ class CompletedCheckpointStore:
     def commit_savepoint(
         self, metadata: CheckpointMetadata, folder: Location, facts: EpochFacts = NO_FACTS
     ) -> CompletedCheckpoint:
-        """As ``commit``, into a folder of the user's; the pipeline does not restore from it."""
+        """Commits a savepoint into a folder of the user. The pipeline does not restore from it."""
         properties = CheckpointProperties.for_savepoint()
         record = self._record_snapshot("savepoint", metadata, folder, facts, properties)
         return CompletedCheckpoint.of(record)
@@ -292,7 +292,7 @@ class CompletedCheckpointStore:
         facts: EpochFacts,
         properties: CheckpointProperties,
     ) -> Mapping[str, Any]:
-        """Publishes the metadata; gives what the record says of it."""
+        """Publishes the metadata; returns the payload of its record."""
         self._writer.check_id(metadata.checkpoint_id)
         try:
             check_state_files(metadata, folder, self.file_io_of, self._cleaner.roots, self._written)
@@ -336,15 +336,15 @@ class CompletedCheckpointStore:
             raise
 
     def is_in_doubt(self, checkpoint_id: int) -> bool:
-        """Whether a record of the checkpoint may stand that this process has not seen."""
+        """Whether the log may have a record of the checkpoint that this process has not seen."""
         return checkpoint_id in self._in_doubt
 
     def settle(self) -> None:
-        """Gives up commits whose outcome is unknown, unless they turn out to stand.
+        """Aborts commits whose outcome is unknown, unless the log has their records.
 
         Raises:
             FencedError: Another owner has claimed the pipeline.
-            StorageError: It is still unknown.
+            StorageError: The outcome is still unknown.
         """
         for checkpoint_id, commit in list(self._in_doubt.items()):
             # An abort takes the slot that the commit wanted; if the commit has it, it stands.
@@ -359,8 +359,8 @@ class CompletedCheckpointStore:
     def record_restore(
         self, checkpoint_id: int, location: Location, metadata_sha256: str, *, claim: bool
     ) -> CompletedCheckpoint:
-        """Records the snapshot that the pipeline starts from. ``claim`` makes its files the
-        pipeline's own: they go when it is subsumed.
+        """Records the snapshot that the pipeline starts from. With ``claim`` the pipeline owns its
+        files, and deletes them when the snapshot is subsumed.
         """
         payload = {
             CHECKPOINT_ID: checkpoint_id,
@@ -374,18 +374,18 @@ class CompletedCheckpointStore:
         return CompletedCheckpoint.of(record)
 
     def abort(self, checkpoint_id: int) -> None:
-        """Records that a checkpoint of this owner will never be, so that its id is used up.
+        """Records that a checkpoint of this owner was aborted, so that its id is not used again.
 
         Raises:
             FencedError: Another owner has claimed the pipeline.
-            StorageError: It could not be recorded; ``record_aborts`` tries again.
+            StorageError: The record could not be written; ``record_aborts`` tries again.
         """
         self._require_owner()
         self._unrecorded_aborts.add(checkpoint_id)
         self.record_aborts()
 
     def record_aborts(self) -> None:
-        """Records the aborts that could not be recorded before. Raises as ``abort`` does."""
+        """Records aborts whose records could not be written. Raises the errors of ``abort``."""
         owner = self._require_owner()
         for checkpoint_id in sorted(self._unrecorded_aborts):
             self._log.refresh()
@@ -407,8 +407,8 @@ class CompletedCheckpointStore:
     def subsume(self) -> list[int]:
         """Retires checkpoints beyond the retained number, oldest first; returns their ids.
 
-        Only the owner retires. It never raises for what lies in the folder: the commit before it
-        stands, and what cannot be read or deleted is left for gc.
+        Only the owner retires. Errors of files are logged, not raised: the commit is done, and
+        ``dstl gc`` finds files that could not be read or deleted.
         """
         try:
             self._require_owner()
@@ -428,9 +428,9 @@ class CompletedCheckpointStore:
         ]
 
     def shutdown(self, status: JobStatus) -> list[int]:
-        """Ends the pipeline: the checkpoints that the end of the job discards go.
+        """Ends the pipeline: deletes the checkpoints that the end of the job discards.
 
-        They are recorded as discarded before the first file goes, so that nobody restores them.
+        It records them as discarded before it deletes the first file, so that nobody restores them.
 
         Returns:
             The ids of the discarded checkpoints.
@@ -449,11 +449,11 @@ class CompletedCheckpointStore:
         return ids
 
     def withdraw_metadata(self, metadata: CheckpointMetadata, folder: Location) -> bool:
-        """Makes a snapshot that was refused unreadable; False if it may still be read."""
+        """Deletes the metadata of a refused snapshot; False if it may still exist."""
         return self._withdraw(folder, metadata_digest(metadata))
 
     def _withdraw(self, folder: Location, digest: str) -> bool:
-        """Deletes the metadata of this digest, unless a checkpoint of the log lies there."""
+        """Deletes the metadata of this digest, unless the folder holds a checkpoint of the log."""
         file_io = self.file_io_of(folder)
         try:
             self._log.refresh()
@@ -473,14 +473,14 @@ class CompletedCheckpointStore:
         folder_goes: bool = False,
         tasks_live_on: bool = False,
     ) -> None:
-        """Deletes the files of state that no commit references. Errors leave orphans for gc.
+        """Deletes the files of state that no commit references. Errors leave files for ``dstl gc``.
 
         Args:
-            states: What was reported.
-            folder: Where exclusive files lie.
-            folder_goes: Whether the folder belongs to a snapshot that was given up.
-            tasks_live_on: Whether the tasks go on that reported it. Then the files of their logs
-                and of their materializations stay theirs: the next checkpoint names them again.
+            states: The reported state.
+            folder: The folder of exclusive files.
+            folder_goes: Whether the folder belongs to an aborted snapshot.
+            tasks_live_on: Whether the tasks that reported it still run. Then they keep the files of
+                their logs and materializations, which the next checkpoint references again.
         """
         try:
             # A commit whose answer got lost may stand in the log by now.
@@ -499,7 +499,7 @@ class CompletedCheckpointStore:
             cleaner.delete_folder(folder, needed)
 
     def delete_output(self, checkpoint_id: int) -> None:
-        """Deletes the output of an epoch that was given up, unless its commit stands."""
+        """Deletes the output of an aborted epoch, unless the epoch was committed."""
         self._log.refresh()
         if self.commit_of(checkpoint_id) is None:
             self._cleaner.delete_folder(self.layout.output(checkpoint_id))
@@ -512,19 +512,19 @@ class CompletedCheckpointStore:
         return CheckpointsCleaner(file_io, self.layout, self.references.latest)
 
     def _latest_as_owner(self) -> FileSet:
-        """As ``references.latest``; a FencedError if another owner has claimed since."""
+        """The files that the latest checkpoint references. Raises FencedError if another owner has
+        claimed since.
+        """
         found = self.references.latest()
         self.check_known_claim()
         return found
 
     def _held_and_there(self) -> list[CompletedCheckpoint]:
-        """The checkpoints of the log whose folder is there, oldest first; those of other folders,
-        too.
-        """
+        """The checkpoints of the log whose folder exists, also in other folders, oldest first."""
         return self._read().held(self._cleaner.checkpoint_folders())
 
     def _is_held(self, folder: Location) -> bool:
-        """Whether a checkpoint of the log lies in a folder."""
+        """Whether a folder holds a checkpoint of the log."""
         checkpoint_id = checkpoint_id_of(folder.name)
         there = set() if checkpoint_id is None else {checkpoint_id}
         return any(self.folder_of(each) == folder for each in self._read().held(there))

@@ -1,4 +1,4 @@
-"""The last look before files of a pipeline are deleted."""
+"""The last check before files of a pipeline are deleted."""
 
 from __future__ import annotations
 

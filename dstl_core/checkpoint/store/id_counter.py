@@ -18,7 +18,7 @@ class CheckpointIDCounter:
         self._next = 1
 
     def get(self) -> int:
-        """The id that comes next."""
+        """The next id."""
         return max(self._next, self._store.next_checkpoint_id())
 
     def get_and_increment(self) -> int:
@@ -26,7 +26,7 @@ class CheckpointIDCounter:
 
         Raises:
             CheckpointError: Too many checkpoints are in flight.
-            StorageError: Ids of aborted ones have to be recorded first, and cannot be.
+            StorageError: Aborts must be recorded first, and could not be.
             FencedError: Another owner has claimed the pipeline.
         """
         # Whoever has seen another owner's claim counts on from ids that are not its own.
@@ -44,5 +44,5 @@ class CheckpointIDCounter:
         return taken
 
     def set_count(self, next_id: int) -> None:
-        """Goes on from an id, unless a higher one is used already."""
+        """Continues from an id, unless a higher one was used."""
         self._next = max(self._next, next_id)

@@ -1,4 +1,4 @@
-"""Appends an owner's records to the commit log, also where answers get lost."""
+"""Appends an owner's records to the commit log, even if answers are lost."""
 
 from __future__ import annotations
 
@@ -63,18 +63,18 @@ class RecordWriter:
     def append(
         self, since: int, owner: str, type_: OwnedRecordType, payload: Mapping[str, Any]
     ) -> LogRecord:
-        """Appends a record, again if the answer gets lost.
+        """Appends a record. It tries again if the answer is lost.
 
         Args:
-            since: Records that the log had before the first attempt.
-            owner: Who holds the claim.
-            type_: What is recorded.
-            payload: As it is read back from the log.
+            since: Number of records before the first attempt.
+            owner: The owner, which holds the claim.
+            type_: The type of the record.
+            payload: The payload, in the form in which it is read back.
 
         Raises:
             FencedError: Another owner has claimed the pipeline.
             CheckpointError: Another commit has used the id.
-            CommitUncertainError: Whether the record stands is unknown.
+            CommitUncertainError: The outcome is unknown.
         """
         problem: StorageError | None = None
         latest = self._latest()
@@ -106,7 +106,7 @@ class RecordWriter:
     def _standing(
         self, since: int, owner: str, type_: OwnedRecordType, payload: Mapping[str, Any]
     ) -> LogRecord | None:
-        """The record of this very commit, if it is in the log as far as this process knows it.
+        """The record of this commit, if this process has seen it in the log.
 
         Raises:
             CheckpointError: Another commit has used the id.

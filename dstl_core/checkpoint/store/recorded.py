@@ -1,8 +1,8 @@
-"""What the records of a commit log say of a pipeline's checkpoints.
+"""The checkpoints of a pipeline, by the records of its commit log.
 
-Cost: a new process begins with the summary in the head of the log's index, and takes in the records
-behind it. What lies further back is read when it is asked for, newest first, so that the price of
-an epoch does not grow with the number of epochs before it.
+A new process begins with the summary in the head of the log's index, and reads the records behind
+it. It reads older records only when they are needed, newest first. So the cost of an epoch does not
+grow with the number of earlier epochs.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from dstl_core.storage.log_record import LogRecord, OwnedRecordType
 _LOG = logging.getLogger(__name__)
 SUMMARY_VERSION = 1
 KEPT = 64
-"""Checkpoints whose place in the log is remembered."""
+"""Checkpoints whose place in the log is kept in memory."""
 _WITH_ID = ("commit", "abort", "savepoint")
 _HELD = ("commit", "restore")
 
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """Where the record of a checkpoint stands that the pipeline can restore from."""
+    """The place in the log of a checkpoint that the pipeline can restore."""
 
     number: int
     checkpoint_id: int
@@ -50,8 +50,8 @@ class RecordedCheckpoints:
 
     Args:
         log: The log.
-        on_claimed: Called with each snapshot whose files became the pipeline's own.
-        num_retained: How many checkpoints the pipeline keeps.
+        on_claimed: Called with each snapshot whose files the pipeline took over.
+        num_retained: Number of checkpoints that the pipeline keeps.
     """
 
     def __init__(
@@ -73,14 +73,14 @@ class RecordedCheckpoints:
         self._open_ids: set[int] = set()
         self._left: dict[int, int | None] = {}
         self.next_id = 1
-        """The first id behind all that the records name."""
+        """The first id above all recorded ones."""
         self.in_flight = 1
-        """How many ids beyond ``next_id`` the latest owner may use."""
+        """Number of ids beyond ``next_id`` that the latest owner may use."""
 
     # ------------------------------------------------------------------------------ reading
 
     def read(self) -> None:
-        """Takes in the records that the log has got since the last look."""
+        """Reads the records that were added to the log since the last call."""
         if self._seen == 0 and self._log.opened_at:
             self._begin()
         for record in self._log.records_after(self._seen):
@@ -121,7 +121,7 @@ class RecordedCheckpoints:
         return checkpoint
 
     def _keep(self, kept: set[int], discarded_at: int) -> None:
-        """Forgets all checkpoints but these; what was subsumed is gone, too."""
+        """Drops all checkpoints but these, also subsumed ones."""
         self._restored = [each for each in self._restored if first_free_id(each) - 1 in kept]
         self._held = [each for each in self._held if each.checkpoint_id in kept]
         missing = kept.difference(each.checkpoint_id for each in self._held)
@@ -144,14 +144,14 @@ class RecordedCheckpoints:
     # ------------------------------------------------------------------------------ summary
 
     def write_index(self) -> None:
-        """Brings the index of the log up to date. Never raises: what fails is done later."""
+        """Brings the index of the log up to date. Errors are logged; a later call tries again."""
         try:
             self._log.write_index(self.summary)
         except StorageError as error:
             _LOG.warning("the index of the commit log is brought up to date later: %s", error)
 
     def summary(self) -> Mapping[str, Any]:
-        """What all records come to, for ``CommitLog.write_index``."""
+        """The summary of all records, for ``CommitLog.write_index``."""
         return {
             "version": SUMMARY_VERSION,
             "next_id": self.next_id,
@@ -164,7 +164,7 @@ class RecordedCheckpoints:
         }
 
     def _begin(self) -> None:
-        """Begins with the summary in the index; with the first record if it is of another kind."""
+        """Begins with the summary in the index, or with the first record if that is unusable."""
         body = self._log.summary
         claim = self._log.latest_claim
         try:
@@ -197,7 +197,7 @@ class RecordedCheckpoints:
         return self._checkpoint(self._held[-1].number) if self._held else None
 
     def retained(self, count: int) -> list[CompletedCheckpoint]:
-        """What stays in a store that holds so many checkpoints, oldest first."""
+        """The checkpoints that a store of this size retains, oldest first."""
         wanted = count
         while True:
             self._extend(wanted)
@@ -224,7 +224,7 @@ class RecordedCheckpoints:
         return [self._checkpoint(number) for number in sorted(numbers)]
 
     def commits(self) -> Iterator[CompletedCheckpoint]:
-        """All commits, newest first, retired ones too; read as they are asked for."""
+        """Yields all commits, also retired ones, newest first. It reads old ones when needed."""
         for record in self._log.backwards():
             if record.type == "commit":
                 yield CompletedCheckpoint.of(record)
@@ -264,7 +264,7 @@ class RecordedCheckpoints:
         return self._known[number]
 
     def _extend(self, wanted: int) -> None:
-        """Finds older held checkpoints, if there are, until so many are known."""
+        """Finds older held checkpoints until this number is known, or there are no more."""
         if self._is_all or len(self._held) >= wanted:
             return
         first = self._held[0].number if self._held else self._seen + 1
@@ -283,7 +283,7 @@ class RecordedCheckpoints:
         self._is_all = True
 
     def _look_for(self, unknown: set[int], before: int) -> None:
-        """Notes where the commits of old ids stand, or that there are none."""
+        """Notes the places of the commits of old ids, or that there are none."""
         self._left |= dict.fromkeys(unknown)
         for record in self._log.backwards(before=before):
             checkpoint_id = first_free_id(record) - 1

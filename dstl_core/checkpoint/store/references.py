@@ -1,4 +1,4 @@
-"""Which files snapshots reference. Whoever deletes files asks here: cleaner, gc and reset."""
+"""Finds the files that snapshots reference, for all that delete files: cleaner, gc and reset."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def references_of(file_io: FileIO, file: MetadataFile) -> FileSet:
 
 
 def file_handles(metadata: CheckpointMetadata) -> list[FileHandle]:
-    """Every handle of a snapshot's state whose bytes lie in a file, each once."""
+    """Every handle of a snapshot's state whose bytes are in a file, once each."""
     handles = (
         stream
         for operator in metadata.operators

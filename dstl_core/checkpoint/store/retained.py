@@ -1,4 +1,4 @@
-"""Which files the checkpoints of a pipeline reference, while the pipeline goes on."""
+"""The files that the checkpoints of a running pipeline reference."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KNOWN = 8
 
 
 class Store(Protocol):
-    """The store of completed checkpoints, as far as this module needs it."""
+    """The part of the store of completed checkpoints that this module needs."""
 
     layout: JobLayout
 
@@ -36,21 +36,21 @@ class Store(Protocol):
 
 
 class ReferencedFiles:
-    """Answers by the log and the metadata of a store. Not thread-safe.
+    """Finds referenced files by the log and the metadata of a store. Not thread-safe.
 
-    Every method raises a ``DstlError`` if what a checkpoint references is unknown. Then no file may
-    be deleted.
+    Every method raises a ``DstlError`` if the references of a checkpoint are unknown. Then no file
+    may be deleted.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: dict[str, FileSet] = {}
-        """By data version: a commit never changes."""
+        """Referenced files by data version. A commit never changes."""
         self.checkpoints = 0
-        """How many checkpoints the last answer of ``all`` is of."""
+        """Number of checkpoints in the last result of ``all``."""
 
     def of(self, checkpoints: Iterable[CompletedCheckpoint]) -> FileSet:
-        """What these reference, by their metadata as it lies there now."""
+        """The files that these checkpoints reference, by their present metadata."""
         found = FileSet()
         for each in checkpoints:
             file = self._store.load(each)
@@ -64,7 +64,7 @@ class ReferencedFiles:
         return found
 
     def latest(self) -> FileSet:
-        """What the latest checkpoint references, after another look at the log."""
+        """The files that the latest checkpoint references. It reads the log again."""
         for _ in range(LOOKS):
             self._store.refresh()
             latest = self._store.latest
@@ -83,11 +83,12 @@ class ReferencedFiles:
         raise self._too_busy()
 
     def all(self) -> FileSet:
-        """What every checkpoint in the pipeline's folder references, committed or not (Flink may
-        use one that is not), and the latest one of the log, wherever it lies.
+        """The files that any checkpoint in the pipeline's folder references, and the latest
+        checkpoint of the log, wherever it is.
 
-        The pipeline may commit and retire meanwhile. While no commit comes, none is retired; so
-        they are looked at until none has come.
+        Uncommitted checkpoints count, because Flink may use them. The pipeline may commit and
+        retire at the same time. Without a commit nothing is retired, so this reads the checkpoints
+        again until no commit has come in between.
         """
         for _ in range(LOOKS):
             self._store.refresh()
@@ -103,15 +104,15 @@ class ReferencedFiles:
         raise self._too_busy()
 
     def those_there(self, checkpoints: Iterable[CompletedCheckpoint]) -> FileSet:
-        """What those of the given checkpoints reference whose metadata is there."""
+        """The files that those of the given checkpoints reference whose metadata exists."""
         found = FileSet()
         for each in checkpoints:
             self._add(found, self._store.folder_of(each))
         return found
 
     def _add(self, found: FileSet, folder: Location) -> bool:
-        """Adds what a snapshot references; False if it is not there: it was retired, or is not
-        published yet.
+        """Adds the files that a snapshot references; False if it was retired or is not published
+        yet.
         """
         file_io = self._store.file_io_of(folder)
         with suppress(StateFileNotFoundError):

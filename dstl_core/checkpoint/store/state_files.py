@@ -1,7 +1,7 @@
-"""The files that a snapshot names, and whether they are there.
+"""Checks that the files of a snapshot exist.
 
-A commit takes nothing for granted: tasks that work on local copies do not notice that a file of an
-earlier checkpoint was deleted, and what they commit then could not be restored.
+Tasks that work on local copies do not notice that a file of an earlier checkpoint was deleted.
+Their commit could not be restored, so every commit checks the files.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from dstl_core.storage.location import Location
 from dstl_core.storage.written_files import WrittenFile
 
 MAX_NAMED = 3
-"""Files that a message names; more are counted."""
+"""Files that a message names; further ones are only counted."""
 _REQUESTS = 16
-"""Requests that are under way at a time, where each takes a round trip."""
+"""Concurrent requests, for storages where each takes a round trip."""
 _LISTED_FROM = 32
-"""So many files of one folder are looked up by one listing."""
+"""From this number of files, one listing of their folder finds them."""
 _QUICK_SCHEMES = ("file", "memory")
 
 
@@ -38,9 +38,9 @@ class NamedFile:
     """A file that a snapshot needs.
 
     Args:
-        location: Where a restore looks for it.
-        size: Bytes that it has at least.
-        exact: Whether it has so many and no more.
+        location: The place at which a restore looks for it.
+        size: Least size in bytes.
+        exact: Whether the file has exactly this size.
     """
 
     location: Location
@@ -48,7 +48,7 @@ class NamedFile:
     exact: bool
 
     def problem(self, found: int | None) -> str | None:
-        """What is wrong with a file of this size; None: there is no file."""
+        """The problem of a file of this size; a size of None means that there is no file."""
         if found is None:
             return f"{self.location} is missing"
         if found < self.size or (self.exact and found > self.size):
@@ -64,17 +64,17 @@ def check_state_files(
     allow_roots: Iterable[Location],
     written: Mapping[str, WrittenFile] = NOTHING_KNOWN,
 ) -> None:
-    """Makes sure that a snapshot which is about to be committed can be restored.
+    """Checks before a commit that all files of the snapshot exist.
 
     Args:
         metadata: The snapshot.
-        folder: Where its ``_metadata`` is to lie.
-        file_io_of: The file IO of a place.
+        folder: The folder of its ``_metadata``.
+        file_io_of: Finds the file IO of a place.
         allow_roots: Further folders whose files it may name.
-        written: What is known of files, by their absolute path.
+        written: Size and sha256 of files, by absolute path.
 
     Raises:
-        CheckpointError: A file that it names is missing, or has another size.
+        CheckpointError: A file is missing, or has another size.
     """
     resolver = HandleResolver(file_io_of(folder), folder, allow_roots=list(allow_roots))
     files = set(named_files(metadata, resolver, written))
