@@ -105,7 +105,7 @@ def test_after_a_commit_that_was_not_reported_nothing_is_committed_again(
         if len(calls) > 1:
             return shown(checkpoint)
         if raised_by_dagster:
-            return {"bad": object()}
+            return {**shown(checkpoint), "bad": object()}
         raise RuntimeError("cannot be shown")
 
     monkeypatch.setattr(show, "epoch_metadata", fails_once)
