@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
 
 MAX_ROWS = 50
 """Rows of a table at most: the event log keeps each table for ever."""
-MAX_CHART_POINTS = 40
-_WIDTH, _HEIGHT = 240, 40
 
 Row = dict[str, str | int | float | bool | None]
 
@@ -76,32 +73,6 @@ def _row(checkpoint_id: int, facts: EpochFacts) -> dict[str, Any]:
         "keys_changed": facts.changed_keys,
         "log_bytes": facts.log_bytes,
     }
-
-
-def log_chart(checkpoints: Sequence[CompletedCheckpoint]) -> dg.MarkdownMetadataValue:
-    """Bytes of log of the latest epochs as a small picture."""
-    values = [each.facts.log_bytes for each in checkpoints if each.facts.kind == "epoch"]
-    return chart(values, "log bytes per epoch")
-
-
-def chart(values: Sequence[int], title: str) -> dg.MarkdownMetadataValue:
-    """A line through the values as an SVG inside Markdown.
-
-    The UI draws Markdown in place only below 1000 characters, picture included.
-    """
-    shown = list(values)[-MAX_CHART_POINTS:]
-    top = max([*shown, 1])
-    step = _WIDTH // max(len(shown) - 1, 1)
-    points = " ".join(
-        f"{index * step},{_HEIGHT - value * (_HEIGHT - 2) // top - 1}"
-        for index, value in enumerate(shown)
-    )
-    svg = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_HEIGHT}">'
-        f'<polyline points="{points}" fill="none" stroke="#4f43dd" stroke-width="2"/></svg>'
-    )
-    encoded = base64.b64encode(svg.encode()).decode()
-    return dg.MetadataValue.md(f"![{title}](data:image/svg+xml;base64,{encoded})")
 
 
 def snapshot_metadata(snapshot: Snapshot) -> dict[str, Any]:

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
+from dstl_core.model.ids import OperatorID
 from dstl_core.model.state_size import StateSize
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_dagster import metadata as show
+from dstl_dagster.charts import epoch_charts, key_group_chart
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
 from dstl_dagster.translator import DstlAssetKind
 
@@ -20,6 +22,11 @@ if TYPE_CHECKING:
 
 SHOWN_COMMITS = 100
 """Commits that the table and the chart of a checkpoint are made of."""
+_CHARTS: dict[DstlAssetKind, tuple[str, ...]] = {
+    "state": ("dstl/log_chart", "dstl/keys_chart", "dstl/seconds_chart"),
+    "changelog": ("dstl/log_chart", "dstl/log_total_chart"),
+    "checkpoint": ("dstl/log_chart", "dstl/log_total_chart", "dstl/state_chart"),
+}
 EPOCH_KINDS: tuple[DstlAssetKind, ...] = ("state", "changelog", "checkpoint")
 
 
@@ -66,7 +73,6 @@ class EpochMetadata:
             "dstl/checkpoint_id": commit.checkpoint_id,
             "dstl/committed_before": committed_before,
             "dstl/run": dg.MetadataValue.dagster_run(self.run_id),
-            "dstl/log_chart": show.log_chart(history),
         }
         numbers = show.epoch_metadata(commit)
         path = self.store.path_of(commit)
@@ -79,8 +85,13 @@ class EpochMetadata:
                 "dstl/commits": show.epochs_table(history),
             },
         }
-        for kind, more in self._of_snapshot(commit).items():
+        of_snapshot = self._of_snapshot(commit)
+        for kind, more in of_snapshot.items():
             found[kind] |= more
+        log_bytes = of_snapshot.get("changelog", {}).get("dstl/log_bytes")
+        drawn = epoch_charts(history, log_bytes)
+        for kind, names in _CHARTS.items():
+            found[kind] |= {name: drawn[name] for name in names}
         if self.pipeline.lineage and self.upstream is not None:
             lineage = show.column_lineage(self.pipeline.lineage, self.upstream)
             found["state"]["dagster/column_lineage"] = lineage
@@ -96,5 +107,9 @@ class EpochMetadata:
         return {
             "state": {"dagster/column_schema": show.column_schema(snapshot, self.pipeline.uid)},
             "changelog": {"dstl/log_bytes": size.log, "dstl/handles": show.handles_table(snapshot)},
-            "checkpoint": {"dstl/state_bytes": size.materialized, "dstl/log_bytes": size.log},
+            "checkpoint": {
+                "dstl/state_bytes": size.materialized,
+                "dstl/log_bytes": size.log,
+                **key_group_chart(snapshot.metadata, OperatorID.for_uid(self.pipeline.uid)),
+            },
         }

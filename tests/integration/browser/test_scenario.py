@@ -285,7 +285,7 @@ def test_a_checkpoint_shows_its_metadata_and_its_chart(dagster, page):
     chart = page.locator("img[alt='log bytes per epoch']").first
     chart.wait_for()
     # A picture that is broken, or hidden behind a link, has no width.
-    assert chart.evaluate("image => image.naturalWidth") == 240
+    assert chart.evaluate("image => image.naturalWidth") == 320
     shoot(page, "checkpoint", height=738)
 
 

@@ -60,7 +60,8 @@ def test_what_a_partition_shows(run_days, storage, instance):
     assert shown["dagster/partition_row_count"] == 12
     assert shown["dstl/keys_changed"] == 5
     assert shown["dstl/committed_before"] is False
-    assert shown["dstl/log_chart"].startswith("![log bytes per epoch](data:image/svg+xml;base64,")
+    for name in ("log", "keys", "seconds"):
+        assert "](data:image/svg+xml;base64," in shown[f"dstl/{name}_chart"]
     columns = {column.name: column.type for column in shown["dagster/column_schema"].columns}
     assert columns == {
         "state_key": "String",
@@ -77,6 +78,7 @@ def test_what_a_partition_shows(run_days, storage, instance):
         "ChangelogStateHandleStream",
     }
     checkpoint = metadata(instance, "checkpoint", "2026-01-01")
+    assert {"dstl/state_chart", "dstl/log_total_chart"} <= set(checkpoint)
     assert checkpoint["dagster/uri"] == store.path_of(store.require_latest())
 
 
