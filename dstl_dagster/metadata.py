@@ -48,7 +48,7 @@ def epoch_metadata(checkpoint: CompletedCheckpoint) -> dict[str, Any]:
     """The counts of one epoch, as plain numbers that Dagster plots over time."""
     facts = checkpoint.facts
     return {
-        "dagster/partition_row_count": 0 if facts.input is None else facts.input.rows,
+        "dstl/input_rows": 0 if facts.input is None else facts.input.rows,
         "dstl/keys_changed": facts.changed_keys,
         "dstl/changes": facts.changes,
         "dstl/epoch_log_bytes": facts.log_bytes,
@@ -160,3 +160,21 @@ def column_lineage(
             for state, columns in lineage.items()
         }
     )
+
+
+def state_columns(
+    snapshot: Snapshot, uid: str, state: dg.AssetKey
+) -> dict[str, dg.TableSchema | dg.TableColumnLineage]:
+    """Schema of a snapshot of a pipeline, and its lineage: the columns of the state.
+
+    Args:
+        snapshot: The snapshot.
+        uid: The pipeline's operator.
+        state: The asset of the state.
+    """
+    schema = column_schema(snapshot, uid)
+    same = {each.name: [each.name] for each in schema.columns}
+    return {
+        "dagster/column_schema": schema,
+        "dagster/column_lineage": column_lineage(same, state),
+    }

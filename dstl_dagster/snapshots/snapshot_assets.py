@@ -61,6 +61,8 @@ def build_materialization_asset(
             size = store.size()
         metadata = show.checkpoint_metadata(latest, store.path_of(latest), size)
         metadata["dstl/log_bytes_cut"] = before.log - size.log
+        snapshot = Snapshot.load(store.path_of(latest))
+        metadata |= show.state_columns(snapshot, pipeline.uid, pipeline.key("state"))
         yield dg.AssetObservation(
             pipeline.key("changelog"),
             metadata={"dstl/log_bytes": size.log, "dstl/log_bytes_cut": before.log - size.log},
@@ -98,6 +100,7 @@ def build_savepoint_asset(
             spec.key,
             metadata={
                 **show.snapshot_metadata(snapshot),
+                **show.state_columns(snapshot, pipeline.uid, pipeline.key("state")),
                 "dstl/checkpoint": latest.data_version,
                 "dstl/run": dg.MetadataValue.dagster_run(run_id),
             },

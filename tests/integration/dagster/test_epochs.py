@@ -57,7 +57,7 @@ def test_a_range_is_one_run_in_order_with_a_version_per_partition(run_days, stor
 def test_what_a_partition_shows(run_days, storage, instance):
     assert run_days("2026-01-01").success
     shown = metadata(instance, "state", "2026-01-01")
-    assert shown["dagster/partition_row_count"] == 12
+    assert shown["dstl/input_rows"] == 12
     assert shown["dstl/keys_changed"] == 5
     assert shown["dstl/committed_before"] is False
     for name in ("log", "keys", "seconds"):

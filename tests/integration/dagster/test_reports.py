@@ -42,9 +42,7 @@ def test_each_epoch_is_reported_once_as_it_commits_and_the_newest_last(run_days,
         for each in events:
             assert each.tags["dagster/data_version"] == versions[each.partition]
     for each in materializations(instance, "state"):
-        assert {"dagster/column_schema", "dagster/partition_row_count", "dstl/seconds"} <= set(
-            each.metadata
-        )
+        assert {"dagster/column_schema", "dstl/input_rows", "dstl/seconds"} <= set(each.metadata)
     for each in materializations(instance, "checkpoint"):
         assert {"dstl/state_bytes", "dstl/log_bytes", "dagster/uri"} <= set(each.metadata)
     sizes = [
@@ -187,3 +185,18 @@ def test_what_depends_on_windows_that_were_undone_is_stale(
         StaleStatus.STALE,
         StaleStatus.STALE,
     ]
+
+
+def test_what_comes_after_the_checkpoint_has_schema_and_lineage(run_days, storage, instance):
+    assert run_days(DAYS[0]).success
+    keys = [PAYMENTS.key(kind) for kind in ("materialization", "savepoint")]
+    behind = [each for each in small_defs(storage).assets if each.keys & set(keys)]
+    resources = {"storage": storage, "spark": SPARK}
+    assert dg.materialize(behind, instance=instance, resources=resources).success
+    for key in keys:
+        event = instance.get_latest_materialization_event(key).asset_materialization
+        columns = event.metadata["dagster/column_schema"].value.columns
+        names = [each.name for each in columns]
+        assert sorted(names) == ["largest", "payments", "state_key", "total"]
+        lineage = event.metadata["dagster/column_lineage"].value.deps_by_column
+        assert lineage["total"] == [dg.TableColumnDep(PAYMENTS.key("state"), "total")]
