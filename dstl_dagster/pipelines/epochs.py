@@ -196,7 +196,8 @@ def materialize_if_large(
     if pipeline.materialize_at_ratio is None:
         return
     size = job.state_size()
-    if size.log_ratio > pipeline.materialize_at_ratio:
+    is_small = size.log < pipeline.small_log_bytes
+    if not is_small and size.log_ratio > pipeline.materialize_at_ratio:
         job.materialize()
         context.log.info(
             f"materialized: the log had {size.log:,} bytes on {size.materialized:,} of state"

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 JobFactory = Callable[["SparkSession", str], "StatefulJob"]
 NUM_RETAINED = 32
 """Enough to go back 14 windows, each with a materialization after it."""
+SMALL_LOG_BYTES = 1 << 20
+"""A log below this size is not worth a Spark job that folds it into the base."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}")
 
 
@@ -42,6 +44,7 @@ class StatefulPipeline:
         starts_from: Savepoint (name in the storage, or path) that the first epoch starts from.
         materialize_at_ratio: Fold the log into the base, within a run, once it has this size
             against the base; None leaves that to the truncation sensor.
+        small_log_bytes: A log below this size stays as it is, whatever the ratio.
         num_retained: Committed checkpoints that are kept at least; a run can go back to each.
         lineage: State to the columns of the events that it is made of.
         translator: Names of the assets.
@@ -52,7 +55,8 @@ class StatefulPipeline:
     job: JobFactory | str
     order_by: Sequence[str] = ()
     starts_from: str | None = None
-    materialize_at_ratio: float | None = None
+    materialize_at_ratio: float | None = 1.0
+    small_log_bytes: int = SMALL_LOG_BYTES
     num_retained: int = NUM_RETAINED
     lineage: Mapping[str, Sequence[str]] = field(default_factory=dict)
     translator: DagsterDstlTranslator = field(default_factory=DagsterDstlTranslator)

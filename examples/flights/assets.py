@@ -55,7 +55,7 @@ FLIGHTS = StatefulPipeline(
     order_by=ORDER_BY,
     starts_from=BOOTSTRAPPED,
     # The log is folded into the base once it is as large as the base.
-    materialize_at_ratio=1.0,
+    small_log_bytes=0,
     lineage={
         "state_key": [KEY],
         "flights": [KEY],

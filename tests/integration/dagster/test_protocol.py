@@ -131,7 +131,7 @@ def test_changes_are_uploaded_as_the_resource_says(run_protocol, storage):
 def test_the_log_is_folded_into_the_base_where_the_pipeline_says_so(run_protocol, storage):
     assert run_protocol(pipeline=replace(PAYMENTS, materialize_at_ratio=1e9)).success
     assert segments_in(storage)
-    eager = replace(PAYMENTS, materialize_at_ratio=0.0)
+    eager = replace(PAYMENTS, materialize_at_ratio=0.0, small_log_bytes=0)
     assert run_protocol("2026-01-02", pipeline=eager).success
     assert PAYMENTS.store(storage).require_latest().facts.kind == "materialization"
     assert segments_in(storage) == []

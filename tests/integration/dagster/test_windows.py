@@ -1,6 +1,7 @@
 """Windows of input: their order, gaps between them, the way back, definitions that change."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import dagster as dg
@@ -37,14 +38,14 @@ def run(storage, instance):
     return run
 
 
-def assets_of(partitions: Any, batch: Any) -> dg.AssetsDefinition:
-    @dstl.dstl_assets(pipeline=PAYMENTS, partitions_def=partitions)
+def assets_of(partitions: Any, batch: Any, pipeline: Any = PAYMENTS) -> dg.AssetsDefinition:
+    @dstl.dstl_assets(pipeline=pipeline, partitions_def=partitions)
     def payments_state(
         context: dg.AssetExecutionContext,
         storage: dstl.DstlStorageResource,
         spark: dstl.DstlSparkResource,
     ) -> Iterator[Any]:
-        yield from dstl.run_epochs(context, PAYMENTS, batch, storage=storage, spark=spark)
+        yield from dstl.run_epochs(context, pipeline, batch, storage=storage, spark=spark)
 
     return payments_state
 
@@ -254,3 +255,18 @@ def test_a_pipeline_keeps_enough_checkpoints_to_go_back_14_windows(storage):
         "few", uid="u", key_by="k", states={"n": dstl.Aggregate("count")}, num_retained=3
     )
     assert few.open(SPARK.spark_session, storage).num_retained == 3
+
+
+def test_a_long_backfill_folds_its_log_into_the_base(storage, instance):
+    """By default, once the log is as large as the base, unless it is small."""
+    assert (PAYMENTS.materialize_at_ratio, PAYMENTS.small_log_bytes) == (1.0, 1 << 20)
+    eager = replace(PAYMENTS, small_log_bytes=0)
+    days = dg.DailyPartitionsDefinition("2026-01-01")
+    assets = assets_of(days, rows_of, eager)
+    assert materialize(assets, storage, instance, DAYS[:3]).success
+    kinds = [each.facts.kind for each in PAYMENTS.store(storage).history()]
+    # The log of two days is larger than the first base, which holds types alone.
+    assert kinds == ["start", "epoch", "epoch", "materialization", "epoch"]
+    assert PAYMENTS.store(storage).size().log_ratio <= 1.0
+    assert totals_in(storage) == expected_totals(*DAYS[:3])
+    assert check("log_size", storage, instance).passed
