@@ -363,6 +363,16 @@ class StatefulJob(Closing):
         """
         return self._output.of(checkpoint)
 
+    def current_output(self) -> dict[str, DataFrame]:
+        """The stored output of all epochs that the latest state stands on, by uid of the operator.
+
+        What a rewind undid is not in it, nor what is no longer kept (``num_retained_outputs``).
+        """
+        commits = self._coordinator.find(
+            lambda found: [each for each in lineage(found) if each.facts.output_files]
+        )
+        return self._output.current(reversed(commits))
+
     def _result(
         self, checkpoint: CompletedCheckpoint, started: float, *, committed_before: bool = False
     ) -> EpochResult:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -86,28 +86,45 @@ class StoredOutput:
 
     def frames(self, checkpoint: CompletedCheckpoint) -> dict[str, DataFrame]:
         """As ``of``, of a commit whose output is known to be there."""
-        found = {}
+        return self._read([checkpoint])
+
+    def current(self, commits: Iterable[CompletedCheckpoint]) -> dict[str, DataFrame]:
+        """The output of several commits together, without what is no longer kept."""
+        folder = self.job.layout.output(0).parent
+        there = {each.location.name for each in open_file_io(folder).list_folder(folder)}
+        kept = [
+            each for each in commits if self.job.layout.output(each.checkpoint_id).name in there
+        ]
+        return self._read(kept)
+
+    def _read(self, commits: Sequence[CompletedCheckpoint]) -> dict[str, DataFrame]:
+        schemas: dict[str, pa.Schema] = {}
+        files: dict[str, list[str]] = {}
+        for checkpoint in commits:
+            folder = self.job.layout.output(checkpoint.checkpoint_id)
+            for name, schema, names in self._parts(checkpoint):
+                schemas[name] = schema
+                files.setdefault(name, []).extend(str(folder.child(each)) for each in names)
+        return {
+            name: ParquetRows(tuple(files[name]), spark_arrow_schema(schema)).frame(self.spark)
+            for name, schema in schemas.items()
+        }
+
+    def _parts(
+        self, checkpoint: CompletedCheckpoint
+    ) -> Iterator[tuple[str, pa.Schema, Sequence[str]]]:
+        """What a commit has stored: name of the output, schema, names of the files."""
         for at, operator in enumerate(self.job.operators):
             stored = checkpoint.facts.operators.get(operator.uid)
             schema = late_schema_of(operator)
             if schema is not None:
-                late = () if stored is None else stored.late_files
-                found[late_name(operator.uid)] = self._frame(checkpoint, late, schema)
+                yield late_name(operator.uid), schema, () if stored is None else stored.late_files
             if operator.output_schema is None:
                 continue
             if stored is not None:
-                names = stored.output_files
+                yield operator.uid, operator.output_schema, stored.output_files
             elif at == 0:
-                names = checkpoint.facts.output_files
-            else:
-                continue
-            found[operator.uid] = self._frame(checkpoint, names, operator.output_schema)
-        return found
-
-    def _frame(
-        self, checkpoint: CompletedCheckpoint, names: Sequence[str], schema: pa.Schema
-    ) -> DataFrame:
-        return read_output(self.spark, self.job.layout, checkpoint.checkpoint_id, names, schema)
+                yield operator.uid, operator.output_schema, checkpoint.facts.output_files
 
 
 def read_output(

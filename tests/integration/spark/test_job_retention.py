@@ -72,3 +72,19 @@ def test_all_output_is_kept_by_default_and_never_none_of_it(spark, tmp_path):
     assert len(outputs_in(job)) == 3
     with pytest.raises(ConfigError, match="num_retained_outputs >= 1"):
         job_at(spark, tmp_path, num_retained_outputs=0)
+
+
+def test_the_current_output_is_that_of_the_epochs_that_the_state_stands_on(spark, tmp_path):
+    job = job_at(spark, tmp_path, num_retained=5)
+    for number in (1, 2, 3):
+        job.run(batch(spark, number), number, order_by=["v"])
+    assert [tuple(row) for row in job.current_output()["totals"].collect()] == [
+        ("a", 1),
+        ("a", 3),
+        ("a", 6),
+    ]
+    job.run(batch(spark, 10), 2, order_by=["v"], rewind=True)
+    assert [tuple(row) for row in job.current_output()["totals"].collect()] == [
+        ("a", 1),
+        ("a", 11),
+    ]
