@@ -42,6 +42,8 @@ def build_pipeline_defs(
     sensors_running: bool = False,
     materialization_cron: str | None = "0 3 * * *",
     verify_cron: str | None = "30 4 * * *",
+    with_jobs: bool = True,
+    with_sensors: bool = True,
     resources: Mapping[str, Any] | None = None,
 ) -> dg.Definitions:
     """Builds the definitions of a pipeline: epochs, downstream assets, jobs, sensors and checks.
@@ -55,6 +57,9 @@ def build_pipeline_defs(
         sensors_running: Whether sensors run by default.
         materialization_cron: Schedule of the materialization; None for none.
         verify_cron: Schedule of the full check of the checkpoint; None for none.
+        with_jobs: Whether to add jobs. Without, there are neither sensors nor schedules, which
+            launch them.
+        with_sensors: Whether to add sensors.
         resources: ``storage``, ``spark``, ..
     """
     materialize, reset, verify = (
@@ -78,6 +83,12 @@ def build_pipeline_defs(
         "minimum_interval_seconds": sensor_interval_seconds,
         "default_status": _RUNNING if sensors_running else _STOPPED,
     }
+    others = [build(pipeline) for build in (build_savepoint_job, build_gc_job, build_report_job)]
+    sensors = [
+        build_truncation_sensor(pipeline, materialize, max_log_ratio=max_log_ratio, **watched),
+        build_sweeper_sensor(pipeline, reset, **watched),
+        *build_reset_sensors(pipeline, reset, default_status=watched["default_status"]),
+    ]
     return dg.Definitions(
         assets=[*assets, *behind],
         asset_checks=build_pipeline_checks(
@@ -85,20 +96,9 @@ def build_pipeline_defs(
             max_log_ratio=2 * max_log_ratio,
             partitions_def=_windows_of(pipeline, assets),
         ),
-        jobs=[
-            materialize,
-            reset,
-            verify,
-            build_savepoint_job(pipeline),
-            build_gc_job(pipeline),
-            build_report_job(pipeline),
-        ],
-        sensors=[
-            build_truncation_sensor(pipeline, materialize, max_log_ratio=max_log_ratio, **watched),
-            build_sweeper_sensor(pipeline, reset, **watched),
-            *build_reset_sensors(pipeline, reset, default_status=watched["default_status"]),
-        ],
-        schedules=schedules,
+        jobs=[materialize, reset, verify, *others] if with_jobs else [],
+        sensors=sensors if with_jobs and with_sensors else [],
+        schedules=schedules if with_jobs else [],
         resources=dict(resources or {}),
     )
 

@@ -1,7 +1,7 @@
 """``StatefulPipelineComponent``: keyed state between runs, in YAML only."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import dagster as dg
@@ -80,12 +80,17 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
     max_parallelism: int = 128
     starts_from: str | None = None
     num_retained: int = NUM_RETAINED
+    materialize_at_ratio: float | None = 1.0
     rewrite: RewriteModel | None = None
     checks: list[StateCheckModel] = field(default_factory=list)
     pool: str | None = None
     max_log_ratio: float = 1.0
     sensor_interval_seconds: int = 60
     sensors_running: bool = False
+    materialization_cron: str | None = "0 3 * * *"
+    verify_cron: str | None = "30 4 * * *"
+    with_jobs: bool = True
+    with_sensors: bool = True
 
     @property
     def pipeline(self) -> StatefulPipeline:
@@ -105,11 +110,12 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
                 order_by=self.order_by,
                 starts_from=self.starts_from,
                 num_retained=self.num_retained,
+                materialize_at_ratio=self.materialize_at_ratio,
                 translator=translator,
             )
         if self.key_by is None:
             raise ConfigError(f"The pipeline {self.name!r} has states but no key_by.")
-        found = aggregating_pipeline(
+        return aggregating_pipeline(
             self.name,
             uid=self.uid,
             key_by=self.key_by,
@@ -120,8 +126,9 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
             max_parallelism=self.max_parallelism,
             starts_from=self.starts_from,
             num_retained=self.num_retained,
+            materialize_at_ratio=self.materialize_at_ratio,
+            translator=translator,
         )
-        return replace(found, translator=translator)
 
     def get_asset_spec(self, data: DstlTranslatorData) -> dg.AssetSpec:
         """The spec of one part; override it to rename or describe assets."""
@@ -165,6 +172,10 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
             max_log_ratio=self.max_log_ratio,
             sensor_interval_seconds=self.sensor_interval_seconds,
             sensors_running=self.sensors_running,
+            materialization_cron=self.materialization_cron,
+            verify_cron=self.verify_cron,
+            with_jobs=self.with_jobs,
+            with_sensors=self.with_sensors,
         )
         checks = [
             build_state_check(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from dstl_core.aggregates import Aggregate as DeclaredAggregate
@@ -12,6 +12,7 @@ from dstl_core.codec.python_values import function_type, stored_type
 from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.errors import ConfigError
 from dstl_dagster.pipelines.pipeline import NUM_RETAINED, StatefulPipeline
+from dstl_dagster.translator import DagsterDstlTranslator
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -125,6 +126,8 @@ def aggregating_pipeline(
     max_parallelism: int = 128,
     starts_from: str | None = None,
     num_retained: int = NUM_RETAINED,
+    materialize_at_ratio: float | None = 1.0,
+    translator: DagsterDstlTranslator | None = None,
 ) -> StatefulPipeline:
     """A pipeline that keeps one state per aggregate and key.
 
@@ -139,6 +142,8 @@ def aggregating_pipeline(
         max_parallelism: Number of key groups.
         starts_from: Savepoint to start from.
         num_retained: Committed checkpoints that are kept; a run can go back to each.
+        materialize_at_ratio: As in ``StatefulPipeline``.
+        translator: Names of the assets.
 
     Raises:
         ConfigError: There is no state, a type is unknown, or an order is missing.
@@ -151,12 +156,19 @@ def aggregating_pipeline(
     job = AggregatingJob(
         name, uid, key_by, key_type, states, parallelism, max_parallelism, order_by
     )
-    pipeline = StatefulPipeline(
-        name, uid, job, order_by=order_by, starts_from=starts_from, num_retained=num_retained
-    )
     lineage = {
         state: [each.column or key_by]
         for aggregate, each in states.items()
         for state in each.state_names(aggregate)
     }
-    return replace(pipeline, lineage={"state_key": [key_by], **lineage})
+    return StatefulPipeline(
+        name,
+        uid,
+        job,
+        order_by=order_by,
+        starts_from=starts_from,
+        materialize_at_ratio=materialize_at_ratio,
+        num_retained=num_retained,
+        lineage={"state_key": [key_by], **lineage},
+        translator=translator or DagsterDstlTranslator(),
+    )

@@ -238,6 +238,30 @@ def test_a_savepoint_of_real_flink_in_yaml(tmp_path):
     assert "renamed" in {operator.uid for operator in Snapshot.load(path).operators}
 
 
+def test_a_component_takes_what_a_pipeline_takes_and_leaves_out_what_it_should():
+    attributes = {
+        "name": "payments",
+        "uid": "totals",
+        "events": {"path": "payments", "partition_column": "day"},
+        "partitions": {"start": "2026-01-01"},
+        "key_by": "account",
+        "states": {"payments": {"how": "count"}},
+        "num_retained": 5,
+        "materialize_at_ratio": 3.5,
+    }
+    pipeline = StatefulPipelineComponent.from_attributes_dict(attributes=attributes).pipeline
+    assert (pipeline.num_retained, pipeline.materialize_at_ratio) == (5, 3.5)
+
+    def counts(**options):
+        defs = build(StatefulPipelineComponent, **attributes, **options)
+        return [len(list(each or ())) for each in (defs.jobs, defs.sensors, defs.schedules)]
+
+    assert counts() == [6, 4, 2]
+    assert counts(materialization_cron=None, verify_cron="0 1 * * *") == [6, 4, 1]
+    assert counts(with_sensors=False) == [6, 0, 2]
+    assert counts(with_jobs=False) == [0, 0, 0]
+
+
 # ----------------------------------------------------------------------------- dstl-checks
 
 CHECKED = """
