@@ -62,6 +62,7 @@ fuzz: setup ## coverage-guided fuzzing of the readers (SECONDS=300 in all)
 	@for target in metadata keyed table_file java_stream; do .venv/bin/python -m tests.fuzz $$target $$(($(SECONDS) / 4)) $(SEED) || exit 1; done
 
 bench: setup ## side-by-side benchmarks into benchmarks/results
+	@scripts/setup-venv bench
 	@scripts/with-java python -m benchmarks
 
 clean-demo: ## forget the demo's data and its Dagster instance

@@ -3,11 +3,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from benchmarks import changelog, columnar, history, jobs, savepoint, simulation, state
+from benchmarks import changelog, columnar, epochs, history, jobs, savepoint, simulation, state
 
 BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], None], Callable[..., None]]] = {
     "changelog": (changelog.run, changelog.add_arguments),
     "columnar": (columnar.run, columnar.add_arguments),
+    "epochs": (epochs.run, epochs.add_arguments),
     "history": (history.run, history.add_arguments),
     "jobs": (jobs.run, jobs.add_arguments),
     "state": (state.run, state.add_arguments),
