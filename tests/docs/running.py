@@ -5,6 +5,7 @@
 * ``console`` has commands after ``$`` and what they print; ``...`` stands for further lines.
 * ``pycon`` is compared as a doctest.
 * ``yaml`` is a file of a Dagster component. Its attributes are checked; the page itself loads it.
+  With ``ops`` it is the configuration of a run, which Dagster checks against the page's ``defs``.
 * ``text title="Output"`` is compared with what the block before it printed.
 * ``toml`` and ``json`` with a title are files.
 """
@@ -23,6 +24,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import yaml
 
 from tests.docs.fences import ROOT, SETUP, SHOWN, Block, PageError
@@ -175,6 +177,10 @@ class PageRun:
             raise PageError(f"{block.place}: A block of YAML needs the title of its file.")
         self._file(block)
         document = yaml.safe_load(block.text)
+        if "ops" in document:
+            every = self._names["defs"].resolve_implicit_global_asset_job_def()
+            dg.validate_run_config(every, document)
+            return
         module, _, name = str(document.get("type")).rpartition(".")
         if not module.startswith("dstl_dagster"):
             raise PageError(f"{block.place}: Expected a component of dstl_dagster as the type.")
