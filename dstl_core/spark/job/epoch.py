@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from dstl_core.checkpoint.store.epoch_facts import EpochFacts
-from dstl_core.errors import ConfigError, InputChangedError
+from dstl_core.errors import ConfigError, InputChangedError, InvariantViolation
 from dstl_core.functions import KeyedProcessFunction, WindowFunction
 from dstl_core.model.checkpoint import OperatorState
 from dstl_core.spark.engine.key_groups import split_by_subtask
@@ -138,6 +138,8 @@ class EpochRun:
                     yield run_epoch_subtask(spec, epoch, subtask, own).to_batch()
 
             reports = self.tasks.collect(placed, run_partition, description)
+            if len({each.subtask for each in reports}) < len(reports):
+                raise InvariantViolation("the rows of one subtask were in two partitions")
             if operator.source == INPUT:
                 found = sum((each.fingerprint for each in reports), Fingerprint(0, 0))
                 self._read.append(found)

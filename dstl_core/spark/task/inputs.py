@@ -27,6 +27,8 @@ from dstl_core.spark.task.reduction import HIGH_COLUMN, LOW_COLUMN, ROWS_COLUMN,
 FINGERPRINT_COLUMN = "__dstl_row_hash"
 OWN_COLUMNS = (FINGERPRINT_COLUMN, SUBTASK_COLUMN, ROWS_COLUMN, HIGH_COLUMN, LOW_COLUMN)
 """What ``place`` adds for the job itself."""
+_MOVES_AGAIN = "spark.sql.requireAllClusterKeysForDistribution"
+"""With it, Spark groups only rows that were moved by all columns of the grouping."""
 _HASHES = 1 << 64
 _EPOCH = "timestamp_ntz '1970-01-01'"
 _MILLISECOND = timedelta(milliseconds=1)
@@ -179,7 +181,9 @@ def _place_reduced(
         max_parallelism=max_parallelism,
         parallelism=parallelism,
     )
-    if has_expression(hashed.schema[operator.key_by].dataType, operator.function_key_type):
+    kind = hashed.schema[operator.key_by].dataType
+    moves_again = hashed.sparkSession.conf.get(_MOVES_AGAIN) == "true"
+    if has_expression(kind, operator.function_key_type) and not moves_again:
         return reduced(by_key(hashed), operator, FINGERPRINT_COLUMN, SUBTASK_COLUMN)
     return by_key(reduced(hashed, operator, FINGERPRINT_COLUMN))
 

@@ -330,6 +330,21 @@ def test_a_pipeline_that_kept_aggregates_by_rows_goes_on_with_the_same_states(sp
     assert kept["types of both"].keys() == KEPT.keys()
 
 
+def test_rows_of_a_subtask_stay_together_where_spark_moves_rows_before_each_grouping(
+    spark, tmp_path
+):
+    name = "spark.sql.requireAllClusterKeysForDistribution"
+    spark.conf.set(name, "true")
+    try:
+        rows = [(key, key % 5) for key in range(200)] * 2
+        wanted = {"n": aggregates.count(), "total": aggregates.sum("v")}
+        found = run(spark, tmp_path, wanted, "k bigint, v int", rows)
+    finally:
+        spark.conf.unset(name)
+    expected = {key: {"state_key": key, "n": 2, "total": 2 * (key % 5)} for key in range(200)}
+    assert found == expected
+
+
 def test_a_null_key_is_refused(spark, tmp_path):
     job = job_of(spark, tmp_path, "job", {"n": aggregates.count()}, "k bigint")
     with pytest.raises(ConfigError, match="A key is null"):
