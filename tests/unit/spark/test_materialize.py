@@ -36,7 +36,7 @@ def adopted_onto(current):
 
     file = SimpleNamespace(metadata=current)
     tasks = SimpleNamespace(
-        driver=SimpleNamespace(require_latest=lambda: None), load=lambda latest: file
+        coordinator=SimpleNamespace(require_latest=lambda: None), load=lambda latest: file
     )
     return adopt(tasks, BackgroundMaterialization(checkpoint(1, "base"), read))
 
