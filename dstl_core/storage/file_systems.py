@@ -25,6 +25,8 @@ _SCHEME_TO_PROTOCOL = {"s3a": "s3", "s3p": "s3", "gs": "gcs", "abfss": "abfs", "
 _LOCK = threading.Lock()
 _OPEN: dict[str, Any] = {}
 """One file system for equal options, so that all users of a store share its connections."""
+_CREDENTIALS = ("AWS_", "AZURE_", "GOOGLE_", "FSSPEC_")
+"""Variables of the environment from which file systems take credentials and endpoints."""
 
 
 def protocol_of(scheme: str) -> str:
@@ -59,8 +61,10 @@ def file_system(protocol: str, options: Mapping[str, Any]) -> Any:
     Raises:
         ConfigError: As ``file_system_class``.
     """
-    # A forked process must not use the connections of its parent.
-    token = tokenize(os.getpid(), protocol, dict(options))
+    # A forked process must not use the connections of its parent. Client libraries look for
+    # credentials once: whoever changes them in the environment gets another file system.
+    found = [(name, value) for name, value in os.environ.items() if name.startswith(_CREDENTIALS)]
+    token = tokenize(os.getpid(), protocol, dict(options), sorted(found))
     with _LOCK:
         if token not in _OPEN:
             made = _uncached(protocol, options)

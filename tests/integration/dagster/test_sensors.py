@@ -132,6 +132,7 @@ def leave_lease(storage, run_id):
     lease.write_text(json.dumps({"run_id": run_id, "since_ms": 1}))
     orphans = [root / "dstl" / str(uuid4()), root / "taskowned" / str(uuid4())]
     for orphan in orphans:
+        orphan.parent.mkdir(exist_ok=True)
         orphan.write_bytes(b"left behind")
     output = root / "_dstl" / "output" / "chk-99"
     output.mkdir(parents=True)

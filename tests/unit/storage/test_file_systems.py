@@ -79,3 +79,14 @@ def test_keys_that_are_no_paths_are_not_listed(s3: S3Server, bucket: str) -> Non
     listed = [each.location.name for each in files.list_folder(root)]
     assert listed == [" b", "a ", "c#d", "k_$folder$"]
     assert [files.size(root.child(name)) for name in listed] == [1, 1, 1, 1]
+
+
+def test_credentials_of_the_environment_belong_to_a_file_system(monkeypatch):
+    """Client libraries look for credentials once, and keep what they found."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "first")
+    before = file_system("memory", {})
+    assert file_system("memory", {}) is before
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "second")
+    assert file_system("memory", {}) is not before
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "first")
+    assert file_system("memory", {}) is before
