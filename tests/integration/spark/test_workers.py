@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from dstl_core.model.ids import OperatorIdentifier
+from dstl_core.spark.engine import held_state
 from dstl_core.spark.engine.workers import (
     MAX_BYTES,
     MAX_RECORDS,
@@ -82,7 +83,21 @@ def test_limits_come_back_after_an_error(spark, settings):
     assert settings.get(MAX_RECORDS, None) is None
 
 
+def forget_state(spark):
+    """Jobs of other tests have left state in workers, which do not settle then. Spark takes the
+    worker that has rested longest, so each comes to its turn.
+    """
+
+    def forget(batches):
+        for batch in batches:
+            held_state.HELD.clear()
+            yield batch
+
+    spark.range(16, numPartitions=16).mapInArrow(forget, "id long").collect()
+
+
 def test_workers_that_have_read_state_keep_what_they_loaded_from_the_collector(spark, tmp_path):
+    forget_state(spark)
     rows = spark.range(100).select(F.col("id").cast("string").alias("k"), F.col("id").alias("v"))
     uid = OperatorIdentifier.for_uid("numbers")
     state = OperatorTransformation.bootstrap_with(rows).key_by("k").transform_columns()
