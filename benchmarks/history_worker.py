@@ -140,7 +140,7 @@ def memory(jvm: int, *, gc_too: bool) -> dict[str, float]:
     found: dict[str, float] = {
         "driver_mb": _resident(os.getpid()),
         "jvm_mb": _resident(jvm),
-        "workers_mb": sum(map(_resident, workers)),
+        "workers_mb": round(sum(map(_resident, workers)), 1),
         "driver_files": _files(os.getpid()),
         "jvm_files": _files(jvm),
         "workers_files": sum(map(_files, workers)),
