@@ -191,20 +191,19 @@ def _case(
     case["full_snapshot_s"], committed = _timed(job.materialize)
     case["full_snapshot_bytes"] = committed.facts.materialized_bytes
     warm, tasks, commits, checks = [], [], [], []
-    own: dict[str, Any] = {}
     warmth: Counter[str] = Counter()
     for epoch in range(1, arguments.epochs + 3):
         rows = _stored(spark, work, _rows(spark, size, change, epoch), epoch)
         seconds, result = _timed(lambda rows=rows, epoch=epoch: job.run(rows, epoch))
         own = result.facts.operators["sums"]
         if epoch > 2:  # the first ones warm up, each worker process for itself
-            warmth.update(own["warmth"])
+            warmth.update(own.warmth)
             warm.append(seconds)
             commits.append(result.commit_seconds)
             checks.append(_seconds_of_looking_up_files(job))
-            tasks.append((own["restore_ms"] + own["apply_ms"] + own["persist_ms"]) / 1000)
+            tasks.append((own.restore_ms + own.apply_ms + own.persist_ms) / 1000)
     case["warm_epoch_s"], case["warm_task_s"] = _summary(warm), _summary(tasks)
-    case["log_bytes"], case["changed_keys"] = own["log_bytes"], own["changed_keys"]
+    case["log_bytes"], case["changed_keys"] = own.log_bytes, own.changed_keys
     case["warmth"] = dict(warmth)
     case["commit_s"], case["check_s"] = _summary(commits), _summary(checks)
     case["base"] = Location.parse(base).scheme
@@ -213,7 +212,7 @@ def _case(
     recovered = replace(job, local_copies=LocalCopies(str(work / "none"), max_bytes=0))
     case["cold_epoch_s"], result = _timed(lambda: recovered.run(rows, 1000))
     own = result.facts.operators["sums"]
-    case["cold_restore_s"], case["cold_warmth"] = own["restore_ms"] / 1000, own["warmth"]
+    case["cold_restore_s"], case["cold_warmth"] = own.restore_ms / 1000, own.warmth
     return case
 
 
