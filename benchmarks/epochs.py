@@ -19,6 +19,7 @@ import statistics
 import sys
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -152,16 +153,16 @@ def _batches(spark: SparkSession, work: Path, rows: int, keys: int, epochs: int)
     return found
 
 
-class Peer:
+class Peer(ABC):
     """What keeps state, by one way or another."""
 
+    @abstractmethod
     def epoch(self, number: int, rows: DataFrame) -> None:
         """Applies a batch."""
-        raise NotImplementedError
 
+    @abstractmethod
     def check(self) -> tuple[int, int]:
         """The sums of both states over all keys, which have to be those of every other way."""
-        raise NotImplementedError
 
 
 class Ours(Peer):
