@@ -32,6 +32,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks import results
+from benchmarks.sessions import local_session
 from dstl_core import (
     AggregateOperator,
     ColumnResult,
@@ -96,7 +97,7 @@ def run(arguments: argparse.Namespace) -> None:
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     work = Path(tempfile.mkdtemp(prefix="dstl-bench-", dir=arguments.folder))
     before = results.machine()
-    spark = _session(work)
+    spark = local_session(work=work)
     cases = []
     try:
         for text in arguments.cases:
@@ -122,23 +123,6 @@ def run(arguments: argparse.Namespace) -> None:
     finally:
         spark.stop()
         shutil.rmtree(work, ignore_errors=True)
-
-
-def _session(work: Path) -> SparkSession:
-    return (
-        SparkSession.builder.master("local[2]")
-        .appName("dstl benchmark")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.memory", "4g")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.local.dir", str(work / "spark"))
-        .config("spark.pyspark.python", sys.executable)
-        .config("spark.log.level", "OFF")
-        .getOrCreate()
-    )
 
 
 def _batches(spark: SparkSession, work: Path, rows: int, keys: int, epochs: int) -> list[DataFrame]:

@@ -21,6 +21,7 @@ from typing import Any
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
+from benchmarks.sessions import local_session
 from dstl_core import KeyedOperator, KeyedProcessFunction, StatefulJob, ValueStateDescriptor
 from dstl_core.spark.task.operators import LocalCopies
 from dstl_core.storage.commit_log import CommitLog
@@ -42,19 +43,7 @@ class Count(KeyedProcessFunction):
 
 def session(options: Sequence[str]) -> SparkSession:
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    builder = (
-        SparkSession.builder.master("local[1]")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.memory", "1g")
-        .config("spark.sql.shuffle.partitions", "1")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.pyspark.python", sys.executable)
-        .config("spark.log.level", "OFF")
-    )
-    for name, value in (each.split("=", 1) for each in options):
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
+    return local_session(1, "1g", options=dict(each.split("=", 1) for each in options))
 
 
 def job_on(spark: SparkSession, base: Path) -> StatefulJob:

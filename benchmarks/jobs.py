@@ -35,6 +35,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks import jobs_peer, results
+from benchmarks.sessions import local_session
 from dstl_core.checkpoint.store.state_files import check_state_files
 from dstl_core.codec.serializers import Types
 from dstl_core.functions import (
@@ -57,6 +58,13 @@ ROW_SIZES = SIZES
 ROCKSDB_SIZES = (1_000_000, 10_000_000)
 CHANGE = 10_000
 EPOCHS = 7
+STATE_STORE = {
+    "spark.sql.shuffle.partitions": str(jobs_peer.PARTITIONS),
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -107,7 +115,7 @@ def run(arguments: argparse.Namespace) -> None:
     work = Path(tempfile.mkdtemp(prefix="dstl-bench-", dir=arguments.folder))
     for module in (sys.modules[__name__], jobs_peer):
         cloudpickle.register_pickle_by_value(module)
-    spark = _session(work)
+    spark = local_session(work=work, options=STATE_STORE)
     before = results.machine()
     measures = {"column": _case, "row": _case, "rocksdb": _case, "peer": _peer}
     try:
@@ -135,28 +143,6 @@ def _write(change: int, case: dict[str, Any]) -> None:
     found = {(each["kind"], each["keys"]): each for each in [*earlier["cases"], case]}
     figures = {"change": change, "cases": [found[place] for place in sorted(found)]}
     results.write("jobs", figures, _table(figures))
-
-
-def _session(work: Path) -> SparkSession:
-    return (
-        SparkSession.builder.master("local[2]")
-        .appName("dstl benchmark")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.memory", "4g")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.shuffle.partitions", str(jobs_peer.PARTITIONS))
-        .config("spark.local.dir", str(work / "spark"))
-        .config("spark.pyspark.python", sys.executable)
-        .config("spark.log.level", "OFF")
-        .config(
-            "spark.sql.streaming.stateStore.providerClass",
-            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
-        )
-        .config("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
-        .getOrCreate()
-    )
 
 
 def _rows(spark: SparkSession, size: int, count: int, seed: int) -> DataFrame:

@@ -27,6 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks import flink, results
+from benchmarks.sessions import local_session
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.spark.engine.workers import uncounted_bytes
 from dstl_core.spark.savepoints.data_source import register
@@ -41,6 +42,7 @@ JAVA_MAIN = "dstl.bench.SavepointBench"
 OPENS = ["java.lang", "java.util", "java.util.concurrent", "java.net", "java.nio", "sun.nio.ch"]
 UID = OperatorIdentifier.for_uid("bench")
 ROWS_PER_BATCH = 10_000
+ARROW_BATCHES = {"spark.sql.execution.arrow.maxRecordsPerBatch": "100000"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -82,7 +84,8 @@ def _measure(keys: int, rounds: int, work: Path) -> dict[str, Any]:
             sources[name] = written["path"].removeprefix("file:")
             read = _java(classpath, work, "read", keys, written["path"], 2)
             seconds[f"read flink {name}"] = read["seconds"]
-    spark = _session()
+    spark = local_session(memory="3g", options=ARROW_BATCHES)
+    register(spark)
     try:
         seconds |= _spark(spark, keys, rounds, work, sources)
     finally:
@@ -98,24 +101,6 @@ def _java(classpath: str, work: Path, *arguments: object) -> dict[str, Any]:
         raise SystemExit(f"the Flink runner failed:\n{done.stderr[-2000:]}")
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
-
-
-def _session() -> SparkSession:
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.memory", "3g")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "100000")
-        .config("spark.pyspark.python", sys.executable)
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.log.level", "OFF")
-        .getOrCreate()
-    )
-    register(session)
-    return session
 
 
 def _spark(
