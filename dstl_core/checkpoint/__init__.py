@@ -1,1 +1,1 @@
-"""Agreement on checkpoints: coordinator, completed store, metadata files, retention."""
+"""The checkpoint protocol: coordinator, completed checkpoints, metadata files, retention."""

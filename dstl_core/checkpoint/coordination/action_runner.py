@@ -1,4 +1,4 @@
-"""Does what the coordinator says, and says what came of it."""
+"""Runs the coordinator's actions and returns the events that answer them."""
 
 from __future__ import annotations
 
@@ -58,15 +58,15 @@ _TRIGGER_FAILED = CheckpointFailureReason.TRIGGER_CHECKPOINT_FAILURE
 class ActionRunner:
     """Runs actions one at a time, on the caller's thread.
 
-    Invariant: while the outcome of a commit is unknown, nothing that it names is deleted.
+    Invariant: while the outcome of a commit is unknown, no file that it references is deleted.
 
     Args:
-        store: Claimed.
-        storage: Places for snapshots.
-        ids: Of the store.
+        store: The completed checkpoints; the pipeline is claimed.
+        storage: Makes the folders of snapshots.
+        ids: Hands out the checkpoint ids of ``store``.
         tasks: The tasks of the job.
-        clock: Time.
-        tasks_live_on: Whether tasks go on after a checkpoint; then files of their logs are theirs.
+        clock: Gives the time stamps of checkpoints.
+        tasks_live_on: Whether tasks continue after a checkpoint and keep the files of their logs.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class ActionRunner:
         """Set while the outcome of a commit is unknown."""
 
     def run(self, action: Action) -> Sequence[Event]:
-        """Does an action; gives the events that answer it."""
+        """Runs an action; returns the events that answer it."""
         match action:
             case InitializeCheckpoint():
                 return self._initialize(action)
@@ -178,7 +178,7 @@ class ActionRunner:
     # --------------------------------------------------------------------------------- commit
 
     def commit(self, action: CommitCheckpoint, facts: EpochFacts) -> list[Event]:
-        """Publishes and records; no event if the outcome is unknown."""
+        """Publishes and records a checkpoint; returns no event if the outcome is unknown."""
         checkpoint_id = action.metadata.checkpoint_id
         folder = Location.parse(action.target_location)
         before = {each.checkpoint_id for each in self._store.retained}
@@ -194,8 +194,10 @@ class ActionRunner:
             return []
         except DstlError as error:
             if self._store.is_in_doubt(checkpoint_id):
-                # Not even a look at the log was possible: as unknown as before.
-                doubt = CommitUncertainError(f"Whether checkpoint {checkpoint_id} stands: {error}")
+                # The log could not be read, so the outcome is still unknown.
+                doubt = CommitUncertainError(
+                    f"Whether checkpoint {checkpoint_id} was committed is unknown: {error}"
+                )
                 self._in_doubt, self.uncertainty = (action, facts), doubt
                 return []
             self._causes[checkpoint_id] = error
@@ -211,14 +213,14 @@ class ActionRunner:
         return [CheckpointCommitted(checkpoint_id, tuple(sorted(subsumed)))]
 
     def retry_commit(self) -> list[Event]:
-        """Looks again at a commit whose outcome is unknown."""
+        """Tries a commit again whose outcome is unknown."""
         return [] if self._in_doubt is None else self.commit(*self._in_doubt)
 
     def take_completed(self, checkpoint_id: int) -> CompletedCheckpoint:
         return self._completed.pop(checkpoint_id)
 
     def take_cause(self, checkpoint_id: int | None) -> DstlError | None:
-        """The error behind a failed commit."""
+        """The error that made a commit fail."""
         return None if checkpoint_id is None else self._causes.pop(checkpoint_id, None)
 
     # ------------------------------------------------------------------------- notifications
@@ -282,7 +284,7 @@ def _best_effort(notify: Callable[..., None], *arguments: object) -> None:
     try:
         notify(*arguments)
     except Exception:
-        # What is told has happened, whether somebody can hear it or not.
+        # The reported event has happened; an error of the receiver does not change that.
         _LOG.exception("a notification failed")
 
 
@@ -292,7 +294,7 @@ def _log_acknowledged(action: Acknowledged) -> None:
         level = logging.WARNING
     _LOG.log(
         level,
-        "an acknowledgement was taken: checkpoint=%d task=%s result=%s",
+        "acknowledgement: checkpoint=%d task=%s result=%s",
         action.checkpoint_id,
         action.attempt_id,
         action.result.value,

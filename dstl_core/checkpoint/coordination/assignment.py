@@ -1,4 +1,4 @@
-"""Which subtask restores which state.
+"""Assigns the state of a snapshot to the subtasks that restore it.
 
 Source: ``StateAssignmentOperation`` and ``Checkpoints.loadAndValidateCheckpoint`` of Flink 2.2.1.
 """
@@ -28,8 +28,8 @@ _LOG = logging.getLogger(__name__)
 class StateAssignment:
     """The state of every subtask of a job.
 
-    ``operators`` are those of the job, with the max parallelism that holds from now on;
-    ``finished`` those that had ended, on all their subtasks.
+    ``operators`` are the operators of the job, with the max parallelism after the restore.
+    ``finished`` are the operators of which all subtasks had ended.
     """
 
     restored_checkpoint_id: int
@@ -51,15 +51,15 @@ def assign_state(
     An operator without state in the snapshot starts empty.
 
     Args:
-        restored_checkpoint_id: Of the snapshot.
-        operators: Of the job.
-        states: Of the snapshot.
-        allow_non_restored_state: Whether state of other operators is left out.
-        source: Where the snapshot lies, for messages.
+        restored_checkpoint_id: The checkpoint id of the snapshot.
+        operators: The operators of the job.
+        states: The state of each operator in the snapshot.
+        allow_non_restored_state: Whether state of other operators is skipped.
+        source: The folder of the snapshot, for messages.
 
     Raises:
-        NonRestoredStateError: There is state that no operator of the job claims.
-        MaxParallelismMismatchError: An operator has another max parallelism than its state.
+        NonRestoredStateError: The snapshot has state of an operator that the job does not have.
+        MaxParallelismMismatchError: The max parallelism of an operator differs from its state's.
         RestoreError: The snapshot holds in-flight data of channels.
     """
     by_id = {state.operator_id: state for state in states}
@@ -123,8 +123,8 @@ def _with_max_parallelism(plan: OperatorPlan, state: OperatorState | None) -> Op
         raise MaxParallelismMismatchError(
             f"Max parallelism mismatch between checkpoint/savepoint state and new program. Cannot "
             f"map operator {name} with max parallelism {state.max_parallelism} to new program with "
-            f"max parallelism {plan.max_parallelism}; configure that of the state, or rewrite the "
-            f"snapshot."
+            f"max parallelism {plan.max_parallelism}; configure the max parallelism of the state, "
+            f"or rewrite the snapshot."
         )
     _LOG.info(
         "Rescaling maximum parallelism for operator %s from %d to %d",
@@ -161,7 +161,7 @@ def _check_no_channel_state(plan: OperatorPlan, state: OperatorState) -> None:
     if any(each.input_channel_state or each.result_subpartition_state for each in state.subtasks):
         raise RestoreError(
             f"The snapshot holds in-flight data of operator {plan.uid or plan.operator_id.hex} (an "
-            f"unaligned checkpoint), which belongs to another job's network; take a savepoint."
+            f"unaligned checkpoint), which only the job that took it can restore; take a savepoint."
         )
 
 
@@ -181,9 +181,9 @@ def _keyed_state(
     index: int,
     part: Callable[[OperatorSubtaskState], KeyedStateHandle | None],
 ) -> tuple[KeyedStateHandle, ...]:
-    """The handles that hold key groups of a subtask, whole.
+    """The handles that contain key groups of a subtask.
 
-    They are not cut: who restores them reads the key groups that it owns.
+    Handles stay whole. A subtask reads only the key groups that it owns.
     """
     if len(old) == plan.parallelism:
         own = old[index]

@@ -1,8 +1,8 @@
 """The checkpoint protocol as a step function: events in, actions out, no threads and no I/O.
 
-Source of the behaviour: ``CheckpointCoordinator`` of Flink 2.2.1. Unlike there, an acknowledgement
-that comes again after its checkpoint completed deletes nothing, missed periodic triggers are not
-replayed, and a commit whose outcome is unknown keeps the checkpoint pending until it is known.
+Source of the behaviour: ``CheckpointCoordinator`` of Flink 2.2.1. There are three differences. A
+repeated acknowledgement of a completed checkpoint deletes nothing. Missed periodic triggers are not
+replayed. A checkpoint stays pending as long as the outcome of its commit is unknown.
 """
 
 from __future__ import annotations
@@ -75,11 +75,11 @@ class CheckpointCoordinator:
         1. A checkpoint is committed only after every task, coordinator and hook of its plan has
            acknowledged it, and one commit is under way at a time.
         2. State reported for a checkpoint that is neither pending nor completed is discarded.
-        3. A request, and a task, is told the outcome of a checkpoint once.
-        4. What is committing cannot be aborted but by the outcome of the commit.
+        3. Each request and each task gets the outcome of a checkpoint once.
+        4. Only the outcome of its commit can abort a checkpoint that is being committed.
 
     Args:
-        plan: Who takes part; None until all tasks run.
+        plan: The parts of the job that take part; None until all tasks run.
         config: Intervals and limits.
     """
 
@@ -129,19 +129,19 @@ class CheckpointCoordinator:
         return self._shutdown
 
     def was_associated(self, checkpoint_id: int) -> bool:
-        """Whether a checkpoint is pending, or was until a short time ago."""
+        """Whether a checkpoint is pending, or ended recently."""
         return checkpoint_id in self._pending or checkpoint_id in self._ended
 
     def next_deadline_ms(self) -> int | None:
-        """When ``step(None, ..)`` has something to do, in monotonic milliseconds."""
+        """When to call ``step(None, ..)`` next, in monotonic milliseconds; None: not needed."""
         deadlines = [each.deadline_ms for each in self._pending.values() if self._can_expire(each)]
         if self._periodic.next_ms is not None:
             deadlines.append(self._periodic.next_ms)
         return min(deadlines, default=None)
 
     def restored(self, latest_completed: int | None, *, force_full_snapshot: bool) -> None:
-        """The job starts from this checkpoint; the next one must not share files with it if
-        ``force_full_snapshot``.
+        """Sets the checkpoint that the job starts from. With ``force_full_snapshot`` the next
+        checkpoint shares no files with it.
         """
         self._latest_completed = latest_completed
         self._force_full_snapshot = force_full_snapshot
@@ -149,11 +149,15 @@ class CheckpointCoordinator:
     # ---------------------------------------------------------------------------------- step
 
     def step(self, event: Event | None, now_ms: int) -> list[Action]:
-        """Takes one event (None: only time has passed) and says what to do, in order.
+        """Handles one event and returns the actions to run, in order.
+
+        Args:
+            event: The event; None if only time has passed.
+            now_ms: Monotonic time in milliseconds.
 
         Raises:
-            CheckpointError: The scheduler is started after a shutdown.
-            ConfigError: The scheduler is started without an interval.
+            CheckpointError: The event starts the scheduler after a shutdown.
+            ConfigError: The event starts the scheduler, and no interval is configured.
         """
         self._now_ms = now_ms
         self._actions = []
@@ -187,10 +191,10 @@ class CheckpointCoordinator:
                 self._commit_failed(event)
             case CheckpointCleaned():
                 if self._cleaning == 0:
-                    raise InvariantViolation("more checkpoints were cleaned than had to be")
+                    raise InvariantViolation("more checkpoints were cleaned than were requested")
                 self._cleaning -= 1
             case TasksChanged(plan):
-                # What the old tasks reported belongs to a past that the new ones do not share.
+                # New tasks start from a completed checkpoint, so reports of old tasks are void.
                 self._abort_pending(CheckpointFailureReason.JOB_FAILOVER_REGION)
                 self._plan = plan
             case BacklogChanged(operator_id, is_processing):
@@ -324,11 +328,11 @@ class CheckpointCoordinator:
 
     def _request_in_trigger(self) -> CheckpointTriggerRequest:
         if not isinstance(self._triggering, CheckpointTriggerRequest):
-            raise InvariantViolation("a checkpoint is initialized that nobody asked for")
+            raise InvariantViolation("a checkpoint was initialized without a request")
         return self._triggering
 
     def _trigger_on(self, pending: PendingCheckpoint, *, hooks_asked: bool = False) -> None:
-        """The next stage of a trigger: after the coordinators the hooks, after them the tasks."""
+        """Starts the next stage of a trigger: coordinators first, then hooks, then tasks."""
         if pending.tasks_triggered or not pending.coordinators_fully_acknowledged:
             return
         identity = CheckpointMetaData(pending.checkpoint_id, pending.timestamp)
@@ -381,7 +385,7 @@ class CheckpointCoordinator:
         counts: bool,
     ) -> None:
         location = None if checkpoint is None else checkpoint.target_location
-        # While the checkpoint is pending, only the stranger's state goes.
+        # While the checkpoint is pending, only the state of this report is deleted.
         gone = checkpoint is not None and checkpoint.discarded
         self._actions.append(DiscardState(checkpoint_id, states, location, gone, counts))
 
@@ -417,7 +421,7 @@ class CheckpointCoordinator:
             self._latest_completed = pending.checkpoint_id
             self._force_full_snapshot = False
         if not properties.is_savepoint or properties.is_synchronous:
-            # An intermediate savepoint decides nothing: side effects wait for a checkpoint.
+            # An intermediate savepoint commits no side effects: they wait for a checkpoint.
             self._abort_pending(
                 CheckpointFailureReason.CHECKPOINT_SUBSUMED,
                 lambda each: each.checkpoint_id < pending.checkpoint_id and each.can_be_subsumed,

@@ -1,4 +1,4 @@
-"""What goes into the coordinator, and what comes out. All values; times are milliseconds."""
+"""Events that the coordinator takes and actions that it returns. Times are in milliseconds."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions
 
 @dataclass(frozen=True, slots=True)
 class StartCheckpointScheduler:
-    """Periodic checkpoints, the first after a delay."""
+    """Starts periodic checkpoints, the first after a delay."""
 
     initial_delay_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class StopCheckpointScheduler:
-    """No periodic checkpoints; what is pending or queued is aborted."""
+    """Stops periodic checkpoints; aborts pending and queued checkpoints."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shutdown:
-    """No checkpoints any more."""
+    """Stops all checkpoints for good."""
 
 
 @dataclass(frozen=True, slots=True)
 class TasksChanged:
-    """Tasks were started anew; None: not all of them run."""
+    """Tasks were restarted. A plan of None: not all of them run."""
 
     plan: CheckpointPlan | None
 
 
 @dataclass(frozen=True, slots=True)
 class BacklogChanged:
-    """A source works off a backlog, or has done so."""
+    """A source starts or ends processing a backlog."""
 
     operator_id: OperatorID
     is_processing_backlog: bool
@@ -55,7 +55,7 @@ class BacklogChanged:
 
 @dataclass(frozen=True, slots=True)
 class TriggerCheckpoint:
-    """Somebody wants a checkpoint. ``token`` comes back in the actions that answer it."""
+    """Requests a checkpoint. The actions that answer it carry its ``token``."""
 
     properties: CheckpointProperties
     token: Hashable = None
@@ -65,7 +65,7 @@ class TriggerCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointInitialized:
-    """The answer to ``InitializeCheckpoint``."""
+    """``InitializeCheckpoint`` succeeded."""
 
     checkpoint_id: int
     timestamp: int
@@ -74,7 +74,7 @@ class CheckpointInitialized:
 
 @dataclass(frozen=True, slots=True)
 class InitializationFailed:
-    """The other answer: no id, or no place for the files."""
+    """``InitializeCheckpoint`` failed: there is no id, or no folder for the files."""
 
     reason: CheckpointFailureReason
     message: str = ""
@@ -100,7 +100,7 @@ class AcknowledgeMasterState:
 
 @dataclass(frozen=True, slots=True)
 class AcknowledgeCheckpoint:
-    """A task made its state durable; None: it has none."""
+    """A task made its state durable. A state of None: the task has no state."""
 
     checkpoint_id: int
     attempt_id: str
@@ -110,7 +110,7 @@ class AcknowledgeCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class DeclineCheckpoint:
-    """A checkpoint cannot be; ``attempt_id`` names the task that says so, if one does."""
+    """A checkpoint cannot complete. ``attempt_id`` names the task that declined it, if one did."""
 
     checkpoint_id: int
     reason: CheckpointFailureReason
@@ -121,7 +121,7 @@ class DeclineCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class TaskFailed:
-    """A task ended with an error: checkpoints that it has not acknowledged cannot be."""
+    """A task ended with an error. Checkpoints that it has not acknowledged cannot complete."""
 
     attempt_id: str
     message: str = ""
@@ -129,7 +129,10 @@ class TaskFailed:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointCommitted:
-    """The metadata is published and the record stands. ``subsumed`` leave the store for it."""
+    """The metadata is published and the commit is recorded.
+
+    ``subsumed`` are the ids of the checkpoints that leave the store.
+    """
 
     checkpoint_id: int
     subsumed: tuple[int, ...] = ()
@@ -137,7 +140,7 @@ class CheckpointCommitted:
 
 @dataclass(frozen=True, slots=True)
 class CommitFailed:
-    """The commit certainly did not happen."""
+    """The commit did not happen, and this is certain."""
 
     checkpoint_id: int
     message: str = ""
@@ -145,7 +148,7 @@ class CommitFailed:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointCleaned:
-    """One ``DiscardState`` or one of ``DiscardSubsumed`` is done, well or not."""
+    """A ``DiscardState``, or one checkpoint of a ``DiscardSubsumed``, ended, also by an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +183,7 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class InitializeCheckpoint:
-    """Take an id and make a place for the files."""
+    """Take an id and make a folder for the files."""
 
     properties: CheckpointProperties
     target_location: str | None
@@ -213,7 +216,7 @@ class TriggerTasks:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """What an acknowledgement did."""
+    """Log the result of an acknowledgement."""
 
     checkpoint_id: int
     attempt_id: str
@@ -222,7 +225,7 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class CommitCheckpoint:
-    """All have acknowledged: publish the metadata and commit."""
+    """Publish the metadata and commit: all parts have acknowledged."""
 
     metadata: CheckpointMetadata
     properties: CheckpointProperties
@@ -232,7 +235,7 @@ class CommitCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class CompleteRequest:
-    """Who asked for the checkpoint gets it."""
+    """Give the checkpoint to the caller that requested it."""
 
     token: Hashable
     checkpoint_id: int
@@ -240,7 +243,7 @@ class CompleteRequest:
 
 @dataclass(frozen=True, slots=True)
 class FailRequest:
-    """Who asked for the checkpoint gets an error."""
+    """Give an error to the caller that requested the checkpoint."""
 
     token: Hashable
     reason: CheckpointFailureReason
@@ -250,7 +253,7 @@ class FailRequest:
 
 @dataclass(frozen=True, slots=True)
 class NotifyCheckpointComplete:
-    """Tell the tasks; files of their logs belong to the checkpoint."""
+    """Notify the tasks: the checkpoint completed, and it owns the files of their logs."""
 
     checkpoint_id: int
     timestamp: int
@@ -259,7 +262,7 @@ class NotifyCheckpointComplete:
 
 @dataclass(frozen=True, slots=True)
 class NotifyCheckpointSubsumed:
-    """Tell the tasks; nothing up to this checkpoint will be restored."""
+    """Notify the tasks: this checkpoint and all earlier ones will not be restored."""
 
     checkpoint_id: int
     tasks: tuple[CheckpointTask, ...]
@@ -267,8 +270,9 @@ class NotifyCheckpointSubsumed:
 
 @dataclass(frozen=True, slots=True)
 class NotifyCheckpointAborted:
-    """Tell the tasks; nothing of the checkpoint is visible. ``latest_completed`` is the id of the
-    last checkpoint that was, if there was one.
+    """Notify the tasks: the checkpoint was aborted.
+
+    ``latest_completed`` is the id of the last completed checkpoint, if there is one.
     """
 
     checkpoint_id: int
@@ -280,18 +284,18 @@ class NotifyCheckpointAborted:
 
 @dataclass(frozen=True, slots=True)
 class RecordAbort:
-    """The id is used up, though nothing came of it."""
+    """Record that the id of an aborted checkpoint is used."""
 
     checkpoint_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class DiscardState:
-    """State that was reported for a checkpoint which will never be.
+    """Delete state that was reported for a checkpoint that will not complete.
 
-    ``target_location`` is where its exclusive files lie, None if that is not known any more;
-    ``folder_goes`` that the checkpoint is given up, so that nobody needs that folder. ``counts``
-    says that the action is answered with ``CheckpointCleaned``.
+    ``target_location`` is the folder of its exclusive files, None if it is no longer known.
+    ``folder_goes`` is true if the checkpoint was aborted, so that the folder is deleted too.
+    ``counts`` is true if a ``CheckpointCleaned`` answers the action.
     """
 
     checkpoint_id: int
@@ -303,15 +307,16 @@ class DiscardState:
 
 @dataclass(frozen=True, slots=True)
 class DiscardSubsumed:
-    """Checkpoints that leave the store; each is answered with ``CheckpointCleaned``."""
+    """Delete checkpoints that leave the store. A ``CheckpointCleaned`` answers each of them."""
 
     checkpoint_ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class FailJob:
-    """Checkpoints failed too often, or a task cannot go on. ``attempt_id`` names the task, if one
-    is to blame.
+    """Fail the job: too many checkpoints failed, or a task cannot continue.
+
+    ``attempt_id`` names the task that caused it, if there is one.
     """
 
     message: str

@@ -1,4 +1,4 @@
-"""Why a checkpoint failed, and when failures fail the job.
+"""The reasons why checkpoints fail, and the count of failures that fails the job.
 
 Source: ``CheckpointFailureReason`` and ``CheckpointFailureManager`` of Flink 2.2.1; names and
 messages are Flink's.
@@ -25,7 +25,7 @@ _OLD_NAMES = {
 
 
 class _WithOldNames(EnumMeta):
-    """Names of older releases give today's member, with a warning."""
+    """Maps member names of older Flink releases to present members, with a warning."""
 
     def __getattr__(cls, name: str) -> object:
         new_name = _OLD_NAMES.get(name)
@@ -40,7 +40,7 @@ class _WithOldNames(EnumMeta):
 
 
 class CheckpointFailureReason(Enum, metaclass=_WithOldNames):
-    """The value is ``(rejected before an id was taken, counts as a failure, message)``."""
+    """A member's value is ``(rejected before an id was taken, counts as a failure, message)``."""
 
     PERIODIC_SCHEDULER_SHUTDOWN = (True, False, "Periodic checkpoint scheduler is shut down.")
     TOO_MANY_CHECKPOINT_REQUESTS = (
@@ -111,12 +111,12 @@ class CheckpointFailureReason(Enum, metaclass=_WithOldNames):
 
     @property
     def is_pre_flight(self) -> bool:
-        """Whether the request is refused before a checkpoint exists."""
+        """Whether the request is refused before a checkpoint gets an id."""
         return self.value[0]
 
     @property
     def counts(self) -> bool:
-        """Whether it uses up the tolerance of failures."""
+        """Whether the failure counts towards the tolerable number of failures."""
         return self.value[1]
 
     @property
@@ -135,11 +135,11 @@ def checkpoint_error(
 class CheckpointFailureManager:
     """Counts checkpoints that failed since the last success.
 
-    Invariants: (1) a checkpoint counts once; (2) a failure of a checkpoint that is older than the
-    last success counts nothing.
+    Invariants: (1) a checkpoint counts once; (2) the failure of a checkpoint that is older than the
+    last success does not count.
 
     Args:
-        tolerable_failures: Failures that do not fail the job; None tolerates any number.
+        tolerable_failures: Number of failures that do not fail the job; None: any number.
     """
 
     EXCEEDED = "Exceeded checkpoint tolerable failure threshold."
@@ -167,20 +167,20 @@ class CheckpointFailureManager:
         *,
         by_task: bool,
     ) -> str | None:
-        """Takes in a failure.
+        """Counts a failure.
 
         Args:
-            checkpoint_id: None if it failed before it got one.
-            properties: Of the checkpoint.
-            reason: Why.
-            by_task: Whether a task reported it.
+            checkpoint_id: The checkpoint; None if it failed before it got an id.
+            properties: The properties of the checkpoint.
+            reason: Why it failed.
+            by_task: Whether a task reported the failure.
 
         Returns:
-            Why the job has to fail, or None if it goes on.
+            The message with which the job fails; None if the job continues.
         """
         if by_task and not reason.is_pre_flight:
             if properties.is_synchronous:
-                # Nobody would ever finish the job that waits for this savepoint.
+                # The job waits for this savepoint to stop and would wait for ever.
                 return reason.message
         elif properties.is_savepoint:
             return None

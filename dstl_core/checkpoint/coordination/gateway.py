@@ -1,4 +1,4 @@
-"""The thin shell around the coordinator: does what its step function says.
+"""The thread-safe gateway to the coordinator: it runs the actions of its step function.
 
 Source of the methods: ``CheckpointCoordinator`` and ``CheckpointCoordinatorGateway`` of Flink
 2.2.1.
@@ -62,26 +62,26 @@ from dstl_core.storage.location import Location
 
 COMMIT_RETRY_MS = 1_000
 MAX_SAVEPOINTS_IN_FLIGHT = 8
-"""Savepoints that may be pending on top of the concurrent checkpoints."""
+"""Savepoints that may be pending in addition to the concurrent checkpoints."""
 
 FactsOf = Callable[[], EpochFacts]
 
 
 class Cancellable(Protocol):
-    """A delayed action."""
+    """A scheduled action."""
 
     def cancel(self) -> None: ...
 
 
 class TimerScheduler(Protocol):
-    """Runs an action later, on a thread of its own."""
+    """Runs actions later, on its own thread."""
 
     def schedule(self, action: Callable[[], None], delay_ms: int) -> Cancellable: ...
 
 
 @dataclass(frozen=True)
 class RestoredState:
-    """What a job starts from."""
+    """The checkpoint that a job starts from, and the state of each subtask."""
 
     checkpoint: CompletedCheckpoint
     metadata: CheckpointMetadata
@@ -91,29 +91,29 @@ class RestoredState:
 
 @dataclass
 class _Request:
-    """Somebody who waits for a checkpoint."""
+    """A caller that waits for a checkpoint."""
 
     future: Future[CompletedCheckpoint]
     facts: FactsOf
 
 
 class CheckpointCoordinatorGateway:
-    """Takes the checkpoints of one job, for which it has claimed the pipeline.
+    """Takes the checkpoints of one job. The job's owner holds the claim on the pipeline.
 
-    Any thread may call it. One thread at a time does the work; an event that comes meanwhile, or
-    out of what is being done, is worked off after it.
+    Any thread may call it. One thread at a time runs events and actions; further events wait in a
+    queue until that thread takes them.
 
     Args:
-        job_id: Of the job.
-        plan: Who takes part; None until all tasks run.
+        job_id: The job; messages for other jobs are refused.
+        plan: The parts of the job that take part; None until all tasks run.
         config: Intervals and limits.
-        store: Claimed with ``claim``.
-        storage: Places for snapshots.
+        store: The completed checkpoints; ``claim`` was called.
+        storage: Makes the folders of snapshots.
         tasks: The tasks of the job.
-        clock: Time.
-        scheduler: Wakes the shell when something is due. Without one, ``poll`` has to be called.
+        clock: Gives times.
+        scheduler: Calls ``poll`` when something is due. Without one, the caller calls ``poll``.
         random: Draws the delay of the first periodic checkpoint.
-        tasks_live_on: Whether tasks go on after a checkpoint; then files of their logs are theirs.
+        tasks_live_on: Whether tasks continue after a checkpoint and keep the files of their logs.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class CheckpointCoordinatorGateway:
     # --------------------------------------------------------------------------- participants
 
     def add_master_hook(self, hook: MasterTriggerRestoreHook) -> bool:
-        """Adds a hook that the plan names; False if there is one of that name."""
+        """Adds a hook that the plan names; returns False if this name already has a hook."""
         return self._runner.hooks.setdefault(hook.identifier, hook) is hook
 
     def add_operator_coordinator(
@@ -162,7 +162,7 @@ class CheckpointCoordinatorGateway:
         self._runner.coordinators[operator_id] = coordinator
 
     def tasks_changed(self, plan: CheckpointPlan | None) -> None:
-        """Tasks were started anew; None: not all of them run. What is pending is aborted."""
+        """Aborts pending checkpoints and sets the plan of new tasks; None: not all of them run."""
         self._plan = plan
         self._post(TasksChanged(plan))
 
@@ -173,28 +173,29 @@ class CheckpointCoordinatorGateway:
 
     @property
     def checkpoint_properties(self) -> CheckpointProperties:
-        """Those of the job's own checkpoints."""
+        """The properties of the job's own checkpoints."""
         return self._coordinator.checkpoint_properties
 
     def start_checkpoint_scheduler(self) -> None:
-        """Periodic checkpoints, the first after a random part of the period.
+        """Starts periodic checkpoints, the first after a random part of the interval.
 
         Raises:
             CheckpointError: The coordinator is shut down.
-            ConfigError: No period is configured.
+            ConfigError: No interval is configured.
         """
         if self._coordinator.is_shutdown:
             raise CheckpointError("The checkpoint coordinator is shut down.")
         if self._config.interval_ms is None:
             raise ConfigError(
-                "There is no period for checkpoints; set execution.checkpointing.interval."
+                "No interval of periodic checkpoints is configured; set "
+                "execution.checkpointing.interval."
             )
         pause = self._config.min_pause_ms
         longest = max(pause, self._config.interval_ms)
         self._post(StartCheckpointScheduler(self._random.randint(pause, longest)))
 
     def stop_checkpoint_scheduler(self) -> None:
-        """No periodic checkpoints; those that are pending or queued are aborted."""
+        """Stops periodic checkpoints; aborts pending and queued checkpoints."""
         self._post(StopCheckpointScheduler())
 
     def trigger_checkpoint(
@@ -205,13 +206,13 @@ class CheckpointCoordinatorGateway:
         *,
         facts: FactsOf = EpochFacts,
     ) -> Future[CompletedCheckpoint]:
-        """Asks for a checkpoint or savepoint.
+        """Requests a checkpoint or savepoint.
 
         Args:
-            properties: What kind; None: one of the job's own.
-            external_savepoint_location: Folder under which a savepoint goes.
-            is_periodic: Whether the pause between checkpoints holds for it.
-            facts: Called when it commits: what its record keeps.
+            properties: Its kind; None: a checkpoint of the job's own.
+            external_savepoint_location: Folder in which a savepoint gets its folder.
+            is_periodic: Whether the minimum pause between checkpoints applies.
+            facts: Called at the commit; returns the ``EpochFacts`` of the record.
 
         Returns:
             A future; it fails with a ``CheckpointError`` that names the reason.
@@ -230,7 +231,7 @@ class CheckpointCoordinatorGateway:
         target_location: str | None = None,
         format_type: SavepointFormatType = SavepointFormatType.CANONICAL,
     ) -> Future[CompletedCheckpoint]:
-        """A savepoint while the job goes on."""
+        """Takes a savepoint while the job continues."""
         return self.trigger_checkpoint(
             CheckpointProperties.for_savepoint(format_type), target_location
         )
@@ -242,10 +243,10 @@ class CheckpointCoordinatorGateway:
         terminate: bool,
         format_type: SavepointFormatType = SavepointFormatType.CANONICAL,
     ) -> Future[CompletedCheckpoint]:
-        """The last savepoint: the tasks end with its completion.
+        """Takes the last savepoint: the tasks end when it completes.
 
-        No other checkpoint is taken meanwhile. If it fails, the job and its periodic checkpoints go
-        on. ``terminate`` ends event time before it, so that every timer fires.
+        Periodic checkpoints stop before it. If it fails, the job and its periodic checkpoints
+        continue. ``terminate`` ends event time before it, so that every timer fires.
         """
         was_started = self._coordinator.is_periodic_checkpointing_started
         self.stop_checkpoint_scheduler()
@@ -265,10 +266,10 @@ class CheckpointCoordinatorGateway:
     # -------------------------------------------------------------------------------- messages
 
     def receive_acknowledge_message(self, message: AcknowledgeCheckpoint) -> bool:
-        """Takes a task's report.
+        """Handles a task's report.
 
         Returns:
-            Whether the checkpoint is pending, or was until a short time ago.
+            Whether the checkpoint is pending, or ended recently.
 
         Raises:
             CheckpointError: The message is for another job.
@@ -279,21 +280,21 @@ class CheckpointCoordinatorGateway:
         return known
 
     def receive_decline_message(self, message: DeclineCheckpoint) -> None:
-        """Takes a task's refusal. Raises as ``receive_acknowledge_message`` does."""
+        """Handles a task's refusal. Raises as ``receive_acknowledge_message`` does."""
         self._check_job(message.job_id)
         self._post(message)
 
     def task_failed(self, attempt_id: str, message: str = "") -> None:
-        """A task ended with an error: what it has not acknowledged cannot complete."""
+        """Aborts the checkpoints that a task has not acknowledged: it ended with an error."""
         self._post(TaskFailed(attempt_id, message))
 
     def poll(self) -> None:
-        """Does what is due: time-outs, periodic checkpoints, a commit whose outcome is unknown."""
+        """Runs what is due: time-outs, periodic checkpoints, a commit whose outcome is unknown."""
         self._post(None)
 
     @property
     def uncertain_commit(self) -> CommitUncertainError | None:
-        """Set while the outcome of a commit is unknown; ``poll`` looks again."""
+        """Set while the outcome of a commit is unknown; ``poll`` tries the commit again."""
         return self._runner.uncertainty
 
     def _check_job(self, job_id: JobID | None) -> None:
@@ -307,11 +308,11 @@ class CheckpointCoordinatorGateway:
     def restore_latest_checkpointed_state(
         self, *, error_if_no_checkpoint: bool, all_or_nothing_state: bool
     ) -> RestoredState | None:
-        """What the tasks have to start from.
+        """The latest checkpoint and the state that each task starts from; None if there is none.
 
         Args:
-            error_if_no_checkpoint: Whether there has to be a checkpoint.
-            all_or_nothing_state: Whether every state has to have its operator in the job.
+            error_if_no_checkpoint: Whether a missing checkpoint is an error.
+            all_or_nothing_state: Whether state without an operator in the job is an error.
 
         Raises:
             RestoreError: There is no checkpoint, or it does not fit the job.
@@ -321,7 +322,7 @@ class CheckpointCoordinatorGateway:
         if self.uncertain_commit is not None:
             self.poll()
         if self.uncertain_commit is not None:
-            # It may stand any moment: nobody may go on from the one before it.
+            # The commit may still succeed, so the job must not restart from an earlier one.
             raise self.uncertain_commit
         self._store.refresh()
         latest = self._store.latest
@@ -354,13 +355,14 @@ class CheckpointCoordinatorGateway:
         claim_mode: Literal["CLAIM", "NO_CLAIM"] = "NO_CLAIM",
         allow_non_restored_state: bool = False,
     ) -> RestoredState:
-        """Starts a pipeline from a savepoint or checkpoint, of dstl or of Flink.
+        """Starts a pipeline from a savepoint or checkpoint that dstl or Flink wrote.
 
-        In the mode NO_CLAIM the first checkpoint is full, and from then on the snapshot is the
-        user's again. In the mode CLAIM it is the pipeline's, which deletes it when it is subsumed.
+        In NO_CLAIM mode the first checkpoint is full. After it, the pipeline does not need the
+        snapshot, which stays the user's. In CLAIM mode the pipeline owns the snapshot and deletes
+        it when it is subsumed.
 
         Raises:
-            RestoreError: It does not fit the job; nothing was recorded.
+            RestoreError: The snapshot does not fit the job; nothing was recorded.
         """
         file = self._storage.resolve_checkpoint(path)
         assign_state(
@@ -402,7 +404,7 @@ class CheckpointCoordinatorGateway:
             coordinator.reset_to_checkpoint(checkpoint_id, None if handle is None else handle.data)
 
     def shutdown(self, status: JobStatus) -> None:
-        """Ends the job: nothing is triggered any more, and checkpoints that its end discards go.
+        """Ends the job: stops all checkpoints, and deletes those that this end discards.
 
         Raises:
             FencedError: Another owner has claimed the pipeline; its checkpoints stay.

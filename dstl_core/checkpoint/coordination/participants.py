@@ -1,4 +1,4 @@
-"""Who takes part in checkpoints, as the coordinator's shell sees them.
+"""The parts of a job that take part in checkpoints, as the gateway calls them.
 
 Source: ``Execution``, ``MasterTriggerRestoreHook`` and ``OperatorCoordinator`` of Flink 2.2.1.
 """
@@ -14,7 +14,7 @@ from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions
 
 
 class CheckpointTasks(Protocol):
-    """The tasks of a job. Methods hand over and return; they may call the shell back."""
+    """The tasks of a job. Methods return without waiting; they may call the gateway."""
 
     def trigger_checkpoint(
         self,
@@ -40,19 +40,19 @@ class CheckpointTasks(Protocol):
     ) -> None: ...
 
     def fail_job(self, message: str, attempt_id: str | None) -> None:
-        """Checkpoints cannot go on; ``attempt_id`` names the task that is to blame."""
+        """Fails the job; ``attempt_id`` names the task that caused it, if there is one."""
         ...
 
 
 class MasterTriggerRestoreHook(Protocol):
-    """State of something outside the tasks, taken before theirs."""
+    """State outside the tasks. It is taken before the state of the tasks."""
 
     @property
     def identifier(self) -> str: ...
 
     @property
     def version(self) -> int:
-        """Of the bytes."""
+        """Version of the format of the bytes."""
         ...
 
     def trigger_checkpoint(self, checkpoint_id: int, timestamp: int) -> bytes | None: ...
@@ -60,7 +60,7 @@ class MasterTriggerRestoreHook(Protocol):
     def restore_checkpoint(self, checkpoint_id: int, version: int, data: bytes | None) -> None: ...
 
     def reset(self) -> None:
-        """The job starts without a checkpoint."""
+        """Called when the job starts without a checkpoint."""
         ...
 
 
@@ -74,5 +74,5 @@ class OperatorCoordinator(Protocol):
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None: ...
 
     def reset_to_checkpoint(self, checkpoint_id: int | None, data: bytes | None) -> None:
-        """Goes back to a checkpoint; None: to the start."""
+        """Returns to the state of a checkpoint; None: to the initial state."""
         ...

@@ -1,4 +1,4 @@
-"""A checkpoint that is being taken, and the plan of who takes part.
+"""A pending checkpoint, and the plan of the parts that take part in it.
 
 Source: ``PendingCheckpoint`` and ``CheckpointPlan`` of Flink 2.2.1.
 """
@@ -28,15 +28,15 @@ _Name = TypeVar("_Name")
 _State = TypeVar("_State")
 
 TaskStateSnapshot = Mapping[OperatorID, OperatorSubtaskState]
-"""What one task reports: the state of each of its operators."""
+"""The report of one task: the state of each of its operators."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorPlan:
     """An operator of the job.
 
-    ``max_parallelism_configured`` says that the user chose it: then a snapshot with another one is
-    refused, otherwise its own is taken over.
+    ``max_parallelism_configured`` is true if the user chose the max parallelism. Then a snapshot
+    with another one is refused; otherwise the operator takes the max parallelism of the snapshot.
     """
 
     operator_id: OperatorID
@@ -57,10 +57,10 @@ class CheckpointTask:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPlan:
-    """Who takes part in checkpoints.
+    """The parts of a job that take part in checkpoints.
 
-    Every task that runs has to acknowledge and is told the outcome; ``finished_tasks`` ended before
-    and have no state. Coordinators of operators and master hooks take their part first.
+    Every running task acknowledges a checkpoint and is notified of its outcome. ``finished_tasks``
+    have ended and have no state. Operator coordinators and master hooks acknowledge before tasks.
     """
 
     operators: tuple[OperatorPlan, ...]
@@ -94,20 +94,20 @@ class CheckpointPlan:
 
 
 class TaskAcknowledgeResult(Enum):
-    """What an acknowledgement did."""
+    """The result of an acknowledgement."""
 
     SUCCESS = "success"
     DUPLICATE = "duplicate"
     UNKNOWN = "unknown"
-    """Of a task that does not take part, or of a checkpoint that was never heard of."""
+    """The task does not take part, or the checkpoint is unknown."""
     DISCARDED = "discarded"
-    """Of a checkpoint that has failed."""
+    """The checkpoint was aborted."""
 
 
 class PendingCheckpoint:
-    """Collects what the parts of a job report for one checkpoint.
+    """Collects the reports of all parts of a job for one checkpoint.
 
-    Invariants: (1) the report of a task counts once; (2) after ``discard`` nothing is taken in.
+    Invariants: (1) the report of a task counts once; (2) after ``discard`` no report is accepted.
     """
 
     def __init__(
@@ -187,14 +187,14 @@ class PendingCheckpoint:
     # --------------------------------------------------------------------------------- ends
 
     def discard(self) -> tuple[OperatorSubtaskState, ...]:
-        """Gives the checkpoint up; returns the state that was reported for it."""
+        """Aborts the checkpoint; returns the state that was reported for it."""
         self.discarded = True
         return tuple(
             state for reported in self._acknowledged.values() for state in reported.values()
         )
 
     def metadata(self) -> CheckpointMetadata:
-        """What ``_metadata`` has to say, once all have acknowledged."""
+        """The content of ``_metadata``, once all parts have acknowledged."""
         master_states = (self._master_states[name] for name in self.plan.master_hooks)
         return CheckpointMetadata(
             METADATA_VERSION,
@@ -253,9 +253,9 @@ NUM_GHOST_CHECKPOINT_IDS = 16
 
 
 class EndedCheckpoints:
-    """The last checkpoints that are not pending any more, to tell late reports from strange ones.
+    """The last checkpoints that ended, to tell late reports from reports of unknown checkpoints.
 
-    ``aborted`` maps their ids to what they were; ``completed`` are ids.
+    ``aborted`` maps ids to the aborted checkpoints; ``completed`` are ids.
     """
 
     def __init__(self) -> None:
@@ -271,9 +271,9 @@ class EndedCheckpoints:
             del self.aborted[next(iter(self.aborted))]
 
     def result_of_late_acknowledgement(self, checkpoint_id: int) -> TaskAcknowledgeResult:
-        """What an acknowledgement is that comes when its checkpoint is not pending."""
+        """The result of an acknowledgement whose checkpoint is no longer pending."""
         if checkpoint_id in self.completed:
-            # What was reported is what the checkpoint names; it must not be touched.
+            # The checkpoint references the reported state, so the state must not be deleted.
             return TaskAcknowledgeResult.DUPLICATE
         if checkpoint_id in self.aborted:
             return TaskAcknowledgeResult.DISCARDED

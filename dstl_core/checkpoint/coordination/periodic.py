@@ -1,4 +1,4 @@
-"""When the next periodic checkpoint is due."""
+"""The schedule of periodic checkpoints."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dstl_core.model.ids import OperatorID
 
 
 class PeriodicSchedule:
-    """The beats of one scheduler. Times are monotonic milliseconds.
+    """When the next periodic checkpoint is due. Times are monotonic milliseconds.
 
-    A period is never shorter than the pause between checkpoints. Missed triggers are not
-    replayed.
+    The interval is never shorter than the minimum pause between checkpoints. Missed triggers are
+    not replayed.
     """
 
     def __init__(self, config: CheckpointConfig) -> None:
@@ -21,10 +21,11 @@ class PeriodicSchedule:
         self.next_ms: int | None = None
 
     def start(self, first_ms: int) -> None:
-        """Raises: ConfigError: There is no period."""
+        """Raises: ConfigError: No interval is configured."""
         if self._config.interval_ms is None:
             raise ConfigError(
-                "There is no period for checkpoints; set execution.checkpointing.interval."
+                "No interval of periodic checkpoints is configured; set "
+                "execution.checkpointing.interval."
             )
         self.started = True
         self.next_ms = first_ms
@@ -34,14 +35,14 @@ class PeriodicSchedule:
         self.next_ms = None
 
     def postpone(self, to_ms: int) -> None:
-        """The next beat comes then, and the period counts from there."""
+        """Moves the next trigger to ``to_ms``; the interval counts from there."""
         if self.started:
             self.next_ms = to_ms
 
     def backlog_changed(
         self, operator_id: OperatorID, is_processing_backlog: bool, now_ms: int
     ) -> None:
-        """Another period may hold from now on; it starts at once if that is sooner."""
+        """Changes the interval if the backlog changes it; a shorter one applies at once."""
         if is_processing_backlog:
             self._backlog.add(operator_id)
         else:
@@ -53,7 +54,7 @@ class PeriodicSchedule:
             self.next_ms = now_ms + interval
 
     def take_beat(self, now_ms: int) -> bool:
-        """Whether a beat is due; the next one is set."""
+        """Whether a trigger is due; if so, sets the next one."""
         due = self.next_ms
         if due is None or now_ms < due:
             return False

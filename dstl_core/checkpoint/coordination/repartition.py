@@ -1,8 +1,8 @@
-"""Operator state over another number of subtasks.
+"""Distributes operator state to another number of subtasks.
 
-Source: ``RoundRobinOperatorStateRepartitioner`` of Flink 2.2.1, whose tables are reproduced to the
-element: which subtask gets the remainder of a second state depends on Java's order of the state
-names, so that order is reproduced, too.
+Source: ``RoundRobinOperatorStateRepartitioner`` of Flink 2.2.1. Every element goes to the same
+subtask as in Flink. Which subtask gets the remainder of a second state depends on the order of the
+state names in a Java ``HashMap``, so this module computes that order.
 """
 
 from __future__ import annotations
@@ -29,13 +29,16 @@ def repartition_operator_state(
 ) -> list[tuple[OperatorStreamStateHandle, ...]]:
     """The handles of each new subtask.
 
-    SPLIT_DISTRIBUTE state stays in place if the parallelism is the same, otherwise its elements
-    are cut into contiguous, even parts. Every subtask gets all of UNION state, and one copy of
-    BROADCAST state: its own if the parallelism is the same and every subtask had one.
+    SPLIT_DISTRIBUTE state stays in place if the parallelism is unchanged; otherwise its elements
+    are split into contiguous, even parts. Every subtask gets all UNION state, and one copy of
+    BROADCAST state. That copy is its own if the parallelism is unchanged and every subtask had one.
 
     Args:
         previous: The handles of each old subtask.
         new_parallelism: Number of new subtasks.
+
+    Raises:
+        ConfigError: ``new_parallelism`` is less than 1.
     """
     if new_parallelism < 1:
         raise ConfigError(f"A parallelism must be 1 or more, got {new_parallelism}.")
@@ -66,7 +69,7 @@ def repartition_operator_state(
 def _group(
     previous: Sequence[Sequence[OperatorStreamStateHandle]],
 ) -> dict[OperatorStateMode, dict[str, list[_Located]]]:
-    """Where the parts of each state lie, by mode and name."""
+    """The places of the parts of each state, by mode and name."""
     found: dict[OperatorStateMode, dict[str, list[_Located]]] = {
         mode: {} for mode in OperatorStateMode
     }
@@ -94,11 +97,13 @@ def _split(states: dict[str, list[_Located]], maps: list[_MergeMap]) -> None:
 
 
 def _split_one(name: str, parts: list[_Located], maps: list[_MergeMap], start: int) -> int:
-    """Deals out the elements of one state from subtask ``start`` on. A part without elements goes
-    where the element before it goes: with it, the type of the state.
+    """Distributes the elements of one state, beginning with subtask ``start``.
+
+    A part without elements goes to the subtask of the element before it, because it carries the
+    type of the state.
 
     Returns:
-        Where the next state starts: after the subtasks that got one element more.
+        The first subtask of the next state: the one after those that got an additional element.
     """
     share, remainder = divmod(sum(len(state.offsets) for _, state in parts), len(maps))
     waiting = [(stream, state.offsets) for stream, state in reversed(parts)]
@@ -117,7 +122,7 @@ def _split_one(name: str, parts: list[_Located], maps: list[_MergeMap], start: i
 
 
 def java_hash_map_order(names: Sequence[str]) -> list[str]:
-    """The names in the order of a Java ``HashMap`` that got them one after the other."""
+    """The names in the order in which a Java ``HashMap`` iterates over them."""
     capacity = 16
     while len(names) > capacity * 3 // 4:
         capacity *= 2

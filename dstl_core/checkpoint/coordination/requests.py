@@ -1,4 +1,4 @@
-"""Which request for a checkpoint runs next, and which are refused.
+"""Decides which request for a checkpoint runs next, and which ones are refused.
 
 Source: ``CheckpointRequestDecider`` of Flink 2.2.1.
 """
@@ -16,10 +16,10 @@ MAX_QUEUED_REQUESTS = 1000
 
 @dataclass(frozen=True, slots=True)
 class CheckpointTriggerRequest:
-    """Somebody wants a checkpoint.
+    """A request for a checkpoint.
 
-    ``token`` names the request for whoever waits for it; periodic ones have none. ``order`` counts
-    the requests of one coordinator.
+    ``token`` identifies the request for the caller that waits for it; periodic requests have none.
+    ``order`` counts the requests of one coordinator.
     """
 
     properties: CheckpointProperties
@@ -30,7 +30,7 @@ class CheckpointTriggerRequest:
 
     @property
     def priority(self) -> tuple[bool, bool, bool, int]:
-        """Savepoints first, then forced ones, then those that are not periodic, then by age."""
+        """Sorts savepoints first, then forced requests, then non-periodic ones, then by age."""
         return (
             not self.properties.is_savepoint,
             not self.properties.forced,
@@ -41,7 +41,7 @@ class CheckpointTriggerRequest:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What the coordinator is doing. Times are monotonic milliseconds."""
+    """The present state of the coordinator. Times are monotonic milliseconds."""
 
     is_triggering: bool
     pending: int
@@ -52,7 +52,10 @@ class Situation:
 
 @dataclass(slots=True)
 class Decision:
-    """What happens now. ``retry_after_ms`` is when a periodic request has to come again."""
+    """The request to run now and the refused ones.
+
+    ``retry_after_ms`` is the time to wait before a periodic request is made again.
+    """
 
     chosen: CheckpointTriggerRequest | None = None
     refused: list[tuple[CheckpointTriggerRequest, CheckpointFailureReason]] = field(
@@ -85,7 +88,7 @@ class CheckpointRequestDecider:
     def add(
         self, request: CheckpointTriggerRequest
     ) -> list[tuple[CheckpointTriggerRequest, CheckpointFailureReason]]:
-        """Queues a request; gives the one that is refused for it, if the queue is full."""
+        """Queues a request; returns the request that is refused if the queue is full."""
         too_many = CheckpointFailureReason.TOO_MANY_CHECKPOINT_REQUESTS
         if len(self._queue) >= self._max_queued and not self._queue[-1].is_periodic:
             return [(request, too_many)]
@@ -94,7 +97,7 @@ class CheckpointRequestDecider:
         return [(self._queue.pop(), too_many)] if len(self._queue) > self._max_queued else []
 
     def choose(self, situation: Situation) -> Decision:
-        """Takes the next request out of the queue, if one may run."""
+        """Removes the next request from the queue, if one may run."""
         decision = Decision()
         if situation.is_triggering or not self._queue or situation.cleaning > self._max_concurrent:
             return decision

@@ -1,4 +1,4 @@
-"""Folders of checkpoints and savepoints.
+"""The folders of checkpoints and savepoints.
 
 Source: ``CheckpointStorage`` and ``FsCheckpointStorageAccess`` of Flink 2.2.1.
 """
@@ -21,7 +21,7 @@ class CheckpointStorage(Protocol):
     """Finds snapshots, and makes folders for new ones."""
 
     def resolve_checkpoint(self, pointer: str) -> MetadataFile:
-        """Finds the snapshot of a folder, or of the ``_metadata`` in it."""
+        """Loads the snapshot at ``pointer``: its folder, or the ``_metadata`` in it."""
         ...
 
     def has_default_savepoint_location(self) -> bool: ...
@@ -33,7 +33,7 @@ class CheckpointStorage(Protocol):
     def initialize_location_for_savepoint(
         self, checkpoint_id: int, external_location: str | None
     ) -> Location:
-        """Makes a folder in the requested folder, or in the default folder."""
+        """Makes a folder below ``external_location``, or below the default folder."""
         ...
 
 
@@ -72,8 +72,8 @@ class FileSystemCheckpointStorage:
         folder = self._layout.checkpoint(checkpoint_id)
         if self._file_io.size(folder.child(METADATA_FILE_NAME)) is not None:
             raise StorageError(
-                f"There is a checkpoint {checkpoint_id} already: {folder}; it belongs to another "
-                f"owner.",
+                f"The folder of checkpoint {checkpoint_id} already holds a checkpoint of another "
+                f"owner: {folder}; try again, which takes the next id.",
                 path=str(folder),
             )
         return folder
@@ -85,8 +85,8 @@ class FileSystemCheckpointStorage:
         target = external_location or self._savepoint_dir
         if target is None:
             raise ConfigError(
-                f"There is no place for savepoint {checkpoint_id}; give a folder, or set "
-                f"execution.checkpointing.savepoint-dir."
+                f"No folder is given or configured for savepoint {checkpoint_id}; give a folder, "
+                f"or set execution.checkpointing.savepoint-dir."
             )
         base = Location.parse(target)
         file_io = self._file_io_of(base)
@@ -95,7 +95,11 @@ class FileSystemCheckpointStorage:
             folder = base.child(f"savepoint-{job}-{self._new_name()}")
             if not file_io.list_folder(folder):
                 return folder
-        raise StorageError(f"No free name for a savepoint in {base}.", path=str(base))
+        raise StorageError(
+            f"No unused name for a savepoint was found in {base}; delete old savepoints, or give "
+            f"another folder.",
+            path=str(base),
+        )
 
     def _file_io_of(self, location: Location) -> FileIO:
         if location.scheme == self._layout.root.scheme:

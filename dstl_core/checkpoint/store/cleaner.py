@@ -1,7 +1,7 @@
 """Deletes checkpoints and state in an order that is safe under crashes.
 
 Source of the behaviour: ``CheckpointsCleaner`` and ``SharedStateRegistry`` of Flink 2.2.1. Flink
-counts the users of a file in a registry; here the retained metadata decides.
+counts the users of a file in a registry; here the metadata of retained checkpoints decides.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class CheckpointsCleaner:
     Args:
         file_io: The file IO of the files.
         layout: The folder of the pipeline.
-        latest: See ``DeletionGuard``.
+        latest: As in ``DeletionGuard``.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class CheckpointsCleaner:
         Args:
             folder: The folder of the checkpoint.
             needed: Files that stay.
-            latest: See the cleaner. It also raises if the pipeline has another owner.
+            latest: As in ``DeletionGuard``. It also raises if the pipeline has another owner.
 
         Returns:
             False if part of the checkpoint is left.
@@ -126,8 +126,8 @@ class CheckpointsCleaner:
         Args:
             states: The reported state.
             needed: Files that stay.
-            folder: The folder of relative paths.
-            not_below: Folders whose files somebody else releases.
+            folder: The folder that relative paths start from.
+            not_below: Folders whose files are deleted by others.
         """
         others = [real_location(each) for each in not_below]
         resolver = HandleResolver(self._file_io, folder)
@@ -150,7 +150,7 @@ class CheckpointsCleaner:
             _LOG.warning("%s is left for gc: %s", folder.name, error)
 
     def _files_in(self, folder: Location, needed: Container[Location]) -> set[Location]:
-        """As ``own_files``; none if the snapshot was retired half-way, after its metadata went."""
+        """As ``own_files``; none if an interrupted deletion has removed the metadata already."""
         try:
             return self.own_files(load_metadata_file(self._file_io, folder), needed)
         except StateFileNotFoundError:
@@ -159,9 +159,7 @@ class CheckpointsCleaner:
     def _own_file(
         self, stream: StreamStateHandle, resolver: HandleResolver, needed: Container[Location]
     ) -> Location | None:
-        """The file of a stream, if it lies in a folder of ours and is not needed: others are not
-        ours to delete.
-        """
+        """The file of a stream, if the pipeline owns its folder and the file is not needed."""
         for place in resolver.places(stream):
             if place in needed:
                 return None

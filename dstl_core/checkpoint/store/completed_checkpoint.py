@@ -1,4 +1,4 @@
-"""A completed checkpoint, by its record in the commit log."""
+"""A completed checkpoint, as the commit log records it."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ FIRST_ID = "first_checkpoint_id"
 IN_FLIGHT = "in_flight"
 
 KEPT = CheckpointProperties(False, CheckpointType.CHECKPOINT, True)
-"""A checkpoint that is deleted when it is subsumed; the end of a job keeps it."""
+"""Properties of a checkpoint that is deleted when it is subsumed and kept when the job ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompletedCheckpoint:
-    """One commit: where its metadata lies, and what was recorded of its epoch.
+    """One commit: the place and digest of its metadata, and the ``EpochFacts`` of its record.
 
-    ``location`` is None for the pipeline's own folder of the checkpoint id; savepoints and the
-    snapshot that a pipeline started from have one.
+    ``location`` is the folder of a savepoint, or of the snapshot that a pipeline started from. It
+    is None for a checkpoint in the pipeline's own folder.
     """
 
     checkpoint_id: int
@@ -37,16 +37,16 @@ class CompletedCheckpoint:
 
     @property
     def data_version(self) -> str:
-        """Identifies the content. A commit always has the same version."""
+        """Identifies the content of the commit; it never changes."""
         return f"ck-{self.checkpoint_id}:{self.metadata_sha256}"
 
     @classmethod
     def of(cls, record: LogRecord) -> CompletedCheckpoint:
-        """The checkpoint of a record of the types commit, savepoint or restore.
+        """The checkpoint of a record of type ``commit``, ``savepoint`` or ``restore``.
 
         Raises:
             FormatError: The record is damaged.
-            UnsupportedVersionError: Another release wrote it.
+            UnsupportedVersionError: A newer release of dstl wrote it.
         """
         payload, what = record.payload, f"{record.type.capitalize()} record {record.number}"
         facts = EpochFacts.from_json(payload.get("facts"), what)
@@ -87,7 +87,7 @@ def in_flight_of(record: LogRecord) -> int:
 
 
 def first_free_id(record: LogRecord) -> int:
-    """The first id that a record leaves free."""
+    """The first checkpoint id that this record leaves unused."""
     try:
         match record.type:
             case "claim":

@@ -1,4 +1,4 @@
-"""The completed checkpoints of one pipeline, on the commit log.
+"""The completed checkpoints of one pipeline, stored in the commit log.
 
 Source of the behaviour: ``DefaultCompletedCheckpointStore`` of Flink 2.2.1.
 """
@@ -49,7 +49,7 @@ from dstl_core.storage.written_files import WrittenFile
 
 _LOG = logging.getLogger(__name__)
 CLOCK_MARGIN_MS = 3_600_000
-"""Assumed lead of an owner's clock over the storage's, if the storage has no time stamps."""
+"""How far an owner's clock may be ahead of the storage's, if the storage has no time stamps."""
 
 
 class CompletedCheckpointStore:
@@ -88,7 +88,7 @@ class CompletedCheckpointStore:
         self._in_doubt: dict[int, CommitInDoubt] = {}
 
     def refresh(self) -> None:
-        """Reads the records that others have added to the log."""
+        """Reads the records that other processes have added to the log."""
         self._log.refresh()
 
     @property
@@ -97,11 +97,11 @@ class CompletedCheckpointStore:
         return self._log.count == 0
 
     def claimed_ms(self) -> int | None:
-        """When the latest claim was made; None if nobody claimed the pipeline.
+        """When the latest claim was made, in milliseconds; None if there is no claim.
 
-        The time is the storage's stamp on the record, if that is earlier than the time that the
-        owner recorded: the owner's clock may be ahead. Without a stamp it is an hour before the
-        recorded time.
+        It is the earlier of the storage's time stamp of the record and the time that the owner
+        recorded, because the owner's clock may be ahead. Without a time stamp it is an hour before
+        the recorded time.
         """
         claim = self._log.latest_claim
         if claim is None:
@@ -164,7 +164,7 @@ class CompletedCheckpointStore:
         self._log.check_there()
 
     def check_known_claim(self) -> None:
-        """Does ``check_claim`` without reading the log again."""
+        """As ``check_claim``, without reading the log again."""
         if self._owner is not None:
             self._log.check_claim(self._owner)
 
@@ -182,7 +182,7 @@ class CompletedCheckpointStore:
 
     @property
     def completed(self) -> list[CompletedCheckpoint]:
-        """All commits, also retired ones, oldest first. It reads them all again."""
+        """All commits, also retired ones, oldest first. Every call reads them all again."""
         return list(self.commits())[::-1]
 
     def commits(self) -> Iterator[CompletedCheckpoint]:
@@ -217,8 +217,9 @@ class CompletedCheckpointStore:
         found = load_metadata_file(self.file_io_of(folder), folder)
         if found.sha256 != checkpoint.metadata_sha256:
             raise CheckpointError(
-                f"The metadata of checkpoint {checkpoint.checkpoint_id} is not what was "
-                f"committed: expected sha256 {checkpoint.metadata_sha256}, got {found.sha256}.",
+                f"The metadata of checkpoint {checkpoint.checkpoint_id} is not the committed one: "
+                f"expected sha256 {checkpoint.metadata_sha256}, got {found.sha256}; "
+                f"restore the file from a copy.",
                 location=str(found.folder),
             )
         self.learn(found.written.values())
@@ -245,7 +246,7 @@ class CompletedCheckpointStore:
         """
         folder = self.layout.checkpoint(metadata.checkpoint_id)
         record = self._record_snapshot("commit", metadata, folder, facts, properties)
-        # What is known of older files comes back with the checkpoint that names them.
+        # ``load`` gives size and sha256 of older files with the checkpoint that references them.
         named = known_of(folder, metadata, self._written).values()
         self._written = {each.path: each for each in named}
         return CompletedCheckpoint.of(record)
@@ -272,7 +273,7 @@ class CompletedCheckpointStore:
             raise self._writer.id_used(checkpoint_id)
         if doubt is None:
             payload = self._payload(type_, metadata, folder, facts, properties)
-            # From here on the record may stand, whatever the answers say.
+            # From here on the record may be in the log, even if every attempt reports an error.
             since = self._log.count
             doubt = self._in_doubt[checkpoint_id] = CommitInDoubt(folder, payload, facts, since)
         try:
@@ -297,7 +298,7 @@ class CompletedCheckpointStore:
         try:
             check_state_files(metadata, folder, self.file_io_of, self._cleaner.roots, self._written)
         except CheckpointError:
-            # Whoever took the pipeline over may have deleted what this owner has written.
+            # A new owner may have deleted the files of this one.
             self.check_claim()
             raise
         parent = self.latest
@@ -331,7 +332,7 @@ class CompletedCheckpointStore:
                 self._written,
             )
         except DstlError:
-            # What lies in the folder now is unknown, so its id must not be used again.
+            # The content of the folder is unknown now, so its id must not be used again.
             self.abort(metadata.checkpoint_id)
             raise
 
@@ -347,7 +348,7 @@ class CompletedCheckpointStore:
             StorageError: The outcome is still unknown.
         """
         for checkpoint_id, commit in list(self._in_doubt.items()):
-            # An abort takes the slot that the commit wanted; if the commit has it, it stands.
+            # The abort takes the slot of the commit. If the commit took it first, it is valid.
             self.abort(checkpoint_id)
             if self.commit_of(checkpoint_id) is None:
                 self._withdraw(commit.folder, commit.payload["metadata_sha256"])
@@ -393,13 +394,15 @@ class CompletedCheckpointStore:
                 try:
                     self._log.append(owner, "abort", {CHECKPOINT_ID: checkpoint_id})
                 except FencedError:
-                    # Either another owner is there, or a record of ours came to light.
+                    # Another owner has claimed, or an earlier record of this owner is in the log.
                     self._log.check_claim(owner)
             self._unrecorded_aborts.discard(checkpoint_id)
 
     def _require_owner(self) -> str:
         if self._owner is None:
-            raise CheckpointError("Nothing was claimed; claim the pipeline before committing.")
+            raise CheckpointError(
+                "This process has not claimed the pipeline; call claim before a commit."
+            )
         return self._owner
 
     # ---------------------------------------------------------------------------- retention
@@ -417,7 +420,7 @@ class CompletedCheckpointStore:
             leaving = [each for each in self._held_and_there() if each not in retained]
             needed = self.references.of(retained)
         except DstlError as error:
-            # Without every retained checkpoint nobody knows which files are needed.
+            # The needed files are unknown unless every retained checkpoint can be read.
             _LOG.warning("no checkpoint was retired: %s", error)
             return []
         return [
@@ -483,7 +486,7 @@ class CompletedCheckpointStore:
                 their logs and materializations, which the next checkpoint references again.
         """
         try:
-            # A commit whose answer got lost may stand in the log by now.
+            # The log may have a commit whose answer was lost.
             self._log.refresh()
             needed = self.references.those_there(self._held_and_there())
         except DstlError as error:

@@ -1,6 +1,6 @@
-"""What a commit record says of its epoch: the one definition of these fields.
+"""Defines the fields by which a commit record describes its epoch.
 
-They stand under ``facts`` in the record's payload and in the sidecar of the checkpoint.
+The payload of the record and the sidecar of the checkpoint contain them under ``facts``.
 ``docs/formats/commit.schema.json`` describes them for other programs.
 """
 
@@ -18,7 +18,7 @@ Kind = Literal["start", "epoch", "drain", "materialization", "savepoint", "stop"
 
 _Part = TypeVar("_Part")
 _Reader = Callable[[Any, str], Any]
-"""Checks a JSON value; gets its path for messages."""
+"""Checks and converts a JSON value; the text is its path, for messages."""
 _SHOWN = 60
 """Characters of a wrong value that a message shows."""
 
@@ -31,7 +31,7 @@ class InputFacts:
         id: The caller's name of the input.
         rows: Number of rows.
         hash_sum: Sum of the hashes of all rows, modulo 2^64, as 16 hexadecimal digits.
-        fingerprint_version: The rule by which rows are hashed; a record without it has rule 1.
+        fingerprint_version: Number of the rule that hashes rows; 1 if the record has none.
     """
 
     id: str | int
@@ -46,7 +46,7 @@ class SourceFacts:
 
     Args:
         savepoint: Its folder.
-        sha256: Of its ``_metadata``, in hexadecimal digits.
+        sha256: The sha256 of its ``_metadata``, in hexadecimal digits.
     """
 
     savepoint: str
@@ -55,25 +55,25 @@ class SourceFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OperatorFacts:
-    """What one operator did in an epoch. Times are those of its slowest subtask.
+    """Counts and times of one operator in an epoch. Times are those of its slowest subtask.
 
     Args:
         rows: Rows that it read.
         changes: Changes that it logged.
         changed_keys: Keys whose state changed.
         log_bytes: Bytes that the checkpoint added.
-        output_rows: Rows that it gave.
+        output_rows: Rows that it emitted.
         output_files: Names of the files with these rows.
         late_rows: Rows that came after all of their windows had ended.
         late_files: Names of the files with late rows.
-        warmth: Where subtasks found their state (``warm``, ``caught up``, ``cold``, ``idle``), to
-            the number of subtasks.
-        restore_ms: How long state was restored.
-        apply_ms: How long rows were applied.
-        persist_ms: How long state was made durable.
-        back_pressure_ms: How long a subtask waited for uploads to be accepted.
-        failed_uploads: Attempts to upload that failed.
-        retries: Attempts of tasks that failed.
+        warmth: Number of subtasks by how they got their state: ``warm``, ``caught up``, ``cold`` or
+            ``idle``.
+        restore_ms: Time to restore the state, in milliseconds.
+        apply_ms: Time to apply the rows, in milliseconds.
+        persist_ms: Time to make the state durable, in milliseconds.
+        back_pressure_ms: Time that a subtask waited until uploads were accepted, in milliseconds.
+        failed_uploads: Number of upload attempts that failed.
+        retries: Number of task attempts that failed.
     """
 
     rows: int = 0
@@ -117,16 +117,16 @@ _ALWAYS: Mapping[str | None, tuple[str, ...]] = {
     "stop": ("restored_from", "watermarks", "savepoint"),
     "resume": ("restored_from", "watermarks"),
 }
-"""Fields that a record of a kind has in any case. Others stand in it if they say something."""
+"""Fields that a record of a kind always has. Other fields are written only if they are set."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EpochFacts:
-    """What a commit record says of its epoch, beside the checkpoint itself.
+    """The description of an epoch in its commit record.
 
     Args:
-        kind: Why it was committed, if a job did it.
-        attempt: Random text that tells one attempt of an epoch from all others.
+        kind: Why a job committed it; None if no job did.
+        attempt: Random text that identifies one attempt of an epoch.
         metadata_bytes: Size of the ``_metadata`` file; the store fills it in.
         input: The input that was applied, if there was one.
         seconds: Time from the call of the job to the commit.
@@ -135,18 +135,18 @@ class EpochFacts:
         changes: Changes that were logged.
         changed_keys: Keys whose state changed, summed over operators.
         log_bytes: Bytes that the checkpoint added.
-        output_rows: Rows that operators gave.
+        output_rows: Rows that operators emitted.
         output_files: Names of all files below the output folder of the checkpoint.
-        operators: What each operator did, by uid.
+        operators: Counts and times of each operator, by uid.
         source: The snapshot that the pipeline started from, if there was one.
         materialization_id: Highest id of a base that a full checkpoint wrote.
         materialized_bytes: Size of the full state that was written.
         log_bytes_before: Size of the log before the state was written in full.
-        of_checkpoint: Id of the checkpoint whose state was written beside epochs.
+        of_checkpoint: Id of the checkpoint whose full state was written while epochs went on.
         savepoint: Folder of the savepoint that the pipeline stopped with.
-        implied: Whether a start only made room for a first input; until that is committed, another
-            start may take its place.
-        notes: What the caller of the job keeps with the commit.
+        implied: Whether this start was made for a first input that is not committed yet. Until
+            then, another start may replace it.
+        notes: Values that the caller of the job stores with the commit.
     """
 
     kind: Kind | None = None
@@ -177,11 +177,11 @@ class EpochFacts:
 
     @classmethod
     def from_json(cls, body: object, what: str = "A commit record") -> EpochFacts:
-        """The facts of a record, also of one that an earlier release wrote.
+        """Reads the facts of a record, also if an earlier release wrote it.
 
         Args:
             body: The JSON object.
-            what: The record, as the first words of a message.
+            what: Name of the record, as the first words of a message.
 
         Raises:
             FormatError: A field has a value of another type, or a required field is missing.
@@ -194,11 +194,11 @@ class EpochFacts:
 
 
 NO_FACTS = EpochFacts()
-"""Those of a checkpoint that no job took."""
+"""The facts of a checkpoint that no job took."""
 
 
 def _plain(part: Any, always: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The JSON object of a part: fields that are always written, and those that say something."""
+    """The JSON object of a part: the fields in ``always``, and those that differ from defaults."""
     found = {}
     for each in fields(part):
         value = getattr(part, each.name)
@@ -225,7 +225,7 @@ def _default(each: Field[Any]) -> Any:
 
 
 def _read_part(part: type[_Part], body: object, path: str) -> _Part:
-    """A part of the facts from its JSON object."""
+    """Reads a part of the facts from its JSON object."""
     if not isinstance(body, dict):
         raise _wrong(path, "an object", body)
     readers, required = _fields_of(part)  # type: ignore[arg-type]  # a class can be hashed
@@ -251,7 +251,7 @@ def _fields_of(part: Any) -> tuple[Mapping[str, _Reader], Sequence[str]]:
 
 def _scalar(*types: type, expected: str) -> _Reader:
     def read(value: Any, path: str) -> Any:
-        if type(value) not in types:  # a truth value is no number
+        if type(value) not in types:  # bool is a subclass of int, but not a number here
             raise _wrong(path, expected, value)
         return value
 
@@ -305,7 +305,7 @@ _READERS: Mapping[str, _Reader] = {
     "InputFacts | None": _optional(_part(InputFacts)),
     "SourceFacts | None": _optional(_part(SourceFacts)),
 }
-"""By the annotation of a field."""
+"""The reader of a field, by its annotation."""
 
 
 def _wrong(path: str, expected: str, value: object) -> FormatError:

@@ -1,4 +1,4 @@
-"""The last check before files of a pipeline are deleted."""
+"""Checks files against the latest checkpoint before they are deleted."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _LOG = logging.getLogger(__name__)
 class DeletionGuard:
     """Deletes files, but none that the latest committed checkpoint references.
 
-    It reads the commit log before each deletion. So it knows of a commit that arrived after the
-    caller decided what may go. Whoever deletes files of state goes through a guard.
+    It reads the commit log before each deletion. So it sees a commit that was made after the caller
+    chose the files. All code that deletes state files uses a guard.
 
     Args:
-        file_io: Where files are deleted.
-        latest: Reads the log and gives the files that the latest checkpoint references. It raises a
+        file_io: The file IO of the files.
+        latest: Reads the log; returns the files that the latest checkpoint references. It raises a
             ``DstlError`` if they are unknown; then nothing is deleted.
     """
 
@@ -29,7 +29,7 @@ class DeletionGuard:
         self._latest = latest
 
     def delete(self, *files: Location) -> bool:
-        """Deletes files after one look; deletes none of them and says False if one has to stay."""
+        """Deletes files after one check; deletes none and returns False if one has to stay."""
         referenced = self._latest()
         needed = [each for each in files if each in referenced]
         if needed:

@@ -9,8 +9,8 @@ from dstl_core.errors import CheckpointError
 class CheckpointIDCounter:
     """Hands out the ids of one owner, ascending over all owners of a pipeline.
 
-    Invariant: an id is at most ``in_flight`` beyond those that the log records, so that the next
-    owner can skip it.
+    Invariant: an id is at most ``in_flight`` above the ids in the log, so that the next owner can
+    skip it.
     """
 
     def __init__(self, store: CompletedCheckpointStore) -> None:
@@ -26,10 +26,10 @@ class CheckpointIDCounter:
 
         Raises:
             CheckpointError: Too many checkpoints are in flight.
-            StorageError: Aborts must be recorded first, and could not be.
+            StorageError: Earlier aborts could not be recorded.
             FencedError: Another owner has claimed the pipeline.
         """
-        # Whoever has seen another owner's claim counts on from ids that are not its own.
+        # After another owner's claim the known ids belong to that owner.
         self._store.check_known_claim()
         if self.get() >= self._store.id_limit():
             self._store.record_aborts()
@@ -37,7 +37,7 @@ class CheckpointIDCounter:
         if taken >= limit:
             raise CheckpointError(
                 f"Too many checkpoints are in flight: expected an id below {limit}, got {taken}; "
-                f"wait for one of them to end.",
+                f"wait until one of them ends.",
                 checkpoint_id=taken,
             )
         self._next = taken + 1

@@ -1,8 +1,8 @@
 """``_metadata`` files and the sidecar beside them.
 
 The sidecar ``_dstl.json`` is written first and never changed. Flink ignores it, and a snapshot
-without it loads as well; it adds what older metadata versions cannot hold (uids by hash) and where
-the snapshot comes from.
+loads without it. It adds the uids, which older metadata versions cannot store, and the origin of
+the snapshot.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ NOTHING_KNOWN: Mapping[str, WrittenFile] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Sidecar:
-    """What ``_dstl.json`` says.
+    """The content of ``_dstl.json``.
 
     Args:
-        metadata_sha256: Of the ``_metadata`` that it belongs to.
+        metadata_sha256: The sha256 of the ``_metadata`` that it belongs to.
         uids: Operator ids to uids.
-        notes: What the writer recorded: of a checkpoint its parent and its ``EpochFacts``, of a
-            savepoint where it comes from. JSON values; the file calls them ``facts``.
-        files: What the writer knows of the bytes of the files that the snapshot names, by the
-            path in their handle: absolute, or relative to the snapshot's folder.
+        notes: JSON values, ``facts`` in the file. For a checkpoint they are its parent and its
+            ``EpochFacts``, for a savepoint its origin.
+        files: Size and sha256 of the files that the snapshot references, by the path in their
+            handle: absolute, or relative to the snapshot's folder.
     """
 
     metadata_sha256: str
@@ -87,7 +87,7 @@ class Sidecar:
 
 @dataclass(frozen=True, slots=True)
 class MetadataFile:
-    """A ``_metadata`` as it was found. ``sidecar`` is None if there is none that belongs to it."""
+    """A ``_metadata`` file that was read. ``sidecar`` is None if no sidecar belongs to it."""
 
     folder: Location
     metadata: CheckpointMetadata
@@ -97,7 +97,7 @@ class MetadataFile:
 
     @property
     def written(self) -> Mapping[str, WrittenFile]:
-        """What the sidecar knows of files, by their absolute path."""
+        """Size and sha256 of files from the sidecar, by their absolute path."""
         files = {} if self.sidecar is None else self.sidecar.files
         found = {}
         for path, each in files.items():
@@ -125,7 +125,10 @@ def load_metadata_file(file_io: FileIO, path: Location) -> MetadataFile:
             path=str(location),
         )
     if size > MAX_METADATA_BYTES:
-        raise StorageError(f"The metadata is too large: {size} bytes.", location=str(location))
+        raise StorageError(
+            f"The metadata is too large: expected at most {MAX_METADATA_BYTES} bytes, got {size}.",
+            location=str(location),
+        )
     raw = file_io.read_bytes(location)
     with error_context(location=str(location)):
         metadata = read_metadata(raw)
@@ -135,12 +138,12 @@ def load_metadata_file(file_io: FileIO, path: Location) -> MetadataFile:
 
 def _load_sidecar(file_io: FileIO, folder: Location, digest: str) -> Sidecar | None:
     sidecar = read_sidecar(file_io, folder)
-    # A sidecar of other metadata (a copy, an edit by another tool) says nothing of this one.
+    # A sidecar of other metadata (a copy, an edit by another tool) does not describe this one.
     return sidecar if sidecar is not None and sidecar.metadata_sha256 == digest else None
 
 
 def read_sidecar(file_io: FileIO, folder: Location) -> Sidecar | None:
-    """The sidecar of a folder, whatever metadata it belongs to."""
+    """The sidecar of a folder, even if it belongs to other metadata; None if there is none."""
     location = folder.child(SIDECAR_FILE_NAME)
     if file_io.size(location) is None:
         return None
@@ -154,9 +157,7 @@ def metadata_digest(metadata: CheckpointMetadata) -> str:
 
 
 def holds_metadata(file_io: FileIO, folder: Location, digest: str) -> bool:
-    """Whether a folder holds this metadata, or the sidecar of it, and no other; also if it holds
-    none.
-    """
+    """Whether a folder holds no other metadata than this one, and no other's sidecar."""
     try:
         found = hashlib.sha256(file_io.read_bytes(folder.child(METADATA_FILE_NAME))).hexdigest()
     except StateFileNotFoundError:
@@ -172,21 +173,21 @@ def publish_metadata_file(
     notes: Mapping[str, Any],
     written: Mapping[str, WrittenFile] = NOTHING_KNOWN,
 ) -> tuple[str, int]:
-    """Publishes the sidecar, then ``_metadata``: with that, the snapshot exists.
+    """Publishes the sidecar, then ``_metadata``. After that, the snapshot exists.
 
     Args:
-        file_io: Of the folder.
-        folder: Where both go.
+        file_io: The file IO of the folder.
+        folder: The folder of both files.
         metadata: The snapshot.
-        notes: What the sidecar keeps.
-        written: What is known of files, by their absolute path.
+        notes: The ``notes`` of the sidecar.
+        written: Size and sha256 of files, by their absolute path.
 
     Returns:
         The sha256 (hex) and the size of ``_metadata`` in bytes.
 
     Raises:
-        StorageError: A snapshot is there already, or an unfinished one: its sidecar may belong to
-            somebody who is about to finish it.
+        StorageError: The folder already has a snapshot, or a sidecar: another process may be about
+            to write its metadata.
     """
     raw, sidecar = _to_bytes(folder, metadata, notes, written)
     digest = sidecar.metadata_sha256
@@ -194,14 +195,14 @@ def publish_metadata_file(
     if file_io.size(target) is None:
         if not file_io.publish_once(folder.child(SIDECAR_FILE_NAME), sidecar.to_bytes()):
             raise StorageError(
-                f"An unfinished snapshot is there: {folder}; choose another folder, or remove it "
-                f"if nobody is writing it.",
+                f"The folder {folder} has an unfinished snapshot; choose another folder, or delete "
+                f"it if no process is writing it.",
                 path=str(folder),
             )
         if file_io.publish_once(target, raw):
             return digest, len(raw)
     raise StorageError(
-        f"A snapshot is already there: {folder}; choose another folder or remove it.",
+        f"The folder {folder} already has a snapshot; choose another folder or delete it.",
         path=str(folder),
     )
 
@@ -213,8 +214,10 @@ def replace_metadata_file(
     notes: Mapping[str, Any],
     written: Mapping[str, WrittenFile] = NOTHING_KNOWN,
 ) -> None:
-    """As ``publish_metadata_file``, in the place of a snapshot that may be there. The old one's
-    state files stay; after a crash in between the old snapshot is there without its sidecar.
+    """As ``publish_metadata_file``, but replaces a snapshot that may be there.
+
+    The state files of the old snapshot stay. After a crash between the two files, the old snapshot
+    is there without its sidecar.
     """
     raw, sidecar = _to_bytes(folder, metadata, notes, written)
     file_io.replace(folder.child(SIDECAR_FILE_NAME), sidecar.to_bytes())
@@ -236,7 +239,7 @@ def _to_bytes(
 def known_of(
     folder: Location, metadata: CheckpointMetadata, written: Mapping[str, WrittenFile]
 ) -> dict[str, WrittenFile]:
-    """What is known of the files that a snapshot names, by the path in their handle."""
+    """Size and sha256 of the files that a snapshot references, by the path in their handle."""
     found = {}
     for operator in metadata.operators:
         for subtask in operator.subtasks:
@@ -245,7 +248,9 @@ def known_of(
                     case FileStateHandle(path):
                         absolute = path
                     case RelativeFileStateHandle(path):
-                        absolute = f"{folder}/{path}"  # a handle may lie: it is only looked up
+                        absolute = (
+                            f"{folder}/{path}"  # a damaged handle does no harm: this is only a key
+                        )
                     case _:
                         continue
                 if absolute in written:

@@ -1,4 +1,4 @@
-"""A pipeline's folder as sensors, checks and resets see it: no Spark, and a claim only for a reset.
+"""Reads a pipeline's folder for sensors and checks, and resets it. It does not need Spark.
 
 A *lease* shows that a run works on the pipeline. It is a file ``_dstl/leases/<run id>.json``. The
 run writes it before its first epoch and deletes it when it ends, normally or by exception. A killed
@@ -36,7 +36,7 @@ _LEASE = re.compile(r"([A-Za-z0-9_-]+)\.json")
 
 @dataclass(frozen=True)
 class Lease:
-    """The lease of a run that works on the pipeline, or was killed."""
+    """The lease of a run that works on the pipeline or was killed."""
 
     run_id: str
     since_ms: int
@@ -58,7 +58,7 @@ class PipelineStore:
     Args:
         base_path: Folder or URL of all jobs.
         name: Name of the pipeline.
-        clock: The clock; tests give their own.
+        clock: The clock; the system's by default.
     """
 
     def __init__(self, base_path: str, name: str, *, clock: Clock | None = None) -> None:
@@ -141,7 +141,7 @@ class PipelineStore:
     def begin(self, run_id: str) -> None:
         """Writes a lease. This or another process deletes it with ``end``."""
         content = {"run_id": run_id, "since_ms": self._clock.now_ms()}
-        # It may be there from an attempt of the same run that was killed.
+        # A killed attempt of the same run may have left its lease.
         self._file_io.publish_once(self._lease(run_id), write_json_object(content, "A lease"))
 
     def end(self, run_id: str) -> None:
@@ -187,11 +187,11 @@ class PipelineStore:
         if busy:
             return Reset(busy)
         if not leases and not self.orphans():
-            # No claim either: it would fence a run that is about to begin.
+            # No claim is made either: it would fence a run that is about to begin.
             return Reset()
         self._store.claim(owner)
-        # After the claim the dead can commit nothing. What a later owner writes is not yet there
-        # when its claim is not, so it cannot be in this listing.
+        # After the claim, dead runs cannot commit. A later owner claims before it writes files, so
+        # this listing has none of its files.
         orphans = self._orphans()
         self._store.check_claim()
         guard = DeletionGuard(self._file_io, self._store.references.latest)

@@ -1,4 +1,4 @@
-"""What holds for a checkpoint: its type, whether it is forced, when it is discarded.
+"""The properties of a checkpoint: its type, whether it is forced, when it is discarded.
 
 Source: ``CheckpointProperties`` and ``CheckpointRetentionPolicy`` of Flink 2.2.1.
 """
@@ -17,7 +17,7 @@ from dstl_core.model.snapshot_type import (
 
 
 class CheckpointRetentionPolicy(Enum):
-    """Which ends of a job leave its checkpoints."""
+    """After which ends of a job its checkpoints are retained."""
 
     NEVER_RETAIN_AFTER_TERMINATION = "NEVER_RETAIN_AFTER_TERMINATION"
     RETAIN_ON_FAILURE = "RETAIN_ON_FAILURE"
@@ -34,7 +34,7 @@ class CheckpointRetentionPolicy(Enum):
 
 
 class JobStatus(Enum):
-    """How a job ended. A suspended one goes on elsewhere."""
+    """How a job ended. A suspended job continues elsewhere."""
 
     FINISHED = "FINISHED"
     CANCELED = "CANCELED"
@@ -44,10 +44,10 @@ class JobStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointProperties:
-    """One set of rules for a checkpoint.
+    """The properties of a checkpoint.
 
-    ``forced`` ones ignore the limits of concurrency and the pause. ``unclaimed`` marks a snapshot
-    that was restored and belongs to another owner.
+    A ``forced`` checkpoint ignores the limit of concurrent checkpoints and the minimum pause.
+    ``unclaimed`` marks a restored snapshot that the pipeline does not own.
     """
 
     forced: bool
@@ -58,7 +58,7 @@ class CheckpointProperties:
 
     @classmethod
     def for_checkpoint(cls, policy: CheckpointRetentionPolicy) -> CheckpointProperties:
-        """A checkpoint of the job's own."""
+        """The properties of a job's own checkpoints."""
         discard_on = {JobStatus.FINISHED}
         if policy is not CheckpointRetentionPolicy.RETAIN_ON_CANCELLATION:
             discard_on |= {JobStatus.CANCELED, JobStatus.SUSPENDED}
@@ -73,7 +73,7 @@ class CheckpointProperties:
         *,
         forced: bool = True,
     ) -> CheckpointProperties:
-        """A savepoint that the user asked for. It is never deleted."""
+        """The properties of a savepoint that a user requested. It is never deleted."""
         return cls(forced, SavepointType.savepoint(format_type), False)
 
     @classmethod
@@ -84,13 +84,13 @@ class CheckpointProperties:
         format_type: SavepointFormatType = SavepointFormatType.CANONICAL,
         forced: bool = True,
     ) -> CheckpointProperties:
-        """The savepoint with which a job stops; ``terminate`` ends event time before it."""
+        """The properties of a savepoint that stops a job; ``terminate`` ends event time before."""
         kind = SavepointType.terminate if terminate else SavepointType.suspend
         return cls(forced, kind(format_type), False)
 
     @classmethod
     def for_unclaimed_snapshot(cls) -> CheckpointProperties:
-        """A snapshot that was restored in the mode NO_CLAIM."""
+        """The properties of a snapshot that was restored in NO_CLAIM mode."""
         kind = SavepointType.savepoint(SavepointFormatType.CANONICAL)
         return cls(False, kind, False, unclaimed=True)
 
@@ -103,5 +103,5 @@ class CheckpointProperties:
         return self.checkpoint_type.is_synchronous
 
     def discard_on_job(self, status: JobStatus) -> bool:
-        """Whether the end of the job deletes it."""
+        """Whether the checkpoint is deleted when the job ends like this."""
         return status in self.discard_on

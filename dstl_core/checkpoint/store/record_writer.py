@@ -1,4 +1,4 @@
-"""Appends an owner's records to the commit log, even if answers are lost."""
+"""Appends an owner's records to the commit log, even if answers of the storage are lost."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ COMMIT_ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True)
 class CommitInDoubt:
-    """A commit whose record may stand.
+    """A commit whose record may be in the log.
 
     Args:
-        folder: Of its metadata.
-        payload: What the record says.
-        facts: What it says of the epoch.
-        since: Records that the log had before it.
+        folder: The folder of its metadata.
+        payload: The payload of the record.
+        facts: The facts in the payload.
+        since: Number of records in the log before the first attempt.
     """
 
     folder: Location
@@ -36,21 +36,21 @@ class CommitInDoubt:
     since: int
 
     def is_of(self, metadata: CheckpointMetadata, facts: EpochFacts) -> bool:
-        """Whether this is the commit of these."""
+        """Whether this is the commit of this metadata and these facts."""
         digest = str(self.payload["metadata_sha256"])
         return facts == self.facts and metadata_digest(metadata) == digest
 
 
 class RecordWriter:
-    """Writes records, and finds those of its own that stand already.
+    """Writes records, and finds records of its own that are in the log already.
 
-    Invariant: a record counts as one's own only if owner, type and payload are those of the commit
-    at hand; another record of the same checkpoint id refuses the commit.
+    Invariant: a record counts as its own only if owner, type and payload are those of the commit.
+    If another record has the same checkpoint id, the commit is refused.
 
     Args:
         log: The log.
-        read: The view of it, with what this process knows.
-        folder: Where the log lies, for messages.
+        read: The view of the log, as far as this process has read it.
+        folder: The folder of the log, for messages.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class RecordWriter:
             since: Number of records before the first attempt.
             owner: The owner, which holds the claim.
             type_: The type of the record.
-            payload: The payload, in the form in which it is read back.
+            payload: The payload, as a reader of the log gets it.
 
         Raises:
             FencedError: Another owner has claimed the pipeline.
@@ -87,10 +87,11 @@ class RecordWriter:
             except StorageError as error:
                 problem = error
                 with suppress(StorageError):
-                    # Even a look that breaks off may have brought it to light.
+                    # Even a read that fails may have found the record.
                     self._log.refresh()
             except FencedError:
-                # A record of ours may have come to light; only another commit is in the way.
+                # The record may be in the log already. Only a record of another commit is a reason
+                # to refuse this one.
                 self._log.check_claim(owner)
                 if self._latest() != latest:
                     raise
@@ -99,14 +100,14 @@ class RecordWriter:
             return standing
         raise CommitUncertainError(
             f"Whether checkpoint {payload[CHECKPOINT_ID]} was recorded is unknown ({problem}); "
-            f"nothing was deleted, the commit log tells.",
+            f"no file was deleted; try again: the commit log has the outcome.",
             location=str(self._folder),
         ) from problem
 
     def _standing(
         self, since: int, owner: str, type_: OwnedRecordType, payload: Mapping[str, Any]
     ) -> LogRecord | None:
-        """The record of this commit, if this process has seen it in the log.
+        """The record of this commit, if this process has read it from the log.
 
         Raises:
             CheckpointError: Another commit has used the id.
@@ -122,7 +123,7 @@ class RecordWriter:
             raise self.id_used(checkpoint_id)
 
     def id_used(self, checkpoint_id: int) -> CheckpointError:
-        """The error of a commit whose id another one has used."""
+        """The error of a commit whose id another commit has used."""
         return CheckpointError(
             f"Nothing was committed: another checkpoint has used the id {checkpoint_id}; run the "
             f"epoch again.",

@@ -1,6 +1,6 @@
-"""The checkpoints of a pipeline, by the records of its commit log.
+"""The checkpoints of a pipeline, read from the records of its commit log.
 
-A new process begins with the summary in the head of the log's index, and reads the records behind
+A new process starts from the summary in the head of the log's index, and reads the records after
 it. It reads older records only when they are needed, newest first. So the cost of an epoch does not
 grow with the number of earlier epochs.
 """
@@ -26,7 +26,7 @@ from dstl_core.storage.log_record import LogRecord, OwnedRecordType
 _LOG = logging.getLogger(__name__)
 SUMMARY_VERSION = 1
 KEPT = 64
-"""Checkpoints whose place in the log is kept in memory."""
+"""Number of checkpoints whose place in the log is kept in memory."""
 _WITH_ID = ("commit", "abort", "savepoint")
 _HELD = ("commit", "restore")
 
@@ -42,8 +42,8 @@ class _Held:
 class RecordedCheckpoints:
     """A view of a commit log, as far as this process has read it.
 
-    A checkpoint is *held* if it was committed, or restored from when the pipeline started, and no
-    later record discards it.
+    A checkpoint is *held* if it was committed, or if the pipeline started from it, and no later
+    record discards it.
 
     Invariant: ``_held`` are the last held checkpoints, oldest first; if ``_is_all``, there are no
     others. Ids of commits ascend in the log.
@@ -132,7 +132,7 @@ class RecordedCheckpoints:
         self._left.clear()
 
     def _behind(self, number: int, ids: set[int]) -> list[_Held]:
-        """The last held checkpoints of these ids in front of a record, oldest first."""
+        """The last held checkpoints of these ids before a record, oldest first."""
         found: list[_Held] = []
         for record in self._log.backwards(before=number):
             if len(found) == len(ids):
@@ -144,11 +144,13 @@ class RecordedCheckpoints:
     # ------------------------------------------------------------------------------ summary
 
     def write_index(self) -> None:
-        """Brings the index of the log up to date. Errors are logged; a later call tries again."""
+        """Updates the index of the log. Errors are logged; a later call tries again."""
         try:
             self._log.write_index(self.summary)
         except StorageError as error:
-            _LOG.warning("the index of the commit log is brought up to date later: %s", error)
+            _LOG.warning(
+                "the index of the commit log was not updated; a later commit does: %s", error
+            )
 
     def summary(self) -> Mapping[str, Any]:
         """The summary of all records, for ``CommitLog.write_index``."""
@@ -164,7 +166,7 @@ class RecordedCheckpoints:
         }
 
     def _begin(self) -> None:
-        """Begins with the summary in the index, or with the first record if that is unusable."""
+        """Starts from the summary in the index, or from the first record if it is unusable."""
         body = self._log.summary
         claim = self._log.latest_claim
         try:
@@ -239,17 +241,17 @@ class RecordedCheckpoints:
     def find(
         self, since: int, owner: str, type_: OwnedRecordType, payload: Mapping[str, Any]
     ) -> LogRecord | None:
-        """The record of this owner, type and payload behind record ``since``."""
+        """The record of this owner, type and payload after record ``since``."""
         for record in self._log.records_after(since):
             if (record.owner, record.type, record.payload) == (owner, type_, payload):
                 return record
         return None
 
     def has_id(self, checkpoint_id: int) -> bool:
-        """Whether a record has used an id up."""
+        """Whether a record has used this id."""
         if checkpoint_id >= self._first_id:
             return checkpoint_id < self.next_id and checkpoint_id not in self._open_ids
-        # An owner that another one has overtaken asks.
+        # Only an owner that has lost its claim gets here.
         for record in self._log.backwards():
             first_free = first_free_id(record)
             if record.type == "claim" and first_free <= checkpoint_id:
@@ -264,7 +266,7 @@ class RecordedCheckpoints:
         return self._known[number]
 
     def _extend(self, wanted: int) -> None:
-        """Finds older held checkpoints until this number is known, or there are no more."""
+        """Reads older held checkpoints until this number is known, or there are no more."""
         if self._is_all or len(self._held) >= wanted:
             return
         first = self._held[0].number if self._held else self._seen + 1

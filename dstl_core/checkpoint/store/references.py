@@ -1,4 +1,4 @@
-"""Finds the files that snapshots reference, for all that delete files: cleaner, gc and reset."""
+"""Finds the files that snapshots reference, for all code that deletes files."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ FileHandle = FileStateHandle | SegmentFileStateHandle | RelativeFileStateHandle
 
 
 def references_of(file_io: FileIO, file: MetadataFile) -> FileSet:
-    """The files that a snapshot references: its metadata, its sidecar, and its state files at
-    every place where dstl or Flink finds them.
+    """The files that a snapshot references: metadata, sidecar and state files.
+
+    A state file counts at every place where dstl or Flink looks for it.
     """
     resolver = HandleResolver(file_io, file.folder)
     found = FileSet()
@@ -32,7 +33,7 @@ def references_of(file_io: FileIO, file: MetadataFile) -> FileSet:
         try:
             places += resolver.places(handle)
         except DstlError:
-            # dstl does not open such a path. Flink may, and the file's name is still its name.
+            # dstl does not open such a path, but Flink may; so the file's name stays referenced.
             if isinstance(handle, RelativeFileStateHandle):
                 path = f"{file.folder}/{handle.relative_path}"
             else:

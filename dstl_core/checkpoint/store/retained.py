@@ -19,7 +19,7 @@ _KNOWN = 8
 
 
 class Store(Protocol):
-    """The part of the store of completed checkpoints that this module needs."""
+    """The part of ``CompletedCheckpointStore`` that this module needs."""
 
     layout: JobLayout
 
@@ -50,7 +50,7 @@ class ReferencedFiles:
         """Number of checkpoints in the last result of ``all``."""
 
     def of(self, checkpoints: Iterable[CompletedCheckpoint]) -> FileSet:
-        """The files that these checkpoints reference, by their present metadata."""
+        """The files that these checkpoints reference, according to their present metadata."""
         found = FileSet()
         for each in checkpoints:
             file = self._store.load(each)
@@ -78,13 +78,12 @@ class ReferencedFiles:
                 self._store.refresh()
                 if self._store.latest == latest:
                     if latest.properties.unclaimed:
-                        return FileSet()  # it is somebody else's, who has deleted it
+                        return FileSet()  # another owner had it and has deleted it
                     raise
         raise self._too_busy()
 
     def all(self) -> FileSet:
-        """The files that any checkpoint in the pipeline's folder references, and the latest
-        checkpoint of the log, wherever it is.
+        """The files that the checkpoints in the pipeline's folder and the latest one reference.
 
         Uncommitted checkpoints count, because Flink may use them. The pipeline may commit and
         retire at the same time. Without a commit nothing is retired, so this reads the checkpoints
@@ -104,7 +103,7 @@ class ReferencedFiles:
         raise self._too_busy()
 
     def those_there(self, checkpoints: Iterable[CompletedCheckpoint]) -> FileSet:
-        """The files that those of the given checkpoints reference whose metadata exists."""
+        """The files that the given checkpoints reference; skips those whose metadata is gone."""
         found = FileSet()
         for each in checkpoints:
             self._add(found, self._store.folder_of(each))
@@ -123,7 +122,8 @@ class ReferencedFiles:
     def _too_busy(self) -> CheckpointError:
         root = self._store.layout.root
         return CheckpointError(
-            f"What the checkpoints in {root} reference is unknown: another one was committed at "
-            f"each of {LOOKS} looks at them; try again when the pipeline is less busy.",
+            f"The files that the checkpoints in {root} reference are unknown: a commit came in "
+            f"between at each of {LOOKS} attempts to read them; try again when the pipeline is "
+            f"less busy.",
             location=str(root),
         )

@@ -1,7 +1,7 @@
 """Checks that the files of a snapshot exist.
 
-Tasks that work on local copies do not notice that a file of an earlier checkpoint was deleted.
-Their commit could not be restored, so every commit checks the files.
+Tasks with local copies do not notice that a file of an earlier checkpoint was deleted. Their
+checkpoint could not be restored. So every commit checks the files.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from dstl_core.storage.written_files import WrittenFile
 MAX_NAMED = 3
 """Files that a message names; further ones are only counted."""
 _REQUESTS = 16
-"""Concurrent requests, for storages where each takes a round trip."""
+"""Number of concurrent requests to a storage."""
 _LISTED_FROM = 32
-"""From this number of files, one listing of their folder finds them."""
+"""From this number of files in a folder, the folder is listed once instead."""
 _QUICK_SCHEMES = ("file", "memory")
 
 
@@ -39,7 +39,7 @@ class NamedFile:
 
     Args:
         location: The place at which a restore looks for it.
-        size: Least size in bytes.
+        size: Minimum size in bytes.
         exact: Whether the file has exactly this size.
     """
 
@@ -48,7 +48,7 @@ class NamedFile:
     exact: bool
 
     def problem(self, found: int | None) -> str | None:
-        """The problem of a file of this size; a size of None means that there is no file."""
+        """The problem if the file has the size ``found``; None: the file does not exist."""
         if found is None:
             return f"{self.location} is missing"
         if found < self.size or (self.exact and found > self.size):
@@ -69,8 +69,8 @@ def check_state_files(
     Args:
         metadata: The snapshot.
         folder: The folder of its ``_metadata``.
-        file_io_of: Finds the file IO of a place.
-        allow_roots: Further folders whose files it may name.
+        file_io_of: Returns the file IO of a location.
+        allow_roots: Further folders whose files it may reference.
         written: Size and sha256 of files, by absolute path.
 
     Raises:
@@ -94,7 +94,7 @@ def check_state_files(
 def named_files(
     metadata: CheckpointMetadata, resolver: HandleResolver, written: Mapping[str, WrittenFile]
 ) -> Iterator[NamedFile]:
-    """The files behind all handles of a snapshot; what stands in ``_metadata`` has none."""
+    """The files of all handles of a snapshot; state inside ``_metadata`` has no file."""
     for operator in metadata.operators:
         for subtask in operator.subtasks:
             logs = set(subtask.log_streams())
@@ -102,7 +102,7 @@ def named_files(
                 try:
                     place = resolver.resolve(stream)
                 except PathNotAllowedError:
-                    # A changelog, or a claimed snapshot, whose place only its readers are told.
+                    # A changelog or a claimed snapshot: only its readers know its folder.
                     if not isinstance(stream, FileStateHandle | SegmentFileStateHandle):
                         raise
                     yield NamedFile(Location.parse(stream.path), 1, exact=False)
@@ -114,7 +114,7 @@ def named_files(
                     yield NamedFile(place.location, known.size, exact=True)
                     continue
                 if stream in logs and not isinstance(stream, SegmentFileStateHandle):
-                    # The handle counts bytes before compression; no segment is empty.
+                    # The handle has the size before compression; no segment is empty.
                     yield NamedFile(place.location, 1, exact=False)
                     continue
                 whole = isinstance(stream, FileStateHandle | RelativeFileStateHandle)
@@ -124,7 +124,7 @@ def named_files(
 def _sizes(
     locations: Iterable[Location], file_io_of: Callable[[Location], FileIO]
 ) -> Mapping[Location, int | None]:
-    """Sizes of files, None for those that are not there; in few round trips."""
+    """The sizes of files, None for those that do not exist, with few requests."""
     folders: dict[Location, list[Location]] = defaultdict(list)
     sizes: dict[Location, int | None] = {}
     for each in locations:

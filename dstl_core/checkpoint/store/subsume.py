@@ -1,4 +1,4 @@
-"""Which checkpoints leave the store when it holds too many.
+"""Selects the checkpoints that leave the store when it has too many.
 
 Source: ``CheckpointSubsumeHelper`` of Flink 2.2.1.
 """
@@ -20,15 +20,15 @@ _Checkpoint = TypeVar("_Checkpoint", bound=_HasProperties)
 
 
 def subsumed(checkpoints: Sequence[_Checkpoint], num_retained: int) -> list[_Checkpoint]:
-    """The checkpoints that are too many, oldest first.
+    """The checkpoints beyond the retained number, oldest first.
 
-    Savepoints count as well, and any of them but the newest may leave. The newest checkpoint that
-    is no savepoint stays, whatever its age, because later ones may build on it; unless the newest
-    of all stopped the job.
+    Savepoints count, and each but the newest may leave. The newest checkpoint that is not a
+    savepoint stays at any age, because later checkpoints may reference its files. It leaves only if
+    the newest of all stopped the job.
 
     Args:
-        checkpoints: All that the store holds, oldest first.
-        num_retained: How many it may hold.
+        checkpoints: All checkpoints in the store, oldest first.
+        num_retained: Number of checkpoints that the store may have.
     """
     left: list[_Checkpoint] = []
     if not checkpoints:

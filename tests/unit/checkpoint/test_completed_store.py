@@ -65,7 +65,7 @@ def test_a_commit_is_the_latest_for_everybody(pipeline: Pipeline) -> None:
 
 
 def test_without_a_claim_nothing_is_published(pipeline: Pipeline) -> None:
-    with pytest.raises(CheckpointError, match="Nothing was claimed"):
+    with pytest.raises(CheckpointError, match="has not claimed the pipeline"):
         pipeline.store().commit(metadata(1, pipeline.write("taskowned/base")))
     assert pipeline.there() == {"taskowned/base"}
 
@@ -123,7 +123,7 @@ def test_metadata_that_is_not_what_was_committed(pipeline: Pipeline) -> None:
     pipeline.files.delete(folder.child("_metadata"))
     pipeline.files.delete(folder.child("_dstl.json"))
     publish_metadata_file(pipeline.files, folder, metadata(9, base), {})
-    with pytest.raises(CheckpointError, match="is not what was committed: expected sha256"):
+    with pytest.raises(CheckpointError, match="is not the committed one: expected sha256"):
         store.load(committed)
 
 

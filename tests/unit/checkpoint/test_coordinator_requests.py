@@ -219,7 +219,7 @@ def test_no_place_for_the_files() -> None:
 
 def test_an_answer_that_nobody_asked_for() -> None:
     for event in (CheckpointInitialized(7, 0, ""), InitializationFailed(Reason.IO_EXCEPTION)):
-        with pytest.raises(InvariantViolation, match="nobody asked for"):
+        with pytest.raises(InvariantViolation, match="without a request"):
             Job().step(event)
 
 

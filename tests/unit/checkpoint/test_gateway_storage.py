@@ -127,6 +127,6 @@ def test_a_folder_that_is_taken(pipeline: Pipeline) -> None:
     pipeline.write("chk-1/_metadata")
     error = error_of(shell.gateway.trigger_checkpoint())
     assert error.context["reason"] is CheckpointFailureReason.IO_EXCEPTION
-    assert "There is a checkpoint 1 already" in str(error)
+    assert "The folder of checkpoint 1 already holds a checkpoint" in str(error)
     shell.gateway.trigger_checkpoint()
     assert shell.triggered == 2

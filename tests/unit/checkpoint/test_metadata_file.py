@@ -55,7 +55,7 @@ def test_published_metadata_is_loaded_by_folder_or_by_file(folder: Location) -> 
 
 def test_a_snapshot_is_never_overwritten(folder: Location) -> None:
     digest, _ = publish(folder, {"n": 1})
-    with pytest.raises(StorageError, match="A snapshot is already there"):
+    with pytest.raises(StorageError, match="already has a snapshot"):
         publish(folder, {"n": 2})
     found = load_metadata_file(open_file_io(folder), folder)
     assert found.sha256 == digest
@@ -67,7 +67,7 @@ def test_the_sidecar_of_somebody_else_is_not_touched(folder: Location) -> None:
     # Between the sidecar and the metadata of another writer.
     files = open_file_io(folder)
     files.publish_once(folder.child("_dstl.json"), b"theirs")
-    with pytest.raises(StorageError, match="An unfinished snapshot is there"):
+    with pytest.raises(StorageError, match="has an unfinished snapshot"):
         publish(folder)
     assert files.read_bytes(folder.child("_dstl.json")) == b"theirs"
     assert files.size(folder.child("_metadata")) is None
