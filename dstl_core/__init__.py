@@ -30,13 +30,13 @@ if TYPE_CHECKING:
         WindowReaderFunction,
     )
     from dstl_core.model.ids import OperatorIdentifier
-    from dstl_core.savepoint.check.verify import verify_snapshot
-    from dstl_core.savepoint.edit.restore_plan import (
+    from dstl_core.savepoint.check.restore_plan import (
         JobDescription,
         JobOperator,
         JobState,
         plan_restore,
     )
+    from dstl_core.savepoint.check.verify import verify_snapshot
     from dstl_core.savepoint.edit.rewrite import rewrite_savepoint
     from dstl_core.savepoint.edit.savepoint_edit import edit_savepoint
     from dstl_core.savepoint.read.snapshot import Snapshot
@@ -131,9 +131,9 @@ _HOME = {
     "ChangelogOptions": "config",
     "EmbeddedRocksDBStateBackend": "state.backends.state_backend",
     "HashMapStateBackend": "state.backends.state_backend",
-    "JobDescription": "savepoint.edit.restore_plan",
-    "JobOperator": "savepoint.edit.restore_plan",
-    "JobState": "savepoint.edit.restore_plan",
+    "JobDescription": "savepoint.check.restore_plan",
+    "JobOperator": "savepoint.check.restore_plan",
+    "JobState": "savepoint.check.restore_plan",
     "KeyedOperator": "spark.task.operators",
     "ListStateDescriptor": "state.tables.descriptor",
     "MapStateDescriptor": "state.tables.descriptor",
@@ -149,7 +149,7 @@ _HOME = {
     "Types": "codec.serializers",
     "ValueStateDescriptor": "state.tables.descriptor",
     "edit_savepoint": "savepoint.edit.savepoint_edit",
-    "plan_restore": "savepoint.edit.restore_plan",
+    "plan_restore": "savepoint.check.restore_plan",
     "register": "spark.savepoints.data_source",
     "rewrite_savepoint": "savepoint.edit.rewrite",
     "verify_snapshot": "savepoint.check.verify",

@@ -11,6 +11,8 @@ from dstl_core.cli.options import (
     RootOption,
     StateOption,
     load,
+    require_state,
+    selected,
 )
 from dstl_core.cli.output import complain, write_json
 from dstl_core.savepoint.read.changes import change_lines, has_changelog
@@ -27,11 +29,10 @@ def changelog(
 ) -> None:
     """Print the change records of a checkpoint's changelog, in replay order."""
     snapshot = load(path, allow_root, relocate, changelog_base, key_type)
-    operators = snapshot.operators if op is None else [snapshot[op]]
-    logged = [operator for operator in operators if has_changelog(operator)]
+    logged = [operator for operator in selected(snapshot, op) if has_changelog(operator)]
+    if op and logged and state is not None:
+        require_state(snapshot, logged, state)
     for operator in logged:
-        if op is not None and state is not None:
-            operator.state_info(state)
         write_json(change_lines(operator, state))
     if not logged:
         complain(f"{snapshot.folder} has no changelog: nothing was logged since the full state")

@@ -17,6 +17,7 @@ from dstl_core.cli.options import (
     load,
 )
 from dstl_core.cli.output import plain_console, printable, progress, to_json, write_json
+from dstl_core.savepoint.check.structure_diff import StructureDifference, structure_differences
 
 KEYS_SHOWN = 5
 _MARKS = {"added": "+", "removed": "-", "changed": "~"}
@@ -34,7 +35,8 @@ def diff(
     changelog_base: ChangelogBaseOption = None,
     key_type: KeyTypeOption = None,
 ) -> None:
-    """Show the entries that were added, removed or changed from A to B, by operator and state.
+    """Show what was added, removed or changed from A to B: operators, states, their types, the max
+    parallelism, and the entries of every state.
 
     With --json, each difference is one JSON object a line. The exit code is 1 if anything differs.
     """
@@ -43,6 +45,9 @@ def diff(
 
     one = load(a, allow_root, relocate, changelog_base, key_type)
     two = load(b, allow_root, relocate, changelog_base, key_type)
+    structure = list(structure_differences(one, two))
+    if as_json:
+        write_json(each.to_json() for each in structure)
     counts = _Counts()
     total = sum(each.state.state_size for snapshot in (one, two) for each in snapshot.operators)
     with progress("comparing", total, prints_lines=as_json) as advance:
@@ -53,9 +58,18 @@ def diff(
             for _ in differences:
                 pass
     if not as_json:
+        _print(structure)
         counts.print()
-    if counts.states:
+        if not structure and not counts.states:
+            plain_console().print("no differences")
+    if structure or counts.states:
         raise typer.Exit(1)
+
+
+def _print(structure: list[StructureDifference]) -> None:
+    console = plain_console()
+    for each in structure:
+        console.print(Text(printable(str(each)), "bold"))
 
 
 class _Counts:
@@ -89,8 +103,6 @@ class _Counts:
                     console.print(printable(f"  {mark} {key}"))
                 if counts[change] > len(keys):
                     console.print(f"  {mark} .. {counts[change] - len(keys):,} more")
-        if not self.states:
-            console.print("no differences")
 
 
 def _key_text(line: dict[str, Any]) -> str:

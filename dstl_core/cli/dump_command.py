@@ -17,10 +17,12 @@ from dstl_core.cli.options import (
     RootOption,
     StateOption,
     load,
+    require_state,
+    selected,
 )
 from dstl_core.cli.output import Advance, complain, progress, write_json, write_lines
 from dstl_core.clock import SystemClock
-from dstl_core.errors import ConfigError, DstlError, NoSuchStateError
+from dstl_core.errors import ConfigError, DstlError
 from dstl_core.savepoint.read.entries import Entry, Expiry, KeyedEntry, Unreadable, summarize
 from dstl_core.savepoint.read.entry_reader import EntryReader
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
@@ -64,14 +66,14 @@ def dump(
     """
     expiry = _expiry(hide_expired)
     snapshot = load(path, allow_root, relocate, changelog_base, key_type)
-    operators = snapshot.operators if op is None else [snapshot[op]]
+    operators = selected(snapshot, op)
     total = sum(operator.state.state_size for operator in operators)
     with progress("reading", total, prints_lines=True) as advance:
         printer = _Printer(state, opaque, expiry, advance)
-        if op is not None:
+        if op and len(operators) == 1:
             printer.print(operators[0])
         else:
-            printer.print_all(snapshot)
+            printer.print_all(snapshot, operators)
     for sentence in printer.remarks:
         complain(sentence)
     if printer.problems:
@@ -105,9 +107,9 @@ class _Printer:
     def remarks(self) -> list[str]:
         return [*self.problems, *self._notes, *summarize(self._unreadable)]
 
-    def print_all(self, snapshot: Snapshot) -> None:
+    def print_all(self, snapshot: Snapshot, operators: list[OperatorSnapshot]) -> None:
         found = self._state is None
-        for operator in snapshot.operators:
+        for operator in operators:
             try:
                 if self._state is None or operator.has_state(self._state):
                     found = True
@@ -116,14 +118,8 @@ class _Printer:
                 raise
             except DstlError as error:
                 self.problems.append(f"Operator {operator.label!r} cannot be dumped: {error}")
-        if not found and not self.problems:
-            every = (op.states + op.operator_states for op in snapshot.operators)
-            names = sorted({info.name for infos in every for info in infos})
-            raise NoSuchStateError(
-                f"State {self._state!r} is in no operator of this snapshot; it has: "
-                f"{', '.join(map(repr, names)) or 'none'}.",
-                location=str(snapshot.folder),
-            )
+        if self._state is not None and not found and not self.problems:
+            require_state(snapshot, operators, self._state)
 
     def print(self, operator: OperatorSnapshot) -> None:
         reader = operator.entries(self._state)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from dstl_core.codec.declared_type import parse_type
 from dstl_core.codec.serializers import AnySerializer
-from dstl_core.errors import ConfigError
-from dstl_core.savepoint.read.snapshot import Snapshot
+from dstl_core.errors import ConfigError, NoSuchStateError
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 
 PathArgument = Annotated[
     str, typer.Argument(help="Folder of a savepoint or checkpoint, or its _metadata.")
 ]
 OperatorOption = Annotated[
-    str | None, typer.Option("--op", help="Only this operator: uid, hash or name.")
+    list[str] | None,
+    typer.Option("--op", help="Only this operator: uid, hash or name. Can be given several times."),
 ]
 StateOption = Annotated[str | None, typer.Option("--state", help="Only this state.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -58,6 +60,36 @@ def pairs(option: str, given: list[str] | None, form: str) -> dict[str, str]:
             raise ConfigError(f"{option} is wrong: expected {form}, got {each!r}.")
         found[left] = right
     return found
+
+
+def selected(snapshot: Snapshot, names: list[str] | None) -> list[OperatorSnapshot]:
+    """The operators that ``--op`` names, each once; all without it.
+
+    Raises:
+        NoSuchOperatorError: A name fits no operator, or several.
+    """
+    if not names:
+        return snapshot.operators
+    return list({each.operator_id: each for each in map(snapshot.__getitem__, names)}.values())
+
+
+def require_state(snapshot: Snapshot, operators: Sequence[OperatorSnapshot], state: str) -> None:
+    """Checks that one of some operators has a state.
+
+    Raises:
+        NoSuchStateError: None has it. The message lists the states that they have.
+    """
+    if any(operator.has_state(state) for operator in operators):
+        return
+    every = (operator.states + operator.operator_states for operator in operators)
+    names = sorted({info.name for infos in every for info in infos})
+    where = "operator of this snapshot; it has"
+    if len(operators) < len(snapshot.operators):
+        where = f"operator of {', '.join(repr(each.label) for each in operators)}; they have"
+    raise NoSuchStateError(
+        f"State {state!r} is in no {where}: {', '.join(map(repr, names)) or 'none'}.",
+        location=str(snapshot.folder),
+    )
 
 
 def load(

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 
 import dagster as dg
 
-from dstl_core.savepoint.edit.compatibility import Verdict
-from dstl_core.savepoint.edit.restore_plan import (
+from dstl_core.savepoint.check.compatibility import Verdict
+from dstl_core.savepoint.check.restore_plan import (
     JobDescription,
     OperatorFate,
     RestorePlan,

@@ -19,7 +19,7 @@ from typing import Any
 from uuid import uuid4
 
 from dstl_core.errors import ConfigError, DstlError
-from dstl_core.savepoint.edit.restore_plan import JobDescription
+from dstl_core.savepoint.check.restore_plan import JobDescription
 from dstl_core.storage.redaction import redacted
 
 MAX_ANSWER_BYTES = 64 << 20

@@ -26,6 +26,8 @@ from tests.unprivileged import public_folder, unprivileged
 
 CANONICAL = str(snapshot("a-hashmap-canonical"))
 MISSING = f"{CANONICAL}-missing"
+LOG = str(snapshot("a-hashmap-changelog-multi"))
+UNTYPED_LOG = str(snapshot("o-ttl-maps-changelog"))
 KRYO = str(snapshot("x-kryo-hashmap"))
 __all__ = ["run"]
 
@@ -106,6 +108,26 @@ def test_a_bad_snapshot_is_one_sentence_that_names_it(
             "Not a type: expected one of boolean, byte",
         ),
         (["dump", CANONICAL, "--key-type", "nobody=long"], "Operator 'nobody' is not in it"),
+        (
+            ["dump", CANONICAL, "--key-type", "a-keyed=long"],
+            "The key type of operator 'a-keyed' is wrong: the files record String, got Long; leave",
+        ),
+        (
+            ["dump", LOG, "--key-type", "a-keyed=long"],
+            "The key type of operator 'a-keyed' is wrong: the files record String, got Long; leave",
+        ),
+        (
+            ["dump", UNTYPED_LOG, "--key-type", "ttl-maps=long"],
+            "The key type of operator 'ttl-maps' is wrong: keys in the changelog are not of type L",
+        ),
+        (
+            ["dump", CANONICAL, "--op", "src", "--op", "sink", "--state", "cnt"],
+            "State 'cnt' is in no operator of 'src', 'sink'; they have: none",
+        ),
+        (
+            ["changelog", LOG, "--op", "a-keyed", "--op", "src", "--state", "x"],
+            "State 'x' is in no operator of 'a-keyed'; they have: '_timer_state/event_user-timers'",
+        ),
         (
             ["inspect", CANONICAL, "--relocate", "a"],
             "--relocate is wrong: expected OLD=NEW, got 'a'",
@@ -231,6 +253,19 @@ def test_dump_of_one_operator_and_one_state(run: Any) -> None:
     assert run("dump", CANONICAL, "--state", "cnt").lines == counts
     assert run("dump", CANONICAL, "--state", "cnt", "--op", "a-keyed").lines == counts
     assert run("dump", CANONICAL, "--op", "src").lines == []
+
+
+HASH = "51397532e2d9c7a21097a30d590b3114"
+
+
+def test_dump_of_several_operators(run: Any) -> None:
+    path = str(snapshot("f-two-ops-hashmap"))
+    everything = run("dump", path).lines
+    own = {uid: [line for line in everything if line["op"] == uid] for uid in ("f-uid", HASH)}
+    assert all(own.values())
+    both = run("dump", path, "--op", "f-uid", "--op", HASH, "--op", "f-uid")
+    assert (both.code, both.err) == (0, "")
+    assert both.lines == own["f-uid"] + own[HASH]
 
 
 @pytest.fixture

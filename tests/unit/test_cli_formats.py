@@ -241,6 +241,7 @@ def test_what_flink_wrote_has_no_problems(run: Run, fixture: Fixture) -> None:
     checked = len(keyed) + len(fixture.unreadable) - len(unknown)
     assert report["keys_checked"] == checked
     assert bool(report["notes"]) == (bool(unknown))
+    assert report["entries"] == len(run("dump", str(fixture.snapshot), "--opaque")[1].splitlines())
     assert "no problems" in run("verify", str(fixture.snapshot))[1]
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise, product
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from dstl_core.codec.serializers import AnySerializer, OpaqueValue
 from dstl_core.codec.state_meta import KeyedStateType
 from dstl_core.errors import NotInColumnsError, SavepointError, UnreadableValueError
 from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.savepoint.check.structure_diff import Change
 from dstl_core.savepoint.columns.state_columns import is_queue
 from dstl_core.savepoint.progress import Advance, Portion, no_progress
 from dstl_core.savepoint.read.entries import EVENT_TIMER, Entry, KeyedEntry, TimerEntry
@@ -38,7 +39,6 @@ from dstl_core.state.tables.keyed_state import types_of
 BYTES_AT_ONCE = 64 << 20
 """Of stored state of both snapshots, per range of key groups."""
 
-Change = Literal["added", "removed", "changed"]
 Line = dict[str, Any]
 
 

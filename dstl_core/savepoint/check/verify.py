@@ -15,7 +15,7 @@ from dstl_core.checkpoint.store.metadata_file import read_sidecar
 from dstl_core.codec.metadata.checkpoint_kind import checkpoint_kind
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.codec.serializers.runtime import Timer
-from dstl_core.errors import ConfigError, DstlError
+from dstl_core.errors import ConfigError, DstlError, UnreadableValueError
 from dstl_core.model.checkpoint import OperatorSubtaskState, keyed_state_streams
 from dstl_core.model.handle import (
     ChangelogStateBackendHandle,
@@ -26,6 +26,7 @@ from dstl_core.model.handle import (
     KeyGroupsSavepointStateHandle,
     KeyGroupsStateHandle,
     RelativeFileStateHandle,
+    SegmentFileStateHandle,
     StreamStateHandle,
 )
 from dstl_core.model.key_group import (
@@ -187,6 +188,7 @@ class _OperatorCheck:
         self._on_progress = on_progress
         self._counts: dict[tuple[str | None, str], int] = {}
         self._digested: set[Location] = set()
+        self._unreadable: set[str | None] = set()
 
     def run(self) -> None:
         self._layout()
@@ -290,7 +292,12 @@ class _OperatorCheck:
             )
 
     def _whole_streams(self) -> Iterator[StreamStateHandle]:
-        """Streams whose handle covers a whole file."""
+        """Streams whose handle covers a whole file; segments of merged files do not."""
+        for stream in self._state_streams():
+            if not isinstance(stream, SegmentFileStateHandle):
+                yield stream
+
+    def _state_streams(self) -> Iterator[StreamStateHandle]:
         for subtask in self._operator.state.subtasks:
             if subtask.managed_operator_state is not None:
                 yield subtask.managed_operator_state.stream
@@ -351,6 +358,9 @@ class _OperatorCheck:
     ) -> None:
         try:
             state = self._restore(handle, key_group)
+        except UnreadableValueError as error:
+            self._note_unreadable(None, error)
+            return
         except DstlError as error:
             self._found("unreadable key group", str(error), subtask)
             return
@@ -360,7 +370,6 @@ class _OperatorCheck:
         for table in state.tables.values():
             for key_group in key_groups:
                 for scope, stored in table.groups.get(key_group, {}).items():
-                    self._report.entries += 1
                     self._one_entry(subtask, table, key_group, scope, stored)
         if state.lost:
             first = state.lost[0]
@@ -374,9 +383,13 @@ class _OperatorCheck:
     ) -> None:
         try:
             key, _, value = table.decode(scope, stored)
+        except UnreadableValueError as error:
+            self._note_unreadable(table.meta.name, error)
+            return
         except DstlError as error:
             self._found("damaged entry", str(error), subtask, table.meta.name)
             return
+        self._report.entries += 1
         if isinstance(value, Timer):
             key = value.key
         self._key(subtask, table.meta.name, table.codec.key_serializer, key, key_group)
@@ -419,6 +432,16 @@ class _OperatorCheck:
                 state,
             )
 
+    def _note_unreadable(self, state: str | None, error: DstlError) -> None:
+        """Notes, once a state, that a key or namespace needs a Java class: that is no damage."""
+        if state not in self._unreadable:
+            self._unreadable.add(state)
+            place = "keyed state" if state is None else f"state {state!r}"
+            self._note(
+                f"operator {self._operator.label!r}, {place}: not checked as a whole "
+                f"({error.message})"
+            )
+
     def _note(self, text: str) -> None:
         if text not in self._report.notes:
             self._report.notes.append(text)
@@ -429,7 +452,5 @@ class _OperatorCheck:
         reader = self._operator.entries()
         with _reported(self._report, Finding("", self._operator.label)):
             self._report.entries += sum(1 for _ in reader.operator_state_entries())
-        with _reported(self._report, Finding("", self._operator.label)):
-            self._report.entries += sum(1 for _ in reader.raw_timers())
         for sentence in summarize(reader.unreadable):
             self._note(sentence)

@@ -13,9 +13,7 @@ from dstl_core.changelog.reader import StateChangelogHandleReader
 from dstl_core.checkpoint.store.metadata_file import MetadataFile
 from dstl_core.codec.change_payload import MetadataChange, read_change
 from dstl_core.codec.operator_state import OperatorStateReader
-from dstl_core.codec.serializers import (
-    SerializerRegistry,
-)
+from dstl_core.codec.serializers import AnySerializer, SerializerRegistry
 from dstl_core.codec.state_meta import (
     KEY_SERIALIZER,
     BackendStateType,
@@ -28,6 +26,7 @@ from dstl_core.errors import (
     NoSuchStateError,
     error_context,
 )
+from dstl_core.model.change import StateChange
 from dstl_core.model.checkpoint import OperatorState
 from dstl_core.model.handle import (
     ChangelogStateBackendHandle,
@@ -52,7 +51,12 @@ from dstl_core.state.backends.timers import EVENT_TIMERS, PROCESSING_TIMERS
 from dstl_core.state.restore.canonical import read_stream_header
 from dstl_core.state.restore.into_tables import restore_keyed_state
 from dstl_core.state.restore.rocksdb import read_meta_header
-from dstl_core.state.tables.key_type import MAX_CHANGES, KeyType, key_type_of_changes
+from dstl_core.state.tables.key_type import (
+    MAX_CHANGES,
+    KeyType,
+    key_type_of_changes,
+    keys_fit,
+)
 from dstl_core.state.tables.keyed_state import (
     KeyedState,
     knowledge_of,
@@ -135,18 +139,52 @@ class OperatorCatalog:
     def key_type(self) -> KeyType | None:
         """The type of the key, and how it was found; None without keyed state."""
         with self._context():
-            for handle in self.keyed_handles:
-                for header in self._headers(handle):
-                    return KeyType(header.key_serializer)
-            logs = [log for handle in self.keyed_handles for log in logs_of(handle)]
-            reader = StateChangelogHandleReader(self.snapshot.resolver.read_segment)
-            registry, total = self.snapshot.registry, self.max_parallelism
-            described = (change for log in logs for change in descriptions(log, reader))
-            changes = islice((each for log in logs for each in reader.get_changes(log)), SAMPLE)
-            # A description of timers says it; else a sample of the changes has to.
-            return key_type_of_changes(described, registry, total) or key_type_of_changes(
-                changes, registry, total
+            return self._recorded_key_type() or key_type_of_changes(
+                self._logged_changes(), self.snapshot.registry, self.max_parallelism
             )
+
+    def give_key_type(self, given: AnySerializer) -> None:
+        """Sets the type of the key, for a changelog that does not record it.
+
+        Raises:
+            ConfigError: The files record another type, or hold keys of another type.
+        """
+        try:
+            recorded = self._recorded_key_type()
+            fits = recorded is not None or keys_fit(
+                given, self._logged_changes(), self.snapshot.registry, self.max_parallelism
+            )
+        except DstlError:
+            recorded, fits = None, True  # the reader of the state says what is wrong
+        if recorded is not None and recorded.serializer != given:
+            raise ConfigError(
+                f"The key type of operator {self.label!r} is wrong: the files record "
+                f"{recorded.serializer.type_name}, got {given.type_name}; leave out the key type "
+                f"(key_types, --key-type)."
+            )
+        if not fits:
+            raise ConfigError(
+                f"The key type of operator {self.label!r} is wrong: keys in the changelog are not "
+                f"of type {given.type_name}, or belong into other key groups; give another key "
+                f"type (key_types, --key-type)."
+            )
+        self.key_type = KeyType(given)
+
+    def _recorded_key_type(self) -> KeyType | None:
+        """The type that a header or a description of timers in a log says."""
+        for handle in self.keyed_handles:
+            for header in self._headers(handle):
+                return KeyType(header.key_serializer)
+        reader = StateChangelogHandleReader(self.snapshot.resolver.read_segment)
+        logs = [log for handle in self.keyed_handles for log in logs_of(handle)]
+        described = (change for log in logs for change in descriptions(log, reader))
+        return key_type_of_changes(described, self.snapshot.registry, self.max_parallelism)
+
+    def _logged_changes(self) -> Iterator[StateChange]:
+        """A sample of the changes in the logs."""
+        reader = StateChangelogHandleReader(self.snapshot.resolver.read_segment)
+        logs = [log for handle in self.keyed_handles for log in logs_of(handle)]
+        return islice((each for log in logs for each in reader.get_changes(log)), SAMPLE)
 
     @property
     def states(self) -> list[StateInfo]:

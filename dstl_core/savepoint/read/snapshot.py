@@ -33,7 +33,6 @@ from dstl_core.savepoint.read.entries import (
 from dstl_core.savepoint.read.entry_reader import EntryReader
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 from dstl_core.savepoint.read.window_entries import WindowEntry, windows_of
-from dstl_core.state.tables.key_type import KeyType
 from dstl_core.storage.file_io import FileIO, open_file_io
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import Location
@@ -91,6 +90,7 @@ class Snapshot:
         Raises:
             StateFileNotFoundError: There is no snapshot.
             FormatError: The metadata is damaged.
+            ConfigError: The files record another type of a key than ``key_types``.
         """
         location = Location.parse(path)
         file_io = open_file_io(location, storage_options)
@@ -104,7 +104,7 @@ class Snapshot:
         )
         snapshot = cls(file, file_io, resolver, serializers)
         for name, serializer in (key_types or {}).items():
-            snapshot[name].key_type = KeyType(serializer)
+            snapshot[name].give_key_type(serializer)
         return snapshot
 
     def __getitem__(self, name: str) -> OperatorSnapshot:

@@ -76,19 +76,51 @@ def key_type_of_changes(
     Raises:
         RestoreError: No type fits, or too few keys tell them apart; names the option.
     """
+    timer, samples = _sampled(changes, registry)
+    if timer is not None:
+        return KeyType(timer.key)
+    return _by_trial(samples, max_parallelism) if samples else None
+
+
+def keys_fit(
+    given: AnySerializer,
+    changes: Iterable[StateChange],
+    registry: SerializerRegistry,
+    max_parallelism: int,
+) -> bool:
+    """Whether the keys of a log's changes can be of a type, by their bytes and key groups."""
+    for key_group, _, change in _sampled(changes, registry)[1]:
+        try:
+            key = given.deserialize(DataInput(change.body.peek(change.body.position)))
+            if assign_to_key_group(given.java_hash(key), max_parallelism) != key_group:
+                return False
+        except FormatError:
+            return False
+        except ConfigError:
+            continue  # a type whose hash is not known
+    return True
+
+
+_Sample = tuple[int, StateMetaInfoSnapshot, DataChange]
+
+
+def _sampled(
+    changes: Iterable[StateChange], registry: SerializerRegistry
+) -> tuple[TimerSerializer | None, list[_Sample]]:
+    """The type of timers as soon as a change describes one, else changes of key-value states."""
     states: dict[int, StateMetaInfoSnapshot] = {}
-    samples: list[tuple[int, StateMetaInfoSnapshot, DataChange]] = []
+    samples: list[_Sample] = []
     for change in changes:
         parsed = read_change(change.change, registry)
         if isinstance(parsed, MetadataChange):
             states[parsed.state_id] = parsed.state
             if (timer := _timer_of(parsed.state)) is not None:
-                return KeyType(timer.key)
+                return timer, samples
         elif change.key_group != META_KEY_GROUP and len(samples) < MAX_CHANGES:
             meta = states.get(parsed.state_id)
             if meta is not None and meta.backend_state_type is BackendStateType.KEY_VALUE:
                 samples.append((change.key_group, meta, parsed))
-    return _by_trial(samples, max_parallelism) if samples else None
+    return None, samples
 
 
 def _timer_of(state: StateMetaInfoSnapshot) -> TimerSerializer | None:
@@ -105,9 +137,7 @@ def _candidates() -> Iterator[AnySerializer]:
     yield BinaryRowDataSerializer(0)
 
 
-def _by_trial(
-    samples: list[tuple[int, StateMetaInfoSnapshot, DataChange]], max_parallelism: int
-) -> KeyType:
+def _by_trial(samples: list[_Sample], max_parallelism: int) -> KeyType:
     for candidate in _candidates():
         keys = _fitting_keys(candidate, samples, max_parallelism)
         if keys is None:
@@ -132,7 +162,7 @@ def _by_trial(
 
 def _fitting_keys(
     candidate: AnySerializer,
-    samples: list[tuple[int, StateMetaInfoSnapshot, DataChange]],
+    samples: list[_Sample],
     max_parallelism: int,
 ) -> int | None:
     """How many different keys fit, or None if one change does not."""

@@ -8,11 +8,13 @@ import pytest
 from dstl_core import Snapshot
 from dstl_core.cli import main
 from dstl_core.codec.serializers import TimerSerializer, Types, VoidNamespaceSerializer
+from dstl_core.codec.serializers.structs import EnumSerializer
 from dstl_core.codec.serializers.window_types import TimeWindowSerializer
 from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
 from dstl_core.model.ids import OperatorID
 from dstl_core.savepoint.check.diff import diff_snapshots
+from dstl_core.savepoint.check.structure_diff import structure_differences
 from dstl_core.savepoint.columns.keyed_sections import KeyedSections
 from dstl_core.savepoint.write.folder import SavepointFolder
 from dstl_core.savepoint.write.keyed_encoder import KeyedStateEncoder
@@ -150,9 +152,68 @@ SAME_STATE = [
 
 
 @pytest.mark.parametrize("name", SAME_STATE)
-def test_forms_backends_and_numbers_of_key_groups_are_no_difference(name):
+def test_forms_backends_and_numbers_of_key_groups_change_no_entry(name):
     one, two = Snapshot.load(snapshot("a-hashmap-canonical")), Snapshot.load(snapshot(name))
     assert list(diff_snapshots(one, two)) == []
+    changed = [each.to_json() for each in structure_differences(one, two)]
+    if name == "a-rocksdb-p2-max4096":
+        line = {"change": "changed", "what": "max_parallelism", "before": 128, "after": 4096}
+        assert changed == [line | {"op": uid} for uid in ("a-keyed", "sink", "src")]
+    else:
+        assert changed == []
+
+
+KEPT = StateMetaInfoSnapshot.key_value("kept", KeyedStateType.VALUE, Types.LONG)
+ROWS = {"kept": {"state_key": ["k"], "state_value": [1]}}
+
+
+def structure(tmp_path, ours, theirs, **options):
+    one = write(tmp_path / "a", ROWS, states=[*ours, KEPT])
+    two = write(tmp_path / "b", ROWS, states=[*theirs, KEPT], **options)
+    return list(map(str, structure_differences(one, two)))
+
+
+def test_states_and_types_that_differ_without_an_entry(tmp_path):
+    assert structure(tmp_path, [VALUE, LISTS], [TEXT, COUNTS]) == [
+        "op value n: type changed from Long to String",
+        "op list names: state removed",
+        "op map counts: state added",
+    ]
+
+
+def test_kind_namespace_and_max_parallelism_that_differ(tmp_path):
+    kind = StateMetaInfoSnapshot.key_value("names", KeyedStateType.VALUE, Types.STRING)
+    windows = StateMetaInfoSnapshot.key_value("w", KeyedStateType.VALUE, Types.LONG)
+    assert structure(tmp_path, [LISTS, WINDOWED], [kind, windows], max_parallelism=64) == [
+        "op: max parallelism changed from 128 to 64",
+        "op value names: kind changed from list to value",
+        "op value w: namespace type changed from TimeWindow to VoidNamespace",
+    ]
+
+
+def test_the_inside_of_a_type_that_keeps_its_name(tmp_path):
+    stored = EnumSerializer("com.example.Level", ("LOW", "HIGH"))
+    wanted = EnumSerializer("com.example.Level", ("LOW",))
+    ours, theirs = (
+        StateMetaInfoSnapshot.key_value("level", KeyedStateType.VALUE, each)
+        for each in (stored, wanted)
+    )
+    assert structure(tmp_path, [ours], [theirs]) == [
+        "op value level: type changed from Enum<com.example.Level> to Enum<com.example.Level> "
+        "(com.example.Level lost constants: HIGH)"
+    ]
+
+
+def test_operators_that_only_one_has():
+    one, other = (
+        Snapshot.load(snapshot(name)) for name in ("a-hashmap-canonical", "e-ttl-hashmap")
+    )
+    assert [str(each) for each in structure_differences(one, other)] == [
+        "a-keyed: operator removed",
+        "sink: operator removed",
+        "fa0672e2433c3ac5b9cad4aacd42ca2b: operator added",
+        "e-ttl: operator added",
+    ]
 
 
 @pytest.mark.slow
@@ -204,6 +265,23 @@ class TestCommandLine:
             "before": 2,
             "after": -2,
         } in [line | {"kg": 51} for line in lines]
+
+    def test_a_type_that_changed_without_an_entry(self, tmp_path, capsys):
+        write(tmp_path / "a", ROWS, states=[VALUE, KEPT])
+        write(tmp_path / "b", ROWS, states=[TEXT, KEPT])
+        code, out = self.run(capsys, tmp_path / "a", tmp_path / "b")
+        assert (code, out) == (1, "op value n: type changed from Long to String\n")
+        code, out = self.run(capsys, tmp_path / "a", tmp_path / "b", "--json")
+        assert code == 1
+        assert json.loads(out) == {
+            "change": "changed",
+            "op": "op",
+            "what": "type",
+            "kind": "value",
+            "state": "n",
+            "before": "Long",
+            "after": "String",
+        }
 
     def test_equal(self, tmp_path, capsys):
         write(tmp_path / "a", BEFORE)

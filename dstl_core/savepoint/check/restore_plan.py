@@ -13,7 +13,7 @@ from dstl_core.codec.serializers import AnySerializer
 from dstl_core.codec.state_meta import BackendStateType
 from dstl_core.errors import ConfigError
 from dstl_core.model.ids import OperatorID, OperatorIdentifier, is_id_hex
-from dstl_core.savepoint.edit.compatibility import (
+from dstl_core.savepoint.check.compatibility import (
     Compatibility,
     Verdict,
     compatibility_of,
