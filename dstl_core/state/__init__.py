@@ -1,4 +1,4 @@
-"""Keyed and operator state: descriptors, backends, changelog, timers, restore.
+"""Keyed state and operator state: descriptors, backends, changelog, timers, restore.
 
 The public names are in ``dstl_core``.
 """

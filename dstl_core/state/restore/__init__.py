@@ -1,1 +1,1 @@
-"""State from handles: canonical, heap, RocksDB and changelog forms."""
+"""Restores state from handles of the canonical, heap, RocksDB and changelog forms."""

@@ -1,4 +1,4 @@
-"""Opens canonical key groups: only the header and the bytes of the wanted key groups are read."""
+"""Opens canonical key groups. It reads only the header and the wanted key groups."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KeyGroupsHandle = KeyGroupsSavepointStateHandle | KeyGroupsStateHandle
 def read_stream_header(
     handle: KeyGroupsHandle, resolver: HandleResolver, registry: SerializerRegistry
 ) -> KeyedBackendHeader:
-    """The header alone: what stands before the first key group."""
+    """Reads the header of a stream: the bytes before the first key group."""
     first = min((offset for offset in handle.offsets.offsets if offset), default=None)
     with error_context(location=resolver.describe(handle.stream)):
         return read_keyed_header(DataInput(resolver.read(handle.stream, 0, first)), registry)
@@ -41,9 +41,10 @@ def read_key_groups(
     *,
     zero_is_empty: bool = True,
 ) -> Iterator[tuple[int, DataInput]]:
-    """``(key group, its bytes)`` of every wanted key group that has an offset.
+    """Yields ``(key group, its bytes)`` of every wanted key group that has an offset.
 
-    In raw keyed state 0 is a place like any other, and -1 says that there is nothing.
+    An offset of 0 means an empty key group, unless ``zero_is_empty`` is false. In raw keyed state
+    -1 means an empty key group, and 0 is a valid offset.
     """
     size = stream.state_size
     first = 1 if zero_is_empty else 0
@@ -60,7 +61,7 @@ def read_key_groups(
     stop = max(ends[offset] for _, offset in wanted)
     if stop > size or start >= stop:
         raise FormatError(
-            "A key group lies outside its stream",
+            "A key group is outside its stream",
             field="key-group offset",
             expected=f"< {size}",
             got=start,
@@ -76,7 +77,7 @@ def load_canonical(
     resolver: HandleResolver,
     registry: SerializerRegistry,
 ) -> None:
-    """Takes the wanted key groups of a handle into the tables of a state."""
+    """Loads the wanted key groups of a handle into the tables of a state."""
     header = read_stream_header(handle, resolver, registry)
     tables = [state.table(meta, header.key_serializer) for meta in header.states]
     with error_context(location=resolver.describe(handle.stream)):
@@ -89,10 +90,10 @@ def load_canonical(
                 section = DataInput(decompress_frames(raw, 0, len(raw)))
             prefix = key_group.to_bytes(state.prefix_bytes, "big")
             for record in read_section(section, len(tables)):
-                # Under another key group the record would silently be nobody's.
+                # No subtask would find the record under another key group.
                 if not record.key.startswith(prefix):
                     raise FormatError(
-                        "A record stands in the section of another key group",
+                        "A record is in the section of another key group",
                         offset=record.offset,
                         expected=f"key group {key_group}",
                         got=f"key group {int.from_bytes(record.key[: state.prefix_bytes], 'big')}",

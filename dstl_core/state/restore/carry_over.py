@@ -1,4 +1,4 @@
-"""What a restored subtask may take over into its own checkpoints."""
+"""Selects the handles that a restored subtask may reference in its own checkpoints."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dstl_core.model.key_group import KeyGroupRange
 
 @dataclass(frozen=True, slots=True)
 class CarriedState:
-    """Handles for the next checkpoints: a base, and the logs of earlier runs on top of it."""
+    """Handles for the next checkpoints: a base, and the logs of earlier runs after it."""
 
     base: tuple[KeyedStateHandle, ...]
     log: tuple[ChangelogStateHandle, ...]
@@ -27,19 +27,19 @@ class CarriedState:
 def carry_over(handles: Iterable[KeyedStateHandle], own: KeyGroupRange) -> CarriedState | None:
     """Sorts the handles of a checkpoint for a subtask that restored its part of them.
 
-    A base may be cut to key groups; a log may not. Flink replays all of a log for the key groups
-    of the subtask that it restores, and does not look at those of the handle
-    (``ChangelogBackendLogApplier`` of Flink 2.2.1). If two subtasks took over parts of one log, a
-    later restore that brings both together would replay it twice, the second time on top of newer
-    changes.
+    A base handle may be reduced to fewer key groups; a log handle may not. When Flink restores a
+    subtask, it replays the whole log for the key groups of that subtask and ignores those of the
+    handle (``ChangelogBackendLogApplier`` of Flink 2.2.1). If two subtasks referenced parts of one
+    log, a later restore of both into one subtask would replay the log twice, the second time after
+    newer changes.
 
     Args:
-        handles: As they stand in the checkpoint, not cut.
+        handles: The handles of the checkpoint, unchanged.
         own: The key groups of the subtask.
 
     Returns:
-        None if the state has to be materialized before the next checkpoint: a log reaches beyond
-        ``own``, or a base is known only relative to the metadata that names it now.
+        None if the state has to be materialized before the next checkpoint: a log has key groups
+        outside ``own``, or the path of a base is relative to its present metadata.
     """
     base: list[KeyedStateHandle] = []
     log: list[ChangelogStateHandle] = []

@@ -1,4 +1,4 @@
-"""Replays a changelog onto tables, change by change."""
+"""Replays a changelog into tables, change by change."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def replay_changelog(
     resolver: HandleResolver,
     registry: SerializerRegistry,
 ) -> None:
-    """Replays the logs of a handle, in order. State ids count within the handle."""
+    """Replays the logs of a handle in order. State ids are valid within the handle."""
     reader = StateChangelogHandleReader(resolver.read_segment)
     if state.key_serializer is None:
         changes = (change for log in handle.non_materialized for change in reader.get_changes(log))
@@ -42,20 +42,21 @@ def apply_changelog(
     registry: SerializerRegistry,
     tables: dict[int, StateTable[Any]],
 ) -> None:
-    """Replays a log onto the state. ``tables`` are those that earlier logs of the same handle
-    described, by state id.
+    """Replays a log into the state.
+
+    ``tables`` has the tables that earlier logs of the same handle described, by state id.
     """
     for change in reader.get_changes(handle):
         parsed = read_change(change.change, registry)
         if isinstance(parsed, MetadataChange):
             if state.key_serializer is None:
-                continue  # no change of a key follows, or its type would have been found
+                continue  # no change of a key follows, else its type would be known
             tables[parsed.state_id] = state.table(parsed.state, state.key_serializer)
             continue
         table = tables.get(parsed.state_id)
         if table is None:
             raise FormatError(
-                "A change belongs to a state that its log has not described",
+                "A change is for a state that its log has not described",
                 field="state id",
                 expected=f"one of {sorted(tables)}",
                 got=parsed.state_id,

@@ -1,6 +1,6 @@
-"""A changelog on top of a base, brought into canonical sections by columns.
+"""Merges a base and its changelog into canonical sections, by columns.
 
-What is read at a time is a range of key groups: the base of these, and the changes of these.
+It reads one range of key groups at a time: its part of the base and its changes.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def open_changelog_rows(
     open_base: OpenBase,
     key_serializer: AnySerializer | None,
 ) -> StoredKeyGroups:
-    """The sections of some key groups, put together in memory.
+    """The sections of some key groups, built in memory.
 
     Raises:
-        NotInColumnsError: Columns do not hold the state or a change of it.
+        NotInColumnsError: The state or a change has no columnar form.
         FormatError: The base or the log is damaged.
     """
     replay = _Replay(prefix_bytes, key_serializer)
@@ -62,7 +62,7 @@ def open_changelog_rows(
 
 
 class _Replay:
-    """The states of one handle. State ids count within the log."""
+    """The states of one handle. State ids are valid within the log."""
 
     def __init__(self, prefix_bytes: int, key_serializer: AnySerializer | None) -> None:
         self._prefix_bytes = prefix_bytes
@@ -83,7 +83,7 @@ class _Replay:
         elif types_of(known) != types_of(meta):
             raise NotInColumnsError
         elif knowledge_of(meta) > knowledge_of(known):
-            raise NotInColumnsError  # values may be of subclasses that were not known before
+            raise NotInColumnsError  # values may be of subclasses that earlier descriptions lack
         return key
 
     def add_base(self, stored: StoredKeyGroups) -> None:
@@ -106,7 +106,7 @@ class _Replay:
     # ------------------------------------------------------------------------------- changes
 
     def add_changes(self, batch: pa.RecordBatch, registry: SerializerRegistry) -> None:
-        """Takes the next changes of the log."""
+        """Adds the next changes of the log."""
         for part in change_spans(batch):
             if isinstance(part, ChangeSpans):
                 self._add(part)
@@ -119,7 +119,7 @@ class _Replay:
         self._order += _ORDER_STEP * batch.num_rows
 
     def _add(self, changes: ChangeSpans) -> None:
-        """Takes changes between two descriptions of states."""
+        """Adds changes between two descriptions of states."""
         if changes.batch.key_groups.min() < 0:
             raise NotInColumnsError
         for operation, state_id, own in changes.by_operation():

@@ -1,8 +1,8 @@
-"""Many small segments of earlier runs become one file.
+"""Compacts many small log segments of earlier runs into one file.
 
-Every run of a short job adds a segment to the log of each subtask. Reading a log costs a request
-for each, so the log of earlier runs is written together from time to time. Its change sets stay as
-they are: a set describes its states before it changes them, and the next one may number them anew.
+Every run of a short job adds a segment to the log of each subtask. Reading a log takes a request
+per segment, so the segments of earlier runs are merged from time to time. Change sets stay
+unchanged: each describes its states before it changes them, with its own state ids.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dstl_core.model.handle import ChangelogStateHandle, ChangelogStateHandleStr
 
 
 def count_segments(log: Iterable[ChangelogStateHandle]) -> int:
-    """The number of files behind a log."""
+    """The number of files of a log."""
     return len(
         {
             stream
@@ -35,16 +35,16 @@ def compact_log(
     writer: StateChangelogWriter,
     checkpoint_id: int,
 ) -> tuple[ChangelogStateHandle, ...]:
-    """The same changes in the same order, in as few files as the writer makes of them.
+    """Writes the same changes in the same order into as few files as possible.
 
     Args:
-        log: Handles that belong to one subtask as a whole.
-        reader: Reads them.
-        writer: A new one, for this; it is closed.
-        checkpoint_id: The first checkpoint that will name the new files.
+        log: Handles whose key groups all belong to one subtask.
+        reader: Reads the log.
+        writer: A new writer for the new files; this function closes it.
+        checkpoint_id: The first checkpoint that references the new files.
 
     Raises:
-        UploadFailedError: The new files could not be written; the old log still holds.
+        UploadFailedError: The new files could not be written; the old log is unchanged.
     """
     try:
         for handle in log:
@@ -58,7 +58,8 @@ def compact_log(
         start, end = writer.initial_sequence_number(), writer.next_sequence_number()
         future: Any = writer.persist(start, checkpoint_id)
         compacted: ChangelogStateHandle = future.result().job_manager_owned_snapshot
-        # The old files go when no checkpoint names them; the new ones are the checkpoint's.
+        # The checkpoint owns the new files. Old files are deleted once no checkpoint references
+        # them.
         writer.confirm(start, end, checkpoint_id)
         return (compacted,)
     except BaseException:

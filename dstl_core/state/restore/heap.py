@@ -1,4 +1,4 @@
-"""Keyed state as the heap backend writes it, taken into tables."""
+"""Loads keyed state in the heap backend's form into tables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def load_heap(
     resolver: HandleResolver,
     registry: SerializerRegistry,
 ) -> None:
-    """Takes the wanted key groups of a handle into the tables of a state."""
+    """Loads the wanted key groups of a handle into the tables of a state."""
     if is_canonical(handle, resolver):
         load_canonical(state, handle, resolver, registry)
         return
@@ -42,8 +42,10 @@ def load_heap(
 
 
 def is_canonical(handle: KeyGroupsStateHandle, resolver: HandleResolver) -> bool:
-    """Handles of older releases do not say which form they have: RocksDB's full snapshots were
-    canonical. A heap stream has an offset for every key group, and repeats its number there.
+    """Whether a handle of an older release has the canonical form (RocksDB's full snapshots had).
+
+    Such a handle does not name its form. A heap stream has an offset for every key group and the
+    number of the key group at that offset.
     """
     if handle.state_handle_id is not None:
         return False

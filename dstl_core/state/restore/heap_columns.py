@@ -1,4 +1,4 @@
-"""Keyed state in the heap backend's own form, brought into canonical sections by columns."""
+"""Converts keyed state in the heap backend's form to canonical sections, by columns."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def open_heap_rows(
     resolver: HandleResolver,
     registry: SerializerRegistry,
 ) -> StoredKeyGroups:
-    """The sections of some key groups, put together in memory.
+    """The sections of some key groups, built in memory.
 
     Raises:
-        NotInColumnsError: Columns do not hold the state.
+        NotInColumnsError: The state has no columnar form.
         FormatError: The stream is damaged.
     """
     header = read_stream_header(handle, resolver, registry)
@@ -34,7 +34,7 @@ def open_heap_rows(
         parts.append(StoredKeyGroup(key_group, at, at + len(bodies[-1])))
         at += len(bodies[-1])
     if not parts:
-        raise NotInColumnsError  # the tables of its header are made all the same
+        raise NotInColumnsError  # the restore by records makes its tables
     runs = []
     for state, rows in enumerate(read_heap_rows(b"".join(bodies), parts, header)):
         own = rows.key_groups - key_groups.start_key_group

@@ -1,10 +1,10 @@
-"""Handles into canonical sections: the state of some key groups, whatever form it is stored in.
+"""Opens the state of some key groups as canonical sections, from handles of any form.
 
 Canonical handles are read piece by piece as they are scanned. RocksDB's table files, the heap
-backend's own form, and changelogs on top of any of them are put together by columns. What columns
-do not hold (range deletions, merges of namespaces in a changelog, values that only Java classes of
-the job can tell apart), and what is damaged, is restored record by record; that also says what is
-wrong.
+backend's form, and changelogs on any of them are converted by columns. State without a columnar
+form is restored record by record: range deletions, merges of namespaces in a changelog, and values
+that only Java classes of the job can read. Damaged state takes this way too, and its error comes
+from there.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ def open_key_groups(
     registry: SerializerRegistry,
     key_serializer: AnySerializer | None = None,
 ) -> StoredKeyGroups | None:
-    """The wanted key groups of a handle; None if it holds no state at all.
+    """The wanted key groups of a handle; None if it has no state at all.
 
     Args:
-        handle: Of any form.
-        key_groups: What to read.
-        max_parallelism: Key groups of the operator.
+        handle: A handle of any form.
+        key_groups: The key groups to read.
+        max_parallelism: Number of key groups of the operator.
         resolver: Reads the files.
-        registry: Knows the types.
+        registry: Reads the types in the files.
         key_serializer: The type of the key, for logs without a base.
     """
     own = handle.key_group_range.get_intersection(key_groups)

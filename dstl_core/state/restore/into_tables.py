@@ -1,7 +1,7 @@
-"""Handles into tables: the state of some key groups, restored from every form that Flink writes.
+"""Restores the state of some key groups into tables, from every form that Flink writes.
 
-Large bases go by columns. What columns do not hold, and what is damaged, goes record by record;
-that also says what is wrong.
+Large bases are loaded by columns. State without a columnar form and damaged state is loaded record
+by record; the error of damaged state comes from there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dstl_core.state.tables.store import HEAP, EntryStore
 from dstl_core.storage.handle_resolver import HandleResolver
 
 _COLUMNS_FROM_BYTES = 1 << 20
-"""Below this size the kernels cost more to load than they save."""
+"""Below this size in bytes, loading the kernels takes longer than they save."""
 
 
 def restore_keyed_state(
@@ -41,22 +41,22 @@ def restore_keyed_state(
     keep_going: bool = False,
     store: EntryStore = HEAP,
 ) -> KeyedState:
-    """The state of ``key_groups`` from all handles that hold part of it.
+    """Restores the state of ``key_groups`` from all handles that have part of it.
 
     Args:
         handles: Canonical, heap, RocksDB or changelog handles of one operator.
-        key_groups: What to take; the rest of the handles is left out.
+        key_groups: The key groups to restore; others in the handles are skipped.
         max_parallelism: The number of key groups of the operator.
         resolver: Reads the files.
-        registry: Knows the types.
+        registry: Reads the types in the files.
         key_serializer: The type of the key, for logs without a base.
-        keep_going: Keep what can be read if some entries can only be read by Java classes of the
-            job; ``KeyedState.lost`` says which are missing.
-        store: Where the entries go.
+        keep_going: Whether entries that only Java classes of the job can read are skipped;
+            ``KeyedState.lost`` lists them.
+        store: Stores the entries.
 
     Raises:
         RestoreError: A handle cannot be restored, or entries would be missing.
-        FormatError: Damaged bytes.
+        FormatError: The bytes are damaged.
     """
     state = KeyedState(key_groups, max_parallelism, store)
     state.key_serializer = key_serializer
@@ -97,5 +97,5 @@ def _load_base(
             load_rocksdb(state, handle, resolver, registry)
         case _:
             raise RestoreError(
-                f"A handle of this kind is no keyed state by itself: got {type(handle).__name__}."
+                f"Keyed state cannot be restored from a handle of type {type(handle).__name__}."
             )

@@ -1,8 +1,8 @@
-"""Takes large state into tables a few megabytes at a time, rows in batches.
+"""Loads large state into tables, a few megabytes at a time, with rows in batches.
 
-A kernel finds the records and checks their keys; what stays per record is cutting two byte strings
-and the store's own work. What a kernel does not take goes to the record-wise reader, which says
-what is wrong with it, if anything is.
+A kernel finds the records and checks their keys. Per record, Python only slices two byte strings
+and calls the store. State that the kernel cannot read goes to the record-wise reader, which raises
+the error if the state is damaged.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from dstl_core.storage.handle_resolver import HandleResolver
 
 _ROWS, _BYTES = 1 << 16, 8 << 20
 _FILES_AT_ONCE = 64 << 20
-"""Bytes of RocksDB's files whose rows are brought together at once."""
+"""Bytes of RocksDB's files whose rows are merged at a time."""
 
 
 def load_by_columns(
@@ -54,11 +54,11 @@ def load_by_columns(
     resolver: HandleResolver,
     registry: SerializerRegistry,
 ) -> None:
-    """Takes the wanted key groups of a large handle into the tables of a state.
+    """Loads the wanted key groups of a large handle into the tables of a state.
 
     Raises:
-        NotInColumnsError: Columns do not hold it; no entry was taken.
-        FormatError: Damaged bytes.
+        NotInColumnsError: The state has no columnar form; no entry was loaded.
+        FormatError: The bytes are damaged.
     """
     match handle:
         case KeyGroupsSavepointStateHandle():
@@ -92,7 +92,7 @@ def _load_table_files(
     resolver: HandleResolver,
     registry: SerializerRegistry,
 ) -> None:
-    """Takes the rows of RocksDB's files in, some key groups at a time."""
+    """Loads the rows of RocksDB's files, some key groups at a time."""
     key_groups = handle.key_group_range.get_intersection(state.key_groups)
     if not len(key_groups):
         raise NotInColumnsError
@@ -112,10 +112,10 @@ def _tables(state: KeyedTables, header: KeyedBackendHeader) -> list[StateTable[A
 
 
 def _load(tables: Sequence[StateTable[Any]], state: KeyedTables, chunks: SectionChunks) -> None:
-    """Takes all records of some sections in.
+    """Loads all records of some sections.
 
     Raises:
-        FormatError: Damaged bytes.
+        FormatError: The bytes are damaged.
     """
     scanner = SectionScanner(state.prefix_bytes, [True] * len(tables), _ROWS, _BYTES)
     loaders = [_Loader(table, state.prefix_bytes) for table in tables]
@@ -133,7 +133,7 @@ class _Loader:
         self._table = table
         self._prefix_bytes = prefix_bytes
         self._check_keys: SpanProgram | None = None
-        # In other tables, or with lengths between the parts, a stored key is not its scope.
+        # In other tables, or with lengths between the parts, a stored key differs from its scope.
         if table.shape is Shape.ROWS and not table.codec.is_ambiguous:
             record = RecordFormat(table.meta, table.codec.key_serializer)
             try:

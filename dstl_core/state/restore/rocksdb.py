@@ -1,7 +1,7 @@
-"""Keyed state as RocksDB's files (incremental checkpoints, native savepoints), taken into tables.
+"""Loads keyed state from RocksDB's files (incremental checkpoints, native savepoints) into tables.
 
-The meta stream is a header and nothing else. Each state is a column family of its name; its rows
-are canonical keys and values. Source: ``RocksIncrementalSnapshotStrategy`` and
+The meta stream has only a header. Each state is a column family of the same name; its rows are
+canonical keys and values. Source: ``RocksIncrementalSnapshotStrategy`` and
 ``RocksDBIncrementalRestoreOperation`` of Flink 2.2.1.
 """
 
@@ -19,7 +19,7 @@ from dstl_core.storage.handle_resolver import HandleResolver
 
 SST_SUFFIX = ".sst"
 READ_WHOLE_BYTES = 8 << 20
-"""Files up to this size are read in one go."""
+"""Files up to this size in bytes are read with one request."""
 
 
 def read_meta_header(
@@ -27,7 +27,7 @@ def read_meta_header(
     resolver: HandleResolver,
     registry: SerializerRegistry,
 ) -> KeyedBackendHeader:
-    """The key type and the states."""
+    """Reads the header: the key type and the states."""
     with error_context(location=resolver.describe(handle.meta_stream)):
         return read_keyed_header(DataInput(resolver.read(handle.meta_stream)), registry)
 
@@ -35,7 +35,7 @@ def read_meta_header(
 def open_table_files(
     handle: IncrementalRemoteKeyedStateHandle, resolver: HandleResolver
 ) -> dict[str, list[tuple[StreamStateHandle, SstFile]]]:
-    """The table files by column family."""
+    """Opens the table files; returns them by column family."""
     families: dict[str, list[tuple[StreamStateHandle, SstFile]]] = {}
     for name, stream in handle.shared + handle.private:
         if not name.endswith(SST_SUFFIX):
@@ -59,8 +59,9 @@ def load_rocksdb(
     resolver: HandleResolver,
     registry: SerializerRegistry,
 ) -> None:
-    """Takes the wanted key groups of a handle into the tables of a state. Rows outside of the
-    handle's key groups are what a rescaled database has not cleaned up yet.
+    """Loads the wanted key groups of a handle into the tables of a state.
+
+    It skips rows outside the key groups of the handle: a rescaled database may still have them.
     """
     header = read_meta_header(handle, resolver, registry)
     tables = {
@@ -78,7 +79,7 @@ def load_rocksdb(
         if table is None:
             if any(file.number("rocksdb.num.entries") for _, file in files):
                 raise FormatError(
-                    "A table file belongs to a state that the header does not have",
+                    "A table file is for a state that the header does not have",
                     expected=", ".join(sorted(tables)) or "none",
                     got=family,
                 )

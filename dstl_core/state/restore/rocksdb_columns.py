@@ -1,4 +1,4 @@
-"""Keyed state as RocksDB's files, brought into canonical sections by columns of their entries."""
+"""Converts keyed state in RocksDB's files to canonical sections, by columns."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def open_table_rows(
     resolver: HandleResolver,
     registry: SerializerRegistry,
 ) -> StoredKeyGroups:
-    """The sections of some key groups, put together in memory.
+    """The sections of some key groups, built in memory.
 
     Raises:
-        NotInColumnsError: A table file holds range deletions.
+        NotInColumnsError: A table file has range deletions.
         FormatError: A file is damaged.
     """
     header = read_meta_header(handle, resolver, registry)
@@ -36,7 +36,7 @@ def open_table_rows(
         if family not in ids:
             if any(file.number("rocksdb.num.entries") for file in tables):
                 raise FormatError(
-                    "A table file belongs to a state that the header does not have",
+                    "A table file is for a state that the header does not have",
                     expected=", ".join(sorted(ids)) or "none",
                     got=family,
                 )

@@ -1,4 +1,4 @@
-"""Keyed state of some key groups as canonical sections: where they lie, and how to read them."""
+"""The places of canonical sections of some key groups, and how to read them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Placed = list[tuple[int, int, int]]
 
 @dataclass(frozen=True)
 class StoredKeyGroups:
-    """Sections of one handle: its header, and where they lie."""
+    """The header of one handle and the places of its sections."""
 
     header: KeyedBackendHeader
     prefix_bytes: int
@@ -33,16 +33,16 @@ class StoredKeyGroups:
     read: ReadRange
 
     def chunks(self, chunk_bytes: int = CHUNK_BYTES, whole_bytes: int = 0) -> SectionChunks:
-        """The sections in bounded pieces; those up to ``whole_bytes`` are never cut."""
+        """Reads the sections in bounded pieces; sections up to ``whole_bytes`` stay whole."""
         chunks = compressed_chunks if self.header.compressed else plain_chunks
         return chunks(self.read, self.sections, chunk_bytes, whole_bytes)
 
     def with_sections(self, sections: Placed) -> StoredKeyGroups:
-        """The same handle, some of its key groups."""
+        """The same handle with only these sections."""
         return replace(self, sections=sections)
 
     def context(self) -> AbstractContextManager[None]:
-        """Adds the place of the stream to errors."""
+        """Adds the location of the stream to errors."""
         return error_context(location=self.location)
 
 
@@ -53,7 +53,7 @@ def in_memory(
     key_groups: KeyGroupRange,
     prefix_bytes: int,
 ) -> StoredKeyGroups:
-    """Sections that were put together in memory."""
+    """The sections of some key groups, from bytes in memory."""
     sections = placed_sections(offsets, len(raw), key_groups)
     return StoredKeyGroups(
         header, prefix_bytes, "restored state", sections, lambda start, end: raw[start:end]
@@ -61,17 +61,17 @@ def in_memory(
 
 
 def placed_sections(offsets: KeyGroupRangeOffsets, size: int, key_groups: KeyGroupRange) -> Placed:
-    """Where the sections of some key groups lie in a stream of ``size`` bytes.
+    """The places of the sections of some key groups in a stream of ``size`` bytes.
 
     Raises:
-        FormatError: One begins behind the end.
+        FormatError: A section begins after the end of the stream.
     """
     used = sorted({offset for offset in offsets.offsets if offset})
     if not used:
         return []
     if used[-1] >= size:
         raise FormatError(
-            "A key group lies outside its stream",
+            "A key group is outside its stream",
             field="key-group offset",
             expected=f"< {size}",
             got=used[-1],

@@ -1,1 +1,1 @@
-"""State in memory or RocksDB: descriptors, tables, types and their evolution."""
+"""Tables of state in memory or RocksDB: descriptors, tables, types and their evolution."""

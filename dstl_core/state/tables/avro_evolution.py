@@ -1,7 +1,7 @@
-"""Avro's schema resolution on values: what a new schema reads of what an old one wrote.
+"""Avro's schema resolution on values: converts values of an old schema to a new one.
 
 Source: the section "Schema Resolution" of the Avro specification, without aliases and logical
-types. Records are matched by the short name, as the specification asks.
+types. Records match by their short name, as the specification requires.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _PROMOTED = {
 
 
 class _Unresolvable(Exception):
-    """The new schema does not read the old one."""
+    """The new schema cannot read the old one."""
 
 
 def can_read_avro(old: AvroSerializer, new: AvroSerializer) -> bool:
-    """Whether every value of the old schema can become one of the new one."""
+    """Whether the new schema can read values of the old one."""
     try:
         _check(old, old.schema, new, new.schema, set())
     except _Unresolvable:
@@ -34,10 +34,11 @@ def can_read_avro(old: AvroSerializer, new: AvroSerializer) -> bool:
 
 
 def adapt_avro(old: AvroSerializer, new: AvroSerializer, value: Any) -> Any:
-    """A value of the old schema in the new one.
+    """Converts a value of the old schema to the new one.
 
     Raises:
-        StateMigrationError: This value cannot; ``can_read_avro`` had said so of the schema.
+        StateMigrationError: The value cannot be converted; ``can_read_avro`` is false for the
+            schemas.
     """
     try:
         return _adapt(old, old.schema, new, new.schema, value)
@@ -48,7 +49,7 @@ def adapt_avro(old: AvroSerializer, new: AvroSerializer, value: Any) -> Any:
 
 
 def _resolved(serializer: AvroSerializer, schema: Any) -> Any:
-    """The definition behind a name; ``{"type": "int"}`` as ``"int"``."""
+    """The definition of a named schema; ``"int"`` for ``{"type": "int"}``."""
     if isinstance(schema, str):
         named = serializer.named.get(schema)
         if named is None:
@@ -88,7 +89,7 @@ def _check(
     left, right = _kind(writer), _kind(reader)
     if left != right:
         if right not in _PROMOTED.get(left, ()):
-            raise _Unresolvable(f"{left} is no {right}")
+            raise _Unresolvable(f"{left} cannot become {right}")
         return
     match left:
         case "record" | "error":
@@ -100,7 +101,7 @@ def _check(
         case "enum":
             missing = set(writer["symbols"]) - set(reader["symbols"])
             if missing and "default" not in reader:
-                raise _Unresolvable("a symbol is gone")
+                raise _Unresolvable("a symbol of the enum was removed")
         case "fixed" if writer.get("size") != reader.get("size"):
             raise _Unresolvable("a fixed type has another size")
 
@@ -125,7 +126,7 @@ def _check_record(
 def _branch(
     old: AvroSerializer, writer: Any, new: AvroSerializer, reader: list[Any], seen: set[Any]
 ) -> Any:
-    """The first branch of the reader's union that reads the writer's type, the same kind first."""
+    """The first branch of the reader's union that reads the writer's type; the same kind first."""
     exact = [each for each in reader if _kind(_resolved(new, each)) == _kind(writer)]
     for branch in exact + [each for each in reader if each not in exact]:
         try:
@@ -177,7 +178,7 @@ def _adapt_record(
         if name in written:
             record[name] = _adapt(old, written[name], new, field["type"], value[name])
         else:
-            # The default of a union is a value of its first branch.
+            # The default of a union field is a value of the union's first branch.
             is_union = isinstance(_resolved(new, field["type"]), list)
             record[name] = AvroBranch(0, field["default"]) if is_union else field["default"]
     return record

@@ -1,4 +1,4 @@
-"""Descriptors: name, kind, type and time to live of a state.
+"""State descriptors: name, kind, type and time to live of a state.
 
 Types are declared; they are never derived from values. A type declared as Flink's own
 (``Types.INSTANT``) has Flink's value classes. A type in any other form (``"timestamp"``,
@@ -37,7 +37,7 @@ class AggregateFunction(Protocol):
     def create_accumulator(self) -> Any: ...
 
     def add(self, value: Any, accumulator: Any) -> Any:
-        """The accumulator after the value was added; it may be the same object."""
+        """Returns the accumulator with the value added; it may be the same object."""
         ...
 
     def get_result(self, accumulator: Any) -> Any: ...
@@ -54,7 +54,7 @@ class StateDescriptor(ABC):
     """Time to live; in maps and lists each element has its own."""
 
     type_fields: ClassVar[tuple[str, ...]] = ("type",)
-    """Fields that hold types. Every form is accepted and kept as the type that functions see."""
+    """Names of the fields that are types. Any form of a type is converted to a serializer."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -70,17 +70,17 @@ class StateDescriptor(ABC):
     @property
     @abstractmethod
     def serializer(self) -> AnySerializer:
-        """Type of the whole stored value, with its time to live."""
+        """The serializer of the whole stored value, including its time to live."""
 
     def enable_time_to_live(self, config: StateTtlConfig) -> Self:
-        """Returns the same state with a time to live."""
+        """Returns a copy of the descriptor with a time to live."""
         return replace(self, ttl=config)
 
     def _with_ttl(self, serializer: AnySerializer) -> AnySerializer:
         return serializer if self.ttl is None else TtlSerializer(serializer)
 
     def meta_info(self, namespace: AnySerializer | None = None) -> StateMetaInfoSnapshot:
-        """The state as snapshots describe it."""
+        """The description of the state in snapshots."""
         return StateMetaInfoSnapshot.key_value(self.name, self.kind, self.serializer, namespace)
 
 

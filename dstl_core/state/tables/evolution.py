@@ -1,4 +1,4 @@
-"""What becomes of stored values when a program declares another type: Flink's compatibility rules.
+"""Migrates stored values when a program declares another type, by Flink's compatibility rules.
 
 Source: ``TypeSerializerSchemaCompatibility``, ``PojoSerializerSnapshot``,
 ``CompositeTypeSerializerSnapshot``, ``TtlAwareSerializerSnapshot`` and
@@ -46,7 +46,7 @@ from dstl_core.state.tables.table_factory import create_table
 
 
 class Compatibility(IntEnum):
-    """What has to be done so that a new serializer reads what an old one wrote."""
+    """Whether a new serializer can read the values of an old one: at once, migrated, or not."""
 
     AS_IS = 0
     AFTER_MIGRATION = 1
@@ -65,7 +65,7 @@ _ZEROS: dict[type[AnySerializer], Any] = {
 
 
 def resolve_schema_compatibility(old: AnySerializer, new: AnySerializer) -> Compatibility:
-    """Whether a new serializer can take over the values of an old one."""
+    """The compatibility of a new serializer with the values of an old one."""
     if isinstance(old, TtlAwareSerializer):
         return resolve_schema_compatibility(old.inner, new)
     if isinstance(new, TtlAwareSerializer):
@@ -97,7 +97,7 @@ def _without_ttl(serializer: AnySerializer) -> AnySerializer:
 
 
 def _resolve_pojo(old: PojoSerializer, new: PojoSerializer) -> Compatibility:
-    """Fields may come and go; a field's type and the class may not change."""
+    """Compares two POJO types. Fields may be added and removed; types of fields may not change."""
     if old.pojo_class != new.pojo_class or old.registered != new.registered:
         return Compatibility.INCOMPATIBLE
     before = {name: serializer for name, _, serializer in old.fields}
@@ -112,7 +112,10 @@ def _resolve_pojo(old: PojoSerializer, new: PojoSerializer) -> Compatibility:
 
 
 def convert(old: AnySerializer, new: AnySerializer, value: Any, now_ms: int) -> Any:
-    """A value of an old serializer as one of a new serializer, which is compatible."""
+    """Converts a value of an old serializer to a compatible new serializer.
+
+    ``now_ms`` is the time of last access for a value that gets a time to live.
+    """
     if isinstance(old, TtlAwareSerializer):
         return convert(old.inner, new, value, now_ms)
     if isinstance(new, TtlAwareSerializer):
@@ -152,7 +155,8 @@ def _convert_pojo(old: PojoSerializer, new: PojoSerializer, value: Pojo, now_ms:
         if serializer is not None and previous is not None:
             fields[name] = convert(previous, serializer, value.fields[name], now_ms)
         else:
-            # As a Java field of the primitive type; the snapshot does not tell one that is boxed.
+            # The default of a Java field of primitive type. A snapshot does not show whether the
+            # field is boxed.
             fields[name] = _ZEROS.get(type(serializer)) if serializer is not None else None
     return Pojo(value.class_name, fields)
 
@@ -163,14 +167,14 @@ def _convert_pojo(old: PojoSerializer, new: PojoSerializer, value: Pojo, now_ms:
 def register_table(
     state: KeyedState, meta: StateMetaInfoSnapshot, key_serializer: AnySerializer, clock: Clock
 ) -> tuple[StateTable[Any], bool]:
-    """The table that a program declares; its values are migrated if their type was another.
+    """Returns the table of a declared state; migrates its values if their type has changed.
 
     Returns:
         The table, and whether it was migrated.
 
     Raises:
-        StateMigrationError: Values cannot become those of the new type; shows both.
-        RestoreError: The key, the kind or the namespace is another.
+        StateMigrationError: The values cannot be converted to the new type.
+        RestoreError: The type of the key, the kind or the namespace differs.
     """
     found = state.tables.get(state_key(meta))
     if found is None or types_of(found.meta) == types_of(meta):
@@ -206,7 +210,7 @@ def _difference(old: StateMetaInfoSnapshot, new: StateMetaInfoSnapshot) -> str:
 def _migrate(
     state: KeyedState, table: StateTable[Any], meta: StateMetaInfoSnapshot, now_ms: int
 ) -> StateTable[Any]:
-    """Rewrites every value of a state in its new type."""
+    """Rewrites every value of a state with its new type."""
     migrated = create_table(meta, table.codec.key_serializer, state.prefix_bytes, state.store)
     old, new = table.meta.value_serializer, meta.value_serializer
     for key_group, group in table.groups.items():

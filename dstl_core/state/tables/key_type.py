@@ -1,8 +1,8 @@
-"""The type of an operator's keys, where no header says it.
+"""Finds the type of an operator's keys if no header has it.
 
-A changelog without a materialized base describes states, and not the key. A timer's type names the
-key's; otherwise the type is found by trial: with the right one every change parses to its last
-byte, and every key hashes into the key group that its change stands under.
+A changelog without a materialized base describes the states, but not the key. The type of a timer
+includes the type of the key. Without timers, this module tries the common types. With the right
+type every change parses to its last byte, and every key hashes to the key group of its change.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from dstl_core.model.key_group import assign_to_key_group
 
 MAX_CHANGES = 500
 MIN_CERTAINTY = 1_000_000
-"""A type is taken if by chance it would fit once in so many cases."""
+"""A type is accepted if a wrong type fits with a probability of at most one in this number."""
 
 _BASIC: tuple[AnySerializer, ...] = (
     Types.STRING,
@@ -62,7 +62,7 @@ _LIKE = {
 
 @dataclass(frozen=True, slots=True)
 class KeyType:
-    """A key type; ``note`` says how it was found, if that was not from the files."""
+    """A key type; ``note`` explains how it was found, if it is not from the files."""
 
     serializer: AnySerializer
     note: str | None = None
@@ -74,7 +74,7 @@ def key_type_of_changes(
     """The key type of a log: from its timers, or by trial. None if it has no keyed changes.
 
     Raises:
-        RestoreError: No type fits, or too few keys tell them apart; names the option.
+        RestoreError: No type fits, or there are too few keys to be sure of one.
     """
     timer, samples = _sampled(changes, registry)
     if timer is not None:
@@ -145,13 +145,13 @@ def _by_trial(samples: list[_Sample], max_parallelism: int) -> KeyType:
         if max_parallelism**keys < MIN_CERTAINTY:
             raise RestoreError(
                 f"The type of the key is unknown: the changelog has no materialized base, and its "
-                f"{keys} keys are too few to tell; give the key type (key_types, --key-type)."
+                f"{keys} keys are too few to derive it; give the key type (key_types, --key-type)."
             )
         name = candidate.type_name
         also = f" ({_LIKE[name]})" if name in _LIKE else ""
         return KeyType(
             candidate,
-            f"no file says the type of the key; {name} fits all of {keys} keys and their key "
+            f"no file says the type of the key; {name} fits all {keys} keys and their key "
             f"groups{also}",
         )
     raise RestoreError(
@@ -165,7 +165,7 @@ def _fitting_keys(
     samples: list[_Sample],
     max_parallelism: int,
 ) -> int | None:
-    """How many different keys fit, or None if one change does not."""
+    """The number of different keys, if all changes fit the candidate; otherwise None."""
     seen: set[bytes] = set()
     for key_group, meta, change in samples:
         data = DataInput(change.body.peek(change.body.position))

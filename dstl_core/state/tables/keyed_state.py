@@ -1,8 +1,4 @@
-"""The keyed state of one key-group range, as tables; to and from handles.
-
-Restoring takes every form that Flink writes, and changelogs on top of them. What a handle holds
-outside the wanted key groups is left out.
-"""
+"""The keyed state of one key-group range, as tables."""
 
 from __future__ import annotations
 
@@ -30,7 +26,7 @@ from dstl_core.state.tables.table_factory import create_table
 from dstl_core.state.tables.ttl import TtlPolicy
 
 StateKey = tuple[str, bool]
-"""A state's name, and whether it is a queue: both may use the same name."""
+"""A state's name, and whether it is a queue: a queue and a state may have the same name."""
 
 
 def state_key(meta: StateMetaInfoSnapshot) -> StateKey:
@@ -38,7 +34,7 @@ def state_key(meta: StateMetaInfoSnapshot) -> StateKey:
 
 
 class LostEntries(NamedTuple):
-    """An entry that could not be kept; without a scope, any number of them in a key group."""
+    """An entry that could not be restored. A scope of None: any number of entries."""
 
     meta: StateMetaInfoSnapshot
     key_group: int
@@ -47,9 +43,9 @@ class LostEntries(NamedTuple):
 
 
 class KeyedState:
-    """Tables of one key-group range.
+    """The tables of one key-group range.
 
-    ``key_serializer`` is None until state is restored or created. ``store`` keeps the entries.
+    ``key_serializer`` is None until state is restored or created. ``store`` has the entries.
     """
 
     def __init__(
@@ -64,10 +60,10 @@ class KeyedState:
         self.expired: dict[StateKey, TtlPolicy] = {}
 
     def table(self, meta: StateMetaInfoSnapshot, key_serializer: AnySerializer) -> StateTable[Any]:
-        """The table of a state; made if it is new.
+        """The table of a state; creates it if it is new.
 
         Raises:
-            RestoreError: The state or the key has another type than before; shows both.
+            RestoreError: The type of the state or of the key differs from the earlier one.
         """
         if self.key_serializer is None:
             self.key_serializer = key_serializer
@@ -82,7 +78,7 @@ class KeyedState:
             self.tables[state_key(meta)] = found
         elif types_of(found.meta) == types_of(meta):
             if knowledge_of(meta) > knowledge_of(found.meta):
-                found.meta = meta  # it knows more subclasses
+                found.meta = meta  # this description has more subclasses
         else:
             raise RestoreError(
                 f"State {meta.name!r} has another type: expected {describe_state(found.meta)} "
@@ -98,7 +94,7 @@ class KeyedState:
 
     @property
     def lost(self) -> list[LostEntries]:
-        """What the handles hold and could not be kept, since only Java classes can read it."""
+        """The entries that could not be restored, because only Java classes can read them."""
         return [
             LostEntries(table.meta, key_group, scope, reason)
             for table in self.tables.values()
@@ -106,10 +102,10 @@ class KeyedState:
         ]
 
     def check_complete(self) -> None:
-        """Raises if anything was lost.
+        """Checks that no entry is lost.
 
         Raises:
-            RestoreError: Names the first state and why.
+            RestoreError: An entry is lost; the message names the first state and the reason.
         """
         for each in self.lost:
             raise RestoreError(
@@ -118,7 +114,7 @@ class KeyedState:
             )
 
     def capture(self, expired: Mapping[StateKey, TtlPolicy] | None = None) -> KeyedState:
-        """The state as it is now, to be read while this one goes on.
+        """Captures a point-in-time view that can be read while processing continues.
 
         Args:
             expired: States whose expired entries ``write_canonical`` leaves out.
@@ -130,13 +126,13 @@ class KeyedState:
         return twin
 
     def write_canonical(self) -> tuple[bytes, KeyGroupRangeOffsets]:
-        """All state as one canonical stream, with the offsets for its handle."""
+        """Writes all state as one canonical stream; returns it and the offsets for its handle."""
         parts: list[bytes] = []
         offsets = self.write_canonical_to(parts.append)
         return b"".join(parts), offsets
 
     def write_canonical_to(self, sink: Callable[[bytes], object]) -> KeyGroupRangeOffsets:
-        """As ``write_canonical``, a key group at a time; nothing if there is no state."""
+        """As ``write_canonical``, one key group at a time; writes nothing if there is no state."""
         if self.key_serializer is None:
             return KeyGroupRangeOffsets(self.key_groups, (0,) * len(self.key_groups))
         tables = list(self.tables.values())
@@ -161,7 +157,7 @@ class KeyedState:
 
 
 def knowledge_of(meta: StateMetaInfoSnapshot) -> int:
-    """The number of types in a description, those of POJO subclasses too."""
+    """The number of types in a description, including those of POJO subclasses."""
     waiting = [serializer for _, serializer in meta.serializers]
     count = 0
     while waiting:
@@ -171,12 +167,12 @@ def knowledge_of(meta: StateMetaInfoSnapshot) -> int:
 
 
 def types_of(meta: StateMetaInfoSnapshot) -> tuple[object, ...]:
-    """What two descriptions of one state have in common: kind and types."""
+    """The kind and types of a state; equal in all descriptions of the same state."""
     return meta.backend_state_type, dict(meta.options), dict(meta.serializers)
 
 
 def describe_state(meta: StateMetaInfoSnapshot) -> str:
-    """Kind and type, for messages."""
+    """Kind and type of a state, for messages."""
     kind = (
         meta.keyed_state_type.value
         if meta.backend_state_type is BackendStateType.KEY_VALUE

@@ -1,4 +1,4 @@
-"""What readers of handles need of the state that they fill."""
+"""The interface of state that the readers of handles fill."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dstl_core.state.tables.state_table import StateTable
 
 
 class KeyedTables(Protocol):
-    """Tables of one key-group range; ``KeyedState`` is one."""
+    """Tables of one key-group range; ``KeyedState`` implements it."""
 
     key_groups: KeyGroupRange
     max_parallelism: int
@@ -19,5 +19,5 @@ class KeyedTables(Protocol):
     key_serializer: AnySerializer | None
 
     def table(self, meta: StateMetaInfoSnapshot, key_serializer: AnySerializer) -> StateTable[Any]:
-        """The table of a state; made if it is new."""
+        """The table of a state; creates it if it is new."""
         ...

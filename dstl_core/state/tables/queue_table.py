@@ -1,4 +1,4 @@
-"""Priority queues of keyed state (timers), in order."""
+"""Priority queues of keyed state (timers), in the order of their elements."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dstl_core.state.tables.store import Shape
 
 
 class QueueTable(StateTable[None]):
-    """A priority queue: the scope is the element itself. Timers sort by their bytes as by time."""
+    """A priority queue. The scope is the element. Timers sort by their bytes in order of time."""
 
     shape = Shape.ELEMENTS
     _order: QueueOrder | None = None
@@ -41,7 +41,7 @@ class QueueTable(StateTable[None]):
         self.group(key_group)[scope] = None
 
     def _scope(self, body: DataInput) -> bytes:
-        return b""  # a change of a queue has none
+        return b""  # the change of a queue has no scope
 
     def _apply(
         self, operation: StateChangeOperation, key_group: int, scope: bytes, body: DataInput
@@ -58,7 +58,7 @@ class QueueTable(StateTable[None]):
         body.expect_end("a queue change")
 
     def add(self, key_group: int, element: bytes) -> bool:
-        """Adds an element; False if it was there."""
+        """Adds an element; returns False if the queue already had it."""
         group = self.group(key_group)
         if element in group:
             return False
@@ -68,7 +68,7 @@ class QueueTable(StateTable[None]):
         return True
 
     def remove(self, key_group: int, element: bytes) -> bool:
-        """Removes an element; False if it was not there."""
+        """Removes an element; returns False if the queue did not have it."""
         group = self.group(key_group)
         if element not in group:
             return False
@@ -96,8 +96,8 @@ class QueueTable(StateTable[None]):
 class QueueOrder:
     """The order of a queue's elements over all its key groups.
 
-    Invariant: the heap holds every element of the queue, or, where groups are sorted by themselves,
-    at least the first of each group. It may hold elements that are gone.
+    Invariant: the heap has every element of the queue. If the store keeps groups sorted, the heap
+    has at least the first element of each group. It may also have removed elements.
     """
 
     def __init__(self, table: QueueTable) -> None:
@@ -118,7 +118,7 @@ class QueueOrder:
 
     def added(self, key_group: int, element: bytes) -> None:
         if self._sorted:
-            # Only the first of a group has to be here; one more look finds it, if this is not it.
+            # Only the first element of a sorted group has to be in the heap.
             if next(iter(self._table.groups[key_group])) == element:
                 heapq.heappush(self._heap, (element, key_group))
             return

@@ -1,4 +1,4 @@
-"""State under another maximum parallelism: every key gets a new key group."""
+"""Rescales state to another max parallelism: every key gets a new key group."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from dstl_core.state.tables.state_table import StateTable
 
 
 def with_max_parallelism(state: KeyedState, max_parallelism: int) -> KeyedState:
-    """A copy of all key groups of an operator, assigned anew by the hash of each key.
+    """Copies all key groups of an operator. The hash of each key gives its new key group.
 
     Raises:
-        RestoreError: A queue does not hold timers, so the key of its elements is unknown.
-        ConfigError: The hash of the key type is not known.
+        RestoreError: The elements of a queue are not timers, so their keys are unknown.
+        ConfigError: The hash of the key type is unknown.
     """
     if state.key_serializer is None:
         return KeyedState(KeyGroupRange(0, max_parallelism - 1), max_parallelism)
@@ -41,7 +41,7 @@ def _key_of(table: StateTable[object], scope: bytes) -> object:
 
 
 def cut(state: KeyedState, key_groups: KeyGroupRange) -> KeyedState:
-    """The part of the state that a subtask owns; shares the entries."""
+    """The part of the state that a subtask owns; it shares the entries."""
     result = KeyedState(key_groups, state.max_parallelism)
     if state.key_serializer is None:
         return result

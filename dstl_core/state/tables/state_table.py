@@ -1,8 +1,8 @@
-"""Keyed state: one table per state, entries by key group and scope, values as bytes.
+"""Tables of keyed state: one per state, entries by key group and scope, values as bytes.
 
-Values stay serialized in the canonical form. Restoring is then a matter of cutting bytes, an
-update hands the same bytes to the changelog, and a snapshot writes them back; only what a function
-reads is decoded.
+Values stay serialized in the canonical form. A restore only slices bytes. An update writes the same
+bytes to the changelog, and a snapshot writes them unchanged. Only values that a function reads are
+decoded.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ Stored = TypeVar("Stored")
 
 
 class StateTable(ABC, Generic[Stored]):
-    """The entries of one state. ``groups[key group][scope]`` is a stored value, where a scope is
-    the bytes of key and namespace. Where groups are kept, the store says.
+    """The entries of one state. ``groups[key group][scope]`` is a stored value.
+
+    A scope is the bytes of key and namespace. The store keeps the groups in memory or on disk.
     """
 
     shape: ClassVar[Shape] = Shape.ROWS
@@ -55,8 +56,8 @@ class StateTable(ABC, Generic[Stored]):
         self.store_groups = HEAP.open_table(self.shape) if store_groups is None else store_groups
         self.groups: dict[int, MutableMapping[bytes, Stored]] = {}
         self.lost: dict[tuple[int, bytes | None], str] = {}
-        """Why an entry could not be kept, by key group and scope; without a scope, why any number
-        of entries of the key group could not. These are not in ``groups``.
+        """Why an entry could not be restored, by key group and scope. A scope of None stands for
+        any number of entries of the key group. Lost entries are not in ``groups``.
         """
         is_queue = meta.backend_state_type is BackendStateType.PRIORITY_QUEUE
         self.codec = CompositeKeyCodec(
@@ -74,7 +75,7 @@ class StateTable(ABC, Generic[Stored]):
         return found
 
     def get_many(self, key_groups: Sequence[int], scopes: Sequence[bytes]) -> list[Stored | None]:
-        """The stored values of many places at a time, None where there is none."""
+        """The stored values of many scopes in one call; None for a scope without a value."""
         for key_group in set(key_groups):
             self.group(key_group)
         return self.store_groups.get_many(self.groups, key_groups, scopes)
@@ -82,30 +83,30 @@ class StateTable(ABC, Generic[Stored]):
     def put_many(
         self, key_groups: Sequence[int], scopes: Sequence[bytes], values: Sequence[bytes | None]
     ) -> None:
-        """Stores the values of many places, in their order; None removes one. Rows only."""
+        """Stores the values of many scopes in their order; None removes one. For rows only."""
         for key_group in set(key_groups):
             self.group(key_group)
         self.store_groups.put_many(self.groups, key_groups, scopes, values)
 
     def frozen(self, view: object) -> StateTable[Stored]:
-        """The table as it was when its store gave the view; to be read only."""
+        """The table as it was when its store made the view, for reading only."""
         twin = copy.copy(self)
         twin.groups = self.store_groups.frozen(self.groups, view)
         return twin
 
     @abstractmethod
     def load(self, stored_key: bytes, value: bytes) -> None:
-        """Takes in one record of the canonical form."""
+        """Adds one record of the canonical form."""
 
     def load_record(self, key_group: int, stored_key: bytes, value: bytes) -> None:
-        """As ``load``; a record whose key only Java can read is lost, and the rest goes on."""
+        """As ``load``; a record whose key only Java classes can read becomes a lost entry."""
         try:
             self.load(stored_key, value)
         except UnreadableValueError as error:
             self.lost[key_group, None] = error.message
 
     def records(self, key_group: int) -> Iterator[tuple[bytes, Any]]:
-        """The records of a key group in canonical form; here those of a table of rows."""
+        """The records of a key group in canonical form."""
         rows = self.groups.get(key_group, {}).items()
         if self.codec.is_ambiguous:
             return ((self._stored_key(key_group, scope), value) for scope, value in rows)
@@ -113,24 +114,24 @@ class StateTable(ABC, Generic[Stored]):
         return ((prefix + scope, value) for scope, value in rows)
 
     def live_records(self, key_group: int, ttl: TtlPolicy) -> Iterator[tuple[bytes, bytes]]:
-        """As ``records``, without what has expired."""
+        """As ``records``, without expired entries."""
         raise InvariantViolation(f"{type(self).__name__} has no time to live")
 
     def is_expired(self, stored: Stored, ttl: TtlPolicy) -> bool:
-        """Whether nothing of an entry is alive any more."""
+        """Whether the whole entry has expired."""
         raise InvariantViolation(f"{type(self).__name__} has no time to live")
 
     @abstractmethod
     def load_entry(
         self, key_group: int, scope: bytes, value: bytes, pairs: Iterable[tuple[bytes, bytes]]
     ) -> None:
-        """Takes in one entry: its canonical value, or the pairs of a map."""
+        """Adds one entry: its canonical value, or the pairs of a map."""
 
     def apply(self, operation: StateChangeOperation, key_group: int, body: DataInput) -> None:
         """Applies one change of the changelog.
 
-        A change whose parts only Java can tell apart leaves the entry lost until a later change
-        replaces it as a whole.
+        If only Java classes can read a change, the entry is lost until a later change replaces the
+        whole entry.
         """
         scope = None
         try:
@@ -151,7 +152,7 @@ class StateTable(ABC, Generic[Stored]):
     def _apply(
         self, operation: StateChangeOperation, key_group: int, scope: bytes, body: DataInput
     ) -> None:
-        """Applies a change of one scope; ``body`` is what follows the scope."""
+        """Applies a change of one scope; ``body`` has the bytes after the scope."""
 
     @abstractmethod
     def decode(self, scope: bytes, stored: Stored) -> tuple[Any, Any, Any]:
@@ -175,10 +176,10 @@ class StateTable(ABC, Generic[Stored]):
     def _merge_namespaces(
         self, key_group: int, scope: bytes, body: DataInput
     ) -> list[tuple[bytes, Stored]]:
-        """Reads a merge: takes out the entries of the sources, and gives those that there were.
+        """Reads a merge: removes and returns the existing entries of the source namespaces.
 
         Raises:
-            UnreadableValueError: One of them was lost.
+            UnreadableValueError: One of these entries is lost.
         """
         key, target = self.codec.read_scope(DataInput(scope))
         again = body.read_value(self.codec.namespace_serializer)
@@ -253,7 +254,7 @@ class ValueTable(StateTable[bytes]):
             return
         raise UnreadableValueError(
             f"The changelog merges values of state {self.meta.name!r}, which only the job's own "
-            f"function can do, and no later change says what came of it"
+            f"function can do, and no later change has the result"
         )
 
     def decode(self, scope: bytes, stored: bytes) -> tuple[Any, Any, Any]:
@@ -263,7 +264,7 @@ class ValueTable(StateTable[bytes]):
 
 
 class ListTable(StateTable[bytes]):
-    """List state: elements joined by a comma byte, without a count."""
+    """List state: elements separated by a comma byte, without a count."""
 
     @property
     def element(self) -> AnySerializer:
@@ -319,7 +320,7 @@ class ListTable(StateTable[bytes]):
                 raise self._unknown(operation)
 
     def add(self, key_group: int, scope: bytes, element: bytes) -> None:
-        """Appends the bytes of one element, or of several that are joined."""
+        """Appends the bytes of one element, or of several joined elements."""
         group = self.group(key_group)
         old = group.get(scope)
         group[scope] = element if old is None else b"%b,%b" % (old, element)
@@ -329,7 +330,7 @@ class ListTable(StateTable[bytes]):
         count = counted.read_count("list size", max(1, element.length))
         added = [counted.read_value(element) for _ in range(count)]
         counted.expect_end("a list")
-        if added:  # an empty list is no entry
+        if added:  # an empty list is not stored
             self.add(key_group, scope, join_elements(added))
 
     def decode(self, scope: bytes, stored: bytes) -> tuple[Any, Any, Any]:
@@ -337,7 +338,7 @@ class ListTable(StateTable[bytes]):
         try:
             return key, namespace, self.read_elements(stored)
         except UnreadableValueError:
-            # The bounds of the elements are unknown, those of the list are not.
+            # The bounds of the list are known, but not those of its elements.
             return key, namespace, OpaqueValue(self.meta.value_serializer.type_name, stored)
 
     def read_elements(self, stored: bytes) -> list[Any]:
@@ -351,7 +352,7 @@ class ListTable(StateTable[bytes]):
         return [data.read_value(element) for data in self._walk(stored)]
 
     def _walk(self, stored: bytes) -> Iterator[DataInput]:
-        """Stands before each element; who is given the input has to read the element."""
+        """Yields the input before each element; the caller reads the element from it."""
         data = DataInput(stored)
         yield data
         while data.remaining:
@@ -369,7 +370,7 @@ class ListTable(StateTable[bytes]):
 
 
 class MapTable(StateTable[MutableMapping[bytes, bytes]]):
-    """Map state: a value (with its null flag) per user key."""
+    """Map state: a value, with its null flag, per user key."""
 
     shape = Shape.PAIRS
 
@@ -423,7 +424,7 @@ class MapTable(StateTable[MutableMapping[bytes, bytes]]):
                 self.remove_pair(group, scope, user_key)
             case StateChangeOperation.ADD:
                 added = self._read_pairs(body)
-                if added:  # an empty map is no entry
+                if added:  # an empty map is not stored
                     group.setdefault(scope, {}).update(added)
             case _:
                 raise self._unknown(operation)
@@ -431,7 +432,7 @@ class MapTable(StateTable[MutableMapping[bytes, bytes]]):
     def remove_pair(
         self, group: MutableMapping[bytes, MutableMapping[bytes, bytes]], scope: bytes, key: bytes
     ) -> None:
-        """Removes a pair; with the last one the entry goes."""
+        """Removes a pair; removes the entry with its last pair."""
         pairs = group.get(scope)
         if pairs is None:
             return
@@ -455,7 +456,7 @@ class MapTable(StateTable[MutableMapping[bytes, bytes]]):
         pairs = []
         for user_key, value in stored.items():
             data = DataInput(value)
-            # A heap backend writes the serializer's null after the flag; the flag alone counts.
+            # A heap backend writes the serializer's null after the flag; only the flag matters.
             is_null = data.read_bool("map value is null")
             item = None if is_null else deserialize_bounded(serializer.value, value[1:])
             pairs.append((deserialize_bounded(serializer.key, user_key), item))
@@ -463,7 +464,7 @@ class MapTable(StateTable[MutableMapping[bytes, bytes]]):
 
 
 def _is_expired_pair(value: bytes, ttl: TtlPolicy) -> bool:
-    """A null has no time: it never expires."""
+    """Whether a pair has expired. A null value has no time stamp and never expires."""
     return not value[0] and ttl.is_expired(value[1:])
 
 
@@ -483,7 +484,7 @@ def counted_elements(elements: list[bytes]) -> bytes:
 
 def _expect_once(is_there: bool, state: str) -> None:
     if is_there:
-        raise FormatError(f"A key stands twice in state {state!r}", expected="once")
+        raise FormatError(f"State {state!r} has the same key twice", expected="once")
 
 
 def _expect_no_rest(rest: bytes, state: str) -> None:

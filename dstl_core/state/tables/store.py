@@ -1,7 +1,7 @@
-"""Where the entries of tables are kept: groups of entries that behave like dictionaries.
+"""Stores of table entries: groups of entries with the interface of dictionaries.
 
-A table has one group per key group. What a group maps its scopes to depends on the table's shape;
-the tables themselves are the same whatever the store.
+A table has one group per key group. The shape of the table determines what a group maps scopes to.
+The same tables work on every store.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ Group = MutableMapping[bytes, Any]
 
 
 class Shape(Enum):
-    """What the entries of a table are."""
+    """The form of the entries of a table."""
 
     ROWS = "rows"
-    """Scope to the bytes of a value."""
+    """A scope maps to the bytes of a value."""
     PAIRS = "pairs"
-    """Scope to a mapping of user keys to values."""
+    """A scope maps to a mapping of user keys to values."""
     ELEMENTS = "elements"
-    """An element, to None."""
+    """An element maps to None."""
 
 
 class Groups(Protocol):
@@ -29,17 +29,17 @@ class Groups(Protocol):
 
     @property
     def is_sorted(self) -> bool:
-        """Whether a group iterates in order of its keys, from disk."""
+        """Whether a group iterates in the order of its keys."""
         ...
 
     def new_group(self, key_group: int) -> Group:
-        """The group of a key group, which the store has not seen."""
+        """Makes the group of a key group that is new to the store."""
         ...
 
     def get_many(
         self, groups: dict[int, Group], key_groups: Sequence[int], scopes: Sequence[bytes]
     ) -> list[Any]:
-        """The values of rows, None where there is none."""
+        """The values of rows; None for a row that does not exist."""
         ...
 
     def put_many(
@@ -49,21 +49,21 @@ class Groups(Protocol):
         scopes: Sequence[bytes],
         values: Sequence[bytes | None],
     ) -> None:
-        """Stores rows in their order; None removes one. All of them, or none."""
+        """Stores rows in their order; None removes one. It stores all of them or none."""
         ...
 
     def frozen(self, groups: dict[int, Group], view: object) -> dict[int, Group]:
-        """The groups as they are at a moment; ``view`` is what ``EntryStore.view`` gave then."""
+        """The groups as they were when ``EntryStore.view`` returned ``view``."""
         ...
 
 
 class EntryStore(Protocol):
-    """Keeps the entries of all tables of one backend."""
+    """Stores the entries of all tables of one backend."""
 
     def open_table(self, shape: Shape) -> Groups: ...
 
     def view(self) -> object:
-        """A moment that ``Groups.frozen`` can go back to."""
+        """Returns the present moment, for ``Groups.frozen``."""
         ...
 
     def close(self) -> None: ...
@@ -79,11 +79,11 @@ class HeapStore:
         return None
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: no resource is open."""
 
 
 class HeapGroups:
-    """Dictionaries, copied when they are frozen; keys and values are immutable bytes."""
+    """Groups as dictionaries, which ``frozen`` copies; keys and values are immutable bytes."""
 
     is_sorted = False
 

@@ -1,4 +1,4 @@
-"""The table for a kind of state."""
+"""Creates the table for a kind of state."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def create_table(
     prefix_bytes: int,
     store: EntryStore = HEAP,
 ) -> StateTable[Any]:
-    """The table for a kind of state, empty.
+    """Creates an empty table for a kind of state.
 
     Raises:
-        FormatError: It is no keyed state.
+        FormatError: ``meta`` does not describe keyed state.
     """
     kind = _kind_of(meta)
     return kind(meta, key_serializer, prefix_bytes, store.open_table(kind.shape))

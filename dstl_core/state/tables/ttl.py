@@ -1,4 +1,4 @@
-"""Time to live of state: when an entry expires, who still sees it, and when it is removed.
+"""Time to live of state: when an entry expires, whether it is visible, and when it is removed.
 
 A stored value begins with the time of its last access. Source: ``StateTtlConfig``,
 ``AbstractTtlDecorator`` and ``TtlUtils`` of Flink 2.2.1.
@@ -37,7 +37,7 @@ class StateTtlConfig:
     """Time to live, in milliseconds of processing time.
 
     Args:
-        ttl_ms: From the last access to the expiry.
+        ttl_ms: Milliseconds from the last access to the expiry.
         update_type: Accesses that renew the time to live.
         state_visibility: Whether expired values are seen until they are removed.
         cleanup_full_snapshot: Whether full snapshots leave out expired entries.
@@ -53,10 +53,10 @@ class StateTtlConfig:
 
     def __post_init__(self) -> None:
         if self.ttl_ms <= 0:
-            raise ConfigError(f"A time to live must be positive, got {self.ttl_ms} ms.")
+            raise ConfigError(f"A time to live must be more than 0 ms, got {self.ttl_ms} ms.")
         if self.cleanup_incrementally < 0:
             raise ConfigError(
-                f"The number of entries to look at must not be negative, got "
+                f"cleanup_incrementally must be 0 or more entries, got "
                 f"{self.cleanup_incrementally}."
             )
 

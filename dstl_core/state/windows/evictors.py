@@ -16,8 +16,9 @@ Records: TypeAlias = list[StreamRecord]
 
 @dataclass(frozen=True)
 class Evictor:
-    """Base of evictors; it removes nothing. A window with an evictor keeps every element with its
-    timestamp, whatever its function is.
+    """Base of evictors; it removes nothing.
+
+    A window with an evictor stores every element with its timestamp, for any function.
     """
 
     do_evict_after: bool = field(default=False, kw_only=True)
@@ -51,8 +52,9 @@ class CountEvictor(Evictor):
 
 @dataclass(frozen=True)
 class TimeEvictor(Evictor):
-    """Keeps elements that are less than a size older than the youngest one. Elements without
-    times stay.
+    """Keeps elements that are less than ``window_size`` ms older than the newest one.
+
+    Elements without timestamps stay.
     """
 
     window_size: int

@@ -1,4 +1,4 @@
-"""Triggers decide when a window fires, and whether it is cleared.
+"""Triggers decide when a window fires and whether it is cleared.
 
 Source: ``org.apache.flink.streaming.api.windowing.triggers`` of Flink 2.2.1.
 """
@@ -54,7 +54,7 @@ class TriggerContext(Protocol):
     def delete_processing_time_timer(self, time_ms: int) -> None: ...
 
     def get_partitioned_state(self, descriptor: StateDescriptor) -> Any:
-        """One of the trigger's ``states``, for the window."""
+        """The state of one of the trigger's ``states``, for the window."""
         ...
 
     def merge_partitioned_state(self, descriptor: StateDescriptor) -> None:
@@ -63,7 +63,7 @@ class TriggerContext(Protocol):
 
 
 class Trigger(ABC):
-    """Decides when a window fires. A trigger is a value; its memory is in its states."""
+    """Decides when a window fires. A trigger is a value; it keeps its data in its ``states``."""
 
     states: Sequence[StateDescriptor] = ()
     """The states that the trigger keeps per window."""
@@ -104,7 +104,7 @@ class EventTimeTrigger(Trigger):
         return TriggerResult.CONTINUE
 
     def on_event_time(self, time_ms: int, ctx: TriggerContext) -> TriggerResult:
-        # Another timer of the window is that of its end of life.
+        # The window has one more timer, for its clean-up.
         return TriggerResult.FIRE if time_ms == ctx.max_timestamp else TriggerResult.CONTINUE
 
     def on_merge(self, ctx: TriggerContext) -> None:
@@ -150,7 +150,7 @@ class CountTrigger(Trigger):
 
     def __post_init__(self) -> None:
         if self.count <= 0:
-            raise ConfigError(f"A count trigger counts to a positive number, got {self.count}.")
+            raise ConfigError(f"The count of a count trigger must be 1 or more, got {self.count}.")
 
     @staticmethod
     def of(count: int) -> CountTrigger:

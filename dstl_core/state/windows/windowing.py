@@ -52,7 +52,7 @@ class WindowAssigner(ABC):
         return EventTimeTrigger() if self.is_event_time else ProcessingTimeTrigger()
 
     def cleanup_time(self, window: Any, allowed_lateness: int) -> int:
-        """The time at which a window and its state are removed; ``MAX_TIMESTAMP`` is never."""
+        """When a window and its state are removed; ``MAX_TIMESTAMP`` means never."""
         lateness = allowed_lateness if self.is_event_time else 0
         return min(max_timestamp(window) + lateness, MAX_TIMESTAMP)
 
@@ -70,7 +70,7 @@ class _Aligned(WindowAssigner):
     def __post_init__(self) -> None:
         if self.size <= 0 or self.slide <= 0 or abs(self.offset) >= self.slide:
             raise ConfigError(
-                f"A window has size > 0, slide > 0 and |offset| < slide, got size {self.size}, "
+                f"A window needs size > 0, slide > 0 and |offset| < slide, got size {self.size}, "
                 f"slide {self.slide}, offset {self.offset} ms."
             )
 
@@ -84,7 +84,7 @@ class _Aligned(WindowAssigner):
 
 
 class TumblingEventTimeWindows(_Aligned):
-    """Windows of one size, without gaps and overlap."""
+    """Windows of one size, without gaps or overlap."""
 
     @classmethod
     def of(cls, size: int, offset: int = 0) -> TumblingEventTimeWindows:
@@ -92,7 +92,7 @@ class TumblingEventTimeWindows(_Aligned):
 
 
 class TumblingProcessingTimeWindows(_Aligned):
-    """The same windows in processing time."""
+    """Tumbling windows in processing time."""
 
     is_event_time = False
 
@@ -126,7 +126,7 @@ class _Sessions(WindowAssigner):
 
     def __post_init__(self) -> None:
         if self.gap <= 0:
-            raise ConfigError(f"The gap of a session is positive, got {self.gap} ms.")
+            raise ConfigError(f"The gap of a session must be more than 0 ms, got {self.gap} ms.")
 
     def assign_windows(self, timestamp: int, now: int) -> list[TimeWindow] | list[str]:
         time = timestamp if self.is_event_time else now

@@ -133,5 +133,5 @@ def test_full_snapshots_leave_out_what_has_expired() -> None:
 
 
 def test_a_time_to_live_is_positive() -> None:
-    with pytest.raises(ConfigError, match="must be positive, got 0"):
+    with pytest.raises(ConfigError, match="must be more than 0 ms, got 0"):
         StateTtlConfig(0)
