@@ -94,14 +94,14 @@ class ColumnRestore:
         declared = self._states.get(meta.name)
         if declared is None:
             raise RestoreError(
-                f"The restored state {meta.name!r} ({describe_state(meta)}) is not one of the "
-                f"states of the function: {', '.join(self._states)}; it would be lost."
+                f"The restored state {meta.name!r} ({describe_state(meta)}) would be lost: it is "
+                f"not one of the states of the operator, {', '.join(self._states)}; declare it too."
             )
         if types_of(declared) != types_of(meta):
             raise StateMigrationError(
                 f"State {meta.name!r} has another type: expected {describe_state(meta)} (from "
-                f"the restored state), got {describe_state(declared)}; a function on columns "
-                f"takes no state that has to be migrated."
+                f"the restored state), got {describe_state(declared)}. State in columns is not "
+                f"migrated: declare the stored type, or declare a state of a new name beside it."
             )
         return declared
 
