@@ -1,1 +1,1 @@
-"""State backends, access objects, timers, the change log of a backend."""
+"""State backends, the state objects of functions, timers, and the changelog of a backend."""

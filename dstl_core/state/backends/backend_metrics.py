@@ -18,10 +18,11 @@ CHANGELOG_STATE_BACKEND = "ChangelogStateBackend"
 
 
 class ChangelogMaterializationMetricGroup:
-    """How often the state was folded into a new base, and how long that took.
+    """Counts and durations of materializations.
 
     Args:
-        parent: The operator's group; nowhere by default.
+        parent: The operator's group; None: the metrics are not reported.
+        clock: Measures durations.
     """
 
     def __init__(self, parent: MetricGroup | None = None, clock: Clock | None = None) -> None:
@@ -47,9 +48,9 @@ class ChangelogMaterializationMetricGroup:
 
 
 class ChangelogStateBackendMetricGroup:
-    """Sizes in bytes of the last snapshot: its materialized part, and the log on top.
+    """Sizes in bytes of the last snapshot: its materialized part, and the log after it.
 
-    "Full" is all that the snapshot names, "Inc" what this checkpoint has added.
+    "Full" counts all state that the snapshot references, "Inc" only what this checkpoint added.
     """
 
     def __init__(self, parent: MetricGroup | None = None) -> None:
@@ -77,7 +78,7 @@ _SIZES = (
 
 
 def _checkpointed_size(handle: KeyedStateHandle) -> int:
-    """What a handle counts as new; all of it unless it says otherwise."""
+    """The new bytes of a handle; its whole size if it does not record them."""
     if isinstance(handle, IncrementalRemoteKeyedStateHandle | ChangelogStateBackendHandle):
         return handle.checkpointed_size
     return handle.state_size

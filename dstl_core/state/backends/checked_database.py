@@ -1,4 +1,4 @@
-"""The calls of a database on local disk, with errors that say what to do."""
+"""Converts errors of a database on local disk to errors that say what to do."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ from dstl_core.errors import StorageError
 
 
 def refused(error: Exception, folder: Path) -> StorageError:
-    """The error for a disk that does not take or give what a database needs."""
+    """The error for a failed read or write of a local database."""
     return StorageError(
-        f"A database on local disk cannot work ({error}); make room in its folder and let it be "
-        f"written to, or give it another one.",
+        f"The local database of a state backend failed ({error}); make sure that its folder is "
+        f"writable and has free space, or configure another folder.",
         location=str(folder),
     )
 
 
 class CheckedDatabase:
-    """What tables use of a database. What it refuses, since a disk is full or damaged, is a
-    StorageError.
+    """The calls of a database that tables use. A full or damaged disk raises ``StorageError``.
 
     Args:
         db: An ``Rdict``.
-        folder: Where it lies.
+        folder: The folder of the database.
     """
 
     def __init__(self, db: Any, folder: Path) -> None:
@@ -32,7 +31,7 @@ class CheckedDatabase:
             def checked_call(*arguments: Any) -> Any:
                 try:
                     return call(*arguments)
-                except Exception as error:  # rocksdict has no narrower one
+                except Exception as error:  # rocksdict raises no narrower type
                     raise refused(error, folder) from error
 
             return checked_call
@@ -43,4 +42,4 @@ class CheckedDatabase:
         self.write = checked(db.write)
         self.flush = checked(db.flush)
         self.compact_range = checked(db.compact_range)
-        self.iter = db.iter  # whose end tells
+        self.iter = db.iter  # the caller checks its status at the end

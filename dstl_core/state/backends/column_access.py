@@ -1,9 +1,8 @@
 """Keyed state of many keys at a time, as Arrow columns, on any backend.
 
-Keys and values are encoded and decoded by compiled programs, a column at a time; the store is asked
-once for a whole batch. What stays per row is the look-up of the store itself. A batch is one access
-for every key in it, in the order of its rows, and says the same to the changelog as the same
-accesses one by one.
+Compiled programs encode and decode keys and values a column at a time. One call to the store reads
+or writes a whole batch; only the look-up inside the store is per row. A batch accesses its keys in
+the order of the rows, and logs the same changes as the same accesses one by one.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ Column: TypeAlias = "pa.Array[Any] | pa.ChunkedArray[Any]"
 
 @dataclass(frozen=True)
 class Places:
-    """Where the entries of some keys are: key groups and scopes, ``[rows]`` each."""
+    """The key groups and scopes of some keys, ``[rows]`` each."""
 
     key_groups: list[int]
     scopes: list[bytes]
@@ -53,7 +52,7 @@ class Places:
 
 
 class _Columns:
-    """Base: finds the places of keys.
+    """Base class that computes the places of keys.
 
     Raises:
         NotInColumnsError: The type of the keys has no columnar form.
@@ -70,7 +69,7 @@ class _Columns:
         self.key_type: pa.DataType = self._encode_keys.layouts[KEY].arrow_type
 
     def _places(self, keys: Column) -> Places:
-        """Raises ConfigError: a null key, or one of another subtask."""
+        """Raises ConfigError: a key is null, or belongs to another subtask."""
         column = _one(keys)
         backend = self._backend
         if not column.type.equals(self.key_type):
@@ -93,7 +92,7 @@ class _Columns:
 
 
 class ValueColumns(_Columns):
-    """The values of many keys of one value state; null is "no value".
+    """The values of many keys of one value state; null means "no value".
 
     Raises:
         NotInColumnsError: A type has no columnar form.
@@ -110,10 +109,10 @@ class ValueColumns(_Columns):
         self.value_type: pa.DataType = self._decode.arrow_type(VALUE)
 
     def get(self, keys: Column) -> pa.Array:
-        """The value of each key, null where it has none, whatever the state's default is.
+        """The value of each key; null for a key without a value, also if the state has a default.
 
         Raises:
-            ConfigError: A null key, or one of another subtask.
+            ConfigError: A key is null, or belongs to another subtask.
             FormatError: A stored value is damaged.
         """
         places = self._places(keys)
@@ -123,10 +122,10 @@ class ValueColumns(_Columns):
         return self._decoded(found)
 
     def put(self, keys: Column, values: Column) -> None:
-        """Stores the value of each key; null clears. Of a key that comes twice, the last one holds.
+        """Stores the value of each key; null clears it. The last value of a repeated key is kept.
 
         Raises:
-            ConfigError: As ``get``; nothing was changed.
+            ConfigError: As ``get``, or columns of different lengths; nothing was changed.
             ColumnValueError: The values do not fit their type; nothing was changed.
         """
         places, column = self._places(keys), _one(values)
@@ -209,8 +208,8 @@ class ListColumns(_Columns):
         """Appends the element of each row to the list of its key, in the order of the rows.
 
         Raises:
-            ConfigError: A null key or element, a key of another subtask, or columns of different
-                lengths; nothing was changed.
+            ConfigError: A key or element is null, a key belongs to another subtask, or the columns
+                differ in length; nothing was changed.
             ColumnValueError: The elements do not fit their type; nothing was changed.
         """
         places, column = self._places(keys), _one(elements)
@@ -263,7 +262,7 @@ def _without_ttl(serializer: AnySerializer, ttl: TtlPolicy | None) -> AnySeriali
 
 
 def _bytes_of(rows: EncodedRows) -> list[bytes]:
-    """Encoded rows, each as an object."""
+    """The bytes of each encoded row."""
     if not len(rows):
         return []
     base = rows.data.address
@@ -271,7 +270,7 @@ def _bytes_of(rows: EncodedRows) -> list[bytes]:
     size = int(ends[-1])
     width, rest = divmod(size, len(rows))
     if width and not rest and (np.diff(ends, prepend=0) == width).all():
-        # Values of one size are cut in NumPy, in half the time.
+        # NumPy slices values of equal size in half the time.
         cut: list[bytes] = np.frombuffer(rows.data, f"V{width}", len(rows)).tolist()
         return cut
     data = rows.data.slice(0, size).to_pybytes()

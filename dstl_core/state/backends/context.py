@@ -1,4 +1,4 @@
-"""What user functions get: stores of state, and the contexts of initialization and of snapshots.
+"""The stores of state and the contexts that user functions and operators get.
 
 Source: ``KeyedStateStore``, ``OperatorStateStore``, ``FunctionInitializationContext``,
 ``FunctionSnapshotContext``, ``StateInitializationContext`` and ``StateSnapshotContext`` of Flink
@@ -47,7 +47,7 @@ _VOID = VoidNamespaceSerializer()
 
 
 class OperatorStateStore(Protocol):
-    """Registers operator state; ``DefaultOperatorStateBackend`` is one."""
+    """Registers operator state; ``DefaultOperatorStateBackend`` implements it."""
 
     def get_list_state(self, descriptor: ListStateDescriptor) -> OperatorListState: ...
 
@@ -61,7 +61,7 @@ class OperatorStateStore(Protocol):
 
 
 class KeyedStateStore:
-    """Registers keyed state. Without a backend the operator is not keyed."""
+    """Registers keyed state. It has no backend if the operator is not keyed."""
 
     def __init__(self, backend: KeyedStateBackend | None) -> None:
         self._backend = backend
@@ -69,7 +69,8 @@ class KeyedStateStore:
     def _state(self, descriptor: StateDescriptor) -> Any:
         if self._backend is None:
             raise ConfigError(
-                f"Keyed state {descriptor.name!r} can only be used by an operator that is keyed."
+                f"Keyed state {descriptor.name!r} needs a keyed operator; use KeyedOperator, or "
+                f"operator state."
             )
         return self._backend.get_or_create_keyed_state(_VOID, descriptor)
 
@@ -77,7 +78,7 @@ class KeyedStateStore:
         """A value state.
 
         Raises:
-            StateMigrationError: The restored state has a type that cannot become this one.
+            StateMigrationError: The restored values cannot be converted to this type.
         """
         state: ValueState = self._state(descriptor)
         return state
@@ -99,18 +100,18 @@ class KeyedStateStore:
         return state
 
     def get_folding_state(self, descriptor: FoldingStateDescriptor) -> FoldingState:
-        """A folding state, which no Flink 2.x restores."""
+        """A folding state. Flink 2.x cannot restore it."""
         state: FoldingState = self._state(descriptor)
         return state
 
 
 class FunctionInitializationContext:
-    """What a function gets before its first element.
+    """The context that a function gets before its first element.
 
     Args:
         keyed: Registers keyed state.
         operator: Registers operator state.
-        restored_checkpoint_id: None if the job starts empty.
+        restored_checkpoint_id: Id of the restored checkpoint; None if the job starts empty.
     """
 
     def __init__(
@@ -130,12 +131,12 @@ class FunctionInitializationContext:
 
     @property
     def managed_initialization_context(self) -> FunctionInitializationContext:
-        """Managed state, which is all that there is here: the context itself."""
+        """The context of managed state: this object itself."""
         return self
 
 
 class StateInitializationContext(FunctionInitializationContext):
-    """What an operator gets: raw streams, too."""
+    """The context that an operator gets before its first element; it adds raw state."""
 
     def __init__(
         self,
@@ -151,7 +152,7 @@ class StateInitializationContext(FunctionInitializationContext):
 
 
 class FunctionSnapshotContext:
-    """What a function gets before a snapshot; ``checkpoint_timestamp`` in milliseconds."""
+    """The context that a function gets before a snapshot. Its timestamp is in milliseconds."""
 
     def __init__(self, checkpoint_id: int, checkpoint_timestamp: int) -> None:
         self.checkpoint_id = checkpoint_id
@@ -159,7 +160,7 @@ class FunctionSnapshotContext:
 
 
 class StateSnapshotContext(FunctionSnapshotContext):
-    """What an operator gets: raw streams, too. Each is opened when it is asked for."""
+    """The context that an operator gets before a snapshot; it opens streams of raw state."""
 
     def __init__(
         self,
@@ -177,7 +178,7 @@ class StateSnapshotContext(FunctionSnapshotContext):
     def get_raw_keyed_operator_state_output(self) -> KeyedStateCheckpointOutputStream:
         """Raises: ConfigError: The operator is not keyed."""
         if self._key_groups is None:
-            raise ConfigError("Raw keyed state can only be written by an operator that is keyed.")
+            raise ConfigError("Raw keyed state needs a keyed operator; use KeyedOperator.")
         if self._keyed is None:
             self._keyed = KeyedStateCheckpointOutputStream(self._open(), self._key_groups)
         return self._keyed
@@ -195,7 +196,7 @@ class StateSnapshotContext(FunctionSnapshotContext):
     def close_streams(
         self,
     ) -> tuple[KeyGroupsStateHandle | None, OperatorStreamStateHandle | None]:
-        """The handles of the raw streams that were written."""
+        """Closes the raw streams; returns the handles of those that were written."""
         keyed = None if self._keyed is None else self._keyed.close_and_get_handle()
         operator = None if self._operator is None else self._operator.close_and_get_handle()
         return keyed, operator

@@ -1,4 +1,4 @@
-"""List and map state as functions see them.
+"""List state and map state, as functions use them.
 
 Source: ``HeapListState``, ``HeapMapState``, ``ChangelogListState``, ``ChangelogMapState``,
 ``TtlListState`` and ``TtlMapState`` of Flink 2.2.1.
@@ -29,7 +29,7 @@ _NULL = b"\1"
 
 
 def null_element(state: str) -> ConfigError:
-    """The error for an element that is null, as ``HeapListState.add`` of Flink refuses it."""
+    """The error for a null element. ``HeapListState.add`` of Flink refuses it, too."""
     return ConfigError(
         f"A null cannot be added to the list state {state!r}; leave it out, or make the elements "
         f"rows with a field that may be null."
@@ -37,7 +37,7 @@ def null_element(state: str) -> ConfigError:
 
 
 class ListState(State[ListTable]):
-    """A list for the current key; an empty list is "no list"."""
+    """The list of the current key; an empty list is not stored."""
 
     def __init__(self, backend: CurrentKey, table: ListTable, ttl: TtlPolicy | None = None) -> None:
         super().__init__(backend, table, ttl)
@@ -47,7 +47,7 @@ class ListState(State[ListTable]):
         self._element = element
 
     def declare(self, declared: AnySerializer) -> Self:
-        """Reads and writes elements in the form of the declared type from here on."""
+        """Converts elements from and to the declared type from now on."""
         self._element = seen_as(declared, self._element)
         return self
 
@@ -84,7 +84,7 @@ class ListState(State[ListTable]):
         """Appends an element.
 
         Raises:
-            ConfigError: It is None, which Flink's lists do not take.
+            ConfigError: The element is None, which Flink's list state refuses.
         """
         raw = self._encode(element)
         backend = self._backend
@@ -115,7 +115,7 @@ class ListState(State[ListTable]):
         self._log(StateChangeOperation.SET, counted_elements(raw))
 
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
-        """Moves the elements of other namespaces of the current key behind those of ``target``."""
+        """Appends the elements of other namespaces of the current key to those of ``target``."""
         namespace_serializer = self._table.meta.namespace_serializer
         backend, namespace = self._backend, self._namespace
         names = [each for each in sources if each != target]
@@ -138,7 +138,7 @@ class ListState(State[ListTable]):
 
 
 class MapState(State[MapTable]):
-    """A map for the current key; an empty map is "no map". Values may be None."""
+    """The map of the current key; an empty map is not stored. Values may be None."""
 
     def __init__(self, backend: CurrentKey, table: MapTable, ttl: TtlPolicy | None = None) -> None:
         super().__init__(backend, table, ttl)
@@ -150,7 +150,7 @@ class MapState(State[MapTable]):
         self._value = value
 
     def declare(self, key: AnySerializer, value: AnySerializer) -> Self:
-        """Reads and writes pairs in the form of the declared types from here on."""
+        """Converts pairs from and to the declared types from now on."""
         self._key = seen_as(key, self._key)
         self._value = seen_as(value, self._value)
         return self
@@ -176,7 +176,7 @@ class MapState(State[MapTable]):
         return stored is not None and self._is_seen(user_key, stored)
 
     def _is_seen(self, user_key: bytes, stored: bytes) -> bool:
-        """Whether a pair is visible; one that has expired goes."""
+        """Whether a pair is visible; removes an expired one."""
         ttl = self._ttl
         if ttl is None or stored[:1] == _NULL:
             return True
@@ -194,7 +194,7 @@ class MapState(State[MapTable]):
         return deserialize_exactly(self._value, raw)
 
     def items(self) -> Iterator[tuple[Any, Any]]:
-        """The pairs as they were when the iteration began."""
+        """Yields the pairs as they were when the iteration began."""
         for user_key, stored in list(self._pairs().items()):
             if self._is_seen(user_key, stored):
                 yield deserialize_exactly(self._key, user_key), self._decode(stored)
@@ -229,7 +229,7 @@ class MapState(State[MapTable]):
         group, scope = self._place()
         group.setdefault(scope, {})[user_key] = stored
         if stored[:1] == _NULL:
-            # The record of a single pair has no flag for null.
+            # The change record of a single pair has no null flag.
             self._log(StateChangeOperation.ADD, _counted_pairs({user_key: stored}))
         else:
             self._log(StateChangeOperation.ADD_OR_UPDATE_ELEMENT, user_key + stored[1:])

@@ -1,7 +1,7 @@
-"""When a subtask with a changelog writes its full state, and what becomes of a failure.
+"""Materializes the state of a subtask with a changelog: periodically, or when its log is large.
 
-Source: ``PeriodicMaterializationManager`` of Flink 2.2.1. There is one more reason than its period:
-the size of the log, by itself or against the base.
+Source: ``PeriodicMaterializationManager`` of Flink 2.2.1, which only materializes periodically. Here
+the size of the log, absolute or relative to the base, is a reason, too.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def write_state(
     """Writes state in canonical form.
 
     Raises:
-        StorageError: It could not be written; nothing of it is left.
+        StorageError: The state could not be written; no file is left.
     """
     stream = streams.create_checkpoint_state_output_stream(scope)
     try:
@@ -47,15 +47,15 @@ def write_state(
 
 
 class PeriodicMaterializationManager:
-    """Materializes the state of one subtask. Belongs to its thread, which has to ``poll``.
+    """Materializes the state of one subtask. The subtask's thread owns it and calls ``poll``.
 
     Args:
-        changelog: Whose state is materialized.
-        streams: Where bases go; their files belong to no single checkpoint.
-        options: Period, sizes, and how many may fail in a row.
-        clock: Time.
-        operator_identifier: Spreads the first materializations of a job over the period.
-        executor: Writes beside the subtask's thread; None: ``poll`` writes by itself.
+        changelog: The changelog whose state is materialized.
+        streams: Opens the streams of bases, whose files several checkpoints share.
+        options: The interval, the sizes, and the number of failures in a row that are allowed.
+        clock: Measures the interval.
+        operator_identifier: Spreads the first materializations of a job over the interval.
+        executor: Writes on another thread; None: ``poll`` writes on the subtask's thread.
     """
 
     def __init__(
@@ -83,10 +83,10 @@ class PeriodicMaterializationManager:
         self.consecutive_failures = 0
 
     def poll(self) -> None:
-        """Takes over a materialization that has ended, and starts one that is due.
+        """Takes the result of an ended materialization, and starts one that is due.
 
         Raises:
-            CheckpointError: Too many failed in a row; the subtask cannot go on.
+            CheckpointError: Too many failed in a row; the subtask must fail.
         """
         self._take_over(wait=False)
         if self._running is None and self._is_due():
@@ -102,13 +102,13 @@ class PeriodicMaterializationManager:
         if options.materialize_log_size and log >= options.materialize_log_size:
             return True
         ratio = options.materialize_log_ratio
-        # A small log is cheap, whatever the ratio.
+        # A small log is cheap at any ratio.
         return bool(ratio) and log > max(
             ratio * changelog.base_bytes, options.preemptive_persist_threshold
         )
 
     def trigger(self, *, forced: bool = False) -> bool:
-        """Starts a materialization; False if there is nothing to do. ``forced``: there is."""
+        """Starts a materialization; returns False if nothing has changed, unless ``forced``."""
         self.started += 1
         materialization = self._changelog.start_materialization(forced=forced)
         if materialization is None:
@@ -124,10 +124,10 @@ class PeriodicMaterializationManager:
         return True
 
     def materialize_now(self) -> None:
-        """A new base at once, whatever the period says.
+        """Writes a new base at once, even if none is due.
 
         Raises:
-            StorageError: It could not be written.
+            StorageError: The base could not be written.
         """
         self._take_over(wait=True)
         materialization = self._changelog.start_materialization(forced=True)
@@ -154,8 +154,8 @@ class PeriodicMaterializationManager:
             _LOG.warning("a materialization failed: %s", error)
             if self.consecutive_failures > self._options.max_failures_allowed:
                 raise CheckpointError(
-                    f"The state could not be materialized {self.consecutive_failures} times in a "
-                    f"row (allowed: {self._options.max_failures_allowed}; {error})."
+                    f"Materializing the state failed {self.consecutive_failures} times in a row, "
+                    f"allowed are {self._options.max_failures_allowed} ({error})."
                 ) from error
             return
         self.consecutive_failures = 0
@@ -163,11 +163,11 @@ class PeriodicMaterializationManager:
         self.completed += 1
 
     def _schedule_next(self) -> None:
-        # From the end of the previous one: they never overlap.
+        # The interval counts from the end of the previous one, so that they never overlap.
         self._next_ms = self._clock.monotonic_ms() + self._options.periodic_materialize_interval_ms
 
     def close(self) -> None:
-        """Waits for what runs; it is not taken over."""
+        """Waits for a running materialization and drops its result."""
         if self._running is not None:
             (_, future), self._running = self._running, None
             future.exception()

@@ -1,4 +1,4 @@
-"""Operator state of one subtask: lists that are split or united, and broadcast maps.
+"""The operator state of one subtask: split lists, union lists and broadcast maps.
 
 Source: ``DefaultOperatorStateBackend``, ``PartitionableListState`` and ``HeapBroadcastState`` of
 Flink 2.2.1. Elements stay serialized, as in keyed state.
@@ -52,9 +52,7 @@ class _Map:
 
 
 class OperatorListState:
-    """A list of one subtask. What ``get`` gives is a copy; changes go through ``add`` and
-    ``update``.
-    """
+    """A list of one subtask. ``get`` returns a copy; ``add`` and ``update`` change the list."""
 
     def __init__(self, state: _List, element: AnySerializer) -> None:
         self._state = state
@@ -77,7 +75,7 @@ class OperatorListState:
 
 
 class BroadcastState:
-    """A map that is the same on every subtask, as long as the program writes the same to all."""
+    """A map that is equal on every subtask if the program writes the same values on all."""
 
     def __init__(self, state: _Map, key: AnySerializer, value: AnySerializer) -> None:
         self._state = state
@@ -104,7 +102,7 @@ class BroadcastState:
         self._state.pairs.pop(serialize_key(self._key, key), None)
 
     def items(self) -> Iterator[tuple[Any, Any]]:
-        """The pairs as they were when the iteration began."""
+        """Yields the pairs as they were when the iteration began."""
         for key, value in list(self._state.pairs.items()):
             yield deserialize_exactly(self._key, key), deserialize_exactly(self._value, value)
 
@@ -119,7 +117,7 @@ class BroadcastState:
 class DefaultOperatorStateBackend:
     """All operator state of one subtask; also the ``OperatorStateStore`` of its functions.
 
-    State that was restored and that no function registers is kept and written again.
+    Restored state that no function registers is kept and written to the next snapshot.
     """
 
     def __init__(self) -> None:
@@ -134,11 +132,11 @@ class DefaultOperatorStateBackend:
         resolver: HandleResolver,
         registry: SerializerRegistry = BUILT_IN,
     ) -> DefaultOperatorStateBackend:
-        """The state of the handles that were assigned to a subtask, in their order.
+        """Restores the state of the handles that were assigned to a subtask, in their order.
 
         Raises:
             FormatError: A stream is damaged.
-            RestoreError: Two of them have another type for the same state.
+            RestoreError: Two handles have different types for the same state.
         """
         backend = cls()
         for handle in handles:
@@ -166,16 +164,16 @@ class DefaultOperatorStateBackend:
     # -------------------------------------------------------------------------------- store
 
     def get_list_state(self, descriptor: ListStateDescriptor) -> OperatorListState:
-        """A list whose elements are dealt out anew when the parallelism changes.
+        """A list whose elements are redistributed when the parallelism changes.
 
         Raises:
             RestoreError: The restored state has another mode.
-            StateMigrationError: It has another type.
+            StateMigrationError: The restored state has an incompatible type.
         """
         return self._list(descriptor, OperatorStateMode.SPLIT_DISTRIBUTE)
 
     def get_union_list_state(self, descriptor: ListStateDescriptor) -> OperatorListState:
-        """A list of which every subtask gets the elements of all. Raises as above."""
+        """A list; a restore gives every subtask the elements of all. Raises as above."""
         return self._list(descriptor, OperatorStateMode.UNION)
 
     def _list(self, descriptor: ListStateDescriptor, mode: OperatorStateMode) -> OperatorListState:
@@ -197,7 +195,7 @@ class DefaultOperatorStateBackend:
         return OperatorListState(state, descriptor.element_type)
 
     def get_broadcast_state(self, descriptor: MapStateDescriptor) -> BroadcastState:
-        """A map of which every subtask has the same copy. Raises as above."""
+        """A map with the same content on every subtask. Raises as above."""
         name = descriptor.name
         key, value = stored_type(descriptor.key_type), stored_type(descriptor.value_type)
         _refuse_ttl(descriptor)
@@ -215,17 +213,17 @@ class DefaultOperatorStateBackend:
         return BroadcastState(state, descriptor.key_type, descriptor.value_type)
 
     def get_registered_state_names(self) -> set[str]:
-        """The list and union states, restored ones included."""
+        """The names of the list and union states, including restored ones."""
         return set(self._lists)
 
     def get_registered_broadcast_state_names(self) -> set[str]:
-        """The broadcast states, restored ones included."""
+        """The names of the broadcast states, including restored ones."""
         return set(self._maps)
 
     # ----------------------------------------------------------------------------- snapshot
 
     def snapshot(self) -> OperatorStream | None:
-        """The stream of all state as it is now, and what the handle says; None without state."""
+        """The stream of all state and the content of its handle; None if there is no state."""
         if not self._lists and not self._maps:
             return None
         return write_operator_stream(
@@ -236,7 +234,10 @@ class DefaultOperatorStateBackend:
 
 def _refuse_ttl(descriptor: ListStateDescriptor | MapStateDescriptor) -> None:
     if descriptor.ttl is not None:
-        raise ConfigError(f"Operator state {descriptor.name!r} has no time to live.")
+        raise ConfigError(
+            f"Operator state {descriptor.name!r} cannot have a time to live; remove it from the "
+            f"descriptor."
+        )
 
 
 def _must_migrate(name: str, old: AnySerializer, new: AnySerializer) -> bool:

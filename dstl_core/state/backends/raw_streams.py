@@ -1,4 +1,4 @@
-"""Raw state: bytes that an operator writes and reads by itself, by key group or in partitions.
+"""Raw state: bytes whose format the operator defines, by key group or by partition.
 
 Source: ``KeyedStateCheckpointOutputStream``, ``OperatorStateCheckpointOutputStream``,
 ``StatePartitionStreamProvider`` and ``KeyGroupStatePartitionStreamProvider`` of Flink 2.2.1.
@@ -30,7 +30,7 @@ RAW_OPERATOR_STATE = "_default_"
 
 
 class KeyedStateCheckpointOutputStream:
-    """Raw keyed state: bytes for each key group, one after the other."""
+    """Writes raw keyed state: the bytes of one key group after the other."""
 
     def __init__(self, stream: CheckpointStateOutputStream, key_groups: KeyGroupRange) -> None:
         self._stream = stream
@@ -39,10 +39,10 @@ class KeyedStateCheckpointOutputStream:
         self._started = False
 
     def start_new_key_group(self, key_group: int) -> None:
-        """What is written from here on belongs to a key group.
+        """Starts a key group: later writes belong to it.
 
         Raises:
-            ConfigError: The key group is another subtask's, or was started before.
+            ConfigError: The key group belongs to another subtask, or was started before.
         """
         if self._offsets.get(key_group) != NO_OFFSET:
             known = key_group in self._offsets
@@ -58,7 +58,7 @@ class KeyedStateCheckpointOutputStream:
         return self._stream.write(data)
 
     def close_and_get_handle(self) -> KeyGroupsStateHandle | None:
-        """None if no key group was started."""
+        """Closes the stream; returns its handle, None if no key group was started."""
         if not self._started:
             self._stream.close()
             return None
@@ -67,7 +67,7 @@ class KeyedStateCheckpointOutputStream:
 
 
 class OperatorStateCheckpointOutputStream:
-    """Raw operator state: partitions, which are dealt out anew when the parallelism changes."""
+    """Writes raw operator state: partitions that are redistributed when the parallelism changes."""
 
     def __init__(self, stream: CheckpointStateOutputStream) -> None:
         self._stream = stream
@@ -82,7 +82,7 @@ class OperatorStateCheckpointOutputStream:
         return self._stream.write(data)
 
     def close_and_get_handle(self) -> OperatorStreamStateHandle | None:
-        """None if no partition was started."""
+        """Closes the stream; returns its handle, None if no partition was started."""
         if not self._offsets:
             self._stream.close()
             return None
@@ -100,22 +100,22 @@ class StatePartitionStreamProvider:
         self.key_group = key_group
 
     def get_stream(self) -> io.BytesIO:
-        """The bytes of the partition, from its start."""
+        """A stream at the start of the partition."""
         return io.BytesIO(self._data)
 
 
 def raw_keyed_inputs(
     handles: Sequence[KeyedStateHandle], key_groups: KeyGroupRange, resolver: HandleResolver
 ) -> Iterator[StatePartitionStreamProvider]:
-    """The raw keyed state of a subtask, key group by key group.
+    """Yields the raw keyed state of a subtask, key group by key group.
 
     Raises:
-        RestoreError: A handle is no raw state.
+        RestoreError: A handle is not raw keyed state.
     """
     for handle in handles:
         if not isinstance(handle, KeyGroupsStateHandle):
             raise RestoreError(
-                f"Raw keyed state has a handle of another kind: {type(handle).__name__}."
+                f"Raw keyed state cannot be restored from a handle of type {type(handle).__name__}."
             )
         with error_context(location=resolver.describe(handle.stream)):
             for key_group, data in read_key_groups(
@@ -127,10 +127,10 @@ def raw_keyed_inputs(
 def raw_operator_inputs(
     handles: Sequence[OperatorStreamStateHandle], resolver: HandleResolver
 ) -> Iterator[StatePartitionStreamProvider]:
-    """The raw operator state of a subtask, partition by partition."""
+    """Yields the raw operator state of a subtask, partition by partition."""
     for handle in handles:
         raw = resolver.read(handle.stream)
-        # A handle that was cut by a change of parallelism may not name the partition behind.
+        # A handle that was split for another parallelism may lack the offset of the next partition.
         for info in handle.states:
             for start, end in pairwise([*sorted(info.offsets), len(raw)]):
                 yield StatePartitionStreamProvider(raw[start:end])

@@ -1,13 +1,13 @@
-"""Entries on local disk, in RocksDB: for state larger than memory.
+"""Stores entries in RocksDB on local disk, for state larger than memory.
 
-The only module that imports rocksdict. Rows are
+Only this module imports rocksdict. Rows are
 
     u16 table, u16 key group, scope                         value          (rows)
     u16 table, u16 key group, u32 length, scope, user key   value          (pairs)
     u16 table, u16 key group, element                                      (elements)
 
-so that a key group is one range, and so is a scope. Nothing is logged ahead: the database holds a
-copy of what checkpoints and the changelog hold, and is deleted when it is closed.
+so that a key group is one range, and so is a scope. There is no write-ahead log: the database is a
+copy of the state in checkpoints and the changelog, and it is deleted when it is closed.
 """
 
 from __future__ import annotations
@@ -45,24 +45,24 @@ _LENGTH = struct.Struct(">I")
 _KEEP: Any = object()
 MAX_TABLES = 1 << 16
 RUNS = 8
-"""From so many sorted runs on, some are merged."""
+"""With this number of sorted runs, RocksDB begins to merge them."""
 MAX_RUNS = 16
-"""A database that is given away has no more."""
+"""``release`` gives away a database with at most this number of sorted runs."""
 _DATABASE_FILES = ("CURRENT", "IDENTITY", "MANIFEST")
-"""What a database consists of beside its tables, by how names begin; nothing is logged ahead."""
+"""Prefixes of the files of a database besides its tables. There is no write-ahead log."""
 
 
 class RocksDBStore:
-    """One database, in a new folder that it owns. One thread.
+    """One database in a new folder that it owns. One thread may use it.
 
     Args:
-        folder: Where the folder is made.
-        cache_bytes: Of blocks that were read.
-        write_buffer_bytes: Of a memtable; there are up to three.
-        source: Folder of a database that ``release`` gave, to start from; it is not changed.
+        folder: The parent of the new folder.
+        cache_bytes: Size of the block cache.
+        write_buffer_bytes: Size of a memtable; there are up to three.
+        source: Folder of a released database to start from; it is not changed.
 
     Raises:
-        StorageError: It cannot be opened; the source may be damaged.
+        StorageError: The database cannot be opened; the source may be damaged.
     """
 
     def __init__(
@@ -82,8 +82,8 @@ class RocksDBStore:
         blocks = BlockBasedOptions()
         blocks.set_block_cache(Cache(cache_bytes))
         blocks.set_bloom_filter(10, False)
-        # Else indexes and filters of all files stay in memory, whatever the cache allows. If whole,
-        # they are larger than a shard of the cache, and every look-up reads them again.
+        # Otherwise the indexes and filters of all files stay in memory, beyond the cache's limit.
+        # Unpartitioned, they are larger than a shard of the cache, and every look-up reads them.
         blocks.set_cache_index_and_filter_blocks(True)
         blocks.set_index_type(BlockBasedIndexType.two_level_index_search())
         blocks.set_partition_filters(True)
@@ -100,8 +100,8 @@ class RocksDBStore:
         try:
             if source is not None:
                 _link_database(source, self._folder)
-            # Without these, a database that was there before is opened with the options that lie
-            # in it: no filters, since a file of options has none, and a cache of 8 MB.
+            # Without these, an existing database opens with the options file in its folder: no
+            # filters, because such a file has none, and a cache of 8 MB.
             families = {"default": options}
             self.db = Rdict(str(self._folder), options, column_families=families)
         except Exception as error:  # rocksdict has no narrower one
@@ -116,11 +116,11 @@ class RocksDBStore:
 
     @property
     def runs(self) -> int:
-        """Sorted runs on disk: how many a look-up may have to ask."""
+        """The number of sorted runs on disk; a look-up may read all of them."""
         return _runs(self.db)
 
     def start_at(self, table: int) -> None:
-        """The number of the next table: that of one in the source, or a free one."""
+        """Sets the number of the next table: an existing table of the source, or an unused one."""
         self._tables = table
 
     def open_table(self, shape: Shape) -> RocksDBGroups:
@@ -130,19 +130,19 @@ class RocksDBStore:
         return RocksDBGroups(self._database, self._tables - 1, shape, self._unlogged)
 
     def view(self) -> object:
-        # An iterator sees the database as it was when it was made, wherever it seeks. (Those of
-        # rocksdict's own snapshots do not.)
+        # An iterator shows the database as it was when the iterator was made, also after a seek.
+        # (Iterators of rocksdict's own snapshots do not.)
         return _Frozen(self.db.iter())
 
     def release(self) -> Path:
-        """Closes the database and gives its folder away, to be the source of another store.
+        """Closes the database and returns its folder, which can be the source of another store.
 
         Raises:
-            StorageError: The disk has not taken all of it; close it.
+            StorageError: Not all data could be written; call ``close``.
         """
         self._database.flush()
         if _runs(self.db) > MAX_RUNS:
-            # Tasks were too short for what had to be merged beside them: closing gives that up.
+            # Short tasks leave merges undone, and closing the database cancels them.
             self._database.compact_range(None, None)
         self.db.close()
         self._closed = True
@@ -152,17 +152,19 @@ class RocksDBStore:
         """Closes and deletes the database, unless it was released."""
         if not self._closed:
             self._closed = True
-            with suppress(Exception):  # it is deleted, whatever the disk has not taken of it
+            with suppress(Exception):  # the database is deleted, so failed writes do not matter
                 self.db.close()
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def _merges() -> UniversalCompactOptions:
-    """How runs become fewer: those of like size are merged. By levels, what an epoch has changed
-    would soon be merged with all the rest, which takes longer than the task that it runs beside.
+    """Universal compaction: runs of similar size are merged.
+
+    Level compaction would soon merge the changes of an epoch with all other rows, which takes
+    longer than the task that runs at the same time.
     """
     options = UniversalCompactOptions()
-    # Restored state comes in runs of one size, which have no row in common: nothing to save.
+    # Runs of restored state have equal sizes and no common rows, so merging them saves nothing.
     options.max_size_amplification_percent = 100 * MAX_RUNS
     return options
 
@@ -173,7 +175,7 @@ def _runs(db: Rdict) -> int:
 
 
 def _link_database(source: Path, target: Path) -> None:
-    """Table files never change, so they are shared; the rest is small and copied."""
+    """Links table files, which never change, into the target; copies the other files."""
     for each in source.iterdir():
         if each.suffix == ".sst":
             os.link(each, target / each.name)
@@ -201,7 +203,7 @@ class RocksDBGroups:
         self, groups: dict[int, Group], key_groups: Sequence[int], scopes: Sequence[bytes]
     ) -> list[Any]:
         rows = self._rows(key_groups, scopes)
-        # In the order of the database, neighbours come out of one block.
+        # Sorted by the order of the database, neighbouring rows are read from one block.
         order = sorted(range(len(rows)), key=rows.__getitem__)
         found: list[Any] = [None] * len(rows)
         got: Any = self._db.get([rows[at] for at in order]) if rows else []
@@ -219,7 +221,7 @@ class RocksDBGroups:
         rows = self._rows(key_groups, scopes)
         batch = WriteBatch(raw_mode=True)
         put, delete = batch.put, batch.delete
-        # Sorting is stable: of a row that comes twice, the last value stays.
+        # The sort is stable, so the last value of a repeated row is kept.
         for at in sorted(range(len(rows)), key=rows.__getitem__):
             value = values[at]
             if value is None:
@@ -242,7 +244,7 @@ class RocksDBGroups:
 
 
 class _Frozen:
-    """One moment of a database, to be scanned: one scan at a time."""
+    """A point-in-time view of a database, for one scan at a time."""
 
     def __init__(self, cursor: RdictIter) -> None:
         self._cursor = cursor
@@ -260,13 +262,13 @@ class _Frozen:
 
 
 def _after(prefix: bytes) -> bytes | None:
-    """The first key behind all that have a prefix; None if there is none."""
+    """The first key after all keys with a prefix; None if there is none."""
     number = int.from_bytes(prefix, "big") + 1
     return None if number >> 8 * len(prefix) else number.to_bytes(len(prefix), "big")
 
 
 def _scan(db: Any, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The rows with a prefix, the prefix cut off, as they were when the scan began."""
+    """Yields the rows with a prefix, without the prefix, as they were when the scan began."""
     options = ReadOptions()
     end = _after(prefix)
     if end is not None:
@@ -282,11 +284,12 @@ def _scan(db: Any, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         yield found[start:], value()
         advance()
     try:
-        # The end of the rows and a block that cannot be read look the same until one asks.
+        # An iterator stops at the last row and at an unreadable block. Only its status differs.
         cursor.status()
     except Exception as error:
         raise StorageError(
-            f"The local database of a state backend is damaged ({error})."
+            f"The local database of a state backend is damaged ({error}); delete its folder "
+            f"and try again: it is a copy of the state in checkpoints."
         ) from error
 
 
@@ -352,7 +355,7 @@ class _Rows(MutableMapping[bytes, Any]):
 
 
 class _Elements(_Rows):
-    """Elements of one key group, in order; each maps to None."""
+    """The elements of one key group, in order; each maps to None."""
 
     __slots__ = ()
 
@@ -371,13 +374,13 @@ class _Elements(_Rows):
 
 
 class _UserMap(_Rows):
-    """The pairs of one scope. An empty one is no entry."""
+    """The pairs of one scope. An empty map is not stored."""
 
     __slots__ = ()
 
 
 class _Pairs(MutableMapping[bytes, Any]):
-    """Scopes of one key group; each maps to its pairs, which stay on disk."""
+    """The scopes of one key group; each maps to its pairs, which stay on disk."""
 
     __slots__ = ("_db", "_prefix")
 
@@ -389,7 +392,7 @@ class _Pairs(MutableMapping[bytes, Any]):
         return _UserMap(self._db, b"".join((self._prefix, _LENGTH.pack(len(scope)), scope)))
 
     def get(self, scope: bytes, default: Any = None) -> Any:
-        # Whether it is empty is not asked: a look-up of a user key answers that by itself.
+        # An empty map is returned as well: the caller looks up a user key anyway.
         return self._of(scope)
 
     def __getitem__(self, scope: bytes) -> _UserMap:
@@ -416,7 +419,7 @@ class _Pairs(MutableMapping[bytes, Any]):
         self._of(scope).clear()
 
     def pop(self, scope: bytes, default: Any = None) -> Any:
-        """Removes a scope. What was there is not given back, since it may be large."""
+        """Removes a scope. It does not return the pairs, which may be large."""
         self._of(scope).clear()
         return default
 
@@ -424,7 +427,7 @@ class _Pairs(MutableMapping[bytes, Any]):
         return (scope for scope, _ in self.items())
 
     def items(self) -> Any:
-        """Every scope with its pairs, as the scan meets them."""
+        """Yields every scope with its pairs, in the order of the scan."""
         last: bytes | None = None
         for row, _ in _scan(self._db, self._prefix):
             (size,) = _LENGTH.unpack_from(row)
@@ -444,7 +447,7 @@ class _Pairs(MutableMapping[bytes, Any]):
 
 
 class _FrozenPairs(_Pairs):
-    """As ``_Pairs``; the pairs of a scope come whole, since one scan cannot stand in another."""
+    """As ``_Pairs``, but loads all pairs of a scope: the view allows only one scan at a time."""
 
     __slots__ = ()
 

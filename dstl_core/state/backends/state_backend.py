@@ -1,4 +1,4 @@
-"""State backends by name: they hold the keyed and operator state of subtasks.
+"""State backends by name. A backend stores the keyed and operator state of subtasks.
 
 Source: ``StateBackend``, ``StateBackendFactory``, ``StateBackendLoader``, ``HashMapStateBackend``,
 ``EmbeddedRocksDBStateBackend`` of Flink 2.2.1, and ``MemoryStateBackend`` and ``FsStateBackend`` of
@@ -57,7 +57,7 @@ class KeyedStateBackendParameters:
 
 
 class StateBackend(ABC):
-    """Makes the backends of subtasks. It is a value: it holds configuration and no state."""
+    """Makes the backends of subtasks. It is a value: it has configuration and no state."""
 
     @property
     @abstractmethod
@@ -150,7 +150,7 @@ class EmbeddedRocksDBStateBackend(StateBackend):
 
 
 class HashMapStateBackendFactory:
-    """``hashmap``."""
+    """Makes the backend ``hashmap``."""
 
     def get_identifier(self) -> str:
         return "hashmap"
@@ -160,7 +160,7 @@ class HashMapStateBackendFactory:
 
 
 class EmbeddedRocksDBStateBackendFactory:
-    """``rocksdb``."""
+    """Makes the backend ``rocksdb``."""
 
     def get_identifier(self) -> str:
         return "rocksdb"
@@ -186,7 +186,9 @@ def register_state_backend(factory: StateBackendFactory) -> None:
     """
     name = factory.get_identifier().lower()
     if _FACTORIES.setdefault(name, factory) is not factory:
-        raise ConfigError(f"There is a state backend {name!r} already.")
+        raise ConfigError(
+            f"A state backend {name!r} is registered already; choose another identifier."
+        )
 
 
 def load_state_backend(config: CheckpointConfig) -> StateBackend:

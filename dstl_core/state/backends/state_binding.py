@@ -1,4 +1,4 @@
-"""Which state object goes with which descriptor."""
+"""Creates the state object for a descriptor."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def bind_state(
     table: StateTable[Any],
     ttl: TtlPolicy | None,
 ) -> State[Any]:
-    """The state of a descriptor on its table, which has the same kind."""
+    """Creates the state object of a descriptor on its table, which has the same kind."""
     match descriptor, table:
         case ValueStateDescriptor(), ValueTable():
             value = ValueState(backend, table, ttl, descriptor.default_value)

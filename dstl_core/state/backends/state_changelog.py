@@ -1,8 +1,8 @@
-"""The log of one subtask's keyed state and the base below it, whatever form the state has.
+"""The changelog of one subtask's keyed state and its materialized base, for any form of state.
 
 Source of the behaviour: ``ChangelogKeyedStateBackend`` and ``ChangelogTruncateHelper`` of Flink
-2.2.1. Native savepoints take no materialization id here, so an aborted one cannot hold up
-materialization.
+2.2.1. In contrast to Flink, native savepoints take no materialization id, so an aborted savepoint
+cannot delay materialization.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from dstl_core.state.backends.backend_metrics import (
 
 
 class CapturedState(Protocol):
-    """Keyed state at one moment, which can be written while processing continues."""
+    """A point-in-time view of keyed state, which can be written while processing continues."""
 
     def write_canonical_to(self, sink: Callable[[bytes], object]) -> KeyGroupRangeOffsets:
-        """Writes all state in canonical form; nothing if there is none."""
+        """Writes all state in canonical form; writes nothing if there is no state."""
         ...
 
 
 class ChangelogTruncateHelper:
-    """Up to where the log may go: what is materialized and in no checkpoint that may be restored.
+    """Truncates the log up to where it is materialized and no restorable checkpoint needs it.
 
-    A checkpoint may be restored until it is aborted or subsumed. That needs no notice that it
-    completed: such a notice may get lost.
+    A checkpoint is restorable until it is aborted or subsumed. The helper does not use
+    notifications of completed checkpoints, because they may get lost.
     """
 
     def __init__(self, truncate: Callable[[SequenceNumber], None]) -> None:
@@ -57,7 +57,7 @@ class ChangelogTruncateHelper:
         self._done = SequenceNumber(0)
 
     def checkpoint(self, checkpoint_id: int, from_: SequenceNumber) -> None:
-        """A checkpoint names the log from a number on."""
+        """Notes that a checkpoint references the log from a sequence number on."""
         self._live[checkpoint_id] = from_
 
     def checkpoint_aborted(self, checkpoint_id: int) -> None:
@@ -65,7 +65,7 @@ class ChangelogTruncateHelper:
         self._truncate()
 
     def checkpoint_subsumed(self, checkpoint_id: int) -> None:
-        """No checkpoint up to this one is restored any more."""
+        """Notes that checkpoints up to this one are no longer restorable."""
         for each in [each for each in self._live if each <= checkpoint_id]:
             del self._live[each]
         self._truncate()
@@ -83,18 +83,18 @@ class ChangelogTruncateHelper:
 
 @dataclass(frozen=True)
 class Materialization:
-    """A full snapshot in the making: the state as it was at sequence number ``up_to``."""
+    """A full snapshot that is being written: the state at sequence number ``up_to``."""
 
     materialization_id: int
     up_to: SequenceNumber
     state: CapturedState
     log_bytes: int
-    """Bytes of log that it makes superfluous."""
+    """Bytes of log that it replaces."""
 
 
 @dataclass
 class _Base:
-    """What the next checkpoint stands on."""
+    """The base and the restored log that the next checkpoint references."""
 
     materialized: tuple[KeyedStateHandle, ...]
     restored_log: tuple[ChangelogStateHandle, ...]
@@ -104,23 +104,24 @@ class _Base:
 
 
 class StateChangelog:
-    """A base, the logs of earlier runs on top of it, and the log of this run.
+    """A base, the logs of earlier runs after it, and the log of this run.
 
     A subclass logs the changes of one form of state: row by row, or column by column.
 
     Invariants:
-        1. base, restored log and the writer's log from ``materialized_to`` on give the state.
+        1. The base, the restored log, and the writer's log from ``materialized_to`` on are together
+           the state.
         2. At most one materialization is not yet part of a completed checkpoint.
-        3. The log is truncated only below what is materialized and subsumed.
+        3. The log is truncated only up to where it is materialized and subsumed.
 
     Args:
-        writer: The log of this run.
+        writer: Writes the log of this run.
         key_groups: The key groups of the subtask.
-        capture: Gives the state as it is now.
-        base: Handles of the materialized part that the state was restored from.
-        restored_log: Handles of earlier runs' logs on top of it.
-        materialization_id: Of the restored base.
-        metrics: The operator's group, under which the changelog's metrics stand.
+        capture: Captures a point-in-time view of the state.
+        base: Handles of the restored materialized part.
+        restored_log: Handles of earlier runs' logs after the base.
+        materialization_id: The id of the restored base.
+        metrics: The operator's group, the parent of the changelog's metrics.
         clock: Measures materializations.
     """
 
@@ -149,23 +150,24 @@ class StateChangelog:
         self._confirmed = materialization_id
         self._failed = -1
         self._highest = writer.initial_sequence_number()
-        """Where the log of the last checkpoint ends."""
+        """The end of the log in the last checkpoint."""
         self.must_materialize = False
-        """A restored log cannot be taken over, or a type has changed: the next checkpoint needs a
-        new base first."""
+        """Whether the next checkpoint needs a new base: the restored log cannot be referenced
+        again, or a type has changed."""
         self.log_bytes = sum(handle.state_size for handle in restored_log)
-        """Bytes of log on top of the base, restored ones included."""
+        """Bytes of log after the base, including the restored log."""
         self.changes = 0
-        """Data changes written to the log so far."""
+        """Number of data changes written to the log so far."""
 
     # ------------------------------------------------------------------------------ logging
 
     def flush(self) -> None:
-        """Logs the changes that a subclass holds back."""
+        """Logs the changes that a subclass has deferred."""
 
     def describe(self, state_id: int, meta: StateMetaInfoSnapshot) -> None:
-        """Describes a state before its first change, and again after a materialization, so that
-        the log above it stands alone. The id counts in this log only.
+        """Describes a state before its first change, and again after a materialization.
+
+        So the log after a base is complete by itself. The id is valid in this log only.
         """
         if state_id not in self._described:
             self._writer.append_meta(metadata_change(state_id, meta))
@@ -180,21 +182,21 @@ class StateChangelog:
 
     @property
     def restored_log(self) -> tuple[ChangelogStateHandle, ...]:
-        """Logs of earlier runs that the next checkpoint still needs."""
+        """Logs of earlier runs that the next checkpoint references."""
         return self._base.restored_log
 
     def replace_restored_log(self, log: tuple[ChangelogStateHandle, ...]) -> None:
-        """The same changes in other files, from the next checkpoint on."""
+        """References the same changes in other files, from the next checkpoint on."""
         self._base.restored_log = log
 
     def start_snapshot(self, checkpoint_id: int) -> Callable[[], ChangelogStateBackendHandle]:
-        """Persists the log; what is returned waits and gives the handle.
+        """Starts to persist the log; returns a function that waits and returns the handle.
 
         Raises:
-            BackpressureTimeoutError: There was no room for the upload; nothing is lost.
+            BackpressureTimeoutError: The upload found no space in time; nothing is lost.
         """
         if self.must_materialize:
-            raise InvariantViolation("the state has to be materialized before this checkpoint")
+            raise InvariantViolation("the state must be materialized before this checkpoint")
         self.flush()
         upper = self._writer.next_sequence_number()
         base = self._base
@@ -223,7 +225,7 @@ class StateChangelog:
         return finish
 
     def snapshot(self, checkpoint_id: int) -> ChangelogStateBackendHandle:
-        """Persists the log and waits; the handle is what the subtask acknowledges.
+        """Persists the log and waits; returns the handle that the subtask acknowledges.
 
         Raises:
             UploadFailedError: The log could not be made durable; nothing is lost.
@@ -231,7 +233,7 @@ class StateChangelog:
         return self.start_snapshot(checkpoint_id)()
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """The checkpoint owns the files of its log now."""
+        """Notes that the checkpoint completed: it owns the files of its log now."""
         persisted = self._persisted.pop(checkpoint_id, None)
         if persisted is not None:
             self._writer.confirm(*persisted, checkpoint_id)
@@ -240,7 +242,7 @@ class StateChangelog:
             self._confirmed = max(self._confirmed, confirmed)
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """The changes stay in the log and are part of the next checkpoint."""
+        """Notes that the checkpoint was aborted: its changes go into the next checkpoint."""
         persisted = self._persisted.pop(checkpoint_id, None)
         if persisted is not None:
             self._writer.reset(*persisted, checkpoint_id)
@@ -248,12 +250,12 @@ class StateChangelog:
         self._base.by_checkpoint.pop(checkpoint_id, None)
 
     def notify_checkpoint_subsumed(self, checkpoint_id: int) -> None:
-        """No checkpoint up to this one is restored any more."""
+        """Notes that checkpoints up to this one are no longer restorable."""
         self._forget(checkpoint_id)
         self._truncate_helper.checkpoint_subsumed(checkpoint_id)
 
     def _forget(self, up_to: int) -> None:
-        """Notices of checkpoints up to this one do not come any more, or say nothing new."""
+        """Drops the data of checkpoints up to this one: further notifications change nothing."""
         for known in (self._base.by_checkpoint, self._persisted):
             for each in [each for each in known if each <= up_to]:
                 del known[each]
@@ -264,8 +266,8 @@ class StateChangelog:
         """Captures a point-in-time view that can be written while processing continues.
 
         Returns:
-            None if nothing changed since the last one, or if that is in no completed checkpoint
-            yet. ``forced`` takes one in any case.
+            The view. None if nothing changed since the last materialization, or if no completed
+            checkpoint has that one yet. With ``forced`` it is never None.
         """
         previous = self._next_materialization - 1
         if not forced:
@@ -283,21 +285,21 @@ class StateChangelog:
     def finish_materialization(
         self, materialization: Materialization, base: KeyedStateHandle
     ) -> None:
-        """The moment is written: checkpoints from now on stand on it."""
+        """Uses a written materialization as the base of the next checkpoints."""
         left = self.log_bytes - materialization.log_bytes
         self.materialized(base, materialization.materialization_id, materialization.up_to)
         self.log_bytes = left
         self._truncate_helper.materialized(materialization.up_to)
 
     def fail_materialization(self, materialization: Materialization) -> None:
-        """It was not written; the log goes on and another one may start."""
+        """Drops a failed materialization; the log is unchanged, and another one may start."""
         self._failed = max(self._failed, materialization.materialization_id)
         self._materializations.failed()
 
     def materialized(
         self, base: KeyedStateHandle, materialization_id: int, up_to: SequenceNumber
     ) -> None:
-        """The state up to ``up_to`` is in ``base``: later checkpoints log only what follows."""
+        """Sets the base, which has the state up to ``up_to``. The log keeps later changes."""
         if materialization_id < self._base.materialization_id:
             raise InvariantViolation("an older materialization replaces a newer one")
         self._base = _Base((base,), (), materialization_id, up_to, self._base.by_checkpoint)
@@ -307,7 +309,7 @@ class StateChangelog:
         self._materializations.completed()
 
     def init_materialization(self) -> SequenceNumber:
-        """Starts a materialization: the number up to which the state, as it is now, reaches."""
+        """Starts a materialization; returns the sequence number of the present state."""
         self.flush()
         self._materializations.started()
         up_to: SequenceNumber = self._writer.next_sequence_number()
@@ -315,22 +317,22 @@ class StateChangelog:
         return up_to
 
     def truncate(self, up_to: SequenceNumber) -> None:
-        """Releases the log below ``up_to``: materialized, and in no retained checkpoint."""
+        """Releases the log below ``up_to``, which no retained checkpoint needs."""
         self._writer.truncate(up_to)
 
     # --------------------------------------------------------------------------------- close
 
     def close(self) -> None:
-        """Ends the log; files that a checkpoint has named stay."""
+        """Closes the log; files that a checkpoint references stay."""
         self._writer.close()
 
     def abandon(self) -> None:
-        """Ends the log; files that no checkpoint has named go."""
+        """Closes the log and deletes its files that no checkpoint references."""
         self._writer.truncate_and_close(self._highest)
 
 
 def _delta_of(result: SnapshotResult[Any]) -> tuple[ChangelogStateHandle | None, int]:
-    """The handle of a persist, None if it holds nothing, and its new bytes."""
+    """The handle of a persist, None if it has no changes, and its number of new bytes."""
     delta = result.job_manager_owned_snapshot
     match delta:
         case ChangelogStateHandleStream():

@@ -1,4 +1,4 @@
-"""Streams into which a subtask writes its part of a snapshot.
+"""The streams to which a subtask writes its part of a snapshot.
 
 Source: ``CheckpointStreamFactory``, ``FsCheckpointStreamFactory`` and
 ``FsCheckpointStateOutputStream`` of Flink 2.2.1.
@@ -23,7 +23,7 @@ from dstl_core.storage.file_io import FileIO
 from dstl_core.storage.location import Location
 
 SPOOL_BYTES = 8 << 20
-"""More than this goes through a temporary file on local disk."""
+"""Larger streams are buffered in a temporary file on local disk."""
 _CHUNK = 8 << 20
 
 
@@ -36,11 +36,11 @@ class CheckpointStateOutputStream(Protocol):
     def write(self, data: bytes) -> int: ...
 
     def close_and_get_handle(self) -> StreamStateHandle:
-        """Makes the stream durable."""
+        """Makes the stream durable and returns its handle."""
         ...
 
     def close(self) -> None:
-        """Gives the stream up, unless it has a handle."""
+        """Discards the stream, unless it has a handle."""
         ...
 
 
@@ -53,14 +53,14 @@ class CheckpointStreamFactory(Protocol):
 
 
 class FsCheckpointStateOutputStream:
-    """Bytes that become a file, or stand in ``_metadata`` if they are few."""
+    """Bytes of a snapshot: a file, or a part of ``_metadata`` if they are few."""
 
     def __init__(
         self,
         keep: Callable[[Iterable[bytes], int], StreamStateHandle],
     ) -> None:
         self._keep = keep
-        # It is closed by close() and close_and_get_handle().
+        # close() and close_and_get_handle() close it.
         self._spool = tempfile.SpooledTemporaryFile(max_size=SPOOL_BYTES)  # noqa: SIM115
         self._closed = False
         self.position = 0
@@ -76,7 +76,7 @@ class FsCheckpointStateOutputStream:
         """Makes the stream durable.
 
         Raises:
-            StorageError: It could not be written; nothing of it is left.
+            StorageError: The stream could not be written; no file is left.
         """
         if self._closed:
             raise InvariantViolation("a stream was closed twice")
@@ -94,14 +94,14 @@ class FsCheckpointStateOutputStream:
 
 
 class FsCheckpointStreamFactory:
-    """Streams under the folders of a pipeline.
+    """Opens streams in the folders of a pipeline.
 
     Args:
-        file_io: Of both folders.
+        file_io: The file IO of both folders.
         exclusive: Folder of files that belong to one snapshot.
-        shared: Folder of files that several checkpoints name, e.g. materializations.
-        inline_threshold: Streams of at most so many bytes stand in ``_metadata``.
-        relative: Whether exclusive files are named relative to ``_metadata``, as savepoints do.
+        shared: Folder of files that several checkpoints reference, e.g. materializations.
+        inline_threshold: Streams of at most this number of bytes are stored in ``_metadata``.
+        relative: Whether paths of exclusive files are relative to ``_metadata``, as in savepoints.
     """
 
     def __init__(

@@ -87,7 +87,7 @@ def test_a_disk_that_is_full_in_an_epoch_costs_only_the_epoch(tmp_path, function
 def test_a_database_whose_disk_is_full_from_the_start_costs_only_the_epoch(tmp_path):
     subtask = Subtask(tmp_path, ByRow(), EmbeddedRocksDBStateBackend(str(tmp_path / "other")))
     subtask.run(1.0, 2.0)
-    with full_disk(), pytest.raises(StorageError, match="make room in its folder"):
+    with full_disk(), pytest.raises(StorageError, match="make sure that its folder is"):
         subtask.run(5.0, 6.0)
     assert subtask.run(3.0, 4.0)[1:] == (2, [1.0, 2.0])
     assert not list(subtask.local.glob("*/*/*/.*"))

@@ -338,7 +338,7 @@ def test_failures_are_counted_and_too_many_in_a_row_end_the_subtask() -> None:
         backend.clock.advance(INTERVAL_MS)
         backend.manager.poll()
     backend.clock.advance(INTERVAL_MS)
-    with pytest.raises(CheckpointError, match=r"could not be materialized 3 times in a row"):
+    with pytest.raises(CheckpointError, match=r"Materializing the state failed 3 times in a row"):
         backend.manager.poll()
     # Nothing is lost with it: the base before and the log hold all.
     assert backend.restored(backend.checkpoint()) == {"a": ["1", "2", "more", "more"]}

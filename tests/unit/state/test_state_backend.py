@@ -65,7 +65,7 @@ def test_a_backend_of_ones_own() -> None:
 
     register_state_backend(Factory())
     assert load_state_backend(CheckpointConfig.of(state_backend_type="of-ones-own"))
-    with pytest.raises(ConfigError, match="is a state backend 'of-ones-own' already"):
+    with pytest.raises(ConfigError, match="state backend 'of-ones-own' is registered already"):
         register_state_backend(Factory())
 
 
