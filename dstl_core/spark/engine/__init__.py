@@ -1,1 +1,1 @@
-"""Spark's side of the transport: schemas, Arrow batches, workers."""
+"""The transport of rows between Spark and Python: schemas, Arrow batches, workers."""

@@ -1,7 +1,7 @@
-"""Local files that are not used before their content was checked.
+"""Checks the content of local files by their sha256 before they are used.
 
-A file is read for that once in a process, and again when it has changed: a worker maps the same
-large files epoch after epoch, and to read them whole each time would cost more than the epoch.
+A process checks a file once, and again if it has changed. A worker maps the same large files in
+every epoch, and reading them completely each time would take longer than the epoch.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from dstl_core.errors import FormatError
 _REMEMBERED = 10_000
 _Identity = tuple[int, int, int, int]
 _CHECKED: OrderedDict[_Identity, str] = OrderedDict()
-"""Digests of files as they are, by what changes with their content. Links share it."""
+"""Digests of checked files, by an identity that changes with the content. Links share it."""
 
 
 class _DigestWriter:
-    """Passes on what is written, and digests it."""
+    """Writes to a file and computes the sha256 of the bytes."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -43,7 +43,7 @@ class _DigestWriter:
 
 
 def write_checked(path: Path, write: Callable[[Any], None]) -> str:
-    """Writes a file; gives the sha256 of what was written."""
+    """Writes a file; returns the sha256 of its bytes."""
     with path.open("xb") as file:
         writer = _DigestWriter(file)
         write(writer)
@@ -53,7 +53,7 @@ def write_checked(path: Path, write: Callable[[Any], None]) -> str:
 
 
 def check_file(path: Path, digest: str) -> None:
-    """Raises FormatError if a file is not the one that has this sha256."""
+    """Raises FormatError if a file does not have this sha256."""
     identity = _identity(path)
     found = _CHECKED.get(identity)
     if found is None:

@@ -6,9 +6,9 @@ from collections import OrderedDict
 from typing import Any
 
 HELD: OrderedDict[tuple[object, ...], Any] = OrderedDict()
-"""By job, operator and key groups; the most recently used last."""
+"""State by job, operator and key groups; the most recently used is last."""
 
 
 def holds_state() -> bool:
-    """Whether a later task may continue with state of this process."""
+    """Whether this process has state that a later task may continue with."""
     return bool(HELD)

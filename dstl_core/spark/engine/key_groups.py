@@ -19,14 +19,14 @@ from dstl_core.spark.engine.schema import quoted
 
 SUBTASK_COLUMN = "__dstl_subtask"
 _SEED_ZERO = -1693959553
-"""Spark's ``hash`` of this int is 0, which makes it the seed of what follows: Flink's seed."""
+"""Spark's ``hash`` of this int is 0. Hashed first, it gives the next column Flink's seed, 0."""
 _WIDER: tuple[tuple[T.DataType, AnySerializer], ...] = (
     (T.ByteType(), Types.BYTE),
     (T.ShortType(), Types.SHORT),
     (T.IntegerType(), Types.INT),
     (T.LongType(), Types.LONG),
 )
-"""Whole numbers of Spark and Flink, each wider than those before it."""
+"""Whole-number types of Spark and Flink, from narrow to wide."""
 
 
 def partition_by_subtask(
@@ -37,8 +37,10 @@ def partition_by_subtask(
     max_parallelism: int,
     parallelism: int,
 ) -> DataFrame:
-    """The rows with the index of the owning subtask in ``SUBTASK_COLUMN``, those of one subtask in
-    one partition. A null key of a type that the JVM hashes stays in the rows: tasks refuse it.
+    """Partitions rows by subtask and adds the index of the owning subtask as ``SUBTASK_COLUMN``.
+
+    All rows of a subtask are in one partition. If the JVM hashes the type of the key, rows with a
+    null key stay in the result, and the tasks refuse them.
     """
     key = F.col(quoted(key_column))
     java_hash = _java_hash(key, rows.schema[key_column].dataType, key_type)
@@ -63,23 +65,24 @@ def _key_group_in_python(key: Column, key_type: AnySerializer, max_parallelism: 
 
 
 def _key_group(java_hash: Column, max_parallelism: int) -> Column:
-    """As Flink's ``KeyGroupRangeAssignment``. Its murmur of an int is Spark's but for the seed.
+    """The key group of a key, as in Flink's ``KeyGroupRangeAssignment``.
 
-    Source: ``org.apache.flink.util.MathUtils.murmurHash`` of Flink 2.2.1; of the smallest int it
-    makes 0, as the mask does here.
+    Source: ``org.apache.flink.util.MathUtils.murmurHash`` of Flink 2.2.1. It equals Spark's hash of
+    an int except for the seed. It maps the smallest int to 0, as the mask does here.
     """
     mixed = F.abs(F.hash(F.lit(_SEED_ZERO), java_hash).cast("long"))
     return mixed.bitwiseAND(F.lit(0x7FFFFFFF)) % F.lit(max_parallelism)
 
 
 def has_expression(kind: T.DataType, key_type: AnySerializer) -> bool:
-    """Whether the JVM finds the key group of a column of keys."""
+    """Whether a Spark expression can compute the key group of a column of keys."""
     return _java_hash(F.lit(None), kind, key_type) is not None
 
 
 def _java_hash(key: Column, kind: T.DataType, key_type: AnySerializer) -> Column | None:
-    """``hashCode()`` of a key as an expression; None if it has none, or if the column is no key
-    of this type as it stands.
+    """``hashCode()`` of a key as a Spark expression.
+
+    None if Spark cannot compute it, or if the type of the column differs from the key type.
     """
     if key_type == Types.BOOLEAN and isinstance(kind, T.BooleanType):
         return F.when(key.isNull(), None).otherwise(F.when(key, 1231).otherwise(1237))
@@ -98,16 +101,17 @@ def _java_hash(key: Column, kind: T.DataType, key_type: AnySerializer) -> Column
 
 
 def _place_of(kind: T.DataType) -> int:
-    """The place of a type among the whole numbers; behind them all if it is none."""
+    """The position of a type in ``_WHOLE``; its length if it is not a whole-number type."""
     return next((at for at, (spark, _) in enumerate(_WIDER) if spark == kind), len(_WIDER))
 
 
 def split_by_subtask(
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
-    """Groups a partition's batches by subtask, rows of a subtask in their order. Usually a
-    partition has one. Spark may put several into a task: the rows of all but the first one to come
-    wait in temporary files.
+    """Groups the batches of a partition by subtask; the rows of a subtask keep their order.
+
+    A partition usually has one subtask. Spark may put several into one task: then the rows of all
+    but the first subtask wait in temporary files.
     """
     pieces = _pieces(batches)
     first = next(pieces, None)
@@ -131,7 +135,7 @@ def split_by_subtask(
 
 
 def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each batch, by subtask."""
+    """Splits each batch by subtask."""
     for batch in batches:
         if not batch.num_rows:
             continue
@@ -142,7 +146,7 @@ def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordB
 
 
 class _Waiting:
-    """Batches of one subtask in a file that has no name."""
+    """Batches of one subtask in an unnamed temporary file."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115  # closed by take
@@ -152,7 +156,7 @@ class _Waiting:
         self._stream.write_batch(batch)
 
     def take(self) -> Iterator[pa.RecordBatch]:
-        """What was added, once."""
+        """Yields the added batches; it may be called once."""
         self._stream.close()
         with self._file:
             self._file.seek(0)

@@ -1,4 +1,4 @@
-"""How many subtasks a new operator gets."""
+"""Decides the number of subtasks of a new operator."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dstl_core.spark.engine.table_frames import SMALL_BYTES, parallelism_of
 
 
 class HasRows(Protocol):
-    """A transformation of rows."""
+    """A transformation that has rows and may have a parallelism."""
 
     @property
     def rows(self) -> DataFrame: ...

@@ -1,7 +1,7 @@
-"""Rows of Parquet files: read by Spark on a local disk, and by tasks themselves elsewhere.
+"""Reads rows of Parquet files: Spark reads local files, and tasks read files of other stores.
 
-Tasks read through our own file IO, so that any store needs its fsspec package and no Hadoop file
-system. Spark's own reader is faster and prunes columns, but it knows local files only:
+Tasks read through dstl's own file IO, so a store needs only its fsspec package and no Hadoop file
+system. Spark's reader is faster and prunes columns, but here it reads local files only:
 ``docs/decisions/0014-reading-back.md``.
 """
 
@@ -26,22 +26,22 @@ from dstl_core.storage.location import Location
 
 ROWS_PER_BATCH = 100_000
 SPLIT_BYTES = 128 << 20
-"""Bytes of column chunks that a task reads, as of Spark's own files."""
+"""Bytes of column chunks per task, as for files that Spark reads."""
 
 _VERSION = b"org.apache.spark.version"
 _OLD_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 SUMMARY_FILES = {"_metadata", "_common_metadata"}
-"""Footers of other files that some writers leave beside those; Spark lists them, but has no rows of
+"""Summary files, in which some writers repeat the footers of other files. Spark reads no rows from
 them (``ParquetUtils.isSummaryFile``).
 """
 
 Part = tuple[str, tuple[int, ...] | None]
-"""A file, and the numbers of the row groups to read of it; None: all of them."""
+"""A file and the numbers of the row groups to read from it; None: all row groups."""
 
 
 @dataclass(frozen=True)
 class ParquetRows:
-    """The rows of a DataFrame that is nothing but Parquet files.
+    """The rows of Parquet files.
 
     Args:
         files: URLs of the files.
@@ -53,27 +53,25 @@ class ParquetRows:
 
     @classmethod
     def of(cls, rows: DataFrame) -> ParquetRows:
-        """Those of ``spark.read.parquet(..)``."""
+        """The files of ``spark.read.parquet(..)``."""
         files = sorted(unquote(each) for each in rows.inputFiles())
         data = (each for each in files if posixpath.basename(each) not in SUMMARY_FILES)
         return cls(tuple(data), arrow_schema_from_spark(rows.schema))
 
     @classmethod
     def at(cls, locations: Sequence[Location]) -> ParquetRows:
-        """Those of files and folders of any store, in the types of the first file.
+        """Files and folders of any store, with the types of the first file.
 
         Raises:
-            ConfigError: There is no file, or a folder holds folders of partitions.
-            FormatError: A file is no Parquet file.
+            ConfigError: There is no file, or a folder has partition folders.
+            FormatError: A file is not a Parquet file.
         """
         files = tuple(str(each) for location in locations for each in _files_in(location))
         with _open(files[0]) as first:
             return cls(files, arrow_schema_from_spark(spark_schema_of_parquet(first)))
 
     def frame(self, spark: SparkSession) -> DataFrame:
-        """The rows as a DataFrame, which reads nothing before an action. Every column may be null,
-        as in any DataFrame of files.
-        """
+        """The rows as a lazy DataFrame. Every column is nullable, as in any DataFrame of files."""
         schema = spark_schema_of(self.schema).toNullable()
         if not self.files:
             return spark.createDataFrame([], schema)
@@ -81,16 +79,16 @@ class ParquetRows:
             local: Any = spark.read.schema(schema)
             frame: DataFrame = local.parquet(*self.files)
             return frame
-        # Whole files: to know their row groups, each would have to be opened here first.
+        # Each task reads whole files: splitting by row groups would need their footers here.
         count = min(len(self.files), parallelism_of(spark, SPLIT_BYTES))
         splits = [[(file, None) for file in self.files[at::count]] for at in range(count)]
         return frame_of_splits(spark, count, ReadParquet(splits, self.schema, _as_they_are), schema)
 
     def splits(self, spark: SparkSession, columns: Sequence[str]) -> list[list[Part]]:
-        """Row groups for each task, of about the same size. Reads the footers.
+        """Divides the row groups into tasks of about equal size. It reads the footers.
 
         Raises:
-            ConfigError: A column is not in the files, or has times of the old calendar.
+            ConfigError: A column is not in the files, or may have times of the Julian calendar.
         """
         found: list[tuple[int, tuple[str, int]]] = []
         for name in self.files:
@@ -113,8 +111,10 @@ class ParquetRows:
 
 
 def read_parquet(spark: SparkSession, paths: Sequence[str]) -> tuple[DataFrame, ParquetRows]:
-    """The rows of files and folders as a DataFrame and as files. On a local disk a path is whatever
-    ``spark.read.parquet(..)`` takes, elsewhere a file or a folder of files.
+    """The rows of files and folders, as a DataFrame and as ``ParquetRows``.
+
+    A local path is an argument of ``spark.read.parquet(..)``. In another store it is a file or a
+    folder of files.
     """
     locations = [Location.parse(path) for path in paths]
     if are_local(locations):
@@ -125,7 +125,7 @@ def read_parquet(spark: SparkSession, paths: Sequence[str]) -> tuple[DataFrame, 
 
 
 def are_local(locations: Iterable[Location]) -> bool:
-    """Whether Spark reads these files by itself."""
+    """Whether all files are local, so that Spark reads them."""
     return all(each.is_local for each in locations)
 
 
@@ -141,7 +141,7 @@ def _as_they_are(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _files_in(location: Location) -> list[Location]:
-    """A file, or the files of a folder, by name, without those that Spark takes for hidden."""
+    """A file, or the files of a folder sorted by name, without the files that Spark ignores."""
     files = open_file_io(location)
     if files.size(location) is not None:
         return [location]
@@ -150,8 +150,8 @@ def _files_in(location: Location) -> list[Location]:
         name = each.location.name
         if each.is_folder and "=" in name:
             raise ConfigError(
-                f"The folder {location} has folders of partitions ({name}), whose columns are in "
-                f"no file; give the folder of one partition."
+                f"The folder {location} has partition folders ({name}), whose columns are in no "
+                f"file; give the folder of one partition."
             )
         if not each.is_folder and not name.startswith(("_", ".")):
             found.append(each.location)
@@ -171,8 +171,10 @@ def _check_columns(file: str, there: Sequence[str], wanted: Sequence[str]) -> No
 
 
 def _check_calendar(name: str, file: pq.ParquetFile, wanted: Sequence[str]) -> None:
-    """Raises ConfigError for what only Spark reads: it moves days before 1582, and some times
-    before 1900, where a footer says that they are of the Julian calendar (``DataSourceUtils``).
+    """Raises ConfigError if a column may have times of the Julian calendar.
+
+    If the footer has the mark of that calendar, only Spark converts days before 1582 and some times
+    before 1900 (``DataSourceUtils``).
     """
     footer = file.metadata.metadata or {}
     is_old = footer.get(_VERSION, b"9").startswith((b"1.", b"2."))
@@ -181,8 +183,8 @@ def _check_calendar(name: str, file: pq.ParquetFile, wanted: Sequence[str]) -> N
     for column in wanted:
         if _has_time(file.schema_arrow.field(column).type):
             raise ConfigError(
-                f"Column {column!r} of the Parquet file {name} may have times of the calendar that "
-                f"Spark 2 had; use bootstrap_with(spark.read.parquet(..)), where Spark reads it."
+                f"Column {column!r} of the Parquet file {name} may have times of Spark 2's "
+                f"calendar; use bootstrap_with(spark.read.parquet(..)), where Spark reads it."
             )
 
 
@@ -194,7 +196,7 @@ def _has_time(kind: pa.DataType) -> bool:
 
 def _open(name: str) -> pq.ParquetFile:
     location = Location.parse(name)
-    # Spark writes timestamps as INT96 by default, and as nanoseconds they would end in 2262.
+    # Spark writes timestamps as INT96 by default. Read as nanoseconds, they could not pass 2262.
     options: Any = {"coerce_int96_timestamp_unit": "us"}
     try:
         if location.is_local:
@@ -203,12 +205,12 @@ def _open(name: str) -> pq.ParquetFile:
             open_file_io(location).open_input(location), pre_buffer=True, **options
         )
     except pa.ArrowInvalid as error:
-        raise FormatError(f"Not a Parquet file ({error}).", location=name) from error
+        raise FormatError(f"The file is not a Parquet file ({error}).", location=name) from error
 
 
 @dataclass(frozen=True)
 class ReadParquet:
-    """Runs in tasks: numbers of splits become what ``then`` makes of their rows."""
+    """Runs in tasks: reads the splits with the given numbers and passes their rows to ``then``."""
 
     splits: Sequence[Sequence[Part]]
     schema: pa.Schema
@@ -222,7 +224,7 @@ class ReadParquet:
         for name, numbers in parts:
             with _open(name) as file:
                 every = range(file.metadata.num_row_groups)
-                # One by one: what is fetched ahead stays in memory until its reader is done.
+                # One row group at a time: prefetched ones stay in memory until the reader ends.
                 for number in every if numbers is None else numbers:
                     read: Any = file.iter_batches(
                         ROWS_PER_BATCH, [number], self.schema.names, use_threads=False

@@ -1,7 +1,7 @@
-"""The Spark schema of a Parquet file, by its footer alone (``ParquetToSparkSchemaConverter``).
+"""The Spark schema of a Parquet file, from its footer (``ParquetToSparkSchemaConverter``).
 
-What a file stores decides, not what its writer says in metadata of its own: pyarrow's footer calls
-a column a dictionary or a duration that Spark, and so dstl, reads as text or a number.
+The stored types decide, not the writer's own metadata. For example, pyarrow's metadata may call a
+column a dictionary or a duration; Spark and dstl read it as text or a number.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ _ANNOTATED: dict[str, T.DataType] = {
 
 
 def spark_schema_of_parquet(file: pq.ParquetFile) -> T.StructType:
-    """The columns as ``spark.read.parquet`` has them.
+    """The columns with the types that ``spark.read.parquet`` gives them.
 
     Raises:
-        ConfigError: Spark has no type for a column, e.g. a time in nanoseconds.
+        ConfigError: Spark has no type for a column, e.g. for a time in nanoseconds.
     """
     columns = file.schema
     leaves = iter([columns.column(at) for at in range(len(columns))])
@@ -61,7 +61,7 @@ def _struct(fields: Any, leaves: Iterator[Any]) -> T.StructType:
 
 
 def _type(shape: pa.DataType, leaves: Iterator[Any]) -> T.DataType:
-    """Takes the nesting from the Arrow type, the types themselves from the stored leaves."""
+    """The Spark type: the nesting of the Arrow type with the types of the stored leaves."""
     if pa.types.is_map(shape):
         return T.MapType(_type(shape.key_type, leaves), _type(shape.item_type, leaves))
     if pa.types.is_struct(shape):
@@ -87,7 +87,7 @@ def _leaf(column: Any) -> T.DataType:
             found = _ANNOTATED.get(other.upper())
     if found is None:
         raise ConfigError(
-            f"The Parquet column {column.path!r} has a type that Spark has not: "
-            f"{column.physical_type}, {column.logical_type}; store it as another."
+            f"The Parquet column {column.path!r} has a type that Spark does not have: "
+            f"{column.physical_type}, {column.logical_type}; store it with another type."
         )
     return found

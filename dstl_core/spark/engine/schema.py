@@ -1,8 +1,8 @@
-"""Spark types of Arrow types and back, and Flink types of Spark columns.
+"""Converts Arrow types to Spark types and back, and Spark types to Flink types.
 
-The table is the one of ``docs/reference/types.md``. What Arrow has and Spark has not becomes the
-nearest type
-that holds every value: an unsigned char an int, a time of day its nanoseconds as a long.
+``docs/reference/types.md`` has the table. An Arrow type that Spark lacks becomes the nearest type
+that can store every value: an unsigned char becomes an int, a time of day becomes its nanoseconds
+as a long.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TO_ARROW = {spark: arrow for arrow, spark in _SIMPLE.items()}
 
 
 def spark_arrow_type(arrow_type: pa.DataType) -> pa.DataType:
-    """The Arrow type in which Spark takes a column of ``arrow_type``."""
+    """The Arrow type with which a column of ``arrow_type`` is passed to Spark."""
     if pa.types.is_uint16(arrow_type):
         return pa.int32()
     if pa.types.is_time(arrow_type):
@@ -67,7 +67,7 @@ Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
 
 
 def for_spark(rows: Rows, schema: pa.Schema) -> Rows:
-    """Rows in the types of ``spark_arrow_schema``."""
+    """Casts rows to the types of ``spark_arrow_schema``."""
     if rows.schema.equals(schema):
         return rows
     columns = zip(rows.columns, schema, strict=True)
@@ -88,7 +88,7 @@ def spark_type_of(arrow_type: pa.DataType) -> T.DataType:
     """The Spark type of an Arrow type.
 
     Raises:
-        ConfigError: It has none.
+        ConfigError: Spark has no such type.
     """
     arrow_type = spark_arrow_type(arrow_type)
     if pa.types.is_list(arrow_type):
@@ -149,11 +149,11 @@ def arrow_schema_from_spark(schema: T.StructType) -> pa.Schema:
 def type_of_column(
     schema: T.StructType, column: str, given: TypeLike | None = None
 ) -> AnySerializer:
-    """The Flink type that a DataFrame's column becomes: the given one, in any form, or that of the
-    Spark type.
+    """The Flink type of a DataFrame's column: the given type, in any form, or the Spark type's.
 
     Raises:
-        ConfigError: The given type is none, there is no such column, or it has no Flink type.
+        ConfigError: The given type is not a type, the column does not exist, or Flink has no such
+            type.
     """
     if given is not None:
         return flink_type(declared_type(given, f"Column {column!r}"))
@@ -165,13 +165,14 @@ def type_of_column(
 
 
 def flink_type_of(spark_type: T.DataType) -> AnySerializer:
-    """The Flink type that a Spark type becomes: structs become ``Row``, whose fields may be null;
-    elements of arrays and values of maps may not, unless the type is given.
+    """The Flink type of a Spark type. A struct becomes a ``Row``, whose fields may be null.
+
+    Elements of arrays and values of maps may not be null, unless the type is given.
     """
-    arrow_type_from_spark(spark_type)  # what it refuses cannot be a column
+    arrow_type_from_spark(spark_type)  # raises for an unsupported type
     return flink_type(declared_type(spark_type, "A column"))
 
 
 def quoted(column: str) -> str:
-    """The name of a column for Spark, which takes dots and backticks for syntax."""
+    """Quotes the name of a column: Spark parses dots and backticks in names."""
     return "`" + column.replace("`", "``") + "`"

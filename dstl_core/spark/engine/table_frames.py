@@ -1,4 +1,4 @@
-"""Tables of a snapshot as DataFrames: plain values that travel to the tasks, one task a split."""
+"""Tables of a snapshot as DataFrames. Tasks get plain values and read one split each."""
 
 from __future__ import annotations
 
@@ -31,8 +31,10 @@ from dstl_core.storage.profiles import profile_file, use_profile_file
 
 @dataclass(frozen=True)
 class SnapshotPlace:
-    """Where a snapshot lies and how it is opened. Credentials are no part of it: every process
-    finds them by itself, in its environment or in ``profiles``, the path of a private file.
+    """The path of a snapshot and the options to open it.
+
+    It has no credentials: every process takes them from its environment or from ``profiles``, the
+    path of a private file.
     """
 
     path: str
@@ -56,8 +58,9 @@ class SnapshotPlace:
 
 @dataclass(frozen=True)
 class TableSpec:
-    """Which table of which snapshot. ``operator`` is as ``snapshot[..]`` takes it; None is the
-    only one that can be meant.
+    """A table of a snapshot. ``operator`` is an argument of ``snapshot[..]``.
+
+    An operator of None selects the only operator that has such a table.
     """
 
     place: SnapshotPlace
@@ -68,9 +71,7 @@ class TableSpec:
     split_bytes: int = SPLIT_BYTES
 
     def open(self, snapshot: Snapshot | None = None) -> SnapshotTable:
-        """Opens it, in a snapshot that is loaded already if given; only metadata and headers are
-        read.
-        """
+        """Opens the table, in a loaded snapshot if given. It reads only metadata and headers."""
         snapshot = snapshot or self.place.load()
         if self.kind == METADATA:
             return MetadataTable(snapshot)
@@ -79,10 +80,10 @@ class TableSpec:
             return open_table(operator, self.kind, self.state, self.options)
 
     def operator_of(self, snapshot: Snapshot) -> OperatorSnapshot:
-        """The operator that is meant.
+        """The operator of the table.
 
         Raises:
-            NoSuchOperatorError: None, or several; lists them.
+            NoSuchOperatorError: No operator or several operators match; the message lists them.
         """
         if self.operator is not None:
             return snapshot[self.operator]
@@ -109,12 +110,12 @@ class TableSpec:
 
     @property
     def label(self) -> str:
-        """The table for people: in errors, and in what Spark explains."""
+        """The name of the table in errors and in Spark's plans."""
         parts = [self.operator, self.kind, self.state]
         return f"savepoint {' '.join(each for each in parts if each)}".strip()
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """The rows of a split, in types that Spark takes."""
+        """Yields the rows of a split, in types that Spark has."""
         table = self.open()
         schema = spark_arrow_schema(table.schema)
         for batch in table.read(split):
@@ -131,7 +132,7 @@ def _has_state(operator: OperatorSnapshot, name: str) -> bool:
 
 @dataclass(frozen=True)
 class ReadSplits:
-    """Runs in tasks: numbers of splits become their rows."""
+    """Runs in tasks: reads the splits with the given numbers."""
 
     spec: TableSpec
     splits: Sequence[Split]
@@ -151,15 +152,13 @@ def split_numbers(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
 
 
 def frame_of_splits(spark: SparkSession, count: int, function: Any, schema: Any) -> DataFrame:
-    """Runs a function over the numbers of splits, each in a task of its own."""
+    """Runs a function over the numbers of splits, one task per split."""
     numbers = spark.range(0, count, 1, max(1, count))
     return numbers.mapInArrow(WithProfiles(Settled(function)), schema)
 
 
 def map_in_arrow(rows: DataFrame, function: Any, schema: Any) -> DataFrame:
-    """``mapInArrow`` over columns of any name: Spark itself takes dots and backticks in one for
-    syntax.
-    """
+    """``mapInArrow`` for columns of any name. Spark itself parses dots and backticks in names."""
     names = rows.columns
     if not any(set(name) & set(".`") for name in names):
         return rows.mapInArrow(WithProfiles(function), schema)
@@ -169,7 +168,7 @@ def map_in_arrow(rows: DataFrame, function: Any, schema: Any) -> DataFrame:
 
 @dataclass(frozen=True)
 class _Renamed:
-    """Runs in tasks: gives the columns their names back."""
+    """Runs in tasks: restores the names of the columns."""
 
     function: Any
     names: list[str]
@@ -179,7 +178,7 @@ class _Renamed:
 
 
 def frame_of(spark: SparkSession, spec: TableSpec, snapshot: Snapshot | None = None) -> DataFrame:
-    """A table as a DataFrame; of a snapshot that is loaded already, if given."""
+    """A table as a DataFrame; ``snapshot`` is the loaded snapshot, if there is one."""
     table = spec.open(snapshot)
     few = spec.options.keys is not None  # of few key groups
     splits = table.splits(spec.split_bytes, 1 if few else parallelism_of(spark, table.size))
@@ -192,8 +191,9 @@ SMALL_BYTES = 1 << 20
 
 
 def parallelism_of(spark: SparkSession, size: int) -> int:
-    """Tasks for so many bytes: one for little, else one per core, as far as the session says how
-    many there are (on a cluster, ``spark.default.parallelism``).
+    """The number of tasks for ``size`` bytes: one for few bytes, otherwise one per core.
+
+    The session gives the number of cores (on a cluster, ``spark.default.parallelism``).
     """
     if size <= SMALL_BYTES:
         return 1

@@ -1,4 +1,4 @@
-"""Errors of ours that were raised in a Spark task, brought back to the driver as themselves."""
+"""Raises errors of Spark tasks on the driver with their own class."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _LINE = re.compile(r"^dstl_core\.errors\.(\w+): (.+)$", re.MULTILINE)
 
 @contextmanager
 def errors_of_workers() -> Iterator[None]:
-    """Raises the error that a task of ours raised, with Spark's report of it as the cause.
+    """Raises the ``DstlError`` that a task raised, with Spark's error as its cause.
 
-    Spark hands over only the text of a traceback; its last line has class and message.
+    Spark passes on only the text of a traceback. Its last line has the class and the message.
     """
     try:
         yield
@@ -26,7 +26,7 @@ def errors_of_workers() -> Iterator[None]:
         found = _LINE.findall(str(error))
         kind = getattr(errors, found[-1][0], None) if found else None
         if isinstance(kind, type) and issubclass(kind, DstlError):
-            # Those that are Python's own errors, too, have a __new__ of their own.
+            # Classes that also derive from errors of Python have another __new__.
             raised = kind.__new__(kind)
             DstlError.__init__(raised, found[-1][1])
             raise raised from error

@@ -1,6 +1,6 @@
-"""What Spark does around the batches of Python workers, where that costs more than the batches.
+"""Avoids expensive work that Spark does around the batches of Python workers.
 
-Spark's daemon collects garbage after every task of a worker, and Spark's JVM asks for the size of a
+Spark's daemon collects garbage after every task of a worker, and Spark's JVM computes the size of a
 batch after every row: ``docs/decisions/0008-spark-transport.md``.
 """
 
@@ -21,9 +21,9 @@ from dstl_core.storage.profiles import profile_file, use_profile_file
 MAX_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 MAX_RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 UNLIMITED = 2**31 - 1
-"""The limit in bytes that Spark does not look at (``BatchedPythonArrowInput``)."""
+"""The limit in bytes with which Spark does not compute sizes (``BatchedPythonArrowInput``)."""
 SENT_ROWS = 1000
-"""Rows of a batch whose bytes nobody counts: 64 MB, Spark's own limit, if a row has 64 KB."""
+"""Rows of a batch without a limit in bytes: 64 MB, Spark's own limit, for rows of 64 KB."""
 TASK_ROWS = 100_000
 TASK_BYTES = 32 << 20
 _FEW_OBJECTS = 20_000
@@ -33,9 +33,10 @@ Batches = Iterable[pa.RecordBatch]
 
 
 def settle() -> None:
-    """Takes what this worker has loaded out of the reach of Python's collector: libraries and
-    compiled kernels are never garbage. Not while it holds state for a later task: state may have
-    cycles, which only the collector frees.
+    """Excludes all loaded objects from garbage collection, e.g. libraries and compiled kernels.
+
+    It does nothing while the worker holds state for a later task: state may have reference cycles,
+    which only the collector frees.
     """
     if not holds_state() and len(gc.get_objects()) > _FEW_OBJECTS:
         gc.collect()
@@ -43,7 +44,7 @@ def settle() -> None:
 
 
 def settled(batches: Batches) -> Iterator[pa.RecordBatch]:
-    """What a task gives, after which the worker settles."""
+    """Yields the batches of a task, then calls ``settle``."""
     try:
         yield from batches
     finally:
@@ -51,13 +52,13 @@ def settled(batches: Batches) -> Iterator[pa.RecordBatch]:
 
 
 def label_of(function: object) -> str:
-    """What a function is for, where it says so."""
+    """The name of a function in Spark's plans: its ``label``, or the name of its class."""
     return str(getattr(function, "label", None) or type(function).__name__)
 
 
 @dataclass(frozen=True)
 class Settled:
-    """A function over the batches of a task, after which the worker settles."""
+    """A function over the batches of a task. The worker calls ``settle`` after it."""
 
     function: Callable[[Batches], Batches]
 
@@ -66,13 +67,13 @@ class Settled:
 
     @property
     def label(self) -> str:
-        """What the function is for, in the plan that Spark explains."""
+        """The name of the function in Spark's plans."""
         return label_of(self.function)
 
 
 @dataclass(frozen=True)
 class WithProfiles:
-    """A function over the batches of a task, which reaches storage as its driver does."""
+    """A function over the batches of a task, with the storage profiles of the driver."""
 
     function: Callable[[Batches], Batches]
     profiles: str = field(default_factory=profile_file)
@@ -89,8 +90,10 @@ class WithProfiles:
 
 @contextmanager
 def uncounted_bytes(rows: DataFrame) -> Iterator[None]:
-    """Inside, the rows come to tasks without anybody counting their bytes, a few at a time unless
-    their types have a fixed size. A limit in bytes that the session itself sets holds.
+    """In this block, Spark makes batches of ``rows`` without computing their size in bytes.
+
+    Batches have few rows unless all types have a fixed size. A limit in bytes that the session sets
+    stays in force.
     """
     conf = rows.sparkSession.conf
     if conf.get(MAX_BYTES, None) is not None:
@@ -108,7 +111,7 @@ def uncounted_bytes(rows: DataFrame) -> Iterator[None]:
 
 
 def _fewer(limit: str | None) -> int:
-    given = int(limit or 0)  # none, if it is zero or less
+    given = int(limit or 0)  # 0 or less means no limit
     return min(given, SENT_ROWS) if given > 0 else SENT_ROWS
 
 
@@ -120,7 +123,7 @@ def _put_back(spark: SparkSession, limit: str | None) -> None:
 
 
 def together(batches: Batches) -> Iterator[pa.RecordBatch]:
-    """The rows of small batches in large ones, bounded in rows and bytes."""
+    """Joins small batches into larger ones, limited in rows and bytes."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:

@@ -1,7 +1,7 @@
 """Materializes the state of a subtask with a changelog: periodically, or when its log is large.
 
-Source: ``PeriodicMaterializationManager`` of Flink 2.2.1, which only materializes periodically. Here
-the size of the log, absolute or relative to the base, is a reason, too.
+Source: ``PeriodicMaterializationManager`` of Flink 2.2.1. Flink only materializes periodically. A
+large log, absolute or relative to the base, is one more reason here.
 """
 
 from __future__ import annotations

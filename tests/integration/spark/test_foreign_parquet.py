@@ -85,7 +85,7 @@ def test_types_that_spark_has_not_are_refused(spark, place, tmp_path, kind):
     pq.write_table(pa.table({"odd": column}), folder / "file")
     with pytest.raises(Exception, match=r"PARQUET_TYPE_ILLEGAL|UNSUPPORTED_TIME_TYPE"):
         spark.read.parquet(str(folder)).collect()
-    with pytest.raises(ConfigError, match="column 'odd' has a type that Spark has not"):
+    with pytest.raises(ConfigError, match="column 'odd' has a type that Spark does not have"):
         read_parquet(spark, [upload(folder, place)])
 
 
@@ -121,8 +121,8 @@ def test_what_is_no_folder_of_parquet_files_is_refused(spark, place):
     files.write_new(Location.parse(f"{place}/text/file"), b"not Parquet at all")
     for path, kind, message in (
         ("none", ConfigError, "There is no Parquet file at"),
-        ("parts", ConfigError, r"has folders of partitions \(day=1\)"),
-        ("text", FormatError, "Not a Parquet file"),
+        ("parts", ConfigError, r"has partition folders \(day=1\)"),
+        ("text", FormatError, "is not a Parquet file"),
     ):
         with pytest.raises(kind, match=message):
             read_parquet(spark, [f"{place}/{path}"])

@@ -286,7 +286,7 @@ def test_times_of_parquet_files_are_those_that_spark_reads(spark, tmp_path, kind
         found = {(line["state"], line["key"]): line["value"] for line in by_files().dump()}
         spark.conf.set("spark.sql.parquet.datetimeRebaseModeInWrite", "LEGACY")
         rows.write.parquet(files, mode="overwrite")
-        with pytest.raises(ConfigError, match=r"Column 't' .* calendar that Spark 2 had"):
+        with pytest.raises(ConfigError, match=r"Column 't' .* Spark 2's calendar"):
             by_files()
     finally:
         spark.conf.unset("spark.sql.parquet.outputTimestampType")
