@@ -21,6 +21,9 @@ from tests.s3_server import S3Server, s3_server
 
 _BUCKETS = itertools.count()
 
+# Spark's JVM of a test lives for a minute: the second compiler costs more than it gives.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 hypothesis.settings.register_profile(
     "ci", derandomize=True, deadline=None, database=None, max_examples=200
 )
