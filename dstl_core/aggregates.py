@@ -33,6 +33,12 @@ How = Literal[
 ORDERED = ("first", "last", "min_by", "max_by")
 
 
+def check_how(how: str) -> None:
+    """Raises ConfigError if there is no such aggregate."""
+    if how not in get_args(How):
+        raise ConfigError(f"An aggregate is one of {', '.join(get_args(How))}, got {how!r}.")
+
+
 @dataclass(frozen=True)
 class Aggregate:
     """One aggregate; the functions of this module make it.
@@ -57,9 +63,7 @@ class Aggregate:
     keeps_order: bool = True
 
     def __post_init__(self) -> None:
-        if self.how not in get_args(How):
-            known = ", ".join(get_args(How))
-            raise ConfigError(f"An aggregate is one of {known}, got {self.how!r}.")
+        check_how(self.how)
         if self.column is None and self.how != "count":
             raise ConfigError(f"The aggregate {self.how} needs a column.")
         if self.how not in ORDERED:

@@ -224,6 +224,17 @@ class KeyedColumnFunction(RichFunction, ABC):
             rows: ``[m]`` rows of the batch, with ``key_index``, the place of the key in ``keys``.
         """
 
+    def output_of_changes(
+        self, keys: pa.Array, state: pa.RecordBatch
+    ) -> pa.RecordBatch | pa.Table | None:
+        """More output rows, once it is known which keys changed. By default there are none.
+
+        Args:
+            keys: ``[n]`` keys of the last ``process_batch`` whose state is now another one.
+            state: ``[n]`` rows, a column for each state, with the new state of these keys.
+        """
+        return None
+
 
 class ProcessWindowContext(Protocol):
     """The window that a ``ProcessWindowFunction`` is called for, and its state."""

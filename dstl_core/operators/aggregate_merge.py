@@ -43,6 +43,7 @@ DIGITS = 38
 _DECIMAL_BYTES = 16
 _HALF = 32
 _LOW = (1 << _HALF) - 1
+_BIG_DECIMAL = layout_of(Types.BIG_DEC).arrow_type
 Columns = list[pa.Array]
 
 
@@ -50,6 +51,7 @@ class Merge(ABC):
     """How one aggregate becomes state.
 
     Args:
+        uid: Of the operator, for errors.
         name: Of the aggregate.
         states: Names of its states after its own, with their types.
     """
@@ -57,7 +59,8 @@ class Merge(ABC):
     parts: ClassVar[tuple[str, ...]]
     """The columns of a reduced batch, by the end of their names."""
 
-    def __init__(self, name: str, states: Mapping[str, AnySerializer]) -> None:
+    def __init__(self, uid: str, name: str, states: Mapping[str, AnySerializer]) -> None:
+        self.uid = uid
         self.name = name
         self.states = tuple(
             ValueStateDescriptor(f"{name}{ending}", kind) for ending, kind in states.items()
@@ -68,6 +71,15 @@ class Merge(ABC):
     def merge(self, held: Columns, parts: Columns) -> Columns:
         """The new states; ``held`` is null where a key has none."""
 
+    @property
+    def final_type(self) -> pa.DataType:
+        """The type of ``final``."""
+        return self.types[0]
+
+    def final(self, held: Columns) -> pa.Array:
+        """The value of the aggregate, from its states."""
+        return held[0]
+
     def _comparable(self, held: pa.Array, part: pa.Array) -> tuple[pa.Array, pa.Array]:
         """State and part in one type that has an order."""
         if pa.types.is_struct(held.type):
@@ -76,15 +88,16 @@ class Merge(ABC):
         try:
             return held, part.cast(held.type)
         except pa.ArrowInvalid:
-            raise ConfigError(
-                f"A value of state {self.name!r} does not fit its type, {held.type}; declare a "
-                f"wider one."
-            ) from None
+            raise self._does_not_fit("A value", "") from None
 
     def _overflow(self) -> ConfigError:
+        return self._does_not_fit("The sum", ", for example 'decimal(38, 0)'")
+
+    def _does_not_fit(self, what: str, example: str) -> ConfigError:
         return ConfigError(
-            f"The sum of state {self.name!r} does not fit its type, "
-            f"{self.states[0].serializer.type_name}; declare a wider one, 'decimal(38, 0)' for one."
+            f"{what} of state {self.name!r} of operator {self.uid!r} does not fit its type, "
+            f"{self.states[0].serializer.type_name}, and nothing is committed; give the aggregate "
+            f"a wider type{example}, or correct the rows."
         )
 
 
@@ -93,8 +106,8 @@ class CountMerge(Merge):
 
     parts = ("count",)
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name, {"": Types.LONG})
+    def __init__(self, uid: str, name: str) -> None:
+        super().__init__(uid, name, {"": Types.LONG})
 
     def merge(self, held: Columns, parts: Columns) -> Columns:
         return [pc.add(pc.fill_null(held[0], 0), parts[0])]
@@ -105,8 +118,8 @@ class WholeSum(Merge):
 
     parts = ("high", "low")
 
-    def __init__(self, name: str, kind: AnySerializer) -> None:
-        super().__init__(name, {"": kind})
+    def __init__(self, uid: str, name: str, kind: AnySerializer) -> None:
+        super().__init__(uid, name, {"": kind})
 
     def merge(self, held: Columns, parts: Columns) -> Columns:
         there = pc.or_(held[0].is_valid(), parts[1].is_valid())
@@ -128,8 +141,8 @@ class FloatSum(Merge):
 
     parts = ("sum",)
 
-    def __init__(self, name: str, kind: AnySerializer) -> None:
-        super().__init__(name, {"": kind})
+    def __init__(self, uid: str, name: str, kind: AnySerializer) -> None:
+        super().__init__(uid, name, {"": kind})
 
     def merge(self, held: Columns, parts: Columns) -> Columns:
         old, new = held[0].cast(pa.float64()), parts[0]
@@ -142,8 +155,8 @@ class DecimalSum(Merge):
 
     parts = ("sum", "count")
 
-    def __init__(self, name: str, kind: AnySerializer) -> None:
-        super().__init__(name, {"": kind})
+    def __init__(self, uid: str, name: str, kind: AnySerializer) -> None:
+        super().__init__(uid, name, {"": kind})
 
     def merge(self, held: Columns, parts: Columns) -> Columns:
         new, counts = parts
@@ -166,8 +179,8 @@ class Extreme(Merge):
 
     parts = ("value",)
 
-    def __init__(self, name: str, kind: AnySerializer, *, largest: bool) -> None:
-        super().__init__(name, {"": kind})
+    def __init__(self, uid: str, name: str, kind: AnySerializer, *, largest: bool) -> None:
+        super().__init__(uid, name, {"": kind})
         self._largest = largest
 
     def merge(self, held: Columns, parts: Columns) -> Columns:
@@ -183,9 +196,9 @@ class ByOrder(Merge):
     parts = ("value", "order")
 
     def __init__(
-        self, name: str, kind: AnySerializer, order: AnySerializer, *, largest: bool
+        self, uid: str, name: str, kind: AnySerializer, order: AnySerializer, *, largest: bool
     ) -> None:
-        super().__init__(name, {"": kind, "_order": order})
+        super().__init__(uid, name, {"": kind, "_order": order})
         self._largest = largest
 
     def merge(self, held: Columns, parts: Columns) -> Columns:
@@ -210,8 +223,8 @@ class ByBatch(Merge):
 
     parts = ("value",)
 
-    def __init__(self, name: str, kind: AnySerializer, *, last: bool) -> None:
-        super().__init__(name, {"": kind})
+    def __init__(self, uid: str, name: str, kind: AnySerializer, *, last: bool) -> None:
+        super().__init__(uid, name, {"": kind})
         self._last = last
 
     def merge(self, held: Columns, parts: Columns) -> Columns:
@@ -223,9 +236,9 @@ class ByBatch(Merge):
 class Average(Merge):
     """A sum and the number of what it adds up."""
 
-    def __init__(self, name: str, total: Merge) -> None:
-        self.total, self._count = total, CountMerge(f"{name}_count")
-        self.name = name
+    def __init__(self, uid: str, name: str, total: Merge) -> None:
+        self.total, self._count = total, CountMerge(uid, f"{name}_count")
+        self.uid, self.name = uid, name
         self.parts = (*total.parts, "values")  # type: ignore[misc]  # by what is added up
         self.states = (*total.states, *self._count.states)
         self.types = [*total.types, *self._count.types]
@@ -236,14 +249,25 @@ class Average(Merge):
             *self._count.merge(held[1:], parts[-1:]),
         ]
 
+    @property
+    def final_type(self) -> pa.DataType:
+        return pa.float64()
+
+    def final(self, held: Columns) -> pa.Array:
+        total, count = held
+        # A count of 0 has no sum.
+        return pc.divide(_doubles(total), count.cast(pa.float64()))
+
 
 class Moments(Merge):
     """Count, mean and the sum of squared distances from it, merged by Chan's rule."""
 
     parts = ("count", "mean", "m2")
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name, {"_count": Types.LONG, "_mean": Types.DOUBLE, "_m2": Types.DOUBLE})
+    def __init__(self, uid: str, name: str) -> None:
+        super().__init__(
+            uid, name, {"_count": Types.LONG, "_mean": Types.DOUBLE, "_m2": Types.DOUBLE}
+        )
 
     def merge(self, held: Columns, parts: Columns) -> Columns:
         n, other = _longs(held[0]), _longs(parts[0])
@@ -263,14 +287,27 @@ class Moments(Merge):
         there = pa.array(total > 0)
         return [pc.if_else(there, pa.array(each), None) for each in (total, new_mean, new_m2)]
 
+    @property
+    def final_type(self) -> pa.DataType:
+        return pa.float64()
+
+    def final(self, held: Columns) -> pa.Array:
+        """The variance of a sample; one value has none."""
+        count, _, m2 = held
+        several = pc.if_else(pc.greater(count, 1), count, None).cast(pa.float64())
+        return pc.divide(m2, pc.subtract(several, 1.0))
+
 
 # ---------------------------------------------------------------------------------- choice
 
 
-def merge_of(name: str, aggregate: Aggregate, kind: AnySerializer, order: AnySerializer) -> Merge:
+def merge_of(
+    uid: str, name: str, aggregate: Aggregate, kind: AnySerializer, order: AnySerializer
+) -> Merge:
     """The merge of an aggregate.
 
     Args:
+        uid: Of the operator, for errors.
         name: Its name.
         aggregate: Which one.
         kind: Type of its state.
@@ -282,35 +319,35 @@ def merge_of(name: str, aggregate: Aggregate, kind: AnySerializer, order: AnySer
     how = aggregate.how
     match how:
         case "count" | "count_null":
-            return CountMerge(name)
+            return CountMerge(uid, name)
         case "sum":
-            return _sum_of(name, name, kind)
+            return _sum_of(uid, name, kind)
         case "avg":
-            return Average(name, _sum_of(name, f"{name}_sum", kind))
+            return Average(uid, name, _sum_of(uid, f"{name}_sum", kind))
         case "variance":
-            return Moments(name)
+            return Moments(uid, name)
         case "bool_and" | "bool_or":
-            return Extreme(name, Types.BOOLEAN, largest=how == "bool_or")
-    _check_flat(name, kind, "value")
+            return Extreme(uid, name, Types.BOOLEAN, largest=how == "bool_or")
+    _check_flat(name, kind, "a value")
     match how:
         case "min" | "max":
-            return Extreme(name, kind, largest=how == "max")
+            return Extreme(uid, name, kind, largest=how == "max")
         case _ if not aggregate.keeps_order:
-            return ByBatch(name, kind, last=how == "last")
+            return ByBatch(uid, name, kind, last=how == "last")
         case _:
-            _check_flat(name, order, "order")
-            return ByOrder(name, kind, order, largest=how in ("last", "max_by"))
+            _check_flat(name, order, "an order")
+            return ByOrder(uid, name, kind, order, largest=how in ("last", "max_by"))
 
 
-def _sum_of(name: str, state: str, kind: AnySerializer) -> Merge:
+def _sum_of(uid: str, state: str, kind: AnySerializer) -> Merge:
     if kind in WHOLE:
-        return WholeSum(state, kind)
+        return WholeSum(uid, state, kind)
     if kind in FLOATING:
-        return FloatSum(state, kind)
+        return FloatSum(uid, state, kind)
     if kind == Types.BIG_DEC:
-        return DecimalSum(state, kind)
+        return DecimalSum(uid, state, kind)
     raise ConfigError(
-        f"The aggregate {name!r} adds up numbers: expected the type of a whole number, a float, a "
+        f"The state {state!r} adds up numbers: expected the type of a whole number, a float, a "
         f"double or a decimal, got {kind.type_name}."
     )
 
@@ -319,7 +356,7 @@ def _check_flat(name: str, kind: AnySerializer, what: str) -> None:
     if kind not in FLAT:
         known = ", ".join(each.type_name for each in FLAT)
         raise ConfigError(
-            f"The aggregate {name!r} cannot keep a {what} of type {kind.type_name}, which has no "
+            f"The aggregate {name!r} cannot keep {what} of type {kind.type_name}, which has no "
             f"order; expected one of: {known}."
         )
 
@@ -333,13 +370,19 @@ def part_name(at: int, part: str) -> str:
 
 
 class AggregateMerge(KeyedColumnFunction):
-    """Merges a reduced batch into the states of all aggregates of an operator."""
+    """Merges a reduced batch into the states of all aggregates of an operator.
+
+    Args:
+        merges: The aggregates.
+        output: Columns of the output, the key first; None if there is none.
+    """
 
     order_insensitive = True
 
-    def __init__(self, merges: Sequence[Merge]) -> None:
+    def __init__(self, merges: Sequence[Merge], output: pa.Schema | None = None) -> None:
         self.merges = tuple(merges)
         self.states = tuple(state for each in merges for state in each.states)  # type: ignore[misc]
+        self._output = output
 
     def process_batch(
         self, keys: pa.Array, state: pa.RecordBatch, rows: pa.RecordBatch
@@ -354,6 +397,67 @@ class AggregateMerge(KeyedColumnFunction):
             columns += merge.merge(held, parts)
             names += [each.name for each in merge.states]
         return ColumnResult(pa.RecordBatch.from_arrays(columns, names=names))
+
+    def output_of_changes(self, keys: pa.Array, state: pa.RecordBatch) -> pa.RecordBatch | None:
+        """A row for each key: the key, and the values of the aggregates in the output."""
+        if self._output is None:
+            return None
+        key, *fields = self._output
+        merges = {each.name: each for each in self.merges}
+        columns = [keys]
+        for field in fields:
+            merge = merges[field.name]
+            value = merge.final([state.column(each.name) for each in merge.states])
+            columns.append(_in_output(value, field, merge))
+        return pa.RecordBatch.from_arrays(columns, names=[key.name, *(f.name for f in fields)])
+
+
+def output_schema_of(
+    uid: str, key: pa.Field, merges: Sequence[Merge], scales: Mapping[str, int | None]
+) -> pa.Schema:
+    """The columns of an output.
+
+    Args:
+        uid: Of the operator, for errors.
+        key: Column of the key.
+        merges: The aggregates in the output.
+        scales: Digits after the point of those that are decimals, by name.
+
+    Raises:
+        ConfigError: Two columns have one name, or a decimal has no scale.
+    """
+    fields = [key]
+    for merge in merges:
+        kind = merge.final_type
+        if merge.name == key.name:
+            raise ConfigError(
+                f"The output of operator {uid!r} has two columns {key.name!r}: the key and an "
+                f"aggregate; rename the aggregate."
+            )
+        if kind == _BIG_DECIMAL:
+            scale = scales.get(merge.name)
+            if scale is None:
+                raise ConfigError(
+                    f"The aggregate {merge.name!r} of operator {uid!r} is in the output, and its "
+                    f"decimals have no scale; give it a type such as 'decimal(38, 2)', or give a "
+                    f"schema."
+                )
+            kind = pa.decimal128(DIGITS, scale)
+        fields.append(pa.field(merge.name, kind))
+    return pa.schema(fields)
+
+
+def _in_output(value: pa.Array, field: pa.Field, merge: Merge) -> pa.Array:
+    if value.type != _BIG_DECIMAL:
+        return value
+    try:
+        return decimals_of(value, field.type.scale)
+    except pa.ArrowInvalid:
+        raise ConfigError(
+            f"A value of state {merge.name!r} of operator {merge.uid!r} does not fit "
+            f"{field.type}, its type in the output; give the aggregate a type with more digits "
+            f"after the point, for example 'decimal(38, 6)'."
+        ) from None
 
 
 # --------------------------------------------------------------------------------- columns
@@ -391,6 +495,14 @@ def decimals_of(stored: pa.Array, scale: int) -> pa.Array:
         values = _integers(unscaled, each).cast(kind)
         found = pc.replace_with_mask(found, own, values)
     return found
+
+
+def _doubles(numbers: pa.Array) -> pa.Array:
+    """Sums of any kind of number as doubles."""
+    if numbers.type == _BIG_DECIMAL:
+        largest = pc.max(pc.struct_field(numbers, "scale")).as_py()
+        numbers = decimals_of(numbers, largest or 0)
+    return numbers.cast(pa.float64(), safe=False)
 
 
 def _integers(raw: pa.Array, scale: int) -> pa.Array:

@@ -5,8 +5,9 @@ from typing import Any, Literal
 import dagster as dg
 from pydantic import Field
 
+from dstl_core.aggregates import How
 from dstl_core.errors import ConfigError
-from dstl_dagster.pipelines.aggregates import Aggregate, How
+from dstl_dagster.pipelines.aggregates import Aggregate
 
 
 class PartitionsModel(dg.Model, dg.Resolvable):
@@ -64,9 +65,13 @@ class AggregateModel(dg.Model, dg.Resolvable):
     type: str | None = Field(
         default=None, description="Type of the state; long, or double for averages, if not given."
     )
+    order_by: str | None = Field(
+        default=None, description="Column of the order of first, last, min_by and max_by."
+    )
+    order_type: str | None = Field(default=None, description="Type of that order; long by default.")
 
     def build(self) -> Aggregate:
-        return Aggregate(self.how, self.column, self.type)
+        return Aggregate(self.how, self.column, self.type, self.order_by, self.order_type)
 
 
 class RewriteModel(dg.Model, dg.Resolvable):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING
 
 from dstl_core.aggregates import Aggregate as DeclaredAggregate
+from dstl_core.aggregates import How, check_how
 from dstl_core.codec.declared_type import TypeLike, declared_type
 from dstl_core.codec.python_values import function_type, stored_type
 from dstl_core.codec.serializers import AnySerializer, Types
@@ -19,45 +20,41 @@ if TYPE_CHECKING:
 
     from dstl_core.spark.job.stateful_job import StatefulJob
 
-_IN_ORDER = ("first", "last")
 _TYPES = {"avg": "double", "variance": "double", "bool_and": "boolean", "bool_or": "boolean"}
-How = Literal[
-    "count",
-    "count_null",
-    "sum",
-    "min",
-    "max",
-    "first",
-    "last",
-    "avg",
-    "variance",
-    "bool_and",
-    "bool_or",
-]
 
 
 @dataclass(frozen=True)
 class Aggregate:
-    """One aggregate per key, a state or, for avg and variance, several.
+    """One aggregate per key: one state, or several. ``dstl_core.aggregates`` says what each keeps.
 
     Args:
-        how: count (rows), count_null, sum, min, max, first, last, avg, variance, bool_and, bool_or.
-            Null values count for count and count_null only. ``dstl_core.aggregates`` says what each
-            keeps.
+        how: Name of the aggregate, for example ``"sum"``.
         column: The column to aggregate; count needs none.
         type: Type of the state in any form, e.g. ``"double"`` or ``"timestamp"``. By default that
             of avg (its sum) and variance is double, that of all others long.
+        order_by: Column of the order for first, last, min_by and max_by. The order is state, too.
+            Without it, first and last take the rows in the order of the pipeline.
+        order_type: Type of that order in any form; long by default.
+
+    Raises:
+        ConfigError: There is no such aggregate, it lacks its column or its order, or its type
+            cannot hold it.
     """
 
     how: How
     column: str | None = None
     type: TypeLike | None = None
+    order_by: str | None = None
+    order_type: TypeLike | None = None
 
     def __post_init__(self) -> None:
-        if self.how not in get_args(How):
-            known = ", ".join(get_args(How))
-            raise ConfigError(f"An aggregate is one of {known}, got {self.how!r}.")
+        check_how(self.how)
         self.state_names(self.how)  # refuses what the type cannot hold
+
+    @property
+    def is_in_order_of_pipeline(self) -> bool:
+        """Whether it takes the rows in the order of the pipeline."""
+        return self.how in ("first", "last") and self.order_by is None
 
     @property
     def state_type(self) -> AnySerializer:
@@ -65,24 +62,35 @@ class Aggregate:
         if self.how.startswith("count"):
             return Types.LONG
         given = _TYPES.get(self.how, "long") if self.type is None else self.type
-        where = f"The aggregate {self.how} of {self.column!r}"
-        return stored_type(function_type(declared_type(given, where)))
+        return _stored(given, f"The aggregate {self.how} of {self.column!r}")
+
+    @property
+    def order_state_type(self) -> AnySerializer:
+        """The Flink type of the state of the order."""
+        given = "long" if self.order_type is None else self.order_type
+        return _stored(given, f"The order of the aggregate {self.how} of {self.column!r}")
 
     def state_names(self, name: str) -> list[str]:
         """The states of an aggregate of this name."""
         # Arrow is loaded only where aggregates are declared.
         from dstl_core.operators.aggregate_merge import merge_of
 
-        merge = merge_of(name, self.declared([self.column or ""]), self.state_type, Types.LONG)
+        declared = self.declared([self.column or ""])
+        merge = merge_of("", name, declared, self.state_type, self.order_state_type)
         return [each.name for each in merge.states]
 
     def declared(self, order_by: Sequence[str]) -> DeclaredAggregate:
-        """The aggregate of the operator, whose rows come in an order, batch by batch."""
+        """The aggregate of the operator. ``order_by`` is the order of the pipeline."""
         column = None if self.how == "count" else self.column
-        if self.how not in _IN_ORDER:
-            return DeclaredAggregate(self.how, column, self.state_type)
-        order = tuple(order_by)
-        return DeclaredAggregate(self.how, column, self.state_type, order, keeps_order=False)
+        if self.is_in_order_of_pipeline:
+            order = tuple(order_by)
+            return DeclaredAggregate(self.how, column, self.state_type, order, keeps_order=False)
+        own = () if self.order_by is None else (self.order_by,)
+        return DeclaredAggregate(self.how, column, self.state_type, own, self.order_state_type)
+
+
+def _stored(given: TypeLike, where: str) -> AnySerializer:
+    return stored_type(function_type(declared_type(given, where)))
 
 
 @dataclass(frozen=True)
@@ -137,7 +145,7 @@ def aggregating_pipeline(
         key_by: Column of the key.
         states: State name to aggregate.
         key_type: Type of the key in any form, e.g. ``"bigint"``.
-        order_by: Order of a key's rows; first and last need one.
+        order_by: Order of a key's rows; first and last need one, unless they have their own.
         parallelism: Number of subtasks.
         max_parallelism: Number of key groups.
         starts_from: Savepoint to start from.
@@ -150,14 +158,14 @@ def aggregating_pipeline(
     """
     if not states:
         raise ConfigError(f"The pipeline {name!r} has no state; give it at least one aggregate.")
-    if not order_by and any(each.how in _IN_ORDER for each in states.values()):
+    if not order_by and any(each.is_in_order_of_pipeline for each in states.values()):
         raise ConfigError(f"The pipeline {name!r} takes the first or last value; give an order_by.")
     declared_type(key_type, f"The key of pipeline {name!r}")
     job = AggregatingJob(
         name, uid, key_by, key_type, states, parallelism, max_parallelism, order_by
     )
     lineage = {
-        state: [each.column or key_by]
+        state: [each.column or key_by, *([each.order_by] if each.order_by else [])]
         for aggregate, each in states.items()
         for state in each.state_names(aggregate)
     }

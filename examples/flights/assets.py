@@ -52,7 +52,6 @@ FLIGHTS = StatefulPipeline(
     NAME,
     UID,
     "examples.flights.pipeline:flights_job",
-    order_by=ORDER_BY,
     starts_from=BOOTSTRAPPED,
     # The log is folded into the base once it is as large as the base.
     small_log_bytes=0,

@@ -32,6 +32,8 @@ STATES: dict[str, Any] = {
 KEY = "tailnum"
 ORDER_BY = ("time_hour", "sched_dep_time", "flight")
 COLUMNS = ("tailnum", "time_hour", "sched_dep_time", "flight", "dep_delay", "dest")
+DELAY = "delay"
+"""The delay of a departure, 0 for a flight that was cancelled; ``events_of`` adds it."""
 _DONE = "_SUCCESS"
 
 
@@ -100,13 +102,16 @@ def ingest(folder: Path) -> Ingested:
 
 def events_of(spark: SparkSession, folder: Path, first_day: str, last_day: str) -> DataFrame:
     """The events of some days, both ends inside."""
+    from pyspark.sql import functions as F
+
     days = sorted(path.name.removeprefix("day=") for path in folder.glob("day=*"))
     wanted = [str(folder / f"day={day}") for day in days if first_day <= day <= last_day]
     rows = spark.read.schema(
         "tailnum string, time_hour timestamp, sched_dep_time long, flight long, dep_delay long, "
         "dest string"
     )
-    return rows.parquet(*wanted).select(*COLUMNS)
+    delay = F.coalesce("dep_delay", F.lit(0)).alias(DELAY)
+    return rows.parquet(*wanted).select(*COLUMNS, delay)
 
 
 def aggregate(rows: DataFrame) -> DataFrame:

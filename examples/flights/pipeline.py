@@ -2,55 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from dstl_core import (
-    KeyedOperator,
-    KeyedProcessFunction,
-    StatefulJob,
-    Types,
-    ValueStateDescriptor,
-    functions,
+from dstl_core import AggregateOperator, StatefulJob, aggregates
+from examples.flights.events import (
+    DELAY,
+    KEY,
+    MAX_PARALLELISM,
+    NAME,
+    ORDER_BY,
+    PARALLELISM,
+    STATES,
+    UID,
 )
-from examples.flights.events import KEY, MAX_PARALLELISM, NAME, PARALLELISM, STATES, UID
 
-LATE_MINUTES = 120
-OUTPUT = pa.schema([("tailnum", pa.string()), ("flight", pa.int64()), ("dep_delay", pa.int64())])
-
-
-class FlightStatistics(KeyedProcessFunction):
-    """Updates the state of an aircraft with each flight; gives the flights that are very late."""
-
-    def open(self, runtime_context: functions.RuntimeContext) -> None:
-        self._flights, self._delay, self._cancelled, self._last = (
-            runtime_context.get_state(ValueStateDescriptor(name, type_))
-            for name, type_ in STATES.items()
-        )
-
-    def process_element(
-        self, value: functions.Row, ctx: functions.Context
-    ) -> Iterator[dict[str, Any]]:
-        delay = value["dep_delay"]
-        self._flights.update((self._flights.value() or 0) + 1)
-        self._delay.update((self._delay.value() or 0) + (delay or 0))
-        self._cancelled.update((self._cancelled.value() or 0) + (delay is None))
-        self._last.update(value["dest"])
-        if delay is not None and delay > LATE_MINUTES:
-            yield {"tailnum": value[KEY], "flight": value["flight"], "dep_delay": delay}
+AIRCRAFT = AggregateOperator(
+    UID,
+    KEY,
+    {
+        "flights": aggregates.count(),
+        "total_delay": aggregates.sum(DELAY, STATES["total_delay"]),
+        "cancelled": aggregates.count_null("dep_delay"),
+        # The days come in order: the last flight of the last day is the last one.
+        "last_airport": aggregates.last(
+            "dest", ORDER_BY, STATES["last_airport"], keeps_order=False
+        ),
+    },
+    key_type="string",
+    output=True,
+)
 
 
 def flights_job(spark: SparkSession, base_path: str) -> StatefulJob:
-    """The job on its state under ``base_path``."""
-    operator = KeyedOperator(UID, KEY, Types.STRING, FlightStatistics(), OUTPUT)
+    """The job on its state under ``base_path``. Its output is the aircraft of each day."""
     return StatefulJob(
         spark,
         NAME,
         base_path,
-        operator,
+        AIRCRAFT,
         parallelism=PARALLELISM,
         max_parallelism=MAX_PARALLELISM,
         num_retained=2,

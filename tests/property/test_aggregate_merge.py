@@ -77,9 +77,9 @@ def test_a_sum_of_whole_numbers_is_exact_or_refused(
     state = [pa.array([held], layout_of(kind).arrow_type)]
     parts = [pa.array([high], pa.int64()), pa.array([low], pa.int64())]
     try:
-        [found] = WholeSum("s", kind).merge(state, parts)
+        [found] = WholeSum("u", "s", kind).merge(state, parts)
     except ConfigError as error:
-        assert "state 's'" in error.message
+        assert error.message.startswith("The sum of state 's' of operator 'u' does not fit")
         assert expected is not None
         assert not -(1 << bits) <= expected < 1 << bits
         return
@@ -92,7 +92,7 @@ def test_a_sum_of_decimals_is_exact(held: Decimal | None, batch: Decimal | None)
     parts = [pa.array([batch], pa.decimal128(38, 4)), pa.array([len(there)], pa.int64())]
     if batch is None:
         parts[1] = pa.array([0], pa.int64())
-    [found] = DecimalSum("s", Types.BIG_DEC).merge([big_decimals([held])], parts)
+    [found] = DecimalSum("u", "s", Types.BIG_DEC).merge([big_decimals([held])], parts)
     assert found.to_pylist() == [sum(there, Decimal(0)) if there else None]
 
 
@@ -105,7 +105,7 @@ ROWS = st.lists(
 def test_the_value_of_the_best_order_does_not_depend_on_how_rows_come(
     rows: list[tuple[int | None, str | None]], largest: bool
 ) -> None:
-    merge = ByOrder("s", Types.STRING, Types.INT, largest=largest)
+    merge = ByOrder("u", "s", Types.STRING, Types.INT, largest=largest)
     found = []
     for given_rows in (rows, rows[::-1]):
         held = [pa.nulls(1, each) for each in merge.types]
@@ -124,7 +124,7 @@ def test_the_value_of_the_best_order_does_not_depend_on_how_rows_come(
 
 @given(st.lists(st.none() | st.floats(width=64)), st.booleans())
 def test_nan_is_the_largest_number(values: list[float | None], largest: bool) -> None:
-    merge: Merge = Extreme("s", Types.DOUBLE, largest=largest)
+    merge: Merge = Extreme("u", "s", Types.DOUBLE, largest=largest)
     held = [pa.nulls(1, pa.float64())]
     for value in values:
         held = merge.merge(held, [pa.array([value], pa.float64(), from_pandas=False)])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -17,6 +19,7 @@ from dstl_core.functions import KEY_INDEX, ColumnResult, KeyedColumnFunction, Ru
 from dstl_core.model.checkpoint import OperatorSubtaskState
 from dstl_core.model.handle import ChangelogStateBackendHandle, KeyedStateHandle
 from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions
+from dstl_core.operators.aggregate_merge import AggregateMerge
 from dstl_core.operators.keyed_snapshots import KeyedSnapshots
 from dstl_core.operators.subtask import refuse_unclaimed_raw_state
 from dstl_core.operators.user_code import user_code
@@ -208,11 +211,25 @@ class ColumnSubtask:
         keys, numbers = self._store.keys(fit(column, self._store.key_type, "The key"))
         before = self._store.lookup(keys)
         with_index = rows.append_column(KEY_INDEX, pa.array(numbers, pa.int64()))
-        with user_code(self._function, "process_batch"):
+        with self._calling("process_batch"):
             result = self._function.process_batch(keys.values, _batch(before), with_index)
             after = self._checked(result, before)
-        self._log(keys, before, after)
+        changed = self._log(keys, before, after)
         output.add_columns(result.output)
+        if output.schema is None or not changed.any():
+            return
+        places = pa.array(np.flatnonzero(changed))
+        new = after.take(places).combine_chunks()
+        with self._calling("output_of_changes"):
+            rows_of_changes = self._function.output_of_changes(
+                keys.values.take(places), _batch(new)
+            )
+        output.add_columns(rows_of_changes)
+
+    def _calling(self, method: str) -> AbstractContextManager[None]:
+        """Names the function in what a user's code raises; declared aggregates are our own code."""
+        own = isinstance(self._function, AggregateMerge)
+        return nullcontext() if own else user_code(self._function, method)
 
     def _checked(self, result: Any, before: pa.Table) -> pa.Table:
         """The new state of every key, columns that were not given as they were."""
@@ -240,7 +257,8 @@ class ColumnSubtask:
 
     # ---------------------------------------------------------------------------------- log
 
-    def _log(self, keys: Keys, before: pa.Table, after: pa.Table) -> None:
+    def _log(self, keys: Keys, before: pa.Table, after: pa.Table) -> npt.NDArray[np.bool_]:
+        """Logs and keeps what changed; returns which keys changed."""
         any_changed = np.zeros(len(keys), np.bool_)
         changelog = self._snapshots.changelog
         groups = key_groups_of(keys.values, self._operator.key_type, self._task.job.max_parallelism)
@@ -266,6 +284,7 @@ class ColumnSubtask:
                 )
         self._changed_keys += int(np.count_nonzero(any_changed))
         self._store.put(keys, after, any_changed)
+        return any_changed
 
     # ------------------------------------------------------------------------------ snapshot
 
@@ -308,17 +327,26 @@ def _batch(table: pa.Table) -> pa.RecordBatch:
     )
 
 
-def _differ(old: pa.Array, new: pa.Array) -> Any:
+def _differ(old: pa.Array, new: pa.Array) -> npt.NDArray[np.bool_]:
     """Where a value is another one, comes, or goes, by its bits: 0.0 and -0.0 are two. Values that
     Arrow cannot compare count as changed.
     """
+    found: npt.NDArray[np.bool_] = _other(old, new).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _other(old: pa.Array, new: pa.Array) -> pa.Array:
     was, now = old.is_valid(), new.is_valid()
-    moved = pc.not_equal(was, now)
+    other = pc.not_equal(was, now)
+    if pa.types.is_struct(old.type):
+        for at in range(old.type.num_fields):
+            parts = pc.struct_field(old, [at]), pc.struct_field(new, [at])
+            other = pc.or_(other, pc.and_(now, _other(*parts)))
+        return other
     bits = _BITS.get(old.type)
     try:
         if bits is not None:
             old, new = old.view(bits), new.view(bits)
-        other = pc.fill_null(pc.not_equal(old, new), False)
+        return pc.or_(other, pc.fill_null(pc.not_equal(old, new), False))
     except pa.ArrowNotImplementedError:
-        other = now
-    return pc.or_(moved, other).to_numpy(zero_copy_only=False)
+        return pc.or_(other, now)

@@ -11,13 +11,19 @@ from pyspark.sql import DataFrame
 
 from dstl_core.aggregates import Aggregate
 from dstl_core.codec.columnar.types.declared_schema import schema_of
+from dstl_core.codec.columnar.types.type_layouts import layout_of
 from dstl_core.codec.declared_type import SchemaLike, TypeLike, declared_type
 from dstl_core.codec.python_values import AsPython, Form, function_type, stored_type
 from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.errors import ConfigError
 from dstl_core.functions import KeyedColumnFunction, RichFunction, WindowFunction
 from dstl_core.model.ids import OperatorID
-from dstl_core.operators.aggregate_merge import AggregateMerge, merge_of
+from dstl_core.operators.aggregate_merge import (
+    AggregateMerge,
+    Merge,
+    merge_of,
+    output_schema_of,
+)
 from dstl_core.spark.engine.schema import spark_type_of
 
 Frames: TypeAlias = Mapping[str, DataFrame]
@@ -147,9 +153,13 @@ class AggregateOperator:
         schema: The columns of the rows, in any form: a Spark schema, ``"k string, v bigint"``. It
             says the types that are not given otherwise.
         source: Its rows: the batch, or as for ``KeyedOperator``.
+        output: What an epoch gives: a row for each key whose state changed, with the key and a
+            column for each aggregate, the value after the epoch: an average, not its sum and count.
+            True: all aggregates; names: these; False: there is no output.
 
     Raises:
-        ConfigError: A type is not known, or cannot hold its aggregate; two states have one name.
+        ConfigError: A type is not known, or cannot hold its aggregate; two states have one name;
+            ``output`` names an aggregate that there is not.
     """
 
     uid: str
@@ -158,9 +168,10 @@ class AggregateOperator:
     key_type: TypeLike = None
     schema: SchemaLike = None
     source: Source = INPUT
+    output: bool | Sequence[str] = False
+    output_schema: pa.Schema | None = field(init=False, repr=False, compare=False)
     function: AggregateMerge = field(init=False, repr=False, compare=False)
 
-    output_schema = None
     order_by = None
     event_time = None
     out_of_orderness_ms = 0
@@ -175,14 +186,34 @@ class AggregateOperator:
         object.__setattr__(self, "key_type", key_type)
         if not self.aggregates:
             raise ConfigError(f"The operator {self.uid!r} has no aggregate; give it at least one.")
-        merges = [merge_of(name, each, *types.of_states(name, each)) for name, each in self.items]
-        object.__setattr__(self, "function", AggregateMerge(merges))
+        merges = [
+            merge_of(self.uid, name, each, *types.of_states(name, each))
+            for name, each in self.items
+        ]
+        output = self._output_of(merges, types)
+        object.__setattr__(self, "output_schema", _output(self.uid, output))
+        object.__setattr__(self, "function", AggregateMerge(merges, output))
         names = [each.name for each in self.function.states]
         twice = sorted({each for each in names if names.count(each) > 1})
         if twice:
             raise ConfigError(
                 f"Two states of operator {self.uid!r} are called {twice[0]!r}; rename an aggregate."
             )
+
+    def _output_of(self, merges: Sequence[Merge], types: DeclaredTypes) -> pa.Schema | None:
+        if self.output is False:
+            return None
+        named = dict(zip(self.aggregates, merges, strict=True))
+        wanted = list(named) if self.output is True else list(self.output)
+        for each in wanted:
+            if each not in named or wanted.count(each) > 1:
+                raise ConfigError(
+                    f"The output of operator {self.uid!r} has aggregates of it, each once: "
+                    f"expected some of {', '.join(named)}, got {', '.join(map(repr, wanted))}."
+                )
+        key = pa.field(self.key_by, layout_of(self.function_key_type).arrow_type)
+        scales = {each: types.scale_of(self.aggregates[each]) for each in wanted}
+        return output_schema_of(self.uid, key, [named[each] for each in wanted], scales)
 
     @property
     def items(self) -> list[tuple[str, Aggregate]]:
@@ -226,6 +257,16 @@ class DeclaredTypes:
             return kind, Types.LONG
         [order_by] = aggregate.order_by
         return kind, self.of(order_by, aggregate.order_type, f"The order of {what}", "order_type")
+
+    def scale_of(self, aggregate: Aggregate) -> int | None:
+        """The digits after the point of an aggregate's decimals; None if it is not known."""
+        given = aggregate.type
+        if given is None and aggregate.column in self.schema.names:
+            given = self.schema.field(aggregate.column).type
+        if given is None:
+            return None
+        found = declared_type(given, f"The aggregate of operator {self.uid!r}")
+        return None if found.precision is None else found.scale
 
     def of(
         self,

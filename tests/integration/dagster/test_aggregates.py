@@ -17,6 +17,9 @@ from dstl_dagster import Aggregate, aggregating_pipeline
         (("avg", "v", "date"), "adds up numbers: .* got LocalDate"),
         (("max", "v", "array<int>"), "cannot keep a value of type .*, which has no order"),
         (("max", "v", "nothing"), "The aggregate max of 'v' has a wrong type"),
+        (("max_by", "v"), "The aggregate max_by of 'v' needs an order; give order_by"),
+        (("max_by", "v", "long", "o", "nothing"), "The order of the aggregate max_by of 'v' has a"),
+        (("last", "v", "long", "o", "array<int>"), "cannot keep an order of type"),
     ],
 )
 def test_an_aggregate_that_cannot_be_kept_is_refused(arguments, message):
@@ -43,6 +46,20 @@ def test_each_state_of_an_aggregate_comes_from_its_column():
         "n": ["account"],
         "mean_sum": ["amount"],
         "mean_count": ["amount"],
+    }
+
+
+def test_an_aggregate_with_its_own_order_keeps_it():
+    pipeline = aggregating_pipeline(
+        "payments",
+        uid="totals",
+        key_by="account",
+        states={"place": Aggregate("max_by", "shop", "string", "paid_at", "timestamp")},
+    )
+    assert pipeline.lineage == {
+        "state_key": ["account"],
+        "place": ["shop", "paid_at"],
+        "place_order": ["shop", "paid_at"],
     }
 
 

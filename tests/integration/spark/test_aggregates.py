@@ -16,7 +16,7 @@ from dstl_core import (
     ValueStateDescriptor,
     aggregates,
 )
-from dstl_core.errors import ConfigError, DstlError
+from dstl_core.errors import ConfigError
 from dstl_core.spark.task.inputs import Fingerprint
 
 pytestmark = pytest.mark.spark
@@ -95,7 +95,7 @@ def aggregates_of(columns):
 
 
 def job_of(spark, base, name, wanted, schema=SCHEMA, **options):
-    operator = AggregateOperator("u", "k", wanted, schema=schema)
+    operator = AggregateOperator("u", "k", wanted, schema=schema, output=True)
     return StatefulJob(spark, name, str(base), operator, parallelism=3, **options)
 
 
@@ -158,11 +158,22 @@ def test_every_aggregate_of_every_type_is_what_spark_gives_in_one_epoch_or_in_th
     declared = {name: each for name, (each, _) in wanted.items()}
     whole = job_of(spark, tmp_path, "whole", declared, frame.schema)
     done = whole.run(frame, 1)
+    given = {"whole": {row["k"]: row.asDict() for row in done.output.collect()}, "split": {}}
     assert done.facts.input.rows == len(rows)
     assert Fingerprint.of_committed(done.facts.input) == Fingerprint.of(frame)
     split = job_of(spark, tmp_path, "split", declared, frame.schema)
     for part in range(3):
-        split.run(frame.where(f"pmod(coalesce(o, l, 0), 3) = {part}"), part)
+        part_done = split.run(frame.where(f"pmod(coalesce(o, l, 0), 3) = {part}"), part)
+        given["split"] |= {row["k"]: row.asDict() for row in part_done.output.collect()}
+    for name, rows_of_keys in given.items():
+        assert rows_of_keys.keys() == expected.keys(), name
+        for each, row in rows_of_keys.items():
+            wrong = {
+                column: (value, expected[each][column])
+                for column, value in row.items()
+                if not same(value, expected[each][column])
+            }
+            assert wrong == {}, name
 
     for job in (whole, split):
         found = states(spark, job)
@@ -227,6 +238,55 @@ def test_the_last_value_batch_by_batch_keeps_no_order(spark, tmp_path):
     assert found[1] == {"state_key": 1, "first": "n", "last": "c"}
 
 
+def test_the_output_of_an_epoch_has_the_keys_that_changed_with_their_values_after_it(
+    spark, tmp_path
+):
+    schema = "k string, v decimal(6, 2), s string"
+    wanted = {
+        "high": aggregates.max("v"),
+        "mean": aggregates.avg("v"),
+        "wide": aggregates.sum("v", "decimal(38, 4)"),
+        "word": aggregates.min("s"),
+    }
+    operator = AggregateOperator("u", "k", wanted, schema=schema, output=["word", "high", "mean"])
+    count = AggregateOperator("n", "k", {"n": aggregates.count()}, "string", None, "u", output=True)
+    job = StatefulJob(spark, "job", str(tmp_path), operator, downstream=[count])
+    first = [("a", Decimal("1.50"), "x"), ("a", Decimal("2.00"), None), ("b", None, "y")]
+    done = job.run(spark.createDataFrame(first, schema), 1)
+    assert done.outputs["u"].columns == ["k", "word", "high", "mean"]
+    assert done.outputs["u"].schema["high"].dataType.simpleString() == "decimal(38,2)"
+    assert sorted(map(tuple, done.outputs["u"].collect())) == [
+        ("a", "x", Decimal("2.00"), 1.75),
+        ("b", "y", None, None),
+    ]
+    second = [("b", None, "z"), ("a", Decimal("-1.00"), "x"), ("c", None, None)]
+    done = job.run(spark.createDataFrame(second, schema), 2)
+    # The state of b is as it was; that of c says that its mean has no values.
+    assert sorted(map(tuple, done.outputs["u"].collect())) == [
+        ("a", "x", Decimal("2.00"), pytest.approx(2.5 / 3)),
+        ("c", None, None, None),
+    ]
+    assert sorted(map(tuple, done.outputs["n"].collect())) == [("a", 2), ("c", 1)]
+
+
+@pytest.mark.parametrize(
+    "output, wanted, message",
+    [
+        (["x", "y"], aggregates.count(), "expected some of x, got 'x', 'y'"),
+        (["x", "x"], aggregates.count(), "each once: expected some of x, got 'x', 'x'"),
+        (True, aggregates.sum("v", "decimal"), "its decimals have no scale; give it a type such"),
+    ],
+)
+def test_an_output_that_cannot_be_is_refused_when_it_is_declared(output, wanted, message):
+    with pytest.raises(ConfigError, match=message):
+        AggregateOperator("u", "k", {"x": wanted}, "bigint", output=output)
+
+
+def test_an_aggregate_in_the_output_is_not_called_like_the_key():
+    with pytest.raises(ConfigError, match="has two columns 'k': the key and an aggregate; rename"):
+        AggregateOperator("u", "k", {"k": aggregates.count()}, "bigint", output=True)
+
+
 LARGEST = (1 << 63) - 1
 
 
@@ -244,7 +304,8 @@ LARGEST = (1 << 63) - 1
 def test_a_sum_that_does_not_fit_names_its_state_and_commits_nothing(spark, tmp_path, kind, epochs):
     schema = f"k bigint, v {kind}"
     job = job_of(spark, tmp_path, "job", {"total": aggregates.sum("v", kind)}, schema)
-    with pytest.raises(DstlError, match="The sum of state 'total' does not fit its type"):
+    message = "^The sum of state 'total' of operator 'u' does not fit its type, .* give .* a wider"
+    with pytest.raises(ConfigError, match=message):
         for number, values in enumerate(epochs):
             before = job.latest()
             job.run(spark.createDataFrame([(1, each) for each in values], schema), number)
@@ -264,7 +325,8 @@ def test_a_narrow_state_takes_what_fits_and_names_itself_otherwise(spark, tmp_pa
     job = job_of(spark, tmp_path, "job", {"low": aggregates.min("v", "int")}, schema)
     job.run(spark.createDataFrame([("a", 7), ("b", None)], schema), 1)
     assert states(spark, job) == {"a": {"state_key": "a", "low": 7}}
-    with pytest.raises(DstlError, match="A value of state 'low' does not fit its type, int32"):
+    message = "^A value of state 'low' of operator 'u' does not fit its type, Integer"
+    with pytest.raises(ConfigError, match=message):
         job.run(spark.createDataFrame([("a", -LARGEST)], schema), 2)
 
 

@@ -1,30 +1,36 @@
-"""The flights by column: the state that the demo's function by row has, and a plain aggregation."""
+"""The flights by row, by column and as declared aggregates: a plain aggregation of them."""
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from pyspark import cloudpickle
 
 from dstl_core.codec.serializers import Types
-from dstl_core.functions import ColumnResult, KeyedColumnFunction
+from dstl_core.functions import ColumnResult, KeyedColumnFunction, KeyedProcessFunction
 from dstl_core.spark.job.stateful_job import StatefulJob
 from dstl_core.spark.task.operators import KeyedOperator, LocalCopies
 from dstl_core.state.backends.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
 from dstl_core.state.tables.descriptor import ValueStateDescriptor
-from examples.flights import pipeline
-from examples.flights.events import KEY, ORDER_BY, aggregate, events_of, ingest
-from examples.flights.pipeline import STATES, FlightStatistics
+from examples.flights.events import KEY, ORDER_BY, STATES, aggregate, events_of, ingest
+from examples.flights.pipeline import AIRCRAFT
 
 pytestmark = pytest.mark.spark
 DAYS = ["2013-11-01", "2013-11-02", "2013-11-03"]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def by_value():
-    cloudpickle.register_pickle_by_value(pipeline)
-    yield
-    cloudpickle.unregister_pickle_by_value(pipeline)
+class FlightsByRow(KeyedProcessFunction):
+    def open(self, runtime_context):
+        self._flights, self._delay, self._cancelled, self._last = (
+            runtime_context.get_state(ValueStateDescriptor(name, type_))
+            for name, type_ in STATES.items()
+        )
+
+    def process_element(self, value, ctx):
+        delay = value["dep_delay"]
+        self._flights.update((self._flights.value() or 0) + 1)
+        self._delay.update((self._delay.value() or 0) + (delay or 0))
+        self._cancelled.update((self._cancelled.value() or 0) + (delay is None))
+        self._last.update(value["dest"])
 
 
 class FlightsByColumn(KeyedColumnFunction):
@@ -49,21 +55,25 @@ class FlightsByColumn(KeyedColumnFunction):
         return ColumnResult(pa.RecordBatch.from_arrays(new, names=list(STATES)))
 
 
+def operator_of(function):
+    return KeyedOperator("flights", KEY, Types.STRING, function)
+
+
 @pytest.mark.parametrize(
-    ("function", "changelog", "backend"),
+    ("operator", "changelog", "backend"),
     [
-        (FlightStatistics(), True, HashMapStateBackend()),
-        (FlightStatistics(), False, EmbeddedRocksDBStateBackend()),
-        (FlightsByColumn(), True, HashMapStateBackend()),
-        (FlightsByColumn(), False, HashMapStateBackend()),
+        (operator_of(FlightsByRow()), True, HashMapStateBackend()),
+        (operator_of(FlightsByRow()), False, EmbeddedRocksDBStateBackend()),
+        (operator_of(FlightsByColumn()), True, HashMapStateBackend()),
+        (operator_of(FlightsByColumn()), False, HashMapStateBackend()),
+        (AIRCRAFT, True, HashMapStateBackend()),
     ],
 )
-def test_flights_by_row_and_by_column_are_a_plain_aggregation(
-    spark, tmp_path, function, changelog, backend
+def test_flights_in_each_form_are_a_plain_aggregation(
+    spark, tmp_path, operator, changelog, backend
 ):
     events = tmp_path / "events"
     ingest(events)
-    operator = KeyedOperator("flights", KEY, Types.STRING, function)
     for day, parallelism in zip(DAYS, (2, 5, 1), strict=True):
         job = StatefulJob(
             spark,
