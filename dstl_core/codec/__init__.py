@@ -1,1 +1,1 @@
-"""Bytes to model and back, without I/O: nothing here opens a path."""
+"""Converts bytes to model values and back. This package does no I/O: it opens no path."""

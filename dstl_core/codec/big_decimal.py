@@ -1,4 +1,4 @@
-"""Java's numbers of any size as values and as text."""
+"""Java's ``BigDecimal`` and ``BigInteger`` as values, text and bytes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class BigDecimal(NamedTuple):
-    """``unscaled * 10 ** -scale``. 12.5 and 12.50 are two values, as in Java."""
+    """``unscaled * 10 ** -scale``. 12.5 and 12.50 are different values, as in Java."""
 
     unscaled: int
     scale: int
@@ -17,12 +17,12 @@ class BigDecimal(NamedTuple):
 
 
 def integer_text(value: int) -> str:
-    """Decimal digits of an integer of any size; ``str`` refuses more than 4300 of them."""
+    """The decimal digits of an integer of any size; ``str`` refuses more than 4300 digits."""
     return str(value) if value.bit_length() < 10000 else format(Decimal(value), "f")
 
 
 def big_decimal_text(unscaled: int, scale: int) -> str:
-    """Java's ``BigDecimal.toString``."""
+    """The text that Java's ``BigDecimal.toString`` returns."""
     if scale == 0:
         return integer_text(unscaled)
     sign, digits = "-" if unscaled < 0 else "", integer_text(abs(unscaled))
@@ -35,7 +35,7 @@ def big_decimal_text(unscaled: int, scale: int) -> str:
 
 
 def plain_digits(digits: str, scale: int) -> str:
-    """Digits with a decimal point, and no exponent; ``scale`` is not negative."""
+    """The digits with a decimal point and without an exponent; ``scale`` is not negative."""
     if scale == 0:
         return digits
     padded = digits.rjust(scale + 1, "0")
@@ -43,6 +43,6 @@ def plain_digits(digits: str, scale: int) -> str:
 
 
 def two_s_complement(value: int) -> bytes:
-    """The shortest bytes of a signed value, as ``BigInteger.toByteArray`` gives them."""
+    """The shortest two's complement bytes of a value, as by ``BigInteger.toByteArray``."""
     bits = value.bit_length() if value >= 0 else (value + 1).bit_length()
     return value.to_bytes(bits // 8 + 1, "big", signed=True)

@@ -3,12 +3,13 @@
     row   := u8 kind, null bits (field i is bit 8 + i, lowest first), padded to 8 bytes,
              a slot of 8 bytes a field, variable part
     slot  := the value | u32 size, u32 offset of a value in the variable part
-             | up to 7 bytes of text, then 0x80 + their number
+             | up to 7 bytes of text, then u8 0x80 + number of bytes
     array := i32 n, null bits in words of 4 bytes, n slots of the element's size, variable part
     map   := i32 size of the key array, key array, value array
 
-Timestamps of more than 3 digits keep milliseconds in the variable part and the nanoseconds of the
-millisecond in the slot; decimals of more than 18 digits keep their bytes there.
+Timestamps with a precision above 3 keep their milliseconds in the variable part, and the
+nanoseconds within the millisecond in the slot. Decimals with a precision above 18 keep their bytes
+in the variable part.
 Source: ``BinaryRowData``, ``BinaryArrayData``, ``BinaryMapData``, ``BinaryRowWriter`` and
 ``BinaryArrayWriter`` of Flink 2.2.1.
 """
@@ -50,8 +51,10 @@ _I32 = struct.Struct("<i")
 
 @dataclass(frozen=True)
 class RowData:
-    """A SQL row; ``kind`` is 0 for +I. ``raw`` is the memory it was read from: written back as it
-    is, since two layouts of one row differ in what nulls leave behind.
+    """A SQL row; ``kind`` is 0 for +I.
+
+    ``raw`` is the memory that the row was read from, and is written back unchanged: two equal rows
+    may have different bytes in the slots of null fields.
     """
 
     kind: int
@@ -69,27 +72,27 @@ class ArrayData:
 
 @dataclass(frozen=True)
 class MapData:
-    """A SQL map or multiset, as pairs; ``raw`` as in ``RowData``."""
+    """A SQL map or multiset, as key-value pairs; ``raw`` as in ``RowData``."""
 
     pairs: tuple[tuple[Any, Any], ...]
     raw: bytes = field(default=b"", compare=False, repr=False)
 
 
 class TimestampData(NamedTuple):
-    """Milliseconds since 1970, and the nanoseconds of the last one."""
+    """Milliseconds since 1970, and the nanoseconds within that millisecond."""
 
     millis: int
     nanos: int
 
 
 class RawValue(NamedTuple):
-    """A value of a type that SQL only carries along."""
+    """A value of SQL's RAW type, which SQL stores without interpreting it."""
 
     raw: bytes
 
 
 def multiset_count() -> LogicalType:
-    """The type of the values of a multiset's map."""
+    """The type of the counts of a multiset."""
     return LogicalType("INT", nullable=False)
 
 
@@ -101,10 +104,10 @@ def _bad(what: str, expected: object, got: object, base: int) -> FormatError:
 
 
 class _Memory:
-    """The bytes of one row or array. ``base`` is where they stand in their file, for messages.
+    """The bytes of one row or array. ``base`` is their offset in the file, for error messages.
 
-    Values of the variable part may not overlap: together they are at most as long as the memory.
-    Otherwise a few bytes could stand for gigabytes of values.
+    Values in the variable part must not overlap: their total size is at most the size of the
+    memory. Otherwise a few bytes could claim gigabytes of values.
     """
 
     __slots__ = ("base", "left", "raw")
@@ -124,7 +127,7 @@ class _Memory:
             )
 
     def part(self, start: int, size: int) -> bytes:
-        """A value of the variable part."""
+        """The bytes of a value in the variable part."""
         self.check(start, size)
         self.left -= size
         if self.left < 0:
@@ -139,7 +142,7 @@ def row_header_bytes(arity: int) -> int:
 
 
 def read_row(raw: bytes, types: Sequence[LogicalType], base: int) -> RowData:
-    """The row in ``raw``; ``base`` is where that stands in its file, for messages."""
+    """Reads the row in ``raw``; ``base`` is its offset in the file, for error messages."""
     memory = _Memory(raw, base)
     header = row_header_bytes(len(types))
     memory.check(0, header + 8 * len(types))
@@ -181,7 +184,10 @@ def read_map(raw: bytes, key: LogicalType, value: LogicalType, base: int) -> Map
     values = read_array(memory.part(4 + size, len(raw) - 4 - size), value, base)
     if len(keys.items) != len(values.items):
         raise _bad(
-            "A SQL map has not as many values as keys", len(keys.items), len(values.items), base
+            "A SQL map has different numbers of keys and values",
+            len(keys.items),
+            len(values.items),
+            base,
         )
     return MapData(tuple(zip(keys.items, values.items, strict=True)), raw)
 
@@ -232,7 +238,7 @@ def _of_bytes(raw: bytes, kind: LogicalType, base: int) -> Any:
 
 
 def write_row(row: RowData, types: Sequence[LogicalType]) -> bytes:
-    """The memory of a row: as it was read, or else as ``BinaryRowWriter`` lays it out."""
+    """The memory of a row: as it was read, otherwise in the layout of ``BinaryRowWriter``."""
     if row.raw:
         return row.raw
     if len(row.fields) != len(types):
@@ -277,7 +283,7 @@ def _write_slot(memory: bytearray, at: int, value: Any, kind: LogicalType) -> No
     if fixed is not None:
         fixed.pack_into(memory, at, value)
     elif root == "NULL":
-        raise TypeError("a value of type NULL is null")
+        raise TypeError("a value of type NULL must be null")
     elif root == "DECIMAL" and kind.precision <= COMPACT_DECIMAL:
         _I64.pack_into(memory, at, value.unscaled)
     elif root in _TIMESTAMPS and kind.precision <= COMPACT_TIMESTAMP:

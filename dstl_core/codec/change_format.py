@@ -40,7 +40,10 @@ def write_change_set(out: DataOutput, changes: Sequence[StateChange]) -> None:
 def write_groups(
     out: DataOutput, groups: Mapping[int, Sequence[bytes]], *, last_is_new: bool
 ) -> None:
-    """Writes one set by groups, in order of first use; ``last_is_new`` as below."""
+    """Writes one change set, group by group in order of first use.
+
+    ``last_is_new``: see ``java_hash_map_order``.
+    """
     out.write_i32(len(groups))
     for key_group in java_hash_map_order(list(groups), last_is_new=last_is_new):
         payloads = groups[key_group]
@@ -52,16 +55,16 @@ def write_groups(
 
 
 def java_hash_map_order(key_groups: Sequence[int], *, last_is_new: bool) -> list[int]:
-    """Metadata first, then the order in which a ``HashMap`` that got these keys by
-    ``computeIfAbsent`` iterates: by bucket, later ones first inside a bucket.
+    """The iteration order of a Java ``HashMap`` that got these keys by ``computeIfAbsent``.
 
-    Java turns a bucket of eight or more in a table of 64 or more into a tree, and then its order
-    is another one. Readers must not, and do not, rely on any order between groups.
+    Metadata comes first. The other key groups are ordered by bucket, and inside a bucket the latest
+    key comes first. Java turns a bucket of eight or more entries, in a table of 64 or more buckets,
+    into a tree; that order is different. Readers never depend on the order of groups.
 
     Args:
-        key_groups: Distinct, in order of first use.
-        last_is_new: Whether the last call of all brought the last of them. Such a map has not
-            grown for it yet: ``computeIfAbsent`` makes room at its start.
+        key_groups: Distinct key groups, in order of first use.
+        last_is_new: Whether the last call added the last key. ``computeIfAbsent`` grows the table
+            at its start, so the table has not yet grown for that key.
     """
     capacity = _java_hash_map_capacity(key_groups, last_is_new)
     buckets: dict[int, list[int]] = {}
@@ -90,14 +93,15 @@ def _java_hash_map_capacity(key_groups: Sequence[int], last_is_new: bool) -> int
 
 
 def _bucket(key_group: int, capacity: int) -> int:
-    """``(h ^ h >>> 16) & (capacity - 1)`` of an Integer's hash."""
+    """The bucket of an Integer's hash: ``(h ^ h >>> 16) & (capacity - 1)``."""
     code = key_group & 0xFFFFFFFF
     return (code ^ code >> 16) & (capacity - 1)
 
 
 def segment_body(segment: bytes | memoryview) -> memoryview:
-    """The uncompressed body, not copied if it is plain. Every flag but 1 means plain, as Flink
-    reads it.
+    """The uncompressed body of a segment, without a copy if the segment is not compressed.
+
+    Flag 1 means compressed. Every other flag means uncompressed, as in Flink.
     """
     if not len(segment):
         raise FormatError("A changelog segment is empty", offset=0, expected="a flag byte")
@@ -108,9 +112,9 @@ def segment_body(segment: bytes | memoryview) -> memoryview:
 
 
 def read_change_set(body: bytes | memoryview, offset: int) -> Iterator[StateChange]:
-    """Yields the changes of the one set at ``offset`` of an uncompressed body.
+    """Yields the changes of the change set at ``offset`` of an uncompressed body.
 
-    The reference: ``columnar.change_sets`` reads the same bytes into columns.
+    This is the reference decoder: ``columnar.changes.sets`` reads the same bytes into columns.
     """
     if not 0 <= offset < len(body):
         raise FormatError(
@@ -119,7 +123,7 @@ def read_change_set(body: bytes | memoryview, offset: int) -> Iterator[StateChan
             expected=f"< {len(body)}",
             got=offset,
         )
-    # An input slices and unpacks, which works on a view as well: a large segment is not copied.
+    # DataInput also works on a memoryview, so a large segment is not copied.
     data = DataInput(cast(bytes, body), offset)
     for _ in range(data.read_count("groups", 8)):
         count_at = data.position

@@ -1,4 +1,4 @@
-"""What the bytes of one change say.
+"""The content of one change: an operation on a state, or the metadata of a state.
 
     data     := u8 operation, i16 state id, scope, operands      (scope: key, namespace; none for
                                                                   a priority queue)
@@ -31,7 +31,7 @@ _LAST_FIELDS_BYTES = 3
 
 
 class StateChangeOperation(Enum):
-    """What a change does; the value is its byte on the wire."""
+    """The operation of a change; the value is its byte on the wire."""
 
     CLEAR = 0
     SET = 1
@@ -51,13 +51,13 @@ class MetadataChange:
     state_id: int
     state: StateMetaInfoSnapshot
     has_ttl: bool = False
-    """Whether a TTL configuration (a Java object) was there; it is checked and left out."""
+    """Whether the change has a TTL configuration (a Java object). It is checked, then dropped."""
     default_value: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DataChange:
-    """An operation on one state. ``body`` starts with the scope of a key-value state."""
+    """An operation on one state. ``body`` starts with the scope if it is a key-value state."""
 
     operation: StateChangeOperation
     state_id: int
@@ -65,7 +65,7 @@ class DataChange:
 
 
 def metadata_change(state_id: int, state: StateMetaInfoSnapshot) -> bytes:
-    """The record that has to precede the first data record of a state."""
+    """The change that must come before the first data change of a state."""
     out = DataOutput()
     out.write_u8(StateChangeOperation.METADATA.value)
     out.write_i32(META_INFO_VERSION)
@@ -81,7 +81,7 @@ def metadata_change(state_id: int, state: StateMetaInfoSnapshot) -> bytes:
 def data_change(
     operation: StateChangeOperation, state_id: int, scope: bytes, operands: bytes = b""
 ) -> bytes:
-    """A data record; ``scope`` is the bytes of key and namespace."""
+    """A data change; ``scope`` holds the bytes of key and namespace."""
     return b"".join(
         (bytes((operation.value,)), state_id.to_bytes(2, "big", signed=True), scope, operands)
     )
@@ -128,7 +128,7 @@ def _read_described_state(data: DataInput, context: SnapshotContext) -> Metadata
     kind = data.read_u8("state kind")
     if kind != state.backend_state_type.value:
         raise FormatError(
-            f"The changelog contradicts itself on the kind of state {state.name!r}",
+            f"The two kinds of state {state.name!r} in the changelog differ",
             offset=at,
             expected=state.backend_state_type.value,
             got=kind,
@@ -138,7 +138,7 @@ def _read_described_state(data: DataInput, context: SnapshotContext) -> Metadata
 
 
 def _read_default(data: DataInput, state: StateMetaInfoSnapshot) -> bytes:
-    """The default value; one that does not tell its end goes up to the last fields."""
+    """The bytes of the default value. A value without a readable end reaches to the last fields."""
     start = data.position
     try:
         return data.read_value(state.value_serializer)

@@ -1,10 +1,10 @@
-"""Stored keys: key-group prefix, key, namespace, and for map state the user key.
+"""Stored keys: key-group prefix, key, namespace and, for map state, the user key.
 
     key group (1 or 2 bytes)  K [len(K)]  N [len(N)]  [user key]
 
-The lengths are written only if key and namespace are both of variable length ("ambiguous"), as
-little-endian base-256 digits, at least one. Source: ``CompositeKeySerializationUtils`` of Flink
-2.2.1.
+The two lengths are present only if both key and namespace have a variable length ("ambiguous").
+They are little-endian base-256 numbers of at least one digit. Source:
+``CompositeKeySerializationUtils`` of Flink 2.2.1.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from dstl_core.errors import FormatError
 class CompositeKeyCodec:
     """Builds and splits the stored keys of one state.
 
-    A *scope* is the bytes of the key followed by the bytes of the namespace, as change records
-    hold them: without prefix and without lengths.
+    A *scope* is the bytes of the key followed by the bytes of the namespace, without prefix and
+    lengths, as in change records.
     """
 
     prefix_bytes: int
@@ -50,7 +50,9 @@ class CompositeKeyCodec:
         return b"".join((prefix, key, namespace, user_key))
 
     def split(self, stored: bytes) -> tuple[int, bytes, bytes, bytes]:
-        """``(key group, key, namespace, user key)`` of a stored key, the parts as bytes."""
+        """Splits a stored key into ``(key group, key, namespace, user key)``, the last three as
+        bytes.
+        """
         data = DataInput(stored)
         key_group = int.from_bytes(data.read_bytes(self.prefix_bytes, "key group"), "big")
         key = self._skip(data, self.key_serializer, "key")
@@ -69,7 +71,7 @@ class CompositeKeyCodec:
             got = data.read_bytes(len(digits), f"length of the {field}")
             if got != digits:
                 raise FormatError(
-                    f"The length after a {field} does not fit",
+                    f"The length after the {field} is wrong",
                     offset=at,
                     expected=digits.hex(),
                     got=got.hex(),
@@ -77,7 +79,7 @@ class CompositeKeyCodec:
         return part
 
     def decode_scope(self, scope: bytes) -> tuple[Any, Any]:
-        """``(key, namespace)`` as values."""
+        """Decodes a scope into ``(key, namespace)``."""
         data = DataInput(scope)
         key = self.key_serializer.deserialize(data)
         namespace = self.namespace_serializer.deserialize(data)
@@ -85,7 +87,7 @@ class CompositeKeyCodec:
         return key, namespace
 
     def read_scope(self, data: DataInput) -> tuple[bytes, bytes]:
-        """``(key, namespace)`` as bytes, from the front of a change record's scope."""
+        """Reads ``(key, namespace)`` as bytes from the scope at the front of a change record."""
         start = data.position
         self.key_serializer.deserialize(data)
         middle = data.position
@@ -96,5 +98,5 @@ class CompositeKeyCodec:
 
 
 def length_digits(size: int) -> bytes:
-    """The number of bytes of a part, as an ambiguous key holds it."""
+    """The length of a key or namespace, in the form of an ambiguous key."""
     return size.to_bytes(max(1, (size.bit_length() + 7) // 8), "little")

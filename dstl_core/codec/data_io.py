@@ -26,17 +26,17 @@ _F64 = struct.Struct(">d")
 MAX_UTF_BYTES = 0xFFFF
 CANONICAL_NAN_32 = 0x7FC00000
 CANONICAL_NAN_64 = 0x7FF8000000000000
-"""The bits of every NaN where Java compares, hashes or writes values."""
+"""The bits of every NaN that Java compares, hashes or writes."""
 
 
 class _Reader(Protocol):
-    """What can read a value, and so find its end."""
+    """A reader of one value, which thereby finds the end of the value."""
 
     def deserialize(self, data: DataInput) -> object: ...
 
 
 class DataInput:
-    """Reads from ``buffer[start:end]``; positions are positions in ``buffer``."""
+    """Reads from ``buffer[start:end]``; positions count from the start of ``buffer``."""
 
     __slots__ = ("_buffer", "_end", "_position")
 
@@ -54,15 +54,15 @@ class DataInput:
         return self._end - self._position
 
     def seek(self, position: int) -> None:
-        """Goes back to a position that this input has already read from."""
+        """Goes back to a position that was already read."""
         if not 0 <= position <= self._position:
-            raise InvariantViolation("an input can only be moved back")
+            raise InvariantViolation("seek only moves an input back; use rewind")
         self._position = position
 
     def rewind(self, position: int) -> None:
-        """Goes to a position in the part that this input was made for."""
+        """Goes to any position between the start and the end of this input."""
         if not 0 <= position <= self._end:
-            raise InvariantViolation("a position lies outside of its input")
+            raise InvariantViolation("the position lies outside this input")
         self._position = position
 
     def peek(self, position: int) -> bytes:
@@ -106,7 +106,7 @@ class DataInput:
         return value
 
     def read_i64s(self, count: int, field: str = "long") -> tuple[int, ...]:
-        """``count`` longs at once; ``count`` is not negative."""
+        """Reads ``count`` longs; ``count`` is not negative."""
         start = self._take(8 * count, field)
         return struct.unpack_from(f">{count}q", self._buffer, start)
 
@@ -118,7 +118,7 @@ class DataInput:
         return value
 
     def read_bool(self, field: str = "boolean") -> bool:
-        """0 is false, everything else true, as Java reads it."""
+        """Reads one byte: 0 is false, every other value is true, as in Java."""
         return self._buffer[self._take(1, field)] != 0
 
     def read_bytes(self, size: int, field: str = "bytes") -> bytes:
@@ -134,11 +134,11 @@ class DataInput:
         return self._buffer[start : start + size]
 
     def read_length(self, field: str, *, limit: int | None = None) -> int:
-        """An i32 byte length that fits into what remains."""
+        """Reads an i32 byte length and checks that this many bytes remain."""
         return self.read_count(field, 1, limit=limit)
 
     def read_count(self, field: str, item_bytes: int, *, limit: int | None = None) -> int:
-        """An i32 count of items of at least ``item_bytes`` bytes that can still follow."""
+        """Reads an i32 count and checks that this many items of ``item_bytes`` can follow."""
         at = self._position
         count = self.read_i32(field)
         most = self.remaining // item_bytes if item_bytes else 2**31
@@ -170,11 +170,11 @@ class DataInput:
 
     @staticmethod
     def decode_utf(raw: bytes, offset: int, field: str) -> str:
-        """Modified UTF-8 that was read as bytes."""
+        """Decodes modified UTF-8 that is already read."""
         return decode_modified_utf8(raw, offset, field)
 
     def sub_input(self, size: int, field: str = "section") -> DataInput:
-        """The next ``size`` bytes as an input of their own, with the same positions."""
+        """The next ``size`` bytes as a separate input. Positions still count from ``buffer``."""
         if size < 0:
             raise FormatError(
                 "A length is negative",
@@ -187,7 +187,7 @@ class DataInput:
         return DataInput(self._buffer, start, start + size)
 
     def read_value(self, serializer: _Reader) -> bytes:
-        """The bytes of the next value of a type."""
+        """Reads the bytes of the next value of a serializer."""
         start = self._position
         serializer.deserialize(self)
         return self._buffer[start : self._position]
@@ -203,7 +203,7 @@ class DataInput:
 
 
 class DataOutput:
-    """Collects bytes; ``position`` is their number."""
+    """Collects bytes; ``position`` is the number of bytes written."""
 
     __slots__ = ("_buffer",)
 
@@ -260,10 +260,10 @@ class DataOutput:
 
 
 class KeyOutput(DataOutput):
-    """Collects the bytes of keys, which are compared by their bytes.
+    """Collects the bytes of keys, which are compared byte by byte.
 
-    Every NaN has the bits that Java's ``DataOutput`` writes, so that all of them are one key, as
-    ``Double.equals`` and ``Float.equals`` say; 0.0 and -0.0 are two keys there, and here.
+    Every NaN is written with the bits that Java's ``DataOutput`` writes. So all NaNs are one key,
+    as in ``Double.equals`` and ``Float.equals``. 0.0 and -0.0 are two keys, as in Java.
     """
 
     __slots__ = ()
@@ -282,7 +282,7 @@ class KeyOutput(DataOutput):
 
 
 def float32_from_bits(bits: int) -> float:
-    """The value of 32 bits. A NaN keeps its payload; the machine's conversion would quiet it."""
+    """The float of 32 bits. A NaN keeps its payload; a hardware conversion would change it."""
     if bits & 0x7F800000 == 0x7F800000 and bits & 0x007FFFFF:
         wide = (bits >> 31) << 63 | 0x7FF << 52 | (bits & 0x007FFFFF) << 29
         nan: float = _F64.unpack(wide.to_bytes(8, "big"))[0]
@@ -292,7 +292,7 @@ def float32_from_bits(bits: int) -> float:
 
 
 def float32_to_bits(value: float) -> int:
-    """The 32 bits of a value, the inverse of ``float32_from_bits``.
+    """The 32 bits of a float: the inverse of ``float32_from_bits``.
 
     Raises:
         OverflowError: The value does not fit into 32 bits.
@@ -305,13 +305,13 @@ def float32_to_bits(value: float) -> int:
 
 
 def utf16_units(text: str) -> Iterable[int]:
-    """The UTF-16 code units of a text; lone surrogates stay as they are."""
+    """The UTF-16 code units of a text; unpaired surrogates are kept."""
     raw = text.encode("utf-16-be", "surrogatepass")
     return struct.unpack(f">{len(raw) // 2}H", raw)
 
 
 def from_utf16_units(units: Iterable[int]) -> str:
-    """The text of UTF-16 code units; surrogates without a partner stay lone."""
+    """The text of UTF-16 code units; unpaired surrogates are kept."""
     encoding = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
     return array("H", units).tobytes().decode(encoding, "surrogatepass")
 
@@ -332,7 +332,7 @@ def encode_modified_utf8(text: str) -> bytes:
 
 
 def decode_modified_utf8(raw: bytes, offset: int = 0, field: str = "text") -> str:
-    """The inverse of ``encode_modified_utf8``; ``offset`` is where ``raw`` starts in its file."""
+    """Decodes modified UTF-8; ``offset`` is the offset of ``raw`` in the file."""
     if raw.isascii():
         return raw.decode("ascii")
     units = array("H")

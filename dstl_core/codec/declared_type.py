@@ -1,10 +1,10 @@
-"""A type as users declare it, whatever form they have it in.
+"""Converts a type that a user declares, in any form, to a Flink type.
 
 A form is one of: a Flink type (``Types.LONG``); text, as SQL, Spark or Flink write it (``bigint``,
 ``array<int>``, ``struct<a: int>``, ``tuple<string, long>``, ``LocalDate``); a Spark type; an Arrow
 type; a Python type (``int``, ``datetime.date``, ``dict[str, int]``, a dataclass).
 
-Spark and Arrow types are recognised by what they offer, so this module imports neither.
+Spark and Arrow types are recognised by their attributes, so this module imports neither.
 """
 
 from __future__ import annotations
@@ -66,14 +66,15 @@ _MAX_DEPTH = 32
 
 
 def declared_type(given: TypeLike, where: str) -> DeclaredType:
-    """The type that a user declared.
+    """Reads the type that a user declared.
 
     Args:
-        given: Any form of a type.
-        where: What the type is of, for the error: ``The key of operator 'totals'``.
+        given: A type in any form.
+        where: What has this type, for the error: ``The key of operator 'totals'``.
 
     Raises:
-        ConfigError: It is no type, or an ambiguous one; names ``where`` and what to write.
+        ConfigError: It is not a type, or an ambiguous one. The message has ``where`` and what to
+            write.
     """
     try:
         found = _declared(given, 0)
@@ -84,11 +85,14 @@ def declared_type(given: TypeLike, where: str) -> DeclaredType:
 
 
 def declared_columns(given: Any, where: str) -> DeclaredType:
-    """The columns that a user declared: DDL text, a Spark or Arrow schema, a mapping of names to
-    types, or a dataclass.
+    """Reads the columns that a user declared.
+
+    Args:
+        given: DDL text, a Spark or Arrow schema, a mapping of names to types, or a dataclass.
+        where: As for ``declared_type``.
 
     Raises:
-        ConfigError: As ``declared_type``.
+        ConfigError: As for ``declared_type``.
     """
     try:
         found = _columns(given)
@@ -135,11 +139,13 @@ def _declared(given: Any, depth: int) -> DeclaredType:
 
 
 def _made(spark_class: Callable[[], Any]) -> Any:
-    """A Spark type given by its class, ``LongType``, as Spark itself takes it."""
+    """An instance of a Spark type that was given as its class, e.g. ``LongType``, as Spark does."""
     try:
         return spark_class()
     except TypeError:
-        raise ConfigError(f"{_shown(spark_class)} needs its parts; give the type itself.") from None
+        raise ConfigError(
+            f"{_shown(spark_class)} needs arguments; give an instance of it."
+        ) from None
 
 
 def _is_arrow(given: Any) -> bool:
@@ -160,7 +166,7 @@ def _struct(fields: Sequence[tuple[str, DeclaredType]], made: type | None = None
 
 
 def _spark(json: Any, depth: int) -> DeclaredType:
-    """A Spark type from its JSON, which says all of it, whatever the names of fields are."""
+    """A Spark type from its JSON form, which is complete and allows any field name."""
     if depth > _MAX_DEPTH:
         raise ConfigError(f"it is nested more than {_MAX_DEPTH} levels deep.")
     if isinstance(json, str):
@@ -236,7 +242,7 @@ def _python(given: Any, depth: int) -> DeclaredType:
 
 
 def _without_null(declared: DeclaredType) -> DeclaredType:
-    """The fields of a row may be null as they are."""
+    """Removes ``nullable`` from the type of a field: fields of a row may always be null."""
     return declared.parts[0] if declared.name == "nullable" else declared
 
 
@@ -280,10 +286,10 @@ _COMPOSITES: dict[str, Callable[..., AnySerializer]] = {
 
 
 def flink_type(declared: DeclaredType) -> AnySerializer:
-    """The Flink type that stands for a declared one.
+    """The Flink type of a declared type.
 
     Raises:
-        ConfigError: It has too many parts, or too few.
+        ConfigError: The declared type has too many or too few parts.
     """
     if declared.flink is not None:
         return declared.flink
@@ -298,9 +304,9 @@ def flink_type(declared: DeclaredType) -> AnySerializer:
 
 
 def parse_type(text: str) -> AnySerializer:
-    """The Flink type that a text names: ``string``, ``bigint``, ``tuple<string, long>``, ...
+    """The Flink type of a text: ``string``, ``bigint``, ``tuple<string, long>``, ...
 
     Raises:
-        ConfigError: It names none.
+        ConfigError: The text is not a type.
     """
     return flink_type(parse_type_text(text))

@@ -5,7 +5,8 @@
                  u16 state id, i32 n, n entries
     entry     := key-value state: namespace, key, value;  queue: element
 
-Namespace comes before key here, and lists and maps have counts. Entries are given in the canonical
+Namespace comes before key here, and lists and maps have counts. Entries are returned in the
+canonical
 form. Source: ``HeapSnapshotStrategy`` and ``HeapRestoreOperation`` of Flink 2.2.1.
 """
 
@@ -30,8 +31,10 @@ LIST_DELIMITER = b","
 
 @dataclass(frozen=True, slots=True)
 class HeapEntry:
-    """One entry; ``scope`` is key and namespace, or the element of a queue. ``value`` is the
-    canonical value of a value or list state; ``pairs`` are the user keys and canonical values of a
+    """One entry.
+
+    ``scope`` holds the bytes of key and namespace, or of the element of a queue. ``value`` is the
+    canonical value of a value or list state. ``pairs`` are the user keys and canonical values of a
     map state.
     """
 
@@ -43,8 +46,10 @@ class HeapEntry:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableRest:
-    """A value that does not tell its end hides the rest of its state in this key group, and unless
-    each state is compressed on its own, the states after it.
+    """Reports state that cannot be reached because a value has no readable end.
+
+    The rest of this state in this key group is lost. Without compression per state, all later
+    states of the key group are lost as well.
     """
 
     state_ids: tuple[int, ...]
@@ -54,8 +59,9 @@ class UnreadableRest:
 def read_key_group(
     data: DataInput, header: KeyedBackendHeader, key_group: int
 ) -> Iterator[HeapEntry | UnreadableRest]:
-    """Yields the entries of one key group, which fills ``data``. Empty lists and maps are no
-    entries.
+    """Yields the entries of one key group. ``data`` holds exactly that key group.
+
+    Empty lists and maps yield no entry.
     """
     at = data.position
     found = data.read_i32("key group")
@@ -97,7 +103,7 @@ def _read_state_id(data: DataInput, missing: set[int]) -> int:
     state_id = data.read_u16("state id")
     if state_id not in missing:
         raise FormatError(
-            "A state stands twice in a key group or is not in the header",
+            "A state occurs twice in a key group or is not in the header",
             offset=at,
             field="state id",
             expected=f"one of {sorted(missing)}",

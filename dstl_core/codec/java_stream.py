@@ -1,4 +1,4 @@
-"""Objects in Java's serialization format, as plain values; no class is ever looked up or made.
+"""Reads objects of Java's serialization format as plain values. No Java class is ever loaded.
 
     stream   := u16 0xACED, u16 5, content
     content  := null 70 | reference 71 i32 | class description 72.. | object 73.. | string 74 utf |
@@ -6,11 +6,11 @@
     object   := class description, then for each class of the hierarchy, topmost first, its
                 primitive and object fields and, if it has a writeObject method, block data
 
-A stream tells its own end, and nothing else in a file does: serializer snapshots of SQL types put
-such streams one after the other, without lengths. Depth, handles and array sizes are limited.
+A stream marks its own end, and files contain no other mark: serializer snapshots of SQL types write
+such streams one after another, without lengths. Depth, handles and array sizes are limited.
 
-Source: the "Object Serialization Stream Protocol" of the Java platform, version 2. Covers all but
-proxy classes, exceptions in the stream and externalizable objects without block data.
+Source: the "Object Serialization Stream Protocol" of the Java platform, version 2. Not supported:
+proxy classes, exceptions in the stream, and externalizable objects without block data.
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ STREAM_VERSION = 5
 
 MAX_DEPTH = 100
 MAX_PARENTS = 16
-"""Above a class. Every object walks its hierarchy, so a long one would make few bytes much work."""
+"""Largest number of superclasses of a class. Reading an object walks all of them, so a small stream
+with a deep hierarchy would take a long time.
+"""
 MAX_HANDLES = 1_000_000
 
 
 class _Tag:
-    """First byte of a content."""
+    """The first byte of a content element."""
 
     NULL = 0x70
     REFERENCE = 0x71
@@ -69,17 +71,17 @@ JavaValue = Any
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JavaClass:
-    """A class as a stream describes it. ``fields`` are (type code, name)."""
+    """A class as the stream describes it. ``fields`` are pairs of type code and name."""
 
     name: str
     flags: int
     fields: tuple[tuple[str, str], ...]
     parent: JavaClass | None
     parents: int = 0
-    """How many classes are above this one."""
+    """Number of superclasses of this class."""
 
     def hierarchy(self) -> list[JavaClass]:
-        """Topmost class first."""
+        """The class and its superclasses, topmost first."""
         classes = [self]
         while (parent := classes[-1].parent) is not None:
             classes.append(parent)
@@ -88,8 +90,10 @@ class JavaClass:
 
 @dataclass(slots=True, eq=False)
 class JavaObject:
-    """An object. ``fields`` by name, those of subclasses over those of their parents;
-    ``annotations`` is what the class's own ``writeObject`` wrote: bytes and values, by class.
+    """An object.
+
+    ``fields`` are by name; a field of a subclass hides the same field of a parent. ``annotations``
+    are the bytes and values that each class's own ``writeObject`` wrote, by class.
     """
 
     java_class: JavaClass
@@ -103,7 +107,7 @@ class JavaObject:
 
 @dataclass(slots=True, eq=False)
 class JavaArray:
-    """An array; one of bytes has ``bytes`` as its items."""
+    """An array. The ``items`` of a byte array are ``bytes``."""
 
     java_class: JavaClass
     items: list[JavaValue] | bytes = b""
@@ -126,7 +130,7 @@ class JavaEnum:
 
 
 def read_java_object(data: DataInput) -> JavaValue:
-    """Reads one stream with one value and leaves the input behind it.
+    """Reads one stream with one value. The input then stands behind the stream.
 
     Raises:
         FormatError: The bytes are no such stream, or pass a limit.
@@ -144,7 +148,7 @@ def read_java_object(data: DataInput) -> JavaValue:
 
 
 def read_java_object_bytes(data: DataInput) -> tuple[JavaValue, bytes]:
-    """As ``read_java_object``, with the bytes of the stream."""
+    """Reads one value like ``read_java_object``, and also returns the bytes of its stream."""
     start = data.position
     value = read_java_object(data)
     size = data.position - start
@@ -153,7 +157,7 @@ def read_java_object_bytes(data: DataInput) -> tuple[JavaValue, bytes]:
 
 
 def skip_java_object(data: DataInput) -> str:
-    """Reads one stream with one object and gives the name of its class.
+    """Reads one stream with one object and returns the name of its class.
 
     Raises:
         FormatError: The bytes are no such stream, or it holds no object.
@@ -176,7 +180,7 @@ def java_list(value: JavaValue) -> list[JavaValue]:
         seen += 1
         match value.name:
             case "java.util.ArrayList" | "java.util.LinkedList" | "java.util.CollSer":
-                # The first block is the capacity, the size, or the size and a tag.
+                # The first block holds the capacity, the size, or the size and a tag.
                 return [each for each in _annotated(value) if not isinstance(each, bytes)]
             case "java.util.Arrays$ArrayList":
                 value = value.fields.get("a")
@@ -191,7 +195,7 @@ def java_list(value: JavaValue) -> list[JavaValue]:
     if isinstance(value, JavaArray) and not isinstance(value.items, bytes):
         return value.items
     got = getattr(value, "name", type(value).__name__)
-    raise FormatError("A Java stream holds another class than a list", expected="a list", got=got)
+    raise FormatError("The object of a Java stream is not a list", expected="a list", got=got)
 
 
 def _annotated(value: JavaObject) -> Iterator[JavaValue]:
@@ -200,7 +204,7 @@ def _annotated(value: JavaObject) -> Iterator[JavaValue]:
 
 
 class _Parser:
-    """Reads one stream. ``_handles`` are what back references count."""
+    """Reads one stream. ``_handles`` are the values that back references point to."""
 
     def __init__(self, data: DataInput) -> None:
         self._data = data
@@ -234,7 +238,7 @@ class _Parser:
                 self._handles[self._new_handle()] = text
                 return text
         raise FormatError(
-            "A Java stream holds something unknown",
+            "A Java stream has an unknown content tag",
             offset=at,
             expected="70..7e",
             got=f"{tag:02x}",

@@ -29,13 +29,13 @@ FIRST_BIT_MASK = 0x80
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """One record of a section; the last-record mark is removed from ``key``."""
+    """One record of a section. ``key`` does not contain the mark of the last record."""
 
     state_id: int
     key: bytes
     value: bytes
     offset: int
-    """Where the record starts, for messages."""
+    """Offset of the record, for error messages."""
 
 
 def read_section(data: DataInput, state_count: int) -> Iterator[StoredRecord]:
@@ -72,10 +72,10 @@ def read_state_id(data: DataInput, state_count: int) -> int | None:
 
 
 def write_section(runs: Iterable[tuple[int, Iterable[tuple[bytes, bytes]]]]) -> bytes:
-    """The section of one key group; ``runs`` are ``(state id, (stored key, value) pairs)``.
+    """Writes the section of one key group; ``runs`` are ``(state id, (stored key, value) pairs)``.
 
     Returns:
-        The bytes, or nothing if no run has a record.
+        The bytes; empty if no run has a record.
     """
     parts: list[bytes] = []
     length = _LENGTH.pack
@@ -100,7 +100,11 @@ def write_canonical_stream(
     key_groups: KeyGroupRange,
     sections: Mapping[int, bytes],
 ) -> tuple[bytes, KeyGroupRangeOffsets]:
-    """A whole stream and the offsets for its handle; ``sections`` maps key groups to bytes."""
+    """Writes a whole stream; ``sections`` maps key groups to bytes.
+
+    Returns:
+        The stream, and the offset of each key group for the handle.
+    """
     out = DataOutput()
     write_keyed_header(out, header)
     offsets = []

@@ -2,9 +2,8 @@
 
     record := i32 length, stored key, i32 length, value
 
-Offsets in errors are positions in the buffer of the input, so that damage is named by its place in
-the section. The order of the checks is part of the contract: both lengths, key group, key,
-namespace, user key, value.
+Offsets in errors are positions in the input's buffer, so they name the place of the damage. Fields
+are checked in this order: both lengths, key group, key,
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ LIST_DELIMITER = 0x2C
 
 @dataclass(frozen=True, slots=True)
 class FramedRecord:
-    """A record whose lengths are checked. ``key`` starts after the key group."""
+    """A record with checked lengths. ``key`` starts after the key group."""
 
     key: DataInput
     value: DataInput
@@ -38,7 +37,7 @@ class FramedRecord:
 
 @dataclass(frozen=True, slots=True)
 class KeyedRecord:
-    """A decoded record. ``user_key`` is None but for map state."""
+    """A decoded record. ``user_key`` is None except for map state."""
 
     key: Any
     namespace: Any
@@ -47,7 +46,7 @@ class KeyedRecord:
 
 
 def read_framed_record(data: DataInput, prefix_bytes: int, key_group: int) -> FramedRecord:
-    """The record at the input's position, which moves behind it."""
+    """Reads the framed record at the position of the input, and moves behind it."""
     at = data.position
     key = data.sub_input(data.read_length("key length"), "key")
     if not key.remaining:
@@ -68,7 +67,7 @@ def read_framed_record(data: DataInput, prefix_bytes: int, key_group: int) -> Fr
 
 @dataclass(frozen=True)
 class RecordFormat:
-    """How the records of one state are read.
+    """Decodes the records of one state.
 
     Raises:
         FormatError: The state is of a kind that has no records in this form.
@@ -96,7 +95,7 @@ class RecordFormat:
 
     @property
     def kind(self) -> KeyedStateType | None:
-        """None for a queue."""
+        """The kind of a key-value state; None for a queue."""
         return None if self.is_queue else self.meta.keyed_state_type
 
     @property
@@ -105,13 +104,13 @@ class RecordFormat:
 
     @property
     def is_ambiguous(self) -> bool:
-        """Whether key and namespace are followed by their lengths."""
+        """Whether a stored key holds the lengths of key and namespace."""
         if self.is_queue:
             return False
         return self.key_serializer.length < 0 and self.namespace_serializer.length < 0
 
     def decode(self, record: FramedRecord) -> KeyedRecord:
-        """The values of a record, all bytes used."""
+        """Decodes a record. Raises if bytes are left."""
         if self.is_queue:
             return self._decode_timer(record)
         key, namespace = self.decode_scope(record.key)
@@ -122,7 +121,7 @@ class RecordFormat:
         return KeyedRecord(key, namespace, user_key, self._value(record.value))
 
     def decode_scope(self, data: DataInput) -> tuple[Any, Any]:
-        """Key and namespace, from the front of a stored key without its key group."""
+        """Reads key and namespace from the front of a stored key without its key group."""
         key = self._scope_part(data, self.key_serializer, "key")
         return key, self._scope_part(data, self.namespace_serializer, "namespace")
 
@@ -141,7 +140,7 @@ class RecordFormat:
             got = data.read_bytes(len(digits), f"length of the {field}")
             if got != digits:
                 raise FormatError(
-                    f"The length after a {field} does not fit",
+                    f"The length after the {field} is wrong",
                     offset=at,
                     expected=digits.hex(),
                     got=got.hex(),
@@ -153,7 +152,8 @@ class RecordFormat:
             case KeyedStateType.LIST:
                 return read_delimited(data, part_of(self.meta, ListSerializer).element)
             case KeyedStateType.MAP:
-                # A heap backend writes the serializer's null after the flag; the flag alone counts.
+                # A heap backend writes the serializer's null value after the flag; only the flag
+                # decides.
                 if data.read_bool("map value is null"):
                     return None
                 value = part_of(self.meta, MapSerializer).value.deserialize(data)
@@ -164,7 +164,7 @@ class RecordFormat:
 
 
 def read_delimited(data: DataInput, element: AnySerializer) -> list[Any]:
-    """The elements of list state, up to the end."""
+    """Decodes the elements of list state, up to the end of the value."""
     elements = [element.deserialize(data)]
     while data.remaining:
         at = data.position
@@ -182,11 +182,11 @@ def read_delimited(data: DataInput, element: AnySerializer) -> list[Any]:
 
 
 def part_of(meta: StateMetaInfoSnapshot, kind: type[Any]) -> Any:
-    """The value serializer, which must be of a kind."""
+    """The value serializer of a state; it must be of the given class."""
     serializer = meta.value_serializer
     if not isinstance(serializer, kind):
         raise FormatError(
-            f"State {meta.name!r} has another type than its kind",
+            f"The value type of state {meta.name!r} does not fit its kind",
             expected=kind.__name__,
             got=serializer.type_name,
         )

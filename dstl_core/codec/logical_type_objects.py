@@ -1,4 +1,4 @@
-"""SQL types by their names, and as the Java objects that stand in serializer snapshots.
+"""SQL types by name, and as the Java objects that serializer snapshots contain.
 
 Source: ``org.apache.flink.table.types.logical`` of Flink 2.2.1 (every class has the serial version
 1), and the "Object Serialization Stream Protocol" of the Java platform, version 2.
@@ -22,7 +22,7 @@ _BASE_HANDLE = 0x7E0000
 
 @dataclass(frozen=True)
 class _Java:
-    """How a type is an object: its class, the constant of its root, its own int fields, and its
+    """The Java object of a SQL type: its class, its root constant, its own int fields, and its
     constant of ``TimestampKind``.
     """
 
@@ -68,7 +68,7 @@ _MOST_DIGITS = {"TIME": 9, "TIMESTAMP": 9, "TIMESTAMP_LTZ": 9, "DECIMAL": 38}
 
 
 def parse_logical_type(name: str) -> LogicalType:
-    """A SQL type by its name, e.g. ``BIGINT NOT NULL``, ``DECIMAL(10, 2)``, ``STRING``.
+    """A SQL type from its name, e.g. ``BIGINT NOT NULL``, ``DECIMAL(10, 2)``, ``STRING``.
 
     Raises:
         ConfigError: It is none, or one with types inside, or its numbers cannot be.
@@ -78,8 +78,8 @@ def parse_logical_type(name: str) -> LogicalType:
     root, length = _ALIASES.get(root, (root, length))
     if found is None or root not in _JAVA:
         raise ConfigError(
-            f"A SQL type is not known: expected one of {', '.join(_JAVA)}, got {name!r}; rows, "
-            f"arrays and maps inside a row come from a template savepoint."
+            f"The SQL type {name!r} is not known: expected one of {', '.join(_JAVA)}; "
+            f"take types of rows, arrays and maps from a template savepoint."
         )
     first, second = (None if each is None else int(each) for each in found.group(2, 3))
     nullable = found[4] is None
@@ -108,14 +108,14 @@ def parse_logical_type(name: str) -> LogicalType:
 
 @dataclass
 class _Stream:
-    """A stream in the making; classes and texts that come again are references."""
+    """A Java stream that is being written; repeated classes and texts become references."""
 
     parts: list[bytes] = field(default_factory=lambda: [_shorts(STREAM_MAGIC, STREAM_VERSION)])
     handles: dict[str, int] = field(default_factory=dict)
     count: int = 0
 
     def new(self, name: str | None = None) -> None:
-        """Gives the next handle to what was written."""
+        """Assigns the next handle to the value just written."""
         if name is not None:
             self.handles[name] = _BASE_HANDLE + self.count
         self.count += 1
@@ -131,7 +131,7 @@ class _Stream:
         self.new()
 
     def signature(self, name: str) -> None:
-        """The type of a field, as a text."""
+        """Writes the type of a field, as a text."""
         if not self._seen(f"signature {name}"):
             self.text(f"L{name.replace('.', '/')};")
             self.handles[f"signature {name}"] = _BASE_HANDLE + self.count - 1
@@ -144,7 +144,7 @@ class _Stream:
         fields: tuple[tuple[str, str], ...],
         *parents: tuple[str, int, int, tuple[tuple[str, str], ...]],
     ) -> None:
-        """A class and those above it; fields are (``I``, ``Z`` or a class, name)."""
+        """Writes a class and its superclasses; a field is (``I``, ``Z`` or a class, name)."""
         if self._seen(name):
             return
         self.parts.append(b"r" + _utf(name) + struct.pack(">qBH", version, flags, len(fields)))
@@ -176,10 +176,10 @@ def _utf(text: str) -> bytes:
 
 
 def java_object_of(kind: LogicalType) -> bytes:
-    """The stream of bytes that Java writes for a type without types inside.
+    """The bytes of Java's stream for a SQL type without element types.
 
     Raises:
-        ConfigError: It has types inside, or is of another class.
+        ConfigError: The type has element types, or its class is not supported.
     """
     how = _JAVA.get(kind.root)
     if how is None:

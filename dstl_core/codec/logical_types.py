@@ -1,4 +1,4 @@
-"""SQL's logical types, read from the Java objects that stand in serializer snapshots.
+"""SQL's logical types, read from the Java objects in serializer snapshots.
 
 Source: ``org.apache.flink.table.types.logical`` of Flink 2.2.1.
 """
@@ -13,7 +13,7 @@ from dstl_core.errors import FormatError
 _PACKAGE = "org.apache.flink.table.types.logical."
 _MAX_NESTING = 50
 
-# Class name without its package and without "Type": the name of the type.
+# Class name without package and without "Type": name of the SQL type.
 _NAMES = {
     "Char": "CHAR",
     "VarChar": "VARCHAR",
@@ -49,8 +49,10 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class LogicalType:
-    """A SQL type. ``root`` is its name; ``children`` are the types of fields or elements, and
-    ``names`` those of a row's fields.
+    """A SQL type.
+
+    ``root`` is its name; ``children`` are the types of its elements or fields; ``names`` are the
+    names of a row's fields.
     """
 
     root: str
@@ -78,10 +80,11 @@ class LogicalType:
 
 
 def logical_type_of(value: JavaValue, depth: int = 0) -> LogicalType:
-    """The type that a Java object describes.
+    """The SQL type that a Java object describes.
 
     Raises:
-        FormatError: It is of no class of logical types, or its fields are not those of its class.
+        FormatError: The class of the object is not a logical type, or its fields do not fit the
+            class.
     """
     if depth > _MAX_NESTING:
         raise FormatError("A SQL type is nested too deeply", expected=f"<= {_MAX_NESTING} levels")

@@ -4,9 +4,9 @@
                  elements
     broadcast := i32 n, n (key, value)
 
-Elements are found through the offsets in the handle alone: one an element, and one for a whole
-broadcast state. In a compressed stream every offset points at the first chunk of its element. Since
-elements stand back to back, each ends where the next one starts.
+The offsets in the handle are the only way to find the elements: one offset for each element of a
+list, and one for a whole broadcast state. In a compressed stream an offset points at the first
+chunk of its element. There is nothing between elements, so each one ends where the next one starts.
 Source: ``OperatorBackendSerializationProxy`` and ``DefaultOperatorStateBackendSnapshotStrategy`` of
 Flink 2.2.1.
 """
@@ -42,13 +42,13 @@ from dstl_core.model.handle import OperatorStateMetaInfo, OperatorStateMode
 
 READABLE_VERSIONS = (5, 6)
 WRITTEN_VERSION = 5
-"""Without compression; Flink reads it from 1.20 on."""
+"""Version without compression; Flink 1.20 and later read it."""
 _FIRST_WITH_COMPRESSION = 6
 
 
 @dataclass(frozen=True)
 class OperatorBackendHeader:
-    """What stands in front of operator state."""
+    """The header of operator state."""
 
     states: tuple[StateMetaInfoSnapshot, ...]
     compressed: bool
@@ -57,7 +57,7 @@ class OperatorBackendHeader:
         """The description of a state that the handle lists.
 
         Raises:
-            FormatError: The stream does not describe it.
+            FormatError: The header does not describe the state.
         """
         broadcast = info.mode is OperatorStateMode.BROADCAST
         for state in self.states:
@@ -74,7 +74,7 @@ class OperatorBackendHeader:
 def read_operator_header(
     raw: bytes, states: tuple[OperatorStateMetaInfo, ...], registry: SerializerRegistry
 ) -> OperatorBackendHeader:
-    """The header of a stream; ``states`` are what its handle lists."""
+    """Reads the header of a stream; ``states`` are the states that the handle lists."""
     used = [offset for state in states for offset in state.offsets]
     end = min(used, default=len(raw))
     if not 0 <= end <= len(raw):
@@ -88,8 +88,8 @@ def read_operator_header(
     if compressed and raw[end - len(STREAM_IDENTIFIER) : end] == STREAM_IDENTIFIER:
         end -= len(STREAM_IDENTIFIER)
     data = DataInput(raw, 0, end)
-    # A handle of a subtask after a change of parallelism lists a part of the states only, so the
-    # header may end before the first of its elements.
+    # After a change of parallelism, a handle may list only some of the states in the stream. So the
+    # header may end before the first listed element.
     return read_with_unknown(data, SnapshotContext(registry), _read_header, exact=False)
 
 
@@ -114,12 +114,12 @@ def _read_header(data: DataInput, context: SnapshotContext) -> OperatorBackendHe
 
 
 class OperatorStateReader:
-    """The elements of one subtask's operator state.
+    """Reads the elements of one subtask's operator state.
 
     Args:
         raw: The whole stream.
-        states: What the handle lists.
-        registry: Knows the types.
+        states: The states that the handle lists.
+        registry: Reads the serializer snapshots.
 
     Raises:
         FormatError: The stream is damaged.
@@ -134,7 +134,7 @@ class OperatorStateReader:
         self._ends = dict(pairwise([*used, len(raw)]))
 
     def _element(self, offset: int) -> tuple[bytes, int]:
-        """The bytes of an element, and where they stand (0 if they were compressed)."""
+        """The bytes of an element, and their offset in the stream (0 if they were compressed)."""
         end = self._ends[offset]
         if end > len(self._raw):
             raise FormatError(
@@ -150,11 +150,11 @@ class OperatorStateReader:
         return part, offset
 
     def element_bytes(self, info: OperatorStateMetaInfo) -> list[bytes]:
-        """The bytes of every element; of a broadcast state of all entries together."""
+        """The bytes of each element; for a broadcast state, one item with all its entries."""
         return [self._element(offset)[0] for offset in info.offsets]
 
     def elements(self, info: OperatorStateMetaInfo) -> list[Any]:
-        """The elements of a list or union state; ``OpaqueValue`` for those only Java can read."""
+        """The elements of a list or union state; ``OpaqueValue`` where only Java can read them."""
         serializer = self.header.state(info).value_serializer
         return [deserialize_bounded(serializer, raw) for raw in self.element_bytes(info)]
 
@@ -184,9 +184,9 @@ class OperatorStateReader:
     def raw_elements(self, info: OperatorStateMetaInfo) -> list[bytes]:
         """The bytes of each element of a list or union state.
 
-        After a change of parallelism the handle may not list the element that stands behind, so
-        where an element ends, its type says. Only one that Java alone can read ends where the next
-        listed one starts.
+        After a change of parallelism, the handle may not list the element that follows. So the
+        serializer decides where an element ends. An element that only Java can read ends where the
+        next listed one starts.
         """
         serializer = self.header.state(info).value_serializer
         found = []
@@ -202,7 +202,7 @@ class OperatorStateReader:
         """The bytes of the entries of a broadcast state.
 
         Raises:
-            UnreadableValueError: Only a Java class can tell them apart.
+            UnreadableValueError: Only a Java class can separate the entries.
         """
         meta = self.header.state(info)
         data = DataInput(self._element(info.offsets[0])[0])
@@ -238,7 +238,7 @@ def broadcast_state_meta(
 
 
 def mode_of(meta: StateMetaInfoSnapshot) -> OperatorStateMode:
-    """How a state is spread over subtasks."""
+    """How the state is distributed over subtasks."""
     text = dict(meta.options).get(OPERATOR_STATE_DISTRIBUTION_MODE, "")
     try:
         return OperatorStateMode[text]
@@ -251,7 +251,7 @@ def mode_of(meta: StateMetaInfoSnapshot) -> OperatorStateMode:
 
 
 OperatorStream = tuple[bytes, tuple[OperatorStateMetaInfo, ...]]
-"""The stream of one subtask, and what its handle says of the states."""
+"""The stream of one subtask, and the entries of its handle that describe the states."""
 
 
 def write_operator_stream(

@@ -1,4 +1,4 @@
-"""Values as Python users have them, for types that were not declared as Flink's own.
+"""Python forms of values, for types that were not declared as Flink types.
 
 | Flink | Python |
 |---|---|
@@ -8,9 +8,8 @@
 | Map, Set | ``dict``, ``set`` |
 | Row | ``dict``, or a dataclass |
 
-Python has microseconds and the years 1 to 9999. A stored value that it does not have is an error
-that names the way out: a state declared as Flink's own type (``Types.INSTANT``) has Flink's exact
-values.
+Python has microseconds and the years 1 to 9999. A stored value outside of that raises an error that
+tells the user to declare the state as a Flink type (``Types.INSTANT``), whose values are exact.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _EXACT = Context(prec=1_000_000)
 
 
 class Form(ABC):
-    """How the values of a type look in Python. A value of its own: it travels to tasks."""
+    """Converts values between Flink form and Python form. Instances are sent to tasks."""
 
     @abstractmethod
     def to_python(self, value: Any) -> Any: ...
@@ -48,8 +47,9 @@ class Form(ABC):
 
 
 class AsPython(TypeSerializer[Any]):
-    """A Flink type whose values are read and written in their Python form. For functions only:
-    what is stored, and what snapshots say of it, is the Flink type alone.
+    """A Flink type whose values functions see in their Python form.
+
+    Only functions see that form. Stored bytes and serializer snapshots are those of the Flink type.
     """
 
     def __init__(self, flink: AnySerializer, form: Form) -> None:
@@ -77,34 +77,34 @@ class AsPython(TypeSerializer[Any]):
 
 
 def stored_type(serializer: AnySerializer) -> AnySerializer:
-    """The Flink type of a type as functions see it."""
+    """The Flink type of a type that functions see."""
     return serializer.flink if isinstance(serializer, AsPython) else serializer
 
 
 def seen_as(declared: AnySerializer, stored: AnySerializer) -> AnySerializer:
-    """A stored type in the form of the declared one."""
+    """The stored type, with the Python form of the declared type."""
     return AsPython(stored, declared.form) if isinstance(declared, AsPython) else stored
 
 
 def seen_by_functions(value: Any, serializer: AnySerializer | None) -> Any:
-    """A Flink value as functions see it."""
+    """Converts a Flink value to the form that functions see."""
     return serializer.form.to_python(value) if isinstance(serializer, AsPython) else value
 
 
 def seen_records(elements: AnySerializer) -> AnySerializer:
-    """The type of elements with their timestamps, for windows that keep every element."""
+    """The type of elements with timestamps, for windows that keep every element."""
     records = StreamElementSerializer(stored_type(elements))
     return AsPython(records, _Record(elements.form)) if isinstance(elements, AsPython) else records
 
 
 def function_type(declared: DeclaredType) -> AnySerializer:
-    """A declared type as functions see it: Flink's own values where it was given as Flink's own."""
+    """The type that functions see. It is the Flink type if the user declared a Flink type."""
     serializer, form = flink_type(declared), form_of(declared)
     return serializer if form is None else AsPython(serializer, form)
 
 
 def form_of(declared: DeclaredType) -> Form | None:
-    """The Python form of the values of a type; None where Flink's is the same."""
+    """The Python form of a type's values; None if it equals the Flink form."""
     if declared.name in _FORMS:
         return _FORMS[declared.name]
     forms = tuple(form_of(each) for each in declared.parts)
@@ -126,7 +126,7 @@ def form_of(declared: DeclaredType) -> Form | None:
             return kinds[declared.name](forms)
         case "either" if any(forms):
             raise ConfigError(
-                "the sides of an either are Flink's own values; give it as Types.EITHER(..)."
+                "an Either has no Python form for its sides; declare it as Types.EITHER(..)."
             )
         case _:
             return None
@@ -141,13 +141,13 @@ def _in(form: Form | None, value: Any) -> Any:
 
 
 def _expected(what: str) -> TypeError:
-    """The reason why a value does not fit. It never quotes the value."""
+    """The error for a value of the wrong type. It never quotes the value."""
     return TypeError(f"give {what}")
 
 
 def _not_in_python(what: str, own: str) -> ConfigError:
     return ConfigError(
-        f"A stored value is finer or farther than Python's {what}; declare the type as "
+        f"A stored value is outside the range or precision of Python's {what}; declare the type as "
         f"Types.{own} to get Flink's exact values."
     )
 
@@ -295,7 +295,7 @@ class _Dict(Form):
         return {_out(self.key, key): _out(self.value, each) for key, each in value}
 
     def from_python(self, value: Any) -> list[tuple[Any, Any]]:
-        # Arrow gives the maps of rows as pairs.
+        # Arrow returns maps inside rows as pairs.
         pairs = value.items() if isinstance(value, Mapping) else value
         return [(_in(self.key, key), _in(self.value, each)) for key, each in pairs]
 

@@ -1,4 +1,4 @@
-"""Timers that lie in raw keyed state: those of the heap beside a RocksDB or ForSt database.
+"""Timers in raw keyed state: heap timers next to a RocksDB or ForSt database.
 
     key group := F1 CD 85 9F, i32 version 2, i32 n, n services
     service   := utf name, snapshot of the key, snapshot of the namespace,
@@ -34,16 +34,16 @@ class RawTimers:
 
 
 def read_raw_timers(data: DataInput, registry: SerializerRegistry) -> list[RawTimers]:
-    """The timers of one key group, which fills ``data``.
+    """Reads the timers of one key group. ``data`` holds exactly that key group.
 
     Raises:
-        FormatError: It holds something else than timers, or is damaged.
+        FormatError: The data is damaged, or is not timers.
     """
     at = data.position
     identifier = data.read_bytes(4, "raw timers identifier")
     if identifier != VERSIONED_IDENTIFIER:
         raise FormatError(
-            "Raw keyed state holds something else than timers",
+            "Raw keyed state does not hold timers",
             offset=at,
             expected=VERSIONED_IDENTIFIER.hex(),
             got=identifier.hex(),

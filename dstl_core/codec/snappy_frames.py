@@ -1,9 +1,8 @@
-"""Snappy's framing format, as Flink compresses key groups and changelog segments.
+"""Snappy's framing format, with which Flink compresses key groups and changelog segments.
 
 Stream identifier ``FF 06 00 00 sNaPpY``, then chunks ``u8 type, u24 little-endian length, data``.
-Chunk lengths are checked before anything is decompressed, and every checksum is verified. Chunks
-that the format lets a reader skip are refused: Flink writes none, and a single damaged bit would
-make one of a chunk of data.
+Chunk lengths are checked before anything is decompressed, and every checksum is verified. Skippable
+chunks are refused: Flink writes none, and one damaged bit can turn a data chunk into one.
 """
 
 from __future__ import annotations
@@ -19,13 +18,14 @@ _MAX_CHUNK_DATA = 65536
 
 
 def compress_frames(raw: bytes | memoryview) -> bytes:
-    """One framed stream of ``raw``."""
+    """Compresses bytes to one framed stream."""
     return bytes(cramjam.snappy.compress(raw))
 
 
 def frames_end(buffer: bytes | memoryview, start: int, end: int) -> int:
-    """Where the framed stream that starts at ``start`` ends: before the next identifier or at
-    ``end``. Checks each chunk's length, and that no chunk claims more than 64 KiB of data.
+    """The end of the framed stream that starts at ``start``: the next identifier, or ``end``.
+
+    Checks the length of each chunk, and that a chunk claims at most 64 KiB of data.
     """
     _check_identifier(buffer, start, end)
     position = start + len(STREAM_IDENTIFIER)
@@ -61,7 +61,7 @@ def _chunk_end(buffer: bytes | memoryview, position: int, end: int) -> int:
         _check_data_chunk(buffer, position, size, kind)
     else:
         raise FormatError(
-            "A Snappy chunk is of a type that Flink does not write",
+            "A Snappy chunk has a type that Flink does not write",
             offset=position,
             expected="0 or 1",
             got=kind,
@@ -87,12 +87,12 @@ def _check_data_chunk(buffer: bytes | memoryview, position: int, size: int, kind
 
 
 def decompress_frames(buffer: bytes | memoryview, start: int, end: int) -> bytes:
-    """The data of the framed stream that starts at ``start``; what follows it is left out."""
+    """Decompresses the framed stream at ``start``; ignores the bytes after it."""
     return _decompress(buffer, start, frames_end(buffer, start, end))
 
 
 def decompress_all_frames(buffer: bytes | memoryview, start: int) -> bytes:
-    """The data up to the end of the buffer, which may repeat the stream identifier."""
+    """Decompresses up to the end of the buffer; the stream identifier may repeat."""
     parts = []
     while True:
         stop = frames_end(buffer, start, len(buffer))
@@ -112,8 +112,9 @@ def _decompress(buffer: bytes | memoryview, start: int, stop: int) -> bytes:
 
 
 def whole_frames_end(buffer: bytes, start: int) -> int:
-    """Where the last whole chunk from ``start`` on ends, or the next stream begins: as far as a
-    part of a stream can be decompressed.
+    """The end of the last complete chunk from ``start``, or the start of the next stream.
+
+    The bytes up to there can be decompressed when only a part of a stream is present.
     """
     position = start
     while position + 4 <= len(buffer) and buffer[position] != STREAM_IDENTIFIER[0]:

@@ -1,10 +1,10 @@
-"""Descriptions of states, and the header in front of every keyed stream.
+"""Descriptions of states, and the header of every keyed stream.
 
     header   := i32 6, bool compressed, snapshot key type, i16 n, n state descriptions
-    snapshot := i32 2, serializer snapshot                   (only here; not for nested ones)
+    snapshot := i32 2, serializer snapshot                   (top-level snapshots only)
     state    := utf name, i32 kind, i32 n, n (utf, utf) options, i32 n, n (utf, snapshot)
 
-The place of a state in the list is its id in the body. Source: ``KeyedBackendSerializationProxy``
+The index of a state in the list is its id in the body. Source: ``KeyedBackendSerializationProxy``
 and ``StateMetaInfoSnapshotReadersWriters`` of Flink 2.2.1.
 """
 
@@ -31,7 +31,7 @@ MAX_STATES = 32767
 
 
 class BackendStateType(Enum):
-    """What a state is; the value is its number on the wire."""
+    """The category of a state; the value is its number on the wire."""
 
     KEY_VALUE = 0
     OPERATOR = 1
@@ -62,8 +62,9 @@ USER_KEY_SERIALIZER = "USER_KEY_SERIALIZER"
 
 @dataclass(frozen=True)
 class StateMetaInfoSnapshot:
-    """One state's name, kind and types. The order of options and serializers is kept, so that
-    writing gives the bytes that were read.
+    """Name, kind and serializers of one state.
+
+    Options and serializers keep their order, so that writing returns the bytes that were read.
     """
 
     name: str
@@ -96,7 +97,9 @@ class StateMetaInfoSnapshot:
 
     def as_key_value(self) -> StateMetaInfoSnapshot:
         """The same state with the serializer of its whole value, as ``KEY_VALUE`` has it.
-        ``KEY_VALUE_V2`` (asynchronous state) has those of an element and of the user key.
+
+        ``KEY_VALUE_V2`` (asynchronous state) has the serializers of an element and of the user key
+        instead.
         """
         if self.backend_state_type is not BackendStateType.KEY_VALUE_V2:
             return self
@@ -142,7 +145,7 @@ class StateMetaInfoSnapshot:
 
 @dataclass(frozen=True)
 class KeyedBackendHeader:
-    """What stands in front of keyed state: the key type and the states by id."""
+    """The header of keyed state: the key serializer, and the states by id."""
 
     key_serializer: AnySerializer
     states: tuple[StateMetaInfoSnapshot, ...]
@@ -150,8 +153,10 @@ class KeyedBackendHeader:
 
 
 def read_keyed_header(data: DataInput, registry: SerializerRegistry) -> KeyedBackendHeader:
-    """A header; if a class in it is unknown, ``data`` has to end where the header does, since that
-    end is what tells how long the snapshots of unknown classes are.
+    """Reads a header.
+
+    If a serializer class is unknown, ``data`` must end with the header: only that end determines
+    the length of a snapshot of an unknown class.
     """
     return read_with_unknown(data, SnapshotContext(registry), _read_keyed_header, exact=False)
 
@@ -178,7 +183,7 @@ def _read_keyed_header(data: DataInput, context: SnapshotContext) -> KeyedBacken
         state = read_state_meta(data, context)
         name = (state.name, state.backend_state_type is BackendStateType.PRIORITY_QUEUE)
         if name in states:
-            raise FormatError("A state stands twice in a header", offset=at, got=state.name)
+            raise FormatError("A header describes a state twice", offset=at, got=state.name)
         states[name] = state
     return KeyedBackendHeader(key_serializer, tuple(states.values()), compressed)
 
@@ -197,7 +202,7 @@ def write_keyed_header(out: DataOutput, header: KeyedBackendHeader) -> None:
 
 
 def read_serializer(data: DataInput, context: SnapshotContext) -> AnySerializer:
-    """A top-level serializer snapshot, which has a version of its own in front."""
+    """Reads a top-level serializer snapshot, which starts with a version."""
     data.read_expected_i32("serializer snapshot version", SNAPSHOT_PROXY_VERSION)
     return context.read_snapshot(data)
 

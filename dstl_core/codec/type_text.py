@@ -1,12 +1,12 @@
-"""Types as text: SQL and Spark DDL, and the names of Flink types.
+"""Types as text: SQL DDL, Spark DDL and names of Flink types.
 
     type    := name | name '(' number {',' number} ')' | name '<' part {',' part} '>' | name '[]'
     part    := type | field ':' type                   -- the fields of a struct have names
     columns := column {',' column}
     column  := name [':'] type ['NOT' 'NULL'] ['COMMENT' text]
 
-Names of types are written in any case, those of fields and columns as they are, in backticks if
-they have other characters than letters, digits and ``_``.
+Case does not matter in names of types. Names of fields and columns keep their case, and stand in
+backticks if they contain other characters than letters, digits and ``_``.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from dstl_core.errors import ConfigError
 
 @dataclass(frozen=True)
 class DeclaredType:
-    """A type by its canonical name, and its parts.
+    """A type as its canonical name and its parts.
 
     Args:
-        name: One of ``LEAF_NAMES`` or ``COMPOSITE_NAMES`` in their canonical form, or ``flink``.
+        name: A canonical name from ``LEAF_NAMES`` or ``COMPOSITE_NAMES``, or ``flink``.
         parts: Types of the elements, of key and value, or of the fields.
         names: Names of the fields of a struct.
-        precision: Digits of a decimal, where it says so.
-        scale: Digits behind the point of a decimal.
-        made: The dataclass whose instances are values of a struct; a dict without one.
-        flink: The Flink type, where it was given as such.
+        precision: Precision of a decimal, if given.
+        scale: Scale of a decimal, if given.
+        made: Dataclass of the values of a struct; None for dicts.
+        flink: The Flink type, if the user gave one.
     """
 
     name: str
@@ -81,7 +81,7 @@ COMPOSITE_NAMES = {
     "nullable": "nullable",
 }
 _USUAL = [each for each in dict.fromkeys(LEAF_NAMES.values()) if each not in ("void", "string[]")]
-"""The canonical names, which errors show."""
+"""The canonical names, for error messages."""
 _TOKEN = re.compile(
     r"\s*(?:(?P<name>[A-Za-z_][\w.$]*(?:\[\])?)|`(?P<quoted>(?:[^`]|``)+)`|(?P<number>-?\d+)"
     r"|(?P<text>'(?:[^'\\]|\\.)*')|(?P<sign>[<>(),:]))"
@@ -97,10 +97,10 @@ def leaf(name: str) -> DeclaredType:
 
 
 def parse_type_text(text: str) -> DeclaredType:
-    """A type from its text.
+    """Parses a type.
 
     Raises:
-        ConfigError: It is none; says where, and what there is.
+        ConfigError: The text is not a type. The message names the place and the known types.
     """
     parser = _Parser(text)
     found = parser.type(0)
@@ -109,10 +109,10 @@ def parse_type_text(text: str) -> DeclaredType:
 
 
 def parse_columns(text: str) -> DeclaredType:
-    """Columns from DDL text, as a struct.
+    """Parses columns from DDL text into a struct.
 
     Raises:
-        ConfigError: It is none; says where.
+        ConfigError: The text is not a list of columns. The message names the place.
     """
     parser = _Parser(text)
     fields = [parser.column()]
@@ -131,7 +131,7 @@ class _Parser:
         return _TOKEN.match(self._text, self._at)
 
     def take(self, sign: str) -> bool:
-        """Whether a sign comes next; goes behind it."""
+        """Consumes a sign if it comes next; returns whether it did."""
         found = self._peek()
         if found is None or found["sign"] != sign:
             return False
@@ -230,12 +230,12 @@ class _Parser:
             sizes.append(self._number())
         self._need(")")
         if name != "decimal":
-            # A length is nothing that a type here has; char(10) is text, and no character.
+            # The types here have no length; char(10) is a text, not a character.
             return leaf("string" if name == "char" else name)
         precision, scale = (*sizes, 0)[:2]
         if len(sizes) > 2 or not (1 <= precision <= _MAX_DECIMAL and 0 <= scale <= precision):
             raise ConfigError(
-                f"A decimal has 1 to {_MAX_DECIMAL} digits, of which some are behind the point, "
+                f"A decimal has 1 to {_MAX_DECIMAL} digits and a scale of at most that number, "
                 f"got {self._text!r}."
             )
         return DeclaredType("decimal", precision=precision, scale=scale)

@@ -173,7 +173,7 @@ def test_key_groups_outside_the_range_are_refused(subject: Subject, key_group: i
 def test_only_integers_are_key_groups(subject: Subject, key_group: Any) -> None:
     with pytest.raises(ConfigError, match="has to be an integer"):
         subject.writer.append(key_group, b"x")
-    with pytest.raises(ConfigError, match="have to be a column of integers"):
+    with pytest.raises(ConfigError, match="must be a column of integers"):
         subject.writer.append_batch(key_group, [b"x"])
     assert subject.changes() == {}
 

@@ -1,1 +1,3 @@
-"""The same decoders over columns: Arrow in, Arrow out, compiled."""
+"""Compiled decoders and encoders over Arrow columns, with the same results as those of
+``codec``.
+"""

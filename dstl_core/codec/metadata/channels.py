@@ -4,7 +4,7 @@
               i32 n, n i64 offsets, i64 state size, stream handle
     merged := u8 kind, i32 subtask, i64 state size, stream handle, i32 n, n bytes
 
-The kind byte stands in version 6 and later; only those have the merged form.
+Versions below 6 have no kind byte and no merged form.
 Source: ``ChannelStateHandleSerializerV1`` and ``V2`` of Flink 2.2.1.
 """
 
@@ -24,7 +24,7 @@ from dstl_core.model.handle import (
 def read_channel_handle(
     data: DataInput, version: int, kind_before_v6: ChannelStateKind
 ) -> AnyChannelStateHandle:
-    """Reads a channel-state handle; before version 6 the kind follows from the list."""
+    """Reads a channel-state handle; before version 6 the list that holds it determines the kind."""
     kind = kind_before_v6
     if version >= 6:
         at = data.position

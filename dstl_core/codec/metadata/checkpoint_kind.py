@@ -1,4 +1,4 @@
-"""What the Java object at the end of ``_metadata`` says of a snapshot.
+"""The kind of a snapshot, from the Java object at the end of ``_metadata``.
 
 Source: ``CheckpointProperties``, ``SavepointType`` and ``CheckpointType`` of Flink 2.2.1.
 """
@@ -13,14 +13,16 @@ from dstl_core.codec.java_stream import JavaEnum, JavaObject, read_java_object
 
 @dataclass(frozen=True, slots=True)
 class CheckpointKind:
-    """``name`` as Flink prints it (Savepoint, Checkpoint, ..); ``format`` of savepoints."""
+    """``name`` is Flink's text (Savepoint, Checkpoint, ..); ``format`` is the format of a
+    savepoint.
+    """
 
     name: str | None = None
     format: str | None = None
 
 
 def checkpoint_kind(properties: bytes | None) -> CheckpointKind:
-    """The kind of a snapshot, as far as its properties tell it.
+    """The kind of a snapshot, if its properties contain it.
 
     Raises:
         FormatError: The properties are damaged.

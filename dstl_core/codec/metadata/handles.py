@@ -5,8 +5,8 @@ Source: ``MetadataV2V3SerializerBase`` and ``MetadataV3Serializer`` of Flink 2.2
 Keyed handle tags: 0 none, 3 key groups (older form), 7 canonical key groups, 9 changes inline,
 11 RocksDB files, 12 heap key groups, 13 change-log segments, 14 base plus log. Stream tags: 0 none,
 1 inline bytes, 2 file, 6 relative file, 15 segment of a merged file, 16 empty segment. Operator
-state tags: 0 none, 4, and 17 for merged files. Tags 5, 8 and 10 (and stream tag 3) were written
-by releases before 1.16 only and are refused by name.
+state tags: 0 none, 4, and 17 for merged files. Only releases before 1.16 wrote tags 5, 8 and 10,
+and stream tag 3; reading one raises an error that names it.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ _LEGACY = {
 }
 
 _MAX_NESTING = 8
-"""A changelog handle holds keyed handles, which hold no further ones in any file of Flink's."""
+"""Changelog handles hold keyed handles. Those hold no further handles in any file of Flink."""
 
 # --------------------------------------------------------------------------------- streams
 
 
 def read_stream_handle(data: DataInput) -> StreamStateHandle | None:
-    """Reads a stream handle; None stands for the null handle."""
+    """Reads a stream handle; None is the null handle."""
     at = data.position
     tag = data.read_u8("stream handle type")
     match tag:
@@ -146,7 +146,7 @@ def write_stream_handle(out: DataOutput, handle: StreamStateHandle | None) -> No
 
 
 def read_keyed_handle(data: DataInput, depth: int = 0) -> KeyedStateHandle | None:
-    """Reads a keyed state handle; None stands for "no keyed state"."""
+    """Reads a keyed state handle; None means "no keyed state"."""
     at = data.position
     tag = data.read_u8("keyed handle type")
     if tag == NULL_HANDLE:
@@ -235,7 +235,7 @@ def _read_changelog_backend(data: DataInput, depth: int) -> ChangelogStateBacken
         delta = read_keyed_handle(data, depth + 1)
         if not isinstance(delta, ChangelogStateHandle):
             raise FormatError(
-                "A changelog lists something else than changes",
+                "A changelog handle lists a handle that is not a changelog",
                 offset=at,
                 expected="changelog handle",
                 got=type(delta).__name__,
@@ -426,7 +426,9 @@ def _write_key_group_range(out: DataOutput, key_groups: KeyGroupRange) -> None:
 
 
 def _least_offset(depth: int) -> int:
-    """Raw keyed state has -1 for a key group that was never started; it is never nested."""
+    """-1 for raw keyed state, which marks key groups without data and is never nested;
+    otherwise 0.
+    """
     return 0 if depth else NO_OFFSET
 
 

@@ -6,10 +6,10 @@
     i32 n, n operator states
     version >= 4: a Java-serialized CheckpointProperties up to the end of the file
 
-One grammar serves versions 2 to 6; each newer one adds fields (MetadataV2Serializer to
-MetadataV6Serializer of Flink 2.2.1). Written: version 3 (restores on Flink 1.20 to 2.3), and 4 to 6
-when the properties are given. What follows a version 3 body is an error here, although Flink
-ignores it.
+One grammar serves versions 2 to 6; each newer version adds fields (MetadataV2Serializer to
+MetadataV6Serializer of Flink 2.2.1). dstl writes version 3 (restores on Flink 1.20 to 2.3), and 4
+to 6 when the properties are given. Bytes after a version 3 body are an error here; Flink ignores
+them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def read_metadata(raw: bytes) -> CheckpointMetadata:
     """Parses a whole ``_metadata`` file.
 
     Raises:
-        FormatError: The bytes are not a snapshot's metadata; names the offset and the field.
+        FormatError: The bytes are not a snapshot's metadata. The message has the offset and the
+            field.
     """
     data = DataInput(raw)
     magic = data.read_i32("magic number")
@@ -91,16 +92,16 @@ def write_metadata(metadata: CheckpointMetadata) -> bytes:
     """Writes a whole ``_metadata`` file in ``metadata.version``.
 
     Raises:
-        FormatError: The version is not written by dstl, or what it needs is not there.
+        FormatError: dstl does not write the version, or data that the version needs is missing.
     """
     version = metadata.version
     if version not in WRITABLE_VERSIONS:
         raise UnsupportedVersionError(
-            "This version of _metadata is not written", expected="3 to 6", got=version
+            "dstl does not write this version of _metadata", expected="3 to 6", got=version
         )
     if (version >= 4) != (metadata.properties is not None):
         raise FormatError(
-            "Checkpoint properties and metadata version do not fit",
+            "Checkpoint properties do not fit the metadata version",
             expected="properties from version 4 on, none before",
             got=f"version {version} with properties={metadata.properties is not None}",
         )
@@ -120,12 +121,12 @@ def write_metadata(metadata: CheckpointMetadata) -> bytes:
 
 
 def _read_properties(data: DataInput) -> bytes:
-    """The bytes of the Java object at the end of versions 4 and later."""
+    """Reads the Java object at the end of versions 4 and later."""
     start = data.position
     class_name = skip_java_object(data)
     if class_name != CHECKPOINT_PROPERTIES_CLASS:
         raise FormatError(
-            "The checkpoint properties are of another class",
+            "The checkpoint properties have an unknown class",
             offset=start,
             expected=CHECKPOINT_PROPERTIES_CLASS,
             got=class_name,
@@ -244,7 +245,7 @@ def _read_keyed_state(data: DataInput, max_parallelism: int) -> KeyedStateHandle
     handle = read_keyed_handle(data)
     if handle is not None and handle.key_group_range.end_key_group >= max_parallelism:
         raise FormatError(
-            "Keyed state has key groups that its operator does not have",
+            "Keyed state has key groups outside those of its operator",
             offset=at,
             expected=f"< {max_parallelism}",
             got=handle.key_group_range,
@@ -253,7 +254,7 @@ def _read_keyed_state(data: DataInput, max_parallelism: int) -> KeyedStateHandle
 
 
 def _read_optional_operator_handle(data: DataInput, field: str) -> OperatorStreamStateHandle | None:
-    # An int, not a boolean, says whether a handle follows.
+    # An int, not a boolean, announces the handle.
     return read_operator_handle(data) if data.read_i32(field) != 0 else None
 
 

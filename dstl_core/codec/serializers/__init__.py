@@ -1,6 +1,6 @@
-"""Type serializers: one module a family, each with snapshots, values, hashes and text form.
+"""Type serializers: one module for each family, with snapshots, values, hashes and text form.
 
-``BUILT_IN`` is the registry of all of them, ``Types`` the short names for people.
+``BUILT_IN`` is the registry of all of them. ``Types`` has short names for use in code.
 """
 
 from __future__ import annotations

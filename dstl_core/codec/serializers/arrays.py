@@ -1,8 +1,8 @@
-"""Arrays: of primitives, of strings, of objects. Each is ``i32 count`` and the items.
+"""Arrays of primitives, of strings and of objects: ``i32 count`` and the items.
 
 Source: ``BytePrimitiveArraySerializer`` and its siblings, ``StringArraySerializer`` and
-``GenericArraySerializer`` of Flink 2.2.1. Flink refuses arrays as keys, since their hash is that of
-the object.
+``GenericArraySerializer`` of Flink 2.2.1. Flink refuses arrays as keys, since an array's Java hash
+depends on its identity.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class BytePrimitiveArraySerializer(TypeSerializer[bytes]):
 
 
 class _PackedArraySerializer(TypeSerializer[list[Any]]):
-    """Items of one fixed size, back to back."""
+    """Items of one fixed size, without gaps."""
 
     item_format: ClassVar[str]
 
@@ -127,7 +127,7 @@ class DoublePrimitiveArraySerializer(_PackedArraySerializer):
 
 @dataclass(frozen=True)
 class CharPrimitiveArraySerializer(_PackedArraySerializer):
-    """Each item is one UTF-16 unit, as a text of length 1."""
+    """Each item is one UTF-16 code unit, as a text of length 1."""
 
     snapshot_class: ClassVar[str] = _array_class("CharPrimitive")
     type_name: ClassVar[str] = "char[]"
@@ -156,7 +156,7 @@ class StringArraySerializer(TypeSerializer[list[str | None]]):
 
 @dataclass(frozen=True)
 class GenericArraySerializer(TypeSerializer[list[Any]]):
-    """Each item has a byte in front that says whether it is there: 1, unlike everywhere else."""
+    """A byte before each item says whether it is present: 1 is present. Elsewhere 1 means null."""
 
     component_class: str
     component: AnySerializer

@@ -7,8 +7,7 @@ arrays and maps as blocks ``varint count, items`` up to a count of 0.
     snapshot := version 2: utf class, utf schema | version 3: string class, string schema
 
 Written from the sources of flink-avro (``AvroSerializerSnapshot``, ``DataOutputEncoder``,
-``DataInputDecoder``); not checked against bytes of a running Flink, since flink-avro is in no
-package index that this project can reach.
+``DataInputDecoder``). Not checked against bytes of a running Flink.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ _PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "st
 
 
 def _parse_schema(text: str, at: int) -> tuple[Any, dict[str, Any]]:
-    """The schema, and its named types by full name."""
+    """Parses a schema; returns it with its named types by full name."""
     try:
         schema = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise bad_value("An Avro schema is no JSON", at, "JSON", type(error).__name__) from error
+        raise bad_value("An Avro schema is not JSON", at, "JSON", type(error).__name__) from error
     named: dict[str, Any] = {}
     _collect(schema, "", named, at, 0)
     return schema, named
@@ -76,7 +75,7 @@ def _collect(schema: Any, space: str, named: dict[str, Any], at: int, depth: int
 
 @dataclass(frozen=True)
 class AvroSerializer(TypeSerializer[Any]):
-    """Records are dicts, arrays lists, maps dicts, enums their names, unions their values."""
+    """A record is a dict, an array a list, a map a dict, an enum its name, a union its value."""
 
     java_class: str
     schema_text: str
@@ -124,7 +123,7 @@ class AvroSerializer(TypeSerializer[Any]):
         return float_text(value) if isinstance(value, float) else value
 
     def _resolve(self, schema: Any, space: str) -> tuple[str, Any, str]:
-        """Kind, schema and namespace; names are looked up."""
+        """Kind, schema and namespace; resolves names of types."""
         if isinstance(schema, list):
             return "union", schema, space
         if isinstance(schema, dict):
@@ -204,8 +203,9 @@ class AvroSerializer(TypeSerializer[Any]):
 
 
 class _AvroInput:
-    """The bytes of one value. A schema can ask for many values that take no bytes; their number
-    is limited.
+    """Reads the bytes of one value.
+
+    The number of parts is limited, since a schema can ask for many values that take no bytes.
     """
 
     __slots__ = ("_start", "_values", "data")
@@ -229,7 +229,7 @@ class _AvroInput:
 
 @dataclass(frozen=True)
 class AvroBranch:
-    """A value of a union, and which of its types it has."""
+    """A value of a union, with the index of its type."""
 
     branch: int
     value: Any
@@ -244,7 +244,7 @@ def _index(data: DataInput, field_name: str, count: int) -> int:
 
 
 def _blocks(data: DataInput) -> Any:
-    """Once for each item of an array or a map."""
+    """Yields once for each item of an array or map."""
     while True:
         at = data.position
         count = read_varint(data, "Avro block size", 10)
@@ -261,7 +261,7 @@ def _read_text(data: DataInput) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
-        raise bad_value("An Avro string is no UTF-8", at, "UTF-8", raw[:8].hex()) from error
+        raise bad_value("An Avro string is not UTF-8", at, "UTF-8", raw[:8].hex()) from error
 
 
 def _write_bytes(out: DataOutput, raw: bytes) -> None:

@@ -1,9 +1,9 @@
-"""The ``TypeSerializer`` protocol, its snapshots, and the registry that finds them by class name.
+"""The ``TypeSerializer`` protocol, its snapshots, and the registry of snapshot readers.
 
-A snapshot is ``utf class name, i32 version, payload``; nothing in it tells its length, so an
-unknown class ends the parsing of the header that holds it. Composite snapshots put
-``i32 911108, i32 outer version, outer payload, nested block`` into the payload, where the nested
-block is ``i32 1333245, i32 1, i32 n, n snapshots``.
+A snapshot is ``utf class name, i32 version, payload``. It has no length, so an unknown class ends
+the parsing of its header. The payload of a composite snapshot is
+``i32 911108, i32 outer version, outer payload, nested block``, where the nested block is
+``i32 1333245, i32 1, i32 n, n snapshots``.
 
 Source: ``TypeSerializerSnapshot``, ``CompositeTypeSerializerSnapshot`` and
 ``NestedSerializersSnapshotDelegate`` of Flink 2.2.1.
@@ -33,18 +33,18 @@ MAX_NESTING = 64
 
 T = TypeVar("T")
 JsonValue = Any
-"""What ``json`` can print: text, number, boolean, null, list, object."""
+"""A value that ``json`` can print: text, number, boolean, null, list, object."""
 
 
 class TypeSerializer(ABC, Generic[T]):
-    """Bytes of values of one Flink type, and the snapshot that describes the type.
+    """Reads and writes values of one Flink type, and the snapshot that describes the type.
 
-    Instances are immutable and compare equal when their types are the same. A type of your own
-    subclasses this and is registered by its snapshot class.
+    Instances are immutable, and equal if their types are equal. To add a type, write a subclass and
+    register it by its snapshot class.
     """
 
     snapshot_class: ClassVar[str]
-    """Java class of the snapshot, exactly as it stands in files."""
+    """Java class of the snapshot, exactly as in files."""
     snapshot_version: ClassVar[int] = 3
 
     @property
@@ -54,13 +54,13 @@ class TypeSerializer(ABC, Generic[T]):
 
     @property
     def length(self) -> int:
-        """Bytes of every value, or -1 if they differ. Decides how composite keys are built."""
+        """Size of every value in bytes; -1 if sizes vary. Determines the form of composite keys."""
         return -1
 
     @property
     @abstractmethod
     def type_name(self) -> str:
-        """The type for people, e.g. ``Map<String, Long>``."""
+        """Readable name of the type, e.g. ``Map<String, Long>``."""
 
     @abstractmethod
     def serialize(self, value: T, out: DataOutput) -> None:
@@ -68,25 +68,25 @@ class TypeSerializer(ABC, Generic[T]):
 
     @abstractmethod
     def deserialize(self, data: DataInput) -> T:
-        """Reads one value and leaves the input behind it."""
+        """Reads one value and moves behind it."""
 
     def write_snapshot_payload(self, out: DataOutput) -> None:
-        """Appends what follows class and version. Simple types have nothing."""
+        """Appends the payload after class and version. Simple types have none."""
 
     def java_hash(self, value: T) -> int:
-        """Java's ``hashCode()`` of a value, as any int (only its low 32 bits count)."""
+        """Java's ``hashCode()`` of a value. Only the low 32 bits of the result count."""
         raise ConfigError(
             f"{self.type_name} cannot be a key: its Java hash is not known; use a type of "
             f"the key types or register a serializer with java_hash."
         )
 
     def to_text(self, value: T) -> JsonValue:
-        """The value as ``dstl dump`` prints it."""
+        """The value in the form that ``dstl dump`` prints."""
         return value
 
     @property
     def opaque_class(self) -> str:
-        """What ``$class`` says of a value that could not be read."""
+        """The ``$class`` of a value that cannot be read."""
         return self.type_name
 
     def __str__(self) -> str:
@@ -98,7 +98,7 @@ SnapshotReader = Callable[[DataInput, int, "SnapshotContext"], AnySerializer]
 
 
 class SerializerRegistry:
-    """Finds the reader of a snapshot by its Java class name."""
+    """Finds the reader of a snapshot by the Java class name."""
 
     def __init__(self, readers: dict[str, SnapshotReader] | None = None) -> None:
         self._readers: dict[str, SnapshotReader] = dict(readers or {})
@@ -118,10 +118,10 @@ class SerializerRegistry:
 
 
 class SnapshotContext:
-    """What a snapshot reader needs to read the snapshots inside its own.
+    """Passed to snapshot readers, so that they can read nested snapshots.
 
-    ``unknown`` says how long the payloads of unknown classes are, by the position where each
-    starts; ``dstl_core.codec.serializers.unknown`` finds them out.
+    ``unknown`` has the payload length of each snapshot of an unknown class, by the position of the
+    payload. ``dstl_core.codec.serializers.unknown`` determines these lengths.
     """
 
     __slots__ = ("_depth", "_registry", "unknown")
@@ -161,7 +161,7 @@ class SnapshotContext:
         )
 
     def read_nested(self, data: DataInput, count: int | None = None) -> list[AnySerializer]:
-        """The nested block; ``count`` is how many snapshots it must hold."""
+        """Reads the nested block; ``count`` is the expected number of snapshots."""
         data.read_expected_i32("nested snapshots magic", NESTED_MAGIC_NUMBER)
         data.read_expected_i32("nested snapshots version", NESTED_VERSION)
         at = data.position
@@ -178,13 +178,13 @@ class SnapshotContext:
     def read_composite(
         self, data: DataInput, outer_version: int, count: int | None = None
     ) -> list[AnySerializer]:
-        """A composite payload without outer fields."""
+        """Reads a composite payload that has no outer fields."""
         read_composite_header(data, outer_version)
         return self.read_nested(data, count)
 
 
 def read_composite_header(data: DataInput, *outer_versions: int) -> int:
-    """The outer version, which must be one of those given."""
+    """Reads the outer version, which must be one of the given ones."""
     data.read_expected_i32("composite magic", COMPOSITE_MAGIC_NUMBER)
     at = data.position
     version = data.read_i32("composite version")
@@ -201,8 +201,9 @@ def read_composite_header(data: DataInput, *outer_versions: int) -> int:
 
 @dataclass(frozen=True)
 class UnknownSerializer(TypeSerializer[Any]):
-    """A class that nobody registered. Its snapshot is kept as it is; its values are not readable,
-    since nothing tells where one ends.
+    """A class without a registered reader.
+
+    The bytes of its snapshot are kept. Its values cannot be read, since their length is unknown.
     """
 
     unknown_class: str
@@ -256,8 +257,9 @@ def simple_reader(serializer: AnySerializer) -> tuple[str, SnapshotReader]:
 def composite_reader(
     serializer: Callable[..., AnySerializer], snapshot_class: str, outer_version: int, parts: int
 ) -> tuple[str, SnapshotReader]:
-    """Class and reader of a composite snapshot without outer fields; ``serializer`` takes the
-    parts.
+    """Class and reader of a composite snapshot without outer fields.
+
+    ``serializer`` takes the nested serializers.
     """
 
     def read(data: DataInput, version: int, context: SnapshotContext) -> AnySerializer:
@@ -306,7 +308,7 @@ def check_version(data: DataInput, snapshot_class: str, version: int, expected: 
 
 
 def bad_value(what: str, offset: int, expected: object, got: object) -> FormatError:
-    """The error of a value that its type does not have."""
+    """The error for bytes that are not a value of their type."""
     return FormatError(what, offset=offset, expected=expected, got=got)
 
 
@@ -314,7 +316,7 @@ def serialize_to_bytes(serializer: TypeSerializer[T], value: T) -> bytes:
     """The bytes of one value.
 
     Raises:
-        FormatError: The value is not of the serializer's type; the value itself is not named.
+        FormatError: The value does not fit the serializer's type. The message does not quote it.
     """
     if isinstance(value, OpaqueValue):
         return value.raw
@@ -322,8 +324,9 @@ def serialize_to_bytes(serializer: TypeSerializer[T], value: T) -> bytes:
 
 
 def serialize_key(serializer: TypeSerializer[T], key: T) -> bytes:
-    """The bytes of a key of keyed state, map state or broadcast state. Keys that are equal in Java
-    have equal bytes.
+    """The bytes of a key of keyed state, map state or broadcast state.
+
+    Keys that are equal in Java have equal bytes.
 
     Raises:
         FormatError: As ``serialize_to_bytes``.
@@ -337,7 +340,7 @@ def _serialize(serializer: TypeSerializer[T], value: T, out: DataOutput) -> byte
     except FormatError:
         raise
     except (struct.error, TypeError, AttributeError, OverflowError, ValueError) as error:
-        # A ValueError may quote the value, which belongs into no message.
+        # A ValueError may quote the value, which must not appear in a message.
         reason = "" if isinstance(error, ValueError) else f" ({error})"
         raise FormatError(
             "A value does not fit its type",
@@ -348,7 +351,7 @@ def _serialize(serializer: TypeSerializer[T], value: T, out: DataOutput) -> byte
 
 
 def deserialize_exactly(serializer: TypeSerializer[T], raw: bytes) -> T:
-    """The value in ``raw``, which it must fill to the last byte."""
+    """Reads the value in ``raw``. Raises if bytes are left."""
     data = DataInput(raw)
     value = serializer.deserialize(data)
     data.expect_end(f"a value of type {serializer.type_name}")
@@ -356,7 +359,9 @@ def deserialize_exactly(serializer: TypeSerializer[T], raw: bytes) -> T:
 
 
 def deserialize_bounded(serializer: TypeSerializer[T], raw: bytes) -> T | OpaqueValue:
-    """As ``deserialize_exactly``; what only Java can read stays bytes."""
+    """Like ``deserialize_exactly``, but returns ``OpaqueValue`` for a value that only Java can
+    read.
+    """
     try:
         return deserialize_exactly(serializer, raw)
     except UnreadableValueError:
@@ -364,14 +369,14 @@ def deserialize_bounded(serializer: TypeSerializer[T], raw: bytes) -> T | Opaque
 
 
 def value_text(serializer: AnySerializer, value: Any) -> JsonValue:
-    """The text of a value that ``deserialize_bounded`` gave."""
+    """The text form of a value that ``deserialize_bounded`` returned."""
     if isinstance(value, OpaqueValue):
         return opaque_text(value.java_class, value.raw)
     return serializer.to_text(value)
 
 
 def combine_java_hash(parts: Sequence[int], start: int = 1) -> int:
-    """``31 * h + part`` over the parts, in 32 bits."""
+    """Applies ``31 * h + part`` to all parts, in 32 bits."""
     h = start
     for part in parts:
         h = (31 * h + part) & 0xFFFFFFFF

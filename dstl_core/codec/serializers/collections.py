@@ -32,8 +32,10 @@ _TUPLE_CLASS = "org.apache.flink.api.java.tuple.Tuple"
 
 
 def text_key(value: JsonValue) -> bytes:
-    """The order of map entries and set elements in text form: by their JSON text, compared as Java
-    compares texts (by UTF-16 units) and with numbers as Java prints them.
+    """Sort key of map entries and set elements in text form.
+
+    The order is that of their JSON texts, compared by UTF-16 code units as in Java, with numbers as
+    Java prints them.
     """
     return _json_text(value).encode("utf-16-be", "surrogatepass")
 
@@ -50,7 +52,7 @@ def _json_text(value: JsonValue) -> str:
 
 
 def java_double_text(value: float) -> str:
-    """``Double.toString`` of a finite number."""
+    """The text that ``Double.toString`` returns for a finite number."""
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         text = repr(value)
         return text if "e" not in text else f"{value:f}"
@@ -105,7 +107,7 @@ class ListSerializer(TypeSerializer[list[Any]]):
 
 @dataclass(frozen=True)
 class ArrayListSerializer(ListSerializer):
-    """The list class of Flink's runtime; bytes as those of a list."""
+    """The list type of Flink's runtime. Its bytes equal those of a list."""
 
     snapshot_class: ClassVar[str] = "org.apache.flink.runtime.state.ArrayListSerializerSnapshot"
 
@@ -116,8 +118,9 @@ class ArrayListSerializer(ListSerializer):
 
 @dataclass(frozen=True)
 class SetSerializer(TypeSerializer[list[Any]]):
-    """i32 count, then ``bool is_null, [element]``. A value is a list without duplicates, in the
-    order of the bytes.
+    """i32 count, then ``bool is_null, [element]``.
+
+    A value is a list without duplicates, in the order of the bytes.
     """
 
     element: AnySerializer
@@ -155,8 +158,9 @@ class SetSerializer(TypeSerializer[list[Any]]):
 
 @dataclass(frozen=True)
 class MapSerializer(TypeSerializer[list[tuple[Any, Any]]]):
-    """i32 count, then ``key, bool is_null, [value]``. A value is a list of pairs, since a Flink
-    key need not be hashable in Python.
+    """i32 count, then ``key, bool is_null, [value]``.
+
+    A value is a list of pairs, since keys of Flink may not be hashable in Python.
     """
 
     key: AnySerializer
@@ -201,7 +205,7 @@ class MapSerializer(TypeSerializer[list[tuple[Any, Any]]]):
 
 @dataclass(frozen=True)
 class TupleSerializer(TypeSerializer[tuple[Any, ...]]):
-    """Fields back to back; no field may be null unless its type allows it."""
+    """Fields without gaps; a field may be null only if its type allows null."""
 
     fields: tuple[AnySerializer, ...]
     snapshot_class: ClassVar[str] = (
@@ -259,7 +263,7 @@ def _read_tuple(data: DataInput, version: int, context: SnapshotContext) -> Tupl
     fields: Sequence[AnySerializer] = context.read_nested(data)
     if not fields or name != f"{_TUPLE_CLASS}{len(fields)}":
         raise FormatError(
-            "A tuple's class and its fields do not fit",
+            "The class of a tuple does not fit its number of fields",
             offset=at,
             expected=f"{_TUPLE_CLASS}{len(fields)}",
             got=name,

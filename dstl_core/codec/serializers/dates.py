@@ -1,11 +1,11 @@
 """Dates and times of ``java.util``, ``java.sql`` and ``java.time``.
 
-Nulls have a pattern of their own in each type. Texts are what Java's ``toString`` gives in UTC; the
-classes of ``java.util`` and ``java.sql`` get the parts that Java leaves out added, so that two
-values never have the same text.
+Each type has its own byte pattern for null. Texts are those of Java's ``toString`` in UTC. For
+classes of ``java.util`` and ``java.sql``, the text has the parts that Java omits, so that different
+values always have different texts.
 
-Source: the serializers of ``org.apache.flink.api.common.typeutils.base`` of Flink 2.2.1, one of
-the same name a class.
+Source: the serializers of ``org.apache.flink.api.common.typeutils.base`` of Flink 2.2.1, which have
+the same names.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def date_text(date: LocalDate) -> str:
 
 
 def fraction_text(nanos: int) -> str:
-    """3, 6 or 9 digits behind a point, or nothing."""
+    """A point with 3, 6 or 9 digits; empty for 0."""
     if nanos == 0:
         return ""
     digits = f"{nanos:09d}"
@@ -106,19 +106,19 @@ def time_text(time: LocalTime) -> str:
 
 
 def clock_text(time: LocalTime) -> str:
-    """As ``time_text``, but always with seconds."""
+    """Like ``time_text``, but always with seconds."""
     return f"{time.hour:02d}:{time.minute:02d}:{time.second:02d}{fraction_text(time.nano)}"
 
 
 def date_time_text(millis: int, nano_of_milli: int = 0) -> str:
-    """``LocalDateTime.toString`` of milliseconds since 1970."""
+    """The text of ``LocalDateTime.toString``, from milliseconds since 1970."""
     days, rest = divmod(millis, _DAY_MS)
     time = time_from_nano_of_day(rest * 1_000_000 + nano_of_milli)
     return f"{date_text(civil_from_days(days))}T{time_text(time)}"
 
 
 def instant_text(seconds: int, nanos: int) -> str:
-    """``Instant.toString``."""
+    """The text of ``Instant.toString``."""
     days, rest = divmod(seconds, 86400)
     date = civil_from_days(days)
     time = LocalTime(rest // 3600, rest // 60 % 60, rest % 60, nanos)
@@ -134,7 +134,7 @@ def _millis_to_instant(millis: int) -> str:
 
 
 class _MillisSerializer(TypeSerializer[int | None]):
-    """Milliseconds since 1970 as an int; the smallest long is null."""
+    """Milliseconds since 1970 as an int; the smallest long means null."""
 
     length: ClassVar[int] = 8
 

@@ -1,4 +1,4 @@
-"""Types by the names of Flink's ``Types``; ``codec.declared_type`` has all other forms."""
+"""Types under the names of Flink's ``Types``; ``codec.declared_type`` accepts all other forms."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from dstl_core.codec.serializers.table_types import RowDataSerializer, row_data_
 
 
 class Types:
-    """The types by the names of Flink's ``Types``."""
+    """The types, under the names of Flink's ``Types``."""
 
     VOID = VoidSerializer()
     BOOLEAN = BooleanSerializer()
@@ -110,9 +110,10 @@ class Types:
 
     @staticmethod
     def POJO(pojo_class: str, **fields: AnySerializer) -> PojoSerializer:
-        """A POJO by its Java class name and its fields, which its own class declares. Flink 2 lets
-        fields that are lists, sets or maps, and the elements or keys of these, be null:
-        ``NULLABLE(LIST(NULLABLE(STRING)))``, ``NULLABLE(MAP(NULLABLE(STRING), LONG))``.
+        """A POJO, by its Java class name and the fields that this class declares.
+
+        In Flink 2, fields that are lists, sets or maps may be null, and so may their elements and
+        keys: ``NULLABLE(LIST(NULLABLE(STRING)))``, ``NULLABLE(MAP(NULLABLE(STRING), LONG))``.
         """
         return PojoSerializer(
             pojo_class,
@@ -124,8 +125,11 @@ class Types:
 
     @staticmethod
     def ROW_DATA(*types: str) -> RowDataSerializer:
-        """A row of a SQL job by the SQL types of its fields, e.g. ``BIGINT NOT NULL``, ``STRING``,
-        ``DECIMAL(10, 2)``. Nested types come from a template savepoint.
+        """A row of a SQL job, by the SQL types of its fields.
+
+        Args:
+            types: For example ``BIGINT NOT NULL``, ``STRING``, ``DECIMAL(10, 2)``. Take nested
+                types from a template savepoint.
         """
         return row_data_of(*types)
 
@@ -135,7 +139,7 @@ class Types:
 
 
 def _field_key(pojo_class: str, name: str) -> bytes:
-    """How a POJO's snapshot names a field: the declaring class and the name."""
+    """The name of a field in a POJO's snapshot: the declaring class and the field name."""
     out = DataOutput()
     out.write_utf(pojo_class)
     out.write_utf(name)

@@ -1,4 +1,4 @@
-"""Numbers of any size: ``BigInteger`` and ``BigDecimal``.
+"""``BigInteger`` and ``BigDecimal``.
 
     integer := i32 0 null | 1 zero | 2 one | 3 ten | n + 4, then n bytes (two's complement)
     decimal := integer (the unscaled value; 0 = null, and nothing follows), i32 scale
@@ -21,7 +21,9 @@ _SHORT_VALUES = {code: value for value, code in _SHORT_CODES.items()}
 
 
 def big_integer_java_hash(value: int) -> int:
-    """``31 * h + word`` over the 32-bit words of the magnitude, times the sign."""
+    """Applies ``31 * h + word`` to the 32-bit words of the magnitude, then multiplies by the
+    sign.
+    """
     magnitude = abs(value)
     h = 0
     words = (magnitude.bit_length() + 31) // 32

@@ -1,8 +1,8 @@
 """Values that only Java can read: Kryo, Java serialization, user-written value classes, variants.
 
-Kryo and value classes do not tell where a value ends. Where something else bounds a value (a record
-of canonical state, a change), it is kept as bytes; elsewhere it is not readable. Java objects and
-variants tell their end.
+Values of Kryo and of value classes have no readable end. Inside something with a length (a record
+of canonical state, a change) their bytes are kept; elsewhere they cannot be read. Java objects and
+variants have a readable end.
 
 Source: ``KryoSerializer``, ``JavaSerializer``, ``ValueSerializer``, ``CopyableValueSerializer`` and
 ``VariantSerializer`` of Flink 2.2.1.
@@ -36,7 +36,7 @@ _RUNTIME = "org.apache.flink.api.java.typeutils.runtime."
 
 
 class _OpaqueSerializer(TypeSerializer[Any]):
-    """Values that do not tell their end."""
+    """Values without a readable end."""
 
     java_class: str
 
@@ -58,7 +58,7 @@ class _OpaqueSerializer(TypeSerializer[Any]):
 
 @dataclass(frozen=True)
 class KryoSerializer(_OpaqueSerializer):
-    """``maps`` are the registrations and the default serializers, kept as they are."""
+    """``maps`` holds the registrations and the default serializers, unparsed."""
 
     java_class: str
     maps: tuple[tuple[OptionalEntry, ...], ...]
@@ -83,7 +83,7 @@ def _read_kryo(data: DataInput, version: int, context: SnapshotContext) -> KryoS
 
 @dataclass(frozen=True)
 class ValueClassSerializer(_OpaqueSerializer):
-    """A class that writes itself (``org.apache.flink.types.Value``); the snapshot names it."""
+    """A class that implements ``org.apache.flink.types.Value``; the snapshot has its name."""
 
     java_class: str
     snapshot_class: ClassVar[str] = _RUNTIME + "ValueSerializer$ValueSerializerSnapshot"
@@ -114,7 +114,7 @@ def _value_class(kind: type[ValueClassSerializer]) -> tuple[str, SnapshotReader]
 
 @dataclass(frozen=True, slots=True)
 class JavaValueBytes:
-    """A Java object: what it is, and its stream."""
+    """A Java object: a description of it, and the bytes of its stream."""
 
     content: Any
     raw: bytes
@@ -128,7 +128,7 @@ class JavaValueBytes:
 
 @dataclass(frozen=True)
 class JavaSerializer(TypeSerializer[JavaValueBytes]):
-    """A stream of Java's own serialization; it is parsed, and nothing in it is made."""
+    """A stream of Java serialization. It is parsed, but no Java object is created."""
 
     snapshot_class: ClassVar[str] = (
         "org.apache.flink.runtime.state.JavaSerializer$JavaSerializerSnapshot"

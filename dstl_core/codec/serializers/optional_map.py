@@ -1,9 +1,9 @@
-"""Maps inside snapshots whose keys and values may be missing: POJO fields, registrations of Kryo.
+"""Maps inside snapshots with optional keys and values: fields of POJOs, registrations of Kryo.
 
     i64 0x4F2C69A3D70, i32 n, n x (utf name, bool has key [i32 len, bytes], bool has value
     [i32 len, bytes])
 
-The frames tell their length, so what is inside them can be skipped.
+The frames have lengths, so a reader can skip their content.
 Source: ``LinkedOptionalMapSerializer`` of Flink 2.2.1.
 """
 
@@ -25,7 +25,7 @@ OPTIONAL_MAP_MAGIC = 0x4F2C69A3D70
 
 
 class OptionalEntry(NamedTuple):
-    """One entry; ``key`` is the bytes of its frame, None for a missing one."""
+    """One entry; ``key`` holds the bytes of its frame, None if it is missing."""
 
     name: str
     key: bytes | None
@@ -60,7 +60,7 @@ def _read_frame(data: DataInput, field: str) -> bytes | None:
 
 
 def read_optional_map(data: DataInput) -> tuple[OptionalEntry, ...]:
-    """The entries, with their frames as bytes."""
+    """Reads the entries, with their frames as bytes."""
     return tuple(
         OptionalEntry(data.read_utf("name"), _read_frame(data, "key"), _read_frame(data, "value"))
         for _ in range(_read_names(data))
@@ -82,7 +82,7 @@ def write_optional_map(out: DataOutput, entries: Sequence[OptionalEntry]) -> Non
 def read_optional_snapshots(
     data: DataInput, context: SnapshotContext
 ) -> tuple[OptionalSnapshot, ...]:
-    """The entries, with a serializer in each value frame."""
+    """Reads the entries, with a serializer snapshot in each value frame."""
     entries = []
     for _ in range(_read_names(data)):
         name = data.read_utf("name")

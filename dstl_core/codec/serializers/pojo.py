@@ -5,10 +5,10 @@
     value    := u8 flags: 1 null | 2 this class, then for each field bool is_null, [value]
                 | 4 utf class name, value of that subclass | 8 u8 tag, value of that subclass
 
-Fields are sorted by name, those of superclasses included. A subclass that nobody registered may be
-missing in the snapshot, since Flink learns of it with the first value; then its values are not
-readable. Source: ``PojoSerializer``, ``PojoSerializerSnapshot`` and ``PojoSerializerSnapshotData``
-of Flink 2.2.1.
+Fields are sorted by name, including those of superclasses. An unregistered subclass may be missing
+in the snapshot, since Flink adds it with the first value; such values cannot be read.
+Source: ``PojoSerializer``, ``PojoSerializerSnapshot`` and ``PojoSerializerSnapshotData`` of Flink
+2.2.1.
 """
 
 from __future__ import annotations
@@ -45,8 +45,11 @@ class Pojo(NamedTuple):
 
 @dataclass(frozen=True)
 class PojoSerializer(TypeSerializer[Pojo | None]):
-    """``registered`` are subclasses with a tag (their place), ``others`` those without one: Flink
-    adds them as it meets them, so they are no part of what makes two types the same.
+    """A POJO type.
+
+    ``registered`` are the subclasses with a tag, which is their index. ``others`` are the
+    subclasses without a tag. Flink adds those when it meets them, so they do not count in
+    comparisons of types.
     """
 
     pojo_class: str

@@ -1,6 +1,6 @@
 """Fixed-size numbers, booleans and characters.
 
-Bytes are big-endian, as ``DataOutput`` writes them. Hashes are those of ``java.lang``'s boxes.
+Bytes are big-endian, as ``DataOutput`` writes them. Hashes are those of Java's boxed types.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def long_java_hash(value: int) -> int:
 
 
 def float_text(value: float) -> JsonValue:
-    """JSON has no NaN and no infinity: they are texts."""
+    """NaN and infinity as texts, since JSON does not have them; other numbers as they are."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -136,7 +136,7 @@ class FloatSerializer(TypeSerializer[float]):
         return CANONICAL_NAN_32 if math.isnan(value) else float32_to_bits(value)
 
     def to_text(self, value: float) -> JsonValue:
-        # The decimal of the wider type, as Flink's own dumps print it; it reads back exactly.
+        # Prints the decimal digits of the 64-bit value, as Flink's dumps do; it reads back exactly.
         return float_text(value)
 
 
@@ -162,7 +162,7 @@ class DoubleSerializer(TypeSerializer[float]):
 
 @dataclass(frozen=True)
 class CharSerializer(TypeSerializer[str]):
-    """One UTF-16 unit, as a text of length 1; it may be half of a pair."""
+    """One UTF-16 code unit, as a text of length 1; it may be a lone surrogate."""
 
     snapshot_class: ClassVar[str] = _BASE + "CharSerializer$CharSerializerSnapshot"
     type_name: ClassVar[str] = "Character"
@@ -180,7 +180,7 @@ class CharSerializer(TypeSerializer[str]):
 
 @dataclass(frozen=True)
 class VoidSerializer(TypeSerializer[None]):
-    """Null alone: one byte, 0."""
+    """Only null: one byte, 0."""
 
     snapshot_class: ClassVar[str] = _BASE + "VoidSerializer$VoidSerializerSnapshot"
     type_name: ClassVar[str] = "Void"

@@ -34,7 +34,7 @@ _SIGN_BIT = 1 << 63
 
 @dataclass(frozen=True)
 class VoidNamespaceSerializer(TypeSerializer[None]):
-    """One byte 00, although its declared length is 0."""
+    """One byte 00, although Flink declares its length as 0."""
 
     snapshot_class: ClassVar[str] = (
         "org.apache.flink.runtime.state.VoidNamespaceSerializer$VoidNamespaceSerializerSnapshot"
@@ -145,7 +145,7 @@ class TtlSerializer(TypeSerializer[TtlValue]):
 
 @dataclass(frozen=True)
 class TtlSerializerV2(TtlSerializer):
-    """The same for asynchronous state."""
+    """The same format, for asynchronous state."""
 
     snapshot_class: ClassVar[str] = (
         "org.apache.flink.runtime.state.v2.ttl.TtlStateFactory$TtlSerializerSnapshot"
@@ -158,7 +158,7 @@ def _ttl(kind: type[TtlSerializer]) -> tuple[str, SnapshotReader]:
         at = data.position
         timestamp, value = context.read_composite(data, 2, 2)
         if timestamp != LongSerializer():
-            raise bad_value("A TTL value has no Long timestamp", at, "Long", timestamp.type_name)
+            raise bad_value("A TTL timestamp is not a Long", at, "Long", timestamp.type_name)
         return kind(value)
 
     return kind.snapshot_class, read
@@ -166,7 +166,7 @@ def _ttl(kind: type[TtlSerializer]) -> tuple[str, SnapshotReader]:
 
 @dataclass(frozen=True)
 class TtlAwareSerializer(TypeSerializer[Any]):
-    """Says whether its inner type is a TTL one; the bytes are those of the inner type."""
+    """Flags whether its inner type is a TTL type; the bytes are those of the inner type."""
 
     is_ttl_enabled: bool
     inner: AnySerializer
@@ -205,14 +205,14 @@ def _read_ttl_aware(data: DataInput, version: int, context: SnapshotContext) -> 
 
 
 class StreamRecord(NamedTuple):
-    """An element with its timestamp in milliseconds, or without one."""
+    """An element with an optional timestamp in milliseconds."""
 
     value: Any
     timestamp: int | None
 
 
 class StreamMark(NamedTuple):
-    """A watermark (2), latency marker (3), stream status (4) or other mark that is no record."""
+    """An element that is not a record: watermark (2), latency marker (3), stream status (4), ..."""
 
     tag: int
     raw: bytes
@@ -223,7 +223,9 @@ _MARK_BYTES = {2: 8, 3: 28, 4: 4, 5: 1, 6: 12}
 
 @dataclass(frozen=True)
 class StreamElementSerializer(TypeSerializer[StreamRecord | StreamMark]):
-    """u8 tag: 0 record with i64 timestamp, 1 record without, then the value; others are marks."""
+    """u8 tag: 0 record with i64 timestamp, 1 record without, then the value; other tags are
+    marks.
+    """
 
     value: AnySerializer
     snapshot_class: ClassVar[str] = (

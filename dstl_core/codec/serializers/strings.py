@@ -46,7 +46,7 @@ def write_string_value(out: DataOutput, value: str | None) -> None:
 
 
 def write_units(out: DataOutput, value: str, extra: int) -> None:
-    """The number of units plus ``extra``, then the units."""
+    """Writes the number of code units plus ``extra``, then the code units."""
     if value.isascii():
         write_varint(out, len(value) + extra)
         out.write_bytes(value.encode("ascii"))
@@ -64,7 +64,7 @@ def read_string_value(data: DataInput) -> str | None:
 
 
 def read_units(data: DataInput, at: int, size: int) -> str:
-    """``size`` units; ``at`` is where their number stands."""
+    """Reads ``size`` code units; ``at`` is the offset of their number."""
     if size > data.remaining:
         raise FormatError(
             "A string is longer than the data",
@@ -83,7 +83,7 @@ def read_units(data: DataInput, at: int, size: int) -> str:
         unit = read_varint(data, "string character", 3)
         if unit > 0xFFFF:
             raise FormatError(
-                "A string holds something that is no UTF-16 unit",
+                "A string holds a number that is not a UTF-16 unit",
                 offset=data.position,
                 expected="<= 65535",
                 got=unit,
@@ -93,7 +93,7 @@ def read_units(data: DataInput, at: int, size: int) -> str:
 
 
 def string_java_hash(value: str) -> int:
-    """``31 * h + unit`` over the UTF-16 units, in 32 bits."""
+    """Applies ``31 * h + unit`` to the UTF-16 code units, in 32 bits."""
     h = 0
     for unit in utf16_units(value):
         h = (31 * h + unit) & 0xFFFFFFFF

@@ -35,14 +35,14 @@ ROW_KINDS = ("+I", "-U", "+U", "-D")
 
 
 class Row(NamedTuple):
-    """A row; ``kind`` counts in ``ROW_KINDS``."""
+    """A row; ``kind`` is an index into ``ROW_KINDS``."""
 
     kind: int
     fields: tuple[Any, ...]
 
 
 def write_mask(out: DataOutput, bits: Sequence[bool]) -> None:
-    """Bits from the highest of the first byte on."""
+    """Writes bits, starting with the highest bit of the first byte."""
     for start in range(0, len(bits), 8):
         byte = 0
         for at, bit in enumerate(bits[start : start + 8]):
@@ -57,8 +57,10 @@ def read_mask(data: DataInput, count: int) -> list[bool]:
 
 @dataclass(frozen=True)
 class RowSerializer(TypeSerializer[Row]):
-    """A mask of two bits for the kind (low bit first) and one a field (1 = null), then the fields
-    that are not null. ``with_kind`` is False in rows of old releases.
+    """A bit mask, then the fields that are not null.
+
+    The mask has two bits for the kind (low bit first) and one bit for each field (1 = null).
+    ``with_kind`` is False for rows of old releases.
     """
 
     fields: tuple[AnySerializer, ...]
@@ -98,7 +100,7 @@ class RowSerializer(TypeSerializer[Row]):
         write_nested(out, self.fields)
 
     def java_hash(self, value: Row) -> int:
-        """``RowUtils.deepHashCodeRow`` of a row without field names."""
+        """The hash of ``RowUtils.deepHashCodeRow`` for a row without field names."""
         h = 1
         for field, item in zip(self.fields, value.fields, strict=True):
             h = 31 * h + _deep_hash(field, item)
@@ -169,7 +171,7 @@ class Either(NamedTuple):
 
 @dataclass(frozen=True)
 class EitherSerializer(TypeSerializer[Either]):
-    """1 and the left value, or 0 and the right one."""
+    """1 and the left value, or 0 and the right value."""
 
     left: AnySerializer
     right: AnySerializer
@@ -202,7 +204,9 @@ class EitherSerializer(TypeSerializer[Either]):
 
 @dataclass(frozen=True)
 class UnionSerializer(TypeSerializer[Either]):
-    """An element of one of two joined streams: 1 and one of the first, 2 and one of the second."""
+    """An element of two joined streams: 1 and a value of the first, or 2 and a value of the
+    second.
+    """
 
     one: AnySerializer
     two: AnySerializer
@@ -240,7 +244,7 @@ class UnionSerializer(TypeSerializer[Either]):
 
 @dataclass(frozen=True)
 class NullableSerializer(TypeSerializer[Any]):
-    """0 and the value, or 1 and ``padding`` zero bytes that keep the length."""
+    """0 and the value, or 1 and ``padding`` zero bytes, which keep the length fixed."""
 
     inner: AnySerializer
     padding: int = 0
@@ -298,7 +302,7 @@ def _read_nullable(data: DataInput, version: int, context: SnapshotContext) -> N
 class EnumSerializer(TypeSerializer[str]):
     """An index into the constants of the snapshot. A value is the name of a constant.
 
-    Java's hash of a constant differs in every process, so a key group cannot be computed.
+    An enum cannot be a key: Java's hash of a constant differs between processes.
     """
 
     enum_class: str

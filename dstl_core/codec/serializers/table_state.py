@@ -1,4 +1,4 @@
-"""SQL's containers around internal types: what its operators keep in state.
+"""Container types of SQL operators' state.
 
 Source: ``SortedMapSerializer``, ``LinkedListSerializer``, ``WindowKeySerializer``,
 ``RawValueDataSerializer`` and ``ExternalSerializer`` of
@@ -42,7 +42,7 @@ _DATAVIEW = "org.apache.flink.table.dataview."
 
 @dataclass(frozen=True)
 class SortedMapSerializer(MapSerializer):
-    """A map with a comparator, which is kept as bytes."""
+    """A map with a comparator; the bytes of the comparator are kept."""
 
     comparator: bytes = field(default=b"", compare=False, repr=False)
     snapshot_class: ClassVar[str] = TYPEUTILS + "SortedMapSerializerSnapshot"
@@ -67,7 +67,7 @@ def _read_sorted_map(
 
 @dataclass(frozen=True)
 class LinkedListSerializer(TypeSerializer[list[Any]]):
-    """i32 count, a null mask (in releases that have one), the elements that are not null."""
+    """i32 count, a null mask (not in old releases), then the elements that are not null."""
 
     element: AnySerializer
     with_nulls: bool = True
@@ -159,7 +159,7 @@ class WindowKeySerializer(TypeSerializer[WindowKey]):
 
 @dataclass(frozen=True)
 class RawValueDataSerializer(TypeSerializer[RawValue]):
-    """i32 size, bytes: a value of a type that SQL only carries along."""
+    """i32 size, then the bytes of a value of SQL's RAW type."""
 
     inner: AnySerializer
     snapshot_class: ClassVar[str] = (
@@ -191,8 +191,9 @@ class RawValueDataSerializer(TypeSerializer[RawValue]):
 
 @dataclass(frozen=True)
 class ExternalSerializer(TypeSerializer[Any]):
-    """A Java class outside, SQL's internal bytes inside. ``java_class`` is the class outside; the
-    text of a value is that of this class.
+    """A Java class for users, with the bytes of SQL's internal type.
+
+    ``java_class`` is the users' class; the text of a value is that of this class.
     """
 
     inner: AnySerializer
@@ -252,7 +253,7 @@ def _read_external(data: DataInput, version: int, context: SnapshotContext) -> E
 
 @dataclass(frozen=True)
 class NullAwareMapSerializer(MapSerializer):
-    """A map that may have a null key: ``bool, [key], bool, [value]`` an entry."""
+    """A map that may have a null key: ``bool, [key], bool, [value]`` for each entry."""
 
     snapshot_class: ClassVar[str] = _DATAVIEW + "NullAwareMapSerializerSnapshot"
 
@@ -289,7 +290,7 @@ class NullAwareMapSerializer(MapSerializer):
 
 @dataclass(frozen=True)
 class _ViewSerializer(TypeSerializer[Any]):
-    """A data view: the bytes of the collection behind it."""
+    """A data view. Its bytes are those of the collection that it wraps."""
 
     inner: AnySerializer
 

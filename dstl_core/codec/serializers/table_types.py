@@ -1,8 +1,8 @@
 """SQL's internal types.
 
 Source: ``org.apache.flink.table.runtime.typeutils`` and ``org.apache.flink.table.dataview`` of
-Flink 2.2.1. Snapshots of rows, arrays and maps hold Java objects (their logical types); those bytes
-are kept and written back as they are.
+Flink 2.2.1. Snapshots of rows, arrays and maps hold Java objects (their logical types). The bytes
+of these objects are kept and written back unchanged.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ TYPEUTILS = "org.apache.flink.table.runtime.typeutils."
 
 
 def plain_decimal_text(value: BigDecimal) -> str:
-    """``BigDecimal.toPlainString``; the scale is not negative."""
+    """The text of ``BigDecimal.toPlainString``; the scale is not negative."""
     digits = plain_digits(integer_text(abs(value.unscaled)), value.scale)
     return f"-{digits}" if value.unscaled < 0 else digits
 
 
 def sql_text(value: Any, kind: LogicalType) -> JsonValue:
-    """A value inside a SQL row, array or map as text."""
+    """The text of a value inside a SQL row, array or map."""
     if value is None:
         return None
     match kind.root:
@@ -126,7 +126,7 @@ def _read_type(data: DataInput) -> SnapshotObject:
 def _written(raw: bytes | None, what: str) -> bytes:
     if raw is None:
         raise ConfigError(
-            f"The snapshot of {what} cannot be made: it holds a Java object, which dstl copies "
+            f"The snapshot of {what} cannot be written: it holds a Java object, which dstl copies "
             f"from existing snapshots only; read the serializer from a savepoint of the job."
         )
     return raw
@@ -137,7 +137,7 @@ def _written(raw: bytes | None, what: str) -> bytes:
 
 @dataclass(frozen=True)
 class StringDataSerializer(TypeSerializer[str]):
-    """i32 size, UTF-8. Bytes that are no UTF-8 are kept (as surrogates)."""
+    """i32 size, UTF-8. Bytes that are not UTF-8 are kept as surrogates."""
 
     snapshot_class: ClassVar[str] = TYPEUTILS + "StringDataSerializer$StringDataSerializerSnapshot"
     type_name: ClassVar[str] = "StringData"
@@ -154,7 +154,9 @@ class StringDataSerializer(TypeSerializer[str]):
 
 @dataclass(frozen=True)
 class DecimalDataSerializer(TypeSerializer[BigDecimal]):
-    """i64 unscaled up to 18 digits, else i32 size and the bytes of the unscaled value."""
+    """i64 unscaled value up to 18 digits, otherwise i32 size and the bytes of the unscaled
+    value.
+    """
 
     precision: int
     scale: int
@@ -197,7 +199,7 @@ def _read_decimal(data: DataInput, version: int, context: SnapshotContext) -> De
 
 @dataclass(frozen=True)
 class TimestampDataSerializer(TypeSerializer[TimestampData]):
-    """i64 milliseconds, and with more than 3 digits i32 nanoseconds of the millisecond."""
+    """i64 milliseconds; for precision above 3 also i32 nanoseconds within the millisecond."""
 
     precision: int
     snapshot_class: ClassVar[str] = (
@@ -242,7 +244,7 @@ def _read_timestamp(
 
 @dataclass(frozen=True)
 class NullSerializer(TypeSerializer[None]):
-    """One byte, 0: the accumulator of an aggregate whose state lies elsewhere."""
+    """One byte, 0: the accumulator of an aggregate whose state is elsewhere."""
 
     snapshot_class: ClassVar[str] = (
         "org.apache.flink.table.dataview.NullSerializer$NullSerializerSnapshot"
@@ -262,8 +264,10 @@ class NullSerializer(TypeSerializer[None]):
 
 @dataclass(frozen=True)
 class RowDataSerializer(TypeSerializer[RowData]):
-    """i32 size, then the memory of a binary row. ``objects`` are the types' bytes in a snapshot;
-    None for a serializer that was not read from one.
+    """i32 size, then the memory of a binary row.
+
+    ``objects`` are the bytes of the field types in a snapshot; None for a serializer that was not
+    read from a snapshot.
     """
 
     types: tuple[LogicalType, ...]
@@ -304,17 +308,19 @@ class RowDataSerializer(TypeSerializer[RowData]):
 
 
 def row_data_of(*names: str) -> RowDataSerializer:
-    """The serializer of rows of SQL types that are given by name.
+    """The serializer of rows, from the names of their SQL types.
 
     Raises:
-        ConfigError: A type is not known, or has types inside.
+        ConfigError: A type is not known, or is nested.
     """
     types = tuple(map(parse_logical_type, names))
     return RowDataSerializer(types, tuple(map(_part_of, types)), tuple(map(java_object_of, types)))
 
 
 def _part_of(kind: LogicalType) -> AnySerializer:
-    """``InternalSerializers.create`` for a type without types inside."""
+    """The serializer that ``InternalSerializers.create`` returns for a type without element
+    types.
+    """
     match kind.root:
         case "CHAR" | "VARCHAR":
             return StringDataSerializer()
@@ -343,7 +349,7 @@ _PARTS: dict[str, AnySerializer] = {
 
 def _read_row_data(data: DataInput, version: int, context: SnapshotContext) -> RowDataSerializer:
     check_snapshot_version(data, RowDataSerializer, version)
-    # A Java object takes more than 30 bytes.
+    # A Java object has more than 30 bytes.
     types = [_read_type(data) for _ in range(data.read_count("row fields", 8))]
     return RowDataSerializer(
         tuple(each.kind for each in types),
@@ -354,7 +360,7 @@ def _read_row_data(data: DataInput, version: int, context: SnapshotContext) -> R
 
 @dataclass(frozen=True)
 class BinaryRowDataSerializer(TypeSerializer[RawValue]):
-    """A row whose snapshot tells the number of its fields and not their types."""
+    """A row whose snapshot has the number of its fields but not their types."""
 
     arity: int
     snapshot_class: ClassVar[str] = (

@@ -1,8 +1,8 @@
-"""Finds where the snapshot of an unknown class ends, so that what follows it can be read.
+"""Finds the end of the snapshot of an unknown class, so that the bytes after it can be read.
 
-A snapshot does not tell its length. But everything around it is strict: class names, versions,
-counts, magic numbers, and the place where the whole section ends. So each plausible end is tried,
-and only one with which the rest of the section parses, to its very last byte, is taken.
+A snapshot has no length. But the format around it is strict: class names, versions, counts, magic
+numbers, and the end of the whole section. So this module tries each plausible end, and takes the
+one with which the rest of the section parses to its last byte.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from dstl_core.codec.serializers.base import SnapshotContext
 from dstl_core.errors import FormatError, UnknownSerializerError
 
 MAX_WORK_BYTES = 4 << 20
-"""What all tries may parse, together; about an eighth of a second."""
+"""Bytes that all attempts together may parse; about an eighth of a second."""
 MAX_STATE_NAME_BYTES = 1024
 
 R = TypeVar("R")
 Parse = Callable[[DataInput, SnapshotContext], R]
 
-# What may follow a snapshot: the name of the next serializer of a state, the class name of the next
-# snapshot, the kind of the next state, a Java object (TTL), or one of the last bytes.
+# Possible bytes after a snapshot: the name of the next serializer of a state, the class name of the
+# next snapshot, the kind of the next state, a Java object (TTL), or one of the last bytes.
 _SERIALIZER_NAME = re.compile(rb"\0[\x0e-\x14](?:KEY|VALUE|NAMESPACE|USER_KEY)_SERIALIZER")
 _CLASS_NAME = re.compile(rb"[\w.$]*Snapshot(?=\0\0\0)")
 _STATE_KIND = re.compile(
@@ -37,17 +37,17 @@ _LAST_BYTES = 16
 def read_with_unknown(
     data: DataInput, context: SnapshotContext, parse: Parse[R], *, exact: bool = True
 ) -> R:
-    """Parses all that remains of ``data``; the snapshots of unknown classes in it are kept.
+    """Parses the rest of ``data``; keeps the bytes of snapshots of unknown classes.
 
     Args:
         data: Ends where the section ends.
-        context: Where classes are looked up.
+        context: Finds the readers of known classes.
         parse: Reads the section.
-        exact: False if more may follow the section. It may not if a class is unknown, since then
-            the end is all there is to go by.
+        exact: False if bytes may follow the section. With an unknown class nothing may follow,
+            since only the end of the section identifies the end of the snapshot.
 
     Raises:
-        UnknownSerializerError: No end of an unknown snapshot makes sense of the rest.
+        UnknownSerializerError: No end of an unknown snapshot lets the rest parse.
         FormatError: The bytes are damaged.
     """
     start = data.position
@@ -80,7 +80,7 @@ def read_with_unknown(
 
 
 def _plausible_ends(data: DataInput, start: int) -> Iterator[int]:
-    """Ends of an unknown payload that starts at ``start``, nearest first."""
+    """Possible ends of an unknown payload that starts at ``start``, nearest first."""
     raw = data.peek(start)
     ends = {0, len(raw)}
     ends.update(match.start() for match in _SERIALIZER_NAME.finditer(raw))
@@ -95,7 +95,7 @@ def _plausible_ends(data: DataInput, start: int) -> Iterator[int]:
 
 
 def _text_starts(raw: bytes, lowest: int, end: int) -> list[int]:
-    """Where a ``utf`` text that ends at ``end`` may start: its length fits."""
+    """Positions where a ``utf`` text that ends at ``end`` may start, by its length field."""
     return [
         at
         for at in range(max(0, lowest - 2), end - 1)

@@ -1,8 +1,8 @@
 """Flink's mutable value classes (``org.apache.flink.types``).
 
-Bytes as those of the plain types, except for ``StringValue``: a varint count of UTF-16 units
-without a null, then the units. Source: ``StringValueSerializer``, ``LongValueSerializer`` and their
-siblings of Flink 2.2.1.
+The bytes equal those of the plain types, except for ``StringValue``: a varint count of UTF-16 code
+units, without a null, then the units. Source: ``StringValueSerializer``, ``LongValueSerializer``
+and their siblings of Flink 2.2.1.
 """
 
 from __future__ import annotations

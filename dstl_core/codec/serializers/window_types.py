@@ -1,4 +1,4 @@
-"""Windows as namespaces, of the DataStream API and of SQL.
+"""Windows as namespaces: those of the DataStream API and those of SQL.
 
 Source: ``TimeWindow.Serializer`` and ``GlobalWindow.Serializer`` of
 ``org.apache.flink.streaming.api.windowing.windows``, and ``TimeWindow.Serializer``,
@@ -20,7 +20,7 @@ _SQL = "org.apache.flink.table.runtime.operators.window."
 
 
 class TimeWindow(NamedTuple):
-    """Milliseconds; ``end`` is not inside."""
+    """A range of time in milliseconds; ``end`` is exclusive."""
 
     start: int
     end: int
@@ -55,7 +55,7 @@ class SqlTimeWindowSerializer(TimeWindowSerializer):
 
 @dataclass(frozen=True)
 class GlobalWindowSerializer(TypeSerializer[str]):
-    """One byte, 0. The value is the text ``global``: the one window that there is."""
+    """One byte, 0. The value is the text ``global``: there is only one global window."""
 
     snapshot_class: ClassVar[str] = (
         _STREAM + "GlobalWindow$Serializer$GlobalWindowSerializerSnapshot"

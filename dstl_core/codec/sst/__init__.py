@@ -1,1 +1,1 @@
-"""RocksDB's table files."""
+"""Reads RocksDB's table files (SST)."""

@@ -1,11 +1,11 @@
 """Blocks of RocksDB's table files: checksum, compression, entries.
 
     block   := payload, u8 compression, u32 checksum                 (all little-endian)
-    payload := entry*, u32 restart offsets, u32 their number
+    payload := entry*, u32 restart offsets, u32 number of restart offsets
     entry   := varint shared, varint rest, [varint value size], rest of the key, value
 
-A key shares its first bytes with the key before it. In index blocks with delta encoding the size of
-the value is left out. Source: ``table/block_based`` and ``table/format.cc`` of RocksDB 8.10.
+``shared`` is the number of bytes that a key shares with the key before it. Index blocks with delta
+encoding omit the value size. Source: ``table/block_based`` and ``table/format.cc`` of RocksDB 8.10.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dstl_core.errors import FormatError
 
 BLOCK_TRAILER_BYTES = 5
 MAX_BLOCK_BYTES = 64 << 20
-"""What a block may unpack to, or 16 times its packed size if that is more."""
+"""Largest unpacked size of a block, unless 16 times the packed size is more."""
 
 _CRC32C_TABLE: list[int] = []
 _MASK_DELTA = 0xA282EAD8
@@ -30,7 +30,7 @@ _U32 = 0xFFFFFFFF
 
 
 class BlockHandle(NamedTuple):
-    """Where a block lies; ``size`` is without the trailer."""
+    """The place of a block in its file; ``size`` excludes the trailer."""
 
     offset: int
     size: int
@@ -41,7 +41,7 @@ class BlockHandle(NamedTuple):
 
 
 def read_varint(raw: bytes, at: int, end: int, max_bytes: int = 10) -> tuple[int, int]:
-    """``(value, where it ends)``.
+    """Reads a number; returns ``(value, end of the number)``.
 
     Raises:
         FormatError: The number does not end.
@@ -67,7 +67,7 @@ def read_handle(raw: bytes, at: int, end: int) -> tuple[BlockHandle, int]:
 
 
 def unpack_block(raw: bytes, checksum_type: int, offset: int) -> bytes:
-    """The payload of a block with its trailer; ``offset`` is where it stands in its file."""
+    """Unpacks a block with its trailer; ``offset`` is its offset in the file."""
     if len(raw) < BLOCK_TRAILER_BYTES:
         raise FormatError("A block is too short", offset=offset, expected=">= 5", got=len(raw))
     packed, compression = raw[:-BLOCK_TRAILER_BYTES], raw[-BLOCK_TRAILER_BYTES]
@@ -104,7 +104,7 @@ def _checksum(packed: bytes, compression: int, checksum_type: int, offset: int) 
 
 
 def crc32c(data: bytes) -> int:
-    """Castagnoli's CRC."""
+    """The CRC-32C (Castagnoli) checksum."""
     if not _CRC32C_TABLE:
         for byte in range(256):
             crc = byte
@@ -121,7 +121,7 @@ def _decompress(packed: bytes, compression: int, offset: int) -> bytes:
     if compression == 0:
         return packed
     limit = max(MAX_BLOCK_BYTES, 16 * len(packed))
-    # Snappy's blocks start with their size, and RocksDB puts it in front of the others.
+    # A Snappy block starts with its unpacked size; for other codecs RocksDB puts the size in front.
     size, start = read_varint(packed, 0, len(packed), 5)
     if size > limit:
         raise FormatError("A block is too large", offset=offset, expected=f"<= {limit}", got=size)
@@ -140,7 +140,7 @@ def _decompress(packed: bytes, compression: int, offset: int) -> bytes:
                 payload = bytes(target[:written])
             case _:
                 raise FormatError(
-                    "A block has a compression that is not read",
+                    "The compression of a block is not supported",
                     offset=offset,
                     expected="none, Snappy, Zlib, LZ4 or ZSTD",
                     got=compression,
@@ -151,7 +151,7 @@ def _decompress(packed: bytes, compression: int, offset: int) -> bytes:
         raise FormatError(f"A compressed block is damaged ({error})", offset=offset) from error
     if len(payload) != size:
         raise FormatError(
-            "A compressed block has another size than it says",
+            "The unpacked size of a block differs from the size that it declares",
             offset=offset,
             expected=size,
             got=len(payload),
@@ -160,22 +160,22 @@ def _decompress(packed: bytes, compression: int, offset: int) -> bytes:
 
 
 def entries_end(payload: bytes, offset: int) -> int:
-    """Where the entries end and the restart offsets begin."""
+    """The end of the entries, where the restart offsets begin."""
     if len(payload) < 4:
         raise FormatError("A block has no restart offsets", offset=offset, got=len(payload))
     restarts = int.from_bytes(payload[-4:], "little")
     if restarts >> 31:
-        raise FormatError("A block has a hash index, which is not read", offset=offset)
+        raise FormatError("A block has a hash index, which is not supported", offset=offset)
     end = len(payload) - 4 - 4 * restarts
     if restarts == 0 or end < 0:
         raise FormatError(
-            "A block's restart offsets do not fit", offset=offset, got=f"{restarts} of them"
+            "A block is too short for its restart offsets", offset=offset, got=f"{restarts} of them"
         )
     return end
 
 
 def block_entries(payload: bytes, offset: int) -> Iterator[tuple[bytes, bytes]]:
-    """Yields ``(key, value)`` of a data or meta block."""
+    """Yields each ``(key, value)`` of a data or meta block."""
     at, end, key = 0, entries_end(payload, offset), b""
     while at < end:
         shared, at = read_varint(payload, at, end, 5)
@@ -192,7 +192,7 @@ def block_entries(payload: bytes, offset: int) -> Iterator[tuple[bytes, bytes]]:
 def index_entries(
     payload: bytes, offset: int, *, delta_encoded: bool
 ) -> Iterator[tuple[bytes, BlockHandle]]:
-    """Yields ``(key, handle)`` of an index block; the key is not below any key of its block."""
+    """Yields ``(key, handle)`` of an index block; each key is at or above all keys of its block."""
     if not delta_encoded:
         for key, value in block_entries(payload, offset):
             yield key, read_handle(value, 0, len(value))[0]

@@ -4,8 +4,8 @@
                  u32 format version, u64 magic                                  (53 bytes)
     entry key := user key, u64 (sequence number << 8 | kind)
 
-Only what is asked for is read: the footer, the meta blocks, the index, and the data blocks of a
-range of keys. Every checksum is verified. Source: ``table/format.cc``,
+Only needed parts are read: the footer, the meta blocks, the index, and the data blocks of a range
+of keys. Every checksum is verified. Source: ``table/format.cc``,
 ``table/table_properties.cc`` and ``db/dbformat.h`` of RocksDB 8.10.
 """
 
@@ -35,21 +35,21 @@ _BINARY_SEARCH, _TWO_LEVEL = 0, 2
 _COMPARATOR = b"leveldb.BytewiseComparator"
 
 ReadRange = Callable[[int, int], bytes]
-"""Gives the bytes ``[start, end)`` of a file."""
+"""Reads the bytes ``[start, end)`` of a file."""
 
 
 class SstEntry(NamedTuple):
-    """One version of a key. Sorted by key, newest first."""
+    """One version of a key. Entries sort by key, newest version first."""
 
     key: bytes
     newest_first: int
-    """The sequence number, negated."""
+    """The negated sequence number."""
     kind: int
     value: bytes
 
 
 class RangeTombstone(NamedTuple):
-    """Deletes all older versions of keys from ``start`` to before ``end``."""
+    """Deletes all older versions of the keys in ``[start, end)``."""
 
     start: bytes
     end: bytes
@@ -63,11 +63,11 @@ class SstFile:
     """One table file.
 
     Args:
-        read: Gives ranges of the file.
-        size: Its length in bytes.
+        read: Reads ranges of the file.
+        size: Size of the file in bytes.
 
     Raises:
-        FormatError: Damaged, or of a kind that RocksDB's block-based tables are not.
+        FormatError: The file is damaged, or is not a block-based table of RocksDB.
     """
 
     def __init__(self, read: ReadRange, size: int) -> None:
@@ -83,11 +83,11 @@ class SstFile:
             self.column_family = name.decode()
         except UnicodeDecodeError:
             raise FormatError(
-                "The name of a column family is no UTF-8", field="properties", got=name[:40].hex()
+                "The name of a column family is not UTF-8", field="properties", got=name[:40].hex()
             ) from None
         if self.properties.get(b"rocksdb.comparator", _COMPARATOR) != _COMPARATOR:
             raise FormatError(
-                "A table file is sorted in another way than by bytes",
+                "A table file is not sorted by bytes",
                 expected=_COMPARATOR.decode(),
                 got=self.properties[b"rocksdb.comparator"][:80],
             )
@@ -97,12 +97,14 @@ class SstFile:
         self.tombstones = self._range_tombstones(meta_blocks)
 
     def number(self, name: str) -> int:
-        """A numeric property, 0 if there is none."""
+        """A numeric property; 0 if it is missing."""
         raw = self.properties.get(name.encode(), b"\0")
         return read_varint(raw, 0, len(raw))[0]
 
     def entries(self, start: bytes, stop: bytes | None) -> Iterator[SstEntry]:
-        """Every version of every key from ``start`` to before ``stop`` (None: to the end)."""
+        """Every version of every key in ``[start, stop)``; None for ``stop`` means up to the
+        end.
+        """
         count = 0
         for payload, offset in self.blocks(start, stop):
             for internal_key, value in block_entries(payload, offset):
@@ -115,8 +117,8 @@ class SstFile:
         self.check_count(count, start, stop)
 
     def blocks(self, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, int]]:
-        """The data blocks that may hold keys from ``start`` to before ``stop``, unpacked, and where
-        each stands in the file.
+        """The unpacked data blocks that may hold keys in ``[start, stop)``, each with its offset in
+        the file.
         """
         keys = [key for key, _ in self._index]
         first = bisect_left(keys, start)
@@ -131,18 +133,19 @@ class SstFile:
             yield unpack_block(block, self._checksum_type, handle.offset), handle.offset
 
     def check_count(self, count: int, start: bytes, stop: bytes | None) -> None:
-        """Compares the number of entries that were read with what the file says, if that was all.
+        """After a read of the whole file, compares the number of entries with the file's
+        properties.
 
         Raises:
-            FormatError: They differ.
+            FormatError: The numbers differ.
         """
         if start or stop is not None or b"rocksdb.num.entries" not in self.properties:
             return
-        # Range deletions are counted among the entries, but lie in a block of their own.
+        # The properties count range deletions as entries, but these are in a separate block.
         expected = self.number("rocksdb.num.entries")
         if count not in (expected, expected - self.number("rocksdb.num.range-deletions")):
             raise FormatError(
-                "A table file has another number of entries than it says",
+                "The number of entries in a table file differs from its properties",
                 expected=expected,
                 got=count,
             )
@@ -167,7 +170,7 @@ class SstFile:
         version = int.from_bytes(raw[-12:-8], "little")
         if version not in READABLE_FORMATS:
             raise UnsupportedVersionError(
-                "A table file has a format that is not read",
+                "A table file has an unsupported format version",
                 offset=self._size - 12,
                 expected="2 to 5",
                 got=version,
@@ -195,12 +198,12 @@ class SstFile:
         return dict(block_entries(self._block(handle), handle.offset))
 
     def _read_index(self, handle: BlockHandle) -> list[tuple[bytes, BlockHandle]]:
-        """``(last user key at most, handle)`` of every data block."""
+        """``(upper bound of the user keys, handle)`` of every data block."""
         raw = self.properties.get(b"rocksdb.block.based.table.index.type", b"\0\0\0\0")
         kind = int.from_bytes(raw, "little")
         if kind not in (_BINARY_SEARCH, _TWO_LEVEL):
             raise FormatError(
-                "A table file has an index that is not read",
+                "A table file has an unsupported type of index",
                 expected="binary search or two-level",
                 got=kind,
             )
@@ -212,7 +215,7 @@ class SstFile:
         for _, block in entries:
             if block.offset < last_end or block.end > limit:
                 raise FormatError(
-                    "A data block lies outside its file or over another one",
+                    "A data block lies outside its file or overlaps another one",
                     offset=block.offset,
                     expected=f"{last_end}..{limit}",
                     got=block.end,
@@ -237,7 +240,7 @@ class SstFile:
         for internal_key, end in block_entries(self._block(handle), handle.offset):
             entry = _entry(internal_key, end, handle.offset)
             if entry.kind != RANGE_DELETION:
-                raise FormatError("A range tombstone is of another kind", got=entry.kind)
+                raise FormatError("A range tombstone has an unknown kind", got=entry.kind)
             tombstones.append(RangeTombstone(entry.key, end, -entry.newest_first))
         return tombstones
 

@@ -1,7 +1,7 @@
-"""The rows of one column family from all its table files: newest versions, merged and deleted.
+"""Merges the table files of one column family to rows: newest versions, merged and deleted.
 
-Source: ``db/merge_helper.cc`` and ``db/range_del_aggregator.cc`` of RocksDB 8.10;
-``StringAppendTESTOperator`` is how Flink adds to a list without reading it.
+Source: ``db/merge_helper.cc`` and ``db/range_del_aggregator.cc`` of RocksDB 8.10. Flink uses
+``StringAppendTESTOperator`` to append to a list without reading it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MERGE_DELIMITER = b","
 def merged_rows(
     files: Sequence[SstFile], start: bytes, stop: bytes | None
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Yields ``(key, value)`` of the rows from ``start`` to before ``stop``, in order of keys."""
+    """Yields each row ``(key, value)`` in ``[start, stop)``, in order of keys."""
     tombstones = [tombstone for file in files for tombstone in file.tombstones]
     versions = heapq.merge(*(file.entries(start, stop) for file in files))
     for key, group in groupby(versions, key=attrgetter("key")):
@@ -46,7 +46,7 @@ def _newest(versions: list[SstEntry], tombstones: list[RangeTombstone]) -> bytes
             break
         if entry.kind not in (PUT, MERGE):
             raise FormatError(
-                "A table file holds a kind of entry that is not read",
+                "A table file holds an unsupported kind of entry",
                 expected="put, merge, delete, single delete",
                 got=entry.kind,
             )

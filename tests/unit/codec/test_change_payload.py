@@ -107,7 +107,7 @@ def test_data_records(
         (
             b"\x08" + i32(7) + VALUE_META + b"\0\0" + i16(3) + b"\3",
             FormatError,
-            "contradicts itself on the kind of state 'val': expected 0, got 3",
+            "The two kinds of state 'val' in the changelog differ: expected 0, got 3",
         ),
         (
             b"\x08" + i32(7) + VALUE_META + b"\0\0" + i16(3) + b"\0\0",

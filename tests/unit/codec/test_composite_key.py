@@ -119,7 +119,7 @@ AMBIGUOUS = CompositeKeyCodec(1, Types.STRING, Types.STRING)
 
 @pytest.mark.parametrize("stored", ["05 036162 04 0478797a 04", "05 036162 03 0478797a 03"])
 def test_a_length_that_does_not_fit_is_a_format_error(stored: str) -> None:
-    with pytest.raises(FormatError, match=r"does not fit: expected 0[34], got 0[34]"):
+    with pytest.raises(FormatError, match=r"is wrong: expected 0[34], got 0[34]"):
         AMBIGUOUS.split(bytes.fromhex(stored))
 
 

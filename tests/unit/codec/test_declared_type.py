@@ -121,7 +121,7 @@ def test_what_a_snapshot_shows_as_a_type_can_be_written() -> None:
         (int | str, "expected SQL text"),
         (list, "expected SQL text .* got list"),
         (T.DayTimeIntervalType(), "Not a type"),
-        (T.ArrayType, "ArrayType needs its parts"),
+        (T.ArrayType, "ArrayType needs arguments"),
         (pa.float16(), "there is no Flink type for Arrow's halffloat"),
     ],
 )

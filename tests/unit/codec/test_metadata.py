@@ -257,7 +257,7 @@ def test_key_groups_beyond_the_max_parallelism_are_refused(raw_slot: bool) -> No
         return OPERATOR + i32(1, 128) + b"\0" + i32(1) + i32(0) + i32(0, 0) + slots + i32(0, 0)
 
     round_trip(v3(operator(127)))
-    with pytest.raises(FormatError, match=r"key groups that its operator does not have.*< 128"):
+    with pytest.raises(FormatError, match=r"key groups outside those of its operator.*< 128"):
         read_metadata(v3(operator(128)))
 
 
@@ -280,7 +280,7 @@ def test_version_6_without_properties_is_refused_as_flink_does() -> None:
 def test_properties_of_another_class_are_refused() -> None:
     name = b"org.apache.flink.runtime.checkpoint.CheckpointProperties"
     foreign = PROPERTIES.replace(name, name[:-1] + b"z", 1)
-    with pytest.raises(FormatError, match="of another class"):
+    with pytest.raises(FormatError, match="have an unknown class"):
         read_metadata(MAGIC + i32(6) + i64(1) + i32(0, 0) + foreign)
 
 
@@ -294,5 +294,5 @@ def test_version_2_is_not_written() -> None:
 
 @pytest.mark.parametrize(("version", "properties"), [(3, PROPERTIES), (4, None), (6, None)])
 def test_properties_have_to_fit_the_version(version: int, properties: bytes | None) -> None:
-    with pytest.raises(FormatError, match="properties and metadata version do not fit"):
+    with pytest.raises(FormatError, match="properties do not fit the metadata version"):
         write_metadata(CheckpointMetadata(version, 1, (), properties=properties))

@@ -197,8 +197,8 @@ def test_other_stream_tags_are_refused(tag: int) -> None:
         (b"\7" + HEAD + b"\x0f" + i64(0, 1) + i32(2) + utf("f") + utf("i"), "scope is unknown"),
         (b"\x09" + i32(0, 1) + i64(0, 0) + i32(2**31 - 1), "changes"),
         (b"\x0d" + i32(0, 1) + i32(-5), "change sets"),
-        (b"\x0e" + i32(0, 1) + i64(0) + i32(0) + i32(1) + CANONICAL, "something else than changes"),
-        (b"\x0e" + i32(0, 1) + i64(0) + i32(0) + i32(1) + b"\0", "something else than changes"),
+        (b"\x0e" + i32(0, 1) + i64(0) + i32(0) + i32(1) + CANONICAL, "not a changelog"),
+        (b"\x0e" + i32(0, 1) + i64(0) + i32(0) + i32(1) + b"\0", "not a changelog"),
     ],
 )
 def test_damaged_keyed_handles(raw: bytes, problem: str) -> None:

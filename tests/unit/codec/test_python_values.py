@@ -96,9 +96,9 @@ def test_a_moment_is_read_in_utc_whatever_zone_it_was_given_in() -> None:
 @pytest.mark.parametrize(
     ("declared", "stored", "said"),
     [
-        ("timestamp", Instant(0, 1), "than Python's datetime; declare the type as Types.INSTANT"),
+        ("timestamp", Instant(0, 1), "of Python's datetime; declare the type as Types.INSTANT"),
         ("timestamp", Instant(1 << 40, 0), "Types.INSTANT"),
-        ("date", LocalDate(10_000, 1, 1), "than Python's date; .* Types.LOCAL_DATE"),
+        ("date", LocalDate(10_000, 1, 1), "of Python's date; .* Types.LOCAL_DATE"),
         ("time", LocalTime(0, 0, 0, 1), "Types.LOCAL_TIME"),
         (
             "timestamp_ntz",

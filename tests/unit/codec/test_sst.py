@@ -221,10 +221,13 @@ def test_checksums_of_every_kind(kind: int, checksum: int) -> None:
         (b"\xff\xff\xff\xff\x7f" + b"\1\0\0\0\0", "A block is too large"),
         (b"\xff\xff\xff\xff\xff" + b"\1\0\0\0\0", "does not end"),
         (b"\5abc" + b"\1\0\0\0\0", "A compressed block is damaged"),
-        (b"\5abc" + b"\2\0\0\0\0", "A compressed block (is damaged|has another size)"),
+        (
+            b"\5abc" + b"\2\0\0\0\0",
+            "compressed block is damaged|unpacked size of a block",
+        ),
         (b"\5abc" + b"\4\0\0\0\0", "A compressed block is damaged"),
         (b"\5abc" + b"\7\0\0\0\0", "A compressed block is damaged"),
-        (b"\5abc" + b"\3\0\0\0\0", "compression that is not read"),
+        (b"\5abc" + b"\3\0\0\0\0", "compression of a block is not supported"),
     ],
 )
 def test_blocks_that_do_not_unpack(raw: bytes, problem: str) -> None:
@@ -244,8 +247,8 @@ ONE_RESTART = b"\0\0\0\0\1\0\0\0"
     ("payload", "problem"),
     [
         (b"", "no restart offsets"),
-        (b"\0\0\0\0", "restart offsets do not fit"),
-        (b"\xff\xff\xff\x7f", "restart offsets do not fit"),
+        (b"\0\0\0\0", "too short for its restart offsets"),
+        (b"\xff\xff\xff\x7f", "too short for its restart offsets"),
         (b"\1\0\0\x80", "hash index"),
         (b"\1\0\0" + ONE_RESTART, "longer than the block"),
         (b"\0\5\0abc" + ONE_RESTART, "longer than the block"),

@@ -124,7 +124,7 @@ def test_a_state_stands_once_in_a_header() -> None:
     state = written(StateMetaInfoSnapshot.key_value("v", KeyedStateType.VALUE, Types.LONG))
     raw = i32(6) + b"\0" + LONG
     assert len(read_keyed_header(DataInput(raw + i16(1) + state), BUILT_IN).states) == 1
-    with pytest.raises(FormatError, match="twice in a header: got v"):
+    with pytest.raises(FormatError, match="describes a state twice: got v"):
         read_keyed_header(DataInput(raw + i16(2) + state + state), BUILT_IN)
 
 

@@ -255,7 +255,7 @@ def test_an_operator_of_nothing_but_timers_gets_a_queue_for_every_service(tmp_pa
 @pytest.mark.parametrize(
     ("raw", "problem"),
     [
-        (b"bytes of the job", "something else than timers"),
+        (b"bytes of the job", "does not hold timers"),
         (bytes.fromhex("f1cd859f") + i32(3, 0), "Raw timers of this version"),
     ],
 )

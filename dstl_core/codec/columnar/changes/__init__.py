@@ -1,1 +1,1 @@
-"""Changelog records as columns, and back."""
+"""Converts changelog records to columns and back."""

@@ -1,7 +1,7 @@
-"""Change sets to columns: the compiled twin of ``change_format.read_change_set``.
+"""Decodes change sets into columns: the compiled form of ``change_format.read_change_set``.
 
-The kernels fill columns of bounded size and can go on where they stopped. Every length is checked
-against what remains before anything is copied.
+The kernels fill columns of bounded size, and continue where they stopped. Every length is checked
+against the remaining bytes before anything is copied.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from dstl_core.errors import FormatError, TruncatedDataError
 from dstl_core.model.change import META_KEY_GROUP
 from dstl_core.model.key_group import KeyGroupRange
 
-# What a decoding cursor holds.
+# Words of a decoding cursor.
 _POSITION, _GROUPS_LEFT, _CHANGES_LEFT, _GROUP, _ROWS, _DATA_END, _GOT, _MOST = range(8)
-# How a decoding step ends.
+# Results of a decoding step.
 _DONE, _FULL, _TRUNCATED, _BAD_GROUP_COUNT, _BAD_COUNT, _BAD_KEY_GROUP, _BAD_LENGTH = range(7)
 
 
 @kernel
 def _open_set(body: Any, cursor: Any) -> Any:
-    """Reads the head of the set at the cursor's position."""
+    """Reads the header of the set at the cursor's position."""
     position = cursor[_POSITION]
     if position < 0 or len(body) - position < 4:
         return _TRUNCATED
@@ -44,11 +44,11 @@ def _open_set(body: Any, cursor: Any) -> Any:
 
 @kernel
 def _open_group(body: Any, cursor: Any) -> Any:
-    """Reads the head of the group at the cursor's position."""
+    """Reads the header of the group at the cursor's position."""
     position = cursor[_POSITION]
     left = len(body) - position
     if left < 8:
-        # Which of the two fields is cut decides where the error is.
+        # The offset of the error depends on which of the two fields is incomplete.
         cursor[_GOT] = 1 if left >= 4 else 0
         cursor[_POSITION] = position + 4 * cursor[_GOT]
         return _TRUNCATED
@@ -71,7 +71,7 @@ def _open_group(body: Any, cursor: Any) -> Any:
 def _read_group(
     body: Any, cursor: Any, wanted: Any, key_groups: Any, offsets: Any, data: Any
 ) -> Any:
-    """Reads the rest of a group into the columns, or as much of it as they take."""
+    """Reads the rest of a group into the columns, as far as there is room."""
     position, left = cursor[_POSITION], cursor[_CHANGES_LEFT]
     rows, data_end = cursor[_ROWS], cursor[_DATA_END]
     end, group = np.int64(len(body)), cursor[_GROUP]
@@ -114,10 +114,9 @@ def _read_changes(
     offsets: Any,
     data: Any,
 ) -> Any:
-    """Reads the rest of a set into the columns, or as much of it as they take.
+    """Reads the rest of a set into the columns, as far as there is room.
 
-    Changes of other key groups than ``first_group..last_group`` are passed over, and metadata
-    unless it is asked for.
+    Skips key groups outside ``first_group..last_group``, and metadata unless ``metadata`` is set.
     """
     status = _DONE
     while status == _DONE and (cursor[_CHANGES_LEFT] > 0 or cursor[_GROUPS_LEFT] > 0):
@@ -137,14 +136,15 @@ _FIELDS: list[pa.Field[Any]] = [
     pa.field("value", pa.binary(), nullable=False),
 ]
 CHANGE_SCHEMA = pa.schema(_FIELDS)
-"""Columns of decoded changes. Key group -1 is metadata. Segments do not hold sequence numbers, so
-they count from the first set of the handle that is read."""
+"""Columns of decoded changes. Key group -1 is metadata. Segments hold no sequence numbers, so
+numbers count from the first set of the handle.
+"""
 
 _MOST_BATCH_BYTES = 0x7FFFFFFF
 
 
 class ChangeBatches:
-    """Collects decoded changes and gives them out as record batches of bounded size."""
+    """Collects decoded changes and returns them as record batches of bounded size."""
 
     def __init__(self, key_group_range: KeyGroupRange, max_rows: int, max_bytes: int) -> None:
         self._first = np.int64(key_group_range.start_key_group)
@@ -163,7 +163,7 @@ class ChangeBatches:
         self._runs = []
 
     def add_set(self, body: Bytes, offset: int, sequence_number: int) -> Iterator[pa.RecordBatch]:
-        """Decodes the set at ``offset`` of an uncompressed body; yields batches that are full.
+        """Decodes the set at ``offset`` of an uncompressed body; yields full batches.
 
         Raises:
             FormatError: As ``change_format.read_change_set`` does, for the same bytes.
@@ -193,7 +193,7 @@ class ChangeBatches:
             self._allocate(needed)
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        """Yields what was collected, if anything, and starts anew."""
+        """Yields the collected changes, if any, and clears them."""
         rows = int(self._cursor[_ROWS])
         if not rows:
             return
@@ -222,7 +222,7 @@ _NO_OFFSETS = np.empty(0, np.int32)
 
 
 def check_change_set(body: Bytes, offset: int) -> None:
-    """Walks the one set at ``offset`` without taking anything out of it.
+    """Checks the set at ``offset`` without decoding values.
 
     Raises:
         FormatError: As ``change_format.read_change_set`` does, for the same bytes.
@@ -238,7 +238,7 @@ def check_change_set(body: Bytes, offset: int) -> None:
 
 
 def _check(status: int, body: Bytes, cursor: Int64s, field: str | None) -> None:
-    """Turns a kernel's verdict into the error that the reference decoder raises."""
+    """Raises the reference decoder's error for the status of a kernel."""
     if status in (_DONE, _FULL):
         return
     position, got, most = int(cursor[_POSITION]), int(cursor[_GOT]), int(cursor[_MOST])

@@ -1,4 +1,4 @@
-"""Where change records lie in a batch of them, and which state each belongs to."""
+"""Places of change records in a batch, and the state of each record."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.errors import FormatError, TruncatedDataError
 
 HEAD_BYTES = 3
-"""Operation and state id."""
+"""Size of operation and state id."""
 METADATA = StateChangeOperation.METADATA.value
 
 
 @dataclass(frozen=True)
 class ChangeSpans:
-    """Change records, ``[rows]`` each. The value of a span is what follows the state id."""
+    """Change records, ``[rows]`` each. The value of a span starts after the state id."""
 
     batch: SpanBatch
     operations: Int64s
     ids: Int64s
     rows: Int64s
-    """The row of each in the batch that they came in."""
+    """Row of each record in its batch."""
 
     def take(self, rows: Int64s) -> ChangeSpans:
         return ChangeSpans(
@@ -35,10 +35,10 @@ class ChangeSpans:
         )
 
     def by_operation(self) -> Iterator[tuple[StateChangeOperation, int, ChangeSpans]]:
-        """Operation, state id and records of these, where all follow the same descriptions.
+        """Yields operation, state id and records. All records must follow the same state metadata.
 
         Raises:
-            FormatError: There is no such operation.
+            FormatError: An operation is unknown.
         """
         kinds = self.operations << 16 | (self.ids & 0xFFFF)
         for kind in np.unique(kinds):
@@ -52,11 +52,12 @@ class ChangeSpans:
 
 
 def change_spans(batch: pa.RecordBatch) -> Iterator[ChangeSpans | bytes]:
-    """The records of a batch of ``CHANGE_SCHEMA`` in their order: those between two descriptions of
-    states together, and each description as its bytes.
+    """Splits a batch of ``CHANGE_SCHEMA``, in its order.
+
+    Yields the records between two metadata changes together, and each metadata change as bytes.
 
     Raises:
-        FormatError: A record is too short for what all have.
+        FormatError: A record is too short for operation and state id.
     """
     values = batch.column("value")
     _, offsets, data = values.buffers()

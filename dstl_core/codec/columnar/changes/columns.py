@@ -1,6 +1,4 @@
-"""Columns as users have them, as the columns that the change-set kernels take. Nothing is copied
-where the layout allows it.
-"""
+"""Converts users' columns to the columns of the change-set kernels, without a copy if possible."""
 
 from __future__ import annotations
 
@@ -23,17 +21,17 @@ KeyGroupColumn: TypeAlias = (
 ValueColumn: TypeAlias = (
     "npt.NDArray[np.uint8] | pa.Array[Any] | pa.ChunkedArray[Any] | Sequence[bytes]"
 )
-"""Arrow binary of any kind, a matrix of bytes (one row a value), or a list of bytes."""
+"""Arrow binary of any kind, a matrix of bytes (one row per value), or a list of bytes."""
 
 
 def change_columns(
     key_groups: KeyGroupColumn, values: ValueColumn, key_group_range: KeyGroupRange
 ) -> list[ChangeColumns]:
-    """The changes in order, one part per chunk of the values.
+    """The changes in order, one part for each chunk of the values.
 
     Raises:
-        ConfigError: The columns differ in length, hold nulls, or are of another type.
-        ChangelogError: A key group lies outside the range; names the row.
+        ConfigError: The columns differ in length, contain nulls, or have another type.
+        ChangelogError: A key group lies outside the range. The message has the row.
     """
     groups = _key_groups(key_groups, key_group_range)
     parts = []
@@ -60,7 +58,7 @@ def _key_groups(column: KeyGroupColumn, key_group_range: KeyGroupRange) -> Int32
         return np.empty(0, np.int32)
     if groups.ndim != 1 or groups.dtype.kind not in "iu":
         raise ConfigError(
-            f"Key groups have to be a column of integers, got {groups.ndim} dimensions of "
+            f"The key groups must be a column of integers, got {groups.ndim} dimensions of "
             f"{groups.dtype}."
         )
     first, last = key_group_range.start_key_group, key_group_range.end_key_group
@@ -68,7 +66,7 @@ def _key_groups(column: KeyGroupColumn, key_group_range: KeyGroupRange) -> Int32
         row = int(np.argmax((groups < first) | (groups > last)))
         raise ChangelogError(
             f"A change is outside its writer's key groups: expected {key_group_range}, got "
-            f"{groups[row]} in row {row} of the batch; nothing of it was appended.",
+            f"{groups[row]} in row {row} of the batch; no change of the batch was appended.",
             row=row,
         )
     return np.ascontiguousarray(groups, np.int32)
@@ -86,7 +84,7 @@ def _values(
     elif isinstance(column, np.ndarray):
         if column.ndim != 2 or column.dtype != np.uint8:
             raise ConfigError(
-                f"A NumPy column of values has to be a matrix of uint8, one row a value, got "
+                f"A NumPy column of values must be a matrix of uint8 with one row per value, got "
                 f"{column.ndim} dimensions of {column.dtype}; use an Arrow binary column for "
                 f"values of different lengths."
             )
@@ -94,7 +92,7 @@ def _values(
         yield np.arange(rows + 1, dtype=np.int64) * width, np.ascontiguousarray(column).reshape(-1)
     else:
         try:
-            # Asked first, because a conversion to binary would encode text.
+            # Checked first, because a conversion to binary would encode text.
             kind = pa.infer_type(column)
             yield _arrow(pa.array(column, pa.large_binary() if pa.types.is_binary(kind) else kind))
         except (pa.ArrowException, TypeError) as error:
@@ -120,7 +118,7 @@ def _arrow(array: pa.Array[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.
     elif pa.types.is_large_binary(kind):
         dtype = np.dtype(np.int64)
     else:
-        raise ConfigError(f"The values of a batch have to be binary, got {kind}.")
+        raise ConfigError(f"The values of a batch must be binary, got {kind}.")
     _, offset_buffer, data_buffer = array.buffers()
     offsets = np.frombuffer(
         memoryview(offset_buffer), dtype, len(array) + 1, array.offset * dtype.itemsize

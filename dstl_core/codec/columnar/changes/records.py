@@ -1,10 +1,10 @@
-"""Change records of one state from and to columns: what a changelog says of it.
+"""Converts the change records of one state to columns and back.
 
-Columns: ``operation`` (Flink's name of it) and, of key-value state, ``key``, ``namespace`` unless
-it is void, ``value`` and ``merged``. ``value`` has the type of the state: a value, a list or a map.
-Of ``ADD_ELEMENT`` to a list it has the one element, of ``ADD_OR_UPDATE_ELEMENT`` the one pair, of
-``REMOVE_ELEMENT`` the user key with a null. ``merged`` are the namespaces that a ``MERGE_NS`` puts
-into ``namespace``. A queue has ``value`` alone: a list of timers.
+Columns: ``operation`` (Flink's name) and, for key-value state, ``key``, ``namespace`` unless it is
+void, ``value`` and ``merged``. ``value`` has the type of the state: a value, a list or a map. For
+``ADD_ELEMENT`` to a list it holds the one element, for ``ADD_OR_UPDATE_ELEMENT`` the one pair, for
+``REMOVE_ELEMENT`` the user key with a null. ``merged`` holds the namespaces that ``MERGE_NS``
+merges into ``namespace``. A queue has only ``value``: a list of timers.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class ChangeRecords:
 
     Args:
         record_format: The state and the type of its keys.
-        options: How types are columns.
+        options: Representation of types as columns.
 
     Raises:
         NotInColumnsError: A type has no columnar form.
@@ -110,7 +110,7 @@ class ChangeRecords:
         return layout_of(part_of(self._format.meta, ListSerializer).element, self._options)
 
     def _whole(self) -> Layout:
-        """A whole value, in the form of the changelog: lists and maps have counts."""
+        """The layout of a whole value in the changelog, where lists and maps have counts."""
         meta, options = self._format.meta, self._options
         if self._format.is_queue:
             return Repeated(self._timer(), 1)
@@ -127,10 +127,10 @@ class ChangeRecords:
                 return bounded_layout(meta.value_serializer, options)
 
     def _roots(self, operation: Operation) -> list[tuple[str, Layout]]:
-        """What a change consists of after its state id.
+        """The parts of a change after its state id.
 
         Raises:
-            FormatError: The state has no such operation.
+            FormatError: The state does not have this operation.
         """
         kind = self._format.kind
         if self._format.is_queue:
@@ -170,15 +170,15 @@ class ChangeRecords:
     # ------------------------------------------------------------------------------- reading
 
     def decode(self, operation: Operation, batch: SpanBatch) -> Columns:
-        """The columns of changes of one operation.
+        """Decodes changes of one operation into columns.
 
         Args:
-            operation: What they do.
-            batch: Where what follows the state id lies, as values (``change_spans``).
+            operation: Operation of all changes.
+            batch: The bytes after the state id as values of spans (``change_spans``).
 
         Raises:
-            FormatError: Damaged bytes, or an operation that the state does not have.
-            ColumnValueError: A value that a column cannot hold as the options have it.
+            FormatError: The bytes are damaged, or the state does not have the operation.
+            ColumnValueError: A column cannot hold a value with these options.
         """
         program = self._decoders.get(operation)
         if program is None:
@@ -243,22 +243,22 @@ class ChangeRecords:
     # ------------------------------------------------------------------------------- writing
 
     def encode(self, state_id: int, columns: Mapping[str, pa.Array], rows: int) -> pa.Array:
-        """The bytes of changes as a binary column, in the order of the rows.
+        """Encodes changes as a binary column, in the order of the rows.
 
         Args:
-            state_id: What a description in the same log bound the state to.
-            columns: As read; the state's own, and ``operation``.
-            rows: How many.
+            state_id: Id that a metadata change in the same log binds to the state.
+            columns: The columns that ``decode`` returns, and ``operation``.
+            rows: Number of rows.
 
         Raises:
-            ColumnValueError: A column is missing, or holds what its type does not.
-            FormatError: The state has no such operation.
+            ColumnValueError: A column is missing, or holds a value that its type does not allow.
+            FormatError: The state does not have an operation.
         """
         names = columns[OPERATION].to_numpy(zero_copy_only=False)
         parts, places = [pa.array([], pa.binary())], [np.empty(0, np.int64)]
         for name in dict.fromkeys(names.tolist()):
             if name not in Operation.__members__ or name == Operation.METADATA.name:
-                raise ColumnValueError(f"There is no operation {name!r} of a state.")
+                raise ColumnValueError(f"There is no state operation {name!r}.")
             own = np.flatnonzero(names == name)
             taken = {key: column.take(pa.array(own)) for key, column in columns.items()}
             parts.append(self._encode(Operation[name], state_id, taken, len(own)))
@@ -286,7 +286,7 @@ class ChangeRecords:
         return _binary(encoded.data, bounds, rows)
 
     def _items(self, operation: Operation, columns: Columns, rows: int) -> Columns:
-        """The one item of each row."""
+        """The only item of each row."""
         column = columns[VALUE]
         if not pa.types.is_map(column.type):
             counts = column.value_lengths().fill_null(0).to_numpy()
@@ -294,7 +294,7 @@ class ChangeRecords:
             counts = np.diff(np.asarray(column.offsets))
         if column.null_count or not (counts == 1).all():
             raise ColumnValueError(
-                f"{operation.name} of state {self._format.meta.name!r} takes one item a row: "
+                f"{operation.name} of state {self._format.meta.name!r} takes one item per row: "
                 f"expected lists or maps of one."
             )
         first = int(np.asarray(column.offsets)[0])

@@ -1,8 +1,8 @@
-"""A changelog replayed onto stored rows, by columns: the twin of ``StateTable.apply``.
+"""Replays a changelog on stored rows, by columns: the compiled form of ``StateTable.apply``.
 
-Every change becomes events: a record that is put or removed, or a scope (key and namespace) that is
-cleared. What counts of each record is its last event, and that nothing was cleared after it. Merges
-of namespaces are left to the record-wise code.
+Every change becomes events: a record is put or removed, or a scope (key and namespace) is cleared.
+The last event of a record decides, unless its scope is cleared later. Merges of namespaces use the
+record-wise code.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from dstl_core.codec.state_meta import KeyedStateType
 from dstl_core.errors import NotInColumnsError
 
 _NO_FLAG = np.zeros(1, np.uint8)
-"""In front of the value of a pair that is not null."""
+"""Precedes the value of a pair that is not null."""
 _NULL_FLAG = np.ones(1, np.uint8)
-"""All of a pair's value that is null."""
+"""The whole value of a pair whose value is null."""
 _WHOLE = (Operation.SET, Operation.SET_INTERNAL)
 _BASE_ORDER = 0
 
 
 @dataclass
 class _Events:
-    """Rows of the same kind. ``order`` says which came first; a clear comes before the puts of the
-    same change.
+    """Events of one kind. ``order`` gives their sequence; a clear comes before the puts of the same
+    change.
     """
 
     keys: list[Ranges] = field(default_factory=list)
@@ -72,10 +72,10 @@ class _Events:
 
 
 class StateReplay:
-    """One state: rows of the base, then changes in their order.
+    """Replays changes on one state: first the rows of the base, then changes in order.
 
     Raises:
-        NotInColumnsError: The state is left to the record-wise code.
+        NotInColumnsError: Only the record-wise code can replay this state.
     """
 
     def __init__(self, record_format: RecordFormat, prefix_bytes: int) -> None:
@@ -95,7 +95,7 @@ class StateReplay:
         return self._format.kind is KeyedStateType.MAP
 
     def add_base(self, batch: SpanBatch) -> None:
-        """Takes records of the base, which come before all changes.
+        """Adds records of the base, before all changes.
 
         Raises:
             FormatError: A stored key is damaged.
@@ -109,7 +109,7 @@ class StateReplay:
         self._puts.add(keys, scopes, values, batch.key_groups, orders)
 
     def check_base(self) -> None:
-        """Raises if a key stands twice, before any change was added."""
+        """Raises if a key occurs twice. Call it before changes are added."""
         if self._format.is_queue:
             return
         numbers = _numbered(concatenated(self._puts.keys), _joined(self._puts.key_groups))
@@ -119,12 +119,12 @@ class StateReplay:
     # ------------------------------------------------------------------------------- changes
 
     def add_changes(self, operation: Operation, batch: SpanBatch, orders: Int64s) -> None:
-        """Takes changes of one operation.
+        """Adds changes of one operation.
 
         Args:
-            operation: What they do.
-            batch: Where what follows the state id lies, as values.
-            orders: Ascending numbers above 0, two apart.
+            operation: Operation of all changes.
+            batch: The bytes after the state id, as values of spans.
+            orders: Ascending numbers above 0, at least two apart.
         """
         self._kept.append(batch.source)
         program = self._programs.get(operation)
@@ -157,7 +157,7 @@ class StateReplay:
             self._puts.add(scopes, scopes, rest, groups, orders + 1)
 
     def _scopes(self, key: Ranges, namespace: Ranges) -> Ranges:
-        """Key and namespace as they stand in stored keys."""
+        """Key and namespace in the form of stored keys."""
         if self._format.is_ambiguous:
             return joined_parts([key, namespace], self._kept, lengths=2)
         return Ranges(key.starts, namespace.ends)
@@ -212,7 +212,7 @@ class StateReplay:
     # -------------------------------------------------------------------------------- result
 
     def rows(self) -> StoredRows:
-        """What is left."""
+        """The rows that remain after the replay."""
         puts, removals = self._puts, self._removals
         keys = concatenated([*puts.keys, *removals.keys])
         count = sum(map(len, puts.keys))
@@ -230,7 +230,7 @@ class StateReplay:
         return StoredRows(take(keys, newest), take(values, newest), groups[newest], self._kept)
 
     def _after_clears(self, scopes: Ranges, orders: Int64s, groups: Int64s) -> Any:
-        """Whether the scope of an event was not cleared after it."""
+        """Whether the scope of each event is not cleared after it."""
         clears = self._clears
         cleared = concatenated(clears.scopes)
         if not len(cleared):
@@ -243,7 +243,7 @@ class StateReplay:
     def _lists(
         self, order: Int64s, numbers: Int64s, keys: Ranges, values: Ranges, groups: Int64s
     ) -> StoredRows:
-        """One record a list, of everything that was added to it."""
+        """One record for each list, with all elements added to it."""
         firsts = np.flatnonzero(np.diff(numbers[order], prepend=-1))
         heads = order[firsts]
         bounds = np.append(firsts, len(order))
@@ -252,7 +252,7 @@ class StateReplay:
 
 
 def _with_one_null(values: Ranges, source: Source) -> Ranges:
-    """Flags and values, where every null has the same flag: any byte but 0 says null."""
+    """Flags and values, with one flag for all nulls: every byte except 0 means null."""
     data = np.frombuffer(source.data or b"\0", np.uint8)
     is_null = data[values.starts - source.base] != 0
     null = address_of(_NULL_FLAG)
@@ -264,7 +264,7 @@ def _joined(parts: list[Int64s]) -> Int64s:
 
 
 def _numbered(keys: Ranges, key_groups: Int64s) -> Int64s:
-    """The same number for the same bytes in the same key group, from 0 without a gap."""
+    """Numbers the keys without gaps; equal bytes in the same key group get the same number."""
     index = ByteIndex(keys)
     if np.array_equal(key_groups[index.firsts][index.numbers], key_groups):
         return index.numbers
@@ -273,7 +273,7 @@ def _numbered(keys: Ranges, key_groups: Int64s) -> Int64s:
 
 
 def _roots(record_format: RecordFormat, operation: Operation) -> list[tuple[str, Layout]]:
-    """What a change consists of after its state id."""
+    """The parts of a change after its state id."""
     meta = record_format.meta
     if record_format.is_queue:
         timer = passed_timer(part_of(meta, TimerSerializer))

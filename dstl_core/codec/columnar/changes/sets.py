@@ -1,7 +1,7 @@
-"""Columns to change sets: the compiled twin of ``change_format.write_change_set``.
+"""Encodes columns as change sets: the compiled form of ``change_format.write_change_set``.
 
-A pass counts changes and bytes per key group, a second writes each change at its group's cursor: no
-sort is needed.
+The first pass counts changes and bytes for each key group. The second pass writes each change at
+its group's cursor, so no sort is needed.
 """
 
 from __future__ import annotations
@@ -39,29 +39,30 @@ class ChangeColumns:
 
     @property
     def size(self) -> int:
-        """Payload bytes."""
+        """Size of the payload in bytes."""
         return int(self.offsets[-1] - self.offsets[0])
 
     def slice(self, start: int, stop: int) -> ChangeColumns:
         return ChangeColumns(self.key_groups[start:stop], self.offsets[start : stop + 1], self.data)
 
     def stop_at(self, start: int, size: int) -> int:
-        """Where a slice from ``start`` ends that has at least ``size`` bytes and one change;
-        ``len + 1`` if all that follows has less.
+        """End of the smallest slice from ``start`` with at least ``size`` bytes and one change.
+
+        ``len + 1`` if the rest has fewer bytes.
         """
         target = int(self.offsets[start]) + size
         return start + int(np.searchsorted(self.offsets[start + 1 :], target)) + 1
 
     def compact(self) -> ChangeColumns:
-        """A copy that keeps only its own payload alive."""
+        """A copy that refers to its own payload only."""
         start, stop = int(self.offsets[0]), int(self.offsets[-1])
         return ChangeColumns(
             self.key_groups.copy(), self.offsets - start, self.data[start:stop].copy()
         )
 
 
-# What counting tells besides the tables: distinct groups, and whether the last change is the first
-# of its group.
+# Results of counting besides the tables: number of distinct groups, and whether the last change is
+# the first of its group.
 _DISTINCT, _LAST_IS_NEW = range(2)
 
 
@@ -76,8 +77,9 @@ def _count(
     seen: Any,
     told: Any,
 ) -> Any:
-    """Adds changes and bytes per group and notes first sights; False for a key group outside the
-    tables or offsets that leave the data.
+    """Adds changes and bytes per group, and records first uses.
+
+    False if a key group is outside the tables, or an offset outside the data.
     """
     if len(offsets) != len(key_groups) + 1 or offsets[0] < 0:
         return False
@@ -101,7 +103,7 @@ def _count(
 
 @kernel
 def _bucket(group: Any, capacity: Any) -> Any:
-    """``(h ^ h >>> 16) & (capacity - 1)`` of an Integer's hash."""
+    """The bucket of an Integer's hash: ``(h ^ h >>> 16) & (capacity - 1)``."""
     code = group & 0xFFFFFFFF
     return (code ^ (code >> 16)) & (capacity - 1)
 
@@ -115,7 +117,7 @@ def _fill_buckets(seen: Any, size: Any, capacity: Any, buckets: Any) -> None:
 
 @kernel
 def _java_capacity(seen: Any, distinct: Any, last_is_new: Any, buckets: Any) -> Any:
-    """Buckets of the Java ``HashMap``: ``change_format.java_hash_map_order``."""
+    """Number of buckets of the Java ``HashMap``: see ``change_format.java_hash_map_order``."""
     capacity = np.int64(16)
     buckets[:capacity] = 0
     for size in range(distinct):
@@ -134,8 +136,9 @@ def _java_capacity(seen: Any, distinct: Any, last_is_new: Any, buckets: Any) -> 
 
 @kernel
 def _java_order(seen: Any, distinct: Any, last_is_new: Any, buckets: Any, ordered: Any) -> None:
-    """Metadata first, then by bucket, later ones first inside one. ``buckets`` is scratch, one
-    longer than the map can get.
+    """Orders key groups: metadata first, then by bucket, in a bucket the latest first.
+
+    ``buckets`` is scratch space, one longer than the largest capacity.
     """
     capacity = _java_capacity(seen, distinct, last_is_new, buckets)
     starts = buckets[: capacity + 1]
@@ -161,7 +164,7 @@ def _java_order(seen: Any, distinct: Any, last_is_new: Any, buckets: Any, ordere
 def _write_headers(
     ordered: Any, lowest: Any, counts: Any, sizes: Any, cursors: Any, ends: Any, out: Any
 ) -> Any:
-    """Writes every header and says where each group's changes go; False if it does not fit."""
+    """Writes every header and sets each group's cursor; False if there is no room."""
     total = np.int64(4)
     for i in range(len(ordered)):
         slot = 0 if ordered[i] == -1 else ordered[i] - lowest + 1
@@ -184,8 +187,10 @@ def _write_headers(
 def _scatter(
     key_groups: Any, offsets: Any, data: Any, lowest: Any, cursors: Any, ends: Any, out: Any
 ) -> Any:
-    """Writes each change at its group's cursor; False if a change does not fit its group, which
-    means that the columns changed after they were counted (as do cursors that miss the ends).
+    """Writes each change at its group's cursor.
+
+    False if a change does not fit into its group, or a cursor misses the end of its group: then the
+    columns changed after they were counted.
     """
     for i in range(len(key_groups)):
         group = np.int64(key_groups[i])
@@ -209,12 +214,12 @@ def encode_change_set(
     *,
     last_opened: int | None = None,
 ) -> memoryview:
-    """One change set of all parts, in append order, as ``write_change_set`` would write it.
+    """Encodes all parts as one change set, in append order, like ``write_change_set``.
 
-    Every key group is -1 or in the range, which the writer has checked. The rows of the last part
-    may stand in another order than they were appended, but for first uses and the order inside a
-    group; then ``last_opened`` says which key group the last append used for the first time in
-    that part, -1 being metadata and -2 none.
+    The writer has checked that every key group is -1 or in the range. Rows of the last part may be
+    in another order than they were appended, except for first uses and the order inside a group. In
+    that case ``last_opened`` is the key group that the last append used for the first time in that
+    part: -1 is metadata, -2 is none.
     """
     lowest = np.int64(key_group_range.start_key_group)
     slots = len(key_group_range) + 1
@@ -227,7 +232,7 @@ def encode_change_set(
         before = int(counts[slot])
         data_size = np.int64(len(part.data))
         if not _count(part.key_groups, part.offsets, data_size, lowest, counts, sizes, seen, told):
-            raise InvariantViolation("changes reached the encoder unchecked")
+            raise InvariantViolation("changes reached the encoder without a check")
     last_is_new = bool(told[_LAST_IS_NEW])
     if last_opened is not None:
         last_is_new = last_opened >= META_KEY_GROUP and before == 0
@@ -248,7 +253,7 @@ def encode_change_set(
 
 
 def _map_capacity(distinct: int) -> int:
-    """The buckets of a map that is not crowded; a crowded one gets 64 at most."""
+    """Number of buckets of a map without full buckets; a map with full buckets has at most 64."""
     capacity = 64
     while distinct > capacity * 3 // 4:
         capacity *= 2

@@ -1,1 +1,1 @@
-"""Compiled loops over raw bytes: the instructions they run, and memory that they may touch."""
+"""Compiled loops over raw bytes: their instructions, and checked access to memory."""

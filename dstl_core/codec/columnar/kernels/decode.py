@@ -1,8 +1,8 @@
 """Runs a compiled type over bytes and appends to columns.
 
-Every read is checked against ``end`` and every write against the capacity of its column before it
-is made; what does not fit is reported and nothing is lost: the caller grows a buffer and goes on at
-the same record, because everything that a record appends is found by its row alone.
+Every read is checked against ``end``, and every write against the capacity of its column. If a
+column is full, the kernel reports it; the caller enlarges the buffer and continues at the same
+record. This loses nothing, because the row number alone determines where a record's values go.
 """
 
 from __future__ import annotations
@@ -58,16 +58,18 @@ from dstl_core.codec.columnar.kernels.values import (
 
 
 def _make(full: bool) -> Any:
-    """The kernel, without what the plain instructions do not need unless ``full``: the compiler
-    leaves out what a constant rules out.
+    """Builds the kernel. Unless ``full``, it omits all but the plain instructions: the compiler
+    removes branches that a constant excludes.
     """
 
     @kernel
     def decode_rows(
         program: int, spans: int, stride: int, row: int, rows: int, readable: int, status: int
     ) -> int:
-        """Reads the values whose start and end stand at ``spans + stride * row``; the number of
-        rows that are complete, which is ``rows`` unless the status says why not.
+        """Reads the values whose start and end are at ``spans + stride * row``.
+
+        Returns:
+            The number of complete rows. If it is below ``rows``, ``status`` has the reason.
         """
         if row == rows:
             return row
@@ -402,7 +404,7 @@ def _make(full: bool) -> Any:
                     first = 0
                     frame = program + get64(ip + 48)
                     if get64(ip + 24) < 0:
-                        # The values of a map stand in the rows of its keys.
+                        # The values of a map are in the same rows as its keys.
                         keys = program + offsets
                         if count != get64(keys + ITEMS):
                             fail(status, ops.BAD_MEMORY, get64(frame + OUTERMOST))
@@ -465,5 +467,5 @@ _PLAIN, _FULL = _make(False), _make(True)
 
 
 def decoder_of(operations: Iterable[int]) -> Any:
-    """The kernel for programs of these instructions; each is compiled when it is first called."""
+    """The kernel for programs of these instructions; compiled at its first call."""
     return _PLAIN if ops.PLAIN.issuperset(operations) else _FULL

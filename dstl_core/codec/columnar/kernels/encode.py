@@ -1,8 +1,8 @@
-"""Runs a compiled type over columns and writes bytes: the other direction of ``decode_kernel``.
+"""Runs a compiled type over columns and writes bytes: the inverse of ``kernels.decode``.
 
-Every write is checked against the room that is left before it is made. If there is too little, the
-kernel reports how much it needs and nothing is lost: the caller gives more and goes on at the same
-row. Columns are read by row number alone; that their offsets are in order was checked before.
+Every write is checked against the remaining room. If there is too little, the kernel reports how
+much it needs; the caller provides it and continues at the same row. Columns are read by row number
+alone; the order of their offsets was checked before.
 """
 
 from __future__ import annotations
@@ -57,25 +57,27 @@ from dstl_core.codec.columnar.kernels.write_sql import (
 
 
 def _make(full: bool) -> Any:
-    """The kernel, without what the plain instructions do not need unless ``full``: the compiler
-    leaves out what a constant rules out.
+    """Builds the kernel. Unless ``full``, it omits all but the plain instructions: the compiler
+    removes branches that a constant excludes.
     """
 
     @kernel
     def encode_rows(
         program: int, row: int, rows: int, out: int, limit: int, ends: int, status: int
     ) -> int:
-        """Writes rows from ``row`` on; the number of rows that are complete, which is ``rows``
-        unless the status says why not.
+        """Writes rows, starting at ``row``.
 
         Args:
             program: Address of the bound program.
-            row: The first row; its bytes go to ``out``.
-            rows: Where to stop.
+            row: First row; its bytes go to ``out``.
+            rows: End of the rows.
             out: Address of the output.
-            limit: Where the output ends.
-            ends: Gets the address where each row ends, as int64.
-            status: What a refusal was.
+            limit: End address of the output.
+            ends: Receives the end address of each row, as int64.
+            status: Receives the reason if a row is refused.
+
+        Returns:
+            The number of complete rows. If it is below ``rows``, ``status`` has the reason.
         """
         if row == rows:
             return row
@@ -262,7 +264,7 @@ def _make(full: bool) -> Any:
                 or op == ops.POSITION
                 or op == ops.CONSTANT4
             ):
-                # Says only something about columns that are filled.
+                # Applies only to columns with data.
                 ip += ops.INSTRUCTION_BYTES
             elif full:
                 if op == ops.INDEX4:
@@ -338,7 +340,7 @@ def _make(full: bool) -> Any:
                     ip += ops.INSTRUCTION_BYTES
                 elif op == ops.SQL_ARRAY:
                     if get64(ip + 24) < 0:
-                        # The values of a map stand in the rows of its keys.
+                        # The values of a map are in the same rows as its keys.
                         keys = program + get64(ip + 8)
                         first = get64(keys + FIRST_ROW)
                         count = get64(keys + ITEMS)
@@ -409,5 +411,5 @@ _PLAIN, _FULL = _make(False), _make(True)
 
 
 def encoder_of(operations: Iterable[int]) -> Any:
-    """The kernel for programs of these instructions; each is compiled when it is first called."""
+    """The kernel for programs of these instructions; compiled at its first call."""
     return _PLAIN if ops.PLAIN.issuperset(operations) else _FULL

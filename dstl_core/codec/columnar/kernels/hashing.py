@@ -1,7 +1,7 @@
-"""Byte strings by hash: which of them are the same, for joins, look-ups and comparisons.
+"""Finds equal byte strings by hash, for joins, look-ups and comparisons.
 
-A table is open-addressed with linear probing: int32 slots, -1 for empty, at most half full, that
-hold the first row of each distinct string. Rows are ranges in memory.
+A table uses open addressing with linear probing. Its slots are int32, -1 if empty, and at most half
+of them are used. A slot holds the number of a distinct string. Rows are ranges in memory.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MULTIPLIER = -0x61C8864680B583EB
 
 @kernel
 def hash_bytes(start: int, end: int, seed: int) -> int:
-    """A 64-bit hash; strings of different length differ even if the longer one ends in zeros."""
+    """A 64-bit hash. It includes the length, so trailing zeros change it."""
     h = seed ^ ((end - start) * MULTIPLIER)
     at = start
     while end - at >= 8:
@@ -48,7 +48,7 @@ def equal_bytes(a: int, b: int, size: int) -> bool:
 
 @kernel
 def hash_rows(starts: int, ends: int, stride: int, rows: int, seed: int, hashes: int) -> None:
-    """The hash of each row, as int64 at ``hashes``."""
+    """Writes the hash of each row, as int64 at ``hashes``."""
     for row in range(rows):
         start = get64(starts + stride * row)
         put64(hashes + 8 * row, hash_bytes(start, get64(ends + stride * row), seed))
@@ -66,18 +66,18 @@ def number_rows(
     firsts: int,
     numbers: int,
 ) -> int:
-    """Numbers distinct strings in the order in which they come; how many there are.
+    """Numbers distinct strings in order of first use; returns the number of them.
 
     Args:
-        starts: Address of where row 0 starts.
-        ends: Address of where it ends.
-        stride: Bytes from a row's addresses to the next one's.
-        rows: How many.
-        seed: Of the hash.
-        table: Empty slots, which hold numbers.
-        mask: Slots - 1; the slots are a power of two and more than the rows.
-        firsts: Gets the first row (int64) of each number.
-        numbers: Gets the number (int64) of each row.
+        starts: Address of the start of row 0.
+        ends: Address of the end of row 0.
+        stride: Bytes from one row's entry to the next.
+        rows: Number of rows.
+        seed: Seed of the hash.
+        table: Empty slots; they receive numbers.
+        mask: Number of slots - 1. The number of slots is a power of two, above the number of rows.
+        firsts: Receives the first row (int64) of each number.
+        numbers: Receives the number (int64) of each row.
     """
     distinct = 0
     for row in range(rows):
@@ -118,7 +118,9 @@ def find_rows(
     firsts: int,
     numbers: int,
 ) -> None:
-    """The number of each row among strings that ``number_rows`` has numbered, or -1."""
+    """Looks up the number of each row's string in a table of ``number_rows``; -1 if it is
+    missing.
+    """
     for row in range(rows):
         start = get64(starts + stride * row)
         end = get64(ends + stride * row)
@@ -139,14 +141,14 @@ def find_rows(
 
 @kernel
 def mark_different(spans: int, others: int, stride: int, rows: int, marks: int) -> None:
-    """Sets a byte at ``marks`` for each row whose string differs from that of the other row.
+    """Marks rows whose string differs from the other row's string.
 
     Args:
-        spans: Address of where row 0 starts, followed by where it ends.
-        others: The same of the other rows.
-        stride: Bytes from a row to the next one, of both.
-        rows: How many.
-        marks: A byte a row.
+        spans: Address of start and end of row 0.
+        others: The same for the other rows.
+        stride: Bytes from one row to the next, in both.
+        rows: Number of rows.
+        marks: Receives one byte per row: 1 if the strings differ.
     """
     for row in range(rows):
         start = get64(spans + stride * row)

@@ -1,8 +1,8 @@
-"""Compiles kernels, and keeps the compiled form only where nobody else can write.
+"""Compiles kernels, and caches them only where no other user can write.
 
-A cached kernel is machine code that is loaded without a check, so its folder must belong to the
-user and be closed to others (mode 0700); otherwise nothing is cached and every process compiles
-anew.
+A cached kernel is machine code that is loaded without a check. So its folder must belong to the
+user and be closed to others (mode 0700). Otherwise nothing is cached, and every process compiles
+again.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 import numba
 
-# The compiler's own annotations know neither its configuration nor that a kernel is called as the
-# function that it was made of.
+# numba's annotations know neither its configuration, nor that a kernel is called like the function
+# that it was made from.
 _compiler: Any = numba
 _CONFIGURED: str = _compiler.config.CACHE_DIR
 
@@ -25,14 +25,14 @@ Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 
 def private_folder(parent: Path, sources: Path) -> Path | None:
-    """The folder ``<parent>/<digest of the sources>``, made if it is missing.
+    """The folder ``<parent>/<digest of the sources>``; it is created if it is missing.
 
-    A digest of every module in ``sources`` names it, because the compiler notices changes in a
-    kernel's own file only, not in the helpers of other files that are inlined into it.
+    Its name is a digest of every module in ``sources``: the compiler notices changes in a kernel's
+    own file only, not in helpers of other files that it inlines.
 
     Returns:
-        None if it is not a real folder that belongs to this user and that only this user can
-        enter, or cannot be made; then nothing may be cached.
+        None if the folder cannot be created, is a link, belongs to another user, or is open to
+        other users. Then nothing may be cached.
     """
     digest = hashlib.sha256()
     for module in sorted(sources.glob("*.py")):
@@ -51,7 +51,7 @@ def private_folder(parent: Path, sources: Path) -> Path | None:
 def _cache_folder() -> Path | None:
     sources = Path(__file__).parent
     if not sources.is_dir():
-        return None  # imported from a zip: there is no file whose change could be noticed
+        return None  # imported from a zip: no source file whose change could be noticed
     if _CONFIGURED:
         return private_folder(Path(_CONFIGURED), sources)
     try:
@@ -65,11 +65,12 @@ CACHE_FOLDER = _cache_folder()
 
 
 def kernel(function: Kernel) -> Kernel:
-    """Compiles a function on first call, to machine code that runs without the GIL; from the cache
-    if there is one.
+    """Compiles a function at its first call to machine code that runs without the GIL.
+
+    The machine code comes from the cache if there is one.
     """
-    # The compiler looks at its option while it wraps a function. It is put back, so that the
-    # user's own compiled functions stay where they are.
+    # The compiler reads its option while it wraps a function. Restore it, so that the user's own
+    # compiled functions keep their cache folder.
     _compiler.config.CACHE_DIR = str(CACHE_FOLDER) if CACHE_FOLDER is not None else _CONFIGURED
     try:
         compiled: Kernel = _compiler.njit(nogil=True, cache=CACHE_FOLDER is not None)(function)

@@ -1,4 +1,4 @@
-"""Puts byte strings together: stored keys of their parts, lists of their elements."""
+"""Concatenates byte strings: parts to stored keys, elements to lists."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ def join_parts(parts: int, count: int, rows: int, lengths: int, target: int, bou
     """Writes the parts of each row one after the other.
 
     Args:
-        parts: Address of where each part starts and ends, ``count`` pairs of int64 a row.
-        count: Parts of a row.
-        rows: How many.
-        lengths: So many parts of a row are each followed by their length, as digits to base 256,
-            lowest first, at least one.
-        target: Address of room for all rows.
-        bounds: Gets the address where each row starts, and where the last one ends.
+        parts: Address of start and end of each part: ``count`` pairs of int64 per row.
+        count: Number of parts of a row.
+        rows: Number of rows.
+        lengths: The first ``lengths`` parts of a row are each followed by their length, as
+            little-endian base-256 digits, at least one.
+        target: Address of the output, which has room for all rows.
+        bounds: Receives the start address of each row, and the end address of the last row.
     """
     at = target
     for row in range(rows):
@@ -44,15 +44,15 @@ def join_parts(parts: int, count: int, rows: int, lengths: int, target: int, bou
 def join_items(
     starts: int, ends: int, firsts: int, rows: int, delimiter: int, target: int, bounds: int
 ) -> None:
-    """Writes the items of each row with a byte between them.
+    """Writes the items of each row, separated by a byte.
 
     Args:
-        starts: Address of where each item starts, int64.
-        ends: Address of where it ends.
-        firsts: Address of each row's first item; one more than there are rows.
-        rows: How many.
+        starts: Address of the start of each item, int64.
+        ends: Address of the end of each item.
+        firsts: Address of each row's first item; ``rows + 1`` entries.
+        rows: Number of rows.
         delimiter: The byte between two items.
-        target: Address of room for all rows.
+        target: Address of the output, which has room for all rows.
         bounds: As in ``join_parts``.
     """
     at = target

@@ -1,12 +1,12 @@
 """Loads, stores and copies at addresses, for kernels only.
 
-One unaligned instruction each, where indexing a NumPy array checks the sign of the index and moves
-single bytes; 3-15 times faster. **Nothing is checked here**: a kernel compares every address with
-the end of its buffer before it comes here. The damage tests run the same kernels over a twin of
-this module that knows which bytes may be touched and refuses all others.
+Each function is one unaligned instruction. Indexing a NumPy array instead checks the sign of the
+index and moves single bytes, which is 3-15 times slower. **Nothing is checked here**: a kernel
+compares every address with the end of its buffer first. The damage tests run the same kernels with
+a replacement of this module that knows the readable and writable bytes and refuses all others.
 
-``load`` and ``store`` are big-endian as Java writes, ``get`` and ``put`` the machine's order.
-Values are int64 throughout, since numba turns mixed widths into floats.
+``load`` and ``store`` are big-endian, as in Java. ``get`` and ``put`` use the machine's byte order.
+All values are int64, since numba converts mixed widths to floats.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _load(bits: int, *, swap: bool, signed: bool) -> Load:
 
         return types.int64(types.int64), generate
 
-    loader: Any = load  # called from compiled code only, where no typing context is passed
+    loader: Any = load  # only called from compiled code, which passes no typing context
     return cast(Load, loader)
 
 
@@ -96,6 +96,6 @@ copy: Callable[[int, int, int], None] = _copier
 
 
 def address_of(array: npt.NDArray[Any]) -> int:
-    """Where an array's first element lies; the caller keeps the array alive."""
+    """The address of an array's first element; the caller keeps the array alive."""
     address: int = array.__array_interface__["data"][0]
     return address

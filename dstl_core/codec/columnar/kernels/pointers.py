@@ -1,10 +1,10 @@
 """Loads, stores and copies at ``array[position]`` without wrap-around and without bounds checks.
 
-Indexing a uint8 array in a kernel checks the sign of every index and loads byte by byte; these
-compile to one unaligned load, a byte swap and a memcpy, 3-15 times faster. They check nothing:
-**every kernel checks each position against the end of its array before it uses it.** The damage
-tests run the same kernels with ``CHECKED``, whose functions have the same names and meaning and
-refuse what lies outside.
+Indexing a uint8 array in a kernel checks the sign of every index and loads byte by byte. These
+functions compile to one unaligned load, a byte swap and a memcpy, 3-15 times faster. They check
+nothing: **every kernel checks each position against the end of its array first.** The damage tests
+run the same kernels with ``CHECKED``, whose functions have the same names and meaning and raise for
+positions outside the array.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _raw_copy(typing_context: Any, target: Any, source: Any, size: Any) -> Any:
     return types.void(types.int64, types.int64, types.int64), generate
 
 
-# Called from compiled code only, where the typing context is not passed.
+# Only called from compiled code, which passes no typing context.
 _memcpy: Any = _raw_copy
 
 
@@ -128,7 +128,7 @@ CHECKED: dict[str, Callable[..., Any]] = {
 
 
 def checked_build(kernel: Any) -> Callable[..., Any]:
-    """The same kernel as plain Python, with every load, store and copy bounds-checked."""
+    """The kernel as plain Python, which checks the bounds of every load, store and copy."""
     function = kernel.py_func
     return python_types.FunctionType(
         function.__code__, {**function.__globals__, **CHECKED}, function.__name__

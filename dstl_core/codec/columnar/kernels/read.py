@@ -1,7 +1,7 @@
-"""Reads single values, for kernels: from ``at`` into row ``n`` of a column.
+"""Reads single values in kernels: from ``at`` into row ``n`` of a column.
 
-Text, bytes, flags and nulls; ``value_kernel`` has numbers and dates. Functions that read return the
-position after the value, or -1 after a report.
+This module reads text, bytes, flags and nulls; ``kernels.values`` reads numbers and dates.
+Functions return the position after the value, or -1 after a report.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from dstl_core.codec.columnar.kernels.values import (
 
 @kernel
 def read_varint(at: int, end: int, status: int) -> int:
-    """The position after a varint of at most 5 bytes, or -1; it goes to status word 4."""
+    """Reads a varint of at most 5 bytes to status word 4; returns the position after it, or -1."""
     value = 0
     for i in range(5):
         if at + i >= end:
@@ -64,7 +64,7 @@ def read_varint(at: int, end: int, status: int) -> int:
 
 @kernel
 def read_text(ip: int, at: int, end: int, n: int, readable: int, status: int) -> int:
-    """One string value into a column; the new position."""
+    """Reads one string value into a column; returns the position after it."""
     start = at
     if at >= end:
         return fail(status, ops.TRUNCATED, at)
@@ -121,7 +121,7 @@ def read_text(ip: int, at: int, end: int, n: int, readable: int, status: int) ->
 
 @kernel
 def read_bytes(ip: int, at: int, end: int, n: int, status: int) -> int:
-    """Bytes into a column; the new position."""
+    """Reads bytes into a column; returns the position after them."""
     how = get64(ip + 40)
     start = at
     if how == ops.BYTES_REST:
@@ -156,8 +156,9 @@ def read_bytes(ip: int, at: int, end: int, n: int, status: int) -> int:
 
 @kernel
 def read_pojo_flags(program: int, ip: int, at: int, end: int, status: int) -> int:
-    """The position after the flags, or -1. Status word 4 says what they mean: 0 null, 1 the class
-    itself, 2 a subclass.
+    """Reads the flags of a POJO; returns the position after them, or -1.
+
+    Status word 4 receives their meaning: 0 null, 1 the class itself, 2 a subclass.
     """
     if at >= end:
         return fail(status, ops.TRUNCATED, at)
@@ -192,7 +193,7 @@ def read_pojo_flags(program: int, ip: int, at: int, end: int, status: int) -> in
 
 @kernel
 def is_class(pojo: int, name: int, size: int) -> bool:
-    """Whether the class name that was read is this one."""
+    """Whether the class name just read is the one of this instruction."""
     start = get64(pojo + 48)
     if start == 0 or load16(start - 2) != size:
         return False
@@ -209,7 +210,9 @@ def put_flag(values: int, valid: int, n: int, flag: int) -> None:
 
 @kernel
 def check_digits(at: int, end: int, size: int, status: int) -> int:
-    """The digits of ``size``, lowest first, at least one; the position after them."""
+    """Checks the little-endian base-256 digits of ``size``, at least one; returns the position
+    after them.
+    """
     digits = 1
     while size >> 8 * digits != 0:
         digits += 1
@@ -313,7 +316,7 @@ def read_sizes(program: int, ip: int, at: int, end: int, status: int) -> int:
 
 @kernel
 def read_value(op: int, program: int, ip: int, at: int, end: int, n: int, status: int) -> int:
-    """The instructions that read one value and go on at the next one."""
+    """Runs an instruction that reads one value and then continues with the next instruction."""
     if op == ops.TIMESTAMP:
         return read_timestamp(ip, at, end, n, status)
     if op == ops.BIG_INT:

@@ -1,8 +1,8 @@
 """Finds the records in sections of canonical keyed state, without decoding them.
 
-A record becomes a *span*: five int64 words, the addresses where key and value start and end, and
-``key group << 16 | state id``. The key starts after its key group. Everything else works on spans:
-decoding, filtering, joining, comparing, copying.
+A record becomes a *span* of five int64 words: start and end address of the key, start and end
+address of the value, and ``key group << 16 | state id``. The key starts after its key group. All
+other code uses spans to decode, filter, join, compare and copy.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ SPAN_BYTES = 8 * SPAN_WORDS
 KEY_START, KEY_END, VALUE_START, VALUE_END, TAG = range(SPAN_WORDS)
 
 SECTION_WORDS = 3
-"""Words of a section: where it starts, where it ends, its key group."""
+"""Words of a section: start, end, key group."""
 
-# Where to go on: words of the resume block.
+# Words of the resume block: where the scan continues.
 RESUME_SECTION, RESUME_AT, RESUME_STATE, RESUME_BYTES = range(4)
 RESUME_WORDS = 4
 NO_STATE = -1
 """The next two bytes are a state id."""
 
-# Why the scan stopped, beside the codes of ``instructions``.
+# Reasons for the end of a scan, in addition to the codes of ``instructions``.
 BATCH_FULL = 32
 NEED_INPUT = 33
 BAD_STATE = 34
@@ -56,20 +56,20 @@ def scan_sections(
     resume: int,
     status: int,
 ) -> int:
-    """Scans from where ``resume`` says; the number of spans found.
+    """Scans from the place in ``resume``; returns the number of spans found.
 
     Args:
         sections: Address of the sections.
-        section_count: How many.
-        available: End of the bytes in memory; a section may go on behind it.
+        section_count: Number of sections.
+        available: End of the bytes in memory; a section may continue after it.
         prefix: Bytes of the key group in a key.
-        state_count: States in the header.
-        wanted: Address of a byte per state: whether its records are spans.
-        spans: Address of room for spans.
-        capacity: How many spans fit.
-        byte_limit: Stops when the keys and values of the spans have so many bytes.
-        resume: Section, address (0: its start), state; goes on there next time.
-        status: Gets OK at the end of the sections, BATCH_FULL, NEED_INPUT, or an error.
+        state_count: Number of states in the header.
+        wanted: Address of one byte per state: whether its records become spans.
+        spans: Address of the output.
+        capacity: Number of spans that the output can hold.
+        byte_limit: The scan stops once the keys and values of the spans have this many bytes.
+        resume: Section, address (0: start of the section), state; updated for the next call.
+        status: Receives OK at the end of the sections, BATCH_FULL, NEED_INPUT, or an error.
     """
     found = 0
     size = 0
@@ -163,7 +163,7 @@ def scan_sections(
 
 @kernel
 def span_bytes(spans: int, count: int) -> int:
-    """Bytes of ``count`` values whose start and end stand at ``spans``."""
+    """Total bytes of ``count`` values whose start and end are at ``spans``."""
     total = 0
     for row in range(count):
         total += get64(spans + SPAN_BYTES * row + 8) - get64(spans + SPAN_BYTES * row)

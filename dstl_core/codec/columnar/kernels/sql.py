@@ -1,8 +1,8 @@
-"""SQL's binary rows, arrays and maps, for kernels: little-endian memory with slots.
+"""Reads SQL's binary rows, arrays and maps in kernels: little-endian memory with slots.
 
-See ``codec.binary_row`` for the form. A frame (two lines of the program) says which memory a row or
-array is. Whatever contradicts itself is reported at the start of the outermost row, as the
-record-wise decoder does. Functions return 0 (or a count), or -1 after a report.
+``codec.binary_row`` describes the format. A frame (two lines of the program) describes the memory
+of a row or array. Inconsistent memory is reported at the start of the outermost row, as by the
+record-wise decoder. Functions return 0 (or a count), or -1 after a report.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def set_frame(frame: int, start: int, size: int, outermost: int) -> None:
 
 @kernel
 def part_of_frame(frame: int, offset: int, size: int, status: int) -> int:
-    """Takes a value of the variable part; its address, or -1."""
+    """Takes a value from the variable part; returns its address, or -1."""
     if size < 0 or offset < 0 or offset + size > get64(frame + SIZE):
         return fail(status, BAD_MEMORY, get64(frame + OUTERMOST))
     left = get64(frame + LEFT) - size
@@ -85,7 +85,7 @@ def unsigned(value: int) -> int:
 
 @kernel
 def slot_part(frame: int, slot: int, status: int) -> int:
-    """The part that a slot points to; its size goes to status word 4."""
+    """Takes the part that a slot points to; status word 4 receives its size."""
     at = get64(frame + SLOTS) + slot
     size = unsigned(get32(at))
     start = part_of_frame(frame, unsigned(get32(at + 4)), size, status)
@@ -95,7 +95,9 @@ def slot_part(frame: int, slot: int, status: int) -> int:
 
 @kernel
 def enter_region(program: int, ip: int, at: int, end: int, status: int) -> int:
-    """Sets the frame of a REGION; the position after it if it stands at ``at``, else ``at``."""
+    """Sets the frame of a REGION. Returns the position after it if it starts at ``at``, else
+    ``at``.
+    """
     frame = program + get64(ip + 8)
     mode = get64(ip + 16)
     if mode == REGION_AT:
@@ -150,7 +152,7 @@ def enter_row(program: int, ip: int, n: int, status: int) -> int:
 
 @kernel
 def put_row_kind(values: int, valid: int, kind: int, n: int) -> int:
-    """A row kind into its column; 0 if there is none, though the kind needs it."""
+    """Writes a row kind into its column; returns 0 if the kind needs a column and there is none."""
     if values != 0:
         put8(values + n, kind)
         if valid != 0:
@@ -161,7 +163,7 @@ def put_row_kind(values: int, valid: int, kind: int, n: int) -> int:
 
 @kernel
 def enter_array(program: int, ip: int, status: int) -> int:
-    """The number of items, or -1."""
+    """Returns the number of items, or -1."""
     frame = program + get64(ip + 48)
     start = get64(frame + START)
     size = get64(frame + SIZE)

@@ -1,10 +1,10 @@
-"""Entries of RocksDB's data blocks, for kernels: keys without their common prefixes.
+"""Reads entries of RocksDB's data blocks in kernels, and restores keys with shared prefixes.
 
     entry := varint shared, varint rest, varint size of the value, rest of the key, value
     key   := user key, u64 little-endian (sequence number << 8 | kind)
 
-An entry becomes a line of ``ENTRY_WORDS`` words: where the user key starts and ends, where the
-value starts and ends, and the last eight bytes of the key.
+An entry becomes a line of ``ENTRY_WORDS`` words: start and end of the user key, start and end of
+the value, and the last eight bytes of the key.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TRAILER_BYTES = 8
 
 @kernel
 def read_small_varint(at: int, end: int, result: int) -> int:
-    """The position after a varint of at most 5 bytes, or -1; it goes to ``result``."""
+    """Reads a varint of at most 5 bytes to ``result``; returns the position after it, or -1."""
     value = 0
     for i in range(5):
         if at + i >= end:
@@ -35,7 +35,9 @@ def read_small_varint(at: int, end: int, result: int) -> int:
 
 @kernel
 def measure_block(at: int, end: int, result: int) -> int:
-    """The number of entries, or -1 if one does not fit; the bytes of all keys go to ``result``."""
+    """Returns the number of entries, or -1 if one does not fit; ``result`` receives the total size
+    of the keys.
+    """
     count = 0
     total = 0
     key = 0
@@ -64,8 +66,9 @@ def measure_block(at: int, end: int, result: int) -> int:
 
 @kernel
 def unpack_block_entries(at: int, end: int, keys: int, entries: int, result: int) -> None:
-    """Writes whole keys one after the other, and a line an entry; ``measure_block`` has checked the
-    block and says how much room that takes.
+    """Writes whole keys one after the other, and one line for each entry.
+
+    ``measure_block`` must have checked the block; it also returns the needed room.
     """
     before = keys
     while at < end:
@@ -91,7 +94,7 @@ def unpack_block_entries(at: int, end: int, keys: int, entries: int, result: int
 
 @kernel
 def read_prefixes(entries: int, rows: int, prefix: int, groups: int) -> None:
-    """The key group in front of each key, as int64; -1 where the key is too short."""
+    """Writes the key group of each key as int64; -1 if the key is too short."""
     for row in range(rows):
         start = get64(entries + ENTRY_BYTES * row)
         if get64(entries + ENTRY_BYTES * row + 8) - start < prefix:

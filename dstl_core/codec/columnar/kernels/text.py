@@ -1,7 +1,7 @@
-"""Text between Flink's form and UTF-8, for kernels.
+"""Converts text between Flink's form and UTF-8 in kernels.
 
-Flink: UTF-16 units, each a varint of 1-3 bytes. ASCII is the same in both, so it is copied eight
-bytes at a time and tested on the way.
+Flink's form is UTF-16 code units, each a varint of 1-3 bytes. ASCII has the same bytes in both, so
+it is copied eight bytes at a time and tested during the copy.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HIGH_BITS = -0x7F7F7F7F7F7F7F80
 
 @kernel
 def fail(status: int, code: int, address: int) -> int:
-    """Reports an error; -1 is what every kernel function returns then."""
+    """Reports an error; returns -1, as every kernel function does after a report."""
     put64(status, code)
     put64(status + 8, address)
     return -1
@@ -30,7 +30,7 @@ def fail(status: int, code: int, address: int) -> int:
 
 @kernel
 def need_space(status: int, column: int, needed: int) -> int:
-    """Asks the host for a larger buffer."""
+    """Asks the caller for a larger buffer."""
     put64(status, NEED_SPACE)
     put64(status + 16, column)
     put64(status + 24, needed)
@@ -39,10 +39,10 @@ def need_space(status: int, column: int, needed: int) -> int:
 
 @kernel
 def copy_if_ascii(source: int, target: int, size: int, readable: int) -> bool:
-    """Copies ``size`` bytes; says whether all of them are ASCII.
+    """Copies ``size`` bytes; returns whether all of them are ASCII.
 
-    Up to 16 bytes may be read if they lie before ``readable``, and up to 16 written at ``target``
-    whatever the size: a data buffer has 16 bytes more than its capacity.
+    Whatever the size, it may read up to 16 bytes that lie before ``readable``, and write up to 16
+    bytes at ``target``: a data buffer has 16 bytes more than its capacity.
     """
     if size <= 16 and readable - source >= 16:
         low = get64(source)
@@ -85,7 +85,7 @@ def skip_if_ascii(source: int, size: int) -> bool:
 
 @kernel
 def read_unit(at: int, end: int, status: int) -> int:
-    """One varint of at most 3 bytes: ``unit << 2 | bytes``, or -1."""
+    """Reads one varint of at most 3 bytes; returns ``unit << 2 | bytes``, or -1."""
     if at >= end:
         return fail(status, TRUNCATED, at)
     byte = load8(at)
@@ -111,7 +111,7 @@ def read_unit(at: int, end: int, status: int) -> int:
 
 @kernel
 def put_utf8(target: int, point: int) -> int:
-    """Writes one character; the number of its bytes."""
+    """Writes one character; returns the number of its bytes."""
     if point < 0x80:
         put8(target, point)
         return 1
@@ -133,8 +133,9 @@ def put_utf8(target: int, point: int) -> int:
 
 @kernel
 def units_to_utf8(at: int, end: int, size: int, target: int, status: int) -> int:
-    """Reads ``size`` units and writes UTF-8: at most 3 bytes a unit. The number of bytes goes to
-    status word 4; the new position is returned.
+    """Reads ``size`` code units and writes UTF-8, at most 3 bytes per unit.
+
+    Status word 4 receives the number of bytes. Returns the new position.
     """
     start = at
     written = target
@@ -164,7 +165,7 @@ def units_to_utf8(at: int, end: int, size: int, target: int, status: int) -> int
 
 @kernel
 def units_to_utf16(at: int, end: int, size: int, target: int, status: int) -> int:
-    """Reads ``size`` units and writes them as UTF-16, big-endian; lone surrogates stay."""
+    """Reads ``size`` code units and writes big-endian UTF-16; lone surrogates are kept."""
     for i in range(size):
         read = read_unit(at, end, status)
         if read < 0:
@@ -178,7 +179,7 @@ def units_to_utf16(at: int, end: int, size: int, target: int, status: int) -> in
 
 @kernel
 def skip_units(at: int, end: int, size: int, status: int) -> int:
-    """The position after ``size`` units."""
+    """The position after ``size`` code units."""
     for _ in range(size):
         read = read_unit(at, end, status)
         if read < 0:

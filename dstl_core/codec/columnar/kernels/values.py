@@ -1,4 +1,4 @@
-"""Numbers, dates and times, for kernels: one value at ``at`` into a column.
+"""Reads numbers, dates and times in kernels: one value at ``at`` into a column.
 
 Each function returns the position after the value, or -1 after a report.
 """
@@ -41,7 +41,7 @@ MAX_OFFSET = 0x7FFFFFFF
 NANOS = 1_000_000_000
 MICROS = 1_000_000
 MAX_SECONDS = 9_223_372_036_853
-"""So many seconds are microseconds of 64 bits, with room for a fraction."""
+"""Largest number of seconds that fits into 64-bit microseconds with any fraction."""
 MAX_MILLIS = 9_223_372_036_853_000
 DAY_SECONDS = 86400
 DAYS_TO_1970 = 719468
@@ -49,7 +49,7 @@ DAYS_TO_1970 = 719468
 
 @kernel
 def put_fixed(ip: int, n: int, value: int, width: int) -> None:
-    """A value of 4 or 8 bytes, if it is wanted."""
+    """Writes a value of 4 or 8 bytes, if the column is wanted."""
     values = get64(ip + 8)
     if values != 0:
         if width == 8:
@@ -63,7 +63,7 @@ def put_fixed(ip: int, n: int, value: int, width: int) -> None:
 
 @kernel
 def put_null(ip: int, n: int, width: int) -> None:
-    """A null of 4 or 8 bytes, if it is wanted."""
+    """Writes a null of 4 or 8 bytes, if the column is wanted."""
     values = get64(ip + 8)
     if values != 0:
         if width == 8:
@@ -117,7 +117,7 @@ def read_big_int(ip: int, at: int, end: int, n: int, status: int) -> int:
 
 @kernel
 def widen_decimal(start: int, size: int, target: int) -> bool:
-    """Big-endian two's complement into 16 bytes, little-endian; False if it does not fit."""
+    """Converts big-endian two's complement to 16 little-endian bytes; False if it does not fit."""
     fill = 0xFF if size > 0 and load8(start) >= 0x80 else 0
     for i in range(size):
         byte = load8(start + size - 1 - i)
@@ -143,7 +143,7 @@ def put_decimal8(ip: int, n: int, value: int) -> None:
 
 @kernel
 def put_decimal(ip: int, n: int, start: int, size: int, status: int) -> int:
-    """Two's complement bytes as a decimal; 0, or -1 if the column cannot hold it."""
+    """Writes two's complement bytes as a decimal; returns 0, or -1 if the column cannot hold it."""
     values = get64(ip + 8)
     if values != 0:
         if not widen_decimal(start, size, values + 16 * n):
@@ -176,7 +176,7 @@ def read_decimal(ip: int, at: int, end: int, n: int, status: int) -> int:
 
 @kernel
 def days_from_civil(year: int, month: int, day: int) -> int:
-    """Days since 1970-01-01, proleptic Gregorian."""
+    """Days since 1970-01-01 in the proleptic Gregorian calendar."""
     shifted = year - 1 if month <= 2 else year
     era = shifted // 400
     year_of_era = shifted - era * 400
@@ -194,7 +194,9 @@ def days_in_month(year: int, month: int) -> int:
 
 @kernel
 def read_date(at: int, end: int, status: int) -> int:
-    """Six bytes of a date: 0 a date, whose days go to status word 4; 1 null; -1 refused."""
+    """Reads the six bytes of a date. Returns 0 for a date (days in status word 4), 1 null, -1
+    refused.
+    """
     if end - at < 4:
         return fail(status, TRUNCATED, at)
     year = load32(at)
@@ -216,7 +218,9 @@ def read_date(at: int, end: int, status: int) -> int:
 
 @kernel
 def read_time(at: int, end: int, status: int) -> int:
-    """Seven bytes of a time, as ``read_date``; the nanoseconds of the day go to status word 4."""
+    """Reads the seven bytes of a time, like ``read_date``; status word 4 has the nanos of the
+    day.
+    """
     if at >= end:
         return fail(status, TRUNCATED, at)
     hour = load8(at)
@@ -270,7 +274,7 @@ def read_local_time(ip: int, at: int, end: int, n: int, status: int) -> int:
 def put_time(
     ip: int, n: int, seconds: int, nanos: int, how: int, exact: int, at: int, status: int
 ) -> int:
-    """Seconds and nanoseconds as microseconds, or as they are; 0, or -1 if they do not fit."""
+    """Writes seconds and nanos, exact or as microseconds; returns 0, or -1 if they do not fit."""
     values = get64(ip + 8)
     if values == 0:
         return 0
@@ -299,7 +303,7 @@ def put_null_time(ip: int, n: int, how: int, exact: int) -> None:
 
 @kernel
 def put_millis(ip: int, n: int, millis: int, how: int, at: int, status: int) -> int:
-    """Milliseconds in one column; 0, or -1 if they do not fit."""
+    """Writes milliseconds to one column; returns 0, or -1 if they do not fit."""
     if get64(ip + 8) == 0:
         return 0
     if how & TIME_EXACT == 0:

@@ -1,8 +1,8 @@
-"""Writes single values, for kernels: from row ``n`` of a column to ``at``.
+"""Writes single values in kernels: from row ``n`` of a column to ``at``.
 
-The counterpart of ``text_kernel`` and ``value_kernel``. Each function returns the position after
-the value, or -1 after a report: the output ends too early, or the column holds what the type does
-not.
+The inverse of ``kernels.text`` and ``kernels.values``. Each function returns the position after the
+value, or -1 after a report: the output is too small, or the column holds a value that the type does
+not allow.
 """
 
 from __future__ import annotations
@@ -59,15 +59,17 @@ from dstl_core.codec.columnar.kernels.values import (
 )
 
 TEXT_ROOM = 24
-"""Bytes that a text may take beside its units: the length, and what a fast copy writes behind."""
+"""Bytes that a text may need in addition to its units: the length, and the overrun of fast
+copies.
+"""
 MAX_EXACT_SECONDS = 9_223_372_036_854_774
-"""So many seconds are milliseconds of 64 bits."""
+"""Largest number of seconds that fits into 64-bit milliseconds."""
 DECIMAL_BYTES = 16
 
 
 @kernel
 def no_room(at: int, limit: int, size: int, status: int) -> bool:
-    """Whether fewer than ``size`` bytes are left; the host is asked for more then."""
+    """Whether fewer than ``size`` bytes are left. If so, it asks the caller for more."""
     if limit - at < size:
         need_space(status, 0, size)
         return True
@@ -76,7 +78,7 @@ def no_room(at: int, limit: int, size: int, status: int) -> bool:
 
 @kernel
 def is_null(valid: int, n: int) -> bool:
-    """Whether row ``n`` is null, by the validity operand: 0 for never, -1 for always."""
+    """Whether row ``n`` is null, by the validity operand: 0 is never, -1 is always."""
     return valid != 0 and (valid == ALWAYS_NULL or load8(valid + n) == 0)
 
 
@@ -101,7 +103,7 @@ def put_varint(at: int, value: int) -> int:
 
 @kernel
 def utf16_length(start: int, size: int) -> int:
-    """UTF-16 units of valid UTF-8."""
+    """The number of UTF-16 code units of valid UTF-8."""
     units = 0
     for i in range(size):
         byte = load8(start + i)
@@ -112,7 +114,7 @@ def utf16_length(start: int, size: int) -> int:
 
 @kernel
 def put_utf8_units(at: int, start: int, size: int) -> int:
-    """Valid UTF-8 as UTF-16 units, a varint each."""
+    """Writes valid UTF-8 as UTF-16 code units, a varint each."""
     i = 0
     while i < size:
         byte = load8(start + i)
@@ -162,7 +164,7 @@ def write_text(ip: int, at: int, limit: int, n: int, status: int) -> int:
             at = put_varint(at, load16(start + 2 * i))
         return at
     if size + more < 0x80:
-        # The length is one byte whatever the text is, so it can be written first.
+        # The length has one byte for every such text, so it can be written first.
         put8(at, size + more)
         if copy_if_ascii(start, at + 1, size, data + get64(ip + 32)):
             return at + 1 + size
@@ -209,7 +211,7 @@ def write_big_int(ip: int, at: int, limit: int, n: int, status: int) -> int:
     start += get64(ip + 24)
     if size == 0:
         return fail(status, BAD_VALUE, 0)
-    # As Java's toByteArray: no byte more than needed.
+    # The shortest form, like Java's toByteArray.
     while size > 1 and load8(start) == (0xFF if load8(start + 1) >= 0x80 else 0):
         start += 1
         size -= 1
@@ -226,7 +228,9 @@ def write_big_int(ip: int, at: int, limit: int, n: int, status: int) -> int:
 
 @kernel
 def put_minimal(at: int, source: int) -> int:
-    """16 bytes, little-endian, as minimal big-endian two's complement; the number of bytes."""
+    """Writes 16 little-endian bytes as shortest big-endian two's complement; returns the number of
+    bytes.
+    """
     size = DECIMAL_BYTES
     while size > 1:
         top = load8(source + size - 1)
@@ -262,7 +266,9 @@ def write_decimal(ip: int, at: int, limit: int, n: int, status: int) -> int:
 
 @kernel
 def put_date(at: int, days: int) -> int:
-    """Six bytes of a date, days since 1970-01-01; the position after them."""
+    """Writes a date, given as days since 1970-01-01, as six bytes; returns the position after
+    them.
+    """
     shifted = days + DAYS_TO_1970
     era = shifted // 146097
     day_of_era = shifted - era * 146097
@@ -390,7 +396,7 @@ def write_timestamp(ip: int, at: int, limit: int, n: int, status: int) -> int:
 
 @kernel
 def write_list_size(at: int, limit: int, count: int, masked: bool, status: int) -> int:
-    """The count of a list, and its mask without a null."""
+    """Writes the count of a list, and a mask without nulls if ``masked``."""
     mask = (count + 7) // 8 if masked else 0
     if count > MAX_OFFSET:
         return fail(status, TOO_LARGE, 0)
@@ -403,7 +409,7 @@ def write_list_size(at: int, limit: int, count: int, masked: bool, status: int) 
 
 @kernel
 def write_value(op: int, ip: int, at: int, limit: int, n: int, status: int) -> int:
-    """The instructions that write one value and go on at the next one."""
+    """Runs an instruction that writes one value and then continues with the next instruction."""
     if op == TIMESTAMP:
         return write_timestamp(ip, at, limit, n, status)
     if op == BIG_INT:

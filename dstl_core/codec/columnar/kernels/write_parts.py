@@ -1,4 +1,4 @@
-"""What the encoding kernel writes between values: lengths, masks, flags of POJOs."""
+"""Writes the bytes between values in the encoding kernel: lengths, masks, flags of POJOs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ POJO_NULL, POJO_ITSELF, POJO_SUBCLASS, POJO_TAGGED = 1, 2, 4, 8
 
 @kernel
 def write_digits(at: int, limit: int, size: int, status: int) -> int:
-    """The digits of ``size``, lowest first, at least one; the position after them."""
+    """Writes the little-endian base-256 digits of ``size``, at least one; returns the position
+    after them.
+    """
     if no_room(at, limit, 8, status):
         return -1
     put8(at, size & 0xFF)
@@ -41,7 +43,7 @@ def write_digits(at: int, limit: int, size: int, status: int) -> int:
 
 @kernel
 def write_mask(ip: int, at: int, limit: int, n: int, status: int) -> int:
-    """A mask without nulls, with the row's kind in front if the type has it."""
+    """Writes a mask without nulls. The row kind precedes it if the type has one."""
     size = (get64(ip + 24) + 7) // 8
     if no_room(at, limit, size, status):
         return -1
@@ -58,7 +60,7 @@ def write_mask(ip: int, at: int, limit: int, n: int, status: int) -> int:
 
 @kernel
 def mark_null(program: int, ip: int) -> None:
-    """Sets the bit of a ops.MASK_FIELD."""
+    """Sets the bit of a MASK_FIELD."""
     mask = program + get64(ip + 24)
     bit = get64(ip + 32)
     if bit < 0:
@@ -78,7 +80,7 @@ def class_number(pojo: int, n: int) -> int:
 
 @kernel
 def write_pojo_flags(ip: int, at: int, limit: int, n: int, status: int) -> int:
-    """Status word 4 says what was written: 0 null, 1 the class itself, 2 a subclass."""
+    """Writes the flags of a POJO. Status word 4: 0 null, 1 the class itself, 2 a subclass."""
     if no_room(at, limit, 2, status):
         return -1
     if is_null(get64(ip + 16), n):

@@ -1,7 +1,7 @@
-"""Copies records into runs: the records of one state, one after the other, for each bucket.
+"""Copies records into runs: for each bucket, the records of one state one after the other.
 
-A bucket is a key group, or whatever else records are parted by. A run is a state id and records in
-canonical form; the high bit of the first byte of its last key is set.
+A bucket is a key group, or another way to divide records. A run is a state id and records in
+canonical form. The high bit of the first byte of its last key is set.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from dstl_core.codec.columnar.kernels.scan import SPAN_BYTES
 
 @kernel
 def copy_short(target: int, source: int, size: int) -> None:
-    """As ``copy``, without a call for what is short: two words that may overlap each other, and
-    touch nothing but the bytes that are copied.
+    """Copies a short range without a call to memcpy.
+
+    It uses two words that may overlap each other, and writes only the copied bytes.
     """
     if size > 32:
         copy(target, source, size)
@@ -45,7 +46,7 @@ def copy_short(target: int, source: int, size: int) -> None:
 
 @kernel
 def run_sizes(spans: int, rows: int, buckets: int, prefix: int, sizes: int) -> int:
-    """Adds the bytes of each row's record to its bucket; the size of the largest key or value."""
+    """Adds the bytes of each record to its bucket; returns the size of the largest key or value."""
     largest = 0
     for row in range(rows):
         span = spans + SPAN_BYTES * row
@@ -72,15 +73,15 @@ def write_runs(
     """Writes the run of each bucket.
 
     Args:
-        spans: Address of the spans; their tags are not used.
-        rows: How many.
+        spans: Address of the spans; their tags are ignored.
+        rows: Number of rows.
         buckets: Address of each row's bucket.
         key_groups: Address of each row's key group.
         bucket_count: Number of buckets.
         prefix: Bytes of a key group.
         state: The state id.
-        cursors: Address per bucket of where its run goes; of where it ends, afterwards.
-        lasts: Scratch: 0 per bucket.
+        cursors: Address of one address per bucket: first the start of its run, afterwards its end.
+        lasts: Scratch space: one 0 per bucket.
     """
     for row in range(rows):
         span = spans + SPAN_BYTES * row

@@ -1,7 +1,7 @@
-"""Writes SQL's binary rows, arrays and maps, for kernels: the counterpart of ``sql_kernel``.
+"""Writes SQL's binary rows, arrays and maps in kernels: the inverse of ``kernels.sql``.
 
-The fixed part of a row or array is written first, zeroed; what does not fit into its slot follows
-at the running position, in the order of the fields, padded to 8 bytes. Source: ``BinaryRowWriter``
+The fixed part of a row or array is written first, with zeros. Values that do not fit into their
+slot follow in the order of the fields, padded to 8 bytes. Source: ``BinaryRowWriter``
 and ``BinaryArrayWriter`` of Flink 2.2.1.
 """
 
@@ -60,7 +60,7 @@ def padded(size: int) -> int:
 
 @kernel
 def begin_region(program: int, ip: int, at: int, limit: int, status: int) -> int:
-    """Leaves room for a size where there is one in front."""
+    """Leaves room for the size, if the region starts with one."""
     frame = program + get64(ip + 8)
     mode = get64(ip + 16)
     if mode == REGION_AT or mode == REGION_KEYS:
@@ -73,7 +73,7 @@ def begin_region(program: int, ip: int, at: int, limit: int, status: int) -> int
 
 @kernel
 def end_region(program: int, ip: int, at: int, limit: int, status: int) -> int:
-    """Writes the size of what a region holds, where that belongs."""
+    """Writes the size of a region to its place."""
     start = get64(program + get64(ip + 8) + START)
     mode = get64(ip + 16)
     size = at - start
@@ -96,7 +96,7 @@ def end_region(program: int, ip: int, at: int, limit: int, status: int) -> int:
 
 @kernel
 def put_slot_part(frame: int, slot: int, start: int, size: int) -> None:
-    """Size and place of a part into its slot."""
+    """Writes size and offset of a part into its slot."""
     at = get64(frame + SLOTS) + slot
     put32(at, size)
     put32(at + 4, start - get64(frame + START))

@@ -1,1 +1,1 @@
-"""Keyed state as columns, and back: sections, spans, keys, key groups."""
+"""Converts keyed state to columns and back: sections, spans, keys, key groups."""

@@ -1,4 +1,4 @@
-"""Which byte strings are the same: the host side of ``hash_kernel``."""
+"""Finds equal byte strings: the Python side of ``kernels.hashing``."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from dstl_core.codec.columnar.kernels.hashing import find_rows, number_rows
 from dstl_core.codec.columnar.kernels.memory import address_of
 from dstl_core.codec.columnar.types.program import Int64s
 
-# Chosen anew in every process, so that nobody can prepare keys that collide.
+# A new seed in every process, so that nobody can prepare keys that collide.
 SEED = secrets.randbits(62)
 
 
 @dataclass(frozen=True)
 class Ranges:
-    """Byte strings in memory that somebody else keeps alive: int64 addresses, ``[rows]`` each."""
+    """Byte strings as int64 addresses, ``[rows]`` each. The caller keeps the memory alive."""
 
     starts: Int64s
     ends: Int64s
@@ -27,9 +27,9 @@ class Ranges:
 
 
 class ByteIndex:
-    """Distinct byte strings, numbered in the order in which they come.
+    """Numbers distinct byte strings in order of first use.
 
-    ``numbers[row]`` is the number of a row's string, ``firsts[number]`` the first row that has it.
+    ``numbers[row]`` is the number of a row's string; ``firsts[number]`` is the first row with it.
     """
 
     def __init__(self, rows: Ranges) -> None:
@@ -56,7 +56,7 @@ class ByteIndex:
         return len(self.firsts)
 
     def find(self, rows: Ranges) -> Int64s:
-        """The number of each string, or -1 for one that is not here."""
+        """The number of each string; -1 for a string that is not in the index."""
         starts, ends = np.ascontiguousarray(rows.starts), np.ascontiguousarray(rows.ends)
         found: Int64s = np.empty(len(rows), np.int64)
         find_rows(

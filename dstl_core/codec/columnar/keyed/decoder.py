@@ -1,4 +1,4 @@
-"""Columns of spans: compiled programs over the keys and values of records."""
+"""Decodes spans into columns: compiled programs over the keys and values of records."""
 
 from __future__ import annotations
 
@@ -50,23 +50,24 @@ TIMESTAMP_BYTES = 8
 _END_OF = {KEY: "key_end", NAMESPACE: "namespace_end"}
 
 OPTION_ERRORS = {
-    i.LONE_SURROGATE: "holds a surrogate without its partner, which a text column cannot; read it "
+    i.LONE_SURROGATE: "holds a lone surrogate, which a text column cannot hold; read it "
     "with strings=utf16",
-    i.NO_UTF8: "holds a SQL string that is no UTF-8, which a text column cannot; read it with "
-    "strings=utf16",
-    i.NULL_KEY: "holds a map with a null key, which a map column cannot; read it with maps=entries",
+    i.NO_UTF8: "holds a SQL string that is not UTF-8, which a text column cannot hold; read it "
+    "with strings=utf16",
+    i.NULL_KEY: "holds a map with a null key, which a map column cannot hold; read it with "
+    "maps=entries",
     i.TOO_LARGE: "holds a value that is too large for a column",
-    i.NOT_EXACT: "holds a time that microseconds cannot; read it with timestamps=exact",
-    i.ROW_KIND: "holds a row that is no insertion; read it with row_kinds=column",
+    i.NOT_EXACT: "holds a time that microseconds cannot represent; read it with timestamps=exact",
+    i.ROW_KIND: "holds a row that is not an insertion; read it with row_kinds=column",
     i.UNREADABLE: "holds a value that only Java classes of the job can read; read it with "
     "unreadable=null",
-    i.NOT_A_COLUMN: "holds a stream element that is no record, which no column can",
+    i.NOT_A_COLUMN: "holds a stream element that is not a record, which no column can hold",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Where a kernel stopped."""
+    """The place where a kernel stopped, and its status code."""
 
     row: int
     code: int
@@ -74,12 +75,12 @@ class Failure:
 
 
 class SpanProgram:
-    """One program over one pair of words of every span.
+    """One program, run over one pair of words of every span.
 
     Args:
         roots: The columns by name, in the order of the bytes; they share the program.
-        first_word: Word of a span that holds the start of the bytes; the next one holds the end.
-        with_lengths: Roots whose number of bytes follows them.
+        first_word: The word of a span with the start of the bytes; the next word has their end.
+        with_lengths: Roots that are followed by their number of bytes.
         null_unreadable: Whether a value that only Java can read becomes null.
     """
 
@@ -116,8 +117,9 @@ class SpanProgram:
     def run(
         self, batch: SpanBatch, wanted: Set[str], rows: int
     ) -> tuple[dict[str, pa.Array], Failure | None]:
-        """The wanted columns of the first ``rows`` records, or where one of them is refused.
-        Everything is checked, wanted or not.
+        """The wanted columns of the first ``rows`` records, or the failure of a record.
+
+        All columns are checked, wanted or not.
         """
         spans = batch.spans
         first = self._first_word
@@ -162,7 +164,7 @@ class SpanProgram:
 
 
 def _null_program(layouts: Sequence[Layout]) -> Program:
-    """Appends a null to the same columns, whatever the bytes are."""
+    """A program that appends a null to the same columns, whatever the bytes are."""
     code = Code()
     for layout in layouts:
         layout.emit_null(code)
@@ -172,7 +174,7 @@ def _null_program(layouts: Sequence[Layout]) -> Program:
 
 
 def emit_root(code: Code, layout: Layout, with_length: bool) -> None:
-    """A value, and the number of its bytes if ``with_length``."""
+    """Adds the instructions of a value and, if ``with_length``, of its number of bytes."""
     if not with_length:
         layout.emit(code)
         return
@@ -225,7 +227,7 @@ class StateDecoder:
 
     @property
     def columns(self) -> dict[str, pa.DataType]:
-        """The columns that there are, with their types."""
+        """The available columns, with their types."""
         return {
             name: program.arrow_type(name)
             for program in self._programs
@@ -235,12 +237,12 @@ class StateDecoder:
 
     @property
     def is_grouped(self) -> bool:
-        """Whether a key and namespace can have several records: map state and timers."""
+        """Whether a key and namespace can have several records: true for map state and timers."""
         return self._format.is_queue or self._format.kind is KeyedStateType.MAP
 
     @property
     def joined_type(self) -> pa.DataType:
-        """The type of the state as one column of a row per key."""
+        """The type of the state as one column in a table with one row per key."""
         columns = self.columns
         if self._format.is_queue:
             return pa.list_(pa.int64())
@@ -253,16 +255,16 @@ class StateDecoder:
     def decode(
         self, batch: SpanBatch, wanted: Set[str], *, check_all: bool = False
     ) -> dict[str, pa.Array]:
-        """The wanted columns of a batch of this state's records.
+        """Decodes the wanted columns of a batch.
 
         Args:
             batch: Records of this state only.
             wanted: Names of columns.
-            check_all: Whether the bytes of columns that are not wanted are checked, too.
+            check_all: Whether to check the bytes of unwanted columns as well.
 
         Raises:
-            FormatError: As the record-wise decoder says, for the first damaged record.
-            ColumnValueError: A value that a column cannot hold as the options have it.
+            FormatError: The error of the record-wise decoder for the first damaged record.
+            ColumnValueError: A column cannot hold a value with these options.
         """
         columns: dict[str, pa.Array] = {}
         failure: Failure | None = None
@@ -279,7 +281,7 @@ class StateDecoder:
         return columns
 
     def key_ranges(self, batch: SpanBatch) -> Ranges:
-        """Where the bytes of the key alone lie in each record. The stored keys are checked whole.
+        """The bytes of the key in each record. The whole stored keys are checked.
 
         Raises:
             FormatError: As ``decode``.
@@ -287,7 +289,7 @@ class StateDecoder:
         return self._ranges(batch, KEY)
 
     def scope_ranges(self, batch: SpanBatch) -> Ranges:
-        """As ``key_ranges``, for key and namespace together."""
+        """Like ``key_ranges``, for key and namespace together."""
         return self._ranges(batch, NAMESPACE)
 
     def _ranges(self, batch: SpanBatch, last: str) -> Ranges:
@@ -299,7 +301,7 @@ class StateDecoder:
         return Ranges(starts + TIMESTAMP_BYTES if self._format.is_queue else starts, ends)
 
     def _explain(self, batch: SpanBatch, failure: Failure) -> None:
-        """Raises what the record-wise decoder says about a record."""
+        """Raises the record-wise decoder's error for a record."""
         source = batch.source
         key_start = int(batch.spans[failure.row, scan.KEY_START])
         section = source.section_of(key_start)
@@ -314,7 +316,7 @@ class StateDecoder:
             raise error.moved(section.origin) from refusal
         problem = OPTION_ERRORS.get(failure.code)
         if problem is None:
-            raise InvariantViolation("a kernel refused what the decoder takes") from refusal
+            raise InvariantViolation("a kernel refused bytes that the decoder accepts") from refusal
         raise ColumnValueError(
             f"State {self._format.meta.name!r} {problem} (key group {section.key_group}, at byte "
             f"{offset}).",
@@ -324,7 +326,7 @@ class StateDecoder:
 
 
 def _with_ends(roots: list[tuple[str, Layout]], *names: str) -> list[tuple[str, Layout]]:
-    """The roots, and after some of them the place that is reached."""
+    """The roots; after each of ``names`` comes the position behind it."""
     found = []
     for name, layout in roots:
         found.append((name, layout))
@@ -334,7 +336,7 @@ def _with_ends(roots: list[tuple[str, Layout]], *names: str) -> list[tuple[str, 
 
 
 def key_roots(record_format: RecordFormat, options: ColumnOptions) -> list[tuple[str, Layout]]:
-    """What stands in a stored key, after the key group."""
+    """The parts of a stored key, after the key group."""
     if record_format.is_queue:
         timer: TimerSerializer = part_of(record_format.meta, TimerSerializer)
         return [
@@ -353,7 +355,7 @@ def key_roots(record_format: RecordFormat, options: ColumnOptions) -> list[tuple
 
 
 def value_layout(record_format: RecordFormat, options: ColumnOptions) -> Layout | None:
-    """What stands in a stored value; None for a queue, which has none."""
+    """The layout of a stored value; None for a queue, which has no values."""
     meta = record_format.meta
     match record_format.kind:
         case None:

@@ -1,4 +1,4 @@
-"""Bytes of columns: compiled programs that write the keys and values of records."""
+"""Encodes columns to bytes: compiled programs that write the keys and values of records."""
 
 from __future__ import annotations
 
@@ -35,21 +35,22 @@ _ROW_BYTES = 16
 MOST_BYTES = 1 << 40
 
 _REFUSALS = {
-    i.NULL_VALUE: "a null where the type has none",
-    i.EMPTY_LIST: "an empty list, which Flink does not have as list state",
-    i.LONE_SURROGATE: "text that is no UTF-16",
-    i.NOT_EXACT: "a time that its type cannot hold exactly",
+    i.NULL_VALUE: "a null, which its type does not allow",
+    i.EMPTY_LIST: "an empty list, which Flink does not store as list state",
+    i.LONE_SURROGATE: "text that is not valid UTF-16",
+    i.NOT_EXACT: "a time that its type cannot represent exactly",
     i.TOO_LARGE: "a number or list that is too large for its type",
-    i.BAD_VALUE: "a value that its type does not have",
-    i.BAD_ROW_KIND: "a row kind that there is not",
+    i.BAD_VALUE: "a value that its type does not allow",
+    i.BAD_ROW_KIND: "an unknown row kind",
     i.UNREADABLE: "an object of an unknown class",
 }
 
 
 @dataclass(frozen=True)
 class EncodedRows:
-    """The bytes of some rows, one after the other in ``data``: addresses ``[rows]`` each, of use
-    only as long as this lives.
+    """The bytes of some rows, one row after the other in ``data``.
+
+    The addresses are ``[rows]`` each, and are valid as long as this object lives.
     """
 
     data: pa.Buffer
@@ -65,11 +66,11 @@ class EncodedRows:
 
 
 class EncodeProgram:
-    """One program that writes the values of some columns one after the other, row by row.
+    """One program that writes the values of its columns one after the other, row by row.
 
     Args:
         roots: The columns by name, in the order of the bytes.
-        with_lengths: Roots that their number of bytes follows.
+        with_lengths: Roots that are followed by their number of bytes.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class EncodeProgram:
         """The bytes of every row.
 
         Raises:
-            ColumnValueError: A column is missing, or holds what its type does not.
+            ColumnValueError: A column is missing, or holds a value that its type does not allow.
         """
         arrays = [_column(columns, name, layout, rows) for name, layout in self.layouts.items()]
         given = InputColumns(self.layouts, arrays, self._columns)
@@ -159,8 +160,10 @@ def _column(columns: Mapping[str, pa.Array], name: str, layout: Layout, rows: in
 
 @dataclass(frozen=True)
 class EncodedRecords:
-    """Records without key groups. ``spans`` is ``[records, SPAN_WORDS]``, see ``scan_kernel``; the
-    tags are not set. ``keys`` and ``values`` keep the bytes.
+    """Records without key groups.
+
+    ``spans`` is ``[records, SPAN_WORDS]``, see ``kernels.scan``; the tags are not set. ``keys`` and
+    ``values`` keep the bytes alive.
     """
 
     spans: Int64s
@@ -172,8 +175,9 @@ class EncodedRecords:
 
 
 class StateEncoder:
-    """Encodes columns into the records of one state: the other direction of ``StateDecoder``, with
-    the same columns.
+    """Encodes columns into the records of one state: the inverse of ``StateDecoder``.
+
+    The columns are those of ``StateDecoder``.
 
     Raises:
         NotInColumnsError: A type has no columnar form.
@@ -194,15 +198,15 @@ class StateEncoder:
 
     @property
     def columns(self) -> dict[str, pa.DataType]:
-        """The columns that there are, with their types."""
+        """The columns of the state, with their types."""
         layouts = {**self._keys.layouts, **(self._values.layouts if self._values else {})}
         return {name: each.arrow_type for name, each in layouts.items() if not _is_void(each)}
 
     def encode(self, columns: Mapping[str, pa.Array], rows: int) -> EncodedRecords:
-        """A record for each row.
+        """Encodes each row as a record.
 
         Raises:
-            ColumnValueError: As ``EncodeProgram.encode``.
+            ColumnValueError: As for ``EncodeProgram.encode``.
         """
         keys = self._keys.encode(columns, rows)
         values = None if self._values is None else self._values.encode(columns, rows)

@@ -1,7 +1,7 @@
-"""Key groups of the heap backend's own form as stored rows: the columnar twin of ``heap_native``.
+"""Reads key groups in the heap backend's native form as stored rows: compiled ``heap_native``.
 
-A program finds where namespace, key and value of every entry lie; the rest is copying. What the
-program does not take, the record-wise code reads or refuses.
+A program finds the places of namespace, key and value of every entry; the rest is copying. The
+record-wise code reads or refuses the types that the program does not support.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _ENTRIES, _REACHED = "entries", "reached"
 
 @dataclass(frozen=True)
 class StoredKeyGroup:
-    """A key group's part of ``data``."""
+    """The part of ``data`` that holds a key group."""
 
     key_group: int
     start: int
@@ -56,7 +56,7 @@ def read_heap_rows(
     """The records of each state, by state id.
 
     Raises:
-        NotInColumnsError: The bytes are left to the record-wise code.
+        NotInColumnsError: Only the record-wise code can read these bytes.
     """
     reader = _Reader(header)
     if header.compressed:
@@ -65,7 +65,7 @@ def read_heap_rows(
 
 
 class _Reader:
-    """Reads states as they come: first the first one of every key group, and so on."""
+    """Reads states in their stored order: first the first state of every key group, and so on."""
 
     def __init__(self, header: KeyedBackendHeader) -> None:
         if any(meta.as_key_value() is not meta for meta in header.states):
@@ -130,7 +130,7 @@ class _Reader:
     def _read(
         self, state: int, groups: Int64s, starts: Int64s, ends: Int64s, source: Source
     ) -> Int64s:
-        """Takes one state of some key groups; where it ends in each."""
+        """Reads one state of some key groups; returns its end in each of them."""
         spans = np.zeros((len(groups), scan.SPAN_WORDS), np.int64)
         spans[:, scan.VALUE_START], spans[:, scan.VALUE_END] = starts, ends
         if (starts > ends).any():
@@ -145,7 +145,7 @@ class _Reader:
 
 
 def _numbers(raw: npt.NDArray[np.uint8], at: Int64s, ends: Int64s, size: int) -> Int64s:
-    """Unsigned numbers of some bytes."""
+    """Reads unsigned numbers of ``size`` bytes."""
     if (at + size > ends).any():
         raise NotInColumnsError
     found = np.zeros(len(at), np.int64)
@@ -158,7 +158,7 @@ def _numbers(raw: npt.NDArray[np.uint8], at: Int64s, ends: Int64s, size: int) ->
 
 
 def _roots(record_format: RecordFormat) -> list[tuple[str, Layout]]:
-    """All entries of a state in a key group, and the place where they end."""
+    """The layout of all entries of a state in a key group, and of the position after them."""
     meta = record_format.meta
     entry: list[tuple[str, Layout]] = [("start", Position())]
     if record_format.is_queue:
@@ -188,7 +188,7 @@ def _value(record_format: RecordFormat) -> Layout:
 
 
 def _stored(record_format: RecordFormat, entries: Items, structs: Any) -> StoredRows:
-    """The records of some entries; ``key_groups`` says the entry of each."""
+    """The records of some entries; ``key_groups`` has the key group of each entry."""
     parts = entries.parts
     every = np.arange(len(parts["start"]))
     if record_format.is_queue:

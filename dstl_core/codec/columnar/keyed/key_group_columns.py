@@ -1,4 +1,4 @@
-"""Key groups of whole columns: Java's ``hashCode()`` and Flink's murmur over Arrow buffers."""
+"""Computes key groups of columns: Java's ``hashCode()`` and Flink's murmur over Arrow buffers."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ def key_groups_of(
 ) -> Int32Array:
     """The key group of each key.
 
-    Strings, whole numbers, booleans, floats, tuples of them and SQL rows are hashed in kernels;
-    other types by the record-wise code, once for each distinct key.
+    Kernels hash strings, integers, booleans, floats, tuples of these, and SQL rows. The record-wise
+    code hashes other types, once for each distinct key.
 
     Args:
-        keys: A column without nulls, of the type's columnar form with these options.
+        keys: A column without nulls, in the columnar form of the type with these options.
         key_type: The Flink type of the keys.
         max_parallelism: Number of key groups.
-        options: How types are columns.
+        options: Representation of types as columns.
 
     Raises:
-        ConfigError: A null key, or a type without a known hash.
+        ConfigError: A key is null, or the Java hash of the type is not known.
     """
     if keys.null_count:
         first = keys.is_null().index(True).as_py()
@@ -108,7 +108,7 @@ def _tuple_hashes(keys: pa.Array, key_type: TupleSerializer, options: ColumnOpti
     for at, field in enumerate(key_type.fields):
         own = _hashes(keys.field(at), field, options)
         hashes = own if hashes is None else hashes * np.int32(31) + own
-    assert hashes is not None  # a tuple without fields has no hash of its own
+    assert hashes is not None  # a tuple without fields has its hash in Tuple0Serializer
     return hashes
 
 
@@ -156,7 +156,9 @@ def _hashes_of_bytes(keys: pa.Array, key_type: AnySerializer, options: ColumnOpt
 
 @kernel
 def _row_hashes(starts: Any, ends: Any, out: Any) -> None:
-    """``BinaryRowData.hashCode``: Murmur3 over the 4-byte words behind the size, seed 42."""
+    """The hash of ``BinaryRowData.hashCode``: Murmur3 over the 4-byte words after the size,
+    seed 42.
+    """
     for row in range(len(out)):
         at = starts[row] + 4
         size = ends[row] - at
@@ -175,7 +177,7 @@ def _row_hashes(starts: Any, ends: Any, out: Any) -> None:
 
 @kernel
 def _utf16_hashes(offsets: Any, data: Any, out: Any) -> None:
-    """``31 * h + unit`` over big-endian UTF-16."""
+    """Applies ``31 * h + unit`` to big-endian UTF-16."""
     for row in range(len(out)):
         h = np.uint32(0)
         at = offsets[row]
@@ -188,7 +190,7 @@ def _utf16_hashes(offsets: Any, data: Any, out: Any) -> None:
 
 @kernel
 def _string_hashes(offsets: Any, data: Any, out: Any) -> None:
-    """``31 * h + unit`` over the UTF-16 units of UTF-8 text. Arrow guarantees valid UTF-8."""
+    """Applies ``31 * h + unit`` to the UTF-16 units of UTF-8 text. Arrow guarantees valid UTF-8."""
     for row in range(len(out)):
         h = np.uint32(0)
         at = offsets[row]
@@ -229,7 +231,7 @@ def _string_hashes(offsets: Any, data: Any, out: Any) -> None:
 
 @kernel
 def _murmur_groups(hashes: Any, max_parallelism: Any, out: Any) -> None:
-    # Every product is cut to 32 bits at once: numba widens uint32 * uint32 to 64 bits.
+    # Every product is cut to 32 bits at once, since numba widens uint32 * uint32 to 64 bits.
     for row in range(len(out)):
         h = np.uint32(np.uint32(hashes[row]) * np.uint32(0xCC9E2D51))
         h = np.uint32(h << np.uint32(15)) | np.uint32(h >> np.uint32(17))

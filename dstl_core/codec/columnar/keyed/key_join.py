@@ -1,4 +1,4 @@
-"""One row per key over several states: records are brought together by the bytes of their keys."""
+"""Joins several states to one row per key, by the bytes of their keys."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class KeyJoin:
 
     Args:
         key_serializer: The type of the keys.
-        decoders: The states that become columns, by state id.
-        options: How types become columns.
-        namespace_serializer: The type of the namespaces, to join by key and namespace; None to join
+        decoders: Decoders of the states that become columns, by state id.
+        options: Representation of types as columns.
+        namespace_serializer: The type of the namespaces, to join by key and namespace. None joins
             by key alone, for states whose namespaces are void.
     """
 
@@ -54,12 +54,12 @@ class KeyJoin:
         self._keys = SpanProgram(roots, scan.KEY_START, ArrowAllocator())
 
     def rows(self, batch: SpanBatch, wanted: set[int], *, keys: bool) -> Iterator[JoinedRows]:
-        """The rows of all key groups in a batch, a bounded number at a time.
+        """Yields the rows of all key groups in a batch, with a bounded number of rows at a time.
 
         Args:
             batch: All records of some key groups.
-            wanted: States whose columns are built; every state makes rows.
-            keys: Whether the key column is built.
+            wanted: States whose columns are built; the keys of all states make rows.
+            keys: Whether to build the key column.
         """
         states = batch.states
         starts = np.empty(len(batch), np.int64)
@@ -91,7 +91,7 @@ class KeyJoin:
         own = SpanBatch(np.ascontiguousarray(spans), batch.source)
         columns, failure = self._keys.run(own, {KEY, NAMESPACE}, len(own))
         if failure is not None:
-            # The bytes are checked, so only the options can be in the way.
+            # The bytes are already checked, so only the options can cause a failure.
             state = int(own.states[failure.row])
             self._decoders[state].decode(own.take(slice(failure.row, failure.row + 1)), {KEY})
         return columns
@@ -99,8 +99,10 @@ class KeyJoin:
 
 @dataclass(frozen=True)
 class JoinedRows:
-    """Rows of a join: the columns of the key (``KEY``, ``NAMESPACE``), and those of the states by
-    id; null where a key has no such state.
+    """Rows of a join.
+
+    They have the columns of the key (``KEY``, ``NAMESPACE``) and those of the states by id. A state
+    is null where the key does not have it.
     """
 
     count: int
@@ -110,7 +112,7 @@ class JoinedRows:
 
 
 def _slices(batch: SpanBatch, index: ByteIndex) -> Iterator[tuple[int, int]]:
-    """Ranges of rows that are bounded in number and in bytes."""
+    """Ranges of rows with a bounded number of rows and of bytes."""
     sizes = batch.spans[:, scan.VALUE_END] - batch.spans[:, scan.KEY_START]
     total = np.cumsum(np.bincount(index.numbers, sizes, len(index)))
     first, done = 0, 0.0
@@ -123,7 +125,7 @@ def _slices(batch: SpanBatch, index: ByteIndex) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class _Single:
-    """A state with one record per key; ``latest[row]`` is that record, or -1."""
+    """A state with one record per key. ``latest[row]`` is the index of that record, or -1."""
 
     decoder: StateDecoder
     batch: SpanBatch
@@ -141,8 +143,9 @@ class _Single:
 
 @dataclass(frozen=True)
 class _Grouped:
-    """A state with any number of records per key, sorted by row: those of a row are
-    ``order[bounds[row] : bounds[row + 1]]``.
+    """A state with any number of records per key, sorted by row.
+
+    The records of a row are ``order[bounds[row] : bounds[row + 1]]``.
     """
 
     decoder: StateDecoder

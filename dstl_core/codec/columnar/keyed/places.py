@@ -1,4 +1,4 @@
-"""Where the parts of values lie in bytes: programs that keep addresses instead of values."""
+"""Finds the parts of values in bytes: programs that output addresses instead of values."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from dstl_core.errors import NotInColumnsError
 
 
 class Passed(NoColumn):
-    """A value that is read and checked, and kept in no column."""
+    """A value that is read and checked, but not stored in a column."""
 
     def __init__(self, inner: Layout) -> None:
         self._inner = inner
@@ -49,29 +49,29 @@ class Passed(NoColumn):
 
 
 def passed(serializer: AnySerializer) -> Layout:
-    """A value of a type, passed over.
+    """The layout that reads a value without a column.
 
     Raises:
-        NotInColumnsError: The type does not tell where a value ends.
+        NotInColumnsError: Values of the type have no readable end.
     """
     return Passed(layout_of(serializer, EXACT_OPTIONS))
 
 
 def passed_timer(timer: TimerSerializer) -> Layout:
-    """An element of a queue, passed over."""
+    """The layout that reads a queue element without a column."""
     time = Passed(Fixed(pa.int64(), i.FLIP8, 8))
     fields = [("time", time), ("key", passed(timer.key)), ("namespace", passed(timer.namespace))]
     return Passed(Struct(fields))
 
 
 def items_of(item: Layout, item_bytes: int) -> Repeated:
-    """A count and so many items, of which the places are kept."""
+    """A count and that number of items; outputs the place of each item."""
     places = Struct([("start", Position()), ("item", item), ("end", Position())])
     return Repeated(places, item_bytes)
 
 
 def pairs_of(serializer: MapSerializer) -> Repeated:
-    """A count and the pairs of a map: the places of user keys, and of values with their flag."""
+    """A count and the pairs of a map; outputs the places of user keys, and of values with flag."""
     value = Nullable(layout_of(serializer.value, EXACT_OPTIONS))
     pair = Struct(
         [
@@ -86,7 +86,7 @@ def pairs_of(serializer: MapSerializer) -> Repeated:
 
 
 class PlaceProgram:
-    """Finds places in values. Roots that are places, or lists of them, are its columns."""
+    """Finds places in values. Roots that are places, or lists of places, become its columns."""
 
     def __init__(self, roots: Sequence[tuple[str, Layout]]) -> None:
         self._names = {name for name, layout in roots if not isinstance(layout, NoColumn)}
@@ -96,7 +96,7 @@ class PlaceProgram:
         """The places in the value of each span.
 
         Raises:
-            NotInColumnsError: Bytes that it does not take.
+            NotInColumnsError: The program does not support the bytes.
         """
         columns, failure = self._program.run(batch, self._names, len(batch))
         if failure is not None:
@@ -105,14 +105,14 @@ class PlaceProgram:
 
 
 def addresses(column: pa.Array) -> Int64s:
-    """A column of places as NumPy has it."""
+    """A column of places as a NumPy array."""
     found: Int64s = column.to_numpy(zero_copy_only=False)
     return found
 
 
 @dataclass(frozen=True)
 class Items:
-    """The items of some rows: those of row ``i`` are ``firsts[i]`` up to ``firsts[i + 1]``."""
+    """The items of some rows. Row ``i`` has the items ``firsts[i] : firsts[i + 1]``."""
 
     firsts: Int64s
     parts: dict[str, Int64s]
@@ -139,8 +139,10 @@ class Items:
 
 @dataclass
 class StoredRows:
-    """Records in canonical form: spans of which the keys start after the key group and the tags
-    are not used; ``kept`` holds the bytes.
+    """Records in canonical form.
+
+    The keys of the spans start after the key group, and the tags are not set. ``kept`` keeps the
+    bytes alive.
     """
 
     keys: Ranges
@@ -170,7 +172,7 @@ def take(ranges: Ranges, rows: Any) -> Ranges:
 
 
 def concatenated(parts: Sequence[Ranges]) -> Ranges:
-    """Ranges of several arrays, one after the other."""
+    """Concatenates ranges of several arrays."""
     nothing = np.empty(0, np.int64)
     return Ranges(
         np.concatenate([nothing, *(each.starts for each in parts)]),
@@ -179,8 +181,10 @@ def concatenated(parts: Sequence[Ranges]) -> Ranges:
 
 
 def joined_parts(parts: Sequence[Ranges], kept: list[Any], *, lengths: int = 0) -> Ranges:
-    """The parts of each row one after the other, the first ``lengths`` of them followed by their
-    length as stored keys have it. ``kept`` gets what holds the bytes.
+    """Concatenates the parts of each row.
+
+    The first ``lengths`` parts are each followed by their length, as in stored keys. The new memory
+    is added to ``kept``.
     """
     rows = len(parts[0])
     places = np.empty((rows, len(parts), 2), np.int64)
@@ -197,7 +201,7 @@ def joined_parts(parts: Sequence[Ranges], kept: list[Any], *, lengths: int = 0) 
 
 
 def joined_items(items: Ranges, firsts: Int64s, kept: list[Any]) -> Ranges:
-    """The items of each row with a comma between them; every row has one at least."""
+    """Joins the items of each row with a comma; every row has at least one item."""
     rows = len(firsts) - 1
     starts, ends = np.ascontiguousarray(items.starts), np.ascontiguousarray(items.ends)
     total = int((ends - starts).sum()) + len(items) - rows

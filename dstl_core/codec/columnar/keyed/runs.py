@@ -1,4 +1,4 @@
-"""Records parted into runs of canonical form, a run per bucket and batch."""
+"""Divides records into runs of canonical form: one run per bucket and batch."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ _END = END_OF_KEY_GROUP_MARK.to_bytes(2, "big")
 
 @dataclass(frozen=True)
 class Runs:
-    """The runs of one state. That of bucket ``i`` is ``data[bounds[i] : bounds[i + 1]]``, empty if
-    the bucket has no record.
+    """The runs of one state.
+
+    The run of bucket ``i`` is ``data[bounds[i] : bounds[i + 1]]``; it is empty if the bucket has no
+    record.
     """
 
     data: pa.Buffer
@@ -33,18 +35,18 @@ class Runs:
 def runs_of(
     spans: Int64s, state: int, buckets: Int64s, key_groups: Int64s, count: int, prefix: int
 ) -> Runs:
-    """Parts the records of one state.
+    """Divides the records of one state into runs.
 
     Args:
-        spans: The records, ``[records, SPAN_WORDS]``; their keys without key group.
-        state: Its id in the stream to write.
+        spans: The records, ``[records, SPAN_WORDS]``; their keys have no key group.
+        state: Id of the state in the output.
         buckets: The bucket of each record, below ``count``.
-        key_groups: The key group to write in front of each key.
+        key_groups: The key group to write before each key.
         count: Number of buckets.
         prefix: Bytes of a key group.
 
     Raises:
-        ColumnValueError: A key or value of 2 GiB or more.
+        ColumnValueError: A key or value has 2 GiB or more.
     """
     rows = len(spans)
     sizes = np.zeros(count, np.int64)
@@ -81,8 +83,11 @@ def _aligned(values: Int64s) -> Int64s:
 def sections_of(
     runs: Sequence[Runs], key_groups: KeyGroupRange
 ) -> tuple[bytes, KeyGroupRangeOffsets]:
-    """The sections of some key groups, whose buckets the runs of each state have, and where they
-    start; counted from 1, since 0 stands for none.
+    """Writes the sections of some key groups. Each key group is a bucket of the runs.
+
+    Returns:
+        The sections, and their offsets. Offsets count from 1, since 0 means that there is no
+        section.
     """
     parts: list[bytes | memoryview] = [b"\0"]
     offsets, at = [], 1

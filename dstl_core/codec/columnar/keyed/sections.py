@@ -1,7 +1,7 @@
-"""Sections of canonical keyed state, piece by piece: memory is bounded whatever their size.
+"""Reads sections of canonical keyed state in chunks, so that memory is bounded for any size.
 
-A chunk holds whole sections, or a part of one that is larger than a chunk. Who scans a part says
-where its next record starts; the next part goes on there.
+A chunk holds whole sections, or a part of a section that is larger than a chunk. The code that
+scans a part reports the start of the next record, and the next chunk starts there.
 """
 
 from __future__ import annotations
@@ -17,18 +17,20 @@ from dstl_core.codec.snappy_frames import (
 from dstl_core.errors import FormatError
 
 CHUNK_BYTES = 4 << 20
-"""Fits into the cache of a core, and is a fair size for a request to an object store."""
+"""Fits into the cache of a core, and is a suitable size for a request to an object store."""
 UNKNOWN_END = 1 << 46
-"""Stands for the end of a section whose size is not known yet."""
+"""The end of a section whose size is not yet known."""
 
 ReadRange = Callable[[int, int], bytes]
-"""Gives the bytes ``[start, end)`` of a stream."""
+"""Reads the bytes ``[start, end)`` of a stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A key group's section. ``start`` and ``end`` are positions in the data of its chunk, where
-    ``end`` may lie behind it; ``origin`` is what position 0 of the data is in messages.
+    """A key group's section.
+
+    ``start`` and ``end`` are positions in the data of its chunk; ``end`` may lie after that data.
+    ``origin`` is the offset of position 0 in messages.
     """
 
     key_group: int
@@ -39,7 +41,9 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class SectionChunk:
-    """Sections in one buffer. ``resumed`` says that the first one goes on from the chunk before."""
+    """Sections in one buffer. If ``resumed``, the first one continues the previous chunk's last
+    one.
+    """
 
     data: bytes
     sections: Sequence[Section]
@@ -47,7 +51,7 @@ class SectionChunk:
 
 
 SectionChunks = Generator[SectionChunk, int | None, None]
-"""Chunks; ``send`` takes where the next record of a part starts, or None at its end."""
+"""Chunks; ``send`` takes the start of the next record of a part, or None at its end."""
 
 
 def plain_chunks(
@@ -60,9 +64,10 @@ def plain_chunks(
 
     Args:
         read: Reads the stream.
-        sections: ``(key group, start, end)`` in the stream, ascending; the end is the latest.
-        chunk_bytes: Bytes that are read at once.
-        whole_bytes: Sections of up to so many bytes are not cut.
+        sections: ``(key group, start, end)`` in the stream, ascending; a section ends at ``end`` or
+            earlier.
+        chunk_bytes: Number of bytes to read at once.
+        whole_bytes: Sections of up to this size are not split.
     """
     for run in _runs(sections, chunk_bytes):
         start, end = run[0][1], run[-1][2]
@@ -83,7 +88,7 @@ def _plain_parts(read: ReadRange, section: tuple[int, int, int], chunk_bytes: in
         unread = yield SectionChunk(data, [part], resumed=at > start)
         if unread is None:
             return
-        # A record that does not fit into a chunk gets a larger one.
+        # A record that is larger than a chunk gets a larger chunk.
         size = chunk_bytes if unread else 2 * size
         at += unread
 
@@ -94,8 +99,10 @@ def compressed_chunks(
     chunk_bytes: int = CHUNK_BYTES,
     whole_bytes: int = 0,
 ) -> SectionChunks:
-    """Chunks of sections that are each a Snappy-framed stream; arguments as ``plain_chunks``, but
-    ``whole_bytes`` counts compressed. Offsets in messages count in the uncompressed section.
+    """Chunks of sections that are each a Snappy-framed stream.
+
+    Arguments are those of ``plain_chunks``, but ``whole_bytes`` counts compressed bytes. Offsets in
+    messages count in the uncompressed section.
     """
     for run in _runs(sections, chunk_bytes // 2):
         start, end = run[0][1], run[-1][2]
@@ -142,7 +149,7 @@ def _compressed_parts(
         cut = _whole_frames(raw, begin)
         is_last = at == end or (cut < len(raw) and raw[cut] == STREAM_IDENTIFIER[0])
         if is_last and cut < len(raw) and raw[cut] != STREAM_IDENTIFIER[0]:
-            # The stream is cut off inside a chunk; the check of the whole names the place.
+            # The stream ends inside a chunk; the check of the whole stream reports the place.
             torn = STREAM_IDENTIFIER + raw[cut:]
             _decompressed(torn, 0, len(torn), begin + cut - mark)
         data = STREAM_IDENTIFIER + raw[:cut]
@@ -166,7 +173,7 @@ def _whole_frames(raw: bytes, origin: int) -> int:
 def _runs(
     sections: Sequence[tuple[int, int, int]], most_bytes: int
 ) -> Generator[list[tuple[int, int, int]], None, None]:
-    """Neighbouring sections that are read at once."""
+    """Groups of neighbouring sections that are read at once."""
     run: list[tuple[int, int, int]] = []
     for section in sections:
         if run and (section[2] - run[0][1] > most_bytes or section[1] != run[-1][2]):

@@ -1,4 +1,4 @@
-"""Where records lie: batches of spans over one buffer."""
+"""Places of records: batches of spans over one buffer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BYTES_PER_BATCH = 4 << 20
 
 
 class Source:
-    """Bytes that spans point into, kept alive, with what positions in them are called."""
+    """Keeps the bytes of spans alive, and maps their addresses to positions for messages."""
 
     def __init__(self, data: bytes, sections: Sequence[Section]) -> None:
         self.data = data
@@ -35,7 +35,7 @@ class Source:
         self.sections = sections
 
     def section_of(self, address: int) -> Section:
-        """The section that an address lies in."""
+        """The section that contains an address."""
         position = address - self.base
         for section in self.sections:
             if section.start <= position <= section.end:
@@ -47,7 +47,7 @@ class Source:
 class SpanBatch:
     """Records of some sections.
 
-    ``spans`` is ``[records, SPAN_WORDS]`` int64, see ``scan_kernel``; addresses point into
+    ``spans`` is ``[records, SPAN_WORDS]`` int64, see ``kernels.scan``; addresses point into
     ``source``.
     """
 
@@ -67,18 +67,18 @@ class SpanBatch:
         return self.spans[:, scan.TAG] >> 16
 
     def take(self, rows: Any) -> SpanBatch:
-        """Some of the records: a mask, indices, or a slice."""
+        """Selects records by a mask, indices, or a slice."""
         return SpanBatch(np.ascontiguousarray(self.spans[rows]), self.source)
 
 
 class SectionScanner:
-    """Finds the records of some states.
+    """Finds the records of the wanted states.
 
     Args:
         prefix_bytes: Bytes of the key group in front of a stored key.
         wanted: Whether the records of a state are wanted, by state id.
-        rows: Records of a batch at most.
-        byte_limit: A batch ends when its records have so many bytes.
+        rows: Largest number of records in a batch.
+        byte_limit: A batch ends once its records have this many bytes.
     """
 
     def __init__(
@@ -96,10 +96,10 @@ class SectionScanner:
         self._status = np.zeros(STATUS_WORDS, np.int64)
 
     def batches(self, chunks: SectionChunks) -> Iterator[SpanBatch]:
-        """The records of all chunks, in their order.
+        """Yields the records of all chunks, in order.
 
         Raises:
-            FormatError: Lengths or ids that cannot be; what stands before is given first.
+            FormatError: A length or id is wrong. Records before it are yielded first.
         """
         unread: int | None = None
         try:
@@ -127,7 +127,7 @@ class SectionScanner:
         if not chunk.resumed:
             resume[scan.RESUME_STATE] = scan.NO_STATE
         while True:
-            # Of Arrow's pool, which gives the same pages again once a batch is done with.
+            # Arrow's pool returns the same pages again once the caller has released a batch.
             room = pa.allocate_buffer(self._rows * scan.SPAN_BYTES)
             spans = np.frombuffer(room, np.int64).reshape(self._rows, scan.SPAN_WORDS)
             found = scan.scan_sections(
@@ -152,7 +152,7 @@ class SectionScanner:
                 self._refuse(source, code)
 
     def _refuse(self, source: Source, code: int) -> None:
-        """Raises what the record-wise decoder says about the place where the scan stopped."""
+        """Raises the record-wise decoder's error for the place where the scan stopped."""
         at = int(self._resume[scan.RESUME_AT]) - source.base
         section = source.sections[int(self._resume[scan.RESUME_SECTION])]
         data = DataInput(source.data, at, section.end)
@@ -163,11 +163,11 @@ class SectionScanner:
             read_framed_record(data, self._prefix_bytes, section.key_group)
         except FormatError as error:
             raise error.moved(section.origin) from refusal
-        raise InvariantViolation("a kernel refused what the decoder takes") from refusal
+        raise InvariantViolation("a kernel refused bytes that the decoder accepts") from refusal
 
 
 class Refusal(Exception):
-    """What a kernel said of bytes that it did not take; the cause of the error that is raised."""
+    """Status code of a kernel that refused bytes; the cause of the raised error."""
 
     def __init__(self, code: int, offset: int) -> None:
         super().__init__(f"code {code} at byte {offset}")

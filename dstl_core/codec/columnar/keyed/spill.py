@@ -1,6 +1,6 @@
-"""Records of a key group that is too large for memory, parted by key into files.
+"""Divides a key group that is too large for memory by key into files.
 
-Every key is in one part, so parts can be joined one after the other.
+Every key is in exactly one part, so the parts can be joined one after the other.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def parted_sections(
     prefix_bytes: int,
     parts: int,
 ) -> Iterator[SectionChunk]:
-    """The records of one key group as ``parts`` sections; those of a key are in the same one.
+    """The records of one key group as ``parts`` sections; all records of a key are in one part.
 
-    Offsets in later messages count in a part, but the keys of all records have been checked.
+    Offsets in later messages count in a part. The keys of all records are already checked.
     """
     with ExitStack() as files:
         spools: list[IO[bytes]] = [

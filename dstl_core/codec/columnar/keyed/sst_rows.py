@@ -1,8 +1,7 @@
-"""The rows of one column family from all its table files, as spans: the columnar twin of
-``sst_merge``.
+"""Reads the rows of one column family from its table files as spans: the compiled ``sst.merge``.
 
-Keys are numbered by hash instead of being merged in order; only rows that were added to (list
-state) are put together one by one.
+Keys are numbered by hash instead of merged in order. Only rows with merge operands (list state) are
+assembled one by one.
 """
 
 from __future__ import annotations
@@ -39,8 +38,9 @@ _KINDS = (DELETION, PUT, MERGE, SINGLE_DELETION)
 
 @dataclass(frozen=True)
 class SstRows:
-    """Rows as spans whose keys start after the key group; ``key_groups`` tells it. ``kept`` holds
-    the bytes.
+    """Rows as spans.
+
+    The keys start after the key group, which is in ``key_groups``. ``kept`` keeps the bytes alive.
     """
 
     spans: Int64s
@@ -49,12 +49,14 @@ class SstRows:
 
 
 def has_twin(files: Sequence[SstFile]) -> bool:
-    """Whether ``merged_spans`` reads these files: range deletions are left to ``sst_merge``."""
+    """Whether ``merged_spans`` can read these files; ``sst.merge`` reads those with range
+    deletions.
+    """
     return not any(file.tombstones for file in files)
 
 
 def merged_spans(files: Sequence[SstFile], first: int, last: int, prefix_bytes: int) -> SstRows:
-    """The newest versions of all rows of the key groups ``first`` to ``last``, not in order.
+    """The newest version of each row in the key groups ``first`` to ``last``, in any order.
 
     Raises:
         FormatError: A file is damaged.
@@ -99,11 +101,11 @@ def _newest(entries: Int64s, groups: Int64s, prefix_bytes: int, kept: list[Any])
     kinds = trailers & 0xFF
     if len(kinds) and not np.isin(kinds, _KINDS).all():
         raise FormatError(
-            "A table file holds a kind of entry that is not read",
+            "A table file holds an unsupported kind of entry",
             expected="put, merge, delete, single delete",
             got=int(kinds[~np.isin(kinds, _KINDS)][0]),
         )
-    # Sequence numbers have 56 bits, so the sign of the trailer is that of its first bit.
+    # Sequence numbers have 56 bits, so their first bit is the sign of the trailer.
     sequences = trailers.view(np.uint64) >> np.uint64(8)
     order = np.lexsort((-sequences.astype(np.int64), index.numbers))
     heads = np.flatnonzero(np.diff(index.numbers[order], prepend=-1))
@@ -126,7 +128,7 @@ def _newest(entries: Int64s, groups: Int64s, prefix_bytes: int, kept: list[Any])
 
 
 def _merged(entries: Int64s, kinds: Int64s, versions: Int64s) -> bytes:
-    """The operands of a row on top of its last whole value."""
+    """Appends the operands of a row to its last whole value."""
     operands: list[bytes] = []
     for row in versions:
         if kinds[row] in (DELETION, SINGLE_DELETION):

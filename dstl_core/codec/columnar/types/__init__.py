@@ -1,1 +1,1 @@
-"""Flink types as layouts of Arrow columns, compiled to programs for the kernels."""
+"""Layouts of Flink types as Arrow columns, compiled to programs for the kernels."""

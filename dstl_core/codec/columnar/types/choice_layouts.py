@@ -1,4 +1,4 @@
-"""Layouts whose bytes say which of several forms follows: unions, rows with null masks, POJOs."""
+"""Layouts whose bytes select one of several forms: unions, rows with null masks, POJOs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dstl_core.codec.data_io import encode_modified_utf8
 
 
 class Parts(Layout):
-    """A struct whose subclass says how the bytes of its parts follow each other."""
+    """A struct. Its subclass defines the order of the parts in the bytes."""
 
     def __init__(self, fields: Sequence[tuple[str, Layout]]) -> None:
         self.names = [name for name, _ in fields]
@@ -44,7 +44,7 @@ class Parts(Layout):
 
 
 class Empty(Parts):
-    """A struct without fields: one byte that is always the same."""
+    """A struct without fields: one constant byte."""
 
     def __init__(self, byte: int) -> None:
         super().__init__([])
@@ -56,7 +56,7 @@ class Empty(Parts):
 
 
 class EitherOf(Parts):
-    """A byte that says which of two values follows. ``tagged``: 1 and 2 instead of 1 and 0."""
+    """A byte that selects one of two values. ``tagged``: 1 and 2 instead of 1 and 0."""
 
     def __init__(self, left: Layout, right: Layout, *, tagged: bool = False) -> None:
         left.nullable = right.nullable = True
@@ -79,12 +79,12 @@ class EitherOf(Parts):
 
 
 class MaskedRow(Parts):
-    """A mask with two bits for the row's kind and one a field (1 = null), then the fields.
+    """A mask with two bits for the row kind and one bit per field (1 = null), then the fields.
 
     Args:
         fields: Names and values.
-        with_kind: Whether the bits of the kind are there.
-        kind: The column of the kind; without one, another kind than +I is refused.
+        with_kind: Whether the mask has the bits of the row kind.
+        kind: The column of the row kind; without it, row kinds except +I are refused.
     """
 
     def __init__(
@@ -115,19 +115,19 @@ class MaskedRow(Parts):
 
 
 def refuses(row: Layout, row_kind: RowKind | None) -> Word:
-    """1 where another kind than +I cannot be kept, though the row is wanted."""
+    """1 if row kinds except +I must be refused because no column keeps them."""
     return row.operand(Field.WANTED) if row_kind is None else 0
 
 
 def kind(row_kind: RowKind | None) -> tuple[Word, Word]:
-    """Where a row's kind goes, and its validity."""
+    """The target of a row kind, and its validity."""
     if row_kind is None:
         return 0, 0
     return row_kind.operand(Field.VALUES), row_kind.operand(Field.VALID)
 
 
 class StreamElement(Parts):
-    """A tag, the timestamp of a record that has one, and its value."""
+    """A tag, the timestamp if the record has one, and the value of the record."""
 
     def __init__(self, value: Layout) -> None:
         self._value = value
@@ -165,12 +165,13 @@ class PojoClass:
 
 
 class PojoOf(Parts):
-    """Flags, then for each field a null flag and the value; for subclasses their tag or name and
-    flags of their own before that.
+    """A POJO: flags, then a null flag and the value of each field.
+
+    For a subclass, its tag or name and its own flags come first.
 
     Args:
         classes: The class itself, registered subclasses in the order of their tags, then others.
-        registered: How many of them have a tag.
+        registered: Number of subclasses with a tag.
         columns: Name and layout of every column; fields of several classes may share one.
     """
 
@@ -220,7 +221,7 @@ class PojoOf(Parts):
     def _emit_flags(
         self, code: Code, own: Label, subclass: Label, registered: int, class_number: Word
     ) -> None:
-        """Flags; falls through into the instructions of a null."""
+        """Adds the instructions of the flags; after them must come the instructions of a null."""
         valid, extra = self.operand(Field.VALID), self.operand(Field.EXTRA)
         code.emit(i.POJO, own, valid, subclass, registered, 0, class_number, extra)
         self.emit_null(code)
@@ -250,7 +251,7 @@ class PojoOf(Parts):
 
 
 def adopt(layout: Layout, owner: Layout) -> None:
-    """Makes a layout use the columns of another one of the same shape."""
+    """Makes a layout use the columns of another layout of the same shape."""
     layout.column = owner.column
     layout.nullable = owner.nullable
     for part, other in zip(layout.parts, owner.parts, strict=True):
@@ -258,7 +259,7 @@ def adopt(layout: Layout, owner: Layout) -> None:
 
 
 def same_shape(a: Layout, b: Layout) -> bool:
-    """Whether one column holds the values of both."""
+    """Whether one column can hold the values of both layouts."""
     return (
         type(a) is type(b)
         and a.arrow_type == b.arrow_type

@@ -1,4 +1,4 @@
-"""The Arrow schema of columns in whatever form users declare them."""
+"""The Arrow schema of columns that users declare in any form."""
 
 from __future__ import annotations
 
@@ -30,11 +30,15 @@ _LEAVES: dict[str, pa.DataType] = {
 
 
 def schema_of(given: Any, where: str) -> pa.Schema:
-    """The columns that a user declared, as DDL text, a Spark or Arrow schema, a mapping of names to
-    types, or a dataclass.
+    """The schema of columns that a user declared.
+
+    Args:
+        given: DDL text, a Spark or Arrow schema, a mapping of names to types, or a dataclass.
+        where: What has these columns, for the error.
 
     Raises:
-        ConfigError: They are none, or one has no Arrow type; names ``where`` and the column.
+        ConfigError: The value does not declare columns, or a column has no Arrow type. The message
+            has ``where`` and the column.
     """
     if isinstance(given, pa.Schema):
         return given
@@ -55,7 +59,7 @@ def _arrow_type(declared: DeclaredType, where: str) -> pa.DataType:
         case "decimal" if declared.precision is not None:
             return pa.decimal128(declared.precision, declared.scale)
         case "decimal":
-            raise ConfigError(f"{where} is a decimal without its digits; write decimal(38, 9).")
+            raise ConfigError(f"{where} is a decimal without precision; write decimal(38, 9).")
         case "array" | "set":
             return pa.list_(parts[0])
         case "map":

@@ -1,4 +1,4 @@
-"""Arrow arrays in the form that a kernel reads: addresses of values, offsets, data and validity."""
+"""Prepares Arrow arrays for a kernel: addresses of values, offsets, data and validity."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from dstl_core.errors import ColumnValueError
 
 _KEYS = (KEY, USER_KEY)
 _NOTHING = np.zeros(16, np.uint8)
-"""What an address points to where Arrow has no buffer."""
+"""Stands in for a buffer that Arrow omits."""
 
 
 class InputColumns:
     """The columns of some layouts; keeps their memory alive.
 
     Args:
-        layouts: Registered layouts of a program, by the name of their column. In those of keys,
-            every NaN is Java's: keys are compared by their bytes.
-        arrays: A column each, of the same length; of the layout's type, or one that casts to it.
+        layouts: Registered layouts of a program, by the name of their column. In layouts of keys,
+            every NaN is replaced by Java's NaN, because keys are compared by their bytes.
+        arrays: One column each, of the same length. Its type is that of the layout or casts to it.
         columns: Number of columns of the program.
 
     Raises:
@@ -111,7 +111,9 @@ class InputColumns:
 
 
 def as_type(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """The array with a type, its buffers checked: nobody else looks at offsets and text."""
+    """Casts an array to a type and validates its buffers: later code does not check offsets and
+    text.
+    """
     try:
         if not array.type.equals(wanted):
             array = array.cast(wanted)
@@ -124,8 +126,8 @@ def as_type(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _with_one_nan(array: pa.Array) -> Any | None:
-    """The values of a column of floating-point numbers with Java's NaN for every other; None if
-    there is nothing to change.
+    """Replaces every NaN of a floating-point column by Java's NaN; returns None if nothing
+    changes.
     """
     kind = {pa.float32(): np.float32, pa.float64(): np.float64}.get(array.type)
     buffer = array.buffers()[1]
@@ -141,20 +143,20 @@ def _with_one_nan(array: pa.Array) -> Any | None:
 
 
 def _bits(buffer: pa.Buffer, offset: int, length: int) -> Any:
-    """Bits as bytes 0 and 1."""
+    """Converts bits to bytes 0 and 1."""
     first = offset // 8
     raw = np.frombuffer(buffer, np.uint8)[first : (offset + length + 7) // 8]
     return np.unpackbits(raw, bitorder="little")[offset % 8 : offset % 8 + length]
 
 
 def _numbers(layout: Names, array: pa.Array) -> Any:
-    """Texts as the numbers that stand for them; 0 for null."""
+    """Converts texts to the numbers that stand for them; null becomes 0."""
     found = pc.index_in(array, pa.array(layout.names, pa.string()))
     strangers = found.null_count - array.null_count
     if strangers:
         known = ", ".join(layout.names)
         raise ColumnValueError(
-            f"A column holds {strangers} names that its type does not have; it has: {known}."
+            f"A column has {strangers} names that its type does not have; expected: {known}."
         )
     kind = np.int8 if layout.width == 1 else np.int32
     return found.fill_null(0).to_numpy(zero_copy_only=False).astype(kind)

@@ -1,6 +1,6 @@
-"""The layouts of Flink's Java types. Adding a type is one function.
+"""The layouts of Flink's Java types. To add a type, add one function.
 
-The table of Arrow forms is the one of ``docs/reference/types.md``.
+The Arrow forms are listed in ``docs/reference/types.md``.
 """
 
 from __future__ import annotations
@@ -319,7 +319,7 @@ def _buffer_entry(serializer: runtime.BufferEntrySerializer, options: ColumnOpti
     UnknownSerializer,
 )
 def _unbounded(serializer: AnySerializer, _: ColumnOptions) -> Layout:
-    # Nothing tells where such a value ends, so it can only be kept where something else does.
+    # Such a value has no readable end, so it can be kept only where something else bounds it.
     raise no_layout(serializer)
 
 
@@ -344,8 +344,10 @@ def _pojo(serializer: PojoSerializer, options: ColumnOptions) -> Layout:
 def _named(
     columns: dict[str, Layout], class_name: str, name: str, layout: Layout
 ) -> tuple[str, Layout]:
-    """A field of a class with the name of its column: that of the field, unless another class has a
-    field of that name and another type.
+    """A field of a class with the name of its column.
+
+    The column has the name of the field, unless another class has a field of this name and another
+    type.
     """
     owner = columns.setdefault(name, layout)
     if owner is not layout and not same_shape(owner, layout):

@@ -1,8 +1,9 @@
-"""Building blocks of types: how bytes and columns correspond.
+"""Layouts: how bytes and columns of a type correspond.
 
-A layout says how a value lies in bytes (``emit``) and which Arrow column it is. Every Flink type is
-made of a few of them, in ``type_layouts``; both directions follow from the one description. Here
-are those that most types need; ``value_layouts``, ``choice_layouts`` and ``sql_layouts`` have more.
+A layout defines the bytes of a value (``emit``) and its Arrow column. ``type_layouts`` composes
+every Flink type from layouts; decoding and encoding both follow from the one description. This
+module has the common ones; ``value_layouts``, ``choice_layouts`` and ``sql_layouts`` have the
+others.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from dstl_core.codec.columnar.types.program import Code, Field, Label, Operand, 
 class Layout(ABC):
     """A value in bytes and as a column. A tree of layouts belongs to one program.
 
-    ``nullable`` is set by whoever can leave the value out; ``column`` when the tree is registered.
-    ``always_null`` is true of a type whose only value is null.
-    ``metadata`` goes to the Arrow field that holds the column.
+    ``nullable`` is set by the enclosing layout if the value may be absent. ``column`` is set when
+    the tree is registered. ``always_null`` is true for a type whose only value is null.
+    ``metadata`` is that of the Arrow field of the column.
     """
 
     arrow_type: pa.DataType
@@ -33,11 +34,11 @@ class Layout(ABC):
 
     @property
     def parts(self) -> Sequence[Layout]:
-        """The layouts inside, in the order of their columns."""
+        """The nested layouts, in the order of their columns."""
         return ()
 
     def register(self, code: Code) -> None:
-        """Numbers the columns of the tree, before anything is emitted."""
+        """Numbers the columns of the tree. Called before any instruction is emitted."""
         self.column = code.add_column()
         for part in self.parts:
             part.register(code)
@@ -48,7 +49,7 @@ class Layout(ABC):
 
     @abstractmethod
     def emit_null(self, code: Code) -> None:
-        """Adds the instructions that append a null without touching bytes."""
+        """Adds the instructions that append a null without reading bytes."""
 
     def field(self, name: str) -> pa.Field:
         return pa.field(name, self.arrow_type, metadata=self.metadata)
@@ -67,7 +68,7 @@ class Layout(ABC):
 
 
 class NoColumn(Layout):
-    """Bytes that no column keeps."""
+    """Bytes that are not stored in a column."""
 
     arrow_type = pa.null()
 
@@ -79,7 +80,7 @@ class NoColumn(Layout):
 
 
 class Marker(NoColumn):
-    """One byte that is always the same; None: whatever it is."""
+    """One constant byte; None allows any value."""
 
     def __init__(self, byte: int | None, *, always_null: bool = False) -> None:
         self._byte = -1 if byte is None else byte
@@ -97,7 +98,7 @@ class Nothing(NoColumn):
 
 
 class Rest(NoColumn):
-    """All that is left, ignored."""
+    """All remaining bytes, ignored."""
 
     def emit(self, code: Code) -> None:
         code.emit(i.SKIP_REST)
@@ -124,12 +125,12 @@ class Fixed(Layout):
     def to_arrow(
         self, length: int, bitmap: pa.Buffer | None, values: pa.Buffer, nulls: int
     ) -> pa.Array:
-        """The array of decoded values."""
+        """The array of the decoded values."""
         return pa.Array.from_buffers(self.arrow_type, length, [bitmap, values], nulls)
 
 
 class Bool(Fixed):
-    """A byte in the bytes, a bit in the column."""
+    """One byte in the bytes, one bit in the column."""
 
     def __init__(self) -> None:
         super().__init__(pa.bool_(), i.BOOL, 1)
@@ -143,14 +144,14 @@ class Bool(Fixed):
 
 
 class Position(Fixed):
-    """No bytes: the address that is reached."""
+    """No bytes: the current address."""
 
     def __init__(self) -> None:
         super().__init__(pa.int64(), i.POSITION, 8)
 
 
 class Variable(Layout):
-    """Text or bytes: offsets and data."""
+    """Text or bytes: a column with offsets and data."""
 
     def __init__(self, arrow_type: pa.DataType, op: int, how: int = 0, size: int = 0) -> None:
         self.arrow_type = arrow_type
@@ -167,7 +168,7 @@ class Variable(Layout):
 
 
 class Text(Variable):
-    """Flink's string value, nullable by itself unless ``without_null``."""
+    """Flink's string value; nullable by itself unless ``without_null``."""
 
     def __init__(self, *, utf16: bool, without_null: bool = False) -> None:
         how = (i.TEXT_UTF16 if utf16 else 0) | (i.TEXT_WITHOUT_NULL if without_null else 0)
@@ -176,7 +177,7 @@ class Text(Variable):
 
 
 class Opaque(Variable):
-    """All that is left, as bytes: a value that only Java can read."""
+    """All remaining bytes: a value that only Java can read."""
 
     def __init__(self, java_class: str) -> None:
         super().__init__(pa.binary(), i.BYTES, i.BYTES_REST)
@@ -187,7 +188,7 @@ class Opaque(Variable):
 
 
 class Wrapper(Layout):
-    """Something around a value whose column is that of the value."""
+    """Adds bytes around a value. The column is that of the value."""
 
     def __init__(self, inner: Layout) -> None:
         self.inner = inner
@@ -208,13 +209,13 @@ class Wrapper(Layout):
 
 
 class Nullable(Wrapper):
-    """A flag before a value.
+    """A null flag and a value.
 
     Args:
         inner: The value.
         op: NULL_FLAG, PRESENT_FLAG or ZERO_IS_NULL.
-        padding: Bytes that follow the flag of a null.
-        skip_rest: Whether everything after the flag of a null is ignored.
+        padding: Number of bytes after the flag of a null.
+        skip_rest: Whether all bytes after the flag of a null are ignored.
     """
 
     def __init__(
@@ -234,8 +235,10 @@ class Nullable(Wrapper):
 
 
 def emit_choice(code: Code, inner: Layout, op: int, *words: Word, after_null: int = 0) -> None:
-    """A value that an instruction may find to be null: its word 1 is where the value is read, 2
-    its validity, then ``words``.
+    """Adds a value with an instruction that detects null.
+
+    Word 1 of the instruction is the position that reads the value, word 2 its validity; ``words``
+    follow.
     """
     present, end = Label(), Label()
     middle: list[Word] = [*words, 0, 0, 0, 0][:4]
@@ -251,7 +254,7 @@ def emit_choice(code: Code, inner: Layout, op: int, *words: Word, after_null: in
 
 
 class Required(Wrapper):
-    """A value that must not be null here, though its type allows it."""
+    """A value that must not be null here, although its type allows null."""
 
     def emit(self, code: Code) -> None:
         self.inner.emit(code)
@@ -263,7 +266,7 @@ class Required(Wrapper):
 
 
 class Struct(Layout):
-    """Parts back to back. ``order`` gives the order of the columns where it is not that of the
+    """Parts without gaps. ``order`` is the order of the columns if it differs from that of the
     bytes.
     """
 
@@ -304,8 +307,8 @@ class Repeated(Layout):
 
     Args:
         item: One item.
-        item_bytes: Bytes of an item at least, for the check of the count.
-        op: LIST, or DELIMITED (items up to the end, instead of a count).
+        item_bytes: Least bytes of an item, to check the count.
+        op: LIST, or DELIMITED (items up to the end, without a count).
     """
 
     def __init__(self, item: Layout, item_bytes: int, op: int = i.LIST) -> None:
@@ -336,8 +339,9 @@ class Repeated(Layout):
 
 
 class LinkedListOf(Repeated):
-    """A count, a bit mask of nulls if ``masked``, and the items that are not null. As the mask is
-    all that a null takes, the count may be 8 times what is left.
+    """A count, a bit mask of nulls if ``masked``, and the items that are not null.
+
+    A null takes only one bit of the mask, so the count may be up to 8 times the remaining bytes.
     """
 
     def __init__(self, item: Layout, *, masked: bool) -> None:
@@ -360,7 +364,7 @@ class LinkedListOf(Repeated):
 
 
 class MapOf(Repeated):
-    """Entries of key and value; as an Arrow map, or as a list of structs where keys may be null."""
+    """Entries of key and value: an Arrow map, or a list of structs where keys may be null."""
 
     def __init__(
         self, key: Layout, value: Layout, *, as_map: bool, item_bytes: int = 1, op: int = i.LIST
@@ -377,7 +381,7 @@ def map_type(key: Layout, value: Layout) -> pa.DataType:
 
 
 class SetOf(Repeated):
-    """A list whose field says that it is a set."""
+    """A list that is a set, as the metadata of its field says."""
 
     def __init__(self, item: Layout) -> None:
         super().__init__(item, 1)

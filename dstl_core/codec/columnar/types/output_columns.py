@@ -1,7 +1,7 @@
-"""Column buffers that a kernel fills, and the Arrow arrays that they become.
+"""Column buffers that a kernel fills, converted to Arrow arrays.
 
-Text and list items get room for what the bytes of a batch can hold at most, or for what earlier
-batches needed; the kernel asks for more when that was too little.
+The room for text and list items is the most that the bytes of a batch can hold, or what earlier
+batches needed. The kernel asks for more if that is too little.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from dstl_core.codec.columnar.types.program import FIELDS, Field, Int64s
 from dstl_core.errors import InvariantViolation
 
 SPILL = 16
-"""Bytes after the capacity of a data buffer that a kernel may write to."""
+"""Number of bytes after the capacity of a data buffer that a kernel may write."""
 _LEAST_BYTES = 256
 
 
 class Allocator(Protocol):
-    """Where buffers come from. The damage tests bring one with guarded memory."""
+    """Allocates buffers. The damage tests use one with guarded memory."""
 
     def allocate(self, size: int) -> pa.Buffer: ...
 
@@ -41,7 +41,7 @@ class Allocator(Protocol):
 
 
 class ArrowAllocator:
-    """Buffers of Arrow's memory pool."""
+    """Allocates buffers from Arrow's memory pool."""
 
     def allocate(self, size: int) -> pa.Buffer:
         return pa.allocate_buffer(max(size, 8), resizable=True)
@@ -53,8 +53,10 @@ class ArrowAllocator:
 
 @dataclass(slots=True)
 class _Column:
-    """Buffers of one layout. ``values`` are offsets where the size differs by value; ``limit``
-    bounds the data of text and bytes, or the items of a list.
+    """Buffers of one layout.
+
+    ``values`` are offsets if values vary in size. ``limit`` bounds the data of text and bytes, or
+    the items of a list.
     """
 
     layout: Layout
@@ -66,12 +68,12 @@ class _Column:
 
 @dataclass
 class Densities:
-    """Bytes or items per byte of input that columns needed so far, by column."""
+    """Bytes or items per byte of input that each column has needed so far."""
 
     seen: dict[int, float] = field(default_factory=dict)
 
     def guess(self, column: int, most: int, input_bytes: int) -> int:
-        """Room for a batch: never more than ``most``, which is always enough for ASCII."""
+        """Room for a batch: at most ``most``, which is always enough for ASCII."""
         if column not in self.seen:
             return most if most <= 1 << 20 else most // 4
         return min(most, int(self.seen[column] * input_bytes) + _LEAST_BYTES)
@@ -85,9 +87,9 @@ class OutputColumns:
     """Buffers for ``rows`` values of some layouts.
 
     Args:
-        roots: The layouts of a program; those that are not in ``wanted`` get no buffers.
-        rows: Values of each root.
-        input_bytes: Bytes that all values together take.
+        roots: The layouts of a program; those outside ``wanted`` get no buffers.
+        rows: Number of values of each root.
+        input_bytes: Total bytes of all values.
     """
 
     def __init__(
@@ -161,7 +163,7 @@ class OutputColumns:
         row[Field.WANTED] = 1
 
     def grow(self, number: int, needed: int) -> None:
-        """Makes room in one column for ``needed`` bytes of data or items."""
+        """Enlarges one column to ``needed`` bytes of data or items."""
         column = self._columns[number]
         room = max(needed, 2 * column.limit)
         if column.data is not None:
@@ -174,7 +176,7 @@ class OutputColumns:
         self._describe(column)
 
     def _grow_level(self, layout: Layout, capacity: int) -> None:
-        """Makes room for more values of a layout; not for more items of the lists in it."""
+        """Makes room for more values of a layout, but not for more items of its lists."""
         match layout:
             case NoColumn():
                 return
@@ -237,7 +239,7 @@ def _cut(buffer: pa.Buffer | None, size: int) -> pa.Buffer:
 
 
 def _bitmap(valid: pa.Buffer | None, length: int) -> tuple[pa.Buffer | None, int]:
-    """Arrow's bitmap of validity bytes, or None if nothing is null, and the number of nulls."""
+    """Arrow's validity bitmap, or None without nulls, and the number of nulls."""
     if valid is None:
         return None, 0
     flags = _view(valid, np.uint8)[:length]

@@ -1,4 +1,4 @@
-"""Builds programs: instructions, jumps, and the operands that buffers of a batch fill in."""
+"""Builds programs: instructions, jumps, and operands that are set from the buffers of a batch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 class Field(IntEnum):
-    """An operand that belongs to a column: its index in the table that a program is bound to."""
+    """An operand of a column: its index in the table that a program is bound to."""
 
     VALUES = 0
     VALID = 1
@@ -39,14 +39,14 @@ class Operand:
 
 @dataclass(slots=True)
 class Label:
-    """A place in a program; ``index`` is set when it is reached."""
+    """A position in a program; ``index`` is set when the position is reached."""
 
     index: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """The address of bytes that belong to the program."""
+    """Address of constant bytes that belong to the program."""
 
     offset: int
 
@@ -56,24 +56,24 @@ Word = int | Operand | Label | Constant
 
 @dataclass(frozen=True)
 class Program:
-    """Instructions with holes where the operands of columns go."""
+    """Instructions whose column operands are not set yet."""
 
     words: Int64s
     places: Int64s
-    """Which words (in the flat program) to fill."""
+    """Indices of the words to set, in the flat program."""
     sources: Int64s
-    """From where in the flat table of columns and fields."""
+    """Their values' indices in the flat table of columns and fields."""
     constants: npt.NDArray[np.uint8]
     addresses: Int64s
-    """Which words are offsets into the constants."""
+    """Indices of words that are offsets into the constants."""
 
     @property
     def operations(self) -> frozenset[int]:
-        """The instructions that there are."""
+        """The operations of the program."""
         return frozenset(self.words[:, 0].tolist())
 
     def bind(self, columns: Int64s) -> Int64s:
-        """A runnable copy; ``columns`` is ``[columns, FIELDS]``. A kernel writes into it."""
+        """A runnable copy; ``columns`` is ``[columns, FIELDS]``. Kernels write into the copy."""
         bound = self.words.copy()
         flat = bound.reshape(-1)
         flat[self.places] = columns.reshape(-1)[self.sources]
@@ -83,7 +83,7 @@ class Program:
 
 
 class Code:
-    """A program in the making, to decode or to encode."""
+    """Collects the instructions of a program, to decode or to encode."""
 
     def __init__(self, *, encoding: bool = False) -> None:
         self.encoding = encoding
@@ -93,7 +93,7 @@ class Code:
         self.columns = 0
 
     def add_column(self) -> int:
-        """The number of a new column."""
+        """Adds a column; returns its number."""
         self.columns += 1
         return self.columns - 1
 
@@ -103,7 +103,7 @@ class Code:
         self._words.append((op, list(words)))
 
     def add_frame(self) -> Label:
-        """Two lines of words that no jump leads to."""
+        """Adds two lines of words that are never executed."""
         self._frames.append(Label())
         return self._frames[-1]
 
@@ -113,7 +113,7 @@ class Code:
         return constant
 
     def place(self, label: Label) -> None:
-        """The label stands for the next instruction."""
+        """Binds the label to the next instruction."""
         label.index = len(self._words)
 
     def finish(self) -> Program:
@@ -131,7 +131,7 @@ class Code:
                     sources.append(operand.column * FIELDS + operand.field)
                 elif isinstance(operand, Label):
                     if operand.index < 0:
-                        raise InvariantViolation("a jump goes nowhere")
+                        raise InvariantViolation("a jump has no target")
                     words[at, i] = operand.index * INSTRUCTION_BYTES
                 elif isinstance(operand, Constant):
                     addresses.append(at * WORDS + i)

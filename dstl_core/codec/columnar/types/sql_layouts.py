@@ -26,20 +26,20 @@ SLOT_BYTES = 8
 
 
 class SlotLayout(Layout):
-    """A value in a slot of a row or array. ``slot_bytes`` is the size of an array's slot."""
+    """A value in a slot of a row or array. ``slot_bytes`` is the size of a slot in an array."""
 
     slot_bytes: int = SLOT_BYTES
 
     @abstractmethod
     def emit_slot(self, code: Code, frame: Label, slot: int) -> None:
-        """Adds the instructions for the value in a slot, a byte offset, of a frame."""
+        """Adds the instructions for the value in a frame's slot; ``slot`` is a byte offset."""
 
     def emit(self, code: Code) -> None:
-        raise TypeError("a value in a slot has no form outside of one")
+        raise TypeError("a slot value exists only inside a row or array")
 
 
 class SlotNothing(NoColumn, SlotLayout):
-    """A slot that says nothing."""
+    """A slot without content."""
 
     always_null = True
 
@@ -62,7 +62,7 @@ class SlotFixed(Fixed, SlotLayout):
 
 
 class SlotBool(SlotFixed):
-    """A byte in the slot, a bit in the column."""
+    """One byte in the slot, one bit in the column."""
 
     def __init__(self) -> None:
         super().__init__(pa.bool_(), 1)
@@ -78,7 +78,7 @@ class SlotBool(SlotFixed):
 
 
 class SlotBytes(Variable, SlotLayout):
-    """Text, bytes, or a value that SQL only carries along. ``how`` is one of ``SLOT_*``."""
+    """Text, bytes, or a value of SQL's RAW type. ``how`` is one of ``SLOT_*``."""
 
     def __init__(self, arrow_type: pa.DataType, how: int) -> None:
         super().__init__(arrow_type, i.SLOT_BYTES, how)
@@ -91,7 +91,7 @@ class SlotBytes(Variable, SlotLayout):
 
 
 class SlotDecimal(Fixed, SlotLayout):
-    """Up to ``compact`` digits in the slot, more in the variable part."""
+    """A decimal: up to ``compact`` digits in the slot, more digits in the variable part."""
 
     def __init__(self, precision: int, scale: int, *, compact: bool) -> None:
         super().__init__(pa.decimal128(precision, scale), i.SLOT_DECIMAL, 16)
@@ -131,12 +131,12 @@ def _time_how(compact: bool) -> tuple[int, int]:
 
 
 def emit_field(code: Code, field: SlotLayout, frame: Label, slot: int, bit: int) -> None:
-    """A field or item with its null bit."""
+    """Adds a field or item with its null bit."""
     emit_choice(code, _InSlot(field, frame, slot), i.SLOT_NULL, frame, bit)
 
 
 class _InSlot(Layout):
-    """A layout bound to its slot."""
+    """A layout with its slot."""
 
     def __init__(self, inner: SlotLayout, frame: Label, slot: int) -> None:
         self._inner = inner
@@ -152,7 +152,7 @@ class _InSlot(Layout):
 
 
 class InMemory(SlotLayout):
-    """A row, array or map: memory with a size in front, or in the variable part of another."""
+    """A row, array or map: memory after a size, or in the variable part of an enclosing one."""
 
     def emit(self, code: Code) -> None:
         frame = code.add_frame()
@@ -216,7 +216,7 @@ class SqlArray(Repeated, InMemory):
 
 
 class SqlMap(Repeated, InMemory):
-    """A binary map: an array of keys and one of values, in the same rows."""
+    """A binary map: an array of keys and an array of values, in the same rows."""
 
     def __init__(self, key: SlotLayout, value: SlotLayout, *, as_map: bool) -> None:
         key.nullable = value.nullable = True
@@ -248,7 +248,7 @@ def emit_items(
     *,
     required: bool = False,
 ) -> None:
-    """The items of an array: of a list column, or of the values of a map beside its keys."""
+    """Adds the items of an array: of a list column, or the values of a map next to its keys."""
     first, loop = Label(), Label()
     size = item.slot_bytes
     if keys is None:

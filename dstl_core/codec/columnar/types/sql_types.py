@@ -35,7 +35,7 @@ from dstl_core.codec.logical_types import LogicalType
 from dstl_core.codec.serializers import AnySerializer, table_state, table_types
 
 COARSE_TIMESTAMP = 6
-"""Digits that microseconds hold."""
+"""Highest timestamp precision of a microsecond column."""
 
 _FIXED = {
     "TINYINT": (pa.int8(), 1),
@@ -52,7 +52,7 @@ _FIXED = {
 
 
 def slot_layout(kind: LogicalType, options: ColumnOptions) -> SlotLayout:
-    """A SQL type inside a row, array or map."""
+    """The layout of a SQL type inside a row, array or map."""
     match kind.root:
         case "BOOLEAN":
             return SlotBool()

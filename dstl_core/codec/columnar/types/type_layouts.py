@@ -1,6 +1,6 @@
-"""The layout of every type: importing this registers all of them.
+"""Registers the layouts of all types on import.
 
-A type of your own registers a function with ``layout_for``.
+Use ``layout_for`` to register a function for another type.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which layout a Flink type has, and how types become columns where there is a choice."""
+"""Maps Flink types to layouts, with options where a type has several columnar forms."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from dstl_core.errors import ConfigError, NotInColumnsError
 
 @dataclass(frozen=True)
 class ColumnOptions:
-    """How types become columns where there is a choice.
+    """Columnar forms of types that have several.
 
     Args:
-        strings: ``error``: text columns, and a lone surrogate is an error; ``utf16``: binary
-            columns, which hold every string: big-endian UTF-16, or the UTF-8 bytes of SQL strings.
-        maps: ``map``: Arrow maps, and a null key is an error; ``entries``: lists of structs.
-        timestamps: ``micros``: timestamps in microseconds, and a value between two of them is an
-            error; ``exact``: structs of seconds and nanos where microseconds do not hold all.
-        row_kinds: ``error``: a row that is no insertion (+I) is an error; ``column``: rows have a
+        strings: ``error``: text columns; a lone surrogate raises. ``utf16``: binary columns, which
+            hold every string as big-endian UTF-16, or as the UTF-8 bytes of SQL strings.
+        maps: ``map``: Arrow maps; a null key raises. ``entries``: lists of structs.
+        timestamps: ``micros``: timestamps in microseconds; a value with a finer fraction raises.
+            ``exact``: structs of seconds and nanos for types with values that microseconds cannot
+            hold.
+        row_kinds: ``error``: a row that is not an insertion (+I) raises. ``column``: rows have a
             field ``$row_kind``.
-        unreadable: ``error``: a value that only a Java class can read is an error; ``null``: it is
+        unreadable: ``error``: a value that only a Java class can read raises. ``null``: it becomes
             null.
     """
 
@@ -42,11 +43,11 @@ class ColumnOptions:
 
 DEFAULT_OPTIONS = ColumnOptions()
 EXACT_OPTIONS = ColumnOptions("utf16", "entries", "exact", "column")
-"""Columns that hold whatever Flink does: reading and writing gives the same bytes."""
+"""Columns that hold every value of Flink: reading and writing returns the same bytes."""
 
 
 def no_layout(serializer: AnySerializer) -> NotInColumnsError:
-    """The error of a type that has no columnar form."""
+    """The error for a type without a columnar form."""
     return NotInColumnsError(
         f"Values of type {serializer.type_name} have no columnar form.",
         type_name=serializer.type_name,
@@ -59,10 +60,10 @@ Maker = TypeVar("Maker", bound=Make)
 
 
 def layout_of(serializer: AnySerializer, options: ColumnOptions = DEFAULT_OPTIONS) -> Layout:
-    """A new layout of a type.
+    """Creates a layout of a type.
 
     Raises:
-        NotInColumnsError: The type, or one inside it, has none.
+        NotInColumnsError: The type, or a nested type, has no columnar form.
     """
     make = _MAKERS.get(type(serializer))
     if make is None:
@@ -71,8 +72,9 @@ def layout_of(serializer: AnySerializer, options: ColumnOptions = DEFAULT_OPTION
 
 
 def bounded_layout(serializer: AnySerializer, options: ColumnOptions = DEFAULT_OPTIONS) -> Layout:
-    """The layout of a type where something else says how long a value is: without a form of its
-    own it is kept as bytes.
+    """The layout of a type whose values are bounded by something else.
+
+    A type without a columnar form is kept as bytes.
     """
     try:
         return layout_of(serializer, options)
@@ -81,7 +83,7 @@ def bounded_layout(serializer: AnySerializer, options: ColumnOptions = DEFAULT_O
 
 
 def layout_for(*serializers: type[AnySerializer]) -> Callable[[Maker], Maker]:
-    """Registers a function that makes the layout of some types."""
+    """Registers a function that creates the layouts of these types."""
 
     def register(make: Maker) -> Maker:
         for each in serializers:

@@ -29,7 +29,7 @@ class BigInt(Variable):
 
 
 def big_decimal() -> Layout:
-    """Unscaled value and scale; a length of 0 is null, and then there is no scale."""
+    """Unscaled value and scale; length 0 is null, without a scale."""
     parts = [("unscaled", BigInt(nullable=False)), ("scale", Fixed(pa.int32(), i.COPY4, 4))]
     return Nullable(Struct(parts), i.ZERO_IS_NULL)
 
@@ -42,7 +42,7 @@ class Decimal(Fixed):
 
 
 class Names(Fixed):
-    """A number that stands for a text."""
+    """A number that represents a text."""
 
     def __init__(self, names: Sequence[str], op: int, width: int, how: int = 0) -> None:
         super().__init__(pa.string(), op, width, how)
@@ -57,7 +57,7 @@ class Names(Fixed):
 
 
 class RowKind(Names):
-    """The kind of a row; whoever reads the row writes it."""
+    """The kind of a row; the layout of the row reads and writes it."""
 
     def __init__(self) -> None:
         super().__init__(ROW_KINDS, i.COPY1, 1)
@@ -75,7 +75,7 @@ class Time(Fixed):
 
 
 class SecondsNanos(Layout):
-    """Seconds and nanoseconds in two columns: every value of every type of time."""
+    """Seconds and nanoseconds in two columns, which hold every value of every type of time."""
 
     def __init__(self, how: int, *, nullable: bool) -> None:
         self._seconds = Fixed(pa.int64(), i.COPY8, 8)
@@ -92,7 +92,7 @@ class SecondsNanos(Layout):
         self.emit_as(code, i.TIMESTAMP, self.nanos_operand, 8, self._how)
 
     def emit_as(self, code: Code, op: int, *middle: Word) -> None:
-        """An instruction that fills both columns; ``middle`` are its words 3 to 6."""
+        """Adds an instruction that fills both columns; ``middle`` are its words 3 to 6."""
         words: list[Word] = [*middle, 0, 0, 0, 0][:4]
         values, valid = self._seconds.operand(Field.VALUES), self.operand(Field.VALID)
         code.emit(op, values, valid, *words, self.operand(Field.EXTRA))
@@ -110,14 +110,14 @@ class SecondsNanos(Layout):
 def time_layout(
     how: int, *, exact: bool, nullable: bool, utc: bool = False, coarse: bool = False
 ) -> Layout:
-    """A type of time.
+    """The layout of a type of time.
 
     Args:
         how: One of ``TIME_*``.
-        exact: Whether every value has to fit.
-        nullable: Whether a pattern of the type stands for null.
-        utc: Whether it is a point in time, and not a local one.
-        coarse: Whether microseconds hold it anyway (but for years beyond 290,000).
+        exact: Whether the column must hold every value.
+        nullable: Whether the type has a byte pattern for null.
+        utc: Whether it is a point in time, not a local time.
+        coarse: Whether microseconds hold every value (except years beyond 290,000).
     """
     zone = "UTC" if utc else None
     if how == i.TIME_MS:

@@ -145,7 +145,7 @@ def test_the_envelope_of_a_composite_snapshot() -> None:
             + utf("org.apache.flink.api.java.tuple.Tuple3")
             + nested(LONG_SNAPSHOT),
             FormatError,
-            "do not fit",
+            "does not fit its number of fields",
         ),
         (
             TUPLE_CLASS
@@ -153,7 +153,7 @@ def test_the_envelope_of_a_composite_snapshot() -> None:
             + utf("org.apache.flink.api.java.tuple.Tuple0")
             + nested(),
             FormatError,
-            "do not fit",
+            "does not fit its number of fields",
         ),
     ],
 )

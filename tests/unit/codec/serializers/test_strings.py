@@ -73,7 +73,7 @@ def test_a_long_hash_wraps_at_32_bits() -> None:
         ("ffffffffff", "does not end"),
         ("ffffffff7f", "longer than the data"),
         ("03 61", "longer than the data"),
-        ("02 808004", "no UTF-16 unit"),
+        ("02 808004", "not a UTF-16 unit"),
         ("02 ffffff", "longer than the data|does not end"),
         ("03 8080 80", "does not end|longer than the data"),
         ("03 ff 80", "ends too early"),
