@@ -1,4 +1,4 @@
-"""State changes, as a changelog writer takes them.
+"""State changes, the input of a changelog writer.
 
 Source: ``StateChange`` of Flink 2.2.1.
 """

@@ -1,4 +1,4 @@
-"""What a ``_metadata`` file says, as values.
+"""The content of a ``_metadata`` file as values.
 
 Source: ``CheckpointMetadata``, ``OperatorState``, ``OperatorSubtaskState`` and ``MasterState`` of
 Flink 2.2.1.
@@ -34,7 +34,7 @@ class MasterState:
 
 @dataclass(frozen=True, slots=True)
 class OperatorSubtaskState:
-    """State of one subtask. ``finished`` subtasks have none."""
+    """State of one subtask. A subtask that is ``finished`` has no state."""
 
     index: int
     managed_operator_state: OperatorStreamStateHandle | None = None
@@ -46,7 +46,7 @@ class OperatorSubtaskState:
     finished: bool = False
 
     def streams(self) -> Iterator[StreamStateHandle]:
-        """Every stream that this subtask's state needs."""
+        """Every stream that holds state of this subtask."""
         for operator_state in (self.managed_operator_state, self.raw_operator_state):
             if operator_state is not None:
                 yield operator_state.stream
@@ -57,7 +57,7 @@ class OperatorSubtaskState:
             yield channel.stream
 
     def log_streams(self) -> Iterator[StreamStateHandle]:
-        """The streams among them that are segments of a changelog."""
+        """The streams that are segments of a changelog."""
         for keyed_state in (self.managed_keyed_state, self.raw_keyed_state):
             match keyed_state:
                 case ChangelogStateHandleStream():
@@ -81,7 +81,7 @@ class OperatorSubtaskState:
 
 
 def keyed_state_streams(handle: KeyedStateHandle) -> Iterator[StreamStateHandle]:
-    """Every stream behind a keyed state handle."""
+    """Every stream that a keyed state handle refers to."""
     match handle:
         case ChangelogStateBackendHandle():
             for part in (*handle.materialized, *handle.non_materialized):
@@ -101,8 +101,8 @@ def keyed_state_streams(handle: KeyedStateHandle) -> Iterator[StreamStateHandle]
 class OperatorState:
     """State of one operator over all its subtasks.
 
-    ``name`` and ``uid`` stand in metadata version 5 and later; an empty text means unknown.
-    ``fully_finished`` says that all subtasks ended and nothing is stored.
+    ``name`` and ``uid`` are stored in metadata version 5 and later; an empty text means unknown.
+    ``fully_finished`` means that all subtasks have ended and the operator has no state.
     """
 
     operator_id: OperatorID
@@ -122,7 +122,7 @@ class OperatorState:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointMetadata:
-    """One ``_metadata`` file.
+    """The content of one ``_metadata`` file.
 
     ``properties`` is the tail of versions 4 and later (a Java-serialized
     ``CheckpointProperties``), kept byte for byte.

@@ -1,4 +1,4 @@
-"""State handles: where bytes of state lie. One class per meaning, not per wire tag.
+"""State handles: references to the bytes of state. One class per meaning, not per wire tag.
 
 Source: ``org.apache.flink.runtime.state`` of Flink 2.2.1. A handle never opens anything; reading
 goes through ``dstl_core.storage``. Sizes and offsets are bytes.
@@ -16,7 +16,7 @@ from dstl_core.model.key_group import KeyGroupRange
 
 @dataclass(frozen=True, slots=True)
 class ByteStreamStateHandle:
-    """State inlined into ``_metadata``. The name is only an identity."""
+    """State inside ``_metadata``. The name only serves as an identity."""
 
     handle_name: str
     data: bytes
@@ -36,7 +36,7 @@ class FileStateHandle:
 
 @dataclass(frozen=True, slots=True)
 class RelativeFileStateHandle:
-    """A whole file beside the ``_metadata`` that names it."""
+    """A whole file in the folder of the ``_metadata`` that names it."""
 
     relative_path: str
     state_size: int
@@ -62,7 +62,7 @@ class SegmentFileStateHandle:
 
 @dataclass(frozen=True, slots=True)
 class EmptySegmentFileStateHandle:
-    """A merged file without a part for this state."""
+    """A segment of a merged file that has no bytes for this state."""
 
     @property
     def state_size(self) -> int:
@@ -86,8 +86,9 @@ NO_OFFSET = -1
 
 @dataclass(frozen=True, slots=True)
 class KeyGroupRangeOffsets:
-    """Offset of each key group's section in a stream; ``len(offsets) == len(range)``. In raw state
-    0 is a place like any other, and ``NO_OFFSET`` says that there is nothing.
+    """Offset of each key group's section in a stream; ``len(offsets) == len(range)``.
+
+    In raw state, 0 is a valid offset, and ``NO_OFFSET`` means that a key group has no data.
     """
 
     key_group_range: KeyGroupRange
@@ -106,7 +107,7 @@ class KeyGroupRangeOffsets:
 
 @dataclass(frozen=True, slots=True)
 class KeyGroupsSavepointStateHandle:
-    """Keyed state in canonical form. Offset 0 says that a key group has no entries."""
+    """Keyed state in canonical form. Offset 0 means that a key group has no entries."""
 
     offsets: KeyGroupRangeOffsets
     stream: StreamStateHandle
@@ -128,8 +129,8 @@ class KeyGroupsSavepointStateHandle:
 class KeyGroupsStateHandle:
     """Keyed state as the heap backend writes it.
 
-    ``state_handle_id`` is None for the form that older releases wrote (wire tag 3), whose
-    content may also be canonical.
+    ``state_handle_id`` is None for the form of older releases (wire tag 3), whose content may also
+    be canonical.
     """
 
     offsets: KeyGroupRangeOffsets
@@ -151,8 +152,9 @@ class KeyGroupsStateHandle:
 
 @dataclass(frozen=True, slots=True)
 class IncrementalRemoteKeyedStateHandle:
-    """Keyed state as RocksDB's files. ``shared`` and ``private`` pair a local file name with
-    the stream that holds it.
+    """Keyed state as files of RocksDB.
+
+    ``shared`` and ``private`` pair a local file name with the stream of the file's content.
     """
 
     backend_id: str
@@ -178,9 +180,9 @@ class IncrementalRemoteKeyedStateHandle:
 class ChangelogStateHandleStream:
     """Change sets in segment files, in ascending order of sequence number.
 
-    ``handles_and_offsets`` pairs a segment with the position of one change set in its
-    uncompressed body. ``state_size`` is the sum of payload bytes of all sets,
-    ``incremental_size`` what this checkpoint added.
+    ``handles_and_offsets`` pairs a segment with the position of one change set in its uncompressed
+    body. ``state_size`` is the number of payload bytes of all sets. ``incremental_size`` is the
+    number of bytes that this checkpoint added.
     """
 
     handles_and_offsets: tuple[tuple[StreamStateHandle, int], ...]
@@ -197,7 +199,7 @@ class ChangelogStateHandleStream:
 
 @dataclass(frozen=True, slots=True)
 class InMemoryChangelogStateHandle:
-    """Changes inlined into ``_metadata``: ``(key group, bytes)`` in append order."""
+    """Changes inside ``_metadata``: ``(key group, bytes)`` in append order."""
 
     changes: tuple[tuple[int, bytes], ...]
     key_group_range: KeyGroupRange
@@ -220,7 +222,7 @@ ChangelogStateHandle = ChangelogStateHandleStream | InMemoryChangelogStateHandle
 
 @dataclass(frozen=True, slots=True)
 class ChangelogStateBackendHandle:
-    """A materialized base and the log on top of it, applied in order."""
+    """A materialized base and the log to replay on it, in order."""
 
     materialized: tuple[KeyedStateHandle, ...]
     non_materialized: tuple[ChangelogStateHandle, ...]
@@ -269,7 +271,7 @@ KeyedStateHandle = (
 
 
 class OperatorStateMode(Enum):
-    """How operator state is spread over subtasks; the value is its byte on the wire."""
+    """How operator state is distributed over subtasks; the value is its byte on the wire."""
 
     SPLIT_DISTRIBUTE = 0
     UNION = 1
@@ -278,7 +280,7 @@ class OperatorStateMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OperatorStateMetaInfo:
-    """Where the elements of one operator state lie in the stream."""
+    """Offsets of the elements of one operator state in the stream."""
 
     name: str
     mode: OperatorStateMode
@@ -311,7 +313,7 @@ class OperatorStreamStateHandle:
 
 
 class ChannelStateKind(Enum):
-    """What a channel-state handle holds; the value is its byte since metadata version 6."""
+    """The kind of a channel-state handle; the value is its byte since metadata version 6."""
 
     INPUT_CHANNEL = 1
     RESULT_SUBPARTITION = 2
@@ -321,8 +323,9 @@ class ChannelStateKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ChannelStateHandle:
-    """In-flight buffers of one channel. ``info`` is (gate, channel) or (partition,
-    subpartition).
+    """In-flight buffers of one channel.
+
+    ``info`` is (gate, channel) or (partition, subpartition).
     """
 
     kind: ChannelStateKind
@@ -335,7 +338,7 @@ class ChannelStateHandle:
 
 @dataclass(frozen=True, slots=True)
 class MergedChannelStateHandle:
-    """In-flight buffers of all channels of a subtask; ``blob`` lists them, kept as it is."""
+    """In-flight buffers of all channels of a subtask; ``blob`` lists the channels, unparsed."""
 
     kind: ChannelStateKind
     subtask_index: int

@@ -50,7 +50,7 @@ def _parse_hex(text: str, what: str) -> bytes:
 
 
 class JobID(_Id):
-    """Identifies one pipeline; names its folder."""
+    """Identifies one pipeline; it is the name of the pipeline's folder."""
 
     __slots__ = ()
 
@@ -84,7 +84,7 @@ class OperatorID(_Id):
 
 @dataclass(frozen=True, slots=True)
 class OperatorIdentifier:
-    """Names an operator by uid or by hash. Identifiers with the same 16-byte id are equal."""
+    """Identifies an operator by uid or by hash. Identifiers with the same 16-byte id are equal."""
 
     operator_id: OperatorID
     uid: str | None = None

@@ -36,12 +36,12 @@ def murmur_hash(code: int) -> int:
 
 
 def assign_to_key_group(java_hash: int, max_parallelism: int) -> int:
-    """The key group of a key whose Java ``hashCode()`` is given."""
+    """The key group of a key, from its Java ``hashCode()``."""
     return murmur_hash(java_hash) % max_parallelism
 
 
 def check_max_parallelism(max_parallelism: int) -> int:
-    """Returns the argument, or raises if it is not 1..32768."""
+    """Returns the argument; raises if it is not within 1..32768."""
     if not 1 <= max_parallelism <= UPPER_BOUND_MAX_PARALLELISM:
         raise ConfigError(
             f"Maximum parallelism must be between 1 and {UPPER_BOUND_MAX_PARALLELISM}. "
@@ -67,12 +67,12 @@ def check_parallelism(parallelism: int, max_parallelism: int) -> None:
 
 
 def key_group_prefix_bytes(max_parallelism: int) -> int:
-    """Bytes of the key-group prefix of a stored key: 1 up to 128 key groups, else 2."""
+    """Size of the key-group prefix of a stored key: 1 byte up to 128 key groups, otherwise 2."""
     return 1 if max_parallelism <= 128 else 2
 
 
 def compute_default_max_parallelism(parallelism: int) -> int:
-    """Next power of two of one and a half times the parallelism, within 128..32768."""
+    """One and a half times the parallelism, rounded up to a power of two, within 128..32768."""
     _check_parallelism_bounds(parallelism)
     wanted = parallelism + parallelism // 2
     power = 1 << max(wanted - 1, 0).bit_length()
@@ -102,7 +102,7 @@ def compute_key_group_range_for_operator_index(
 
 @dataclass(frozen=True, slots=True)
 class KeyGroupRange:
-    """``[start_key_group, end_key_group]``, both inside; ``EMPTY`` is 0..-1."""
+    """``[start_key_group, end_key_group]``, both inclusive; ``EMPTY`` is 0..-1."""
 
     start_key_group: int
     end_key_group: int
@@ -119,7 +119,7 @@ class KeyGroupRange:
 
     @classmethod
     def of(cls, start_key_group: int, end_key_group: int) -> KeyGroupRange:
-        """The range, or ``EMPTY`` if the start lies behind the end."""
+        """The range, or ``EMPTY`` if the start is after the end."""
         if start_key_group > end_key_group:
             return cls.EMPTY
         return cls(start_key_group, end_key_group)

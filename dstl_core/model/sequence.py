@@ -1,6 +1,6 @@
 """Sequence numbers of change sets.
 
-A range is half-open: ``from_`` is inside, ``to`` is not.
+A range is half-open: ``from_`` is inclusive, ``to`` is exclusive.
 Source: ``org.apache.flink.runtime.state.changelog.SequenceNumber`` of Flink 2.2.1.
 """
 
@@ -15,7 +15,7 @@ _MAX = 2**63 - 1
 
 @dataclass(frozen=True, slots=True, order=True)
 class SequenceNumber:
-    """Names one change set of one writer; 0 <= number < 2^63."""
+    """Number of one change set of one writer; 0 <= number < 2^63."""
 
     number: int
 
@@ -37,10 +37,10 @@ class SequenceNumber:
 
 
 def number_of(value: object) -> int:
-    """The number in a sequence number, where a caller may have given something else.
+    """The number of a sequence number. Checks the type, since callers pass any object.
 
     Raises:
-        ConfigError: It is no sequence number.
+        ConfigError: The value is not a ``SequenceNumber``.
     """
     if not isinstance(value, SequenceNumber):
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""What kind of snapshot a checkpoint is, and what its tasks are told.
+"""The type of a snapshot, and the options of a checkpoint that tasks receive.
 
 Source: ``SnapshotType``, ``CheckpointType``, ``SavepointType``, ``CheckpointOptions`` and
 ``CheckpointMetaData`` of Flink 2.2.1.
@@ -15,11 +15,11 @@ class SharingFilesStrategy(Enum):
     """Which files a snapshot may share with other snapshots."""
 
     FORWARD_BACKWARD = "FORWARD_BACKWARD"
-    """With earlier and later ones."""
+    """With earlier and later snapshots."""
     FORWARD = "FORWARD"
-    """With later ones only: it stands alone when it is taken."""
+    """With later snapshots only: the snapshot is self-contained when it is taken."""
     NO_SHARING = "NO_SHARING"
-    """With none."""
+    """With no other snapshot."""
 
 
 class SavepointFormatType(Enum):
@@ -39,7 +39,7 @@ class PostCheckpointAction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointType:
-    """A checkpoint. ``FULL_CHECKPOINT`` names no file of an earlier snapshot."""
+    """A checkpoint. ``FULL_CHECKPOINT`` refers to no file of an earlier snapshot."""
 
     name: str
     sharing_files_strategy: SharingFilesStrategy
@@ -97,12 +97,12 @@ class SavepointType:
 
     @property
     def is_synchronous(self) -> bool:
-        """Whether the job stops with it."""
+        """Whether the job stops after the savepoint."""
         return self.post_checkpoint_action is not PostCheckpointAction.NONE
 
     @property
     def should_drain(self) -> bool:
-        """Whether event time ends before it, so that all timers fire."""
+        """Whether the job ends event time before the savepoint, so that all timers fire."""
         return self.post_checkpoint_action is PostCheckpointAction.TERMINATE
 
     def __str__(self) -> str:
@@ -114,9 +114,9 @@ SnapshotType = CheckpointType | SavepointType
 
 @dataclass(frozen=True, slots=True)
 class CheckpointMetaData:
-    """The identity of a checkpoint while it is taken; ``timestamp`` in milliseconds of the epoch.
+    """The identity of a checkpoint in progress; ``timestamp`` in milliseconds since 1970.
 
-    Not to be taken for ``CheckpointMetadata``, which is the content of a ``_metadata`` file.
+    ``CheckpointMetadata`` is a different class: the content of a ``_metadata`` file.
     """
 
     checkpoint_id: int
@@ -125,8 +125,10 @@ class CheckpointMetaData:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointOptions:
-    """How a task takes its part of a checkpoint. ``target_location`` is the folder of exclusive
-    files; None is the default one of the checkpoint id.
+    """Options of a task's part of a checkpoint.
+
+    ``target_location`` is the folder of exclusive files; None is the default folder of the
+    checkpoint.
     """
 
     checkpoint_type: SnapshotType

@@ -1,4 +1,4 @@
-"""How large a changelog checkpoint is: its full state, and the log on top of it."""
+"""Size of a changelog checkpoint: its full state, and the log on top of it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ class StateSize:
 
     @classmethod
     def of(cls, metadata: CheckpointMetadata) -> StateSize:
-        """Counts each file once: after a rescale several subtasks name the same ones."""
+        """Counts each file once, since several subtasks may refer to the same file after a
+        rescale.
+        """
         base: dict[StreamStateHandle, int] = {}
         log: dict[str, int] = {}
         for handle in logged_handles(metadata):
@@ -38,7 +40,7 @@ class StateSize:
 
 
 def logged_handles(metadata: CheckpointMetadata) -> list[ChangelogStateBackendHandle]:
-    """The keyed state of all subtasks that is a base with a log."""
+    """The handles of all subtasks that consist of a base and a log."""
     return [
         subtask.managed_keyed_state
         for state in metadata.operators

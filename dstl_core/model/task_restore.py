@@ -1,7 +1,7 @@
-"""What a task gets to restore from.
+"""The state that a task restores.
 
 Source: ``JobManagerTaskRestore`` and ``PrioritizedOperatorSubtaskState`` of Flink 2.2.1. There is
-one choice of handles, not several by priority: nothing is recovered from local copies here.
+only one alternative for each handle, since dstl does not recover from local copies.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dstl_core.model.handle import KeyedStateHandle, OperatorStreamStateHandle
 
 @dataclass(frozen=True, slots=True)
 class PrioritizedOperatorSubtaskState:
-    """The handles of one operator at one subtask.
+    """The handles of one operator in one subtask.
 
-    ``restored_checkpoint_id`` is None if the job starts empty. A job that was restored has an id
-    even where it has no state.
+    ``restored_checkpoint_id`` is None if the job starts empty. After a restore it is set even if
+    the operator has no state.
     """
 
     restored_checkpoint_id: int | None = None

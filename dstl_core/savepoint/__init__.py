@@ -1,1 +1,1 @@
-"""The State Processor API without Spark: look into snapshots, read them, write and edit them."""
+"""The State Processor API without Spark: inspects, reads, writes and edits snapshots."""

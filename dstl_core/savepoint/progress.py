@@ -1,37 +1,39 @@
-"""How far work on bytes has come."""
+"""Reports the progress of work on bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 Advance = Callable[[int], None]
-"""Told of bytes that are done since the last time."""
+"""Called with the number of bytes done since the last call."""
 
 
 def no_progress(done: int) -> None:
-    """For those who do not want to know."""
+    """Ignores progress."""
 
 
 class Portion:
-    """Some bytes of the work, told of bit by bit and never beyond their size.
+    """Reports part of the work in steps, never more than its size in total.
 
     Args:
-        advance: Who is told.
-        size: How many bytes it is in all.
+        advance: The function to call.
+        size: Total number of bytes.
     """
 
     def __init__(self, advance: Advance, size: int) -> None:
         self._advance = advance
         self._size = size
-        self._told = 0
+        self._reported = 0
 
     def add(self, done: int) -> None:
-        """Says that so many more bytes are done."""
-        done = min(done, self._size - self._told)
+        """Reports this number of further bytes."""
+        done = min(done, self._size - self._reported)
         if done > 0:
-            self._told += done
+            self._reported += done
             self._advance(done)
 
     def reach(self, fraction: float) -> None:
-        """Says that so much of it is done in all; never goes back."""
-        self.add(int(self._size * fraction) - self._told)
+        """Reports that this fraction of the total is done; smaller values than before are
+        ignored.
+        """
+        self.add(int(self._size * fraction) - self._reported)

@@ -282,11 +282,11 @@ def found(run: Run, path: str) -> list[str]:
 def test_a_key_in_a_wrong_key_group(run: Run, tmp_path: Path) -> None:
     path = publish(tmp_path / "s", subtask(0, {5: [(b"\5\2a\0", i64(1))], 81: [RIGHT]}, ALL))
     assert found(run, path) == [
-        "a key lies in key group 5 and belongs into 81; Flink would never find it"
+        "a key is in key group 5 but belongs to 81; Flink would never find it"
     ]
     code, out, _ = run("verify", path)
     assert code == 1
-    assert "operator 'op', subtask 0, state 'count': a key lies in key group 5" in out
+    assert "operator 'op', subtask 0, state 'count': a key is in key group 5" in out
     assert "1 problems: 1 operators, 0 files, 2 entries, 2 keys" in out
 
 
@@ -331,8 +331,8 @@ def test_wrong_layouts(run: Run, tmp_path: Path) -> None:
     )
     assert found(run, path) == [
         "keyed state has the wrong key groups: expected [64, 127], got [0, 63]",
-        "a subtask stands twice",
-        "a subtask lies outside of 0..1",
+        "a subtask occurs twice",
+        "the index of a subtask is outside 0..1",
     ]
 
 
@@ -341,8 +341,11 @@ def test_wrong_layouts(run: Run, tmp_path: Path) -> None:
     [
         # A moved checkpoint's file is missing at its old place and at its new one.
         (lambda path: path.unlink(), "is "),
-        (lambda path: path.write_bytes(path.read_bytes()[:-1]), "a file has another size than"),
-        (lambda path: path.write_bytes(path.read_bytes() + b"x"), "a file has another size than"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-1]), "the size of a file differs from"),
+        (
+            lambda path: path.write_bytes(path.read_bytes() + b"x"),
+            "the size of a file differs from",
+        ),
     ],
     ids=["missing", "shorter", "longer"],
 )

@@ -1,1 +1,1 @@
-"""Verification, comparison and garbage collection of snapshots."""
+"""Verifies and compares snapshots, and deletes unreferenced files."""

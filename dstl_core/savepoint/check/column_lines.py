@@ -1,5 +1,7 @@
-"""The lines of ``dstl dump`` by columns: the same text as of the entries, for types whose text is
-plain (strings, whole numbers, booleans, tuples and lists of them, time windows).
+"""Formats the lines of ``dstl dump`` from columns.
+
+The text equals that of the entries. Supported types: strings, integers, booleans, tuples and lists
+of these, and time windows.
 """
 
 from __future__ import annotations
@@ -58,8 +60,8 @@ class ColumnLines:
     """The lines of one operator, or of one of its states.
 
     Args:
-        operator: Where to read.
-        state: Only this state.
+        operator: The operator to read.
+        state: Only this state; None for all.
     """
 
     def __init__(self, operator: OperatorSnapshot, state: str | None) -> None:
@@ -67,8 +69,9 @@ class ColumnLines:
         self._only = state
 
     def lines(self, handle: KeyedStateHandle, key_groups: KeyGroupRange) -> Texts | None:
-        """The lines of some key groups, in the order of the entries; None if the entries have to
-        be asked.
+        """The lines of some key groups, in the order of the entries.
+
+        None if a type is not supported; then the caller reads the entries.
         """
         try:
             stored = StoredRange(self._operator, handle, key_groups, _TYPES)
@@ -111,7 +114,7 @@ def _by_key_group(batch: SpanBatch) -> Iterator[tuple[int, SpanBatch]]:
 
 
 class _State:
-    """The lines of one state; those of a key group are kept until it ends."""
+    """The lines of one state; it holds those of one key group in memory."""
 
     def __init__(self, operator: str, record_format: RecordFormat) -> None:
         meta = record_format.meta
@@ -140,7 +143,7 @@ class _State:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the text of all its types is made here."""
+        """Whether this module supports all types of the state."""
         if not _is_plain(self._key) or not (
             isinstance(self._namespace, VoidNamespaceSerializer) or _is_plain(self._namespace)
         ):
@@ -149,13 +152,13 @@ class _State:
             return True
         value = self._value
         if self._is_map:
-            assert isinstance(value, MapSerializer)  # of map state
-            # Pairs are in the order of the texts of their keys.
+            assert isinstance(value, MapSerializer)  # the value of map state
+            # Pairs are sorted by the text of the key.
             return type(value.key) in _MAKERS and _is_plain(value.value)
         return _is_plain(value)
 
     def add(self, columns: dict[str, pa.Array]) -> None:
-        """Takes the next records of the current key group."""
+        """Adds records of the current key group."""
         keys = _texts(self._key, columns[KEY])
         namespaces = [_NULL] * len(keys)
         if not isinstance(self._namespace, VoidNamespaceSerializer):
@@ -175,7 +178,7 @@ class _State:
             self._rows.append((keys, namespaces, _texts(self._value, columns[VALUE])))
 
     def finish(self, key_group: int) -> Iterator[str]:
-        """The lines of the key group that ends."""
+        """Yields the lines of the current key group and closes it."""
         head = f'{self._head}, "key": '
         middle = f', "kg": {key_group}, "ns": '
         last = ', "ts": ' if self._is_queue else ', "value": '
@@ -204,7 +207,7 @@ def _is_plain(serializer: AnySerializer) -> bool:
 
 
 def _texts(serializer: AnySerializer, column: pa.Array) -> Texts:
-    """The JSON text of each value; null is null."""
+    """The JSON text of each value; null for None."""
     match serializer:
         case ListSerializer():
             bounds = np.asarray(column.offsets).tolist()
@@ -225,7 +228,7 @@ def _texts(serializer: AnySerializer, column: pa.Array) -> Texts:
 
 
 def _order(pair: tuple[str, str]) -> bytes:
-    """As ``text_key``: by the UTF-16 units of the key's text."""
+    """Sort key like ``text_key``: the UTF-16 code units of the key's text."""
     return pair[0].encode("utf-16-be")
 
 

@@ -1,4 +1,4 @@
-"""Whether a job's type can take over state of another type, by Flink's rules of evolution.
+"""Decides whether a job's type can restore state of another type, by Flink's schema evolution.
 
 Source: ``TypeSerializerSnapshot.resolveSchemaCompatibility`` and its implementations for POJOs,
 enums, rows and the composites of Flink 2.2.1.
@@ -25,7 +25,7 @@ from dstl_core.state.tables.avro_evolution import can_read_avro
 
 
 class Verdict(IntEnum):
-    """From best to worst."""
+    """The verdicts, from best to worst."""
 
     COMPATIBLE_AS_IS = 0
     AFTER_MIGRATION = 1
@@ -35,7 +35,7 @@ class Verdict(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Compatibility:
-    """A verdict and why; the reason names the place inside the type."""
+    """A verdict and its reason, which names the place inside the type."""
 
     verdict: Verdict
     reason: str = ""
@@ -45,7 +45,7 @@ _SAME = Compatibility(Verdict.COMPATIBLE_AS_IS)
 
 
 def compatibility_of(stored: AnySerializer, wanted: AnySerializer) -> Compatibility:
-    """What Flink would say about a job that declares ``wanted`` for state of type ``stored``."""
+    """Flink's decision for a job that declares ``wanted`` for state of type ``stored``."""
     if stored == wanted:
         return _SAME
     if isinstance(stored, TtlAwareSerializer):
@@ -73,8 +73,9 @@ def compatibility_of(stored: AnySerializer, wanted: AnySerializer) -> Compatibil
 def compatibility_of_state(
     stored: AnySerializer, wanted: AnySerializer, *, is_map: bool
 ) -> Compatibility:
-    """As ``compatibility_of``, for the whole value of a state. The user keys of map state never
-    migrate: RocksDB has them in the keys of its records
+    """Like ``compatibility_of``, for the whole value of a state.
+
+    The user keys of map state never migrate, since RocksDB stores them in the keys of its records
     (``RocksDBKeyedStateBackend.checkMapStateKeySchemaCompatibility``).
     """
     if is_map and isinstance(stored, MapSerializer) and isinstance(wanted, MapSerializer):
@@ -87,13 +88,13 @@ def compatibility_of_state(
 
 
 def _time_to_live(stored: AnySerializer, wanted: AnySerializer) -> Compatibility:
-    """Flink 2.2 puts it on values as they are restored, or takes it off."""
+    """Flink 2.2 adds a time to live to values on restore, or removes it."""
     is_stored = isinstance(stored, TtlSerializer)
     inner = compatibility_of(
         stored.value if isinstance(stored, TtlSerializer) else stored,
         wanted.value if isinstance(wanted, TtlSerializer) else wanted,
     )
-    what = "a time to live is taken off" if is_stored else "a time to live is put on"
+    what = "a time to live is removed" if is_stored else "a time to live is added"
     return _worst([inner, Compatibility(Verdict.AFTER_MIGRATION, what)])
 
 
@@ -153,7 +154,7 @@ def _enum(stored: EnumSerializer, wanted: EnumSerializer) -> Compatibility:
         return Compatibility(
             Verdict.INCOMPATIBLE, f"{stored.enum_class} lost constants: {', '.join(missing)}"
         )
-    return _SAME  # Flink keeps the stored order and appends the new ones
+    return _SAME  # Flink keeps the stored order and appends new constants
 
 
 def _worst(found: Iterable[Compatibility]) -> Compatibility:

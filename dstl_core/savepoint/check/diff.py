@@ -1,9 +1,9 @@
-"""What differs between two snapshots: entries that were added, removed or changed.
+"""Compares two snapshots: entries that were added, removed or changed.
 
-Keyed state is compared by the bytes of its records, columns at a time. What differs in bytes is
-decoded and compared by its text form, so that another order of a map's entries, or another backend,
-is no difference; the time that takes grows with the number of differences. States whose types
-differ are compared by text alone.
+Keyed state is compared by the bytes of its records, in columns. Records that differ in bytes are
+decoded and compared in text form. So another order of map entries, or another backend, is not a
+difference. The time for this grows with the number of records that differ in bytes. States whose
+types differ are compared in text form only.
 """
 
 from __future__ import annotations
@@ -37,15 +37,17 @@ from dstl_core.state.backends.timers import EVENT_TIMERS, PROCESSING_TIMERS
 from dstl_core.state.tables.keyed_state import types_of
 
 BYTES_AT_ONCE = 64 << 20
-"""Of stored state of both snapshots, per range of key groups."""
+"""Bytes of stored state of both snapshots that are compared at once."""
 
 Line = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One entry that differs. ``before`` and ``after`` are lines of ``dstl dump``; one of them is
-    None for an entry that only the other snapshot has.
+    """One entry that differs.
+
+    ``before`` and ``after`` are lines of ``dstl dump``. One of them is None if only the other
+    snapshot has the entry.
     """
 
     change: Change
@@ -69,12 +71,12 @@ class Difference:
 def diff_snapshots(
     a: Snapshot, b: Snapshot, on_progress: Advance = no_progress
 ) -> Iterator[Difference]:
-    """The differences, operator by operator (by id) and state by state.
+    """Yields the differences, sorted by operator id and state.
 
     Args:
         a: The snapshot to compare with.
         b: The snapshot that may differ.
-        on_progress: Told of bytes of state of both that are compared.
+        on_progress: Called with the bytes of state of both snapshots that were compared.
 
     Raises:
         SavepointError: The keys of an operator cannot be compared.
@@ -100,12 +102,12 @@ def _difference(before: Line | None, after: Line | None) -> Difference | None:
 
 
 class _OperatorDiff:
-    """Compares one operator, that one of the snapshots may not have."""
+    """Compares one operator. One of the snapshots may lack it."""
 
     def __init__(
         self, a: OperatorSnapshot | None, b: OperatorSnapshot | None, portion: Portion
     ) -> None:
-        # The same timers may be raw state of a checkpoint and queues of a savepoint.
+        # The same timers may be raw state in a checkpoint and queues in a savepoint.
         self._a = None if a is None else with_readable_timers(a)
         self._b = None if b is None else with_readable_timers(b)
         self._portion = portion
@@ -123,8 +125,9 @@ class _OperatorDiff:
         yield from _by_line(_other_lines(self._a), _other_lines(self._b))
 
     def _key_groups(self) -> Iterator[tuple[KeyGroupRange, KeyGroupRange]]:
-        """Ranges that hold the same keys: of bounded size, or all if the numbers of key groups
-        differ.
+        """Ranges with the same keys in both snapshots.
+
+        They have a bounded size, unless the numbers of key groups differ: then there is one range.
         """
         both = [each for each in (self._a, self._b) if each is not None]
         totals = [each.max_parallelism for each in both]
@@ -149,7 +152,7 @@ def _states(operator: OperatorSnapshot | None) -> dict[tuple[str, bool], StateIn
 
 @dataclass
 class _Side:
-    """One snapshot's records of a state in some key groups."""
+    """The records of a state in some key groups of one snapshot."""
 
     operator: OperatorSnapshot
     info: StateInfo
@@ -167,7 +170,7 @@ class _Side:
         except NotInColumnsError as error:
             raise SavepointError(
                 f"State {info.name!r} of operator {operator.label!r} cannot be compared: keys of "
-                f"type {error.type_name} do not tell where they end."
+                f"type {error.type_name} have no readable end."
             ) from error
         return cls(operator, info, operator.key_type.serializer, records)
 
@@ -181,7 +184,7 @@ class _Side:
         return self.key_type, types_of(self.info.meta.as_key_value())
 
     def line(self, rows: Iterable[int]) -> Line | None:
-        """The entry that some records are, as ``dstl dump`` prints it."""
+        """The entry of some records, in the form of ``dstl dump``."""
         rows = list(rows)
         if not rows:
             return None
@@ -211,7 +214,7 @@ class _Side:
         ).to_line()
 
     def _opaque(self, record_format: RecordFormat, rows: list[int], key_group: int) -> Line:
-        """An entry whose value only Java can read: its bytes."""
+        """An entry whose value only Java can read, with the bytes of the value."""
         meta = record_format.meta
         raw = b"".join(sorted(self.records.value_bytes(row) for row in rows))
         key, namespace = self.records.decode_scope(rows[0], record_format)
@@ -303,7 +306,7 @@ def _stored_keys(side: _Side) -> Ranges:
 
 
 def _numbers(a: Ranges, b: Ranges) -> tuple[Int64s, Int64s]:
-    """The same number for the same bytes."""
+    """Numbers the byte strings of both; equal bytes get the same number."""
     index = ByteIndex(
         Ranges(np.concatenate([a.starts, b.starts]), np.concatenate([a.ends, b.ends]))
     )
@@ -335,7 +338,7 @@ def _all_of(side: _Side, *, is_new: bool) -> Iterator[Difference]:
 
 
 def _other_lines(operator: OperatorSnapshot | None) -> Iterator[Line]:
-    """Operator state, and timers in raw keyed state of which some cannot be read."""
+    """Operator state, and timers of raw keyed state if some of them cannot be read."""
     if operator is None:
         return
     reader = operator.entries()
@@ -354,7 +357,7 @@ def _by_line(a: Iterable[Line], b: Iterable[Line]) -> Iterator[Difference]:
 
 
 def _lines_by_place(lines: Iterable[Line]) -> dict[str, Line]:
-    """Lines by everything but the value and the key group, which may be counted differently."""
+    """Lines by all fields except value and key group, which may be counted differently."""
     return {
         repr({name: value for name, value in line.items() if name not in ("value", "kg")}): line
         for line in lines

@@ -1,15 +1,21 @@
-"""Finds files that nothing references any more, under a folder of savepoints and checkpoints.
+"""Finds unreferenced files under a folder of savepoints and checkpoints.
 
-A file is garbage only if all of this holds: its name is one that dstl or Flink gives to files; no
-``_metadata`` under the folder or among the further roots references it, nor a commit, if it is
-stored output of an epoch; it is older than the age limit; it is no link; and, in a pipeline's
-folder, it is older than the latest claim, whose owner may still be writing. A ``_metadata`` that
-cannot be read stops everything: what it references is unknown. Snapshots behind a link count.
+A file is garbage only if all of these are true:
 
-The files are listed before the metadata is read, so what is published in between is known. A
-pipeline may commit and retire checkpoints meanwhile: its own are looked for after its log, until no
-record has come in between. Right before a file is deleted, the log is read once more: what the
-latest checkpoint references by then stays.
+* Its name has a form that dstl or Flink gives to files.
+* No ``_metadata`` under the folder or among the further roots references it.
+* It is not stored output of an epoch that a commit references.
+* It is older than the age limit.
+* It is not a link.
+* In a pipeline's folder, it is older than the latest claim, whose owner may still be writing.
+
+An unreadable ``_metadata`` stops the collection, since the files that it references are unknown.
+Snapshots behind a link count as references.
+
+The files are listed before the metadata is read, so that references published in between count. A
+pipeline may commit and retire checkpoints at the same time. Therefore its checkpoints are read
+after its log, and again until no record was added in between. Before each deletion the log is read
+once more: files that the latest checkpoint references stay.
 """
 
 from __future__ import annotations
@@ -46,8 +52,8 @@ HOUR_MS = 3_600_000
 DEFAULT_AGE_MS = 24 * HOUR_MS
 _NAMES = re.compile(
     rf"{UUID_NAME.pattern}"  # state files, segments of the changelog, RocksDB's uploads
-    rf"|{UUID_NAME.pattern}\.runs"  # what a bootstrap's tasks leave for its second stage
-    r"|\..*\.[0-9a-f]{32}\.tmp"  # a file that was being published
+    rf"|{UUID_NAME.pattern}\.runs"  # runs that a bootstrap's tasks write for its second stage
+    r"|\..*\.[0-9a-f]{32}\.tmp"  # a file whose publication did not finish
 )
 _JOB_ID = re.compile("[0-9a-f]{32}")
 _JOB_FOLDERS = (SHARED_DIR, TASK_OWNED_DIR, CHANGELOG_DIR)
@@ -64,8 +70,10 @@ class Garbage:
 
 @dataclass
 class GarbageReport:
-    """What was found. ``kept`` counts files by the reason why they stay; files that were referenced
-    from the beginning are not among them.
+    """The result of a collection.
+
+    ``kept`` counts the kept files by reason. It does not count files that were referenced from the
+    start.
     """
 
     garbage: list[Garbage] = field(default_factory=list)
@@ -95,7 +103,7 @@ class GarbageReport:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A pipeline's folder, its log, and when its owner claimed it."""
+    """A pipeline's folder, its log, and the time of its latest claim."""
 
     folder: Location
     store: CompletedCheckpointStore
@@ -103,7 +111,7 @@ class Pipeline:
 
     @classmethod
     def of(cls, files: FileIO, folder: Location) -> Pipeline | None:
-        """The pipeline in a folder; None if the log says that nobody claimed it."""
+        """The pipeline in a folder; None if its log has no claim."""
         store = CompletedCheckpointStore(files, JobLayout(folder), SystemClock())
         store.refresh()
         claimed_ms = store.claimed_ms()
@@ -120,17 +128,17 @@ def collect_garbage(
     file_io: FileIO | None = None,
     clock: Clock | None = None,
 ) -> GarbageReport:
-    """Finds the unreferenced files under ``base``, and deletes them if asked to.
+    """Finds the unreferenced files under ``base``, and deletes them on request.
 
     Args:
         base: A folder of savepoints, of a pipeline, or of several of these.
-        delete: Delete them; else they are only listed.
-        older_than_ms: Younger files stay: somebody may be about to name them.
-        also_referenced_from: Folders with further snapshots that may name files here.
-        flink_job_stopped: Needed where a Flink job keeps its checkpoints: it says that the job,
-            whose files in use nobody else knows, does not run.
-        file_io: How to reach the files; by their scheme if not given.
-        clock: Tells the time.
+        delete: Whether to delete the files; by default they are only listed.
+        older_than_ms: Younger files stay, since a writer may be about to reference them.
+        also_referenced_from: Folders with further snapshots that may reference files here.
+        flink_job_stopped: Required for the folder of a Flink job. It confirms that the job does not
+            run; only the running job knows all files that it uses.
+        file_io: File IO of the files; by default it follows from the scheme.
+        clock: Source of the current time.
 
     Raises:
         SavepointError: A ``_metadata`` cannot be read, or a Flink job may be running.
@@ -164,10 +172,11 @@ def collect_garbage(
 
 
 def check_is_folder(place: str) -> None:
-    """Whoever names a folder by hand may have misspelt it, and would be told of no garbage.
+    """Checks that a folder exists, since a misspelt folder would look like one without garbage.
 
     Raises:
-        SavepointError: There is no such folder. In an object store that is one without files.
+        SavepointError: The folder does not exist. In an object store, a folder without files does
+            not exist.
     """
     folder = Location.parse(place)
     files = open_file_io(folder)
@@ -202,10 +211,10 @@ def _reason_to_keep(status: FileStatus, limit_ms: int, pipelines: Sequence[Pipel
 def _pipelines(
     files: FileIO, root: Location, every: Sequence[FileStatus], *, flink_job_stopped: bool
 ) -> list[Pipeline]:
-    """The folders of our own pipelines.
+    """The folders of dstl's pipelines.
 
     Raises:
-        SavepointError: There is a Flink job's folder, and nobody said that the job is stopped.
+        SavepointError: There is a Flink job's folder, and ``flink_job_stopped`` is not set.
     """
     found: list[Pipeline] = []
     for job in sorted(_job_folders(root, every), key=str):
@@ -222,7 +231,7 @@ def _pipelines(
 
 
 def _job_folders(root: Location, every: Iterable[FileStatus]) -> set[Location]:
-    """Folders with checkpoints, shared files or a changelog in them."""
+    """Folders that contain checkpoints, shared files or a changelog."""
     found = set()
     for status in every:
         folder = status.location.parent
@@ -237,9 +246,10 @@ def _job_folders(root: Location, every: Iterable[FileStatus]) -> set[Location]:
 
 
 def _marks_a_job(folder: Location, file: Location) -> bool:
-    """Whether a folder with this file in or below it is one that a job has. Flink's ``shared``,
-    ``taskowned`` and ``dstl`` hold files, and merged files one folder deeper; a folder of that name
-    without any is somebody's base.
+    """Whether a folder with this file in or below it belongs to a job.
+
+    Flink's folders ``shared``, ``taskowned`` and ``dstl`` contain files, and merged files one
+    folder deeper. A folder of that name without files is a user's base folder.
     """
     if folder.name == INTERNAL_DIR or checkpoint_id_of(folder.name) is not None:
         return True
@@ -254,7 +264,7 @@ def _referenced(
     pipelines: Sequence[Pipeline],
     report: GarbageReport,
 ) -> FileSet:
-    """What the snapshots among ``every`` reference, and what the pipelines have by now."""
+    """Files that the snapshots in ``every`` and the current state of the pipelines reference."""
     found = FileSet()
     jobs = {each.folder for each in pipelines}
     for status in _with_linked(files, every):
@@ -265,17 +275,17 @@ def _referenced(
                 found.update(references_of(files, load_metadata_file(files, folder)))
             report.snapshots += 1
     for each in pipelines:
-        with _unknown_stops(f"mend the pipeline in {each.folder}"):
+        with _unknown_stops(f"repair the pipeline in {each.folder}"):
             found.update(each.store.references.all())
         report.snapshots += each.store.references.checkpoints
-        # The output of retired ones, too: their input may be given again.
+        # Output of retired checkpoints counts as well: their input may be given again.
         for name in (name for commit in each.store.commits() for name in commit.facts.output_files):
             found.add_name(name)
     return found
 
 
 def _with_linked(files: FileIO, every: Iterable[FileStatus]) -> Iterator[FileStatus]:
-    """The files of a listing, then those behind its links."""
+    """Yields the files of a listing, then the files behind its links."""
     for status in every:
         yield status
         if status.is_link:
@@ -288,8 +298,8 @@ def _unknown_stops(way_out: str) -> Iterator[None]:
         yield
     except DstlError as error:
         raise SavepointError(
-            f"Nothing is collected: what a snapshot references is unknown ({error}); {way_out} "
-            f"first."
+            f"Nothing is collected: the files that a snapshot references are unknown ({error}); "
+            f"{way_out} first."
         ) from error
 
 
@@ -299,10 +309,10 @@ def _delete(
     pipelines: Sequence[Pipeline],
     others: Sequence[Pipeline],
 ) -> None:
-    """Deletes the garbage, but for what a checkpoint has come to reference since it was found.
+    """Deletes the garbage, except files that a checkpoint has referenced since they were found.
 
-    A file is referenced by the pipeline in whose folder it lies, if by any. That one's log is read
-    before each deletion, the other logs before the first.
+    Only the pipeline whose folder contains a file normally references it. That pipeline's log is
+    read before each deletion, the other logs only before the first.
     """
     referenced = FileSet()
     for each in (*pipelines, *others):
@@ -319,10 +329,10 @@ def _delete(
 
 
 def parse_age(text: str) -> int:
-    """Milliseconds of an age such as ``24h``, ``90m``, ``7d`` or ``30s``.
+    """The milliseconds of an age such as ``24h``, ``90m``, ``7d`` or ``30s``.
 
     Raises:
-        ConfigError: It has another form.
+        ConfigError: The text is not an age.
     """
     match = re.fullmatch(r"([0-9]{1,9})(s|m|h|d)", text.strip())
     if match is None:

@@ -1,4 +1,4 @@
-"""What a snapshot is made of, as plain values: what ``dstl inspect`` shows."""
+"""The content of a snapshot as plain values, which ``dstl inspect`` prints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 
 
 def snapshot_summary(snapshot: Snapshot) -> dict[str, Any]:
-    """Everything that metadata and headers say; values are not read."""
+    """Describes a snapshot from its metadata and headers, without reading values."""
     metadata = snapshot.metadata
     sidecar = snapshot.file.sidecar
     kind = checkpoint_kind(metadata.properties)
@@ -39,13 +39,13 @@ def snapshot_summary(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def streams_of(operator: OperatorSnapshot) -> Iterator[StreamStateHandle]:
-    """Every stream that an operator's subtasks need."""
+    """Every stream with state of an operator's subtasks."""
     for subtask in operator.state.subtasks:
         yield from subtask.streams()
 
 
 def _files(snapshot: Snapshot) -> list[dict[str, Any]]:
-    """The files that the snapshot names, each once. A handle that is refused keeps its own text."""
+    """The files that the snapshot references, each once; a refused handle shows its own text."""
     found: dict[str, int] = {}
     for operator in snapshot.operators:
         for stream in streams_of(operator):
@@ -61,7 +61,7 @@ def _files(snapshot: Snapshot) -> list[dict[str, Any]]:
 
 
 def operator_summary(operator: OperatorSnapshot) -> dict[str, Any]:
-    """One operator; ``problem`` says why its state cannot be read, if it cannot."""
+    """Describes one operator. ``problem`` is the reason why its state cannot be read, if any."""
     problem = operator.problem()
     states = [] if problem else operator.states
     operator_states = [] if problem else operator.operator_states
@@ -123,7 +123,7 @@ def _key_type(operator: OperatorSnapshot) -> tuple[str | None, str | None]:
 
 
 def opaque_classes(info: StateInfo) -> list[str]:
-    """The Java classes without which values of a state cannot be read."""
+    """The Java classes that are needed to read all values of a state."""
     found: set[str] = set()
     waiting: list[AnySerializer] = [serializer for _, serializer in info.meta.serializers]
     while waiting:

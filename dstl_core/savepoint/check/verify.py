@@ -1,7 +1,7 @@
-"""Checks a snapshot as fsck does: every file exists, every record decodes, every key is in its key
-group.
+"""Verifies a snapshot: every file exists, every record decodes, every key is in its key group.
 
-Bytes that only Java classes of the job can read cannot be checked; they give a note, not a finding.
+Bytes that only Java classes of the job can read cannot be checked; they cause a note, not a
+finding.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from dstl_core.storage.file_io import FileIO
 from dstl_core.storage.location import METADATA_FILE_NAME, SIDECAR_FILE_NAME, Location
 
 COLUMNS_FROM_BYTES = 4 << 20
-"""State of this size and above is checked by columns, or record by record if columns cannot."""
+"""State of at least this size is checked in columns, if columns support it."""
 _PART_BYTES = 8 << 20
 MAX_FINDINGS_OF_A_KIND = 5
-"""Findings that are shown for one operator and state; further ones are only counted."""
+"""Number of findings to show per operator and state; further ones are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +82,10 @@ class Finding:
 
 @dataclass
 class Report:
-    """The result of a check. ``keys_checked`` counts keys whose hash is known. ``digests_checked``
-    counts files whose bytes were compared with the sha256 that their writer recorded.
+    """The result of a check.
+
+    ``keys_checked`` counts keys with a known hash. ``digests_checked`` counts files whose bytes
+    were compared with the sha256 that their writer recorded.
     """
 
     path: str
@@ -136,7 +138,7 @@ def _check_metadata(snapshot: Snapshot, report: Report) -> None:
     if other is not None:
         report.findings.append(
             Finding(
-                f"{METADATA_FILE_NAME} is not what was written: expected sha256 "
+                f"{METADATA_FILE_NAME} differs from what was written: expected sha256 "
                 f"{other.metadata_sha256}, got {snapshot.file.sha256}; if another tool has changed "
                 f"it on purpose, delete {SIDECAR_FILE_NAME} beside it"
             )
@@ -158,7 +160,7 @@ def _sha256(file_io: FileIO, location: Location) -> str:
 
 
 class _reported:
-    """Turns an error of dstl into a finding."""
+    """Converts an error of dstl to a finding."""
 
     def __init__(self, report: Report, where: Finding) -> None:
         self._report = report
@@ -221,12 +223,12 @@ class _OperatorCheck:
             if not 0 <= subtask.index < operator.parallelism:
                 self._found(
                     "subtask",
-                    f"a subtask lies outside of 0..{operator.parallelism - 1}",
+                    f"the index of a subtask is outside 0..{operator.parallelism - 1}",
                     subtask.index,
                 )
                 continue
             if subtask.index in seen:
-                self._found("subtask", "a subtask stands twice", subtask.index)
+                self._found("subtask", "a subtask occurs twice", subtask.index)
             seen.add(subtask.index)
             handle = subtask.managed_keyed_state
             own = compute_key_group_range_for_operator_index(
@@ -243,7 +245,7 @@ class _OperatorCheck:
     # --------------------------------------------------------------------------------- files
 
     def _files(self) -> None:
-        # A changelog's handles count uncompressed bytes; other files may be shared by subtasks.
+        # A changelog's handles count uncompressed bytes; subtasks may share other files.
         logs = {
             stream for handle in self._operator.keyed_handles for stream in _log_streams(handle)
         }
@@ -264,7 +266,7 @@ class _OperatorCheck:
         elif end is not None and (size < end or (exact and size > end)):
             self._found(
                 "file",
-                f"a file has another size than its handle says: expected {end} bytes, got {size}: "
+                f"the size of a file differs from its handle: expected {end} bytes, got {size}: "
                 f"{location}",
             )
         else:
@@ -287,12 +289,12 @@ class _OperatorCheck:
         if found != known.sha256:
             self._found(
                 "digest",
-                f"the bytes of a file are not those that were written: expected sha256 "
+                f"the bytes of a file differ from what was written: expected sha256 "
                 f"{known.sha256}, got {found}: {location}",
             )
 
     def _whole_streams(self) -> Iterator[StreamStateHandle]:
-        """Streams whose handle covers a whole file; segments of merged files do not."""
+        """Yields streams whose handle covers a whole file, i.e. no segments of merged files."""
         for stream in self._state_streams():
             if not isinstance(stream, SegmentFileStateHandle):
                 yield stream
@@ -331,7 +333,7 @@ class _OperatorCheck:
         for key_groups in key_group_ranges(handle):
             checked = None
             if handle.state_size >= COLUMNS_FROM_BYTES:
-                # Loads Arrow and the compiler, which small state does not pay for.
+                # Loads Arrow and the compiler, which takes longer than checking small state.
                 from dstl_core.savepoint.read.stored_columns import check_range
 
                 checked = check_range(self._operator, handle, key_groups)
@@ -345,7 +347,7 @@ class _OperatorCheck:
             try:
                 self._entries(subtask, self._restore(handle, key_groups), key_groups)
             except DstlError:
-                # Something is wrong in the range: one key group after the other says what.
+                # The range has a problem; checking one key group after the other locates it.
                 for key_group in key_groups:
                     self._one_key_group(subtask, handle, KeyGroupRange(key_group, key_group))
             self._on_progress(handle.state_size * len(key_groups) // len(handle.key_group_range))
@@ -395,7 +397,7 @@ class _OperatorCheck:
         self._key(subtask, table.meta.name, table.codec.key_serializer, key, key_group)
 
     def _raw_timers(self) -> None:
-        """Timers that RocksDB kept on the heap, and those of old jobs."""
+        """Checks timers of RocksDB that were kept on the heap, and timers of old jobs."""
         reader = EntryReader(self._operator, None)
         for timer in reader.raw_timers():
             self._report.entries += 1
@@ -426,7 +428,7 @@ class _OperatorCheck:
         if expected != key_group:
             self._found(
                 "wrong key group",
-                f"a key lies in key group {key_group} and belongs into {expected}; Flink would "
+                f"a key is in key group {key_group} but belongs to {expected}; Flink would "
                 f"never find it",
                 subtask,
                 state,

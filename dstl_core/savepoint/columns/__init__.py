@@ -1,1 +1,1 @@
-"""Columns and sections that reading and writing share."""
+"""Columns and sections, for both reading and writing."""

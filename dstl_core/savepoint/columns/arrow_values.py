@@ -1,4 +1,4 @@
-"""Decoded values and raw elements as Arrow columns, for state that does not come in key groups."""
+"""Converts decoded values and serialized elements to Arrow columns, for non-keyed state."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from dstl_core.savepoint.columns.element_columns import decode_elements
 
 
 def column_type(serializer: AnySerializer, options: ColumnOptions = DEFAULT_OPTIONS) -> pa.DataType:
-    """The Arrow type of a Flink type. A type of your own may say it as ``arrow_type``.
+    """The Arrow type of a Flink type. A user's serializer can define it as ``arrow_type``.
 
     Raises:
-        SavepointError: It has none.
+        SavepointError: The type has no Arrow type.
     """
     try:
         return layout_of(serializer, options).arrow_type
@@ -39,11 +39,11 @@ def column_type(serializer: AnySerializer, options: ColumnOptions = DEFAULT_OPTI
 def column_of_elements(
     serializer: AnySerializer, elements: Sequence[bytes], options: ColumnOptions = DEFAULT_OPTIONS
 ) -> pa.Array:
-    """Serialized values as a column.
+    """Converts serialized values to a column.
 
     Raises:
-        FormatError: Damaged bytes.
-        ColumnValueError: A value that a column cannot hold as the options have it.
+        FormatError: The bytes are damaged.
+        ColumnValueError: A column cannot hold a value with these options.
     """
     arrow_type = column_type(serializer, options)
     if not elements:
@@ -65,7 +65,7 @@ def column_of_elements(
 def column_of_values(
     serializer: AnySerializer, values: Sequence[Any], options: ColumnOptions = DEFAULT_OPTIONS
 ) -> pa.Array:
-    """Decoded values as a column; None is null."""
+    """Converts decoded values to a column; None becomes null."""
     present = [serialize_to_bytes(serializer, each) for each in values if each is not None]
     column = column_of_elements(serializer, present, options)
     if len(present) == len(values):

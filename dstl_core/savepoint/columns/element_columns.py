@@ -1,4 +1,4 @@
-"""Serialized values as columns and back, for state that does not come in key groups."""
+"""Converts serialized values to columns and back, for non-keyed state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _VALUE = "value"
 
 
 def decode_elements(layout: Layout, elements: Sequence[bytes]) -> tuple[pa.Array, Failure | None]:
-    """The column of some values, or which of them it cannot hold."""
+    """Decodes values to a column, or returns the failure of a value that it cannot hold."""
     program = SpanProgram([(_VALUE, layout)], scan.VALUE_START, ArrowAllocator())
     data = b"".join(elements)
     source = Source(data, [Section(0, 0, len(data), 0)])
@@ -32,10 +32,10 @@ def decode_elements(layout: Layout, elements: Sequence[bytes]) -> tuple[pa.Array
 
 
 def encode_elements(layout: Layout, column: pa.Array) -> list[memoryview]:
-    """The bytes of each value of a column.
+    """Encodes each value of a column.
 
     Raises:
-        ColumnValueError: The column holds what its type does not.
+        ColumnValueError: The column holds a value that its type does not allow.
     """
     encoded = EncodeProgram([(_VALUE, layout)]).encode({_VALUE: column}, len(column))
     raw, base = memoryview(encoded.data), encoded.data.address

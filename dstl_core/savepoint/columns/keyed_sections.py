@@ -1,4 +1,4 @@
-"""Runs of records put together: the sections of key groups, and whole streams of keyed state."""
+"""Assembles runs of records: the sections of key groups, and whole streams of keyed state."""
 
 from __future__ import annotations
 
@@ -32,21 +32,23 @@ from dstl_core.model.key_group import KeyGroupRange, key_group_prefix_bytes
 from dstl_core.savepoint.columns.state_columns import is_kind, is_queue
 
 WRITE_MEMORY = 512 << 20
-"""Bytes of records that are kept in memory by default; more go to a temporary file."""
+"""Default for the bytes of records in memory; more records go to a temporary file."""
 _END = END_OF_KEY_GROUP_MARK.to_bytes(2, "big")
 _DELIMITER = b","
 _SCAN_ROWS = 1 << 18
 _LEAST_RECORD_BYTES = 11
-"""Two lengths, a key group, a key and a namespace."""
+"""Size of two lengths, a key group, a key and a namespace."""
 
 Piece = tuple[int, int, memoryview | int, int]
-"""State id, number in the order of coming, bytes or position in the file, size."""
+"""State id, sequence number, bytes or position in the file, size."""
 
 
 @dataclass(frozen=True)
 class StateRuns:
-    """Records of one state, parted by key group: those of ``key_groups[i]`` are
-    ``data[bounds[i] : bounds[i + 1]]``, a whole run or nothing.
+    """Records of one state, divided by key group.
+
+    The records of ``key_groups[i]`` are ``data[bounds[i] : bounds[i + 1]]``: a whole run, or
+    nothing.
     """
 
     state_id: int
@@ -56,16 +58,16 @@ class StateRuns:
 
 
 class KeyedSections:
-    """Collects the runs of some key groups; bounded in memory. Not thread-safe.
+    """Collects the runs of some key groups with bounded memory. Not thread-safe.
 
     Args:
         header: The states, by id.
-        key_groups: What runs may belong to.
-        max_parallelism: Key groups of the operator.
-        memory: Bytes kept in memory.
-        check_duplicates: Whether a key that comes twice in one state is looked for: lists are
-            joined, of equal timers one is kept, all else is an error. Without, Flink keeps the
-            last value of such a key.
+        key_groups: The key groups that runs may have.
+        max_parallelism: Number of key groups of the operator.
+        memory: Bytes to keep in memory.
+        check_duplicates: Whether to look for keys that occur several times in one state: lists are
+            joined, one of several equal timers is kept, and other states raise. Without the check,
+            Flink keeps the last value of such a key.
     """
 
     def __init__(
@@ -94,7 +96,7 @@ class KeyedSections:
         self.close()
 
     def close(self) -> None:
-        """Gives back memory and the temporary file."""
+        """Releases memory and the temporary file."""
         self._pieces.clear()
         if self._spilled is not None:
             self._spilled.close()
@@ -102,7 +104,7 @@ class KeyedSections:
     # ------------------------------------------------------------------------------ collecting
 
     def add(self, runs: StateRuns) -> None:
-        """Takes the runs of one batch."""
+        """Adds the runs of one batch."""
         data = memoryview(runs.data)
         bounds = runs.bounds
         for at in np.flatnonzero(np.diff(bounds)):
@@ -112,7 +114,7 @@ class KeyedSections:
         self._spill_if_full()
 
     def add_run(self, state_id: int, key_group: int, data: bytes | memoryview) -> None:
-        """Takes one run (or several) of a state and key group."""
+        """Adds one run, or several, of a state and key group."""
         if len(data):
             self._add(state_id, key_group, memoryview(data))
             self._spill_if_full()
@@ -139,11 +141,11 @@ class KeyedSections:
     # -------------------------------------------------------------------------------- sections
 
     def raw_size(self, key_groups: KeyGroupRange) -> int:
-        """Bytes of the records of some key groups before compression."""
+        """Uncompressed size of the records of some key groups in bytes."""
         return sum(size for each in key_groups for _, _, _, size in self._pieces.get(each, ()))
 
     def section(self, key_group: int) -> bytes:
-        """The section of a key group, as it stands in a stream; empty if there is no record.
+        """The section of a key group in the form of a stream; empty without records.
 
         Raises:
             DuplicateKeyError: A key has two values in one state.
@@ -162,7 +164,7 @@ class KeyedSections:
         _, _, data, size = piece
         if isinstance(data, memoryview):
             return data
-        assert self._spilled is not None  # pieces without memory are in the file
+        assert self._spilled is not None  # pieces outside memory are in the file
         return os.pread(self._spilled.fileno(), size, data)
 
     def _checked(self, raw: bytes, key_group: int, pieces: list[Piece]) -> bytes:
@@ -177,7 +179,7 @@ class KeyedSections:
             if len(index) == len(own):
                 continue
             if is_queue(meta):
-                firsts = own.take(index.firsts)  # Flink's queue is a set
+                firsts = own.take(index.firsts)  # Flink's queue holds each timer once
                 repeated[state_id] = [(key, b"") for key in _keys(firsts, self._prefix_bytes)]
             elif is_kind(meta, KeyedStateType.LIST):
                 repeated[state_id] = _joined_lists(own, index, self._prefix_bytes)
@@ -198,7 +200,7 @@ class KeyedSections:
     def _rewritten(
         self, pieces: list[Piece], repeated: dict[int, list[tuple[bytes, bytes]]]
     ) -> bytes:
-        """The section with other records for some states."""
+        """The section with replaced records for some states."""
         parts: list[bytes | memoryview] = []
         for state_id, group in groupby(pieces, key=lambda piece: piece[0]):
             if state_id in repeated:
@@ -208,13 +210,14 @@ class KeyedSections:
         return b"".join([*parts, _END])
 
     def stream(self, key_groups: KeyGroupRange | None = None) -> KeyedStream:
-        """Header and sections of some key groups; of all by default."""
+        """The header and the sections of some key groups; by default of all."""
         return KeyedStream(self, key_groups or self.key_groups)
 
 
 class KeyedStream:
-    """A whole stream of keyed state, made while it is iterated: once. ``offsets`` and ``size`` are
-    known after that.
+    """A whole stream of keyed state, built while it is iterated. It can be iterated once.
+
+    ``offsets`` and ``size`` are available after that.
     """
 
     def __init__(self, sections: KeyedSections, key_groups: KeyGroupRange) -> None:
@@ -239,7 +242,7 @@ class KeyedStream:
 
     @property
     def offsets(self) -> KeyGroupRangeOffsets:
-        """Where the sections are."""
+        """The offsets of the sections."""
         if len(self._offsets) != len(self._key_groups):
             raise InvariantViolation("the stream was not written")
         return KeyGroupRangeOffsets(self._key_groups, tuple(self._offsets))
@@ -264,7 +267,7 @@ def _duplicate(meta: StateMetaInfoSnapshot, key_group: int, index: ByteIndex) ->
 def _joined_lists(
     records: SpanBatch, index: ByteIndex, prefix_bytes: int
 ) -> list[tuple[bytes, bytes]]:
-    """One record per key, with the elements of all its records."""
+    """One record per key, with the elements of all records of the key."""
     data = memoryview(records.source.data)
     places = records.spans - records.source.base
     values: list[list[bytes]] = [[] for _ in range(len(index))]
@@ -276,7 +279,7 @@ def _joined_lists(
 
 
 def _keys(records: SpanBatch, prefix_bytes: int) -> Iterator[bytes]:
-    """The stored keys, their key group in front, without marks."""
+    """The stored keys with their key group, without marks."""
     data = memoryview(records.source.data)
     places = records.spans - records.source.base
     for start, end in places[:, [scan.KEY_START, scan.KEY_END]].tolist():

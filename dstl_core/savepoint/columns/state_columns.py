@@ -1,9 +1,9 @@
-"""What the columns of a state are called, in flat form and in the form of one row per key.
+"""Names of the columns of a state, in flat form and in the form of one row per key.
 
 The names are those of Flink's state catalog: ``state_key``, then in flat form ``state_value`` |
 ``list_index``, ``list_value`` | ``map_key``, ``map_value`` | ``timestamp`` (of timers, ms), and
-``state_window`` or ``state_namespace`` where the namespace is a window or something else that is
-not void. In one row per key (and window) every state is a column of its name: the value, a list, a
+``state_window`` or ``state_namespace`` if the namespace is a window or another non-void type. In
+the form of one row per key (and window), every state is a column of its name: the value, a list, a
 map (or a list of ``key, value`` structs), or the timestamps of a timer service.
 """
 
@@ -26,11 +26,11 @@ LIST_INDEX_COLUMN, LIST_VALUE_COLUMN = "list_index", "list_value"
 MAP_KEY_COLUMN, MAP_VALUE_COLUMN = "map_key", "map_value"
 TIMESTAMP_COLUMN = "timestamp"
 KEY_GROUP_COLUMN = "key_group"
-"""Given only where it is asked for by name; needed to write keys whose Java hash is not known."""
+"""Read only on request. Writing needs it for keys whose Java hash is not known."""
 
 
 WINDOW_TYPES = (TimeWindowSerializer, GlobalWindowSerializer, CountWindowSerializer)
-"""Namespaces that are windows; SQL's are kinds of them."""
+"""Types of namespaces that are windows; SQL's window types are subclasses."""
 
 
 def is_queue(meta: StateMetaInfoSnapshot) -> bool:
@@ -50,14 +50,15 @@ def namespace_type(meta: StateMetaInfoSnapshot) -> AnySerializer:
 
 
 def namespace_column(meta: StateMetaInfoSnapshot) -> str:
-    """What the column of the namespace is called."""
+    """The name of the namespace column."""
     is_window = isinstance(namespace_type(meta), TimeWindowSerializer)
     return WINDOW_COLUMN if is_window else NAMESPACE_COLUMN
 
 
 def role_names(meta: StateMetaInfoSnapshot) -> dict[str, str]:
-    """The names of a state's columns in flat form, by what they are to ``StateDecoder``. Lists are
-    one column here.
+    """The names of a state's columns in flat form, by their names in ``StateDecoder``.
+
+    A list is one column here.
     """
     value = MAP_VALUE_COLUMN if is_kind(meta, KeyedStateType.MAP) else VALUE_COLUMN
     return {

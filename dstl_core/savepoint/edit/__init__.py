@@ -1,1 +1,1 @@
-"""Snapshots from snapshots: rename, remove, split, merge, rescale; and what a job would restore."""
+"""Edits snapshots: rename, remove, split, merge, rescale; and predicts a restore."""

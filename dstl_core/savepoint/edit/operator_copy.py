@@ -1,5 +1,5 @@
-"""Copies operators into a new savepoint: as they are, in canonical form, rescaled, or several
-parts as one.
+"""Copies operators into a new savepoint: unchanged, in canonical form, rescaled, split or
+merged.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ if TYPE_CHECKING:
 
 
 def _new_key_groups(operator: OperatorCatalog, max_parallelism: int | None) -> int | None:
-    """The number of key groups under which keyed state is put together anew; None if every
-    subtask's stays by itself.
+    """The new number of key groups if keyed state must be redistributed; otherwise None.
+
+    None means that each subtask keeps its state.
     """
     if not operator.keyed_handles:
         return None
@@ -49,10 +50,10 @@ def _new_key_groups(operator: OperatorCatalog, max_parallelism: int | None) -> i
 
 
 def check_writable(operator: OperatorCatalog, max_parallelism: int | None) -> None:
-    """Refuses what cannot be copied, before the first byte is written.
+    """Checks that an operator can be copied, before the first byte is written.
 
     Raises:
-        SavepointError: There is in-flight data, or raw keyed state other than timers.
+        SavepointError: There is in-flight data, or raw keyed state that is not timers.
         ConfigError: The parallelism is above the new maximum.
     """
     for subtask in operator.state.subtasks:
@@ -68,13 +69,14 @@ def rewrite_operator(
     target: StateFiles,
     max_parallelism: int | None,
 ) -> OperatorState:
-    """``state`` with its bytes in ``target``.
+    """Copies the bytes of an operator's state to ``target``; returns ``state`` with the new
+    handles.
 
     Args:
-        operator: Where the bytes come from.
-        state: The operator as it shall be: its own, maybe under another id.
-        target: Where the bytes go.
-        max_parallelism: Its new number of key groups, if that changes.
+        operator: The operator to copy.
+        state: The operator's entry for the new savepoint, possibly with another id.
+        target: Folder of the new files.
+        max_parallelism: New number of key groups; None keeps the number.
     """
     key_groups = _new_key_groups(operator, max_parallelism)
     if key_groups is not None:
@@ -105,17 +107,17 @@ def compose_operator(
     target: StateFiles,
     max_parallelism: int | None,
 ) -> OperatorState:
-    """``state`` with the states of several operators, or with some of one.
+    """Writes the states of several operators, or some states of one, as one operator.
 
     Args:
-        parts: Where the states come from; raw operator state comes with the first part, if that is
-            the operator itself.
-        state: The operator as it shall be, whose subtasks are made.
-        target: Where the bytes go.
-        max_parallelism: Its new number of key groups, if that changes.
+        parts: The states to write. The first part brings its raw operator state along, if it is the
+            operator itself.
+        state: The operator's entry for the new savepoint; its subtasks are replaced.
+        target: Folder of the new files.
+        max_parallelism: New number of key groups; None keeps the number.
 
     Raises:
-        SavepointError: The parts do not fit together.
+        SavepointError: The parts cannot be combined.
     """
     count = max_parallelism or state.max_parallelism
     keyed = _composed(parts, state.parallelism, target, count)
@@ -140,7 +142,9 @@ def compose_operator(
 def _copy_subtask(
     operator: OperatorCatalog, subtask: OperatorSubtaskState, target: StateFiles
 ) -> OperatorSubtaskState:
-    """A subtask with its operator state, keyed state left out: timers in it are queues by now."""
+    """A subtask with its operator state but without keyed state; its raw timers are queues by
+    now.
+    """
     return replace(
         subtask,
         managed_operator_state=_copy_operator_state(
@@ -173,7 +177,9 @@ def _copy_operator_state(
 def _copy_stream(
     operator: OperatorCatalog, stream: StreamStateHandle, target: StateFiles
 ) -> StreamStateHandle:
-    """The stream in the target; one that is in it already is kept, since no file ever changes."""
+    """Copies a stream to the target. A stream in the target's folder stays, since files never
+    change.
+    """
     snapshot = operator.snapshot
     if not isinstance(stream, RelativeFileStateHandle) or snapshot.folder != target.folder:
         stream = target.add_stream(snapshot.resolver.read(stream))
@@ -208,7 +214,7 @@ class _Canonical:
                 found = target.add_keyed_stream(sections.stream())
         except NotInColumnsError:
             found = None
-        # Also where there is a header and no record.
+        # A stream with a header but no record is kept, too.
         found = found or target.add_keyed_state(operator.restore([handle], handle.key_group_range))
         portion.reach(1)
         return found
@@ -217,7 +223,7 @@ class _Canonical:
 def _rescaled(
     operator: OperatorCatalog, parallelism: int, target: StateFiles, max_parallelism: int
 ) -> list[KeyGroupsSavepointStateHandle | None]:
-    """The keyed state of each subtask under a number of key groups."""
+    """The keyed state of each subtask with the new number of key groups."""
     header = merged_header([StatesOf(operator)])
     ranges = _ranges(max_parallelism, parallelism)
     if header is None:
@@ -263,7 +269,7 @@ def _collect(
 ) -> KeyedSections:
     from dstl_core.savepoint.read.keyed_copy import (
         collect,
-    )  # loads kernels; only a rewrite needs them
+    )  # loads kernels, which only a rewrite needs
 
     return collect(parts, header, max_parallelism, handle, advance=portion.add)
 
@@ -274,7 +280,7 @@ def _streams(
     target: StateFiles,
     portion: Portion,
 ) -> list[KeyGroupsSavepointStateHandle | None]:
-    """What was collected, as one stream for each range."""
+    """Writes the collected records as one stream for each range."""
     found: list[KeyGroupsSavepointStateHandle | None] = []
     is_empty = not sections.raw_size(sections.key_groups)
     for number, each in enumerate(ranges, 1):

@@ -1,4 +1,4 @@
-"""List, union and broadcast states of several operators as those of one, as bytes."""
+"""Combines list, union and broadcast states of several operators into one operator, as bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dstl_core.savepoint.read.state_parts import StatesOf
 
 @dataclass
 class _State:
-    """A state, and what each subtask holds of it: elements, or the entries of a map."""
+    """A state, and its elements or map entries in each subtask."""
 
     meta: StateMetaInfoSnapshot
     mode: OperatorStateMode
@@ -25,14 +25,14 @@ class _State:
 def spread_operator_state(
     sources: Sequence[StatesOf], parallelism: int
 ) -> list[OperatorStream | None]:
-    """The states of all sources for each of ``parallelism`` subtasks.
+    """Distributes the states of all sources over ``parallelism`` subtasks.
 
-    Elements stay where they are if the parallelism is the same, else they are cut into contiguous,
-    even parts; every subtask gets a copy of broadcast state.
+    With an unchanged parallelism, elements stay in their subtasks. Otherwise they are divided into
+    contiguous, even parts. Every subtask gets a copy of broadcast state.
 
     Raises:
-        SavepointError: Two sources have a state of one name, or only Java tells the entries of a
-            broadcast state apart.
+        SavepointError: Two sources have a state with the same name, or only Java can separate the
+            entries of a broadcast state.
     """
     found: dict[tuple[str, bool], _State] = {}
     widths: dict[tuple[str, bool], int] = {}
@@ -83,7 +83,7 @@ def _states(source: StatesOf) -> dict[tuple[str, bool], _State]:
                 except UnreadableValueError as error:
                     raise SavepointError(
                         f"Broadcast state {info.name!r} cannot be moved: only Java classes of the "
-                        f"job tell its entries apart."
+                        f"job can separate its entries."
                     ) from error
                 state.parts[subtask] = held
     return found

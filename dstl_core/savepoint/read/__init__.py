@@ -1,1 +1,1 @@
-"""Snapshots as catalogs: operators, states, entries, columns."""
+"""Reads snapshots: operators, states, entries, columns."""

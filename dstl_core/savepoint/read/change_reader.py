@@ -6,8 +6,8 @@
         ...
 
 Columns: ``subtask``, ``sequence_number`` (of the change set, counted from 0 in each handle),
-``key_group``, ``operation``, and what ``ChangeRecords`` gives: ``state_key``, ``state_window`` or
-``state_namespace``, ``state_value``, ``merged``. Memory is bounded by the batches of the log.
+``key_group``, ``operation``, and the columns of ``ChangeRecords``: ``state_key``, ``state_window``
+or ``state_namespace``, ``state_value``, ``merged``. Memory is bounded by the batches of the log.
 """
 
 from __future__ import annotations
@@ -120,7 +120,9 @@ class StateChangeReader:
     def _batch(
         self, batch: pa.RecordBatch, ids: dict[int, bool], subtask: int, first_set: int
     ) -> pa.RecordBatch | None:
-        """The changes of this state. ``ids`` says which ids of the log are this state's."""
+        """The changes of this state. ``ids`` maps ids of the log to whether they are this
+        state's.
+        """
         parts: list[dict[str, pa.Array]] = []
         rows: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = []
         for part in change_spans(batch):
@@ -167,7 +169,7 @@ class StateChangeReader:
 
 
 def change_names(meta: StateMetaInfoSnapshot) -> dict[str, str]:
-    """The names of the columns of a state's changes, by what they are to ``ChangeRecords``."""
+    """The names of the columns of a state's changes, by their names in ``ChangeRecords``."""
     return {
         OPERATION: OPERATION,
         KEY: KEY_COLUMN,

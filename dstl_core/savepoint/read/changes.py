@@ -35,7 +35,7 @@ from dstl_core.savepoint.read.snapshot import OperatorSnapshot
 
 
 def has_changelog(operator: OperatorSnapshot) -> bool:
-    """Whether changes were logged on top of the operator's full state."""
+    """Whether the operator's keyed state has a log on top of its full state."""
     return any(
         isinstance(handle, ChangelogStateBackendHandle) and handle.non_materialized
         for handle in operator.keyed_handles
@@ -43,11 +43,11 @@ def has_changelog(operator: OperatorSnapshot) -> bool:
 
 
 ChangeSetID = tuple[object, int]
-"""The segment that holds a change set, and its place in it."""
+"""The segment that contains a change set, and its offset in the segment."""
 
 
 def change_sets_of(operator: OperatorSnapshot) -> frozenset[ChangeSetID]:
-    """The change sets in files that an operator's changelog names."""
+    """The change sets in files that an operator's changelog references."""
     return frozenset(
         change_set
         for handle in operator.keyed_handles
@@ -65,13 +65,15 @@ def _id_of(placed: tuple[StreamStateHandle, int]) -> ChangeSetID:
 def change_lines(
     operator: OperatorSnapshot, only: str | None, known: frozenset[ChangeSetID] = frozenset()
 ) -> Iterator[dict[str, JsonValue]]:
-    """Every change of an operator, in the order of replay. ``sqn`` counts the change sets of a
-    subtask from 0: the numbers of the writer are not in the file.
+    """Yields every change of an operator, in replay order.
+
+    ``sqn`` counts the change sets of a subtask from 0, since the writer's numbers are not in the
+    file.
 
     Args:
-        operator: Whose changes.
-        only: Only those of this state.
-        known: Change sets that are left out, e.g. those of an earlier checkpoint.
+        operator: The operator with the changelog.
+        only: Only the changes of this state.
+        known: Change sets to leave out, e.g. those of an earlier checkpoint.
     """
     snapshot = operator.snapshot
     reader = StateChangelogHandleReader(lru_cache(maxsize=1)(snapshot.resolver.read_segment))
@@ -92,7 +94,7 @@ def change_lines(
                     with error_context(location=str(snapshot.folder), operator=operator.label):
                         parsed = read_change(change.change, snapshot.registry)
                         meta = _state_of(parsed, states)
-                        # What is known may still describe states of later changes.
+                        # A known set may still contain metadata of states that later changes use.
                         if not is_known and only in (None, meta.name):
                             line = {
                                 "checkpoint": handle.checkpoint_id,
@@ -107,7 +109,7 @@ def change_lines(
 
 
 def _change_sets(log: ChangelogStateHandle) -> Iterator[ChangelogStateHandle]:
-    """A handle for each change set."""
+    """Yields a handle for each change set."""
     if isinstance(log, ChangelogStateHandleStream):
         for each in log.handles_and_offsets:
             yield replace(log, handles_and_offsets=(each,))
@@ -133,7 +135,7 @@ def _state_of(
 def _parts(
     parsed: MetadataChange | DataChange, meta: StateMetaInfoSnapshot, key: AnySerializer | None
 ) -> dict[str, JsonValue]:
-    """``operation``, ``key``, ``ns`` and ``value`` of a change."""
+    """The fields ``operation``, ``key``, ``ns`` and ``value`` of a change."""
     parts: dict[str, JsonValue] = {"operation": "METADATA", "key": None, "ns": None}
     if isinstance(parsed, MetadataChange):
         return parts | {"value": meta.value_serializer.type_name}
@@ -190,7 +192,7 @@ def _bounded(serializer: AnySerializer, raw: bytes) -> JsonValue:
 
 
 def _merged(body: DataInput, namespace: AnySerializer) -> JsonValue:
-    """The namespaces that were merged into the one of the change."""
+    """The namespaces that were merged into the namespace of the change."""
     namespace.deserialize(body)
     count = body.read_count("merged namespaces", 1)
     return [namespace.to_text(namespace.deserialize(body)) for _ in range(count)]

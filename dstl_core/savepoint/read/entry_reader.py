@@ -46,13 +46,13 @@ from dstl_core.state.tables.keyed_state import KeyedState, LostEntries
 from dstl_core.state.tables.state_table import StateTable
 
 BYTES_AT_ONCE = 16 << 20
-"""Of stored state, per range of key groups."""
+"""Bytes of stored state to read at once."""
 
 
 class EntryReader:
     """The entries of one operator, or of one of its states.
 
-    Iterating gives the readable entries; ``unreadable`` collects the others.
+    Iterating yields the readable entries; ``unreadable`` collects the others.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class EntryReader:
         self._key_groups = key_groups
         self.unreadable: list[Unreadable] = []
         self.on_progress: Callable[[int], None] = lambda _: None
-        """Told of bytes of state that were read."""
+        """Called with the bytes of state that were read."""
 
     def __iter__(self) -> Iterator[Entry]:
         yield from self._readable(self._keyed())
@@ -76,7 +76,7 @@ class EntryReader:
         return self._readable(self._of_range(handle, key_groups))
 
     def readable_rest(self) -> Iterator[Entry]:
-        """What is not in ``keyed_ranges``: raw timers and operator state."""
+        """The readable entries outside ``keyed_ranges``: raw timers and operator state."""
         yield from self.raw_timers()
         for listed in self.operator_state_entries():
             if listed.is_readable:
@@ -94,12 +94,12 @@ class EntryReader:
                 self._report(entry)
 
     def keyed_and_timers(self) -> Iterator[KeyedEntry | TimerEntry]:
-        """The entries of keyed state, opaque values included, and the timers."""
+        """The entries of keyed state, including opaque values, and the timers."""
         yield from self._keyed()
         yield from self.raw_timers()
 
     def keyed_entries(self) -> Iterator[KeyedEntry]:
-        """The entries of key-value states, opaque values included."""
+        """The entries of key-value states, including opaque values."""
         return (entry for entry in self._keyed() if isinstance(entry, KeyedEntry))
 
     def timer_entries(self) -> Iterator[TimerEntry]:
@@ -123,7 +123,7 @@ class EntryReader:
             yield from self._of_range(handle, key_groups)
 
     def keyed_ranges(self) -> Iterator[tuple[KeyedStateHandle, KeyGroupRange]]:
-        """What is read at once. Progress is told when the next is asked for."""
+        """Ranges to read one at a time. Progress is reported when the next range is requested."""
         for handle in self._operator.keyed_handles:
             ranges = self._ranges(handle)
             for key_groups in ranges:
@@ -215,7 +215,7 @@ class EntryReader:
     # ---------------------------------------------------------------------------- raw timers
 
     def raw_timers(self) -> Iterator[TimerEntry]:
-        """Timers in raw keyed state that are no queues yet; other raw keyed state is reported."""
+        """Timers in raw keyed state that are not yet queues; other raw keyed state is reported."""
         if self._only is not None or self._operator.timer_queues:
             return
         for subtask in self._operator.state.subtasks:
@@ -270,7 +270,7 @@ class EntryReader:
         """List state by subtask; union and broadcast state once.
 
         Raises:
-            FormatError: Damaged; or a state has another type in another subtask.
+            FormatError: The state is damaged, or has different types in different subtasks.
         """
         lists: dict[str, dict[int, Any]] = {}
         unions: dict[str, list[tuple[OperatorStreamStateHandle, list[Any]]]] = {}
@@ -319,9 +319,11 @@ class EntryReader:
 def _as_restored(
     parts: list[tuple[OperatorStreamStateHandle, list[Any]]],
 ) -> list[tuple[OperatorStreamStateHandle, list[Any]]]:
-    """The parts of a union state in the order in which Flink restores them: that of a ``HashMap``
-    of their handles (``RoundRobinOperatorStateRepartitioner`` of Flink 2.2.1). The hash of a file's
-    handle depends on where it lies, so these keep the order of the subtasks.
+    """The parts of a union state in the order in which Flink restores them.
+
+    That is the order of a ``HashMap`` with the handles as keys
+    (``RoundRobinOperatorStateRepartitioner`` of Flink 2.2.1). The hash of a file's handle depends
+    on the path of the file, so such parts keep the order of the subtasks.
     """
     streams = [handle.stream for handle, _ in parts]
     names = [each.handle_name for each in streams if isinstance(each, ByteStreamStateHandle)]
@@ -344,14 +346,14 @@ def _kind(info: OperatorStateMetaInfo) -> str:
 
 
 def _value_type(meta: StateMetaInfoSnapshot, info: OperatorStateMetaInfo) -> AnySerializer:
-    """The type of all elements together."""
+    """The type of all elements of a state together."""
     if info.mode is OperatorStateMode.BROADCAST:
         return MapSerializer(meta.serializer(KEY_SERIALIZER), meta.value_serializer)
     return ListSerializer(meta.value_serializer)
 
 
 def key_group_ranges(handle: KeyedStateHandle) -> list[KeyGroupRange]:
-    """A handle's key groups in ranges of about ``BYTES_AT_ONCE``."""
+    """Divides a handle's key groups into ranges of about ``BYTES_AT_ONCE``."""
     key_groups = handle.key_group_range
     total = len(key_groups)
     count = max(1, min(total, -(-handle.state_size // BYTES_AT_ONCE)))

@@ -36,11 +36,11 @@ def read_keys(
     function: KeyedStateReaderFunction,
     key_type: AnySerializer | None = None,
 ) -> Iterator[Any]:
-    """The rows that a function gives for every key with registered state or a timer.
+    """Yields the rows of a function for every key with registered state or a timer.
 
     Raises:
-        NoSuchStateError: The function registers a state that is not there.
-        RestoreError: A declared type is not the stored one; shows both.
+        NoSuchStateError: The function registers a state that the operator does not have.
+        RestoreError: A declared type differs from the stored one. The message has both.
         UserFunctionError: The function raised.
     """
     for state, access in _accesses(operator, key_groups, key_type):
@@ -68,13 +68,13 @@ def read_windows(
     result_of: Callable[[Any], Any] | None = None,
     key_type: AnySerializer | None = None,
 ) -> Iterator[Any]:
-    """The rows that a function gives for every window with contents.
+    """Yields the rows of a function for every window with contents.
 
     Args:
         operator: A window operator.
-        key_groups: What to read.
-        function: The user's.
-        result_of: Makes an element of what is stored, e.g. the result of an accumulator.
+        key_groups: The key groups to read.
+        function: The user's function.
+        result_of: Converts stored contents to an element, e.g. an accumulator to its result.
         key_type: The declared type of the key.
 
     Raises:
@@ -110,7 +110,7 @@ def read_windows(
 def _accesses(
     operator: OperatorCatalog, key_groups: KeyGroupRange, key_type: AnySerializer | None
 ) -> Iterator[tuple[KeyedState, StateAccess]]:
-    """The state of the key groups, with access by key; nothing if there is none."""
+    """Yields the state of the key groups, with access by key; nothing without keyed state."""
     operator = with_timers_of(operator, key_groups)
     state = operator.restore(operator.keyed_handles, key_groups)
     if state.key_serializer is None:
@@ -124,7 +124,7 @@ def _accesses(
 
 
 def _actual_windows(state: KeyedState, key_group: int) -> dict[tuple[str, Any], Any]:
-    """The window of every state window of merging assigners, by key."""
+    """Maps the state window of merging windows to the actual window, by key."""
     found = {}
     for name in MERGING_SETS:
         table = state.tables.get((name, False))
@@ -140,12 +140,12 @@ def _is_list(table: StateTable[Any]) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """An element of a window with an evictor is kept with its timestamp."""
+    """The element of a window with an evictor, which stores elements with timestamps."""
     return value.value if isinstance(value, StreamRecord) else value
 
 
 def _call(function: object, method: str, *arguments: Any) -> list[Any]:
-    """The rows of a user's method; its errors name it."""
+    """Calls a user's method and returns its rows; errors name the method."""
     try:
         return list(getattr(function, method)(*arguments) or ())
     except DstlError:

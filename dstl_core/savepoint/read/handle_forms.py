@@ -1,4 +1,4 @@
-"""In which form keyed state is stored, and the logs of changelog checkpoints."""
+"""The storage form of keyed state, and the logs of changelog checkpoints."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def logs_of(handle: KeyedStateHandle) -> tuple[ChangelogStateHandle, ...]:
 def descriptions(
     log: ChangelogStateHandle, reader: StateChangelogHandleReader
 ) -> Iterator[StateChange]:
-    """What a log says of states, which belongs to no key group."""
+    """The metadata changes of a log, which belong to no key group."""
     return reader.get_changes(replace(log, key_group_range=KeyGroupRange.EMPTY))
 
 

@@ -1,6 +1,6 @@
-"""Keyed state of operators into canonical sections of another, as bytes: no value is decoded.
+"""Copies keyed state of operators to canonical sections as bytes, without decoding values.
 
-Bounded in memory: what is collected beyond a limit lies in a temporary file.
+Memory is bounded: beyond a limit, records go to a temporary file.
 """
 
 from __future__ import annotations
@@ -55,22 +55,22 @@ def collect(
     memory: int = WRITE_MEMORY,
     advance: Advance = no_progress,
 ) -> KeyedSections:
-    """The records of some states under ``max_parallelism`` key groups. To be closed.
+    """Collects the records of some states for ``max_parallelism`` key groups. The caller closes it.
 
     Args:
-        sources: Where they come from.
+        sources: The states to copy.
         header: The states to write, by id.
-        max_parallelism: The number of key groups to write.
-        handle: Only what this handle of the one source holds.
+        max_parallelism: Number of key groups to write.
+        handle: Read only this handle; allowed with one source.
         memory: Bytes to keep in memory.
-        advance: Told of half the bytes that are read: they are still to be written.
+        advance: Called with half of the bytes that were read; the other half counts when written.
 
     Raises:
-        NotInColumnsError: A key group cannot be told by columns.
+        NotInColumnsError: The key group of a key cannot be computed in columns.
     """
     everything = KeyGroupRange(0, max_parallelism - 1)
     key_groups = everything if handle is None else handle.key_group_range
-    # What an operator holds has every key once; two of them may have equal timers.
+    # One operator has every key once; two operators may have equal timers.
     is_merge = len(sources) > 1
     sections = KeyedSections(
         header, key_groups, max_parallelism, memory=memory, check_duplicates=is_merge
@@ -89,8 +89,10 @@ def collect(
 def whole_parts(
     operator: OperatorCatalog, wanted: KeyGroupRange
 ) -> Iterator[tuple[KeyedStateHandle, KeyGroupRange]]:
-    """As ``handle_parts``, with all that a key has in one part: several handles of a key group, as
-    of states and of timers in raw keyed state, are brought together in memory.
+    """Like ``handle_parts``, but each part has all records of its keys.
+
+    A key group may be in several handles, e.g. of states and of timers in raw keyed state. Such
+    handles are merged in memory.
     """
     header = merged_header([StatesOf(operator)])
     size = sum(each.state_size for each in operator.keyed_handles)
@@ -106,7 +108,7 @@ def whole_parts(
 def _merged(
     source: StatesOf, header: KeyedBackendHeader, own: KeyGroupRange
 ) -> KeyGroupsSavepointStateHandle | None:
-    """All that some key groups have, in canonical form."""
+    """All records of some key groups, in canonical form."""
     operator = source.operator
     total = operator.max_parallelism
     try:
@@ -142,7 +144,7 @@ def _add(
 
 
 class _Copy:
-    """Records on their way into sections."""
+    """Copies records into sections."""
 
     def __init__(self, sections: KeyedSections, max_parallelism: int) -> None:
         self._sections = sections
@@ -182,7 +184,7 @@ class _Copy:
         self._sections.add(StateRuns(state, own, runs.data, runs.bounds))
 
     def _groups(self, records: SpanBatch, stored: StoredKeyGroups, state: int) -> Int64s:
-        """The new key groups, by the hash of the keys."""
+        """The new key groups, from the hashes of the keys."""
         key_type = stored.header.key_serializer
         meta = stored.header.states[state]
         spans = records.spans.copy()

@@ -221,7 +221,7 @@ class _KeyFilter:
 
 
 class _Form(Protocol):
-    """The form of the rows: their ``columns`` by name, and how sections become rows."""
+    """The form of the rows: their ``columns`` by name, and the conversion of sections to rows."""
 
     columns: dict[str, pa.DataType]
 
@@ -342,7 +342,9 @@ class _Keyed:
         return own and (not is_queue(info.meta) or info.name in (self.options.columns or ()))
 
     def _is_taken(self, name: str) -> bool:
-        """Whether the column of a state would be that of the keys. Who names columns means keys."""
+        """Whether a state has the name of a key column. A name in ``columns`` means the key
+        column.
+        """
         if name not in self.columns:
             return False
         if self.options.columns is None:
@@ -437,8 +439,10 @@ class _Keyed:
 
 
 class _Windows(_Keyed):
-    """One row per key and window over all states of windows. For windows that merge (sessions), the
-    window is the one that the state is kept under; ``merging-window-set`` maps windows to it.
+    """One row per key and window over all states of windows.
+
+    For merging windows (sessions), the window is the one under which the state is stored;
+    ``merging-window-set`` maps windows to it.
     """
 
     def _joined_namespace(self) -> AnySerializer:

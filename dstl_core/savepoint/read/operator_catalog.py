@@ -67,7 +67,7 @@ from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import Location
 
 SAMPLE = 2 * MAX_CHANGES
-"""Changes of a log from which the type of the key is derived."""
+"""Number of changes of a log to derive the type of the key from."""
 OPERATOR_KINDS = {
     OperatorStateMode.SPLIT_DISTRIBUTE: OP_LIST,
     OperatorStateMode.UNION: OP_UNION,
@@ -122,7 +122,7 @@ class OperatorCatalog:
         self.parallelism = state.parallelism
         self.max_parallelism = state.max_parallelism
         self.timer_queues: Sequence[KeyedStateHandle] = ()
-        """Timers of raw keyed state, if they are to be keyed state: see ``with_timer_queues``."""
+        """Timers of raw keyed state as keyed state: see ``with_timer_queues``."""
 
     @property
     def label(self) -> str:
@@ -165,13 +165,13 @@ class OperatorCatalog:
         if not fits:
             raise ConfigError(
                 f"The key type of operator {self.label!r} is wrong: keys in the changelog are not "
-                f"of type {given.type_name}, or belong into other key groups; give another key "
+                f"of type {given.type_name}, or belong to other key groups; give another key "
                 f"type (key_types, --key-type)."
             )
         self.key_type = KeyType(given)
 
     def _recorded_key_type(self) -> KeyType | None:
-        """The type that a header or a description of timers in a log says."""
+        """The type in a header, or in the metadata of timers in a log."""
         for handle in self.keyed_handles:
             for header in self._headers(handle):
                 return KeyType(header.key_serializer)

@@ -59,7 +59,7 @@ class OperatorStateTable(RowWiseTable):
         super().__init__(pa.schema(columns), operator.state.state_size, options)
 
     def splits(self, split_bytes: int, minimum: int) -> list[Split]:
-        """List state: a part per subtask. The others are one copy."""
+        """List state: one split per subtask. Other states: one split."""
         if self._kind != LIST:
             return [(0, 0)]
         return [(index, index) for index in range(max(1, self._operator.parallelism))]

@@ -235,7 +235,7 @@ class OperatorSnapshot(OperatorCatalog):
         return StateChangeReader(self, name, ColumnOptions(**types))
 
     def _reader(self, form: str, options: dict[str, Any]) -> KeyedStateReader:
-        # Looking into a snapshot loads neither Arrow nor the compiler.
+        # Inspecting a snapshot loads neither Arrow nor the compiler.
         from dstl_core.savepoint.read.keyed_reader import KeyedStateReader, ReadOptions
 
         return KeyedStateReader(self, form, ReadOptions(**options))

@@ -52,7 +52,7 @@ def open_table(
 
     Args:
         operator: The operator to read.
-        kind: One of ``KINDS`` but ``metadata``; None finds it by the state's name.
+        kind: One of ``KINDS`` except ``metadata``; None derives it from the state's name.
         state: The name of a state, if the kind needs one.
         options: Columns, keys, types and memory.
 
@@ -86,7 +86,7 @@ def _kind_of(operator: OperatorSnapshot, state: str | None) -> str:
 
 
 def _named(operator: OperatorSnapshot, state: str | None, kind: str) -> str:
-    """The requested state. It need not be named if the operator has one of the kind."""
+    """The requested state. The name may be omitted if the operator has one state of the kind."""
     if state is not None:
         return state
     own = operator.operator_states if kind in OPERATOR_KINDS.values() else operator.states
@@ -94,7 +94,7 @@ def _named(operator: OperatorSnapshot, state: str | None, kind: str) -> str:
     if len(names) == 1:
         return names[0]
     raise NoSuchStateError(
-        f"Which {kind} state of operator {operator.label!r} is not said; there are: "
+        f"The {kind} state of operator {operator.label!r} is not named; there are: "
         f"{', '.join(map(repr, names)) or 'none'}."
     )
 
@@ -102,7 +102,7 @@ def _named(operator: OperatorSnapshot, state: str | None, kind: str) -> str:
 def _key_group_splits(
     operator: OperatorSnapshot, size: int, split_bytes: int, minimum: int
 ) -> list[Split]:
-    rounds = max(1, -(-size // (split_bytes * minimum)))  # whole rounds, so that no core waits
+    rounds = max(1, -(-size // (split_bytes * minimum)))  # whole rounds, so that no core is idle
     wanted = rounds * minimum
     splits = operator.key_group_splits(min(wanted, operator.max_parallelism))
     return [(each.start_key_group, each.end_key_group) for each in splits]
@@ -112,7 +112,7 @@ def _key_group_splits(
 
 
 class _KeyedReader(SnapshotTable):
-    """What ``KeyedStateReader`` reads."""
+    """A table of a ``KeyedStateReader``."""
 
     def __init__(self, operator: OperatorSnapshot, state: str, options: TableOptions) -> None:
         self._operator = operator
@@ -187,7 +187,7 @@ def _timer_columns(infos: Sequence[StateInfo]) -> dict[str, str]:
 
 
 class _Timers(RowWiseTable):
-    """A row per timer of every service, those in raw keyed state too."""
+    """A row per timer of every service, including timers in raw keyed state."""
 
     def __init__(self, operator: OperatorSnapshot, options: TableOptions) -> None:
         self._operator = operator

@@ -1,4 +1,4 @@
-"""Parts of operators that become operators of a new savepoint. Loads no kernels."""
+"""Parts of operators that become operators of a new savepoint. Importing it loads no kernels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dstl_core.state.tables.keyed_state import StateKey, describe_state, state_k
 
 @dataclass(frozen=True)
 class StatesOf:
-    """Some states of an operator, by name; None for all."""
+    """Some states of an operator, by name; None means all."""
 
     operator: OperatorCatalog
     names: frozenset[str] | None = None
@@ -30,11 +30,12 @@ class StatesOf:
 
 
 def merged_header(sources: Sequence[StatesOf]) -> KeyedBackendHeader | None:
-    """The states of all sources; None if there are none.
+    """The header with the states of all sources; None without keyed state.
+
+    Timers of the same service become one queue.
 
     Raises:
-        SavepointError: Keys have different types, or two sources have a state of one name. Timers
-            of one service become one queue.
+        SavepointError: Keys have different types, or two sources have a state with the same name.
     """
     metas: dict[StateKey, StateMetaInfoSnapshot] = {}
     key_type: AnySerializer | None = None
@@ -43,7 +44,7 @@ def merged_header(sources: Sequence[StatesOf]) -> KeyedBackendHeader | None:
         if not own:
             continue
         found = source.operator.key_type
-        assert found is not None  # there is keyed state
+        assert found is not None  # every source has keyed state here
         if key_type is not None and key_type != found.serializer:
             raise SavepointError(
                 f"Operators with keys of different types cannot become one: "

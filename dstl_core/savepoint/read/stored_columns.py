@@ -1,7 +1,7 @@
-"""Keyed state of one handle and some key groups by columns, for what goes through a whole snapshot.
+"""Reads keyed state of one handle and some key groups in columns, for work on whole snapshots.
 
-The compiler takes a second to load, so small state is left to the record-wise code, as is whatever
-columns do not hold or refuse: that code then says what is wrong.
+The compiler takes a second to load, so small state uses the record-wise code. So does state that
+columns do not support or refuse; the record-wise code then raises the precise error.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class StoredRange:
     """The records of a handle in some key groups.
 
     Args:
-        operator: Whose.
-        handle: Of any form.
-        key_groups: Which of its key groups; they lie in memory together.
-        options: How types become columns.
+        operator: The operator to read.
+        handle: A handle of any form.
+        key_groups: Key groups to read; they are held in memory together.
+        options: Representation of types as columns.
 
     Raises:
-        DstlError, NotInColumnsError: It is left to the record-wise code.
+        DstlError, NotInColumnsError: Use the record-wise code.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class StoredRange:
             self.decoders.append(StateDecoder(record_format, stored.prefix_bytes, options))
 
     def batches(self) -> Iterator[SpanBatch]:
-        """The records in their order, of all states."""
+        """The records of all states, in their order."""
         if self._stored is not None:
             scanner = SectionScanner(self._stored.prefix_bytes, [True] * len(self.formats))
             yield from scanner.batches(self._stored.chunks())
@@ -66,8 +66,9 @@ class StoredRange:
 def check_range(
     operator: OperatorSnapshot, handle: KeyedStateHandle, key_groups: KeyGroupRange
 ) -> int | None:
-    """How many entries there are if every record decodes, no key stands twice, and every key lies
-    in its key group; None if the record-wise code has to look.
+    """The number of entries, if the range is correct; None if the record-wise code must check it.
+
+    Correct means that every record decodes, no key occurs twice, and every key is in its key group.
     """
     try:
         stored = StoredRange(operator, handle, key_groups, EXACT_OPTIONS)
@@ -90,7 +91,7 @@ def check_range(
 def _checked(
     operator: OperatorSnapshot, stored: StoredRange, state: int, batch: SpanBatch
 ) -> tuple[Ranges, Ranges] | None:
-    """Where the stored keys and the scopes of some records lie."""
+    """The places of the stored keys and the scopes of some records."""
     decoder = stored.decoders[state]
     keys = decoder.decode(batch, {KEY}, check_all=True)[KEY]
     record_format = stored.formats[state]

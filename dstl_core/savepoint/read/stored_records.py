@@ -30,8 +30,9 @@ from dstl_core.state.restore.stored_key_groups import StoredKeyGroups
 
 @dataclass(frozen=True)
 class Records:
-    """Records of one state in some key groups: their spans, and where key and namespace lie in
-    each. ``sources`` keep their bytes.
+    """Records of one state in some key groups: their spans, and the places of key and namespace.
+
+    ``sources`` keep the bytes alive.
     """
 
     spans: Int64s
@@ -68,7 +69,7 @@ class Records:
 def handle_parts(
     operator: OperatorCatalog, wanted: KeyGroupRange
 ) -> Iterator[tuple[KeyedStateHandle, KeyGroupRange]]:
-    """The parts that are opened at a time: a handle in canonical form, else a range that fits."""
+    """The parts to open one at a time: a handle in canonical form, otherwise a range that fits."""
     for handle in operator.keyed_handles:
         if isinstance(handle, KeyGroupsSavepointStateHandle):
             ranges = [handle.key_group_range]
@@ -110,7 +111,7 @@ def read_records(
 
     Raises:
         FormatError: The state is damaged.
-        NotInColumnsError: Keys or namespaces of this type cannot be told apart by their bytes.
+        NotInColumnsError: Keys or namespaces of this type have no readable end.
     """
     snapshot = operator.snapshot
     spans: list[Int64s] = [np.empty((0, scan.SPAN_WORDS), np.int64)]

@@ -1,4 +1,4 @@
-"""What the tables of a snapshot share."""
+"""Base classes and options of a snapshot's tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LIST, UNION, BROADCAST = "list", "union", "broadcast"
 KINDS = (KEYED, KEYED_FLAT, WINDOWS, TIMERS, LIST, UNION, BROADCAST, METADATA)
 OPERATOR_KINDS = {OP_LIST: LIST, OP_UNION: UNION, OP_BROADCAST: BROADCAST}
 SPLIT_BYTES = 128 << 20
-"""What a task reads, as of Spark's own files: a task costs more than reading some more bytes."""
+"""Bytes that a task reads, as for Spark's own files; smaller tasks cost more than they save."""
 ROWS_PER_BATCH = 10_000
 
 Split = tuple[int, int]
@@ -28,15 +28,15 @@ Split = tuple[int, int]
 
 @dataclass(frozen=True)
 class TableOptions:
-    """What to read, and how.
+    """Options of reading a table.
 
     Args:
-        columns: Names of the columns; all by default.
+        columns: Names of the columns; by default all.
         keys: Only these keys (``keyed`` and ``keyed-flat``).
-        timers: Whether ``keyed`` has the user's timers as columns, and rows for keys that have
-            nothing but timers.
-        types: How types become columns.
-        memory: Bytes that a task may take before it spills.
+        timers: Whether ``keyed`` has the user's timers as columns, and rows for keys that have only
+            timers.
+        types: Representation of types as columns.
+        memory: Bytes that a task may use before it spills to disk.
     """
 
     columns: tuple[str, ...] | None = None
@@ -60,19 +60,19 @@ class SnapshotTable(ABC):
 
     schema: pa.Schema
     size: int
-    """Bytes of state behind it."""
+    """Size of the state in bytes."""
 
     @abstractmethod
     def splits(self, split_bytes: int, minimum: int) -> list[Split]:
-        """The parts that may be read one by one: by size, at least ``minimum`` if possible."""
+        """Splits that can be read separately: by size, at least ``minimum`` if possible."""
 
     @abstractmethod
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """The rows of one part."""
+        """The rows of one split."""
 
 
 class RowWiseTable(SnapshotTable):
-    """Tables that are made row by row."""
+    """A table that is built row by row."""
 
     def __init__(self, schema: pa.Schema, size: int, options: TableOptions) -> None:
         self._every = schema

@@ -1,7 +1,7 @@
-"""Timers of raw keyed state as the queues in which a canonical savepoint of the same job has them.
+"""Converts timers of raw keyed state to the queues of a canonical savepoint of the same job.
 
-RocksDB with timers on the heap puts them into raw keyed state of checkpoints, and into a queue for
-each service and time domain of canonical savepoints; those restore whatever keeps the timers.
+RocksDB with heap timers writes them to raw keyed state of checkpoints. In canonical savepoints it
+writes them to a queue for each service and time domain; these restore with every timer store.
 Source: ``RocksDBKeyedStateBackend.requiresLegacySynchronousTimerSnapshots`` and
 ``InternalTimeServiceManagerImpl`` of Flink 2.2.1.
 """
@@ -34,7 +34,7 @@ from dstl_core.state.restore.canonical import read_key_groups
 
 Operator = TypeVar("Operator", bound=OperatorCatalog)
 Choice = Callable[[KeyGroupRangeOffsets], KeyGroupRange]
-"""Which key groups of a subtask to read."""
+"""Selects the key groups of a subtask to read."""
 
 
 def _every(stored: KeyGroupRangeOffsets) -> KeyGroupRange:
@@ -42,7 +42,7 @@ def _every(stored: KeyGroupRangeOffsets) -> KeyGroupRange:
 
 
 def _first(stored: KeyGroupRangeOffsets) -> KeyGroupRange:
-    """The first key group with anything: each that has timers names every service."""
+    """The first key group with timers: every such key group names all services."""
     there = [key_group for key_group, offset in stored.items() if offset != NO_OFFSET]
     return KeyGroupRange.of(there[0], there[0]) if there else KeyGroupRange.of(0, -1)
 
@@ -51,18 +51,18 @@ def with_timer_queues(operator: Operator, wanted: Choice = _every) -> Operator:
     """The operator with the timers of its raw keyed state in memory, as handles of keyed state.
 
     Args:
-        operator: Maybe one with other timer queues.
-        wanted: Which timers.
+        operator: The operator. Timer queues that it already has are replaced.
+        wanted: Selects the key groups to read.
 
     Raises:
-        SavepointError: Its raw keyed state holds something else, or timers that only Java can read.
+        SavepointError: The raw keyed state does not hold timers, or timers that only Java can read.
     """
     raw = [each.raw_keyed_state for each in operator.state.subtasks if each.raw_keyed_state]
     if not raw:
         return operator
     found = copy(operator)
     if found.key_type is None:
-        del found.key_type  # there is one now: that of the timers
+        del found.key_type  # derived again, from the timers
     try:
         queues = [_queues(operator, each, wanted) for each in raw]
     except (FormatError, UnreadableValueError) as error:
@@ -76,7 +76,9 @@ def with_timer_queues(operator: Operator, wanted: Choice = _every) -> Operator:
 
 
 def with_readable_timers(operator: Operator, wanted: Choice = _every) -> Operator:
-    """The same, or the operator as it is if its raw keyed state cannot be read as timers."""
+    """Like ``with_timer_queues``, but returns the operator unchanged if the timers are
+    unreadable.
+    """
     try:
         return with_timer_queues(operator, wanted)
     except SavepointError:
@@ -84,15 +86,15 @@ def with_readable_timers(operator: Operator, wanted: Choice = _every) -> Operato
 
 
 def with_timer_services(operator: OperatorCatalog) -> OperatorCatalog:
-    """The same with the timers of a few key groups: enough to tell which queues there are."""
+    """Like ``with_timer_queues``, for a few key groups: enough to know all queues."""
     return with_readable_timers(operator, _first)
 
 
 def with_timers_of(operator: OperatorCatalog, key_groups: KeyGroupRange) -> OperatorCatalog:
-    """The same with the timers of some key groups.
+    """Like ``with_timer_queues``, for some key groups.
 
     Raises:
-        SavepointError: Some of them cannot be read.
+        SavepointError: A timer cannot be read.
     """
     if not with_timer_services(operator).timer_queues:
         return operator
@@ -104,7 +106,7 @@ def with_timers_of(operator: OperatorCatalog, key_groups: KeyGroupRange) -> Oper
 def _queues(
     operator: OperatorCatalog, handle: KeyedStateHandle, wanted: Choice
 ) -> KeyGroupsSavepointStateHandle | None:
-    """Timers of one subtask in canonical form; None if nothing says what they are of."""
+    """Timers of one subtask in canonical form; None if their key type is unknown."""
     if not isinstance(handle, KeyGroupsStateHandle):
         raise FormatError("Raw keyed state is of an unknown kind", got=type(handle).__name__)
     resolver, registry = operator.snapshot.resolver, operator.snapshot.registry
@@ -131,7 +133,7 @@ class _Queues:
         self.sections: dict[int, bytes] = {}
 
     def add(self, key_group: int, services: Sequence[RawTimers]) -> None:
-        """Takes the timers of one key group."""
+        """Adds the timers of one key group."""
         runs: dict[int, list[tuple[bytes, bytes]]] = {}
         prefix = key_group.to_bytes(self._prefix_bytes, "big")
         for each in services:
@@ -159,6 +161,6 @@ class _Queues:
 def _records(
     prefix: bytes, element: TimerSerializer, timers: Sequence[Timer]
 ) -> list[tuple[bytes, bytes]]:
-    """A record for every timer, in the order of their bytes: that of their times."""
+    """A record for every timer, sorted by bytes, which sorts them by time."""
     elements = {serialize_to_bytes(element, timer) for timer in timers}
     return [(prefix + each, b"") for each in sorted(elements)]

@@ -22,8 +22,10 @@ SLICE_STATE = "window-aggs"
 
 @dataclass(slots=True)
 class WindowEntry:
-    """One window of a key. ``states`` maps names (``window-contents``, those of the trigger and of
-    the user's window state) to values. ``state_window`` differs from ``window`` after a merge.
+    """One window of a key.
+
+    ``states`` maps names (``window-contents``, states of the trigger and of the user's window
+    function) to values. ``state_window`` differs from ``window`` after a merge.
     """
 
     operator: str

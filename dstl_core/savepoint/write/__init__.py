@@ -1,1 +1,1 @@
-"""Snapshot files from rows and columns."""
+"""Writes snapshot files from rows and columns."""

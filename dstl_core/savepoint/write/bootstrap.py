@@ -1,4 +1,4 @@
-"""Makes state from rows, one subtask at a time: by functions, and windows."""
+"""Builds the state of one subtask from rows, with bootstrap functions and windows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from dstl_core.state.backends.timers import InternalTimerService, TimerService
 
 
 class KeyedBootstrapOperator:
-    """Feeds rows to a keyed bootstrap function. One thread."""
+    """Passes rows to a keyed bootstrap function. For one thread."""
 
     def __init__(self, function: KeyedStateBootstrapFunction, access: StateAccess) -> None:
         self._function = function
@@ -48,7 +48,7 @@ class KeyedBootstrapOperator:
 
 
 def call_user(function: object, method: str, *arguments: Any) -> Any:
-    """Calls a user's method; its errors name it."""
+    """Calls a user's method; errors name the method."""
     try:
         return getattr(function, method)(*arguments)
     except DstlError:
@@ -65,11 +65,11 @@ def call_user(function: object, method: str, *arguments: Any) -> Any:
 
 @dataclass(frozen=True)
 class WindowOperation:
-    """Windows to fill; the function must be what the job runs.
+    """Windows to fill. The function must be the one that the job runs.
 
     Args:
-        function: The windows. What it would give is dropped.
-        timestamp: Gives the time of a row in milliseconds.
+        function: The window function. Its output is dropped.
+        timestamp: Returns the time of a row in milliseconds.
     """
 
     function: WindowFunction
@@ -77,7 +77,7 @@ class WindowOperation:
 
 
 class WindowBootstrapOperator:
-    """Puts rows into windows as a window operator does before any watermark: no timer fires."""
+    """Adds rows to windows like a window operator before any watermark: no timer fires."""
 
     def __init__(self, operation: WindowOperation, access: StateAccess) -> None:
         self._operation = operation
@@ -90,7 +90,7 @@ class WindowBootstrapOperator:
         self._operator.add(key, row, timestamp)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: the operator holds no resources."""
 
 
 # -------------------------------------------------------------------------- operator state
@@ -99,7 +99,7 @@ class WindowBootstrapOperator:
 def run_state_bootstrap(
     function: StateBootstrapFunction, rows: Iterable[Row]
 ) -> OperatorStream | None:
-    """List and union state of one subtask; None without any."""
+    """Builds list and union state of one subtask; None without such state."""
     backend = DefaultOperatorStateBackend()
     context = FunctionInitializationContext(KeyedStateStore(None), backend, None)
     call_user(function, "initialize_state", context)
@@ -112,7 +112,7 @@ def run_state_bootstrap(
 def run_broadcast_bootstrap(
     function: BroadcastStateBootstrapFunction, rows: Iterable[Row]
 ) -> OperatorStream | None:
-    """Broadcast state, whole; None without any."""
+    """Builds broadcast state; None without such state."""
     backend = DefaultOperatorStateBackend()
     context = BroadcastBootstrapContext(backend)
     for row in rows:
@@ -121,6 +121,6 @@ def run_broadcast_bootstrap(
 
 
 def rows_of(batch: Any) -> list[Mapping[str, Any]]:
-    """The rows of a record batch, as functions take them."""
+    """The rows of a record batch in the form that functions receive."""
     found: list[Mapping[str, Any]] = batch.to_pylist()
     return found

@@ -1,4 +1,4 @@
-"""Columns as change records, for ``FsStateChangelogWriter.append_batch``: the way back of
+"""Encodes columns as change records for ``FsStateChangelogWriter.append_batch``: the inverse of
 ``StateChangeReader``.
 
     encoder = StateChangeEncoder(Types.STRING, meta, state_id=0, max_parallelism=128)
@@ -37,9 +37,9 @@ class StateChangeEncoder:
     Args:
         key_type: Type of the keys.
         meta: The state.
-        state_id: Its number in the log; the states of one log count from 0.
-        max_parallelism: Key groups of the operator.
-        types: How types are columns.
+        state_id: Id of the state in the log; ids of a log count from 0.
+        max_parallelism: Number of key groups of the operator.
+        types: Representation of types as columns.
 
     Raises:
         NotInColumnsError: A type has no columnar form.
@@ -63,22 +63,23 @@ class StateChangeEncoder:
 
     @property
     def description(self) -> bytes:
-        """The metadata record that has to precede the state's first change."""
+        """The metadata change that must precede the first change of the state."""
         return metadata_change(self._state_id, self._meta)
 
     def encode(
         self, batch: pa.RecordBatch | Mapping[str, pa.Array]
     ) -> tuple[npt.NDArray[np.int32], pa.Array]:
-        """Key groups and bytes of some changes, in the order of the rows.
+        """Encodes changes, in the order of the rows; returns key groups and bytes.
 
         Args:
-            batch: The columns of ``StateChangeReader``; ``operation`` and those that it needs.
-                Without ``key_group`` the keys tell it (of a queue, that has to be given).
+            batch: The columns of ``StateChangeReader``: ``operation`` and the columns that it
+                needs. ``key_group`` is computed from the keys if it is missing; a queue requires
+                it.
 
         Raises:
-            ColumnValueError: A column is missing, or holds what its type does not.
-            ConfigError: A null key, or one whose Java hash is not known.
-            FormatError: The state has no such operation.
+            ColumnValueError: A column is missing, or holds a value that its type does not allow.
+            ConfigError: A key is null, or its Java hash is not known.
+            FormatError: The state does not have an operation.
         """
         given = (
             dict(zip(batch.schema.names, batch.columns, strict=True))

@@ -1,4 +1,4 @@
-"""Columns in the exact types that an encoder takes, and columns as raw elements."""
+"""Casts columns to the exact types of an encoder, and serializes columns of elements."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ _DECIMAL_BYTES = 16
 
 
 def fit(column: pa.Array, wanted: pa.DataType, what: str) -> pa.Array:
-    """A column as ``wanted``: numbers widen or narrow if every value fits, fields of structs are
-    matched by name, or by place where the names differ.
+    """Casts a column to ``wanted``.
+
+    Numbers widen or narrow if every value fits. Fields of structs match by name, or by position if
+    the names differ.
 
     Raises:
-        ConfigError: It cannot be; names ``what``, never a value.
+        ConfigError: The cast is not possible. The message has ``what``, never a value.
     """
     if column.type.equals(wanted):
         return column
@@ -53,7 +55,9 @@ def _fit(column: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _of_children(column: pa.Array, wanted: pa.DataType, children: pa.Array) -> pa.Array:
-    """A list or map with other children, which are whole: its offsets may begin in the midst."""
+    """A list or map with other children. Its offsets may start above 0; the children are
+    complete.
+    """
     validity = column.buffers()[0] if column.null_count else None
     return pa.Array.from_buffers(
         wanted,
@@ -67,7 +71,7 @@ def _of_children(column: pa.Array, wanted: pa.DataType, children: pa.Array) -> p
 def _fit_struct(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     names = [each.name for each in wanted]
     if len(column.type) != len(names):
-        raise TypeError("another number of fields")
+        raise TypeError("different numbers of fields")
     own = [each.name for each in column.type]
     by_name = set(own) == set(names)
     parts = [
@@ -79,7 +83,7 @@ def _fit_struct(column: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _big_decimals(column: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Decimals as unscaled two's complement and scale, as Java's ``BigDecimal`` is."""
+    """Decimals as unscaled two's complement and scale, like Java's ``BigDecimal``."""
     scale = pa.array(np.full(len(column), column.type.scale), wanted.field("scale").type)
     unscaled = _shortest_integers(column).cast(wanted.field("unscaled").type)
     mask = column.is_null() if column.null_count else None
@@ -87,8 +91,10 @@ def _big_decimals(column: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _shortest_integers(column: pa.Array) -> pa.Array:
-    """The unscaled values of decimals as ``BigInteger.toByteArray`` gives them: the shortest bytes
-    of a two's complement, big-endian. Other bytes of the same number would be another key.
+    """The unscaled values of decimals in the form of ``BigInteger.toByteArray``.
+
+    That is the shortest big-endian two's complement. Other bytes of the same number would be
+    another key.
     """
     exact = column.cast(pa.decimal128(38, column.type.scale))
     buffer = exact.buffers()[1]
@@ -96,10 +102,10 @@ def _shortest_integers(column: pa.Array) -> pa.Array:
         return pa.array([b""] * len(exact), pa.binary())
     stored = np.frombuffer(buffer, np.uint8).reshape(-1, _DECIMAL_BYTES)
     digits = stored[exact.offset : exact.offset + len(exact), ::-1]
-    # A first byte is spare where it and the sign after it are all zeros or all ones.
+    # A leading byte is redundant if it and the following sign bit are all zeros or all ones.
     spare = (digits[:, :-1] == np.where(digits[:, 1:] & 0x80, 0xFF, 0x00)).cumprod(axis=1)
     starts = spare.sum(axis=1)
-    # Only the sign's own bytes may go, and of -1 or 0 one byte stays.
+    # Only redundant sign bytes are removed; 0 and -1 keep one byte.
     kept = np.arange(_DECIMAL_BYTES) >= starts[:, None]
     offsets = np.concatenate([[0], np.cumsum(_DECIMAL_BYTES - starts)]).astype(np.int32)
     data = np.ascontiguousarray(digits[kept])
@@ -121,10 +127,10 @@ _AS_THEY_ARE = (
 
 
 def values_of_column(serializer: AnySerializer, column: pa.Array, what: str) -> list[Any]:
-    """A column as values in the form that state has them; None for nulls.
+    """Converts a column to values in the form of state; nulls become None.
 
     Raises:
-        ConfigError: A column of another type.
+        ConfigError: The column has another type.
     """
     if serializer in _AS_THEY_ARE:
         return list(fit(column, column_type(serializer), what).to_pylist())
@@ -141,10 +147,10 @@ def elements_of_column(
     what: str,
     options: ColumnOptions = DEFAULT_OPTIONS,
 ) -> list[bytes]:
-    """A column as serialized elements, in order.
+    """Serializes each element of a column, in order.
 
     Raises:
-        ConfigError: A null, or a column of another type.
+        ConfigError: An element is null, or the column has another type.
     """
     if not len(column):
         return []

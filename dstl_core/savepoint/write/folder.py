@@ -1,4 +1,4 @@
-"""A savepoint in the making: state files first, ``_metadata`` last."""
+"""Writes the folder of a savepoint: state files first, ``_metadata`` last."""
 
 from __future__ import annotations
 
@@ -32,15 +32,16 @@ if TYPE_CHECKING:
     from dstl_core.savepoint.columns.keyed_sections import KeyedStream
 
 DATA_INLINE_THRESHOLD = 20 * 1024
-"""Streams up to this size stand inside ``_metadata`` (Flink's default)."""
+"""Streams up to this size are stored inside ``_metadata`` (Flink's default)."""
 
 Mode = Literal["error", "overwrite"]
 RUN_KEY = "run_key"
 
 
 class StateFiles:
-    """The state files of a folder. Every file has a name of its own, so tasks that run twice leave
-    unreferenced files.
+    """The state files of a folder.
+
+    Every file has a unique name, so tasks that run twice leave only unreferenced files.
     """
 
     def __init__(self, path: str | os.PathLike[str], file_io: FileIO | None = None) -> None:
@@ -49,19 +50,19 @@ class StateFiles:
         self.file_io: FileIO = self._digesting if file_io is None else file_io
         self._reported: dict[str, WrittenFile] = {}
         self.advance: Advance = no_progress
-        """Told of bytes of other snapshots that are done."""
+        """Called with the bytes of other snapshots that are done."""
 
     @property
     def written(self) -> Mapping[str, WrittenFile]:
-        """What is known of the files that were written, here and by ``learn``, by their path."""
+        """Size and sha256 of the files that were written here or passed to ``learn``, by path."""
         return {**self._reported, **self._digesting.written}
 
     def learn(self, files: Iterable[WrittenFile]) -> None:
-        """Takes in what tasks elsewhere have written into the folder."""
+        """Adds files that tasks in other processes have written into the folder."""
         self._reported.update((each.path, each) for each in files)
 
     def add_stream(self, data: bytes) -> StreamStateHandle:
-        """Keeps the bytes of a stream, inline or in a file of the folder."""
+        """Stores the bytes of a stream, inline or in a file of the folder."""
         name = str(uuid4())
         if len(data) <= DATA_INLINE_THRESHOLD:
             return ByteStreamStateHandle(name, data)
@@ -69,15 +70,16 @@ class StateFiles:
         return RelativeFileStateHandle(name, len(data))
 
     def add_keyed_state(self, state: KeyedState) -> KeyGroupsSavepointStateHandle | None:
-        """Keeps the state of one subtask in canonical form."""
+        """Stores the state of one subtask in canonical form."""
         raw, offsets = state.write_canonical()
         return KeyGroupsSavepointStateHandle(offsets, self.add_stream(raw)) if raw else None
 
     def add_keyed_stream(
         self, stream: KeyedStream, *, keep_header: bool = False
     ) -> KeyGroupsSavepointStateHandle | None:
-        """Keeps a stream of keyed state as it is made; None if it has no record, unless it is to
-        say which states there are.
+        """Stores a stream of keyed state while it is built.
+
+        None if the stream has no record, unless ``keep_header`` keeps its list of states.
         """
         if not stream.raw_size and not keep_header:
             return None
@@ -90,7 +92,7 @@ class StateFiles:
         return KeyGroupsSavepointStateHandle(stream.offsets, kept)
 
     def add_operator_state(self, state: OperatorStream | None) -> OperatorStreamStateHandle | None:
-        """Keeps the operator state of one subtask; None without any."""
+        """Stores the operator state of one subtask; None without such state."""
         if state is None:
             return None
         raw, infos = state
@@ -98,18 +100,18 @@ class StateFiles:
 
 
 class SavepointFolder(StateFiles):
-    """A savepoint in the making.
+    """A savepoint that is being written.
 
     Args:
-        path: Its folder.
-        file_io: How to reach it; by its scheme if not given.
-        mode: ``error`` refuses a folder that holds a snapshot; ``overwrite`` puts the new one in
-            its place in one step, and leaves the old one's state files to ``dstl gc``.
-        run_key: Names the run that writes. If the snapshot in the folder was written under the
-            same key, ``is_finished`` says that there is nothing to do.
+        path: Folder of the savepoint.
+        file_io: File IO of the folder; by default it follows from the scheme.
+        mode: ``error`` refuses a folder that holds a snapshot. ``overwrite`` replaces that snapshot
+            in one step, and leaves its state files to ``dstl gc``.
+        run_key: Identifies the run that writes. If the same run has already written the snapshot in
+            the folder, ``is_finished`` is true.
 
     Raises:
-        SavepointError: There is a snapshot in the folder already.
+        SavepointError: The folder already holds a snapshot.
     """
 
     def __init__(
@@ -130,7 +132,7 @@ class SavepointFolder(StateFiles):
         self.is_finished = False
         has_metadata = self.file_io.size(self.folder.child(METADATA_FILE_NAME)) is not None
         if run_key is not None and self._run_key_there() == run_key:
-            # An unfinished snapshot of the same run is ours to finish.
+            # The same run continues its own unfinished snapshot.
             self.is_finished, self._replaces = has_metadata, True
         elif not self._replaces:
             self._refuse(has_metadata)
@@ -149,7 +151,7 @@ class SavepointFolder(StateFiles):
             )
 
     def publish(self, metadata: CheckpointMetadata, notes: Mapping[str, Any]) -> str:
-        """Makes the savepoint exist; returns its path."""
+        """Publishes the savepoint; returns its path."""
         known = dict(notes) | ({} if self._run_key is None else {RUN_KEY: self._run_key})
         if self._replaces:
             replace_metadata_file(self.file_io, self.folder, metadata, known, self.written)

@@ -1,4 +1,4 @@
-"""Columns into keyed state: the entry points for everything that writes state in bulk.
+"""Encodes columns as keyed state. All bulk writers of keyed state use this module.
 
     encoder = KeyedStateEncoder(Types.STRING, [meta, ..], max_parallelism=128)
     runs: StateRuns = encoder.encode("counts", batch)             # flat form of one state
@@ -6,18 +6,18 @@
 
     sections = KeyedSections(encoder.header, key_groups, max_parallelism, memory=512 << 20)
     sections.add(runs)                                            # any number of times, any order
-    sections.add_run(state_id, key_group, data)                   # the same from bytes of elsewhere
+    sections.add_run(state_id, key_group, data)                   # bytes from another place
     handle = folder.add_keyed_stream(sections.stream(key_groups)) # SavepointFolder
 
-Columns are those that ``KeyedStateReader`` gives (see ``state_columns``), with the same
-``ColumnOptions``; a column ``key_group`` says where keys belong whose Java hash is not known. A
-``StateRuns`` holds the records of one batch, parted by key group: ``data``
-and, for the key groups of the encoder, ``bounds``; its bytes may be stored, sent and put together
-elsewhere, since a key group may hold any number of runs of one state. Nothing is sorted.
+Columns are those of ``KeyedStateReader`` (see ``state_columns``), with the same ``ColumnOptions``.
+A column ``key_group`` gives the key groups of keys whose Java hash is not known. A ``StateRuns``
+holds the records of one batch, divided by key group: ``data`` and, for the key groups of the
+encoder, ``bounds``. Its bytes may be stored, sent, and assembled elsewhere, since a key group may
+hold any number of runs of one state. Nothing is sorted.
 
-Null, absent, empty: a null or empty value, list or map is no entry. A null key is an error. A key
-that comes twice in one state is an error (``DuplicateKeyError``), found when a section is put
-together; of list state the elements are joined in the order in which they came.
+Null and empty: a null or empty value, list or map creates no entry. A null key is an error. A key
+that occurs twice in one state is an error (``DuplicateKeyError``), found when a section is
+assembled. For list state, the elements are joined in the order of the rows.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ class KeyedStateEncoder:
 
     Args:
         key_type: The type of the keys.
-        states: The states of the operator; their place is their id.
+        states: The states of the operator; their index is their id.
         max_parallelism: Number of key groups of the operator.
-        key_groups: The key groups that rows may belong to; all by default.
-        types: How types are columns.
+        key_groups: The key groups that rows may have; by default all.
+        types: Representation of types as columns.
         compressed: Whether sections will be compressed (Snappy).
 
     Raises:
@@ -103,16 +103,16 @@ class KeyedStateEncoder:
 
     @property
     def keyed_schema(self) -> pa.Schema:
-        """The columns of one row per key; states that have a namespace have none."""
+        """The columns of one row per key. States with a namespace are left out."""
         columns = {KEY_COLUMN: self._states[0].key_arrow_type} if self._states else {}
         columns |= {each.name: each.joined_type for each in self._states if each.is_joinable}
         return pa.schema(columns)
 
     def state_id(self, state: str) -> int:
-        """The place of a state in the header.
+        """The id of a state.
 
         Raises:
-            ConfigError: There is none of that name; lists those that there are.
+            ConfigError: There is no such state. The message lists the states.
         """
         for at, each in enumerate(self._states):
             if each.name == state:
@@ -121,25 +121,24 @@ class KeyedStateEncoder:
         raise ConfigError(f"There is no state {state!r} to write; there are: {known}.")
 
     def encode(self, state: str, rows: Rows) -> StateRuns:
-        """The records of rows of one state in flat form.
+        """Encodes rows of one state in flat form.
 
-        Elements of a list come in the order of ``list_index`` where there is that column, else of
-        the rows.
+        Elements of a list are in the order of ``list_index``, or of the rows without that column.
 
         Raises:
-            ColumnValueError: A column is missing, or holds what its type does not.
-            ConfigError: A null key, a key of a foreign key group, or one without a known hash.
+            ColumnValueError: A column is missing, or holds a value that its type does not allow.
+            ConfigError: A key is null, has another key group, or its Java hash is not known.
         """
         state_id = self.state_id(state)
         own = self._states[state_id]
         return self._runs(state_id, own.from_flat(_columns(rows)))
 
     def encode_keyed(self, rows: Rows) -> list[StateRuns]:
-        """The records of rows of one row per key; states without a column get none.
+        """Encodes rows in the form of one row per key. States without a column get no records.
 
         Raises:
-            ColumnValueError: As ``encode``.
-            ConfigError: As ``encode``, or a column that is no state.
+            ColumnValueError: As for ``encode``.
+            ConfigError: As for ``encode``, or a column is not a state.
         """
         columns = _columns(rows)
         found = []
@@ -160,7 +159,7 @@ class KeyedStateEncoder:
         if len(groups) and (groups.min() < first or groups.max() > last):
             stranger = int(groups[(groups < first) | (groups > last)][0])
             raise ConfigError(
-                f"A key of key group {stranger} came to the writer of key groups {self.key_groups}."
+                f"The writer of key groups {self.key_groups} got a key of key group {stranger}."
             )
         records = own.encoder.encode(columns, len(keys))
         runs: Runs = runs_of(
@@ -195,7 +194,7 @@ def _columns(rows: Rows) -> dict[str, pa.Array]:
 
 
 class _State:
-    """One state to write: its columns in either form, as those of ``StateEncoder``."""
+    """One state to write: converts its columns in either form to those of ``StateEncoder``."""
 
     def __init__(self, record_format: RecordFormat, types: ColumnOptions) -> None:
         self._format = record_format
@@ -244,7 +243,7 @@ class _State:
     # -------------------------------------------------------------------------------- flat form
 
     def from_flat(self, columns: Columns) -> Columns:
-        """Columns by role; a row for each record."""
+        """Columns by role, with a row for each record."""
         if self._is_list and LIST_VALUE_COLUMN in columns:
             return self._collected(columns)
         found = {}
@@ -259,7 +258,7 @@ class _State:
         return found if self._is_map or self._is_queue else self._present(found)
 
     def _present(self, columns: dict[str, pa.Array]) -> Columns:
-        """Without rows whose value is absent."""
+        """Drops rows whose value is absent."""
         value = columns.get(VALUE)
         if value is None:
             return columns
@@ -271,12 +270,12 @@ class _State:
         return {role: column.filter(there) for role, column in columns.items()}
 
     def _collected(self, columns: Columns) -> Columns:
-        """Elements of lists, brought together by key and namespace."""
+        """Groups the elements of lists by key and namespace."""
         elements = columns[LIST_VALUE_COLUMN]
         scope = {role: columns[self._names[role]] for role in self.encoder.columns if role != VALUE}
         _refuse_null_keys(scope[KEY])
         program = EncodeProgram(key_roots(self._format, self._types))
-        encoded = program.encode(scope, len(elements))  # the index points into its bytes
+        encoded = program.encode(scope, len(elements))  # the index refers to its bytes
         index = ByteIndex(encoded.ranges)
         numbers = index.numbers
         if LIST_INDEX_COLUMN in columns:
@@ -295,7 +294,7 @@ class _State:
     # ------------------------------------------------------------------------- one row per key
 
     def from_joined(self, keys: dict[str, pa.Array], column: pa.Array) -> Columns:
-        """Columns by role, from those of one row per key."""
+        """Columns by role, from one row per key."""
         if not self.is_joinable:
             raise ConfigError(
                 f"State {self.name!r} has a namespace; write it in flat form, not as one row per "

@@ -1,12 +1,12 @@
-"""List, union and broadcast state as Arrow columns, read and written.
+"""Reads and writes list, union and broadcast state as Arrow columns.
 
     rows = read_operator_state(snap["uid"], "offsets", "op-list")     # pa.Table
     encoder = OperatorStateEncoder(compressed=False)                  # one subtask
     encoder.add(meta, OperatorStateMode.UNION, table)
     handle = encoder.write(folder)                                    # SavepointFolder
 
-Columns: ``subtask`` (int32; reading only) and ``list_value``; of broadcast state ``map_key`` and
-``map_value``. A whole stream lies in memory, since its offsets stand in the metadata.
+Columns: ``subtask`` (int32; reading only) and ``list_value``; for broadcast state ``map_key`` and
+``map_value``. A whole stream is held in memory, since the metadata has its offsets.
 """
 
 from __future__ import annotations
@@ -54,12 +54,13 @@ _VERSION = 6
 def read_operator_state(
     operator: OperatorSnapshot, name: str, kind: str, types: ColumnOptions = DEFAULT_OPTIONS
 ) -> pa.Table:
-    """One operator state: ``op-list`` and ``op-union`` of all subtasks, ``op-broadcast`` once.
+    """Reads one operator state: ``op-list`` and ``op-union`` of all subtasks, ``op-broadcast``
+    once.
 
     Raises:
         NoSuchStateError: There is no such state.
-        SavepointError: Its type cannot be columns.
-        FormatError: It is damaged.
+        SavepointError: The type has no columnar form.
+        FormatError: The state is damaged.
     """
     info = operator.state_info(name, kind)
     tables = []
@@ -92,19 +93,19 @@ def operator_columns(
 
 
 def _explain(reader: OperatorStateReader, info: OperatorStateMetaInfo, row: int) -> None:
-    """Raises what the record-wise code says, else that a column cannot hold the value."""
+    """Raises the record-wise code's error, or an error that a column cannot hold the value."""
     if info.mode is OperatorStateMode.BROADCAST:
         reader.pairs(info)
     else:
         reader.elements(info)
     raise ColumnValueError(
-        f"Operator state {info.name!r} holds a value (element {row}) that its column cannot; read "
-        f"it with strings=utf16, maps=entries, timestamps=exact or row_kinds=column."
+        f"Operator state {info.name!r} has a value (element {row}) that its column cannot hold; "
+        f"read it with strings=utf16, maps=entries, timestamps=exact or row_kinds=column."
     )
 
 
 def _layout(meta: StateMetaInfoSnapshot, mode: OperatorStateMode, types: ColumnOptions) -> Layout:
-    """What stands at one offset: an element, or all entries of a broadcast state."""
+    """The content at one offset: an element, or all entries of a broadcast state."""
     if mode is not OperatorStateMode.BROADCAST:
         return bounded_layout(meta.value_serializer, types)
     try:
@@ -119,10 +120,10 @@ def _layout(meta: StateMetaInfoSnapshot, mode: OperatorStateMode, types: ColumnO
 
 
 class OperatorStateEncoder:
-    """The operator state of one subtask, from columns.
+    """Encodes the operator state of one subtask from columns.
 
     Args:
-        types: How types are columns.
+        types: Representation of types as columns.
         compressed: Whether elements are compressed (Snappy).
     """
 
@@ -135,8 +136,8 @@ class OperatorStateEncoder:
         """Adds a state.
 
         Raises:
-            ColumnValueError: A column is missing, or holds what its type does not.
-            SavepointError: The type cannot be columns.
+            ColumnValueError: A column is missing, or holds a value that its type does not allow.
+            SavepointError: The type has no columnar form.
         """
         layout = _layout(meta, mode, self._types)
         broadcast = mode is OperatorStateMode.BROADCAST
@@ -150,7 +151,7 @@ class OperatorStateEncoder:
         self._states.append((meta, mode, encode_elements(layout, column)))
 
     def write(self, folder: SavepointFolder) -> OperatorStreamStateHandle:
-        """Keeps the stream in a savepoint."""
+        """Stores the stream in a savepoint."""
         broadcast = [each for each in self._states if each[1] is OperatorStateMode.BROADCAST]
         lists = [each for each in self._states if each[1] is not OperatorStateMode.BROADCAST]
         out = DataOutput()
@@ -179,7 +180,7 @@ class OperatorStateEncoder:
 
 
 def _entries(columns: Sequence[pa.Array], layout: Layout) -> pa.Array:
-    """One list of all entries."""
+    """One list with all entries."""
     item = layout.arrow_type.value_type
     arrays = [column.cast(item.field(at).type) for at, column in enumerate(columns)]
     entries = pa.StructArray.from_arrays(arrays, fields=list(item))

@@ -308,7 +308,7 @@ def test_without_the_metadata_of_the_latest_checkpoint_nothing_is_collected(
     assert latest is not None
     metadata = Path(pipeline.job.layout.checkpoint(latest.checkpoint_id).path, "_metadata")
     metadata.rename(tmp_path / "put away")
-    with pytest.raises(SavepointError, match=r"Nothing is collected.*; mend the pipeline in"):
+    with pytest.raises(SavepointError, match=r"Nothing is collected.*; repair the pipeline in"):
         collect_garbage(str(tmp_path), older_than_ms=0, delete=True)
     (tmp_path / "put away").rename(metadata)
     assert collect_garbage(str(tmp_path), older_than_ms=0, delete=True).garbage == []
