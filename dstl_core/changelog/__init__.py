@@ -1,4 +1,4 @@
-"""The durable short-term log: writers, upload, registries, reading."""
+"""The durable short-term log: writers, upload, registries and readers."""
 
 from dstl_core.changelog.in_memory_storage import (
     InMemoryStateChangelogStorage,

@@ -1,7 +1,7 @@
-"""The changes that a writer has taken since its last rollover.
+"""Collects the changes of a writer since its last rollover.
 
-One change a call goes into a list per key group and is never packed; columns stay columns. Bytes
-are made once, when the set is closed.
+Single changes go into one list per key group; columns stay columns. The bytes are encoded once,
+when the change set is closed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dstl_core.codec.columnar.changes.sets import ChangeColumns
 
 _COLUMNS = "dstl_core.changelog.columnar_sets"
-# Sets below this are encoded in Python: the kernels cost more to call, and a second to load.
+# Smaller sets are encoded in Python: the kernels cost more per call, and a second to load.
 _KERNELS_FROM_CHANGES = 200
 _LOAD_KERNELS_FROM_CHANGES = 10_000
 
@@ -35,8 +35,8 @@ Groups = dict[int, list[bytes]]
 class ChangeBuffer:
     """Changes in append order: parts of columns, and lists per key group since the last part.
 
-    Owned by one writer. ``appends`` maps a key group to its list's bound ``append``: a look-up is
-    the range check and the append in one. Metadata is not in it.
+    Owned by one writer. ``appends`` maps a key group to the bound ``append`` of its list, so one
+    look-up is both the range check and the append. ``appends`` does not contain metadata.
     """
 
     __slots__ = ("_before", "_groups", "_opened", "_parts", "appends")
@@ -52,16 +52,16 @@ class ChangeBuffer:
         return bool(self._groups) or bool(self._parts)
 
     def open_group(self, key_group: int) -> Callable[[bytes], None]:
-        """The append of a key group that has none yet."""
+        """Opens the list of a key group that has none; returns its ``append``."""
         values: list[bytes] = []
         self._groups[key_group] = values
         append = values.append
         if key_group != META_KEY_GROUP:
             self.appends[key_group] = append
-        # Java's map grows at the start of the call after the one that fills it, so the order of
-        # groups depends on whether the last change of all opened its group. Lists per group do
-        # not tell; where it can matter the changes so far are counted: at the sizes at which a
-        # map grows, or at any if parts of columns may hold further groups.
+        # Java's map grows at the start of the call after the one that fills it. So the order of
+        # groups depends on whether the last change opened its group, which lists per group do not
+        # record. Where it can matter, the changes so far are counted: at the sizes at which a map
+        # grows, or always if parts of columns may contain further groups.
         groups = len(self._groups)
         if self._parts or groups in _FILLS_A_MAP:
             self._opened = key_group, self._count() + 1
@@ -78,7 +78,7 @@ class ChangeBuffer:
         return sum(map(len, self._groups.values()))
 
     def take_back(self, key_group: int) -> None:
-        """Undoes the last single append, which was to this key group."""
+        """Undoes the last single append, which had this key group."""
         values = self._groups[key_group]
         values.pop()
         if not values:
@@ -94,7 +94,7 @@ class ChangeBuffer:
         self._parts.append(columns)
 
     def take_back_columns(self) -> None:
-        """Undoes the last ``add_columns``, which nothing followed."""
+        """Undoes the last ``add_columns``. No append may follow it."""
         self._parts.pop()
         self._use(self._before)
         if self._groups:
@@ -108,7 +108,7 @@ class ChangeBuffer:
                 self.appends[key_group] = values.append
 
     def encode(self, key_group_range: KeyGroupRange) -> memoryview:
-        """The bytes of the set."""
+        """Encodes the change set."""
         few = _KERNELS_FROM_CHANGES if _COLUMNS in sys.modules else _LOAD_KERNELS_FROM_CHANGES
         if not self._parts and self._count() < few:
             out = DataOutput()
@@ -121,16 +121,16 @@ class ChangeBuffer:
         return columnar_sets.encode(parts, key_group_range, last_opened)
 
     def _last_opened(self) -> int:
-        """The group that the last append opened, where it can matter."""
+        """The group that the last append opened, if it matters for the order."""
         key_group, count = self._opened
         return key_group if count == self._count() else _NO_GROUP
 
 
 def check_key_group(key_group: object, key_group_range: KeyGroupRange) -> int:
-    """A change's key group as an int.
+    """Checks the key group of a change and returns it as an int.
 
     Raises:
-        ConfigError: It is no integer.
+        ConfigError: The key group is not an integer.
         ChangelogError: It is outside the range.
     """
     try:
@@ -149,7 +149,7 @@ def check_key_group(key_group: object, key_group_range: KeyGroupRange) -> int:
 
 
 def check_payload(value: object) -> bytes:
-    """A change's bytes, copied if they could change later."""
+    """Checks the bytes of a change; copies them if the caller could modify them later."""
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     raise ConfigError(f"A change has to be bytes, got {type(value).__name__}.")

@@ -1,7 +1,7 @@
-"""All that one writer appended between two rollovers, as it will stand on disk.
+"""A change set: all changes that one writer appended between two rollovers, encoded.
 
-Source: ``StateChangeSet`` of Flink 2.2.1. Unlike there, the changes are encoded when the set is
-closed: an upload that is repeated encodes nothing again, and no record object outlives its set.
+Source: ``StateChangeSet`` of Flink 2.2.1. Unlike in Flink, the changes are encoded when the set is
+closed. So a repeated upload does not encode again, and no record object outlives its set.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from dstl_core.model.sequence import SequenceNumber
 
 
 class StateChangeSet:
-    """Identity equality; immutable.
+    """Immutable. Two sets are equal only if they are identical.
 
     Args:
-        log_id: The writer.
-        sequence_number: The set's number in that writer.
+        log_id: Identifies the writer.
+        sequence_number: Number of the set in its writer.
         changes: The changes in append order.
     """
 
@@ -43,7 +43,7 @@ class StateChangeSet:
     def of_encoded(
         cls, log_id: UUID, sequence_number: SequenceNumber, encoded: memoryview, size: int
     ) -> StateChangeSet:
-        """A set whose bytes are already there; ``size`` is its payload in bytes."""
+        """Makes a set from encoded bytes; ``size`` is its payload in bytes."""
         made = cls.__new__(cls)
         made._fill(log_id, sequence_number, encoded, size)  # noqa: SLF001  # its own
         return made
@@ -54,11 +54,11 @@ class StateChangeSet:
         self.log_id = log_id
         self.sequence_number = sequence_number
         self.encoded = encoded
-        """The set's bytes in a segment's uncompressed body; never written to."""
+        """Bytes of the set in a segment's uncompressed body; never modified."""
         self.size = size
-        """Payload bytes, without headers."""
+        """Size of the payload in bytes, without headers."""
 
     @property
     def changes(self) -> tuple[StateChange, ...]:
-        """The changes, decoded: by key group as on disk, in append order inside each."""
+        """The decoded changes: by key group as on disk, and in append order inside a group."""
         return tuple(read_change_set(bytes(self.encoded), 0))

@@ -1,7 +1,7 @@
-"""What the changelog does with whole columns.
+"""Encodes and reads change sets in columns.
 
-Imported inside the functions that need it, and nowhere else: it loads Arrow and the compiler, which
-take longer than looking into a snapshot does.
+Only functions that need this module import it, and they do so inside the function: it loads Arrow
+and the compiler, which takes longer than inspecting a snapshot.
 """
 
 from __future__ import annotations
@@ -33,20 +33,21 @@ __all__ = ["KeyGroupColumn", "ValueColumn", "change_columns"]
 Groups = dict[int, list[bytes]]
 
 SetPlace = tuple[int, memoryview, int, str | None]
-"""A change set: its number in the handle, the body that holds it, its place there, the file."""
+"""A change set: its number in the handle, the segment body, its offset there, the file."""
 
 
 def encode(
     parts: Sequence[ChangeColumns | Groups], key_group_range: KeyGroupRange, last_opened: int | None
 ) -> memoryview:
-    """The bytes of a set; ``last_opened`` as in ``encode_change_set``."""
+    """Encodes a change set; ``last_opened`` as in ``encode_change_set``."""
     columns = [_columns(part) if isinstance(part, dict) else part for part in parts]
     return encode_change_set(columns, key_group_range, last_opened=last_opened)
 
 
 def _columns(groups: Groups) -> ChangeColumns:
-    """Lists as columns. Group after group: only first uses and the order inside a group decide
-    the bytes of a set.
+    """Converts lists to columns, group after group.
+
+    Only first uses and the order inside a group determine the bytes of a set.
     """
     lists = groups.values()
     counts = np.fromiter(map(len, lists), np.int64, len(groups))
@@ -59,14 +60,14 @@ def _columns(groups: Groups) -> ChangeColumns:
 
 
 def check_set(body: memoryview, offset: int) -> None:
-    """Walks a set without taking anything out of it. Raises: FormatError: It is damaged."""
+    """Checks a set without decoding values. Raises: FormatError: It is damaged."""
     check_change_set(np.frombuffer(body, np.uint8), offset)
 
 
 def read_sets(
     sets: Iterable[SetPlace], key_group_range: KeyGroupRange, batch_rows: int, batch_bytes: int
 ) -> Iterator[pa.RecordBatch]:
-    """Sets one after the other as record batches of ``CHANGE_SCHEMA``."""
+    """Reads sets one after the other as record batches of ``CHANGE_SCHEMA``."""
     batches = ChangeBatches(key_group_range, batch_rows, batch_bytes)
     for index, body, offset, location in sets:
         with error_context(location=location):
@@ -75,7 +76,7 @@ def read_sets(
 
 
 def read_inlined(handle: InMemoryChangelogStateHandle, batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """The changes inside a handle as record batches."""
+    """Reads the changes inside a handle as record batches."""
     wanted = [
         (key_group, handle.from_sequence_number + index, change)
         for index, (key_group, change) in enumerate(handle.changes)

@@ -1,6 +1,7 @@
-"""Deletes files that nobody needs, in the background.
+"""Deletes unreferenced files in the background.
 
-What cannot be deleted is reported as an orphan, for gc to find; it is never an error of the writer.
+A file that cannot be deleted is reported as an orphan, which ``dstl gc`` finds. It never causes an
+error of the writer.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from dstl_core.storage.location import Location
 _LOG = logging.getLogger(__name__)
 
 Delete = Callable[[Location], object]
-"""Deletes one file; a file that is not there is no error."""
+"""Deletes one file; a missing file is not an error."""
 
 
 def delete_by_scheme(file_ios: Mapping[str, FileIO]) -> Delete:
-    """Deletes on the file IO of each location's scheme."""
+    """Makes a ``Delete`` that selects the file IO by the scheme of the location."""
 
     def delete(location: Location) -> bool:
         return file_ios[location.scheme].delete(location)
@@ -30,14 +31,14 @@ def delete_by_scheme(file_ios: Mapping[str, FileIO]) -> Delete:
 
 
 class FileDiscarder:
-    """Deletes files in the background and remembers those that it could not delete.
+    """Deletes files in the background, and remembers those that it could not delete.
 
-    Thread-safe. Owns its queue, not the threads.
+    Thread-safe. It owns its queue, but not the threads.
 
     Args:
         delete: Deletes a file of any scheme that the changelog uses.
-        threads: Where deletions run; None deletes on the caller's thread.
-        num_threads: Deletions at once.
+        threads: Run the deletions; None deletes on the caller's thread.
+        num_threads: Number of concurrent deletions.
     """
 
     def __init__(
@@ -52,12 +53,12 @@ class FileDiscarder:
 
     @property
     def orphans(self) -> tuple[str, ...]:
-        """Files that nobody needs and that are still there, as far as this process knows."""
+        """Unreferenced files that this process knows and could not delete."""
         with self._changed:
             return tuple(self._orphans)
 
     def discard(self, path: str) -> None:
-        """Deletes a file soon. An error makes it an orphan, nothing more."""
+        """Deletes a file soon. An error only makes the file an orphan."""
         with self._changed:
             self._pending[path] = self._pending.get(path, 0) + 1
         if self._executor is not None:
@@ -65,11 +66,11 @@ class FileDiscarder:
                 self._executor.execute(lambda slot: self._discard(path))
                 return
             except SchedulerClosedError:
-                pass  # the threads are gone: the caller's own has to do
+                pass  # the threads have ended: delete on the caller's thread
         self._discard(path)
 
     def close(self, timeout_ms: int) -> None:
-        """Waits for deletions that run; the rest become orphans."""
+        """Waits for running deletions; files of the others become orphans."""
         if self._threads is None or self._executor is None:
             return
         with self._changed:
@@ -96,7 +97,7 @@ class FileDiscarder:
                 self._changed.notify_all()
 
     def report(self, path: str, reason: object) -> None:
-        """Notes a file that nobody needs and that stays."""
+        """Records an unreferenced file that stays."""
         _LOG.warning("an unused segment is left for gc: path=%s reason=%s", path, reason)
         with self._changed:
             self._orphans[path] = None

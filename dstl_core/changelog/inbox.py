@@ -1,4 +1,4 @@
-"""How uploads ended, on their way to the thread that owns the writer."""
+"""Passes the outcomes of uploads to the thread that owns the writer."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from dstl_core.scheduling import Scheduler
 _LOG = logging.getLogger(__name__)
 
 Mailbox = Callable[[Callable[[], None]], object]
-"""Runs a function on the writer's thread, some time later (``executor.submit`` of its loop)."""
+"""Runs a function on the writer's thread later, e.g. ``executor.submit`` of its event loop."""
 
 
 class UploadInbox:
-    """Filled on any thread, emptied by the owner.
+    """Any thread adds outcomes; the owner drains them.
 
     Args:
-        threads: Lets the owner wait.
-        arrived: Called under the inbox's lock when something was put in.
-        drain: What the mailbox is asked to run then.
-        settle_late: Takes what comes after the close, on the thread that brings it.
+        threads: Let the owner wait.
+        arrived: Called under the inbox's lock after an outcome was added.
+        drain: The function that the mailbox runs then.
+        settle_late: Handles outcomes that arrive after the close, on the thread that brings them.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class UploadInbox:
             try:
                 self._mailbox(self._drain)
             except Exception:
-                # The outcome is in the inbox; a mailbox that refuses only delays it.
+                # The outcome is in the inbox; a mailbox that refuses only delays its handling.
                 _LOG.exception("a mailbox refused to drain its writer")
 
     def take(self) -> UploadOutcome | None:
@@ -65,7 +65,7 @@ class UploadInbox:
             return self._outcomes.popleft() if self._outcomes else None
 
     def wait_for(self, done: threading.Event, timeout_s: float | None) -> bool:
-        """Drains until the event is set; False if that takes too long."""
+        """Drains until the event is set; False after the timeout."""
         clock = self._threads.clock
         timeout_ms = None if timeout_s is None else round(timeout_s * 1000)
         started = clock.monotonic_ms()
@@ -81,7 +81,7 @@ class UploadInbox:
                     return False
 
     def close(self) -> list[UploadOutcome]:
-        """Takes nothing more; returns what has not been drained."""
+        """Stops accepting outcomes; returns those that were not drained."""
         with self._changed:
             self._closed = True
             left = list(self._outcomes)

@@ -1,4 +1,4 @@
-"""What every changelog storage offers.
+"""The interfaces of a changelog storage.
 
 Source: ``StateChangelogStorage``, ``StateChangelogStorageView``, ``StateChangelogWriter`` and
 ``StateChangelogStorageFactory`` of Flink 2.2.1.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class StateChangelogWriter(Closing, Protocol):
-    """Takes the changes of one backend; owned by the thread that made it."""
+    """Appends the changes of one backend. The thread that made it owns it."""
 
     def append(self, key_group: int, value: bytes) -> None: ...
 
@@ -62,7 +62,7 @@ class StateChangelogWriter(Closing, Protocol):
 
 
 class StateChangelogStorageView(Closing, Protocol):
-    """Reads what some storage wrote."""
+    """Reads the handles of a storage."""
 
     def create_reader(self) -> StateChangelogHandleReader: ...
 
@@ -70,7 +70,7 @@ class StateChangelogStorageView(Closing, Protocol):
 
 
 class StateChangelogStorage(StateChangelogStorageView, Protocol):
-    """Hands out writers of one job, and reads what they wrote."""
+    """Makes the writers of one job, and reads their handles."""
 
     def create_writer(
         self, operator_id: str, key_group_range: KeyGroupRange, mailbox: Mailbox | None = None
@@ -80,7 +80,7 @@ class StateChangelogStorage(StateChangelogStorageView, Protocol):
 
 
 class StateChangelogStorageFactory(Protocol):
-    """Makes the storages of one kind."""
+    """Makes storages of one kind."""
 
     @property
     def identifier(self) -> str:

@@ -1,4 +1,4 @@
-"""Where each closed change set of a writer is, and whose its file is.
+"""Tracks where each closed change set of a writer is, and who owns its file.
 
 Source: the maps ``notUploaded`` and ``uploaded`` of Flink 2.2.1's ``FsStateChangelogWriter``.
 """
@@ -26,7 +26,7 @@ Sets = dict[int, StateChangeSet]
 
 @dataclass(frozen=True, slots=True)
 class UploadOutcome:
-    """How an upload of sets ended."""
+    """The outcome of an upload of change sets."""
 
     change_sets: list[StateChangeSet]
     results: list[UploadResult]
@@ -34,17 +34,18 @@ class UploadOutcome:
 
 
 class ChangeSetLedger:
-    """The closed sets of one writer, by sequence number. Used on the writer's thread only, but
-    for ``settle_late``.
+    """The closed sets of one writer, by sequence number.
+
+    Only the writer's thread uses it, except for ``settle_late``.
 
     Invariants:
         1. A known set is in exactly one of ``_not_uploaded``, ``_in_flight``, ``_failed``,
            ``_uploaded``.
-        2. A set leaves ``_not_uploaded`` only into an upload; if that fails it waits in
-           ``_failed``, and its bytes go on counting as in flight.
-        3. ``lowest`` is below every known number and never goes back.
-        4. No file of a set that a snapshot has named is released before ``truncate`` or
-           ``release_from`` says so, and none at all once ``confirm`` gave it to a checkpoint.
+        2. A set leaves ``_not_uploaded`` only for an upload. If the upload fails, the set waits in
+           ``_failed``, and its bytes still count as in flight.
+        3. ``lowest`` is at or below every known number and never decreases.
+        4. A file with a set that a snapshot references is released only by ``truncate`` or
+           ``release_from``, and never after ``confirm`` has handed it to a checkpoint.
     """
 
     def __init__(
@@ -68,19 +69,19 @@ class ChangeSetLedger:
     # ---------------------------------------------------------------------------- uploading
 
     def add(self, change_set: StateChangeSet) -> None:
-        """A set was closed."""
+        """Adds a set that was closed."""
         self._not_uploaded[change_set.sequence_number.number] = change_set
 
     def take_back(self, number: int) -> None:
-        """The last set is opened again."""
+        """Removes the last set, because the writer opens it again."""
         del self._not_uploaded[number]
 
     def start_failed(self, from_: int) -> Sets:
-        """Puts the failed sets from a number on into flight again."""
+        """Marks the failed sets from a number on as in flight; returns them."""
         return self._start(self._failed, from_)
 
     def start_waiting(self, from_: int) -> Sets:
-        """Puts the sets that were never uploaded from a number on into flight."""
+        """Marks the sets from a number on that were never uploaded as in flight; returns them."""
         return self._start(self._not_uploaded, from_)
 
     def _start(self, waiting: Sets, from_: int) -> Sets:
@@ -90,13 +91,13 @@ class ChangeSetLedger:
         return started
 
     def not_started(self, sets: Sets, kept: bool) -> None:
-        """There was no room: the sets wait where they were."""
+        """Moves sets back that found no room for their upload."""
         for number in sets:
             del self._in_flight[number]
         (self._failed if kept else self._not_uploaded).update(sets)
 
     def settle(self, outcome: UploadOutcome) -> BaseException | None:
-        """Takes over how an upload ended; what became of sets that did not arrive."""
+        """Applies the outcome of an upload; returns the error of sets that were not uploaded."""
         for result in outcome.results:
             number = result.sequence_number.number
             if self._in_flight.pop(number, None) is None or number < self.lowest:
@@ -109,7 +110,8 @@ class ChangeSetLedger:
             if self._in_flight.pop(number, None) is None:
                 continue
             if outcome.error is None:
-                # A success without a result: its bytes do not count any more, so it starts anew.
+                # Success without a result: the bytes no longer count as in flight, so the set
+                # starts again.
                 error = ChangelogError(f"The uploader reported nothing for change set {number}.")
                 self._not_uploaded[number] = change_set
             elif number >= self.lowest:
@@ -119,7 +121,9 @@ class ChangeSetLedger:
         return error
 
     def settle_late(self, outcome: UploadOutcome) -> None:
-        """For an upload that ends after the close, on its own thread: nobody names its sets."""
+        """Handles an upload that ends after the close, on its thread: no handle references its
+        sets.
+        """
         for result in outcome.results:
             self._release(result)
         if outcome.error is not None:
@@ -132,20 +136,20 @@ class ChangeSetLedger:
         return {number for number in range(from_, to) if number not in self._uploaded}
 
     def arrived(self, numbers: set[int]) -> set[int]:
-        """Those that are uploaded."""
+        """The numbers whose sets are uploaded."""
         return numbers.intersection(self._uploaded)
 
     def use_local_copies(self, from_: int, to: int, checkpoint_id: int) -> None:
-        """A checkpoint uses the local copies of those sets of ``[from_, to)`` that have one."""
+        """Registers the local copies of the sets in ``[from_, to)`` for a checkpoint."""
         for number in range(from_, to):
             result = self._uploaded.get(number)
             if result is not None and result.local_stream_handle is not None:
                 self._local_registry.register(result.local_stream_handle, checkpoint_id)
 
     def snapshot(self, from_: int, to: int) -> FsSnapshotResult:
-        """The handles of ``[from_, to)``, all uploaded."""
+        """The handles of ``[from_, to)``; all sets must be uploaded."""
         results = [self._uploaded[number] for number in range(from_, to)]
-        # Every byte counts as new once: in the first handle that names it.
+        # Every byte counts as new once: in the first handle that contains it.
         new = [each for each in results if each.sequence_number.number not in self._reported]
         self._reported.update(each.sequence_number.number for each in new)
         size = sum(each.size for each in results)
@@ -156,7 +160,7 @@ class ChangeSetLedger:
         )
         if all(each.local_stream_handle is None for each in results):
             return SnapshotResult(remote)
-        # A set without a copy is named where it is: reading prefers what is local.
+        # A set without a copy refers to its remote file; readers prefer local copies.
         local = self._handle(
             (
                 (each.stream_state_handle, each.offset)
@@ -184,10 +188,10 @@ class ChangeSetLedger:
     # ---------------------------------------------------------------------------- ownership
 
     def confirm(self, from_: int, to: int, checkpoint_id: int) -> None:
-        """A checkpoint owns the files of ``[from_, to)`` now.
+        """Hands the files of ``[from_, to)`` over to a checkpoint.
 
         Raises:
-            ChangelogError: Not all of it is uploaded.
+            ChangelogError: A set of the range is not uploaded.
         """
         missing = self.missing(max(from_, self.lowest), to)
         if missing:
@@ -204,8 +208,9 @@ class ChangeSetLedger:
         self.discard_local_copies(checkpoint_id)
 
     def discard_local_copies(self, up_to: int) -> None:
-        """Deletes local copies that only checkpoints below ``up_to`` use; no later snapshot
-        names them.
+        """Deletes local copies that only checkpoints below ``up_to`` use.
+
+        Later snapshots do not reference them.
         """
         gone = self._local_registry.discard_up_to_checkpoint(up_to)
         for number, result in self._uploaded.items():
@@ -215,7 +220,9 @@ class ChangeSetLedger:
                 self._uploaded[number] = replace(result, local_stream_handle=None)
 
     def truncate(self, to: int) -> None:
-        """Forgets all below ``to``; what is in flight is released when it arrives."""
+        """Drops all sets below ``to``; the files of sets in flight are released when these
+        arrive.
+        """
         self.lowest = to
         for number in [each for each in self._not_uploaded if each < to]:
             del self._not_uploaded[number]
@@ -228,7 +235,7 @@ class ChangeSetLedger:
         self._forget([each for each in self._uploaded if each >= number])
 
     def close(self) -> None:
-        """Forgets all; releases files that no snapshot has named."""
+        """Drops all sets; releases files that no snapshot references."""
         self.account.give_up(sum(each.size for each in self._failed.values()))
         self._forget([number for number in self._uploaded if number not in self._reported])
         for sets in (self._not_uploaded, self._failed, self._in_flight):

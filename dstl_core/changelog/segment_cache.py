@@ -1,8 +1,8 @@
-"""Reading with a cache: recovery reads one segment for many handles and fetches it once.
+"""A reader with a cache: recovery reads one segment for many handles, and downloads it once.
 
-Source: ``ChangelogStreamHandleReaderWithCache`` of Flink 2.2.1. Unlike there, a download that fails
-leaves nothing behind, and the cached files have no names, so that nobody can replace them and no
-crash leaves them.
+Source: ``ChangelogStreamHandleReaderWithCache`` of Flink 2.2.1. Unlike in Flink, a failed download
+leaves no file, and the cached files have no names: no other process can replace them, and no crash
+leaves them behind.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class _Entry:
 class ChangelogStreamHandleReaderWithCache(StateChangelogHandleReader):
     """A reader that keeps remote segments, decompressed, in local files. Thread-safe.
 
-    Local segments, and handles that are no files, are read where they are.
+    Local segments, and handles that are not files, are read directly.
 
     Args:
-        read_segment: Gives the whole segment file behind a handle.
-        folders: Where the files go, one after the other, starting at a random one.
-        idle_timeout_ms: How long a file is kept after its last use.
-        threads: Runs the clean-up.
+        read_segment: Returns the whole segment file of a handle.
+        folders: Folders for the files, used in turn from a random one on.
+        idle_timeout_ms: Time for which a file is kept after its last use.
+        threads: Run the clean-up.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class ChangelogStreamHandleReaderWithCache(StateChangelogHandleReader):
 
     @property
     def cached(self) -> int:
-        """Segments in the cache."""
+        """Number of segments in the cache."""
         with self._lock:
             return len(self._entries)
 
@@ -81,7 +81,7 @@ class ChangelogStreamHandleReaderWithCache(StateChangelogHandleReader):
         return super().open_segment(handle)
 
     def close(self) -> None:
-        """Drops all files; those in use go with their last user."""
+        """Drops all files. A file in use is deleted after its last use."""
         with self._lock:
             self._closed = True
             entries = list(self._entries.values())
@@ -111,7 +111,7 @@ class ChangelogStreamHandleReaderWithCache(StateChangelogHandleReader):
         return entry
 
     def _content(self, entry: _Entry, handle: FileStateHandle) -> Segment:
-        # Under the entry's lock, so that others who want the segment wait for one download.
+        # Holds the entry's lock, so that all readers of the segment wait for one download.
         with entry.lock:
             if entry.file is None:
                 entry.file = self._download(handle)
@@ -142,7 +142,7 @@ class ChangelogStreamHandleReaderWithCache(StateChangelogHandleReader):
                     )
                     return
                 except SchedulerClosedError:
-                    pass  # without a timer nothing is kept
+                    pass  # without a timer, no segment stays cached
             self._entries.pop(path, None)
         self._drop_if_unused(entry)
 
@@ -154,7 +154,7 @@ class ChangelogStreamHandleReaderWithCache(StateChangelogHandleReader):
         self._drop_if_unused(entry)
 
     def _drop_if_unused(self, entry: _Entry) -> None:
-        """For an entry that is no longer in the cache."""
+        """Drops an entry that is no longer in the cache, unless it is in use."""
         if not entry.users and entry.file is not None:
             entry.file.close()
             entry.file = None

@@ -1,1 +1,1 @@
-"""Bytes in and out of file systems: locations, file IO, publish-once, the commit log."""
+"""Access to file systems: locations, file IO, publish-once, the commit log."""

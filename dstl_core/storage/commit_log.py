@@ -6,10 +6,10 @@
     ...
     <log>/index/  the same records in few files, for readers (see ``log_index``)
 
-Every record is published exactly once under its number. Any record but a claim is valid only in the
-slot right after what its owner knows, and its owner must hold the latest claim; whoever claims in
-between takes that slot, so the late record fails. The latest commit is the last commit record,
-never a listing of checkpoints.
+Every record is published exactly once under its number. A record other than a claim is valid only
+in the slot right after the last record that its owner knows, and its owner must hold the latest
+claim. A claim in between takes that slot, so the late record fails. The latest commit is the last
+commit record, never a result of listing checkpoints.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from dstl_core.storage.log_record import LogRecord, OwnedRecordType, RecordType,
 
 __all__ = ["CommitLog", "LogRecord", "OwnedRecordType", "RecordType", "as_recorded"]
 MOST_AT_ONCE = 128
-"""Records that a reader asks for at a time."""
+"""Records that a reader requests at a time."""
 MOST_TRIES = 50
-"""Slots that a claim tries, and looks at a slot that is taken, before it gives up."""
+"""Slots that a claim tries before it fails, and reads of an occupied slot before it fails."""
 HEAD_EVERY = 8
-"""Records between two heads of the index: what a new process reads one by one."""
+"""Records between two heads of the index. A new process reads that many records one by one."""
 KEPT_RUNS = 3
 """Runs whose records stay in memory."""
 RUNS_AT_ONCE = 16
-"""Runs of the index that a reader of old records asks for at a time."""
+"""Runs of the index that a reader of old records requests at a time."""
 
 
 class CommitLog:
     """One process's view of a commit log. Not thread-safe.
 
     Invariants: (1) this process knows the records 1 to ``count``, without gaps, and keeps the last
-    ones in memory; (2) it writes only into the slot right after them; (3) a record, once seen,
-    never changes.
+    ones in memory; (2) it writes only into the slot after them; (3) a record that was read never
+    changes.
     """
 
     def __init__(self, file_io: FileIO, folder: Location, clock: Clock) -> None:
@@ -62,17 +62,19 @@ class CommitLog:
         self._head_at = 0
         self._runs = 0
         self.count = 0
-        """The number of the last record that this process knows."""
+        """Number of the last record that this process knows."""
         self.opened_at = 0
-        """The record that this process began with, instead of the first one."""
+        """Number of the record that this process started from, instead of the first one."""
         self.summary: Mapping[str, Any] = {}
-        """What its owner made of all records up to ``opened_at``."""
+        """The owner's summary of all records up to ``opened_at``."""
 
     # -------------------------------------------------------------------------------- views
 
     @property
     def records(self) -> tuple[LogRecord, ...]:
-        """All records, oldest first. Reads old ones again, so it takes long for a long log."""
+        """All records, oldest first. It reads old records again, which takes long for a long
+        log.
+        """
         return tuple(self.backwards())[::-1]
 
     @property
@@ -85,11 +87,11 @@ class CommitLog:
         return self._claim
 
     def record(self, number: int) -> LogRecord:
-        """The record of a number that this process knows."""
+        """A record that this process knows, by number."""
         return next(self.backwards(before=number + 1))
 
     def records_after(self, number: int) -> list[LogRecord]:
-        """The records behind the given number, as far as this process knows, oldest first."""
+        """The known records after the given number, oldest first."""
         missing = self.count - len(self._recent) - number
         if missing <= 0:
             return self._recent[-missing:]
@@ -101,8 +103,8 @@ class CommitLog:
         return found[::-1]
 
     def backwards(self, before: int | None = None) -> Iterator[LogRecord]:
-        """The records in front of ``before`` (default: all), newest first, read as they are
-        asked for.
+        """Yields the records before ``before`` (by default all), newest first, and reads them
+        on demand.
         """
         last = self.count if before is None else before - 1
         while last > (kept_from := self.count - len(self._recent)):
@@ -117,7 +119,7 @@ class CommitLog:
             ahead = min(2 * ahead, RUNS_AT_ONCE)
 
     def _read_runs(self, runs: Sequence[int]) -> Iterator[Sequence[LogRecord]]:
-        """The records of old runs; from their slots where the index has them not."""
+        """The records of old runs; read from their slots if the index does not have them."""
         if len(runs) == 1 and self._older[0] == runs[0]:
             yield self._older[1]
             return
@@ -133,12 +135,12 @@ class CommitLog:
     # ----------------------------------------------------------------------------- reading
 
     def refresh(self) -> None:
-        """Reads the records that were published since the last look.
+        """Reads the records that were published since the last call.
 
         Raises:
-            CheckpointError: A record is missing, and later ones are there.
+            CheckpointError: A record is missing although later records exist.
         """
-        ahead = 2  # one more than is expected, so that a missing record is told from the end
+        ahead = 2  # one more than expected, to distinguish a missing record from the end of the log
         if self.count == 0 and self._open():
             ahead = HEAD_EVERY + 1
         while ahead:
@@ -150,7 +152,7 @@ class CommitLog:
         return run_of(self._recent[0].number)
 
     def _open(self) -> bool:
-        """Begins with the head of the index, if there is one."""
+        """Starts from the head of the index, if there is one; returns whether it did."""
         head = self._index.read_head()
         if head is None:
             return False
@@ -169,7 +171,7 @@ class CommitLog:
         return True
 
     def _read_on(self, ahead: int) -> int:
-        """Reads the next records, and tells how many to ask for next: 0 at the end of the log."""
+        """Reads the next records; returns how many to request next, 0 at the end of the log."""
         first = self.count + 1
         run = run_of(first)
         numbers = range(first, first + ahead)
@@ -184,11 +186,11 @@ class CommitLog:
         if any(raw is not None for raw in found[there:]):
             self._check_hole(first + there)
             return ahead
-        # Who has been away long reads many at a time.
+        # A process that is far behind reads many records at a time.
         return 0 if there < ahead - 1 else min(2 * ahead, MOST_AT_ONCE)
 
     def _check_hole(self, number: int) -> None:
-        """Raises CheckpointError if a record is missing although a later one is there."""
+        """Raises CheckpointError if a record is missing although a later one exists."""
         if self._file_io.size(self._slot(number)) is None:
             raise self._gone(number)
 
@@ -218,11 +220,12 @@ class CommitLog:
     # ----------------------------------------------------------------------------- writing
 
     def claim(self, owner: str, payload: Callable[[], Mapping[str, Any]] = dict) -> LogRecord:
-        """Makes ``owner`` the only one who may commit, whoever was it before.
+        """Makes ``owner`` the only owner that may commit.
 
         Args:
             owner: Name of the owner; unique to a process.
-            payload: What the record says, given all records before it.
+            payload: Makes the content of the record. It is called once all earlier records are
+                known.
 
         Raises:
             CheckpointError: Other drivers took every slot that was tried.
@@ -246,15 +249,15 @@ class CommitLog:
 
         Raises:
             FencedError: The owner does not hold the latest claim, or an earlier record of its own
-                came to light; nothing was recorded.
-            StorageError: Whether the record stands is unknown until the next ``refresh``.
+                turns out to be written; nothing was recorded.
+            StorageError: It is unknown until the next ``refresh`` whether the record was written.
         """
         self.check_claim(owner)
         record = self._next(owner, type_, payload)
         if self._publish(record):
             return record
-        # The slot is taken. Either the write that failed before was in truth ours, or another
-        # owner claimed: only the record that stands there tells.
+        # The slot is occupied: either an earlier write of ours succeeded although it reported
+        # failure, or another owner claimed. The record in the slot decides.
         standing = self._standing(record.number)
         if (standing.owner, standing.type, standing.payload) == (owner, type_, record.payload):
             return standing
@@ -267,10 +270,10 @@ class CommitLog:
         )
 
     def _standing(self, number: int) -> LogRecord:
-        """The record in a slot that is taken.
+        """The record in an occupied slot.
 
         Raises:
-            StorageError: It cannot be read.
+            StorageError: The record cannot be read.
         """
         for _ in range(MOST_TRIES):
             self.refresh()
@@ -303,13 +306,14 @@ class CommitLog:
     # ------------------------------------------------------------------------------- index
 
     def write_index(self, summary: Callable[[], Mapping[str, Any]]) -> None:
-        """Brings the index up to date, if enough records came since it was. For owners.
+        """Updates the index if enough records were added. Only owners call it.
 
         Args:
-            summary: What all records up to ``count`` come to, for a process that begins there.
+            summary: Makes the summary of all records up to ``count``, for a process that starts
+                there.
 
         Raises:
-            StorageError: A file could not be written. Nothing depends on it.
+            StorageError: A file could not be written. The log remains valid.
         """
         for run in range(self._runs + 1, self.count // RUN + 1):
             first = first_of(run)

@@ -1,7 +1,7 @@
 """File IO on any fsspec file system.
 
-A write counts as done when the file is closed and its size is what was written; a failed close is
-a failed write (the caller never sees a handle to a file that is not there). Local files are
+A write is complete when the file is closed and has the size that was written. A failed close is a
+failed write, so the caller never gets a handle to a file that does not exist. Local files are
 fsynced by default, so that an acknowledged change also survives a power loss.
 """
 
@@ -41,17 +41,17 @@ _MEMORY_LOCK = threading.Lock()
 _LOCAL_PROTOCOLS = ("file", "memory")
 _WRITING = ("write", "publish", "replace")
 _TRIES = 8
-"""How often a conditional PUT is tried that meets another one."""
+"""Number of tries of a conditional PUT that conflicts with another one."""
 _READERS = 16
-"""Files that are read at a time, where each takes a round trip."""
+"""Number of files to read concurrently from stores where each read takes a round trip."""
 
 Content = bytes | Iterable[bytes | memoryview]
-"""What to write: one buffer, or several one after the other, which are asked for once."""
+"""Content to write: one buffer, or several in sequence, which are iterated once."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileStatus:
-    """A file or folder as a listing shows it; ``modified_ms`` is None where the store has none."""
+    """A file or folder in a listing; ``modified_ms`` is None if the store has no time stamps."""
 
     location: Location
     size: int
@@ -61,60 +61,64 @@ class FileStatus:
 
 
 class FileIO(Protocol):
-    """What dstl needs of a file system. Paths of one scheme only."""
+    """The file system operations that dstl needs. All paths have one scheme."""
 
     def read_bytes(self, location: Location, start: int = 0, end: int | None = None) -> bytes:
-        """The bytes ``[start, end)`` of a file."""
+        """Reads the bytes ``[start, end)`` of a file."""
         ...
 
     def read_each(self, locations: Sequence[Location]) -> list[bytes | None]:
-        """The bytes of small files, None for each that is not there."""
+        """Reads small files; None for each file that does not exist."""
         ...
 
     def write_new(self, location: Location, data: Content) -> None:
-        """Writes a file that must not exist; it is closed, sized and checked on return. On an
-        object store, where the answer to a write may get lost, a file with exactly these bytes
-        counts as written.
+        """Writes a file that must not exist. On return it is closed and its size is checked.
+
+        On an object store, the response to a write may get lost. Therefore an existing file with
+        exactly these bytes counts as written.
 
         Raises:
-            StorageError: It is not; what there is of it is deleted if possible.
+            StorageError: The write failed; a partial file is deleted if possible.
         """
         ...
 
     def publish_once(self, location: Location, data: bytes) -> bool:
-        """Makes a file appear whole, or returns False if another one is already there. Atomic
-        against other publishers on every machine. A file with exactly these bytes counts as
-        published: who must be the only one writes something of his own into it.
+        """Publishes a whole file atomically; returns False if another file exists at the location.
+
+        Only one of several publishers on any machines succeeds. An existing file with exactly these
+        bytes counts as published, so a publisher that must be the only one adds unique content.
         """
         ...
 
     def replace(self, location: Location, data: bytes) -> None:
-        """Makes a file appear whole, in the place of another if there is one: a reader sees the
-        old one or the new one.
+        """Publishes a whole file and replaces an existing one.
+
+        A reader sees either the old file or the new one.
         """
         ...
 
     def size(self, location: Location) -> int | None:
-        """Bytes of a file, or None if there is none."""
+        """Size of a file in bytes, or None if it does not exist."""
         ...
 
     def list_folder(self, location: Location) -> list[FileStatus]:
-        """What lies directly in a folder, by name; empty if there is no such folder. Links are
-        neither followed nor folders.
+        """Lists the direct content of a folder, sorted by name; empty if the folder does not exist.
+
+        Links are not followed and do not count as folders.
         """
         ...
 
     def delete(self, location: Location) -> bool:
-        """Deletes one file; False if it was not there."""
+        """Deletes one file; False if it did not exist."""
         ...
 
     def delete_folder(self, location: Location) -> None:
-        """Deletes a folder with all in it; nothing if it is not there. Follows no links."""
+        """Deletes a folder with its content, if it exists. Does not follow links."""
         ...
 
 
 def read_one_by_one(files: FileIO, locations: Iterable[Location]) -> list[bytes | None]:
-    """``FileIO.read_each`` where answers do not take long."""
+    """``FileIO.read_each`` for stores with fast responses."""
 
     def read(location: Location) -> bytes | None:
         try:
@@ -126,13 +130,13 @@ def read_one_by_one(files: FileIO, locations: Iterable[Location]) -> list[bytes 
 
 
 class FsspecFileIO:
-    """``FileIO`` on fsspec's file systems of one scheme. Safe to use from several threads.
+    """``FileIO`` on fsspec's file systems of one scheme. Thread-safe.
 
     Args:
         scheme: URL scheme, e.g. ``file``, ``memory``, ``s3``.
-        storage_options: Credentials and endpoints for every location, as fsspec takes them. By
-            default each location has those of its profile (``storage.profiles``).
-        fsync: Whether a written local file is fsynced, with its folder, before it counts.
+        storage_options: Credentials and endpoints for every location, as options of fsspec. By
+            default each location uses its profile (``storage.profiles``).
+        fsync: Whether a local file and its folder are fsynced before the write is complete.
     """
 
     def __init__(
@@ -144,7 +148,7 @@ class FsspecFileIO:
     ) -> None:
         self.scheme = scheme
         self._protocol = protocol_of(scheme)
-        file_system_class(self._protocol)  # or it is an error now, and not at the first file
+        file_system_class(self._protocol)  # raises now rather than at the first file
         self._options = storage_options
         self._fsync = fsync
 
@@ -171,7 +175,7 @@ class FsspecFileIO:
         try:
             part: bytes = fs.cat_file(path, start=start, end=end)
         except OSError:
-            # Object stores refuse a range that starts behind the end; a file gives nothing.
+            # Object stores refuse a range that starts after the end; a local file returns no bytes.
             size = self.size(location)
             if size is None or start < size:
                 raise
@@ -186,7 +190,7 @@ class FsspecFileIO:
             return [found for [found] in parts]
 
     def open_input(self, location: Location) -> io.RawIOBase | BinaryIO:
-        """A file to be read here and there: an object with ``read``, ``seek`` and ``tell``."""
+        """Opens a file for random access: an object with ``read``, ``seek`` and ``tell``."""
         with self._mapped("open", location):
             fs, path = self._at(location)
             if self._protocol == "file":
@@ -205,7 +209,7 @@ class FsspecFileIO:
     def _create_file(self, fs: Any, path: str, buffers: Iterable[bytes | memoryview]) -> int:
         stream = fs.open(path, "xb")
         size = 0
-        # From here on the file is ours, and nobody else's is deleted.
+        # From here on this call owns the file, and deletes no other writer's file.
         try:
             with stream:
                 for buffer in buffers:
@@ -216,7 +220,7 @@ class FsspecFileIO:
                 local_files.sync_folder(posixpath.dirname(path))
             return size
         except FileExistsError:
-            raise  # a store that looks only when it closes: the file is somebody else's
+            raise  # a store that checks only on close: the file belongs to another writer
         except BaseException:
             _delete_quietly(fs, path)
             raise
@@ -248,7 +252,7 @@ class FsspecFileIO:
             if self._protocol == "file":
                 local_files.replace(path, data)
             else:
-                # A PUT of an object store is seen whole; memory is a dictionary.
+                # Object stores publish a PUT as a whole; the memory file system is a dictionary.
                 fs.pipe_file(path, data)
 
     def size(self, location: Location) -> int | None:
@@ -272,11 +276,11 @@ class FsspecFileIO:
         found = []
         for entry in entries:
             if entry["name"].rstrip("/") == path.rstrip("/"):
-                continue  # a listing of a file is the file itself; some stores list the folder too
+                continue  # a file is listed as itself; some stores also list the folder
             name = posixpath.basename(entry["name"].rstrip("/"))
             if name in ("", ".", ".."):
-                continue  # a key of an object store that is no path: none of ours, nor Flink's
-            # Local files say mtime, S3 LastModified, memory created.
+                continue  # a key that is not a valid path: neither dstl nor Flink writes such keys
+            # The time stamp is mtime for local files, LastModified on S3, created in memory.
             modified = entry.get("mtime", entry.get("LastModified", entry.get("created")))
             found.append(
                 FileStatus(
@@ -291,7 +295,7 @@ class FsspecFileIO:
 
     def delete(self, location: Location) -> bool:
         with self._mapped("delete", location):
-            # An object store deletes what is not there without a word.
+            # An object store reports no error when it deletes a missing file.
             if self._protocol not in _LOCAL_PROTOCOLS and self.size(location) is None:
                 return False
             fs, path = self._at(location)
@@ -310,7 +314,7 @@ class FsspecFileIO:
                 _delete_tree(fs, path)
 
     def _at(self, location: Location) -> tuple[Any, str]:
-        """The file system that reaches a location, and the location's path there."""
+        """The file system for a location, and the location's path in it."""
         if location.scheme != self.scheme:
             raise ConfigError(
                 f"A path belongs to another file system: expected {self.scheme!r}, got {location}."
@@ -338,7 +342,7 @@ class FsspecFileIO:
 
     @contextmanager
     def _mapped(self, verb: str, location: Location) -> Iterator[None]:
-        """Turns every error of the file system into one sentence that names the file."""
+        """Converts every error of the file system to one sentence that names the file."""
         try:
             yield
         except FileNotFoundError as error:
@@ -362,7 +366,7 @@ class FsspecFileIO:
         except Exception as error:
             if self._protocol in _LOCAL_PROTOCOLS:
                 raise
-            # The client libraries of object stores have error trees of their own.
+            # The client libraries of object stores have their own error classes.
             raise self._storage_error(verb, location, error) from _shown(error)
 
     def _storage_error(
@@ -376,7 +380,7 @@ class FsspecFileIO:
         )
 
     def _credentials_hint(self, location: Location) -> str:
-        """Which credentials a store has refused."""
+        """Names the credentials that a store has refused."""
         if self._options is not None:
             return "; check the storage options that were given"
         if options_for(location):
@@ -388,7 +392,7 @@ class FsspecFileIO:
 
 
 def _shown(error: Exception) -> Exception | None:
-    """The error as a cause, unless its text holds a secret, which a traceback would show."""
+    """The error as a cause, unless its text holds a secret, which a traceback would print."""
     return error if redacted(str(error)) == str(error) else None
 
 
@@ -396,12 +400,12 @@ def _delete_quietly(fs: Any, path: str) -> None:
     try:
         fs.rm_file(path)
     except Exception:
-        pass  # the error that led here counts; the file is an orphan now, which gc finds
+        pass  # report the original error; the file is an orphan, which gc finds
 
 
 def _delete_tree(fs: Any, path: str) -> None:
-    """File by file: fsspec's own recursion takes ``*``, ``?`` and ``[`` in a path as a pattern
-    and deletes what matches.
+    """Deletes file by file: the recursive delete of fsspec treats ``*``, ``?`` and ``[`` in a path
+    as a pattern, and deletes all matches.
     """
     found = fs.find(path, withdirs=True, detail=True)
     folders = {name for name, entry in found.items() if entry["type"] == "directory"}
@@ -409,7 +413,7 @@ def _delete_tree(fs: Any, path: str) -> None:
         try:
             fs.rm_file(name)
         except FileNotFoundError:
-            pass  # somebody else deletes too
+            pass  # another process deletes, too
     if "memory" in fs.protocol:  # an object store has no folders
         for name in sorted(folders, key=len, reverse=True):
             fs.rmdir(name)
@@ -445,11 +449,11 @@ def _create_object(fs: Any, path: str, buffers: Iterable[bytes | memoryview]) ->
 
 
 def _put_once(fs: Any, path: str, data: bytes) -> bool:
-    """A PUT that carries ``If-None-Match: *``: the store refuses it if the key exists.
+    """Sends a PUT with ``If-None-Match: *``, which the store refuses if the key exists.
 
-    The answer of a PUT that was applied can get lost. The client then repeats the PUT and is
-    refused, or gives up. So after any error, what stands at the key is compared with the data.
-    Nothing is deleted: what stands there may be somebody else's.
+    The response to a successful PUT can get lost. The client then repeats the PUT and is refused,
+    or gives up. So after any error, the object at the key is compared with the data. Nothing is
+    deleted, since the object may belong to another writer.
     """
     for tried in range(1, _TRIES + 1):
         try:
@@ -459,7 +463,7 @@ def _put_once(fs: Any, path: str, data: bytes) -> bool:
             try:
                 return _object_is(fs, path, data)
             except Exception:
-                # Nothing stands there, or nobody can tell.
+                # The object does not exist, or its state is unknown.
                 if tried == _TRIES or not _is_conflict(error):
                     raise error from error.__cause__
     raise InvariantViolation("a PUT ends with an answer or an error")
@@ -470,7 +474,7 @@ def _object_is(fs: Any, path: str, data: bytes) -> bool:
 
 
 def _is_conflict(error: Exception) -> bool:
-    """Whether S3 refused a conditional request because another one is under way."""
+    """Whether S3 refused a conditional request because another one is in progress."""
     answer: dict[str, Any] = getattr(error.__cause__, "response", {})
     return bool(answer.get("Error", {}).get("Code") == "ConditionalRequestConflict")
 
@@ -485,7 +489,8 @@ _PUBLISHERS: dict[str, Callable[[Any, str, bytes], bool]] = {
 def open_file_io(
     location: Location, storage_options: dict[str, Any] | None = None, *, fsync: bool = True
 ) -> FsspecFileIO:
-    """The file IO for a location's scheme; each location is reached as its profile says, unless
-    options are given.
+    """The file IO for a location's scheme.
+
+    Without options, each location uses its profile.
     """
     return FsspecFileIO(location.scheme, storage_options, fsync=fsync)

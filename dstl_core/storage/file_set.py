@@ -1,7 +1,7 @@
-"""Which file a path means, however it is written.
+"""Identifies files, independent of the spelling of their paths.
 
-Two paths of one file may differ: in symbolic links, in the name of the scheme (``s3a``, ``s3``), in
-the file system under which a folder is mounted, and in the root, after a folder was moved.
+Two paths of one file may differ in symbolic links, in the name of the scheme (``s3a``, ``s3``), in
+the mounted file system, and, after a folder was moved, in the root.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dstl_core.storage.location import OUTPUT_NAME, UUID_NAME, Location
 
 
 def real_location(location: Location) -> Location:
-    """The same place in the one form that all its spellings have: without links, and with the
-    scheme that names the file system.
+    """The canonical form of a location: without links, and with the scheme that names the file
+    system.
     """
     protocol = protocol_of(location.scheme)
     if protocol == "file":
@@ -26,13 +26,13 @@ def real_location(location: Location) -> Location:
 
 
 class FileSet:
-    """Files, compared by what they are and not by how their paths are written.
+    """A set of files, compared by identity and not by path.
 
-    A file is in the set if it lies at a place that was added, by whatever way the path leads there;
-    if it is the same local file under another path; or if its name is one that only one file ever
-    gets, and a file of that name was added. So a file is known wherever its folder was moved.
+    A file is in the set in three cases: its canonical location was added; it is the same local file
+    as an added one; or its name is unique to one file, and a file with that name was added.
+    Therefore the set recognizes files in a folder that was moved.
 
-    Invariant: a file that was added is in the set under each of its spellings.
+    Invariant: every spelling of an added file is in the set.
     """
 
     def __init__(self, places: Iterable[Location] = ()) -> None:
@@ -57,7 +57,7 @@ class FileSet:
             self.add_name(name)
 
     def add_name(self, name: str) -> None:
-        """Adds the file of a name, wherever it lies; nothing if many files have such a name."""
+        """Adds the file with a name, at any location; does nothing if the name is not unique."""
         if UUID_NAME.fullmatch(name) or OUTPUT_NAME.fullmatch(name):
             self._names.add(name)
 
@@ -80,7 +80,7 @@ class FileSet:
 
 
 def _identity(scheme: str, path: str) -> tuple[str, tuple[int, int] | None]:
-    """Where a file of a real folder lies, and the number of a local one that is there."""
+    """The canonical path of a file, and the inode of an existing local file."""
     if scheme != "file":
         return f"{scheme}:{path}", None
     try:

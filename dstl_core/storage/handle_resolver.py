@@ -1,12 +1,12 @@
-"""From a stream handle to bytes, without leaving the places that a snapshot may name.
+"""Resolves stream handles to bytes, only inside the folders that a snapshot may reference.
 
-Allowed by default: the folder that holds ``_metadata``; its job folder (the parent of ``chk-<n>``);
-and two kinds of files that Flink keeps beside that, recognized by their whole names: segments of a
-changelog (``<job id>/dstl/<name>``, below the folder in which the checkpoint folder stands) and
-files of a job whose checkpoint was claimed (``<job id>/shared/..``, ``<job id>/taskowned/..``, in
-the checkpoint folder; merged files lie one folder deeper). An absolute handle elsewhere is looked
-up at its place under the moved folders, under the changelog base, and by ``relocate``; otherwise it
-is refused. Links are resolved before the check.
+Allowed by default: the folder of ``_metadata``; its job folder (the parent of ``chk-<n>``); and two
+kinds of files that Flink stores next to that, recognized by their whole names: segments of a
+changelog (``<job id>/dstl/<name>``, below the parent of the checkpoint folder) and files of a job
+whose checkpoint was claimed (``<job id>/shared/..``, ``<job id>/taskowned/..``, in the checkpoint
+folder; merged files are one folder deeper). An absolute handle elsewhere is looked up at its place
+under the moved folders, under the changelog base, and by ``relocate``; otherwise it is refused.
+Links are resolved before the check.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _JOB_ID = re.compile("[0-9a-f]{32}")
 
 @dataclass(frozen=True, slots=True)
 class ResolvedStream:
-    """Where the bytes of a handle lie: inline, or ``[start, end)`` of a file."""
+    """The bytes of a handle: inline, or ``[start, end)`` of a file."""
 
     location: Location | None
     start: int
@@ -52,10 +52,10 @@ class HandleResolver:
     """Resolves and reads the handles of one snapshot.
 
     Args:
-        folder: The folder that holds ``_metadata``.
-        allow_roots: Further folders that handles may name.
+        folder: The folder of ``_metadata``.
+        allow_roots: Further folders that handles may reference.
         relocate: Old root to new root, for snapshots that were moved.
-        changelog_base: Where the changelog lies, as Flink's option of that name says.
+        changelog_base: The folder of the changelog, as in Flink's option of that name.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class HandleResolver:
         if self._job_folder is not None:
             roots.append(self._job_folder)
         moves = {self._parsed(old): new for old, new in (relocate or {}).items()}
-        # The longest of several roots that hold a file decides.
+        # If several roots contain a file, the longest one applies.
         self._relocate = dict(
             sorted(moves.items(), key=lambda move: len(move[0].path), reverse=True)
         )
@@ -85,10 +85,11 @@ class HandleResolver:
         self._roots = [real_location(root) for root in roots]
 
     def resolve(self, handle: StreamStateHandle) -> ResolvedStream:
-        """Where a handle's bytes lie.
+        """Finds the bytes of a handle.
 
         Raises:
-            PathNotAllowedError: The handle leaves the allowed folders; names the options.
+            PathNotAllowedError: The handle is outside the allowed folders. The message has the
+                options.
         """
         match handle:
             case ByteStreamStateHandle():
@@ -105,11 +106,13 @@ class HandleResolver:
                 return ResolvedStream(None, 0, 0)
 
     def places(self, handle: StreamStateHandle) -> list[Location]:
-        """Every place where a file of this handle may be: the one that it names, then those where
-        it is looked up if it was moved. None for bytes that stand inline. Looks at no file.
+        """Every possible place of a handle's file, without looking at files.
+
+        The first one is the place that the handle names. The others apply if the file was moved.
+        The list is empty for inline bytes.
 
         Raises:
-            PathNotAllowedError: The handle's path is none that the reader takes.
+            PathNotAllowedError: The reader does not accept the handle's path.
         """
         match handle:
             case RelativeFileStateHandle():
@@ -124,12 +127,12 @@ class HandleResolver:
                 return []
 
     def read(self, handle: StreamStateHandle, start: int = 0, end: int | None = None) -> bytes:
-        """The bytes ``[start, end)`` of a handle's stream; all of them by default.
+        """Reads the bytes ``[start, end)`` of a handle's stream; by default all of them.
 
         Raises:
-            FormatError: The range leaves the stream, so an offset of the snapshot is wrong; or the
-                file is shorter than the handle says.
-            StorageError: The file is not there.
+            FormatError: The range is outside the stream, so an offset in the snapshot is wrong; or
+                the file is shorter than its handle says.
+            StorageError: The file does not exist.
         """
         stream = self.resolve(handle)
         stop = stream.end - stream.start if end is None else end
@@ -153,12 +156,12 @@ class HandleResolver:
         return self._file_io.read_bytes(stream.location, stream.start + start, stream.start + stop)
 
     def describe(self, handle: StreamStateHandle) -> str:
-        """Where a handle's bytes lie, for messages."""
+        """The place of a handle's bytes, for messages."""
         stream = self.resolve(handle)
         return "inline in _metadata" if stream.location is None else str(stream.location)
 
     def read_segment(self, handle: StreamStateHandle) -> bytes:
-        """The whole file behind a changelog handle, whose size leaves out the flag byte."""
+        """Reads the whole file of a changelog handle, whose size excludes the flag byte."""
         stream = self.resolve(handle)
         if stream.location is None:
             return stream.inline
@@ -199,7 +202,7 @@ class HandleResolver:
         return any(root.contains(real) for root in self._roots)
 
     def _relocated(self, location: Location) -> list[Location]:
-        """The place that ``relocate`` gives to a handle, if it does."""
+        """The place of a handle after ``relocate``; empty if no root matches."""
         for old, new in self._relocate.items():
             if old.contains(location):
                 relative = location.relative_to(old)
@@ -218,8 +221,9 @@ class HandleResolver:
         return places
 
     def _neighbours(self, location: Location) -> list[Location]:
-        """Places of a changelog segment, or a shared file, beside the job folder. A place counts
-        only if it still has that name after links are resolved.
+        """Places of a changelog segment or a shared file next to the job folder.
+
+        A place counts only if it still has the required name after links are resolved.
         """
         if self._job_folder is None:
             return []
@@ -262,7 +266,7 @@ def _is_of_job(parts: list[str], folder: str) -> bool:
 
 
 def _claimed_parts(parts: list[str]) -> int:
-    """How many names at the end of a path say that it is a file of a claimed job, 0 if none."""
+    """Number of names at the end of a path that identify a file of a claimed job; 0 if none."""
     for size in (3, 4):
         folder = parts[1 - size] if len(parts) >= size else ""
         if folder in (SHARED_DIR, TASK_OWNED_DIR) and _JOB_ID.fullmatch(parts[-size]):
@@ -271,6 +275,6 @@ def _claimed_parts(parts: list[str]) -> int:
 
 
 def _job_folder_of(folder: Location) -> Location | None:
-    """The parent of ``chk-<n>``; a root is nobody's job folder, it would allow everything."""
+    """The parent of ``chk-<n>``. A root is never a job folder, since it would allow everything."""
     is_checkpoint = checkpoint_id_of(folder.name) is not None
     return folder.parent if is_checkpoint and folder.parent.path != "/" else None

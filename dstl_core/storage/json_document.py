@@ -1,4 +1,4 @@
-"""JSON files that dstl writes for itself: one object, no NaN and no infinity."""
+"""Reads and writes JSON files of dstl: one object, without NaN and infinity."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any, NoReturn
 from dstl_core.errors import ConfigError, FormatError
 
 CONVERSION_ERRORS = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
-"""What taking a damaged document apart may raise."""
+"""Exceptions from reading fields of a damaged document."""
 
 
 def parse_json_object(raw: bytes, what: str) -> dict[str, Any]:
-    """The object in ``raw``.
+    """Parses the object in ``raw``.
 
     Raises:
-        FormatError: It is not UTF-8, not JSON, nested too deeply, or no object.
+        FormatError: The bytes are not UTF-8, not JSON, nested too deeply, or not an object.
     """
     try:
         body = json.loads(raw, parse_constant=_refuse)
@@ -28,10 +28,10 @@ def parse_json_object(raw: bytes, what: str) -> dict[str, Any]:
 
 
 def write_json_object(body: Mapping[str, Any], what: str) -> bytes:
-    """The bytes of a document; equal objects give equal bytes.
+    """Encodes a document; equal objects have equal bytes.
 
     Raises:
-        ConfigError: Something in it is not JSON, so that no reader could read it.
+        ConfigError: A value is not JSON, so that no reader could read it.
     """
     try:
         return json.dumps(dict(body), indent=1, sort_keys=True, allow_nan=False).encode()
@@ -40,10 +40,10 @@ def write_json_object(body: Mapping[str, Any], what: str) -> bytes:
 
 
 def as_read_back(body: Mapping[str, Any], what: str) -> Mapping[str, Any]:
-    """A document as it is read back after it was written: tuples are lists.
+    """Returns a document in the form that a reader gets: tuples are lists.
 
     Raises:
-        ConfigError: Something in it is not JSON.
+        ConfigError: A value is not JSON.
     """
     return parse_json_object(write_json_object(body, what), what)
 

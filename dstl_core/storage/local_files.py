@@ -1,4 +1,4 @@
-"""What a local disk needs beyond fsspec: regular files only, fsync, links that publish."""
+"""Operations on local disks that fsspec lacks: regular files only, fsync, publication by links."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _KINDS = {
 def open_regular(path: str) -> BinaryIO:
     """Opens a regular file for reading, without a buffer.
 
-    The open call never waits for a writer of a FIFO, and the kind is asked of the open file, so
-    nobody can exchange the file in between.
+    The call never waits for a writer of a FIFO. The type is checked on the open file, so that
+    nobody can replace the file in between.
 
     Raises:
-        StorageError: It is a folder, FIFO, socket or device.
+        StorageError: The path is a folder, FIFO, socket or device.
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        if error.errno == errno.ENXIO:  # the kernel opens no socket, and no device without a driver
+        if error.errno == errno.ENXIO:  # a socket, or a device without a driver, cannot be opened
             raise _not_regular(path, os.stat(path).st_mode) from error
         raise
     try:
@@ -49,10 +49,10 @@ def open_regular(path: str) -> BinaryIO:
 
 
 def size_of(path: str) -> int | None:
-    """Bytes of a regular file; None for a folder, and where nothing is.
+    """Size of a regular file in bytes; None for a folder or a missing file.
 
     Raises:
-        StorageError: It is a FIFO, socket or device.
+        StorageError: The path is a FIFO, socket or device.
     """
     try:
         status = os.stat(path)
@@ -75,7 +75,7 @@ def _not_regular(path: str, mode: int) -> StorageError:
 
 
 def read_regular(path: str, start: int, end: int | None) -> bytes:
-    """The bytes ``[start, end)`` of a regular file, as far as it has them."""
+    """The bytes ``[start, end)`` of a regular file; fewer if the file is shorter."""
     with open_regular(path) as stream:
         size = os.fstat(stream.fileno()).st_size
         stop = size if end is None else min(end, size)
@@ -89,7 +89,7 @@ def read_regular(path: str, start: int, end: int | None) -> bytes:
 
 
 def make_folders(path: str, *, sync: bool) -> None:
-    """Makes a folder with its parents; each new name is synced in the folder that holds it."""
+    """Creates a folder with its parents; each new name is synced in its parent folder."""
     missing = []
     while not os.path.isdir(path):
         missing.append(path)
@@ -105,7 +105,7 @@ def delete_tree(path: str) -> None:
         try:
             shutil.rmtree(path)
         except FileNotFoundError:
-            continue  # somebody else deletes too; what is left goes in the next round
+            continue  # another process deletes, too; the next round deletes the rest
 
 
 def sync_folder(path: str) -> None:
@@ -117,10 +117,10 @@ def sync_folder(path: str) -> None:
 
 
 def publish(path: str, data: bytes) -> None:
-    """Temporary file, fsync, hard link, fsync of the folder.
+    """Publishes a file: temporary file, fsync, hard link, fsync of the folder.
 
     Raises:
-        FileExistsError: The name is taken.
+        FileExistsError: The path exists.
     """
     with _temporary_beside(path, data) as temporary:
         os.link(temporary, path)
@@ -128,7 +128,7 @@ def publish(path: str, data: bytes) -> None:
 
 
 def replace(path: str, data: bytes) -> None:
-    """Temporary file, fsync, rename over the old one, fsync of the folder."""
+    """Replaces a file: temporary file, fsync, rename over the old one, fsync of the folder."""
     with _temporary_beside(path, data) as temporary:
         os.replace(temporary, path)
     sync_folder(posixpath.dirname(path))
@@ -136,7 +136,7 @@ def replace(path: str, data: bytes) -> None:
 
 @contextmanager
 def _temporary_beside(path: str, data: bytes) -> Iterator[str]:
-    """A durable temporary file in the same folder; gone at the end, unless it was moved."""
+    """A durable temporary file in the same folder; deleted at the end, unless it was moved."""
     folder = posixpath.dirname(path)
     temporary = posixpath.join(folder, f".{posixpath.basename(path)}.{uuid4().hex}.tmp")
     try:

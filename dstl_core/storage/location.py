@@ -1,7 +1,7 @@
-"""Paths as Flink writes them, and arithmetic on them. No I/O.
+"""Paths in Flink's form, and operations on them. No I/O.
 
-A local path is written ``file:/a/b``, as Flink's ``Path`` prints it; others keep their URL form
-(``s3://bucket/a``, ``memory://a``).
+A local path has the form ``file:/a/b``, as Flink's ``Path`` prints it. Other paths keep their URL
+form (``s3://bucket/a``, ``memory://a``).
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ _LOCAL_SCHEMES = ("file", "local")
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A file or folder: the scheme and the absolute path inside it (``/a/b``; for an object store
-    ``/bucket/key``).
+    """A file or folder: the scheme, and the absolute path in it.
+
+    The path is ``/a/b``; for an object store ``/bucket/key``.
     """
 
     scheme: str
@@ -29,11 +30,11 @@ class Location:
 
     @classmethod
     def parse(cls, text: str | os.PathLike[str]) -> Location:
-        """The location of a path or URL; a plain path is local and made absolute.
+        """Parses a path or URL; a plain path is local and made absolute.
 
         Raises:
-            PathNotAllowedError: For chained URLs (``a::b``), characters that no file name has, and
-                URLs with a password or signature.
+            PathNotAllowedError: The text is a chained URL (``a::b``), has characters that file
+                names cannot have, or is a URL with a password or signature.
         """
         raw = os.fspath(text)
         _check_characters(raw)
@@ -41,7 +42,7 @@ class Location:
             raise ConfigError("A path is empty; give a folder or a file.")
         match = _SCHEME.fullmatch(raw)
         if match is None:
-            # POSIX keeps two leading slashes; for us they are the same place as one.
+            # POSIX distinguishes two leading slashes from one; dstl does not.
             return cls("file", "/" + os.path.abspath(raw).lstrip("/"))
         scheme, rest = match.group(1).lower(), match.group(2)
         if scheme in _LOCAL_SCHEMES:
@@ -63,10 +64,10 @@ class Location:
         return Location(self.scheme, posixpath.dirname(self.path))
 
     def child(self, *names: str) -> Location:
-        """A place below this one; the names are base names or relative paths without ``..``.
+        """A location below this one; the names are base names or relative paths without ``..``.
 
         Raises:
-            PathNotAllowedError: The path is absolute, leaves the folder, or cannot be a name.
+            PathNotAllowedError: The path is absolute, leaves the folder, or is not a valid name.
         """
         relative = posixpath.join(*names)
         _check_characters(relative)
@@ -79,14 +80,14 @@ class Location:
         return Location(self.scheme, posixpath.normpath(posixpath.join(self.path, relative)))
 
     def contains(self, other: Location) -> bool:
-        """Whether ``other`` is this place or lies below it."""
+        """Whether ``other`` is this location or below it."""
         if self.scheme != other.scheme:
             return False
         root = self.path.rstrip("/")
         return other.path == root or other.path.startswith(root + "/")
 
     def relative_to(self, root: Location) -> str:
-        """The path below ``root``."""
+        """The path relative to ``root``."""
         return posixpath.relpath(self.path, root.path)
 
     def __str__(self) -> str:
@@ -94,7 +95,7 @@ class Location:
 
 
 def _check_characters(path: str) -> None:
-    """Refuses chained URLs, NUL, and lone surrogates (which no file system stores)."""
+    """Refuses chained URLs, NUL, and lone surrogates (which file systems cannot store)."""
     try:
         os.fsencode(path)
         encodable = True
@@ -109,7 +110,7 @@ def _check_characters(path: str) -> None:
 
 
 def _check_no_secret(url: str) -> None:
-    """Paths are logged, shown and stored, so they hold no secrets."""
+    """Refuses URLs with secrets, since paths are logged, shown and stored."""
     if redacted(url) != url:
         raise PathNotAllowedError(
             f"A URL is not allowed: it holds a password or a signature, got {redacted(url)!r}; "
@@ -119,11 +120,11 @@ def _check_no_secret(url: str) -> None:
 
 
 UUID_NAME = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-"""The name of a state file, of a segment of the changelog, of an upload of RocksDB: each is given
-to one file only.
+"""Name of a state file, of a changelog segment, or of a file uploaded by RocksDB. Each name is used
+for one file only.
 """
 OUTPUT_NAME = re.compile(r"part-[0-9]{5}-[0-9a-f]{32}\.parquet")
-"""The name of a file of an epoch's output: each is given to one file only, too."""
+"""Name of a file of an epoch's output. Each name is used for one file only."""
 METADATA_FILE_NAME = "_metadata"
 SIDECAR_FILE_NAME = "_dstl.json"
 CHECKPOINT_DIR_PREFIX = "chk-"
@@ -137,8 +138,8 @@ INTERNAL_DIR = "_dstl"
 class JobLayout:
     """The folder of one pipeline: ``<base>/<job id>``.
 
-    Flink's names: ``chk-<n>``, ``shared``, ``taskowned``, ``dstl`` (changelog segments). Ours:
-    ``_dstl`` with the commit log and the output of epochs.
+    Flink's names: ``chk-<n>``, ``shared``, ``taskowned``, ``dstl`` (changelog segments). dstl's own
+    name: ``_dstl``, with the commit log and the output of epochs.
     """
 
     root: Location
@@ -170,5 +171,5 @@ def checkpoint_id_of(folder_name: str) -> int | None:
     """The number of a ``chk-<n>`` folder, or None for any other name."""
     digits = folder_name.removeprefix(CHECKPOINT_DIR_PREFIX)
     if not folder_name.startswith(CHECKPOINT_DIR_PREFIX) or not re.fullmatch("[0-9]{1,18}", digits):
-        return None  # no Java long has more digits that may all be nines
+        return None  # a Java long of more digits could overflow
     return int(digits)

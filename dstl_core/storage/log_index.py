@@ -1,16 +1,16 @@
-"""The index of a commit log: its records once more, in few files.
+"""The index of a commit log: copies of its records in few files.
 
     <log>/index/1.json     a run: records 1 to 100
     <log>/index/2.json     records 101 to 200
     <log>/index/head.json  the records since the last full run, the latest claim, and a summary of
-                           all records, which says all that a new owner needs to know of old ones
+                           all records with everything that a new owner needs to know of old ones
 
-A run is published once and never changes: it follows from its records, so two writers publish the
-same. The head is replaced every few records. A new process reads the head and the few records
-behind it; it reads a run only to look something up in the past.
+A run is published once and never changes. It is determined by its records, so two writers publish
+the same bytes. The head is replaced every few records. A new process reads the head and the few
+records after it. It reads a run only to look up old records.
 
-The index is derived from the numbered records. Where a file of it is missing or damaged, the
-records are read instead. Only where old records were deleted on request, their run is the one copy.
+The index is derived from the numbered records. If one of its files is missing or damaged, the
+records are read instead. Only where old records were deleted on request, the run is the only copy.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _HEAD_WHAT = "The head of the commit log's index"
 
 
 def run_of(number: int) -> int:
-    """The run that holds a record."""
+    """The run that contains a record."""
     return (number - 1) // RUN + 1
 
 
@@ -48,9 +48,9 @@ def first_of(run: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What the log comes to at its record ``count``.
+    """The state of the log at its record ``count``.
 
-    ``records`` are those of the run that record ``count`` lies in; there is at least one.
+    ``records`` are those of the run that contains record ``count``; there is at least one.
     """
 
     count: int
@@ -60,7 +60,7 @@ class Head:
 
 
 class LogIndex:
-    """Reads and writes the files of the index. Never raises for a damaged one."""
+    """Reads and writes the files of the index. A damaged file never raises."""
 
     def __init__(self, file_io: FileIO, log: Location) -> None:
         self._file_io = file_io
@@ -74,12 +74,12 @@ class LogIndex:
         return self._file_io.size(self.location(run)) is not None
 
     def read_runs(self, runs: Sequence[int]) -> list[Sequence[LogRecord] | None]:
-        """The records of runs; None for each that is not there or is damaged."""
+        """The records of runs; None for each run that is missing or damaged."""
         found = self._file_io.read_each([self.location(run) for run in runs])
         return [self.parse_run(run, raw) for run, raw in zip(runs, found, strict=True)]
 
     def parse_run(self, run: int, raw: bytes | None) -> Sequence[LogRecord] | None:
-        """The records of a run, given its bytes; None if there are none, or they are damaged."""
+        """Parses the bytes of a run; None if they are missing or damaged."""
         if raw is None:
             return None
         try:
@@ -93,7 +93,7 @@ class LogIndex:
         self._file_io.publish_once(self.location(run), _sealed(body))
 
     def read_head(self) -> Head | None:
-        """The head; None if it is not there or is damaged."""
+        """The head; None if it is missing or damaged."""
         [raw] = self._file_io.read_each([self.head_location])
         if raw is None:
             return None

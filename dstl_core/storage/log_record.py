@@ -1,4 +1,4 @@
-"""One record of a commit log: a JSON file, or an object in a file of the log's index."""
+"""One record of a commit log: a JSON file, or an object in a file of the index."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from dstl_core.storage.json_document import (
 
 RECORD_VERSION = 1
 OwnedRecordType = Literal["commit", "abort", "savepoint", "restore", "discard"]
-"""What an owner records: a checkpoint, an id without one, a savepoint, where it started from,
-checkpoints that it gave up when it ended.
+"""Types of owners' records: a completed checkpoint, an aborted checkpoint id, a savepoint, the
+snapshot that the pipeline was restored from, and checkpoints discarded at its end.
 """
 RecordType = Literal["claim"] | OwnedRecordType
 RECORD_TYPES = ("claim", *get_args(OwnedRecordType))
@@ -26,7 +26,7 @@ _WHAT = "A record of the commit log"
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """One record. What ``payload`` says is its owner's matter."""
+    """One record. The owner defines the content of ``payload``."""
 
     number: int
     type: RecordType
@@ -53,10 +53,10 @@ class LogRecord:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any], number: int) -> LogRecord:
-        """The record of a number.
+        """Reads the record with a number.
 
         Raises:
-            FormatError: It is damaged, of an unknown kind, or has another number.
+            FormatError: The record is damaged, of an unknown kind, or has another number.
         """
         try:
             record = cls(
@@ -85,5 +85,5 @@ class LogRecord:
 
 
 def as_recorded(payload: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A payload as it is read back from a record, so that it compares equal to that."""
+    """Converts a payload to the form that is read back from a record, for comparisons."""
     return as_read_back(payload, _WHAT)

@@ -1,10 +1,9 @@
-"""Which options reach which place: credentials and endpoints, by base location.
+"""Storage profiles: credentials and endpoints by base location.
 
-A process registers profiles; the longest base that contains a location decides, and a location that
-no base contains is reached with what the environment says. Credentials never travel. What travels
-to a worker is the path of a file that only its user can read, in a folder that only its user can
-open; workers of a cluster, which cannot see that file, name one of their own in
-``DSTL_STORAGE_PROFILES``::
+A process registers profiles. The longest base that contains a location applies; a location without
+a base uses the environment. Credentials are never sent to workers. A worker gets the path of a file
+that only its user can read, in a folder that only its user can open. Workers on other machines
+cannot see that file; there, ``DSTL_STORAGE_PROFILES`` names a file of the machine::
 
     [{"base": "s3://bucket/folder", "options": {"key": "..", "secret": "..", "endpoint_url": ".."}}]
 """
@@ -35,13 +34,15 @@ Profiles = dict[Location, dict[str, Any]]
 
 
 def register_profile(base: Location, options: Mapping[str, Any]) -> None:
-    """Says how this process and its workers reach a place and all below it. Local folders need
-    nothing, and get nothing.
+    """Defines the options for a location and all locations below it, in this process and its
+    workers.
+
+    Local folders need no options and get none.
 
     Args:
         base: Folder or bucket.
-        options: Options of the fsspec file system, plain JSON values; empty for what the
-            environment says.
+        options: Options of the fsspec file system as plain JSON values; empty to use the
+            environment.
 
     Raises:
         ConfigError: The place is registered with other options.
@@ -51,17 +52,17 @@ def register_profile(base: Location, options: Mapping[str, Any]) -> None:
 
 
 def options_for(location: Location) -> Mapping[str, Any]:
-    """The options that reach a location; empty for what the environment says."""
+    """The options for a location; empty to use the environment."""
     return _PROCESS.find(_normal(location))
 
 
 def profile_file() -> str:
-    """The path of the file from which workers take this process's profiles."""
+    """Path of the file from which workers read this process's profiles."""
     return _PROCESS.path_for_workers()
 
 
 def use_profile_file(path: str | None) -> None:
-    """Takes the profiles of the process that sent the path, if its file can be seen from here."""
+    """Uses the profiles of the process that sent the path, if its file is visible here."""
     if path is not None:
         _PROCESS.received = path
 
@@ -71,10 +72,10 @@ def _normal(location: Location) -> Location:
 
 
 class _PrivateFile:
-    """A file of this process and its user alone; it is gone when the process ends.
+    """A file that only this process and its user can read; deleted when the process ends.
 
-    The process holds a lock on the folder. A folder without a lock is left from a process that was
-    killed; the next process that makes one deletes it.
+    The process holds a lock on the folder. A folder without a lock is left over from a process that
+    was killed; the next process that creates such a folder deletes it.
     """
 
     def __init__(self, root: Path) -> None:
@@ -114,7 +115,7 @@ def _locked(folder: Path) -> int | None:
         return None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.fstat(handle).st_nlink:  # nobody deleted it before the lock was there
+        if os.fstat(handle).st_nlink:  # the folder was not deleted before the lock was taken
             return handle
     except BlockingIOError:
         pass
@@ -131,7 +132,7 @@ def _delete_unlocked(root: Path) -> None:
 
 
 def _check_private(path: str | Path, status: os.stat_result, forbidden: int) -> None:
-    """Raises ConfigError if others than the user (or root) may read or change it."""
+    """Raises ConfigError if other users than this one and root may read or change the file."""
     mode = stat.S_IMODE(status.st_mode)
     is_link = stat.S_ISLNK(status.st_mode)
     if status.st_uid not in (os.getuid(), 0) or mode & forbidden or is_link:
@@ -178,7 +179,7 @@ class _ProcessProfiles:
             return str(self._private_file().path)
 
     def _private_file(self) -> _PrivateFile:
-        """The caller holds the lock."""
+        """Creates the file if needed. The caller holds the lock."""
         if self._file is None or self._file.pid != os.getpid():
             self._file = _PrivateFile(Path(tempfile.gettempdir(), f"dstl-profiles-{os.getuid()}"))
             if self._own:
@@ -205,7 +206,7 @@ class _ProcessProfiles:
                     known = self._read[path] = (version, _from_json(stream.read(), path))
         except OSError as error:
             if isinstance(error, FileNotFoundError) and not must_exist:
-                return {}  # of a driver on another machine, or without profiles
+                return {}  # the driver runs on another machine, or has no profiles
             raise ConfigError(
                 f"The storage profiles {path} cannot be read ({error.strerror}); {VARIABLE} names "
                 f"the file."
@@ -225,7 +226,7 @@ def _from_json(raw: bytes, path: str) -> Profiles:
             _normal(Location.parse(each["base"])): dict(each["options"]) for each in json.loads(raw)
         }
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        # Its text could quote a secret.
+        # The text of the error could quote a secret.
         raise ConfigError(
             f"The storage profiles {path} are damaged ({type(error).__name__}); expected a JSON "
             f"list of objects with base and options."

@@ -8,11 +8,11 @@ from typing import Any
 
 
 class RangeReader(io.RawIOBase):
-    """Reads a file here and there; each read asks the store for exactly its bytes.
+    """Reads a file with random access; each read requests exactly its bytes from the store.
 
     Args:
-        read_range: Gives the bytes ``[start, end)`` of the file, all of them.
-        size: Bytes of the file.
+        read_range: Reads exactly the bytes ``[start, end)`` of the file.
+        size: Size of the file in bytes.
     """
 
     def __init__(self, read_range: Callable[[int, int], bytes], size: int) -> None:

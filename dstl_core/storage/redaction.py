@@ -1,4 +1,4 @@
-"""Secrets in URLs: finding them, and text without them."""
+"""Removes secrets of URLs from text."""
 
 from __future__ import annotations
 

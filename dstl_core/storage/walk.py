@@ -1,4 +1,4 @@
-"""All files below a folder."""
+"""Lists all files below a folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dstl_core.storage.location import Location
 
 
 def files_below(files: FileIO, folder: Location) -> Iterator[FileStatus]:
-    """Every file below a folder. A link is shown as what it is and not followed."""
+    """Yields every file below a folder. A link is returned as a link and not followed."""
     for status in files.list_folder(folder):
         if status.is_folder and not status.is_link:
             yield from files_below(files, status.location)
@@ -19,7 +19,9 @@ def files_below(files: FileIO, folder: Location) -> Iterator[FileStatus]:
 
 
 def files_behind(files: FileIO, link: Location) -> Iterator[FileStatus]:
-    """Every file below the folder that a link leads to, through further links; each folder once."""
+    """Yields every file below the target folder of a link, through further links; each folder
+    once.
+    """
     seen: set[Location] = set()
     left = [link]
     while left:

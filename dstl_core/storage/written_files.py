@@ -1,4 +1,4 @@
-"""Files with the digest of what was written to them, taken while the bytes are at hand."""
+"""Computes digests of files while they are written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dstl_core.storage.location import Location
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A file, the number of its bytes, and their sha256 (hex)."""
+    """A file with its size in bytes and its sha256 (hex)."""
 
     path: str
     size: int
@@ -20,7 +20,7 @@ class WrittenFile:
 
 
 class DigestingFileIO(FsspecFileIO):
-    """A file IO that keeps the digests of the new files that it has written, by their path."""
+    """A file IO that records the digests of the files that it writes, by path."""
 
     def __init__(self, scheme: str) -> None:
         super().__init__(scheme)
@@ -34,7 +34,7 @@ class DigestingFileIO(FsspecFileIO):
 
 
 class _Digested:
-    """Buffers, digested as they are passed on. They are asked for once."""
+    """Passes buffers on and computes their digest. It can be iterated once."""
 
     def __init__(self, buffers: Iterable[bytes | memoryview]) -> None:
         self._buffers = buffers

@@ -1,4 +1,4 @@
-"""Uploading change sets: tasks, schedulers, retries, the file-system uploaders."""
+"""Uploads change sets: tasks, schedulers, retries, uploaders on file systems."""
 
 from dstl_core.changelog.upload.retry import RetriableAction, RetryingExecutor, RetryPolicy
 from dstl_core.changelog.upload.scheduler import (

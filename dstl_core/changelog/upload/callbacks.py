@@ -1,4 +1,4 @@
-"""Runs callbacks so that a slow or failing one holds up nobody but its owner."""
+"""Runs callbacks so that a slow or failing callback delays only its owner."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _LOG = logging.getLogger(__name__)
 
 
 class CallbackLanes:
-    """One lane an owner: its callbacks run one after the other, those of others meanwhile.
+    """Runs the callbacks of one owner one after the other, and those of other owners concurrently.
 
-    Thread-safe. A lane goes with its owner.
+    Thread-safe. An owner's lane is removed with the owner.
     """
 
     def __init__(self, threads: Scheduler) -> None:
@@ -25,7 +25,7 @@ class CallbackLanes:
         self._pending = 0
 
     def run(self, owner: object, callback: Action) -> None:
-        """Runs the callback soon; on the caller's thread if the threads are gone."""
+        """Runs the callback soon, or on the caller's thread if the threads have ended."""
         with self._changed:
             self._pending += 1
             lane = self._lanes.get(owner)

@@ -1,8 +1,9 @@
 """Runs an action until one of its attempts succeeds or its policy gives up.
 
-Source: ``RetryPolicy`` and ``RetryingExecutor`` of Flink 2.2.1. Unlike there, an attempt that hangs
-gives its place to the next one, errors of any kind end an action, and closing ends those that have
-not started.
+Source: ``RetryPolicy`` and ``RetryingExecutor`` of Flink 2.2.1. Unlike in Flink, an attempt that
+    hangs
+gives its place to the next one, errors of any kind end an action, and closing ends actions that
+have not started.
 """
 
 from __future__ import annotations

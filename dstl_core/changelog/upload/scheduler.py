@@ -1,8 +1,8 @@
-"""When change sets are uploaded: at once, or in batches of all writers of a storage.
+"""Schedules uploads of change sets: immediately, or in batches of all writers of a storage.
 
 Source: ``StateChangeUploadScheduler`` and ``BatchingStateChangeUploadScheduler`` of Flink 2.2.1.
-Unlike there, every task gets an outcome, also after a close; retries of I/O errors count; waiting
-for room is bounded; and no callback can hold up another.
+Unlike in Flink, every task gets an outcome, also after a close; retries of I/O errors count; the
+wait for room is bounded; and no callback can delay another writer's callback.
 """
 
 from __future__ import annotations
