@@ -67,7 +67,7 @@ def test_a_segment_of_a_merged_file_is_no_whole_file(tmp_path: Path) -> None:
 
 def test_a_merged_file_that_ends_before_its_segment(tmp_path: Path) -> None:
     report = verify_snapshot(in_segments(tmp_path / "s", cut=1))
-    assert "a file has another size than its handle says" in str(report.findings[0])
+    assert "the size of a file differs from its handle" in str(report.findings[0])
 
 
 WITHOUT_STRINGS = SerializerRegistry(

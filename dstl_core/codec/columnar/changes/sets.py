@@ -232,7 +232,7 @@ def encode_change_set(
         before = int(counts[slot])
         data_size = np.int64(len(part.data))
         if not _count(part.key_groups, part.offsets, data_size, lowest, counts, sizes, seen, told):
-            raise InvariantViolation("changes reached the encoder without a check")
+            raise InvariantViolation("unchecked changes reached the encoder")
     last_is_new = bool(told[_LAST_IS_NEW])
     if last_opened is not None:
         last_is_new = last_opened >= META_KEY_GROUP and before == 0

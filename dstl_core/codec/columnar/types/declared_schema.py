@@ -59,7 +59,7 @@ def _arrow_type(declared: DeclaredType, where: str) -> pa.DataType:
         case "decimal" if declared.precision is not None:
             return pa.decimal128(declared.precision, declared.scale)
         case "decimal":
-            raise ConfigError(f"{where} is a decimal without precision; write decimal(38, 9).")
+            raise ConfigError(f"{where} is a decimal without its digits; write decimal(38, 9).")
         case "array" | "set":
             return pa.list_(parts[0])
         case "map":
