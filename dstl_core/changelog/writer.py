@@ -223,8 +223,8 @@ class FsStateChangelogWriter(Closing):
 
     def _flush(self) -> None:
         """Uploads the active changes, and older sets that were not persisted yet."""
-        # What has failed meanwhile goes along. Callbacks wait: an append of theirs must not come
-        # between the caller's change and its undoing.
+        # Failed sets are uploaded, too. Callbacks wait: their appends must not come between the
+        # caller's change and its removal.
         self._take_all()
         buffer, size = self._buffer, self._active_size
         self._rollover()

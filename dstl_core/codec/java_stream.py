@@ -133,7 +133,7 @@ def read_java_object(data: DataInput) -> JavaValue:
     """Reads one stream with one value. The input then stands behind the stream.
 
     Raises:
-        FormatError: The bytes are no such stream, or pass a limit.
+        FormatError: The bytes are not such a stream, or exceed a limit.
     """
     at = data.position
     magic, version = data.read_u16("Java stream magic"), data.read_u16("Java stream version")
@@ -160,7 +160,7 @@ def skip_java_object(data: DataInput) -> str:
     """Reads one stream with one object and returns the name of its class.
 
     Raises:
-        FormatError: The bytes are no such stream, or it holds no object.
+        FormatError: The bytes are not such a stream, or it holds no object.
     """
     at = data.position
     value = read_java_object(data)
@@ -173,7 +173,7 @@ def java_list(value: JavaValue) -> list[JavaValue]:
     """The elements of one of Java's list classes.
 
     Raises:
-        FormatError: It is no list, or of a class that is not known here.
+        FormatError: The value is not a list, or its class is not supported.
     """
     seen = 0
     while isinstance(value, JavaObject) and seen < MAX_DEPTH:
@@ -279,7 +279,7 @@ class _Parser:
         return description
 
     def _class(self, depth: int) -> JavaClass | None:
-        """A class description where one must stand: new, referenced, or null."""
+        """Reads a class description: new, referenced, or null."""
         data, at = self._data, self._data.position
         if depth > MAX_DEPTH:
             raise FormatError(

@@ -1,4 +1,4 @@
-"""The canonical form of keyed state: what savepoints hold, the same for every backend.
+"""The canonical form of keyed state, which savepoints use with every state backend.
 
     stream  := header, one section per non-empty key group, ascending
     section := ( u16 state id, record+ )* u16 FFFF     (a Snappy-framed stream if compressed)

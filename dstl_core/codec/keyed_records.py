@@ -1,4 +1,4 @@
-"""One record of canonical keyed state, value by value: what the columnar decoder has to agree with.
+"""Decodes records of canonical keyed state value by value: the reference of the columnar decoder.
 
     record := i32 length, stored key, i32 length, value
 

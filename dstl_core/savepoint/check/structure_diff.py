@@ -1,4 +1,4 @@
-"""What differs between two snapshots beside their entries: operators, states, types, key groups."""
+"""Compares two snapshots apart from their entries: operators, states, types, key groups."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ _UNKNOWN_KIND = "unknown"
 
 @dataclass(frozen=True, slots=True)
 class StructureDifference:
-    """A fact of an operator, or of one of its states, that differs. ``reason`` says what changed
-    inside a type.
-    """
+    """A property of an operator or state that differs. ``reason`` is the change inside a type."""
 
     change: Change
     operator: str
@@ -33,7 +31,7 @@ class StructureDifference:
     reason: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """A line of ``dstl diff --json``; only such lines have the field ``what``."""
+        """A line of ``dstl diff --json``; only these lines have the field ``what``."""
         found: dict[str, Any] = {"change": self.change, "op": self.operator, "what": self.what}
         for name in ("kind", "state", "before", "after", "reason"):
             value = getattr(self, name)
@@ -51,14 +49,14 @@ class StructureDifference:
 
 
 def structure_differences(a: Snapshot, b: Snapshot) -> Iterator[StructureDifference]:
-    """Compares operators by id and states by name. It reads headers, and no values.
+    """Compares operators by id and states by name. It reads headers, but no values.
 
-    How state is stored is no difference: neither its backend, nor its parallelism. Timers without
-    entries are none either.
+    The storage of state does not count as a difference: neither the backend nor the parallelism.
+    Timers without entries do not count either.
 
     Raises:
         FormatError: A snapshot is damaged.
-        RestoreError: A changelog does not tell the type of a key.
+        RestoreError: The type of a key in a changelog is unknown.
     """
     ours = {each.operator_id: each for each in a.operators}
     theirs = {each.operator_id: each for each in b.operators}

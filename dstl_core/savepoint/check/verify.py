@@ -435,7 +435,7 @@ class _OperatorCheck:
             )
 
     def _note_unreadable(self, state: str | None, error: DstlError) -> None:
-        """Notes, once a state, that a key or namespace needs a Java class: that is no damage."""
+        """Notes once per state that a key or namespace needs a Java class, which is not damage."""
         if state not in self._unreadable:
             self._unreadable.add(state)
             place = "keyed state" if state is None else f"state {state!r}"

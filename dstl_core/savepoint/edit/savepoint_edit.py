@@ -396,7 +396,7 @@ class SavepointEdit:
         oldest = min(WRITABLE_VERSIONS)
         if self.source is None:
             return CheckpointMetadata(oldest, 0, operators)
-        # What version 2 can hold, version 3 holds too, and version 2 is not written.
+        # dstl does not write version 2; version 3 can hold everything that version 2 can.
         version = max(self.source.metadata.version, oldest)
         return replace(self.source.metadata, version=version, operators=operators)
 

@@ -75,7 +75,7 @@ def _count(
     counts: Any,
     sizes: Any,
     seen: Any,
-    told: Any,
+    results: Any,
 ) -> Any:
     """Adds changes and bytes per group, and records first uses.
 
@@ -92,10 +92,10 @@ def _count(
         start, end = end, offsets[i + 1]
         if end < start or end > data_size or end - start > 0x7FFFFFFF:
             return False
-        told[_LAST_IS_NEW] = counts[slot] == 0
+        results[_LAST_IS_NEW] = counts[slot] == 0
         if counts[slot] == 0:
-            seen[told[_DISTINCT]] = group
-            told[_DISTINCT] += 1
+            seen[results[_DISTINCT]] = group
+            results[_DISTINCT] += 1
         counts[slot] += 1
         sizes[slot] += end - start
     return True
@@ -224,19 +224,21 @@ def encode_change_set(
     lowest = np.int64(key_group_range.start_key_group)
     slots = len(key_group_range) + 1
     counts, sizes = np.zeros(slots, np.int64), np.zeros(slots, np.int64)
-    seen, told = np.empty(slots, np.int64), np.zeros(2, np.int64)
+    seen, results = np.empty(slots, np.int64), np.zeros(2, np.int64)
     first = key_group_range.start_key_group
     slot = max(0, last_opened - first + 1) if last_opened not in (None, META_KEY_GROUP) else 0
     before = 0
     for part in parts:
         before = int(counts[slot])
         data_size = np.int64(len(part.data))
-        if not _count(part.key_groups, part.offsets, data_size, lowest, counts, sizes, seen, told):
+        if not _count(
+            part.key_groups, part.offsets, data_size, lowest, counts, sizes, seen, results
+        ):
             raise InvariantViolation("unchecked changes reached the encoder")
-    last_is_new = bool(told[_LAST_IS_NEW])
+    last_is_new = bool(results[_LAST_IS_NEW])
     if last_opened is not None:
         last_is_new = last_opened >= META_KEY_GROUP and before == 0
-    distinct = told[_DISTINCT]
+    distinct = results[_DISTINCT]
     ordered = np.empty(distinct, np.int64)
     buckets = np.empty(2 * _map_capacity(int(distinct)) + 1, np.int64)
     _java_order(seen, distinct, last_is_new, buckets, ordered)
