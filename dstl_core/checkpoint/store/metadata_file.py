@@ -202,7 +202,7 @@ def publish_metadata_file(
         if file_io.publish_once(target, raw):
             return digest, len(raw)
     raise StorageError(
-        f"The folder {folder} already has a snapshot; choose another folder or delete it.",
+        f"A snapshot is already there: {folder}; choose another folder or delete it.",
         path=str(folder),
     )
 

@@ -1,1 +1,1 @@
-"""Stateful jobs: epochs, checkpoints, materialization."""
+"""Stateful jobs: epochs, checkpoints, materialization and savepoints."""

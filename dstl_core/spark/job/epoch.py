@@ -1,4 +1,4 @@
-"""Runs the operators of a job over one batch, one after the other."""
+"""Runs the operators of a job on one batch, one after the other."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ MAX_BROADCAST_BYTES = 64 << 20
 
 @dataclass(kw_only=True)
 class EpochRun:
-    """One epoch: the batch, and what becomes of it.
+    """One epoch: applies a batch to the operators of a job.
 
     Args:
         job: The job.
         spark: The session.
         tasks: Runs Spark jobs.
         specs: One ``TaskSpec`` per operator, with the state to restore.
-        parents: The operators' states in the parent, by uid.
+        parents: The states of the operators in the parent checkpoint, by uid.
         rows: The batch; None for an epoch without one, in which only time passes.
-        order_by: Of the batch.
-        watermark: Event time behind the batch; None: found from the rows.
+        order_by: The columns that order the rows of a key.
+        watermark: Event time after the batch, in milliseconds; None: computed from the rows.
         drain: Whether event time ends.
     """
 
@@ -68,7 +68,7 @@ class EpochRun:
     _read: list[Fingerprint] = field(default_factory=list)
 
     def check(self) -> None:
-        """Raises ConfigError if the batch cannot be applied, before anything runs."""
+        """Raises ConfigError if the batch cannot be applied. It starts no Spark job."""
         for operator in self.job.operators:
             if operator.source == INPUT and self.rows is not None:
                 check_input(self.rows, operator, self._order(operator))
@@ -97,13 +97,14 @@ class EpochRun:
                 )
         if len(set(self._read)) > 1:
             raise InputChangedError(
-                f"The batch changed while it was read by several operators: "
-                f"{' and '.join(map(str, self._read))}; store it first."
+                f"The batch changed while several operators read it: "
+                f"{' and '.join(map(str, self._read))}; write it to a table first, and read it "
+                f"from there."
             )
         return self.reports
 
     def fingerprint(self) -> Fingerprint:
-        """Of the batch, as the operators read it."""
+        """The fingerprint of the batch, as the operators read it."""
         if self._read:
             return self._read[0]
         return Fingerprint(0, 0) if self.rows is None else Fingerprint.of(self.rows)
@@ -139,7 +140,7 @@ class EpochRun:
 
             reports = self.tasks.collect(placed, run_partition, description)
             if len({each.subtask for each in reports}) < len(reports):
-                raise InvariantViolation("the rows of one subtask were in two partitions")
+                raise InvariantViolation("two partitions had rows of the same subtask")
             if operator.source == INPUT:
                 found = sum((each.fingerprint for each in reports), Fingerprint(0, 0))
                 self._read.append(found)
@@ -148,7 +149,7 @@ class EpochRun:
     def _idle(
         self, spec: TaskSpec, epoch: EpochSpec, reports: list[SubtaskReport], description: str
     ) -> list[SubtaskReport]:
-        """The subtasks that got no rows: they run if time may have something for them."""
+        """Reports of the subtasks without rows. They run only if passing time may affect them."""
         there = {report.subtask for report in reports}
         idle = [each for each in range(spec.job.parallelism) if each not in there]
         parent = self.parents[spec.operator.uid]
@@ -192,24 +193,25 @@ class EpochRun:
             stream.write_table(table)
         if raw.tell() > MAX_BROADCAST_BYTES:
             raise ConfigError(
-                f"The broadcast input of {operator.uid!r} is too large: {raw.tell():,} bytes, at "
-                f"most {MAX_BROADCAST_BYTES:,}; join it as a DataFrame instead."
+                f"The broadcast input of {operator.uid!r} is too large: expected at most "
+                f"{MAX_BROADCAST_BYTES:,} bytes, got {raw.tell():,}; join it as a DataFrame "
+                f"instead."
             )
         return raw.getvalue()
 
 
 @dataclass
 class InputEpoch:
-    """The epoch of a batch that has a name.
+    """The epoch of a batch with an input id.
 
     Args:
-        epoch: What becomes of the batch.
-        input_id: Its name.
-        restored_from: Id of the checkpoint before it.
-        started: When its call began, by ``time.monotonic``.
-        after: Id of the latest checkpoint when the epoch was prepared; after a rewind another
-            than ``restored_from``.
-        notes: What the commit record keeps for the caller.
+        epoch: Applies the batch.
+        input_id: The input id of the batch.
+        restored_from: Id of the checkpoint whose state the epoch restores.
+        started: When the call began, by ``time.monotonic``.
+        after: Id of the latest checkpoint when the epoch was prepared. After a rewind it differs
+            from ``restored_from``.
+        notes: Values that the commit record stores for the caller.
     """
 
     epoch: EpochRun
@@ -227,7 +229,7 @@ class InputEpoch:
         return reports
 
     def facts(self, reports: Sequence[SubtaskReport]) -> EpochFacts:
-        """What the commit record keeps, after ``run``."""
+        """The facts of the commit record, after ``run``."""
         return epoch_facts(
             "epoch",
             reports,
@@ -240,7 +242,7 @@ class InputEpoch:
 
 
 def _must_run(spec: TaskSpec, epoch: EpochSpec, parent: OperatorState | None) -> bool:
-    """Whether a subtask without rows has to run, rather than keep its part of the parent."""
+    """Whether a subtask without rows has to run, because its state may change."""
     if parent is None or parent.parallelism != spec.job.parallelism or not spec.job.changelog:
         return True
     if epoch.broadcast is not None:
@@ -254,7 +256,7 @@ def _must_run(spec: TaskSpec, epoch: EpochSpec, parent: OperatorState | None) ->
 
 
 def _columns(order_by: Sequence[str] | None) -> Sequence[str] | None:
-    """The columns of an order; one alone may stand without a list."""
+    """The columns of an order; a single column may be given without a list."""
     return [order_by] if isinstance(order_by, str) else order_by
 
 
@@ -266,6 +268,6 @@ def _resolve(source: Source, frames: Mapping[str, DataFrame], uid: str) -> DataF
     if source not in frames:
         raise ConfigError(
             f"The operator {uid!r} reads {source!r}, which is neither the input nor the output of "
-            f"an operator before it; there are: {', '.join(frames)}."
+            f"an earlier operator; expected one of: {', '.join(frames)}."
         )
     return frames[source]

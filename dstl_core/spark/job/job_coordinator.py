@@ -1,7 +1,7 @@
 """Takes the checkpoints of a job: one epoch is one checkpoint.
 
-It claims the pipeline, turns a run's reports into acknowledgements, and removes what a failed epoch
-has written. The tasks of an epoch are gone when they have reported.
+The coordinator claims the pipeline, converts the reports of subtasks to acknowledgements, and
+deletes the files of a failed epoch. The tasks of an epoch end with their reports.
 """
 
 from __future__ import annotations
@@ -35,18 +35,19 @@ from dstl_core.storage.json_document import CONVERSION_ERRORS
 from dstl_core.storage.location import JobLayout, checkpoint_id_of
 
 Run = Callable[[int], Sequence[SubtaskReport]]
-"""Runs the Spark job of a checkpoint id."""
+"""Runs the Spark job of a checkpoint, by its id; returns a report of every subtask."""
 FactsOf = Callable[[Sequence[SubtaskReport]], EpochFacts]
-"""What the commit record keeps, given what the subtasks reported."""
+"""Makes the facts of the commit record from the reports of the subtasks."""
 Found = TypeVar("Found")
 
 
 @dataclass
 class _Started:
-    """A checkpoint that was triggered."""
+    """A triggered checkpoint. ``facts`` makes the facts of its record from ``reports``."""
 
     gateway: CheckpointCoordinatorGateway
     epoch: _Epoch
+    facts: FactsOf
     future: Future[CompletedCheckpoint] = field(default_factory=Future)
     reports: Sequence[SubtaskReport] = ()
 
@@ -57,7 +58,7 @@ class _Started:
 
 
 class _Epoch:
-    """The tasks of one epoch: started by the Spark job, not by the trigger."""
+    """The tasks of one epoch. The Spark job starts them, not the trigger."""
 
     def __init__(self, delete_output: Callable[[int], None]) -> None:
         self._delete_output = delete_output
@@ -75,12 +76,12 @@ class _Epoch:
     def notify_checkpoint_complete(
         self, tasks: Sequence[CheckpointTask], checkpoint_id: int, timestamp: int
     ) -> None:
-        """The tasks are gone."""
+        """Does nothing: the tasks have ended."""
 
     def notify_checkpoint_subsumed(
         self, tasks: Sequence[CheckpointTask], checkpoint_id: int
     ) -> None:
-        """The tasks are gone."""
+        """Does nothing: the tasks have ended."""
 
     def notify_checkpoint_aborted(
         self,
@@ -92,15 +93,15 @@ class _Epoch:
         self._delete_output(checkpoint_id)
 
     def fail_job(self, message: str, attempt_id: str | None) -> None:
-        """The epoch fails with its checkpoint."""
+        """Does nothing: the epoch fails with its checkpoint."""
 
 
 @dataclass(frozen=True)
 class PersistedCheckpoint:
-    """A checkpoint whose files are written and that is not confirmed: nobody can see it yet.
+    """A checkpoint whose files are written, without a commit. It is not visible yet.
 
-    It may travel to another process as JSON. ``is_committed`` tells of an input that was committed
-    before: then nothing was written.
+    As JSON it can be passed to another process. ``is_committed`` is true if the input was committed
+    before; then nothing was written.
     """
 
     checkpoint_id: int
@@ -120,7 +121,7 @@ class PersistedCheckpoint:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> PersistedCheckpoint:
-        """Raises: FormatError: It is not what ``to_json`` gave."""
+        """Raises: FormatError: ``body`` is not a result of ``to_json``."""
         try:
             return cls(
                 int(body["checkpoint_id"]),
@@ -131,18 +132,18 @@ class PersistedCheckpoint:
             )
         except CONVERSION_ERRORS as error:
             raise FormatError(
-                f"Not a persisted checkpoint ({error}); give what persist() returned."
+                f"The value is not a persisted checkpoint ({error}); give the result of persist()."
             ) from error
 
 
 class JobCoordinator:
-    """Takes checkpoints of one pipeline. Claims it before the first one.
+    """Takes checkpoints of one pipeline. It claims the pipeline before the first one.
 
-    One thread at a time takes checkpoints. Any thread may look at the commits meanwhile.
+    One thread at a time takes checkpoints. Meanwhile any thread may read the commits.
 
-    Invariants: (1) what fails before the commit leaves nothing that a reader could see; (2) after
-    an unclear commit nothing is deleted: the next look at the log tells what holds; (3) a
-    checkpoint is committed only on top of the one that its state was made from.
+    Invariants: (1) an epoch that fails before its commit leaves nothing visible to readers; (2)
+    after a commit with unknown outcome nothing is deleted, and the next read of the log finds the
+    outcome; (3) a checkpoint is committed only directly after the one that its state starts from.
     """
 
     def __init__(self, layout: JobLayout, *, num_retained: int, timeout_ms: int, clock: Clock):
@@ -153,15 +154,15 @@ class JobCoordinator:
         self._timeout_ms = timeout_ms
         self._owner: str | None = None
         self._lock = threading.RLock()
-        """Held while the store is used, and not while a Spark job runs."""
+        """Held while the store is used, but not while a Spark job runs."""
         self.commit_seconds = 0.0
-        """What the last commit took, from the reports to the record in the log."""
+        """Duration of the last commit in seconds, from the reports to the record in the log."""
         self._store = CompletedCheckpointStore(
             self._file_io, layout, clock, num_retained=num_retained
         )
 
     def latest(self) -> CompletedCheckpoint | None:
-        """The last committed checkpoint, whoever committed it."""
+        """The last committed checkpoint, also if another driver committed it."""
         with self._lock:
             self._store.refresh()
             return self._store.latest
@@ -173,10 +174,10 @@ class JobCoordinator:
             return self._store.completed
 
     def find(self, search: Callable[[Iterator[CompletedCheckpoint]], Found]) -> Found:
-        """What a search finds among the commits.
+        """Returns the result of a search in the commits.
 
         Args:
-            search: Gets the commits, newest first; old ones are read as it asks for them.
+            search: Called with the commits, newest first. Old ones are read when it needs them.
         """
         with self._lock:
             self._store.refresh()
@@ -192,7 +193,7 @@ class JobCoordinator:
         """The last committed checkpoint.
 
         Raises:
-            RestoreError: There is none.
+            RestoreError: There is no commit.
         """
         latest = self.latest()
         if latest is None:
@@ -208,7 +209,7 @@ class JobCoordinator:
         """The metadata of a commit.
 
         Raises:
-            FileNotFoundError: It was retired.
+            FileNotFoundError: The checkpoint was retired.
         """
         return self._store.load(checkpoint)
 
@@ -221,21 +222,20 @@ class JobCoordinator:
         *,
         after: int | None,
     ) -> CompletedCheckpoint:
-        """One checkpoint: trigger, run, acknowledge, commit, retire old ones.
+        """Takes one checkpoint: trigger, run, acknowledge, commit, retire old ones.
 
         Args:
-            job_id: Of the pipeline.
+            job_id: The job id of the pipeline.
             plans: The operators.
-            run: Runs a checkpoint id; has to report every subtask of every operator.
-            facts: What to keep in the commit record.
-            after: Id of the latest checkpoint when its state was read; None if there was none.
+            run: Runs the tasks; returns a report of every subtask of every operator.
+            facts: Makes the facts of the commit record from these reports.
+            after: Id of the latest checkpoint when the state was read; None if there was none.
 
         Raises:
             FencedError: Another driver has claimed the pipeline.
             CheckpointError: It took too long, or another checkpoint was committed since ``after``.
         """
-        started = self._trigger(job_id, plans, _identified(facts), after)
-        return self._acknowledge(started, self._run(started, run))
+        return self._acknowledge(self._written(job_id, plans, run, facts, after))
 
     def persist(
         self,
@@ -246,40 +246,38 @@ class JobCoordinator:
         *,
         after: int | None,
     ) -> PersistedCheckpoint:
-        """The first half of ``checkpoint``: all is written, nothing is committed.
+        """Does the first half of ``checkpoint``: writes all files, without a commit.
 
-        Raises:
-            FencedError: Another driver has claimed the pipeline.
-            CheckpointError: It took too long, or another checkpoint was committed since ``after``.
+        Arguments and errors are those of ``checkpoint``.
         """
-        identified = _identified(facts)
-        started = self._trigger(job_id, plans, identified, after)
-        reports = self._run(started, run)
-        # What may wait for its confirmation is what was written in time.
+        started = self._written(job_id, plans, run, facts, after)
+        # Only a checkpoint that was written before its time-out may wait for the confirmation.
         with self._lock:
             started.gateway.poll()
             if started.future.done():
                 self._completed(started)
-        owner = self._owner or ""
-        return PersistedCheckpoint(started.checkpoint_id, owner, reports, identified(reports))
+        reports = started.reports
+        return PersistedCheckpoint(
+            started.checkpoint_id, self._owner or "", reports, started.facts(reports)
+        )
 
     def confirm(
         self, job_id: JobID, plans: Sequence[OperatorPlan], persisted: PersistedCheckpoint
     ) -> CompletedCheckpoint:
-        """The second half, in this or another process.
+        """Does the second half of ``checkpoint``, in this or another process: commits.
 
         Raises:
             FencedError: Another driver has claimed the pipeline since ``persist``.
-            CheckpointError: Another checkpoint was committed since ``persist``, or the job has
-                other operators, or other subtasks of them, than the one that persisted.
+            CheckpointError: Another checkpoint was committed since ``persist``, or the operators or
+                subtasks differ from those of the job that persisted.
         """
         with self._lock:
             self._store.resume_claim(persisted.owner)
             self._owner = persisted.owner
             self.claim()
             _check_subtasks(plans, persisted)
-            # Before anything is triggered: giving the id up would be the end of whoever
-            # persisted it.
+            # Checked before the trigger: a triggered checkpoint uses an id, and then the persisted
+            # one could never be confirmed.
             self._check_next(self._store.next_checkpoint_id(), persisted)
             latest = self._store.latest
             after = None if latest is None else latest.checkpoint_id
@@ -287,15 +285,33 @@ class JobCoordinator:
             if started.checkpoint_id != persisted.checkpoint_id:
                 self._decline(started, "another checkpoint was committed")
                 self._check_next(started.checkpoint_id, persisted)
-            return self._acknowledge(started, persisted.reports)
+            started.reports = persisted.reports
+            return self._acknowledge(started)
 
     def _check_next(self, checkpoint_id: int, persisted: PersistedCheckpoint) -> None:
         if checkpoint_id != persisted.checkpoint_id:
             raise CheckpointError(
-                f"Checkpoint {persisted.checkpoint_id} cannot be confirmed: the next one to commit "
+                f"Checkpoint {persisted.checkpoint_id} cannot be confirmed: the next checkpoint id "
                 f"is {checkpoint_id}; run its input again.",
                 location=str(self._layout.root),
             )
+
+    def _written(
+        self,
+        job_id: JobID,
+        plans: Sequence[OperatorPlan],
+        run: Run,
+        facts: FactsOf,
+        after: int | None,
+    ) -> _Started:
+        """Triggers a checkpoint and runs its tasks, which write all its files."""
+        started = self._trigger(job_id, plans, _identified(facts), after)
+        try:
+            started.reports = run(started.checkpoint_id)
+        except BaseException as error:
+            self._decline(started, type(error).__name__)
+            raise
+        return started
 
     def _trigger(
         self, job_id: JobID, plans: Sequence[OperatorPlan], facts: FactsOf, after: int | None
@@ -314,30 +330,23 @@ class JobCoordinator:
                 self._clock,
                 tasks_live_on=False,
             )
-            started = _Started(gateway, epoch)
+            started = _Started(gateway, epoch, facts)
             started.future = gateway.trigger_checkpoint(KEPT, facts=lambda: facts(started.reports))
             if epoch.checkpoint_id is None:
-                started.future.result(timeout=0)  # raises why it was not triggered
+                started.future.result(timeout=0)  # raises the reason
             return started
 
     def _check_after(self, after: int | None) -> None:
-        """Raises CheckpointError if the state of an epoch is not the latest one any more."""
+        """Raises CheckpointError if another checkpoint was committed since ``after``."""
         latest = self._store.latest
         found = None if latest is None else latest.checkpoint_id
         if found != after:
-            before = "the first checkpoint" if after is None else f"what follows checkpoint {after}"
+            before = "the first one" if after is None else f"the one after checkpoint {after}"
             raise CheckpointError(
                 f"Nothing was committed: another driver committed checkpoint {found} while this "
                 f"one prepared {before}; run it again.",
                 location=str(self._layout.root),
             )
-
-    def _run(self, started: _Started, run: Run) -> Sequence[SubtaskReport]:
-        try:
-            return run(started.checkpoint_id)
-        except BaseException as error:
-            self._decline(started, type(error).__name__)
-            raise
 
     def _decline(self, started: _Started, why: str) -> None:
         reason = CheckpointFailureReason.TASK_FAILURE
@@ -346,11 +355,8 @@ class JobCoordinator:
                 DeclineCheckpoint(started.checkpoint_id, reason, why)
             )
 
-    def _acknowledge(
-        self, started: _Started, reports: Sequence[SubtaskReport]
-    ) -> CompletedCheckpoint:
-        started.reports = reports
-        gateway, checkpoint_id = started.gateway, started.checkpoint_id
+    def _acknowledge(self, started: _Started) -> CompletedCheckpoint:
+        gateway, checkpoint_id, reports = started.gateway, started.checkpoint_id, started.reports
         begun = time.monotonic()
         states = {
             (OperatorID.for_uid(report.uid), report.subtask): report.subtask_state
@@ -375,17 +381,17 @@ class JobCoordinator:
         except CheckpointError as error:
             if error.context.get("reason") is CheckpointFailureReason.CHECKPOINT_EXPIRED:
                 raise CheckpointError(
-                    f"Checkpoint {started.checkpoint_id} was given up: {error.message} Raise "
+                    f"Checkpoint {started.checkpoint_id} was aborted: {error.message} Raise "
                     f"checkpoint_timeout_s.",
                     reason=CheckpointFailureReason.CHECKPOINT_EXPIRED,
                 ) from error
             raise
 
     def claim(self) -> None:
-        """Makes this coordinator the owner, and settles what an owner before left unclear.
+        """Makes this coordinator the owner, and settles commits whose outcome is unknown.
 
         Raises:
-            FencedError: Another driver program has claimed the pipeline since.
+            FencedError: Another driver has claimed the pipeline since.
             CheckpointError: The commit log was deleted.
         """
         with self._lock:
@@ -400,7 +406,7 @@ class JobCoordinator:
                 self._store.settle()
 
     def _check_log(self) -> None:
-        """Raises CheckpointError if there are checkpoints that nobody has recorded."""
+        """Raises CheckpointError if there are checkpoints, but no commit log."""
         self._store.refresh()
         if not self._store.is_empty:
             return
@@ -408,9 +414,9 @@ class JobCoordinator:
         there = [each for each in map(checkpoint_id_of, names) if each is not None]
         if there:
             raise CheckpointError(
-                f"There are checkpoints, the latest is chk-{max(there)}, and no commit log: it was "
-                f"deleted, or they are somebody else's; put it back, or start a pipeline of "
-                f"another name from that checkpoint.",
+                f"The folder has checkpoints, the latest is chk-{max(there)}, but no commit log: "
+                f"the log was deleted, or the folder belongs to another job; put the log back, or "
+                f"start a pipeline of another name from that checkpoint.",
                 location=str(self._layout.root),
             )
 
@@ -425,13 +431,13 @@ class JobCoordinator:
 
 
 def _identified(facts: FactsOf) -> FactsOf:
-    """The facts of one attempt of an epoch."""
+    """Adds the identity of one attempt to the facts of an epoch."""
     attempt = uuid4().hex
     return lambda reports: replace(facts(reports), attempt=attempt)
 
 
 def _check_subtasks(plans: Sequence[OperatorPlan], persisted: PersistedCheckpoint) -> None:
-    """Raises CheckpointError if state was persisted by other subtasks: some would be lost."""
+    """Raises CheckpointError if other subtasks persisted the state: some would be lost."""
     expected = {
         (plan.operator_id, subtask): compute_key_group_range_for_operator_index(
             plan.max_parallelism, plan.parallelism, subtask
@@ -447,7 +453,7 @@ def _check_subtasks(plans: Sequence[OperatorPlan], persisted: PersistedCheckpoin
     ):
         return
     raise CheckpointError(
-        f"Checkpoint {persisted.checkpoint_id} cannot be confirmed: it was persisted by a job with "
-        f"other operators, parallelism or max parallelism; confirm it with the same job, or run "
-        f"its input again."
+        f"Checkpoint {persisted.checkpoint_id} cannot be confirmed: a job with other operators, "
+        f"parallelism or max parallelism persisted it; confirm it with the same job, or run its "
+        f"input again."
     )

@@ -1,4 +1,4 @@
-"""Full state as a new base: at once, or written beside epochs."""
+"""Writes the full state as a new base: at once, or while epochs go on."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from dstl_core.spark.task.subtask import MATERIALIZE
 
 
 class BackgroundMaterialization:
-    """The full state of one checkpoint in the making, on a thread and in a Spark job of its own.
+    """Writes the full state of one checkpoint, on its own thread and in its own Spark job.
 
     Args:
         parent: The checkpoint.
-        run: Writes it.
+        run: Writes its state.
     """
 
     def __init__(self, parent: CheckpointMetadata, run: Callable[[], list[SubtaskReport]]) -> None:
@@ -34,15 +34,15 @@ class BackgroundMaterialization:
         executor.shutdown(wait=False)
 
     def done(self) -> bool:
-        """Whether it is written, or has failed."""
+        """Whether the state is written, or writing it has failed."""
         return self._future.done()
 
     def wait(self) -> None:
-        """Waits until it is written, or has failed."""
+        """Waits until the state is written, or writing it has failed."""
         wait([self._future])
 
     def result(self, timeout_s: float | None = None) -> list[SubtaskReport]:
-        """Waits; raises what failed."""
+        """Waits for the reports; raises the error of a failed run."""
         return self._future.result(timeout_s)
 
 
@@ -55,9 +55,9 @@ def materialize(tasks: JobTasks) -> CompletedCheckpoint:
 
 
 def materialize_beside(tasks: JobTasks) -> BackgroundMaterialization:
-    """Starts writing the full state as it is now, as a Spark job of its own; epochs go on."""
-    # Before a file is written: if another driver takes over and gc takes the files, the claim is
-    # lost with them, and they are not adopted.
+    """Starts a Spark job that writes the present full state while epochs go on."""
+    # The claim comes before the first file. If another driver claims the pipeline, and gc deletes
+    # the files, this claim is lost as well, so that the files are not adopted.
     tasks.coordinator.claim()
     latest = tasks.coordinator.require_latest()
     file = tasks.load(latest)
@@ -74,10 +74,10 @@ def materialize_beside(tasks: JobTasks) -> BackgroundMaterialization:
 def adopt(
     tasks: JobTasks, materialization: BackgroundMaterialization
 ) -> CompletedCheckpoint | None:
-    """Waits for a materialization beside epochs and commits it as the base of the latest state.
+    """Waits for a background materialization and commits it as the base of the latest state.
 
     Returns:
-        None if the state has got another base meanwhile: then it is left to gc.
+        The commit. None if the state has another base by now; then ``dstl gc`` finds the files.
     """
     try:
         reports = materialization.result()
@@ -85,7 +85,7 @@ def adopt(
         current = tasks.load(tasks.coordinator.require_latest()).metadata
         if goes_on(materialization.parent, current):
             raise
-        return None  # the base that it read went with the last checkpoint that named it
+        return None  # the base that it read was deleted, so the state has another base by now
     latest = tasks.coordinator.require_latest()
     current = tasks.load(latest).metadata
     states = adopted(materialization.parent, reports, current)
@@ -117,10 +117,10 @@ def _facts(latest: CompletedCheckpoint, metadata: CheckpointMetadata) -> EpochFa
 def adopted(
     parent: CheckpointMetadata, reports: Sequence[SubtaskReport], current: CheckpointMetadata
 ) -> list[SubtaskReport] | None:
-    """The current state on the new bases: of each log, what came after the parent.
+    """The current state on the new bases: each log keeps only the changes after the parent.
 
     Returns:
-        None if a log does not go on from that of the parent.
+        None if a log does not continue the log of the parent.
     """
     old, now = _by_place(parent), _by_place(current)
     new = {(OperatorID.for_uid(each.uid), each.subtask): each for each in reports}
@@ -147,8 +147,10 @@ def adopted(
 
 
 def _bound(report: SubtaskReport, checkpoint_id: int) -> SubtaskReport:
-    """The same state in another checkpoint: a handle names the one that it was committed with, as
-    ``ChangelogKeyedStateBackend.snapshot`` of Flink makes it.
+    """The same state in another checkpoint.
+
+    A handle has the id of the checkpoint that commits it, as in
+    ``ChangelogKeyedStateBackend.snapshot`` of Flink.
     """
     state = report.subtask_state
     handle = state.managed_keyed_state
@@ -159,7 +161,7 @@ def _bound(report: SubtaskReport, checkpoint_id: int) -> SubtaskReport:
 
 
 def goes_on(parent: CheckpointMetadata, current: CheckpointMetadata) -> bool:
-    """Whether the current state has the bases of the parent, and logs that go on from its own."""
+    """Whether the current state has the bases of the parent, and logs that continue its logs."""
     old = _by_place(parent)
     for place, state in _by_place(current).items():
         handle = state.managed_keyed_state

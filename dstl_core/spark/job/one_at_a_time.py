@@ -1,4 +1,4 @@
-"""Lets one thread at a time work with an object, and refuses the others."""
+"""Lets one thread at a time use an object, and refuses the others."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from dstl_core.errors import JobBusyError
 
 
 class OneAtATime:
-    """A guard around the methods of an object that must not run at once, in any thread.
+    """A guard for methods of an object that must not run at the same time, in any thread.
 
-    A second call is refused, and does not wait: an epoch may take hours, and a caller that waits
-    for it would run on top of state that it has not seen.
+    A second call is refused instead of waiting. An epoch may take hours, and a caller that waits
+    would then run on a state that it does not know.
 
     Args:
-        what: The object, as the first words of a message.
+        what: Name of the object, as the first words of a message.
     """
 
     def __init__(self, what: str) -> None:
@@ -26,13 +26,13 @@ class OneAtATime:
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
-        """Runs a block as the only one.
+        """Runs a block that excludes all other blocks.
 
         Args:
-            name: The method that asks.
+            name: The calling method.
 
         Raises:
-            JobBusyError: Another one is at work.
+            JobBusyError: Another block runs.
         """
         if not self._lock.acquire(blocking=False):
             raise JobBusyError(

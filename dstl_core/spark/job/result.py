@@ -13,7 +13,7 @@ from dstl_core.checkpoint.store.epoch_facts import EpochFacts, OperatorFacts
 
 @dataclass(frozen=True)
 class EpochResult:
-    """The result of one epoch. ``committed_before`` says that it was stored and nothing ran.
+    """The result of one epoch. If ``committed_before``, it is the stored result and nothing ran.
 
     ``output`` is the output of the last operator that has one. ``outputs`` has the output of each
     operator by uid, and late rows of windows by ``<uid>.late``. With ``output_retired`` both are
@@ -30,7 +30,7 @@ class EpochResult:
 
     @property
     def facts(self) -> EpochFacts:
-        """What the commit record says of the epoch."""
+        """The facts of the epoch in its commit record."""
         return self.checkpoint.facts
 
     def __str__(self) -> str:

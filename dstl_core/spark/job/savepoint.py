@@ -1,4 +1,4 @@
-"""From a savepoint to a job, and from a job to a savepoint."""
+"""Starts a job from a savepoint, and writes a savepoint of a job."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from dstl_core.storage.file_io import open_file_io
 def start_from_savepoint(
     tasks: JobTasks, savepoint: str, names: Mapping[str, str]
 ) -> CompletedCheckpoint:
-    """Commits the first checkpoint of a pipeline: the state of a savepoint, copied in full.
+    """Commits the first checkpoint of a pipeline: a full copy of the state of a savepoint.
 
     Args:
-        tasks: Those of the job.
+        tasks: The tasks of the job.
         savepoint: A savepoint or checkpoint, of dstl or of Flink.
         names: An operator's uid in the job to its uid in the savepoint, where they differ.
 
     Raises:
-        RestoreError: The savepoint does not fit: another max parallelism, other types.
+        RestoreError: The savepoint has another max parallelism or other types.
     """
     snapshot = Snapshot.load(savepoint)
     old_ids = {}
@@ -38,8 +38,8 @@ def start_from_savepoint(
         if operator.key_type is not None and found.max_parallelism != tasks.job.max_parallelism:
             raise RestoreError(
                 f"The savepoint has another max parallelism: expected {tasks.job.max_parallelism}, "
-                f"got {found.max_parallelism}; create the job with that, or rewrite the savepoint "
-                f"with the new one.",
+                f"got {found.max_parallelism}; create the job with the savepoint's, or rewrite the "
+                f"savepoint with the job's.",
                 location=str(snapshot.folder),
             )
         old_ids[operator.operator_id] = found.operator_id
@@ -51,13 +51,13 @@ def start_from_savepoint(
 
 
 def write_savepoint(tasks: JobTasks, path: str) -> str:
-    """Writes the latest checkpoint in canonical form; once for the same checkpoint and path.
+    """Writes the latest checkpoint in canonical form, once per checkpoint and path.
 
     Returns:
         The path of the savepoint.
 
     Raises:
-        SavepointError: Another snapshot is there.
+        SavepointError: The folder has another snapshot.
     """
     latest, job = tasks.coordinator.require_latest(), tasks.job
     source = {"checkpoint": latest.data_version, "job": job.job_id.hex, "name": job.name}

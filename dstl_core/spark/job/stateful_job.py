@@ -1,4 +1,4 @@
-"""Stateful jobs on Spark: one epoch is one checkpoint over one batch of input."""
+"""Stateful jobs on Spark: one epoch applies one batch of input and is one checkpoint."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class StatefulJob(Closing):
         compress_log: Whether changelog segments are compressed.
         changelog_options: Further options of the changelog, by name or Flink's key.
         checkpoint_timeout_s: Seconds after which a pending checkpoint is aborted.
-        clock: The clock; tests give their own.
+        clock: The clock; the system's by default.
         downstream: Further operators, in the order in which they run.
         changelog: Whether a checkpoint is a base and a log. Otherwise each holds all state.
         state_backend: Holds the state of a task while it runs.
@@ -200,8 +200,9 @@ class StatefulJob(Closing):
         return self._tasks.full_checkpoint(self._tasks.root_specs(), facts, after=after)
 
     def _start_for_input(self) -> None:
-        """Commits an empty checkpoint where no input was committed yet, unless this job has done
-        so: that of another one has its types and its max parallelism.
+        """Commits an empty checkpoint if no input was committed yet, unless this job has done so.
+
+        The empty checkpoint of another job has the types and the max parallelism of that job.
         """
         latest = self.latest()
         if latest is None or (latest.facts.implied and latest != self._implied_start):
@@ -364,9 +365,10 @@ class StatefulJob(Closing):
         return self._output.of(checkpoint)
 
     def current_output(self) -> dict[str, DataFrame]:
-        """The stored output of all epochs that the latest state stands on, by uid of the operator.
+        """The stored output of all epochs that led to the latest state, by uid of the operator.
 
-        What a rewind undid is not in it, nor what is no longer kept (``num_retained_outputs``).
+        Output of epochs that a rewind undid, and output that is no longer kept
+        (``num_retained_outputs``), is not in it.
         """
         commits = self._coordinator.find(
             lambda found: [each for each in lineage(found) if each.facts.output_files]
@@ -451,12 +453,12 @@ class StatefulJob(Closing):
         return materialize_beside(self._tasks)
 
     def adopt(self, materialization: BackgroundMaterialization) -> CompletedCheckpoint | None:
-        """Waits for a materialization beside epochs and commits it as the base of the latest state.
+        """Waits for a background materialization and commits it as the base of the latest state.
 
         Returns:
-            None if the state has another base by now. Then ``dstl gc`` finds the files.
+            The commit. None if the state has another base by now; then ``dstl gc`` finds the files.
         """
-        materialization.wait()  # epochs go on meanwhile
+        materialization.wait()  # epochs may run meanwhile
         with self._one_at_a_time("adopt"):
             return adopt(self._tasks, materialization)
 

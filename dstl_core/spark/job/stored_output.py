@@ -23,12 +23,12 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class StoredOutput:
-    """Reads what epochs have stored, and says which of it is too old.
+    """Reads the stored output of epochs, and selects the output that is too old.
 
     Args:
         spark: The session.
         job: The job.
-        num_retained: How many epochs keep their output; None: all.
+        num_retained: Number of epochs whose output is kept; None: all.
     """
 
     spark: SparkSession
@@ -38,27 +38,27 @@ class StoredOutput:
     def __post_init__(self) -> None:
         if self.num_retained is not None and self.num_retained < 1:
             raise ConfigError(
-                f"The output of at least one epoch is kept: expected num_retained_outputs >= 1 or "
-                f"None, got {self.num_retained}."
+                f"The output of at least one epoch has to be kept: expected num_retained_outputs "
+                f">= 1 or None, got {self.num_retained}."
             )
 
     def of(self, checkpoint: CompletedCheckpoint) -> dict[str, DataFrame]:
         """The output of a commit, by uid of the operator; late rows by ``late_name``.
 
         Raises:
-            StateFileNotFoundError: It is no longer kept.
+            StateFileNotFoundError: The output is no longer kept.
         """
         if self.is_retired(checkpoint):
             raise StateFileNotFoundError(
-                f"The output of checkpoint {checkpoint.checkpoint_id} is no longer kept: only that "
-                f"of the last epochs is (num_retained_outputs); read it before it goes, or keep "
-                f"more.",
+                f"The output of checkpoint {checkpoint.checkpoint_id} is no longer kept: only the "
+                f"last epochs keep their output; raise num_retained_outputs, or read the output "
+                f"earlier.",
                 location=str(self.job.layout.output(checkpoint.checkpoint_id)),
             )
         return self.frames(checkpoint)
 
     def is_retired(self, checkpoint: CompletedCheckpoint) -> bool:
-        """Whether a part of what a commit has stored is not there any more."""
+        """Whether a part of the stored output of a commit has been deleted."""
         names = checkpoint.facts.output_files
         if not names:
             return False
@@ -67,10 +67,10 @@ class StoredOutput:
         return not {each.location.name for each in there}.issuperset(names)
 
     def too_many(self, *, before: int) -> list[int]:
-        """The epochs whose output is no longer kept. Never raises: what is left goes the next time.
+        """The checkpoint ids whose output is to be deleted. Errors are logged, and retried later.
 
         Args:
-            before: Id of a commit; its output and that of later ones stays.
+            before: Id of a commit; its output and the output of later ones stays.
         """
         if self.num_retained is None:
             return []
@@ -78,18 +78,18 @@ class StoredOutput:
         try:
             there = open_file_io(folder).list_folder(folder)
         except StorageError as error:
-            _LOG.warning("old output is deleted later: %s", error)
+            _LOG.warning("old output was not deleted; a later epoch does it: %s", error)
             return []
         found = (checkpoint_id_of(each.location.name) for each in there)
         ids = sorted(each for each in found if each is not None)
         return [each for each in ids[: -self.num_retained] if each < before]
 
     def frames(self, checkpoint: CompletedCheckpoint) -> dict[str, DataFrame]:
-        """As ``of``, of a commit whose output is known to be there."""
+        """As ``of``, for a commit whose output exists."""
         return self._read([checkpoint])
 
     def current(self, commits: Iterable[CompletedCheckpoint]) -> dict[str, DataFrame]:
-        """The output of several commits together, without what is no longer kept."""
+        """The joined output of several commits, without output that is no longer kept."""
         folder = self.job.layout.output(0).parent
         there = {each.location.name for each in open_file_io(folder).list_folder(folder)}
         kept = [
@@ -113,7 +113,7 @@ class StoredOutput:
     def _parts(
         self, checkpoint: CompletedCheckpoint
     ) -> Iterator[tuple[str, pa.Schema, Sequence[str]]]:
-        """What a commit has stored: name of the output, schema, names of the files."""
+        """Yields name, schema and file names of each output that a commit has stored."""
         for at, operator in enumerate(self.job.operators):
             stored = checkpoint.facts.operators.get(operator.uid)
             schema = late_schema_of(operator)
@@ -134,7 +134,7 @@ def read_output(
     names: Sequence[str],
     schema: pa.Schema,
 ) -> DataFrame:
-    """The output that an operator has stored."""
+    """Reads the stored output of an operator."""
     folder = layout.output(checkpoint_id)
     files = tuple(str(folder.child(name)) for name in names)
     return ParquetRows(files, spark_arrow_schema(schema)).frame(spark)

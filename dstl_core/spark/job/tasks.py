@@ -1,4 +1,4 @@
-"""What the subtasks of a job get, and the checkpoints that they take together."""
+"""The tasks of a job: their specifications, and the checkpoints that they take together."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class JobTasks:
 
     Args:
         job: The job.
-        clock: Says processing time to tasks.
-        coordinator: Takes their checkpoints.
-        spark_tasks: Runs them.
+        clock: Gives the processing time of tasks.
+        coordinator: Takes the checkpoints.
+        spark_tasks: Runs the Spark jobs.
     """
 
     job: JobSpec
@@ -41,7 +41,7 @@ class JobTasks:
     spark_tasks: SparkTasks
 
     def plans(self, metadata: CheckpointMetadata | None = None) -> list[OperatorPlan]:
-        """The operators as checkpoints see them; with the parallelism of a snapshot, if given."""
+        """The plans of the operators; with the parallelism of ``metadata``, if given."""
         there = (
             {}
             if metadata is None
@@ -58,14 +58,14 @@ class JobTasks:
         ]
 
     def root_specs(self) -> list[TaskSpec]:
-        """The tasks of a job without state."""
+        """One ``TaskSpec`` per operator, without state to restore."""
         nothing = (PrioritizedOperatorSubtaskState(),) * self.job.parallelism
         return self.specs(
             str(self.job.layout.root), {plan.operator_id: nothing for plan in self.plans()}
         )
 
     def specs_of(self, parent: CompletedCheckpoint, file: MetadataFile) -> list[TaskSpec]:
-        """The tasks, which restore a checkpoint."""
+        """One ``TaskSpec`` per operator, which restores a checkpoint."""
         states = assign(
             file, self.plans(), allow_non_restored_state=self.job.allow_non_restored_state
         )
@@ -77,12 +77,12 @@ class JobTasks:
         states: Mapping[OperatorID, tuple[PrioritizedOperatorSubtaskState, ...]],
         watermarks: Mapping[str, int] | None = None,
     ) -> list[TaskSpec]:
-        """The tasks of each operator.
+        """One ``TaskSpec`` per operator.
 
         Args:
-            parent: The folder of what they restore.
-            states: What each subtask restores of it.
-            watermarks: Event time that operators have reached, by uid.
+            parent: The folder of the snapshot to restore.
+            states: The state that each subtask restores, by operator id.
+            watermarks: Event time that operators have reached, in milliseconds, by uid.
         """
         now_ms = self.clock.now_ms()
         return [
@@ -100,14 +100,14 @@ class JobTasks:
         """The metadata of a commit.
 
         Raises:
-            RestoreError: It was retired, or somebody has deleted it.
+            RestoreError: The checkpoint was retired, or its files were deleted.
         """
         try:
             return self.coordinator.file_of(checkpoint)
         except FileNotFoundError as error:
             if checkpoint == self.coordinator.latest():
                 raise RestoreError(
-                    f"The files of the latest checkpoint, {checkpoint.checkpoint_id}, are gone, "
+                    f"The files of the latest checkpoint, {checkpoint.checkpoint_id}, are missing, "
                     f"and no driver has deleted them; put them back, or start a pipeline of "
                     f"another name from a savepoint.",
                     location=str(self.job.layout.root),
@@ -121,7 +121,7 @@ class JobTasks:
     def full_checkpoint(
         self, specs: Sequence[TaskSpec], facts: EpochFacts, *, after: int | None
     ) -> CompletedCheckpoint:
-        """Commits a checkpoint of full state, without a log, on top of checkpoint ``after``."""
+        """Commits a checkpoint of full state, without a log, after checkpoint ``after``."""
 
         def run(checkpoint_id: int) -> list[SubtaskReport]:
             return self.snapshot(specs, checkpoint_id, MATERIALIZE, facts.kind or "")
@@ -147,7 +147,7 @@ class JobTasks:
         description: str,
         spark_tasks: SparkTasks | None = None,
     ) -> list[SubtaskReport]:
-        """Writes all state, for a checkpoint or a savepoint."""
+        """Writes all state for a checkpoint or a savepoint."""
         reports = []
         for spec in specs:
 
@@ -160,7 +160,7 @@ class JobTasks:
         return reports
 
     def carry(self, facts: EpochFacts) -> None:
-        """Commits the latest state once more, with other facts."""
+        """Commits the latest state again, with other facts."""
         latest = self.coordinator.require_latest()
         file = self.load(latest)
 

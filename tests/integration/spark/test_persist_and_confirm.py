@@ -89,5 +89,5 @@ def test_of_two_that_were_persisted_one_is_confirmed(spark, tmp_path, job):
 
 @pytest.mark.parametrize("body", [{}, {"reports": [{}]}, {"checkpoint_id": "x"}])
 def test_another_json_is_refused(body):
-    with pytest.raises(FormatError, match="what persist"):
+    with pytest.raises(FormatError, match="the result of persist"):
         PersistedCheckpoint.from_json(body)

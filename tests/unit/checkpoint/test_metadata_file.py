@@ -55,7 +55,7 @@ def test_published_metadata_is_loaded_by_folder_or_by_file(folder: Location) -> 
 
 def test_a_snapshot_is_never_overwritten(folder: Location) -> None:
     digest, _ = publish(folder, {"n": 1})
-    with pytest.raises(StorageError, match="already has a snapshot"):
+    with pytest.raises(StorageError, match="A snapshot is already there"):
         publish(folder, {"n": 2})
     found = load_metadata_file(open_file_io(folder), folder)
     assert found.sha256 == digest

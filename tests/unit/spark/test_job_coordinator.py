@@ -85,7 +85,7 @@ def test_a_late_confirm_leaves_what_was_persisted_since(pipeline):
     late = pipeline.persist(coordinator)
     coordinator.confirm(JOB, [plan()], late)
     waiting = pipeline.persist(coordinator)
-    with pytest.raises(CheckpointError, match="the next one to commit is 2"):
+    with pytest.raises(CheckpointError, match="the next checkpoint id is 2"):
         coordinator.confirm(JOB, [plan()], late)
     assert pipeline.files.size(pipeline.output(waiting.checkpoint_id)) == 4
     assert coordinator.confirm(JOB, [plan()], waiting).checkpoint_id == waiting.checkpoint_id
@@ -94,7 +94,7 @@ def test_a_late_confirm_leaves_what_was_persisted_since(pipeline):
 def test_what_was_not_written_in_time_is_not_persisted(pipeline):
     clock = ManualClock(0)
     coordinator = pipeline.coordinator(clock)
-    with pytest.raises(CheckpointError, match=r"was given up.*Raise checkpoint_timeout_s"):
+    with pytest.raises(CheckpointError, match=r"was aborted.*Raise checkpoint_timeout_s"):
         pipeline.persist(coordinator, meanwhile=lambda: clock.advance(60_001))
     assert not list(Path(pipeline.layout.root.path).glob("_dstl/output/*/*"))
     persisted = pipeline.persist(coordinator, meanwhile=lambda: clock.advance(59_000))
@@ -189,7 +189,7 @@ def test_without_its_commit_log_a_pipeline_does_not_go_on(pipeline, tmp_path):
     before = everything_in(pipeline)
     with pytest.raises(CheckpointError, match=r"record \d+ of the commit log is gone"):
         pipeline.persist(coordinator)
-    with pytest.raises(CheckpointError, match="the latest is chk-1, and no commit log"):
+    with pytest.raises(CheckpointError, match="the latest is chk-1, but no commit log"):
         pipeline.persist(pipeline.coordinator())
     assert everything_in(pipeline) == before
     aside.rename(log)
