@@ -40,6 +40,7 @@ from dstl_core.codec.serializers.base import (
 )
 from dstl_core.codec.serializers.collections import ListSerializer, MapSerializer, TupleSerializer
 from dstl_core.codec.serializers.names import Types
+from dstl_core.codec.serializers.operators import cep, sequenced_multiset, two_phase_commit
 from dstl_core.codec.serializers.runtime import (
     TimerSerializer,
     TtlSerializer,
@@ -87,4 +88,7 @@ BUILT_IN = SerializerRegistry(
     | table_types.READERS
     | table_state.READERS
     | avro.READERS
+    | cep.READERS
+    | sequenced_multiset.READERS
+    | two_phase_commit.READERS
 )

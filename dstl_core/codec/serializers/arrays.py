@@ -55,6 +55,16 @@ class BytePrimitiveArraySerializer(TypeSerializer[bytes]):
         return value.hex()
 
 
+@dataclass(frozen=True)
+class ByteArrayWrapperSerializer(BytePrimitiveArraySerializer):
+    """Bytes of PyFlink: keys and values that Python pickled."""
+
+    snapshot_class: ClassVar[str] = (
+        "org.apache.flink.streaming.api.utils."
+        "ByteArrayWrapperSerializer$ByteArrayWrapperSerializerSnapshot"
+    )
+
+
 class _PackedArraySerializer(TypeSerializer[list[Any]]):
     """Items of one fixed size, without gaps."""
 
@@ -204,6 +214,7 @@ READERS: dict[str, SnapshotReader] = dict(
     simple_reader(each)
     for each in (
         BytePrimitiveArraySerializer(),
+        ByteArrayWrapperSerializer(),
         BooleanPrimitiveArraySerializer(),
         ShortPrimitiveArraySerializer(),
         IntPrimitiveArraySerializer(),

@@ -65,6 +65,8 @@ from dstl_core.codec.serializers.structs import ROW_KINDS
 from dstl_core.errors import ConfigError
 
 TYPEUTILS = "org.apache.flink.table.runtime.typeutils."
+_WITH_NAMES = 4
+"""The version of a row's snapshot that may hold the names of its columns."""
 
 
 def plain_decimal_text(value: BigDecimal) -> str:
@@ -267,12 +269,17 @@ class RowDataSerializer(TypeSerializer[RowData]):
     """i32 size, then the memory of a binary row.
 
     ``objects`` are the bytes of the field types in a snapshot; None for a serializer that was not
-    read from a snapshot.
+    read from a snapshot. Version 4 of the snapshot (Flink 2.4) may hold the ``names`` of the
+    columns, which change no byte of a value.
     """
 
     types: tuple[LogicalType, ...]
     parts: tuple[AnySerializer, ...] = ()
     objects: tuple[bytes, ...] | None = field(default=None, compare=False, repr=False)
+    names: tuple[str, ...] | None = field(default=None, compare=False)
+    snapshot_version: int = field(  # type: ignore[misc]  # here it differs by instance
+        default=3, compare=False, repr=False
+    )
     snapshot_class: ClassVar[str] = TYPEUTILS + "RowDataSerializer$RowDataSerializerSnapshot"
 
     @property
@@ -299,6 +306,10 @@ class RowDataSerializer(TypeSerializer[RowData]):
         for at in range(len(self.types)):
             out.write_bytes(_written(objects[at] if objects else None, self.type_name))
         write_nested(out, self.parts)
+        if self.snapshot_version == _WITH_NAMES:
+            out.write_bool(self.names is not None)
+            for name in self.names or ():
+                out.write_utf(name)
 
     def java_hash(self, value: RowData) -> int:
         return row_java_hash(write_row(value, self.types))
@@ -348,13 +359,20 @@ _PARTS: dict[str, AnySerializer] = {
 
 
 def _read_row_data(data: DataInput, version: int, context: SnapshotContext) -> RowDataSerializer:
-    check_snapshot_version(data, RowDataSerializer, version)
+    if version != _WITH_NAMES:
+        check_snapshot_version(data, RowDataSerializer, version)
     # A Java object has more than 30 bytes.
     types = [_read_type(data) for _ in range(data.read_count("row fields", 8))]
+    parts = tuple(context.read_nested(data, len(types)))
+    names = None
+    if version == _WITH_NAMES and data.read_bool("has names of columns"):
+        names = tuple(data.read_utf("name of a column") for _ in types)
     return RowDataSerializer(
         tuple(each.kind for each in types),
-        tuple(context.read_nested(data, len(types))),
+        parts,
         tuple(each.raw for each in types),
+        names,
+        version,
     )
 
 

@@ -1,0 +1,1 @@
+"""Serializers of Flink's own operators, which no declared type has."""

@@ -1,0 +1,349 @@
+"""State of pattern matching: CEP and SQL's MATCH_RECOGNIZE.
+
+    nfaStateName                               VALUE  NFAState
+    sharedBuffer-events                        MAP    EventId -> Lockable<event>
+    sharedBuffer-entries-with-lockable-edges   MAP    NodeId  -> Lockable<SharedBufferNode>
+
+An event, a node and an edge count the references to them: a rewrite that drops one has to drop what
+it references.
+
+Source: ``NFAStateSerializer``, ``DeweyNumber``, ``EventId``, ``NodeId``, ``SharedBufferEdge``,
+``SharedBufferNodeSerializer`` and ``Lockable`` of ``org.apache.flink.cep.nfa``, Flink 2.2.1.
+Not covered: the serializers of Flink before 1.8, whose snapshots are refused by name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from dstl_core.codec.data_io import DataInput, DataOutput
+from dstl_core.codec.serializers.base import (
+    AnySerializer,
+    JsonValue,
+    SnapshotContext,
+    SnapshotReader,
+    TypeSerializer,
+    check_snapshot_version,
+    composite_reader,
+    read_composite_header,
+    simple_reader,
+    write_composite_header,
+    write_nested,
+)
+from dstl_core.codec.serializers.strings import read_string_value, write_string_value
+
+_NFA = "org.apache.flink.cep.nfa."
+_BUFFER = _NFA + "sharedbuffer."
+_LEAST_STATE = 14
+"""Bytes of a state of a match without names, versions and events."""
+
+
+@dataclass(frozen=True)
+class DeweyNumberSerializer(TypeSerializer[tuple[int, ...]]):
+    """i32 count, i32 digits."""
+
+    snapshot_class: ClassVar[str] = (
+        _NFA + "DeweyNumber$DeweyNumberSerializer$DeweyNumberSerializerSnapshot"
+    )
+    type_name: ClassVar[str] = "DeweyNumber"
+
+    def serialize(self, value: tuple[int, ...], out: DataOutput) -> None:
+        out.write_i32(len(value))
+        for digit in value:
+            out.write_i32(digit)
+
+    def deserialize(self, data: DataInput) -> tuple[int, ...]:
+        count = data.read_count("Dewey number", 4)
+        return tuple(data.read_i32("digit of a Dewey number") for _ in range(count))
+
+    def to_text(self, value: tuple[int, ...]) -> JsonValue:
+        return ".".join(map(str, value))
+
+
+class EventId(NamedTuple):
+    """The place of an event among those of its time, and that time in milliseconds."""
+
+    id: int
+    timestamp: int
+
+
+@dataclass(frozen=True)
+class EventIdSerializer(TypeSerializer[EventId]):
+    """i32 id, i64 timestamp."""
+
+    snapshot_class: ClassVar[str] = _BUFFER + "EventId$EventIdSerializer$EventIdSerializerSnapshot"
+    type_name: ClassVar[str] = "EventId"
+    length: ClassVar[int] = 12
+
+    def serialize(self, value: EventId, out: DataOutput) -> None:
+        out.write_i32(value.id)
+        out.write_i64(value.timestamp)
+
+    def deserialize(self, data: DataInput) -> EventId:
+        return EventId(data.read_i32("event id"), data.read_i64("event time"))
+
+    def to_text(self, value: EventId) -> JsonValue:
+        return {"id": value.id, "ts": value.timestamp}
+
+
+class NodeId(NamedTuple):
+    """An event in a stage of the pattern."""
+
+    event: EventId
+    page: str | None
+
+
+@dataclass(frozen=True)
+class NodeIdSerializer(TypeSerializer[NodeId | None]):
+    """Byte 0 for null, else 1, the event's id, the name of the stage."""
+
+    event: AnySerializer
+    snapshot_class: ClassVar[str] = _BUFFER + "NodeId$NodeIdSerializer$NodeIdSerializerSnapshot"
+    type_name: ClassVar[str] = "NodeId"
+
+    @property
+    def nested(self) -> tuple[AnySerializer, ...]:
+        return (self.event,)
+
+    def serialize(self, value: NodeId | None, out: DataOutput) -> None:
+        out.write_bool(value is not None)
+        if value is not None:
+            self.event.serialize(value.event, out)
+            write_string_value(out, value.page)
+
+    def deserialize(self, data: DataInput) -> NodeId | None:
+        if not data.read_bool("has a node"):
+            return None
+        return NodeId(self.event.deserialize(data), read_string_value(data))
+
+    def write_snapshot_payload(self, out: DataOutput) -> None:
+        write_composite_header(out, 1)
+        write_nested(out, self.nested)
+
+    def to_text(self, value: NodeId | None) -> JsonValue:
+        if value is None:
+            return None
+        return {"event": self.event.to_text(value.event), "page": value.page}
+
+
+class SharedBufferEdge(NamedTuple):
+    """An edge to the event before, in runs of a version."""
+
+    target: NodeId | None
+    version: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class SharedBufferEdgeSerializer(TypeSerializer[SharedBufferEdge]):
+    """The target's id, the version."""
+
+    node: AnySerializer
+    version: AnySerializer
+    snapshot_class: ClassVar[str] = (
+        _BUFFER + "SharedBufferEdge$SharedBufferEdgeSerializer$SharedBufferEdgeSerializerSnapshot"
+    )
+    type_name: ClassVar[str] = "SharedBufferEdge"
+
+    @property
+    def nested(self) -> tuple[AnySerializer, ...]:
+        return (self.node, self.version)
+
+    def serialize(self, value: SharedBufferEdge, out: DataOutput) -> None:
+        self.node.serialize(value.target, out)
+        self.version.serialize(value.version, out)
+
+    def deserialize(self, data: DataInput) -> SharedBufferEdge:
+        return SharedBufferEdge(self.node.deserialize(data), self.version.deserialize(data))
+
+    def write_snapshot_payload(self, out: DataOutput) -> None:
+        write_composite_header(out, 1)
+        write_nested(out, self.nested)
+
+    def to_text(self, value: SharedBufferEdge) -> JsonValue:
+        return {
+            "target": self.node.to_text(value.target),
+            "version": self.version.to_text(value.version),
+        }
+
+
+class Lockable(NamedTuple):
+    """A value and how many references there are to it."""
+
+    references: int
+    value: Any
+
+
+@dataclass(frozen=True)
+class LockableSerializer(TypeSerializer[Lockable]):
+    """i32 number of references, then the value."""
+
+    element: AnySerializer
+    snapshot_class: ClassVar[str] = _BUFFER + "LockableTypeSerializerSnapshot"
+
+    @property
+    def type_name(self) -> str:
+        return f"Lockable<{self.element.type_name}>"
+
+    @property
+    def nested(self) -> tuple[AnySerializer, ...]:
+        return (self.element,)
+
+    def serialize(self, value: Lockable, out: DataOutput) -> None:
+        out.write_i32(value.references)
+        self.element.serialize(value.value, out)
+
+    def deserialize(self, data: DataInput) -> Lockable:
+        return Lockable(data.read_i32("number of references"), self.element.deserialize(data))
+
+    def write_snapshot_payload(self, out: DataOutput) -> None:
+        write_composite_header(out, 1)
+        write_nested(out, self.nested)
+
+    def to_text(self, value: Lockable) -> JsonValue:
+        return {"references": value.references, "value": self.element.to_text(value.value)}
+
+
+@dataclass(frozen=True)
+class SharedBufferNodeSerializer(TypeSerializer[list[Lockable]]):
+    """i32 count, then edges that count references."""
+
+    edge: AnySerializer
+    snapshot_class: ClassVar[str] = _BUFFER + "SharedBufferNodeSerializerSnapshotV2"
+    type_name: ClassVar[str] = "SharedBufferNode"
+
+    @property
+    def nested(self) -> tuple[AnySerializer, ...]:
+        return (self.edge,)
+
+    def serialize(self, value: list[Lockable], out: DataOutput) -> None:
+        out.write_i32(len(value))
+        for each in value:
+            LockableSerializer(self.edge).serialize(each, out)
+
+    def deserialize(self, data: DataInput) -> list[Lockable]:
+        count = data.read_count("edges of a node", 9)
+        return [LockableSerializer(self.edge).deserialize(data) for _ in range(count)]
+
+    def write_snapshot_payload(self, out: DataOutput) -> None:
+        write_composite_header(out, 1)
+        write_nested(out, self.nested)
+
+    def to_text(self, value: list[Lockable]) -> JsonValue:
+        return [LockableSerializer(self.edge).to_text(each) for each in value]
+
+
+class ComputationState(NamedTuple):
+    """One match that is under way, or complete. Times in milliseconds; -1 is none."""
+
+    state: str | None
+    node: NodeId | None
+    version: tuple[int, ...]
+    start: int
+    previous: int | None
+    start_event: EventId | None
+
+
+class NFAState(NamedTuple):
+    """The matches of a key, in the order of the file."""
+
+    partial: list[ComputationState]
+    completed: list[ComputationState]
+
+
+@dataclass(frozen=True)
+class NFAStateSerializer(TypeSerializer[NFAState]):
+    """Partial and completed matches: i32 count, then each as state, node, version, i64 start, i64
+    previous time (in newer snapshots), bool, and the event of the start if it is true.
+    """
+
+    version: AnySerializer
+    node: AnySerializer
+    event: AnySerializer
+    outer_version: int = 2
+    with_previous: bool = True
+    snapshot_class: ClassVar[str] = _NFA + "NFAStateSerializerSnapshot"
+    type_name: ClassVar[str] = "NFAState"
+
+    @property
+    def nested(self) -> tuple[AnySerializer, ...]:
+        return (self.version, self.node, self.event)
+
+    def serialize(self, value: NFAState, out: DataOutput) -> None:
+        for matches in value:
+            out.write_i32(len(matches))
+            for each in matches:
+                write_string_value(out, each.state)
+                self.node.serialize(each.node, out)
+                self.version.serialize(each.version, out)
+                out.write_i64(each.start)
+                if self.with_previous:
+                    out.write_i64(-1 if each.previous is None else each.previous)
+                out.write_bool(each.start_event is not None)
+                if each.start_event is not None:
+                    self.event.serialize(each.start_event, out)
+
+    def deserialize(self, data: DataInput) -> NFAState:
+        return NFAState(self._matches(data), self._matches(data))
+
+    def _matches(self, data: DataInput) -> list[ComputationState]:
+        count = data.read_count("matches", _LEAST_STATE)
+        return [
+            ComputationState(
+                read_string_value(data),
+                self.node.deserialize(data),
+                self.version.deserialize(data),
+                data.read_i64("start of a match"),
+                data.read_i64("previous time of a match") if self.with_previous else None,
+                self.event.deserialize(data) if data.read_bool("has a start event") else None,
+            )
+            for _ in range(count)
+        ]
+
+    def write_snapshot_payload(self, out: DataOutput) -> None:
+        write_composite_header(out, self.outer_version)
+        if self.outer_version >= 2:
+            out.write_bool(self.with_previous)
+        write_nested(out, self.nested)
+
+    def to_text(self, value: NFAState) -> JsonValue:
+        return {
+            "partial": [self._text(each) for each in value.partial],
+            "completed": [self._text(each) for each in value.completed],
+        }
+
+    def _text(self, value: ComputationState) -> JsonValue:
+        event = value.start_event
+        return {
+            "state": value.state,
+            "node": self.node.to_text(value.node),
+            "version": self.version.to_text(value.version),
+            "start": value.start,
+            "previous": value.previous,
+            "start_event": None if event is None else self.event.to_text(event),
+        }
+
+
+def _read_nfa_state(data: DataInput, version: int, context: SnapshotContext) -> NFAStateSerializer:
+    check_snapshot_version(data, NFAStateSerializer, version)
+    outer = read_composite_header(data, 1, 2)
+    with_previous = data.read_bool("has previous times") if outer == 2 else False
+    dewey, node, event = context.read_nested(data, 3)
+    return NFAStateSerializer(dewey, node, event, outer, with_previous)
+
+
+READERS: dict[str, SnapshotReader] = dict(
+    [
+        simple_reader(DeweyNumberSerializer()),
+        simple_reader(EventIdSerializer()),
+        composite_reader(NodeIdSerializer, NodeIdSerializer.snapshot_class, 1, 1),
+        composite_reader(
+            SharedBufferEdgeSerializer, SharedBufferEdgeSerializer.snapshot_class, 1, 2
+        ),
+        composite_reader(
+            SharedBufferNodeSerializer, SharedBufferNodeSerializer.snapshot_class, 1, 1
+        ),
+        composite_reader(LockableSerializer, LockableSerializer.snapshot_class, 1, 1),
+    ]
+)
+READERS[NFAStateSerializer.snapshot_class] = _read_nfa_state
