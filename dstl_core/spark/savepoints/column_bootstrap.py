@@ -57,15 +57,16 @@ _INDEX_SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class StateColumns:
-    """Where the columns of one state are in the rows. ``columns`` maps names of the flat or joined
-    form to names of columns; ``joined`` says which form.
+    """The columns of one state in the rows.
+
+    ``columns`` maps names of the flat form, or of the joined form if ``joined``, to columns.
     """
 
     meta: StateMetaInfoSnapshot
     columns: Mapping[str, str]
     joined: bool
     ttl_now_ms: int | None = None
-    """The time of the last access that plain values get."""
+    """The time of the last access that values without a time get."""
     window_ends: str | None = None
     """For timers of windows: the column of windows whose last millisecond is the timer."""
 
@@ -82,7 +83,7 @@ class ColumnBootstrap:
     show_keys: bool = False
     types: ColumnOptions = DEFAULT_OPTIONS
     files: ParquetRows | None = None
-    """The same rows, where tasks read them by themselves."""
+    """The same rows as files, if tasks read them without Spark."""
 
     def write_operator(
         self,
@@ -121,7 +122,7 @@ class ColumnBootstrap:
             raise DuplicateKeyError(f"{error.message} Keys: {self._duplicates()}.") from error
         finally:
             for name in {row.file for row in index}:
-                with suppress(StorageError):  # gc finds what stays
+                with suppress(StorageError):  # gc finds files that stay
                     files.file_io.delete(files.folder.child(name))
         found = [SubtaskReport.of(row) for row in reports]
         files.learn(file for report in found for file in report.written)
@@ -151,7 +152,7 @@ class ColumnBootstrap:
 
     def _duplicates(self) -> str:
         counted = self.rows.groupBy(quoted(self.key_column)).count().where("count > 1")
-        with described(self.rows.sparkSession, "dstl: look for keys that come twice"):
+        with described(self.rows.sparkSession, "dstl: look for duplicate keys"):
             keys = [row[0] for row in counted.limit(MAX_KEYS_SHOWN).collect()]
         return ", ".join(sorted(map(repr, keys)))
 
@@ -216,7 +217,7 @@ class _EncodeRuns:
                 f"drop or fill such rows."
             )
         for state in own.states:
-            if state.columns:  # else a queue that is there but empty
+            if state.columns:  # else it is an empty queue
                 try:
                     yield from self._encode_state(encoder, batch, keys, state)
                 except ColumnValueError as error:
@@ -259,10 +260,10 @@ class _EncodeRuns:
             return
         name = f"{uuid4()}{RUNS_SUFFIX}"
         folder = Location.parse(self.folder)
-        # A power loss ends the job that would read it.
+        # No fsync: a power loss also ends the job that would read the file.
         file_io = open_file_io(folder, fsync=False)
         file_io.write_new(folder.child(name), [part for _, _, part in pieces])
-        # What stands side by side is one piece: a key group may hold several runs of a state.
+        # Adjacent runs are one piece: a key group may have several runs of a state.
         places = np.array([(group, state) for group, state, _ in pieces], np.int64)
         firsts = np.flatnonzero(np.any(np.diff(places, axis=0, prepend=-1) != 0, axis=1))
         lengths = np.add.reduceat([len(part) for _, _, part in pieces], firsts)
@@ -350,7 +351,7 @@ class _MergeRuns:
             own = compute_key_group_range_for_operator_index(
                 self.max_parallelism, self.parallelism, subtask
             )
-            # Where no row has any state, one handle still says which states there are.
+            # If no row has any state, one handle still describes the states.
             is_only = subtask == 0 and not len(self.index["key_group"])
             with KeyedSections(self.header, own, self.max_parallelism) as sections:
                 for piece in self._pieces(files, own.start_key_group, own.end_key_group):

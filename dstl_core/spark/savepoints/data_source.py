@@ -84,7 +84,7 @@ class SavepointSourceReader(ds.DataSourceReader):
     def partitions(self) -> list[Any]:
         table = self._spec.open()
         few = self._spec.options.keys is not None or table.size <= SMALL_BYTES
-        # No session is in reach here; on a cluster, split.bytes decides.
+        # There is no session here; on a cluster, split.bytes decides.
         splits = table.splits(self._spec.split_bytes, 1 if few else os.cpu_count() or 1)
         settle()
         return [SplitPartition(first, last) for first, last in splits]
@@ -97,7 +97,7 @@ class SavepointSourceReader(ds.DataSourceReader):
 
 
 class PushdownSavepointDataSource(SavepointDataSource):
-    """The same, with filters on the key pushed down. Needs ``FILTER_PUSHDOWN``."""
+    """``SavepointDataSource`` with filters on the key pushed down. Needs ``FILTER_PUSHDOWN``."""
 
     def reader(self, schema: StructType) -> ds.DataSourceReader:
         use_profile_file(self.profiles)
@@ -114,8 +114,9 @@ _EXACT_TYPES = (Types.STRING, Types.BOOLEAN, Types.BYTE, Types.SHORT, Types.INT,
 
 
 class PushdownReader(SavepointSourceReader):
-    """Keys that a query names decide which key groups are read, ranges which rows are sent. Spark
-    applies every filter again, so what is pushed down only has to keep all rows that match.
+    """Uses filters on the key: equality selects key groups to read, ranges select rows to send.
+
+    Spark applies every filter again, so a pushed filter only has to keep all matching rows.
     """
 
     def __init__(self, spec: TableSpec, columns: list[str] | None = None) -> None:
@@ -126,7 +127,7 @@ class PushdownReader(SavepointSourceReader):
         spec = self._spec
         snapshot = spec.place.load()
         found = None if spec.kind == "metadata" else spec.operator_of(snapshot).key_type
-        # Other types have values that Spark holds for equal and Flink does not, or the reverse.
+        # Values of other types may be equal in Spark and different in Flink, or the reverse.
         if found is not None and found.serializer in _EXACT_TYPES and self._has_key_filter():
             self._take(filters)
         return filters
@@ -166,8 +167,8 @@ class PushdownReader(SavepointSourceReader):
 
 
 PUSHES_PER_QUERY = hasattr(ds.DataSourceReader, "pushLimit")
-"""Whether this Spark keeps what a query pushed down with that query. Up to 4.3.0 it keeps it with
-the DataFrame (``PythonDataSourceV2.setReadInfo``), and reads that again for the next query over it.
+"""Whether this Spark keeps pushed filters with their query. Up to 4.3.0 it keeps them with the
+DataFrame (``PythonDataSourceV2.setReadInfo``) and applies them to the next query over it, too.
 """
 
 
@@ -197,15 +198,15 @@ def register(
         spark.conf.set(FILTER_PUSHDOWN, "true")
         source = PushdownSavepointDataSource
     for kind in (source, StateChangelogDataSource):
-        # Spark makes sources in processes of its own, to which only the class and options travel.
+        # Spark makes sources in other processes, which get only the class and the options.
         each = type(kind.__name__, (kind,), {"profiles": profile_file()})
         try:
             spark.dataSource.register(each)
         except AnalysisException as error:
             if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
                 raise
-            # Spark asks the active session, which may be another one. Making a DataFrame makes
-            # this one active.
+            # Spark uses the active session, which may be another one. Creating a DataFrame
+            # activates this one.
             spark.createDataFrame([], "nothing int")
             spark.dataSource.register(each)
     return [] if path is None else create_views(spark, path, options)

@@ -1,4 +1,4 @@
-"""Builds state with bootstrap functions. Rows go to the subtask of their key, or to any."""
+"""Builds state with bootstrap functions. Rows with a key go to the subtask of the key."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class KeyedFunctionBootstrap:
         reports = [SubtaskReport.of(row) for row in rows]
         files.learn(file for report in reports for file in report.written)
         found = {state.index: state for state in (each.subtask_state for each in reports)}
-        if not found:  # not one row: which states there are, the function itself says
+        if not found:  # there are no rows, so the function is asked for its states
             empty = files.add_keyed_state(task.run(0, ()))
             found[0] = OperatorSubtaskState(0, managed_keyed_state=empty)
         states = [found.get(index, OperatorSubtaskState(index)) for index in range(parallelism)]
@@ -157,7 +157,7 @@ class _RunKeyed:
         return state
 
     def _with_elements(self, batch: pa.RecordBatch, rows: list[Any]) -> list[Any]:
-        """Rows whose column of elements has the form that windows store."""
+        """Rows with the elements in the form that windows store."""
         if not isinstance(self.function, WindowOperation):
             return rows
         own = self.function.function
@@ -208,7 +208,7 @@ class OperatorStateBootstrap:
 
 @dataclass(frozen=True)
 class _RunOperatorState:
-    """Runs in tasks: builds the state of a subtask from the partition of its number."""
+    """Runs in tasks: builds the state of a subtask from the partition with its number."""
 
     folder: str
     make: MakeState

@@ -1,4 +1,4 @@
-"""Functions of the tasks that bootstrap operator state."""
+"""Functions that tasks run to bootstrap operator state."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from dstl_core.savepoint.write.column_fit import elements_of_column
 
 @dataclass(frozen=True)
 class RunFunction:
-    """List and union state by a function."""
+    """Builds list and union state by a function."""
 
     function: StateBootstrapFunction
 
@@ -40,7 +40,7 @@ class RunFunction:
 
 @dataclass(frozen=True)
 class RunBroadcast:
-    """Broadcast state by a function."""
+    """Builds broadcast state by a function."""
 
     function: BroadcastStateBootstrapFunction
 
@@ -51,7 +51,7 @@ class RunBroadcast:
 
 @dataclass(frozen=True)
 class FromColumns:
-    """List and broadcast states from columns."""
+    """Builds list and broadcast states from columns."""
 
     lists: tuple[tuple[str, AnySerializer, OperatorStateMode], ...]
     broadcasts: tuple[Any, ...]

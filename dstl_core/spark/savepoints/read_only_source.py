@@ -1,4 +1,4 @@
-"""Errors for the entry points of Spark that a data source of state cannot serve."""
+"""Errors for uses of a data source that state does not support."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class ReadOnlySource(ds.DataSource):
     def streamReader(self, schema: StructType) -> NoReturn:  # Spark's name
         raise ConfigError(
             f"The source {self.name()!r} cannot be read as a stream: a snapshot does not change; "
-            f"use spark.read, or source 'state-changelog' with the option since for what changed "
-            f"between two checkpoints."
+            f"use spark.read, or the source 'state-changelog' with the option since for the "
+            f"changes between two checkpoints."
         )
 
     def simpleStreamReader(self, schema: StructType) -> NoReturn:  # Spark's name
@@ -74,6 +74,6 @@ def check_names(names: list[str], what: str) -> None:
         if other != name:
             raise ConfigError(
                 f"The columns {other!r} and {name!r} of {what} differ in case only, which Spark "
-                f"does not tell apart; read one of them with the option columns, or one state with "
+                f"treats as equal; read one of them with the option columns, or one state with "
                 f"the option state."
             )

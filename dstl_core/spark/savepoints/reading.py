@@ -61,7 +61,8 @@ def _known(row: Mapping[str, Any], schema: pa.Schema) -> dict[str, Any]:
     for name in row:
         if schema.get_field_index(name) < 0:
             raise ConfigError(
-                f"A function gave a row with {name!r}; out_type has: {', '.join(schema.names)}."
+                f"A function returned a row with the unknown column {name!r}; out_type has: "
+                f"{', '.join(schema.names)}."
             )
     return dict(row)
 
@@ -70,6 +71,7 @@ def _named(row: Any, schema: pa.Schema) -> dict[str, Any]:
     values = tuple(row) if isinstance(row, tuple | list) else (row,)
     if len(values) != len(schema):
         raise ConfigError(
-            f"A function gave a row of {len(values)} values; out_type has {len(schema)} columns."
+            f"A function returned a row of {len(values)} values; out_type has {len(schema)} "
+            f"columns."
         )
     return dict(zip(schema.names, values, strict=True))

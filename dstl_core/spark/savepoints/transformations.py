@@ -97,7 +97,7 @@ class OneInputStateTransformation:
     def set_parallelism(self, parallelism: int) -> OneInputStateTransformation:
         """Sets the number of subtasks of the operator; by default one per core."""
         if parallelism < 1:
-            raise ConfigError(f"A parallelism is positive, got {parallelism}.")
+            raise ConfigError(f"A parallelism must be 1 or more, got {parallelism}.")
         return replace(self, parallelism=parallelism)
 
     def transform(
@@ -253,8 +253,8 @@ class KeyedStateTransformation:
                 meta = _state_of(name, type_of_column(rows.schema, name, given.get(name)))
             if meta.name in (KEY_COLUMN, KEY_GROUP_COLUMN):
                 raise ConfigError(
-                    f"A state cannot be called {meta.name!r} here, which is the name of the column "
-                    f"of keys or key groups; use a bootstrap function for it."
+                    f"A state cannot be called {meta.name!r} here, because the column of keys or "
+                    f"key groups has this name; use a bootstrap function for it."
                 )
             ttl = now if "Ttl<" in meta.value_serializer.type_name else None
             found.append(StateColumns(meta, {meta.name: name}, joined=True, ttl_now_ms=ttl))
@@ -286,7 +286,7 @@ class KeyedStateTransformation:
         ]
         last = (F.desc(quoted(each)) for each in (*order_by, *ties))
         key = F.col(quoted(self.key_column))
-        # To Spark 0.0 and -0.0 are equal; they are two keys, and their texts differ.
+        # Spark treats 0.0 and -0.0 as equal. They are two keys, so their texts are compared.
         has_floats = holds(schema[self.key_column].dataType, (T.FloatType, T.DoubleType))
         apart = [key.cast("string")] if has_floats else []
         latest = Window.partitionBy(key, *apart).orderBy(*last)
@@ -304,9 +304,7 @@ class KeyedStateTransformation:
                 time and global windows need none.
         """
         if timestamp is None and assigner.is_event_time:
-            raise ConfigError(
-                "Windows of event time need a timestamp: name the column that holds it."
-            )
+            raise ConfigError("Event-time windows need a timestamp; name the column that has it.")
         return WindowedStateTransformation(self, assigner, timestamp)
 
 
@@ -417,7 +415,7 @@ class WindowedStateTransformation:
         keyed = self.keyed
         if kept is None:
             if not isinstance(element, str):
-                raise ConfigError("Give the type of the elements, or the column that holds them.")
+                raise ConfigError("Give the type of the elements, or the column that has them.")
             kept = type_of_column(keyed.rows.schema, element)
         function = WindowFunction(
             self.assigner,
@@ -454,7 +452,7 @@ class WindowedStateTransformation:
         """
         if self.assigner.is_merging or self._evicting or self.assigner.window_serializer.length < 2:
             raise ConfigError(
-                "Windows by columns are time windows without merging and evictor; use a function."
+                "Windows from columns are time windows without merging or evictor; use a function."
             )
         keyed = self.keyed
         state_type = KeyedStateType(kind.upper())

@@ -40,7 +40,7 @@ def create_views(spark: SparkSession, path: str, options: Mapping[str, str]) -> 
         except PySparkException as error:
             if name == "metadata":
                 raise
-            _LOG.warning("There is no view %s: %s", name, error)
+            _LOG.warning("the view %s was not created: %s", name, error)
             continue
         created.append(name)
     return created

@@ -1,1 +1,1 @@
-"""What runs inside a Spark task: one subtask of one operator."""
+"""The code that runs in a Spark task: one subtask of one operator."""

@@ -1,4 +1,4 @@
-"""The log and the base of value state that is columns."""
+"""The changelog and the base of value state that is stored in columns."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class ColumnChangelog(StateChangelog):
     """Logs the changes of many keys at a time.
 
     Args:
-        writer: The log of this run.
+        writer: Writes the log of this run.
         key_groups: The key groups of the subtask.
-        capture: Gives the state as it is now.
-        above: What the subtask restored.
-        key_type: Of the keys.
-        states: The states; their place is their id.
+        capture: Captures a point-in-time view of the state.
+        above: The restored base and logs.
+        key_type: The type of the keys.
+        states: The states; the position of a state is its id.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class ColumnChangelog(StateChangelog):
         values: pa.Array,
         operation: StateChangeOperation,
     ) -> None:
-        """Logs one change of a state for each of some keys; ``values`` are for ``SET``."""
+        """Logs one change of a state for each key; only ``SET`` uses ``values``."""
         if not len(keys):
             return
         self.describe(state_id, self._states[state_id])
@@ -79,7 +79,7 @@ class ColumnChangelog(StateChangelog):
         self.log_bytes += int(encoded.ends[-1] - encoded.starts[0])
 
     def _program(self, state_id: int, operation: StateChangeOperation) -> EncodeProgram:
-        """Writes whole changes: what ``data_change`` makes of one."""
+        """The program that encodes whole changes, with the same bytes as ``data_change``."""
         program = self._programs.get((state_id, operation))
         if program is None:
             record = RecordFormat(self._states[state_id], self._key_type)
@@ -96,14 +96,14 @@ class ColumnChangelog(StateChangelog):
 
 
 class CapturedColumns:
-    """The state of a column store at one moment.
+    """A point-in-time view of a column store.
 
     Args:
-        store: The store; what it gets later does not count.
-        key_type: Of the keys.
-        states: The states; their place is their id.
+        store: The store; later changes of it are not in the view.
+        key_type: The type of the keys.
+        states: The states; the position of a state is its id.
         key_groups: The key groups of the subtask.
-        max_parallelism: Of the operator.
+        max_parallelism: The max parallelism of the operator.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Keyed value state of a checkpoint into columns, and the changes of a log onto them."""
+"""Restores the keyed value state of a checkpoint into columns, and replays changes of a log."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class ColumnRestore:
     """Restores one subtask.
 
     Args:
-        store: Takes the state.
-        key_type: Of the keys.
-        states: The states that the function declares; there may be no others.
-        key_groups: What the subtask owns.
-        max_parallelism: Of the operator.
-        resolver: Reads files.
+        store: The store that gets the state.
+        key_type: The type of the keys.
+        states: The states that the function declares. The checkpoint may have no others.
+        key_groups: The key groups of the subtask.
+        max_parallelism: The max parallelism of the operator.
+        resolver: Reads the files of handles.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class ColumnRestore:
         self._resolver = resolver
 
     def base(self, handles: Sequence[KeyedStateHandle]) -> None:
-        """The full state. Each key is in one handle only."""
+        """Restores the full state. Each key is in only one handle."""
         for handle in handles:
             own = handle.key_group_range.get_intersection(self._key_groups)
             if not len(own):
@@ -106,7 +106,7 @@ class ColumnRestore:
         return declared
 
     def _decoded(self, stored: StoredKeyGroups) -> list[tuple[str, pa.Table]]:
-        """Keys and values of each state that has any; the records are read once."""
+        """Keys and values of each state that is not empty. It reads the records once."""
         metas = stored.header.states
         decoders = {
             at: StateDecoder(RecordFormat(self._check(meta), self._key_type), stored.prefix_bytes)
@@ -131,10 +131,10 @@ class ColumnRestore:
     # ---------------------------------------------------------------------------------- log
 
     def replay(self, logs: Sequence[ChangelogStateHandle]) -> None:
-        """Applies logs in order: the last change of each key of a batch, by looking its key up.
+        """Applies logs in order. Of each batch, it applies the last change of each key.
 
         Raises:
-            FormatError: A change is damaged, or is none of value state.
+            FormatError: A change is damaged, or is not a change of value state.
         """
         reader = StateChangelogHandleReader(self._resolver.read_segment)
         metas: dict[int, StateMetaInfoSnapshot] = {}
@@ -150,10 +150,10 @@ class ColumnRestore:
             if isinstance(part, ChangeSpans):
                 self._apply(part, metas)
                 continue
-            # A description holds for what follows it.
+            # A description is valid for the changes after it.
             parsed = read_change(part, BUILT_IN)
             if not isinstance(parsed, MetadataChange):
-                raise FormatError("A change is in no key group", expected="a description")
+                raise FormatError("A change has no key group", expected="a description of a state")
             if parsed.state.name in self._states:
                 metas[parsed.state_id] = self._check(parsed.state)
             else:
@@ -164,7 +164,7 @@ class ColumnRestore:
         for operation, state_id, own in changes.by_operation():
             if operation not in _VALUE_CHANGES or state_id not in metas:
                 raise FormatError(
-                    "A change of the log is none of value state that was described",
+                    "A change of the log is not a change of a described value state",
                     expected=f"SET or CLEAR of one of the states {sorted(metas)}",
                     got=f"operation {operation.value} of state {state_id}",
                 )
@@ -173,7 +173,7 @@ class ColumnRestore:
         parts = []
         for state_id, tables in by_state.items():
             together = pa.concat_tables([table for table, _ in tables])
-            # In the order of the log: the last change of each key stays.
+            # Sorted by the order of the log, so that the last change of each key is applied last.
             order = np.argsort(np.concatenate([rows for _, rows in tables]), kind="stable")
             parts.append((metas[state_id].name, together.take(pa.array(order))))
         self._put(parts)
@@ -181,7 +181,7 @@ class ColumnRestore:
     def _changed(
         self, meta: StateMetaInfoSnapshot, changes: SpanBatch, *, cleared: bool
     ) -> pa.Table:
-        """Keys and new values, null where a value is cleared."""
+        """The keys and new values of changes; null for a cleared value."""
         record = RecordFormat(meta, self._key_type)
         value = value_layout(record, DEFAULT_OPTIONS)
         if value is None:
@@ -200,7 +200,7 @@ class ColumnRestore:
     # ---------------------------------------------------------------------------------- put
 
     def _put(self, parts: Sequence[tuple[str, pa.Table]]) -> None:
-        """Replaces the values of some states; of a key that comes twice, the last one holds."""
+        """Replaces the values of some states. The last value of a repeated key is kept."""
         if not parts:
             return
         every = pa.chunked_array([chunk for _, each in parts for chunk in each[KEY].chunks])
@@ -211,7 +211,7 @@ class ColumnRestore:
             own = numbers[at : at + table.num_rows]
             at += table.num_rows
             rows = np.full(len(keys), -1, np.int64)
-            rows[own] = np.arange(table.num_rows)  # the last one stays
+            rows[own] = np.arange(table.num_rows)  # the last row of a key is kept
             touched = rows >= 0
             place = states.schema.get_field_index(name)
             new = _one(table[VALUE]).take(pa.array(np.where(touched, rows, 0)))

@@ -1,8 +1,8 @@
-"""Keyed value state as Arrow columns, found by key: a base and, on top, a level per epoch.
+"""Keyed value state as Arrow columns with look-up by key: a base, and a newer level per epoch.
 
-A level is a table in the order of a hash of its keys, with the hashes beside it. Looking up is a
-binary search per level, the newest first; a key's row in a level is the whole row. Levels never
-change, so copies share their files, and the file of a large base is mapped, not read.
+A level is a table sorted by a hash of its keys, and the column of hashes. A look-up is a binary
+search in each level, the newest first. The row of a key in a level has all its states. Levels never
+change, so copies share their files. The file of a large base is memory-mapped.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ RAW, KEY = "key bytes", "key"
 _SUFFIXES = (".arrow", ".npy")
 MAX_LEVELS = 8
 REBUILD_RATIO = 0.5
-"""Of the rows above the base to those in it, above which all become one level."""
+"""Ratio of rows in newer levels to rows in the base, above which all levels are merged."""
 
 Hashes = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int64]
@@ -54,7 +54,7 @@ def bytes_of(rows: EncodedRows) -> pa.Array:
 
 @dataclass(frozen=True)
 class Keys:
-    """Keys in three forms."""
+    """Keys in three forms: values, encoded bytes and hashes."""
 
     values: pa.Array
     raw: pa.Array
@@ -65,14 +65,16 @@ class Keys:
 
     @cached_property
     def order(self) -> Places:
-        """The places of the keys in the order of their hashes, which is that of a level."""
+        """The positions of the keys, sorted by their hashes as in a level."""
         return np.argsort(self.hashes)
 
 
 @dataclass
 class Level:
-    """Some rows in the order of their hashes. ``path`` is where it is stored, if it is, without
-    suffix; ``digests`` are those of its files.
+    """Rows sorted by the hashes of their keys.
+
+    ``path`` is the path of its files without suffix, None if it is not stored; ``digests`` are the
+    sha256 of these files.
     """
 
     hashes: Hashes
@@ -88,7 +90,7 @@ class Level:
         np.save(file, self.hashes)
 
     def find(self, keys: Keys, rows: Places) -> Places:
-        """The place of each of some keys, -1 for those that are not here."""
+        """The row of each key, -1 for keys that are not in the level."""
         wanted = keys.hashes[rows]
         places = np.searchsorted(self.hashes, wanted).astype(np.int64)
         found = np.full(len(rows), -1, np.int64)
@@ -112,12 +114,12 @@ class Level:
 
 
 class ColumnStore:
-    """The state of one subtask. One thread.
+    """The state of one subtask. One thread may use it.
 
     Args:
-        key_type: Of the keys.
+        key_type: The type of the keys.
         states: The states.
-        seed: Of the hash; drawn anew for every store that is not opened from files.
+        seed: The seed of the hash; random for every store that is not opened from files.
     """
 
     def __init__(
@@ -137,9 +139,7 @@ class ColumnStore:
     # ---------------------------------------------------------------------------------- keys
 
     def keys(self, values: pa.Array) -> tuple[Keys, Places]:
-        """The distinct keys of a column, in the order in which they come, and for each row the
-        place of its key.
-        """
+        """The distinct keys of a column, in order of appearance, and the key number of each row."""
         encoded = self._encode_keys.encode({KEY: values}, len(values))
         index = ByteIndex(encoded.ranges)
         firsts = index.firsts
@@ -158,8 +158,8 @@ class ColumnStore:
     # ------------------------------------------------------------------------------- look up
 
     def lookup(self, keys: Keys) -> pa.Table:
-        """The states of each key, null where it has none."""
-        # Searching and taking in the order of a level go over its memory once, from end to end.
+        """The states of each key; null where it has no state."""
+        # In the order of a level, the look-up passes its memory once from start to end.
         rows = keys.order
         parts: list[pa.Table] = []
         order: list[Places] = []
@@ -182,13 +182,13 @@ class ColumnStore:
         return found.combine_chunks().take(pa.array(back)).combine_chunks()
 
     def nothing(self, rows: int) -> pa.Table:
-        """Rows without state."""
+        """A table of this number of rows without state."""
         return pa.Table.from_arrays(
             [pa.nulls(rows, each.type) for each in self.schema], schema=self.schema
         )
 
     def put(self, keys: Keys, states: pa.Table, chosen: Chosen | None = None) -> None:
-        """Replaces the rows of some distinct keys: of those that are chosen, or of all."""
+        """Replaces the rows of distinct keys: of the chosen keys, or of all."""
         order = keys.order if chosen is None else keys.order[chosen[keys.order]]
         if not len(order):
             return
@@ -199,14 +199,14 @@ class ColumnStore:
     # ------------------------------------------------------------------------------- rebuild
 
     def tidy(self) -> None:
-        """Puts small levels together, and all of them when they weigh much against the base."""
+        """Merges small levels, and all levels if they are large compared with the base."""
         if len(self.levels) <= 1:
             return
         above = sum(level.table.num_rows for level in self.levels[1:])
         if above > REBUILD_RATIO * self.levels[0].table.num_rows:
             self.levels = [self._merged(self.levels, drop_empty=True)]
         elif len(self.levels) > MAX_LEVELS:
-            # Of similar size, so that a row is written a logarithmic number of times.
+            # Merges levels of similar size, so that a row is written a logarithmic number of times.
             first = len(self.levels) - 1
             total = self.levels[first].table.num_rows
             while first > 1 and self.levels[first - 1].table.num_rows <= 2 * total:
@@ -217,13 +217,13 @@ class ColumnStore:
             self.levels[first:] = [merged]
 
     def capture(self) -> ColumnStore:
-        """The same state in a store of its own. Levels never change, so they are shared."""
+        """Captures a point-in-time view. It shares the levels, which never change."""
         twin = copy.copy(self)
         twin.levels = list(self.levels)
         return twin
 
     def whole(self) -> pa.Table:
-        """Every key that has state, once: columns ``KEY`` and the states."""
+        """All keys that have state, once each: the column ``KEY`` and the states."""
         if not self.levels:
             empty = pa.Table.from_arrays([pa.nulls(0, self.key_type)], names=[KEY])
             for each in self.schema:
@@ -247,8 +247,10 @@ class ColumnStore:
     # --------------------------------------------------------------------------------- files
 
     def save(self, folder: Path) -> dict[str, list[str]]:
-        """Stores the levels; those that are stored already are linked. Gives their names and the
-        digests of their files.
+        """Stores the levels, and links those that are stored already.
+
+        Returns:
+            The names of the levels, with the sha256 of their files.
         """
         stored = {}
         for level in self.levels:
@@ -267,10 +269,10 @@ class ColumnStore:
         return stored
 
     def open(self, folder: Path, stored: Mapping[str, Sequence[str]]) -> None:
-        """Maps stored levels: what ``save`` gave.
+        """Maps stored levels into memory; ``stored`` is the result of ``save``.
 
         Raises:
-            FormatError: They are damaged, or of other types.
+            FormatError: The levels are damaged, or have other types.
         """
         wanted = pa.schema([(RAW, pa.large_binary()), (KEY, self.key_type), *self.schema])
         for name, digests in stored.items():
@@ -297,7 +299,7 @@ def _present(states: pa.Table) -> npt.NDArray[np.bool_]:
 
 
 def ranges_of(raw: pa.Array) -> Ranges:
-    """Where the strings of a large binary column lie; it has to stay alive."""
+    """The addresses of the values of a large binary column, which has to stay alive."""
     if not len(raw):
         return Ranges(np.empty(0, np.int64), np.empty(0, np.int64))
     _, offsets, data = raw.buffers()
@@ -307,7 +309,7 @@ def ranges_of(raw: pa.Array) -> Ranges:
 
 
 def batches_of(table: pa.Table, rows: int) -> Iterator[pa.RecordBatch]:
-    """A table in pieces."""
+    """Splits a table into batches of at most ``rows`` rows."""
     for batch in table.to_batches(max_chunksize=rows):
         if batch.num_rows:
             yield batch

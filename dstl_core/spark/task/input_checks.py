@@ -1,4 +1,4 @@
-"""What a batch has to be before anything runs: every error here says which column is wrong."""
+"""Checks a batch before anything runs. Every error names the wrong column."""
 
 from __future__ import annotations
 
@@ -17,24 +17,26 @@ from dstl_core.spark.task.operators import AggregateOperator, Operator, is_colum
 from dstl_core.spark.task.reduction import check_columns
 
 RESERVED = "__dstl_"
-"""How the names of columns begin that a job adds to its batch."""
+"""Prefix of the columns that a job adds to its batch."""
 _NOT_HASHED = (T.VariantType, T.CalendarIntervalType, T.YearMonthIntervalType)
 _NOT_ORDERED = (T.MapType, T.VariantType, T.CalendarIntervalType)
 
 
 def check_named_batch(rows: Any, input_id: Any) -> None:
-    """Raises ConfigError if these are not a batch and its name."""
+    """Raises ConfigError if the batch or its input id is invalid."""
     _check_id(input_id)
     check_batch(rows)
 
 
 def _check_id(input_id: Any) -> None:
-    """Raises ConfigError if this is no name of an input."""
+    """Raises ConfigError if the input id is invalid."""
     if isinstance(input_id, str):
         try:
             input_id.encode()
         except UnicodeEncodeError as error:
-            raise ConfigError(f"An input id is no text: {input_id!r} ({error.reason}).") from error
+            raise ConfigError(
+                f"An input id is not valid text: {input_id!r} ({error.reason})."
+            ) from error
     elif not isinstance(input_id, int) or isinstance(input_id, bool):
         raise ConfigError(
             f"An input id is text or a whole number; got {input_id!r}, a {type(input_id).__name__}."
@@ -42,7 +44,7 @@ def _check_id(input_id: Any) -> None:
 
 
 def check_batch(rows: Any, what: str = "The batch") -> None:
-    """Raises ConfigError if this is no batch of rows that tasks can take."""
+    """Raises ConfigError if tasks cannot process the batch."""
     if not isinstance(rows, DataFrame):
         raise ConfigError(f"{what} has to be a Spark DataFrame, got a {type(rows).__name__}.")
     if rows.isStreaming:
@@ -56,14 +58,14 @@ def check_batch(rows: Any, what: str = "The batch") -> None:
             raise ConfigError(f"{what} has two columns {name!r}; rename one of them.")
         if name.startswith(RESERVED):
             raise ConfigError(
-                f"{what} has a column {name!r}; names that begin with {RESERVED!r} are the job's "
-                f"own: rename it."
+                f"{what} has a column {name!r}; names that begin with {RESERVED!r} are reserved "
+                f"for the job: rename it."
             )
     for each in rows.schema.fields:
         if holds(each.dataType, _NOT_HASHED):
             raise ConfigError(
                 f"{what} has a column {each.name!r} of type {each.dataType.simpleString()}, which "
-                f"Spark cannot hash or give to Python; cast it, to a string for one."
+                f"Spark cannot hash or pass to Python; cast it, for example to a string."
             )
 
 
@@ -71,8 +73,8 @@ def check_input(rows: DataFrame, operator: Operator, order_by: Sequence[str] | N
     """Raises ConfigError if the rows cannot be applied by an operator."""
     if order_by is None and not operator.function.order_insensitive:
         raise ConfigError(
-            f"The order of rows is not given and {type(operator.function).__name__} depends on it; "
-            f"give order_by, or declare order_insensitive = True on the function."
+            f"The order of rows is not given, and {type(operator.function).__name__} depends on "
+            f"it; give order_by, or declare order_insensitive = True on the function."
         )
     function = operator.function
     if (
@@ -81,8 +83,8 @@ def check_input(rows: DataFrame, operator: Operator, order_by: Sequence[str] | N
         and operator.event_time is None
     ):
         raise ConfigError(
-            f"The windows of {operator.uid!r} are in event time; give event_time, the column that "
-            f"holds the time of a row."
+            f"The windows of {operator.uid!r} are in event time; give event_time, the column with "
+            f"the time of a row."
         )
     for column in _named_columns(operator, order_by or ()):
         if column not in rows.columns:
@@ -94,7 +96,8 @@ def check_input(rows: DataFrame, operator: Operator, order_by: Sequence[str] | N
         kind = rows.schema[column].dataType
         if not is_ordered(kind):
             raise ConfigError(
-                f"The column {column!r} of order_by is {kind.simpleString()}, which has no order."
+                f"The column {column!r} of order_by has the type {kind.simpleString()}, which has "
+                f"no order; order by another column."
             )
     if operator.key_by is not None:
         _check_key(rows, operator.key_by, operator.key_type, operator.uid)
@@ -103,15 +106,15 @@ def check_input(rows: DataFrame, operator: Operator, order_by: Sequence[str] | N
         return
     if is_columnar(operator) and KEY_INDEX in rows.columns:
         raise ConfigError(
-            f"The input of {operator.uid!r} has a column {KEY_INDEX!r}, a name that functions on "
-            f"columns have for another; rename it."
+            f"The input of {operator.uid!r} has a column {KEY_INDEX!r}, a name that is reserved in "
+            f"the input of functions on columns; rename it."
         )
     if operator.event_time is not None:
         _check_time(rows, operator.event_time)
 
 
 def needed_columns(operator: Operator, order_by: Sequence[str]) -> set[str] | None:
-    """The columns of a batch that tasks have to get; None: all of them."""
+    """The columns of a batch that tasks need; None: all columns."""
     if isinstance(operator, AggregateOperator):
         return set(operator.columns)
     if operator.function.columns is None:
@@ -120,7 +123,7 @@ def needed_columns(operator: Operator, order_by: Sequence[str]) -> set[str] | No
 
 
 def _named_columns(operator: Operator, order_by: Sequence[str]) -> list[str]:
-    """The columns that an operator, its function and its order name."""
+    """The columns that an operator, its function and its order refer to."""
     named = [operator.key_by, operator.event_time, *order_by, *(operator.function.columns or ())]
     return [each for each in named if each is not None]
 
@@ -135,7 +138,7 @@ def _check_key(rows: DataFrame, column: str, key_type: AnySerializer, uid: str) 
     if wanted is not None and found is not None and wanted != found:
         raise ConfigError(
             f"The key column {column!r} is {kind.simpleString()}, and the key type of {uid!r} is "
-            f"{key_type.type_name}; cast the column, or declare the type that it has."
+            f"{key_type.type_name}; cast the column, or declare its type."
         )
 
 
@@ -154,7 +157,7 @@ def is_ordered(kind: T.DataType) -> bool:
 
 
 def holds(kind: T.DataType, types: tuple[type[T.DataType], ...]) -> bool:
-    """Whether a type is one of some, or has one of them inside."""
+    """Whether a type is, or contains, one of ``types``."""
     if isinstance(kind, types):
         return True
     if isinstance(kind, T.StructType):
@@ -167,7 +170,7 @@ def holds(kind: T.DataType, types: tuple[type[T.DataType], ...]) -> bool:
 
 
 def _kind_of_arrow(kind: pa.DataType) -> str | None:
-    """Types of one kind are cast to each other; None for those that are not looked at."""
+    """The kind of a type; types of one kind are cast to each other. None: it is not checked."""
     tests = {
         "integer": pa.types.is_integer,
         "float": pa.types.is_floating,

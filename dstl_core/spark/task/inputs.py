@@ -1,4 +1,4 @@
-"""Batches of input: their identity, and their way to the subtasks."""
+"""Batches of input: their fingerprint, and their distribution to subtasks."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ from dstl_core.spark.task.reduction import HIGH_COLUMN, LOW_COLUMN, ROWS_COLUMN,
 
 FINGERPRINT_COLUMN = "__dstl_row_hash"
 OWN_COLUMNS = (FINGERPRINT_COLUMN, SUBTASK_COLUMN, ROWS_COLUMN, HIGH_COLUMN, LOW_COLUMN)
-"""What ``place`` adds for the job itself."""
+"""Columns that ``place`` adds for the job."""
 _MOVES_AGAIN = "spark.sql.requireAllClusterKeysForDistribution"
-"""With it, Spark groups only rows that were moved by all columns of the grouping."""
+"""This option makes Spark shuffle rows by all columns of a grouping before it groups them."""
 _HASHES = 1 << 64
 _EPOCH = "timestamp_ntz '1970-01-01'"
 _MILLISECOND = timedelta(milliseconds=1)
 
 
 FINGERPRINT_VERSION = 2
-"""The rule by which rows are hashed. Version 1, of records that name no version, hashes the values
-in the order of the columns. It leaves out names, types and the sign of zero.
+"""Number of the rule that hashes rows. A record without a version has version 1, which hashes the
+values in the order of the columns, without names, types and the sign of zero.
 """
 
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """Identity of a batch, whatever the order of its rows and columns: the number of rows and the
-    sum of their 64-bit hashes, which hold the names and types of the columns.
+    """Identity of a batch, independent of the order of rows and columns.
 
-    Fingerprints of two versions cannot be compared.
+    It is the number of rows and the sum of their 64-bit hashes. A hash covers the names, types and
+    values of the columns. Fingerprints of different versions cannot be compared.
     """
 
     rows: int
@@ -54,21 +54,21 @@ class Fingerprint:
 
     @classmethod
     def of(cls, rows: DataFrame, version: int = FINGERPRINT_VERSION) -> Fingerprint:
-        """Computes it in Spark, by the rule of a version; reads the whole batch."""
+        """Computes the fingerprint in Spark, by the rule of a version. It reads the whole batch."""
         hashes = rows.select(_row_hash(rows, version).cast("decimal(38,0)").alias("hash"))
         found = hashes.agg(F.count("*").alias("rows"), F.sum("hash").alias("hash")).collect()[0]
         return cls(found["rows"], int(found["hash"] or 0) % _HASHES, version)
 
     @classmethod
     def of_column(cls, hashes: pa.Array) -> Fingerprint:
-        """From the hashes of a part of the rows; high and low halves cannot overflow."""
+        """The fingerprint of rows with these hashes. Summing halves of 32 bits cannot overflow."""
         high = pc.sum(pc.shift_right(hashes, 32)).as_py() or 0
         low = pc.sum(pc.bit_wise_and(hashes, 0xFFFFFFFF)).as_py() or 0
         return cls(len(hashes), ((high << 32) + low) % _HASHES)
 
     @classmethod
     def of_batch(cls, batch: pa.RecordBatch) -> Fingerprint:
-        """From some rows that ``place`` gave; each may stand for several rows of the input."""
+        """The fingerprint of rows from ``place``; each may stand for several input rows."""
         if FINGERPRINT_COLUMN in batch.schema.names:
             return cls.of_column(batch.column(FINGERPRINT_COLUMN))
         rows, high, low = (
@@ -79,16 +79,16 @@ class Fingerprint:
 
     @classmethod
     def of_committed(cls, stored: InputFacts) -> Fingerprint:
-        """The one that a commit record keeps.
+        """The fingerprint in a commit record.
 
         Raises:
-            ConfigError: It is of a version that this release does not know.
+            ConfigError: This release does not know the version of the fingerprint.
             FormatError: The record is damaged.
         """
         version = stored.fingerprint_version
         if not 1 <= version <= FINGERPRINT_VERSION:
             raise ConfigError(
-                f"The input {stored.id!r} was committed by a newer release: expected a "
+                f"A newer release of dstl committed the input {stored.id!r}: expected a "
                 f"fingerprint of version {FINGERPRINT_VERSION} at most, got {version}; use that "
                 f"release."
             )
@@ -104,7 +104,7 @@ class Fingerprint:
         return cls(stored.rows, hash_sum, version)
 
     def of_input(self, input_id: str | int) -> InputFacts:
-        """What a commit record keeps of an input with this fingerprint."""
+        """The facts of an input with this fingerprint in a commit record."""
         return InputFacts(
             id=input_id,
             rows=self.rows,
@@ -114,7 +114,7 @@ class Fingerprint:
 
     def __add__(self, other: Fingerprint) -> Fingerprint:
         if self.version != other.version:
-            raise InvariantViolation("fingerprints of two versions are added")
+            raise InvariantViolation("fingerprints of different versions were added")
         hash_sum = (self.hash_sum + other.hash_sum) % _HASHES
         return Fingerprint(self.rows + other.rows, hash_sum, self.version)
 
@@ -130,10 +130,10 @@ def place(
     parallelism: int,
     max_parallelism: int,
 ) -> DataFrame:
-    """The columns that the operator needs, at its subtasks, with the hash of each whole row.
+    """Sends rows to their subtasks: the columns that the operator needs, and a hash of each row.
 
-    Rows come in the order in which they apply: by ``order_by``, ties by the other columns, and by
-    the hash for those that have no order. For a function that is order-insensitive, ties are not
+    Rows arrive in the order in which they apply: sorted by ``order_by``, then by the other columns,
+    or by the hash for columns without an order. For an order-insensitive function ties are not
     broken, and without ``order_by`` nothing is sorted.
     """
     hashed = rows.withColumn(FINGERPRINT_COLUMN, _row_hash(rows))
@@ -173,7 +173,7 @@ def place(
 def _place_reduced(
     hashed: DataFrame, operator: AggregateOperator, parallelism: int, max_parallelism: int
 ) -> DataFrame:
-    """A row per key, at its subtask. Where the JVM knows the subtask of a row, rows move once."""
+    """Sends one row per key to its subtask. If the JVM can hash the key, there is one shuffle."""
     by_key = partial(
         partition_by_subtask,
         key_column=operator.key_by,
@@ -189,17 +189,17 @@ def _place_reduced(
 
 
 def watermark_of(rows: DataFrame, column: str, out_of_orderness_ms: int) -> int | None:
-    """The watermark behind a batch; None if it has no time. Reads the column in Spark."""
+    """The watermark after a batch; None if no row has a time. It reads the column in Spark."""
     kind = rows.schema[column].dataType
     time = F.max(quoted(column))
     if isinstance(kind, T.TimestampType):
         time = F.unix_millis(time)
-    elif isinstance(kind, T.TimestampNTZType):  # has no zone, and must not get the session's
+    elif isinstance(kind, T.TimestampNTZType):  # it has no zone, and must not get the session's
         time = time - F.expr(_EPOCH)
     found = rows.agg(time.alias("time")).collect()[0]["time"]
     if isinstance(found, timedelta):
         found = found // _MILLISECOND
-    # A watermark says that nothing at or before it comes any more.
+    # After a watermark no row comes with a time at or before it.
     return None if found is None else int(found) - out_of_orderness_ms - 1
 
 
@@ -216,8 +216,9 @@ def _row_hash(rows: DataFrame, version: int = FINGERPRINT_VERSION) -> Column:
 
 
 def _hashed(value: Column, kind: T.DataType, version: int) -> list[Column]:
-    """What tells a value from all others: the hash passes over nulls, over where arrays end, and
-    over the sign of zero.
+    """The columns to hash for a value, so that different values differ.
+
+    Spark's hash ignores nulls, the ends of arrays and the sign of zero.
     """
     if isinstance(kind, T.MapType):
         entry = T.StructType().add("key", kind.keyType).add("value", kind.valueType)
@@ -231,7 +232,7 @@ def _hashed(value: Column, kind: T.DataType, version: int) -> list[Column]:
         items = F.transform(value, lambda each: F.struct(*_hashed(each, element, version)))
         return [value.isNull(), F.size(value), items]
     if version > 1 and isinstance(kind, T.FloatType | T.DoubleType):
-        # Spark's own functions take -0.0 for 0.0, but for its text.
+        # Spark's functions treat -0.0 as 0.0; only their texts differ.
         sign_of_zero = F.when(value == 0, value.cast("string"))
         return [value.isNull(), value, sign_of_zero]
     return [value.isNull(), value]
@@ -240,10 +241,10 @@ def _hashed(value: Column, kind: T.DataType, version: int) -> list[Column]:
 def committed_before(
     place: InputPlace, rows: DataFrame, input_id: str | int, *, rewind: bool
 ) -> CompletedCheckpoint | None:
-    """The commit of an input, after a look whether the rows are the same; None if it has to run.
+    """The commit of an input, if it was committed with the same rows; None if it has to run.
 
     Raises:
-        InputChangedError: It was committed with other rows.
+        InputChangedError: The input was committed with other rows.
     """
     checkpoint = place.commit
     stored = None if checkpoint is None else checkpoint.facts.input

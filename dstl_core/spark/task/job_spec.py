@@ -1,4 +1,4 @@
-"""What is the same in a whole job, and what one operator's tasks get of it."""
+"""The specification of a job, and the parts that the tasks of one operator get."""
 
 from __future__ import annotations
 
@@ -28,23 +28,24 @@ from dstl_core.storage.location import JobLayout, Location
 
 @dataclass(frozen=True, kw_only=True)
 class JobSpec:
-    """A job, checked. Driver and tasks pass it whole.
+    """The checked specification of a job.
 
     Args:
         name: Name of the pipeline; its job id is derived from it.
-        base_path: Folder or URL that driver and workers see.
+        base_path: Folder or URL that driver and workers can reach.
         operators: All operators, in the order in which they run.
-        parallelism: Subtasks of every operator.
-        max_parallelism: Key groups; fixed for the life of the state.
-        changelog: Whether checkpoints are a base and a log; without, each holds all state.
+        parallelism: Number of subtasks of every operator.
+        max_parallelism: Number of key groups; fixed for the life of the state.
+        changelog: Whether a checkpoint is a base and a log. Otherwise each has all state.
         changelog_options: Options of the changelog.
-        state_backend: Where a task keeps the state that it works on.
-        local_copies: What workers keep between epochs.
-        value_logging: Which updates of value state are logged.
-        allow_non_restored_state: Leaves out state of operators that the job lacks; else an error.
+        state_backend: Stores the state of a task while it runs.
+        local_copies: Copies of state that workers keep between epochs.
+        value_logging: The updates of value state that are logged.
+        allow_non_restored_state: Whether state of operators that the job lacks is left out.
+            Otherwise such state is an error.
 
     Raises:
-        ConfigError: A value is out of its range, or two operators cannot be told apart.
+        ConfigError: A value is out of its range, or two operators have the same name.
     """
 
     name: str
@@ -81,7 +82,7 @@ class JobSpec:
         )
 
     def shipped_for(self, operator: Operator) -> JobSpec:
-        """The job as tasks of one operator get it: without the other operators."""
+        """A copy of the job for the tasks of one operator, without the other operators."""
         return replace(self, operators=(as_shipped(operator),))
 
 
@@ -98,7 +99,7 @@ def task_changelog_options(base_path: str, given: Mapping[str, Any]) -> Changelo
     return ChangelogOptions.of(
         **{
             "base_path": base_path,
-            # A task lives for one epoch: what is due by time is up to who runs the job.
+            # A task lives for one epoch, so the job's caller decides when to materialize.
             "periodic_materialize_enabled": False,
             **given,
         }
@@ -107,14 +108,14 @@ def task_changelog_options(base_path: str, given: Mapping[str, Any]) -> Changelo
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSpec:
-    """One operator in one run: the form in which it travels to its tasks.
+    """One operator in one run, as it is sent to its tasks.
 
     Args:
-        job: The job, with this operator alone.
-        parent: The folder of the snapshot to restore from.
-        assigned: What each subtask takes from it.
-        now_ms: Processing time in all tasks and attempts of a run.
-        watermark: Event time that the operator has reached.
+        job: The job, with only this operator.
+        parent: The folder of the snapshot to restore.
+        assigned: The state that each subtask restores.
+        now_ms: Processing time of all tasks and attempts of a run, in milliseconds.
+        watermark: Event time that the operator has reached, in milliseconds.
     """
 
     job: JobSpec
@@ -135,9 +136,9 @@ class EpochSpec:
     """One run of an operator over rows.
 
     Args:
-        checkpoint_id: Under which its files go.
-        watermark: Event time when the rows are done; timers up to it fire then.
-        broadcast: Rows for every subtask, as an Arrow stream.
+        checkpoint_id: The checkpoint of its files.
+        watermark: Event time after the rows, in milliseconds; timers up to it fire then.
+        broadcast: Rows for every subtask, as an Arrow stream; None: no rows.
     """
 
     checkpoint_id: int

@@ -1,9 +1,8 @@
-"""Which inputs the latest state stands on.
+"""Finds the inputs that led to the latest state.
 
-Every commit names the one that it was restored from. After a rewind some commits are in the log,
-but not in the lineage. Along a lineage the ids of commits and of inputs grow. So whoever looks for
-one goes through the commits newest first, and stops as soon as it is clear; old commits are read
-only if somebody asks for an old input.
+Every commit has the id of the commit that it was restored from. After a rewind some commits are in
+the log, but not in the lineage. Along a lineage the ids of commits and of inputs ascend. So a
+search reads the commits newest first and stops early; it reads old commits only for an old input.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from dstl_core.errors import ConfigError
 
 
 def lineage(commits: Iterable[CompletedCheckpoint]) -> Iterator[CompletedCheckpoint]:
-    """The commits that led to the latest one; given and returned newest first."""
+    """The commits that led to the latest one; arguments and results are newest first."""
     wanted: int | None = None
     for each in commits:
         if wanted is not None and each.checkpoint_id > wanted:
             continue
         if wanted is not None and each.checkpoint_id < wanted:
-            return  # it was restored from a snapshot that is no commit
+            return  # it was restored from a snapshot that is not a commit
         yield each
         restored_from = each.facts.restored_from
         wanted = each.parent if restored_from is None else restored_from
@@ -33,12 +32,12 @@ def lineage(commits: Iterable[CompletedCheckpoint]) -> Iterator[CompletedCheckpo
 
 @dataclass(frozen=True, slots=True)
 class InputPlace:
-    """Where an input stands in a lineage.
+    """The place of an input in a lineage.
 
     Args:
         latest: The latest commit.
-        commit: That of the input; None if it was not committed.
-        last_input: Id of the last input that was committed; None if there was none.
+        commit: The commit of the input; None if it was not committed.
+        last_input: Id of the last committed input; None if there is none.
     """
 
     latest: CompletedCheckpoint
@@ -47,7 +46,7 @@ class InputPlace:
 
 
 def find_input(line: Iterable[CompletedCheckpoint], input_id: str | int) -> InputPlace | None:
-    """Looks for an input in a lineage, newest first; None if that is empty."""
+    """Finds an input in a lineage, newest first; None if the lineage is empty."""
     latest = last = None
     for each in line:
         latest = latest or each
@@ -63,16 +62,16 @@ def find_input(line: Iterable[CompletedCheckpoint], input_id: str | int) -> Inpu
 
 
 def check_order_of_inputs(last: Any, input_id: str | int) -> None:
-    """Raises ConfigError if an id is not behind the last one that was committed."""
+    """Raises ConfigError if an id does not come after the last committed one."""
     if last is None:
         return
     check_type(last, input_id)
     if input_id < last:
         raise ConfigError(
-            f"The input {input_id!r} comes after {last!r} was committed, and state does not "
-            f"go back by itself; give rewind=True to go back to before {input_id!r} (later inputs "
-            f"have to be run again), or run it in a pipeline of another name, started from an "
-            f"earlier savepoint."
+            f"The input {input_id!r} comes before the last committed one, {last!r}, and state does "
+            f"not go back by itself; give rewind=True to go back to before {input_id!r} (later "
+            f"inputs have to be run again), or run it in a pipeline of another name, started from "
+            f"an earlier savepoint."
         )
 
 
@@ -80,7 +79,7 @@ def check_type(last: Any, input_id: str | int) -> None:
     """Raises ConfigError if two ids cannot be compared."""
     if not _is_of_type(last, input_id):
         raise ConfigError(
-            f"Input ids of one pipeline are of one type: expected {type(last).__name__}, got "
+            f"All input ids of a pipeline have one type: expected {type(last).__name__}, got "
             f"{type(input_id).__name__}."
         )
 
@@ -95,10 +94,10 @@ def _comes_before(stored: Any, input_id: Any) -> bool:
 
 
 def before_input(line: Iterable[CompletedCheckpoint], input_id: str | int) -> CompletedCheckpoint:
-    """The last commit of a lineage, newest first, whose state holds no input from ``input_id`` on.
+    """The last commit of a lineage, newest first, that has no input from ``input_id`` on.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: There is no such commit.
     """
     found = None
     for each in line:

@@ -1,11 +1,11 @@
-"""Copies of restored state on a worker's disk, named after the handles that a checkpoint committed.
+"""Copies of state on a worker's disk, named by the committed handles of the state.
 
     <root>/<job>/<operator>/<first>-<last>-of-<max parallelism>/<digest>/     one copy
                                                                /copy.json     what it is a copy of
 
-The name of a copy is a digest of the handles that its task reported. Handles hold random file
-names, so a copy of an epoch that failed is never asked for, and needs no notice that it failed. A
-copy is never a part of a checkpoint: where there is none, or it is damaged, state is restored.
+The name of a copy is a digest of the handles that its task reported. Handles have random file
+names, so no task looks for a copy of a failed epoch. A copy is never a part of a checkpoint. If it
+is missing or damaged, the state is restored from the checkpoint.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ABANDONED_S = 24 * 3600
 
 @dataclass(frozen=True)
 class Parts:
-    """What a state consists of: digests of its bases, and of the logs on top, in order."""
+    """The parts of a state: digests of its bases, and of the logs after them, in order."""
 
     base: tuple[str, ...]
     log: tuple[str, ...]
@@ -65,7 +65,7 @@ class Parts:
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def since(self, older: Parts) -> tuple[ChangelogStateHandle, ...] | None:
-        """The logs that lead from an older state to this one; None if it is no earlier one."""
+        """The logs from an older state to this one; None if ``older`` is not an earlier state."""
         count = len(older.log)
         if older.base != self.base or older.log != self.log[:count]:
             return None
@@ -100,8 +100,10 @@ class CopyFolder:
         )
 
     def find(self, wanted: Parts) -> tuple[Path, dict[str, Any], Parts] | None:
-        """The copy that is nearest to a state, with its manifest; None if none leads to it. Copies
-        that are not whole go.
+        """The copy with the fewest logs missing for a state, with its manifest and parts.
+
+        Returns:
+            None if no copy leads to the state. Incomplete copies are deleted.
         """
         best: tuple[int, Path, dict[str, Any], Parts] | None = None
         for path in self._copies():
@@ -117,14 +119,15 @@ class CopyFolder:
 
     @property
     def path(self) -> Path:
-        """Where copies are built, under hidden names, on the file system on which they stay."""
+        """The folder in which copies are built under hidden names; finished copies stay in it."""
         self._folder.mkdir(parents=True, exist_ok=True)
         return self._folder
 
     def build(self, parts: Parts, save: Callable[[Path], dict[str, Any]]) -> None:
-        """Keeps what ``save`` writes into a new folder, with the fields that it returns in the
-        manifest. What the disk refuses (it is full, another process has dropped the copy that this
-        one shares files with) ends the copy, never the task.
+        """Makes a copy: ``save`` writes into a new folder and returns fields for the manifest.
+
+        An error of the disk ends the copy, never the task: for example, the disk is full, or
+        another process has deleted the copy that this one shares files with.
         """
         built = None
         try:
@@ -138,7 +141,7 @@ class CopyFolder:
         self.publish(built, parts, notes)
 
     def publish(self, built: Path, parts: Parts, notes: dict[str, Any]) -> None:
-        """Gives a finished copy its name, and drops old ones. Never raises for the disk."""
+        """Gives a finished copy its name, and deletes old copies. Errors of the disk are logged."""
         try:
             text = json.dumps(
                 {"base": parts.base, "log": parts.log, "files": _sizes(built), **notes}
@@ -156,7 +159,7 @@ class CopyFolder:
             shutil.rmtree(built, ignore_errors=True)
 
     def drop(self, path: Path) -> None:
-        """Removes a copy that cannot be used."""
+        """Deletes an unusable copy."""
         with_other_name = path.with_name(f".old-{uuid4().hex}")
         try:
             path.rename(with_other_name)
@@ -165,7 +168,7 @@ class CopyFolder:
         shutil.rmtree(with_other_name, ignore_errors=True)
 
     def _copies(self) -> list[Path]:
-        """Newest first."""
+        """The copies, newest first."""
         if not self._folder.is_dir():
             return []
         found = [each for each in self._folder.iterdir() if not each.name.startswith(".")]
@@ -174,7 +177,7 @@ class CopyFolder:
     def _evict(self, newest: Path) -> None:
         for path in self._copies()[KEPT_PER_RANGE:]:
             self.drop(path)
-        for path in self._folder.glob(".*"):  # of processes that were killed
+        for path in self._folder.glob(".*"):  # left by killed processes
             if time.time() - path.stat().st_mtime > ABANDONED_S:
                 shutil.rmtree(path, ignore_errors=True)
         copies = sorted(self._root.glob("*/*/*/[!.]*"), key=_age, reverse=True)
@@ -199,9 +202,7 @@ def _root(folder: str | None) -> Path:
 
 @cache
 def _private_root() -> Path:
-    """Where somebody else could put state into the shared folder: one for this process, without
-    copies of earlier ones.
-    """
+    """A new folder for this process alone, if other users can write to the shared folder."""
     return Path(tempfile.mkdtemp(prefix="dstl-local-"))
 
 
@@ -221,7 +222,7 @@ def _sizes(folder: Path) -> dict[str, int]:
 
 
 def _disk_bytes(folder: Path, seen: set[tuple[int, int]]) -> int:
-    """Bytes of files that were not seen yet: copies share files by links."""
+    """Bytes of files that are not in ``seen``: copies share files by hard links."""
     total = 0
     try:
         for each in folder.iterdir():
@@ -235,7 +236,7 @@ def _disk_bytes(folder: Path, seen: set[tuple[int, int]]) -> int:
 
 
 def _read_manifest(path: Path) -> dict[str, Any] | None:
-    """The manifest of a copy that is whole; None for any other."""
+    """The manifest of a complete copy; None for an incomplete one."""
     try:
         stored = json.loads((path / MANIFEST).read_text())
         if _sha256(stored["copy"]) != stored["sha256"]:

@@ -1,4 +1,4 @@
-"""Output of a subtask: Parquet files under the checkpoint, seen once it is committed."""
+"""Output of a subtask: Parquet files of a checkpoint, which the commit makes visible."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ OUTPUT_ROWS_PER_FILE = 1_000_000
 
 @dataclass
 class OutputFiles:
-    """Files of one subtask of one attempt. Names are random: what an attempt leaves that did not
-    count is unreferenced.
+    """The files of one attempt of a subtask.
+
+    Their names are random, so the files of a failed attempt are unreferenced.
     """
 
     file_io: FileIO
@@ -41,22 +42,22 @@ class OutputFiles:
             self.flush()
 
     def add_parts(self, rows: Iterable[Row]) -> None:
-        """As ``add``, of each row the columns of the schema."""
+        """As ``add``, but takes only the columns of the schema from each row."""
         schema = self.schema
         if schema is not None:
             self.add({name: row[name] for name in schema.names if name in row} for row in rows)
 
     def add_columns(self, rows: pa.RecordBatch | pa.Table | None) -> None:
-        """As ``add``, whole columns.
+        """As ``add``, for columns.
 
         Raises:
-            UserFunctionError: They do not fit the schema.
+            UserFunctionError: The columns do not fit the schema.
         """
         if rows is None or self.schema is None:
             return
         if not isinstance(rows, pa.RecordBatch | pa.Table):
             raise UserFunctionError(
-                f"The output of a function on columns has to be a record batch or a table, got a "
+                f"The output of a function on columns has to be a record batch or a table, got "
                 f"{type(rows).__name__}."
             )
         if not rows.num_rows:
@@ -72,7 +73,7 @@ class OutputFiles:
         self._write(table)
 
     def flush(self) -> None:
-        """Writes what was added.
+        """Writes the added rows.
 
         Raises:
             UserFunctionError: A row does not fit the schema. A column that a row lacks is null.
@@ -93,9 +94,10 @@ class OutputFiles:
         raw = io.BytesIO()
         try:
             pq.write_table(for_spark(table, spark_arrow_schema(table.schema)), raw)
-        except pa.ArrowException as error:  # a time between two microseconds
+        except pa.ArrowException as error:  # e.g. a time between two microseconds
             raise UserFunctionError(
-                f"The output of a function has a value that Spark cannot hold ({error})."
+                f"The output of a function has a value that Spark cannot store ({error}); round or "
+                f"cast it."
             ) from error
         name = f"part-{self.subtask:05d}-{uuid4().hex}.parquet"
         self.file_io.write_new(self.folder.child(name), raw.getvalue())
@@ -104,13 +106,13 @@ class OutputFiles:
 
 
 def _check_rows(rows: Sequence[Row], schema: pa.Schema) -> None:
-    """Raises UserFunctionError for what Arrow would leave out without a word."""
+    """Raises UserFunctionError for values that Arrow would drop silently."""
     names = set(schema.names)
     for row in rows:
         if not isinstance(row, Mapping):
             raise UserFunctionError(
-                f"The output of a function has to be rows, a dictionary with a value per column; "
-                f"got a {type(row).__name__}."
+                f"The output of a function has to be rows, each a dictionary with a value per "
+                f"column, got {type(row).__name__}."
             )
         if not row.keys() <= names:
             raise UserFunctionError(

@@ -1,4 +1,4 @@
-"""Spark reduces a batch to a row per key: the parts of aggregates, and the sums of row hashes."""
+"""Reduces a batch in Spark to a row per key: the parts of aggregates and the sums of row hashes."""
 
 from __future__ import annotations
 
@@ -89,20 +89,19 @@ def _check_value(where: str, column: str, kind: T.DataType, state: AnySerializer
 
 def _wrong_type(where: str, column: str, kind: T.DataType, state: AnySerializer) -> ConfigError:
     return ConfigError(
-        f"{where} keeps a {state.type_name}, and the column {column!r} is {kind.simpleString()}; "
-        f"cast the column, or declare the type that it has."
+        f"{where} has the type {state.type_name}, and the column {column!r} is "
+        f"{kind.simpleString()}; cast the column, or declare its type."
     )
 
 
 def reduced(rows: DataFrame, operator: AggregateOperator, hashes: str, *extra: str) -> DataFrame:
-    """A row per key, with the parts of all aggregates, the number of rows and the sum of their
-    hashes.
+    """A row per key, with the parts of all aggregates, the number of rows and their hash sum.
 
     Args:
-        rows: The batch, and the columns that the others name.
-        operator: The aggregates.
+        rows: The batch, with the columns ``hashes`` and ``extra``.
+        operator: The operator with the aggregates.
         hashes: The column with the hash of each row.
-        extra: Columns that depend on the key alone, and stay.
+        extra: Columns that depend only on the key. The result has them, too.
     """
     value = F.col(quoted(hashes))
     found = [
@@ -143,7 +142,7 @@ def _parts(merge: Merge, aggregate: Aggregate, schema: T.StructType) -> list[Col
             scale = kind.scale if isinstance(kind, T.DecimalType) else 0
             return [F.try_sum(value.cast(T.DecimalType(DIGITS, scale))), F.count(value)]
         case Extreme():
-            # The two zeros are one number, and one of them is kept.
+            # 0.0 and -0.0 are the same number, so only one of them is kept.
             plain = value + F.lit(0).cast(kind) if isinstance(kind, T.FractionalType) else value
             return [F.max(plain) if aggregate.how in ("max", "bool_or") else F.min(plain)]
         case ByOrder():
@@ -161,7 +160,7 @@ def _parts(merge: Merge, aggregate: Aggregate, schema: T.StructType) -> list[Col
 def _best(
     aggregate: Aggregate, value: Column, orders: list[Column], counts: Column
 ) -> list[Column]:
-    """The value and the first order of the row that comes first or last."""
+    """The value and the first column of the order, of the row that is first or last."""
     if aggregate.how in ("first", "last"):
         counts = counts & value.isNotNull()
     fields = [each.alias(f"order{at}") for at, each in enumerate(orders)]

@@ -1,4 +1,4 @@
-"""What a task tells the driver: one row per subtask, its state as ``_metadata`` bytes."""
+"""The reports of tasks to the driver: one row per subtask, its state as ``_metadata`` bytes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _WARMTHS = ("warm", "caught up", "cold", "idle")
 
 @dataclass(frozen=True, kw_only=True)
 class SubtaskMetrics:
-    """What a subtask has counted so far; the names are those of ``SubtaskReport``."""
+    """The present counts of a subtask, with the names of ``SubtaskReport``."""
 
     changes: int
     changed_keys: int
@@ -160,7 +160,7 @@ class SubtaskReport:
 
 
 def encode_state(state: OperatorSubtaskState) -> bytes:
-    """A subtask's state as the only one of a ``_metadata`` file."""
+    """Encodes the state of a subtask as a ``_metadata`` file that has nothing else."""
     operator = OperatorState(
         OperatorID.for_uid(""), state.index + 1, UPPER_BOUND_MAX_PARALLELISM, (state,)
     )
@@ -181,16 +181,16 @@ def epoch_facts(
     restored_from: int,
     notes: Mapping[str, Any] = NO_NOTES,
 ) -> EpochFacts:
-    """What the commit record keeps of an epoch.
+    """Makes the facts of an epoch for its commit record.
 
     Args:
-        kind: Why it ran.
-        reports: Of all subtasks.
+        kind: Why the epoch ran.
+        reports: The reports of all subtasks.
         given: Its input, if it had one.
-        seconds: From its call to its commit.
-        watermarks: Event time that operators have reached, by uid.
-        restored_from: Id of the checkpoint before it.
-        notes: What the record keeps for the caller.
+        seconds: Time from the call to the commit.
+        watermarks: Event time that operators have reached, in milliseconds, by uid.
+        restored_from: Id of the checkpoint whose state it restored.
+        notes: Values that the record stores for the caller.
     """
     uids = list(dict.fromkeys(report.uid for report in reports))
     operators = {uid: _operator([each for each in reports if each.uid == uid]) for uid in uids}
@@ -204,7 +204,7 @@ def epoch_facts(
         changed_keys=sum(each.changed_keys for each in operators.values()),
         log_bytes=sum(each.log_bytes for each in operators.values()),
         output_rows=sum(each.output_rows for each in operators.values()),
-        # By these names gc knows what is output.
+        # gc recognizes output files by these names.
         output_files=tuple(
             sorted(
                 name
@@ -218,7 +218,7 @@ def epoch_facts(
 
 
 def _operator(reports: Sequence[SubtaskReport]) -> OperatorFacts:
-    """What the subtasks of one operator did."""
+    """Sums up the reports of the subtasks of one operator."""
     warmth = Counter(each.warmth for each in reports)
     return OperatorFacts(
         rows=sum(each.rows for each in reports),

@@ -1,4 +1,4 @@
-"""What a subtask restores, and what it may keep without running."""
+"""Assigns state to the subtasks of a job, and carries over the state of idle subtasks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dstl_core.storage.location import Location
 
 @dataclass(frozen=True)
 class Assigned:
-    """The handles of one subtask, whole, with what reads them."""
+    """The handles that one subtask restores, and the resolver that reads them."""
 
     state: PrioritizedOperatorSubtaskState
     resolver: HandleResolver
@@ -40,16 +40,16 @@ def assign(
     allow_non_restored_state: bool,
     old_ids: Mapping[OperatorID, OperatorID] | None = None,
 ) -> dict[OperatorID, tuple[PrioritizedOperatorSubtaskState, ...]]:
-    """What every subtask restores, by operator.
+    """The state that every subtask restores, by operator id.
 
     Args:
         parent: The snapshot.
         plans: The operators of the job.
         allow_non_restored_state: Whether state of other operators is left out.
-        old_ids: The ids that operators have in the snapshot, where they are others.
+        old_ids: Ids of operators in the job to their ids in the snapshot, where they differ.
 
     Raises:
-        RestoreError: The snapshot does not fit.
+        RestoreError: The snapshot does not fit the job.
     """
     old_ids = old_ids or {}
     named = [

@@ -1,4 +1,4 @@
-"""A subtask whose function takes row by row."""
+"""A subtask whose function processes single rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from dstl_core.storage.written_files import WrittenFile
 
 
 class RowSubtask:
-    """A subtask whose function takes row by row."""
+    """A subtask whose function processes single rows."""
 
     def __init__(self, task: TaskSpec, subtask: int, given: Assigned) -> None:
         operator = task.operator
@@ -35,7 +35,7 @@ class RowSubtask:
         self._files = SubtaskFiles(task)
         self._backend = WarmStateBackend(task, subtask)
         self._keys: Iterator[Any] = iter(())
-        """Those of the rows to come."""
+        """The keys of the next rows."""
         self._subtask = OperatorSubtask(
             self._files.setup(lambda _: next(self._keys)),
             self._files.environment(self._backend, given.resolver),
@@ -69,7 +69,7 @@ class RowSubtask:
         return self._subtask.take_late()
 
     def begin(self, output: OutputFiles) -> None:
-        """The clock has moved since the last epoch: its timers fire before the rows."""
+        """Fires processing-time timers that became due since the last epoch, before the rows."""
         output.add(self._subtask.advance_processing_time())
 
     def apply_broadcast(self, raw: bytes) -> None:
@@ -86,7 +86,7 @@ class RowSubtask:
     def apply(self, batch: pa.RecordBatch, output: OutputFiles) -> None:
         process = self._subtask.process
         if self._operator.key_type is not None:
-            # As state has them: for dates, decimals and structs that is not what rows have.
+            # Keys in the form of state, which differs from rows for dates, decimals and structs.
             column = batch.column(self._operator.key_by)
             if column.null_count:
                 raise ConfigError("A key is null; keyed state needs a key.")
@@ -101,7 +101,7 @@ class RowSubtask:
             output.add(process(row, timestamp))
 
     def finish(self, watermark: int, output: OutputFiles) -> None:
-        """Time passes: timers fire."""
+        """Advances event time and fires timers."""
         output.add(self._subtask.advance_watermark(max(watermark, self._watermark)))
         output.add(self._subtask.advance_processing_time())
 
@@ -127,7 +127,7 @@ def _times(batch: pa.RecordBatch, column: str | None) -> list[int | None] | None
         return None
     values = batch.column(column)
     if pa.types.is_timestamp(values.type):
-        # Rounding goes by local time, which in a session's zone may come twice.
+        # Rounding uses local time, which is ambiguous in the session's zone.
         zone = None if values.type.tz is None else "UTC"
         exact = values.cast(pa.timestamp(values.type.unit, zone))
         values = pc.floor_temporal(exact, unit="millisecond").cast(pa.timestamp("ms", zone))

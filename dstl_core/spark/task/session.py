@@ -1,4 +1,4 @@
-"""Spark jobs with a name in the UI, that end when who waits for them does."""
+"""Spark jobs with a description in the UI. They end when their caller is interrupted."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class SparkTasks:
     """Runs the Spark jobs of one pipeline; ``cancel`` may be called from any thread.
 
     Args:
-        spark: Classic or Spark Connect.
-        name: Of the pipeline; part of what the Spark UI shows.
+        spark: The session, classic or Spark Connect.
+        name: Name of the pipeline; a part of the descriptions in the Spark UI.
     """
 
     def __init__(self, spark: SparkSession, name: str) -> None:
@@ -39,17 +39,17 @@ class SparkTasks:
         self._tag = f"dstl-{uuid4().hex}"
 
     def beside(self) -> SparkTasks:
-        """The same for work that goes on when this is cancelled."""
+        """A copy whose Spark jobs continue when this object is cancelled."""
         return SparkTasks(self._spark, self._name)
 
     def cancel(self) -> None:
-        """Ends the Spark jobs that are running; whoever waits for them gets Spark's error."""
+        """Cancels the running Spark jobs; their callers get Spark's error."""
         _cancel(self._spark, self._tag)
 
     def per_subtask(
         self, run: Callable[[int], SubtaskReport], subtasks: list[int], description: str
     ) -> list[SubtaskReport]:
-        """Runs a function for some subtasks, each in a task of its own."""
+        """Runs a function for some subtasks, one task per subtask."""
         if not subtasks:
             return []
 
@@ -64,7 +64,7 @@ class SparkTasks:
     def collect(
         self, rows: DataFrame, run_partition: RunPartition, description: str
     ) -> list[SubtaskReport]:
-        """Runs a function over each partition and gives the reports."""
+        """Runs a function over each partition; returns the reports."""
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             settle()
@@ -79,13 +79,15 @@ class SparkTasks:
 
 @contextmanager
 def described(spark: SparkSession, description: str, tag: str | None = None) -> Iterator[None]:
-    """Says in the Spark UI what the Spark jobs of this block are for. They end if who waits for
-    them is interrupted, and raise the errors that our tasks raised.
+    """Describes the Spark jobs of this block in the Spark UI.
+
+    The jobs are cancelled if the block is interrupted. Errors of dstl in tasks are raised as
+    themselves.
 
     Args:
-        spark: Classic, or Spark Connect: there the description is a tag, since there is no other.
-        description: For people; names operators, and neither paths nor values.
-        tag: To cancel the jobs by; one of their own if not given.
+        spark: The session, classic or Spark Connect. Connect shows the description as a tag.
+        description: A text for people. It may name operators, but no paths and no values.
+        tag: A tag to cancel the jobs by; None: a new one.
     """
     with _Described(spark, description, tag or f"dstl-{uuid4().hex}"), errors_of_workers():
         yield
@@ -93,24 +95,24 @@ def described(spark: SparkSession, description: str, tag: str | None = None) -> 
 
 @contextmanager
 def _errors_of_shipping() -> Iterator[None]:
-    """Says what to do about a function that cannot travel."""
+    """Explains the error for a function that cannot be sent to workers."""
     try:
         yield
     except PicklingError as error:
         raise ConfigError(
-            f"A function cannot be sent to the workers ({error}); let its open() make what belongs "
-            f"to a process: connections, locks, sessions."
+            f"A function cannot be sent to the workers ({error}); let its open() make objects that "
+            f"belong to a process: connections, locks, sessions."
         ) from error
 
 
 class _Described:
-    """A job description and a tag for the Spark jobs of this thread, taken back at the end."""
+    """Sets a job description and a tag for the Spark jobs of this thread, and resets them."""
 
     def __init__(self, spark: SparkSession, description: str, tag: str) -> None:
         self._spark = spark
         self._description = description
         self._tag = tag
-        self._tags = (tag, description.replace(",", ";"))  # Spark wants no commas in a tag
+        self._tags = (tag, description.replace(",", ";"))  # Spark allows no commas in a tag
         self._before: str | None = None
 
     def __enter__(self) -> None:
@@ -125,7 +127,7 @@ class _Described:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None and not isinstance(error, Exception):
-            # The user's interrupt, or the end of the process: Spark must not go on alone.
+            # The user has interrupted, or the process ends: the Spark jobs must end, too.
             _cancel(self._spark, self._tag)
         if is_remote():
             for tag in self._tags:
@@ -137,9 +139,7 @@ class _Described:
 
 
 def _cancel(spark: SparkSession, tag: str) -> None:
-    """Ends the jobs with a tag. The session's own tags do not reach jobs of other threads in
-    classic Spark.
-    """
+    """Cancels the jobs with a tag, in all threads. Tags of a classic session miss other threads."""
     if is_remote():
         spark.interruptTag(tag)
     else:

@@ -1,8 +1,7 @@
-"""What runs inside a Spark task: one Flink subtask at a time.
+"""Runs subtasks in a Spark task, one at a time.
 
-A task gets plain values (paths, ids, the user's function), reads the parent snapshot itself, and
-reports handles. Files carry random names, so an attempt that was repeated leaves only unreferenced
-files.
+A task gets plain values (paths, ids, the user's function), reads the parent snapshot, and reports
+handles. Files have random names, so a repeated attempt leaves only unreferenced files.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from dstl_core.storage.written_files import WrittenFile
 
 
 class Subtask(Protocol):
-    """One running subtask, restored; whether its function takes rows or columns. One thread.
+    """One running subtask with restored state; its function processes rows or columns. One thread.
 
     In an epoch: ``begin``, ``apply_broadcast``, ``apply`` for each batch, ``finish``, ``snapshot``,
     ``close``. For a snapshot alone: ``snapshot``, ``close``. After an error: ``abandon``.
@@ -42,7 +41,7 @@ class Subtask(Protocol):
 
     @property
     def warmth(self) -> str:
-        """Where its state came from: ``warm``, ``caught up`` or ``cold``."""
+        """How it got its state: ``warm``, ``caught up`` or ``cold``."""
         ...
 
     @property
@@ -52,18 +51,18 @@ class Subtask(Protocol):
 
     @property
     def metrics(self) -> SubtaskMetrics:
-        """What it has counted so far."""
+        """Its present counts."""
         ...
 
     def begin(self, output: OutputFiles) -> None:
-        """The clock has moved since the last epoch: its timers fire before the rows."""
+        """Fires processing-time timers that became due since the last epoch, before the rows."""
         ...
 
     def apply_broadcast(self, raw: bytes) -> None:
-        """Takes the broadcast rows, an Arrow stream.
+        """Applies the broadcast rows, an Arrow stream.
 
         Raises:
-            ConfigError: The function takes none.
+            ConfigError: The function has no broadcast input.
         """
         ...
 
@@ -72,17 +71,17 @@ class Subtask(Protocol):
         ...
 
     def take_late(self) -> list[Any]:
-        """The late rows since the last call, where windows give them as a side output."""
+        """Returns the late rows since the last call, if windows have them as a side output."""
         ...
 
     def finish(self, watermark: int, output: OutputFiles) -> None:
-        """All rows are there: time passes, and timers fire."""
+        """Called after all rows: advances event time and fires timers."""
         ...
 
     def snapshot(
         self, checkpoint: CheckpointMetaData, options: CheckpointOptions
     ) -> OperatorSubtaskState:
-        """The subtask's part of a snapshot, durable."""
+        """Makes the subtask's part of a snapshot durable."""
         ...
 
     def close(self, state: OperatorSubtaskState | None) -> None:
@@ -90,12 +89,12 @@ class Subtask(Protocol):
         ...
 
     def abandon(self) -> None:
-        """Nothing of this attempt will be committed: its own files are deleted at once."""
+        """Ends a failed attempt: deletes its own files at once, because they are not committed."""
         ...
 
 
 def open_subtask(task: TaskSpec, subtask: int) -> Subtask:
-    """The subtask, restored."""
+    """Opens a subtask and restores its state."""
     given = Assigned.of(task, subtask)
     if is_columnar(task.operator):
         return ColumnSubtask(task, subtask, given)
@@ -105,7 +104,7 @@ def open_subtask(task: TaskSpec, subtask: int) -> Subtask:
 def run_epoch_subtask(
     task: TaskSpec, epoch: EpochSpec, subtask: int, batches: Iterable[pa.RecordBatch]
 ) -> SubtaskReport:
-    """Restores, applies the rows in order, fires timers, logs, persists."""
+    """Runs one epoch of a subtask: restores, applies rows in order, fires timers, persists."""
     file_io = open_file_io(task.job.layout.root)
     folder = task.job.layout.output(epoch.checkpoint_id)
     output = OutputFiles(file_io, folder, task.operator.output_schema, subtask)
@@ -170,7 +169,7 @@ def _apply(
 def snapshot_subtask(
     task: TaskSpec, checkpoint_id: int, options: CheckpointOptions, subtask: int
 ) -> SubtaskReport:
-    """Writes the full state of a subtask: a new base, owned by the pipeline, or a savepoint."""
+    """Writes the full state of a subtask, as a new base of the pipeline or for a savepoint."""
     running = open_subtask(task, subtask)
     try:
         state = running.snapshot(CheckpointMetaData(checkpoint_id, task.now_ms), options)

@@ -1,4 +1,4 @@
-"""Where one subtask of a Spark task writes: its part of checkpoints, and its log."""
+"""The files of one subtask of a Spark task: its part of checkpoints, and its log."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.written_files import DigestingFileIO, WrittenFile
 
 INLINE_BYTES = 1024
-"""Streams of at most so many bytes stand in ``_metadata``."""
+"""Streams of at most this number of bytes are stored in ``_metadata``."""
 
 
 class FixedClock:
-    """Processing time stands still in an epoch: all tasks and attempts see the same."""
+    """A clock with a fixed processing time, so that all tasks and attempts of an epoch agree."""
 
     def __init__(self, now_ms: int) -> None:
         self._now_ms = now_ms
@@ -30,10 +30,10 @@ class FixedClock:
 
 
 class SubtaskFiles:
-    """The files of one subtask, and what is known of them.
+    """The files of one subtask, with their sizes and digests.
 
     Args:
-        task: Says where they go.
+        task: The task; it has the folders.
     """
 
     def __init__(self, task: TaskSpec) -> None:
@@ -47,7 +47,7 @@ class SubtaskFiles:
         )
 
     def setup(self, key_by: str | KeySelector) -> OperatorSetup:
-        """The operator, with what gives the key of a row."""
+        """The setup of the operator; ``key_by`` gives the key of a row."""
         operator, job = self._task.operator, self._task.job
         return OperatorSetup(
             operator.uid,
@@ -58,7 +58,7 @@ class SubtaskFiles:
         )
 
     def environment(self, state_backend: StateBackend, resolver: HandleResolver) -> TaskEnvironment:
-        """What the subtask lives in, on these files."""
+        """The environment of the subtask, which writes these files."""
         task = self._task
         return TaskEnvironment(
             state_backend,
@@ -72,17 +72,17 @@ class SubtaskFiles:
 
     @property
     def written(self) -> list[WrittenFile]:
-        """The state files that were written."""
+        """The state files that the subtask has written."""
         return list(self._file_io.written.values())
 
     @property
     def back_pressure_ms(self) -> int:
-        """How long uploads of the log had to wait."""
+        """Milliseconds that uploads of the log had to wait."""
         return 0 if self._changelog is None else self._changelog.metrics.back_pressure_ms.count
 
     @property
     def failed_uploads(self) -> int:
-        """How many attempts to upload failed."""
+        """Number of upload attempts that failed."""
         return 0 if self._changelog is None else self._changelog.metrics.upload_failures.count
 
     def close(self) -> None:

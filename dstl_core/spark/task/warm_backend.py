@@ -1,8 +1,8 @@
-"""A state backend whose keyed state outlives a task: in the memory of the worker process, or in a
-local RocksDB that all workers of a machine share.
+"""A state backend whose keyed state outlives a task.
 
-What was restored for the parent of an epoch is the state of the epoch before, which this worker or
-this machine had. A copy that is some epochs old catches up by the log.
+The state stays in the memory of the worker process, or in a local RocksDB database that all workers
+of a machine share. An epoch restores the state of its parent checkpoint, which this worker or this
+machine may still have. An older copy catches up by replaying the log.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class WarmStateBackend(StateBackend):
     """Makes the backend of one subtask of one task.
 
     Args:
-        task: Says which backend it is by itself, and what may be kept.
-        subtask: Of the operator.
+        task: The task; it has the actual backend and the limits of copies.
+        subtask: Index of the subtask, from 0.
     """
 
     identifier = "warm"
@@ -86,17 +86,17 @@ class WarmStateBackend(StateBackend):
             try:
                 found = self._from_copy(parameters, wanted)
             except (DstlError, OSError):
-                found = None  # restoring tells what is wrong, if anything is
+                found = None  # the restore raises the error, if there is one
             if found is not None:
                 return found
         self.warmth = COLD
         if isinstance(self._inner, EmbeddedRocksDBStateBackend) and self._copies.enabled:
             try:
-                # On the file system on which the copy will stay.
+                # The database is on the file system of the copies, so that files can be linked.
                 inner = replace(self._inner, local_dir=str(self._folder.path))
                 return inner.create_keyed_state_backend(parameters)
             except OSError as error:
-                _LOG.warning("no local copy can be made, state is restored elsewhere: %s", error)
+                _LOG.warning("no local copy can be made; state is restored elsewhere: %s", error)
         return self._inner.create_keyed_state_backend(parameters)
 
     def _from_copy(
@@ -109,7 +109,7 @@ class WarmStateBackend(StateBackend):
         return None
 
     def keep(self, backend: KeyedStateBackend, state: OperatorSubtaskState) -> None:
-        """Keeps the state as a copy of what was reported. The backend is closed afterwards."""
+        """Keeps the state as a copy of the reported state. The backend is closed afterwards."""
         handle = state.managed_keyed_state
         if handle is None or not self._copies.enabled or _is_incomplete(backend.state):
             return
@@ -124,7 +124,7 @@ class WarmStateBackend(StateBackend):
     def _from_memory(
         self, parameters: KeyedStateBackendParameters, wanted: Parts
     ) -> KeyedStateBackend | None:
-        # Taken out: if this task fails, what it leaves is the state of no checkpoint.
+        # The state is removed first: if this task fails, it belongs to no checkpoint.
         held: _Held | None = HELD.pop(self._key, None)
         missing = None if held is None else wanted.since(held.parts)
         if held is None or missing is None:
@@ -161,7 +161,7 @@ class WarmStateBackend(StateBackend):
         for log in missing:
             part = log.get_intersection(state.key_groups)
             if part is not None:
-                # Each run of a job describes its states anew.
+                # Each run of a job describes its states again.
                 apply_changelog(state, part, reader, parameters.registry, {})
         self.warmth = CAUGHT_UP if missing else WARM
 
@@ -235,7 +235,7 @@ def _open_tables(
     manifest: dict[str, Any],
     parameters: KeyedStateBackendParameters,
 ) -> None:
-    """The tables of a copy, by the numbers that they have in its database."""
+    """Opens the tables of a copy, by their numbers in its database."""
     try:
         raw = base64.b64decode(manifest["header"])
         numbers = [int(each) for each in manifest["tables"]]

@@ -78,7 +78,7 @@ def test_what_was_committed_by_the_first_rule_is_compared_by_it(spark):
 
 def test_a_fingerprint_of_a_newer_release_is_refused():
     stored = InputFacts(id="monday", rows=2, hash_sum="0", fingerprint_version=3)
-    with pytest.raises(ConfigError, match="'monday' was committed by a newer release"):
+    with pytest.raises(ConfigError, match="newer release of dstl committed the input 'monday'"):
         Fingerprint.of_committed(stored)
 
 

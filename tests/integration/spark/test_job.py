@@ -163,7 +163,7 @@ def test_other_rows_under_a_committed_id_are_refused(spark, tmp_path):
 def test_an_earlier_id_is_refused(spark, tmp_path):
     job = job_on(spark, tmp_path)
     job.run(batch(spark, random_rows(1)), 10, order_by=["v"])
-    with pytest.raises(ConfigError, match="9 comes after 10 was committed"):
+    with pytest.raises(ConfigError, match="9 comes before the last committed one, 10"):
         job.run(batch(spark, random_rows(2)), 9, order_by=["v"])
     with pytest.raises(ConfigError, match="expected int, got str"):
         job.run(batch(spark, random_rows(2)), "11", order_by=["v"])

@@ -125,7 +125,7 @@ def test_maps_in_columns_are_no_obstacle_and_rows_that_differ_in_them_have_an_or
     ("sql", "message"),
     [
         ("'a' AS k, 1 AS v, 2 AS v", "The batch has two columns 'v'"),
-        ("'a' AS k, 1 AS __dstl_row_hash", "names that begin with '__dstl_' are the job's own"),
+        ("'a' AS k, 1 AS __dstl_row_hash", "names that begin with '__dstl_' are reserved"),
         ("'a' AS k, parse_json('1') AS v", "has a column 'v' of type variant, which Spark cannot"),
         ("'a' AS k, interval 1 month AS v", "has a column 'v' of type interval month"),
         ("1 AS k", "The key column 'k' is int, and the key type of 'u' is String; cast"),
@@ -278,7 +278,9 @@ def test_an_order_may_be_one_column_and_has_to_be_one(spark, job_of):
     result = job_of(parallelism=1).run(rows, 1, "time")
     assert [row.n for row in result.output.collect() if "'time': 1" in row.seen] == [1]
     maps = spark.sql("SELECT 'a' AS k, map(1, 2) AS m")
-    with pytest.raises(ConfigError, match="'m' of order_by is map<int,int>, which has no order"):
+    with pytest.raises(
+        ConfigError, match="'m' of order_by has the type map<int,int>, which has no order"
+    ):
         job_of().run(maps, 2, ["m"])
 
 
@@ -311,7 +313,10 @@ def test_an_id_may_be_any_text_and_any_number(spark, job_of, input_id):
     ("function", "message"),
     [
         (Count(lambda row, n: [row["nope"]]), "Count.process_element raised KeyError: 'nope'"),
-        (Count(lambda row, n: [5]), "has to be rows, a dictionary with a value per column; got"),
+        (
+            Count(lambda row, n: [5]),
+            "has to be rows, each a dictionary with a value per column, got",
+        ),
         (Count(lambda row, n: [{"n": 1 << 70}]), "does not fit its schema"),
         (CountColumns(lambda state: None), "expected a ColumnResult, got a NoneType"),
         (

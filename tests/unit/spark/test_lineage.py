@@ -75,7 +75,7 @@ def test_there_is_nothing_before_the_first_commit_of_a_log():
 def test_ids_grow_and_are_of_one_type():
     check_order_of_inputs(None, 20)
     check_order_of_inputs(20, 20)
-    with pytest.raises(ConfigError, match="19 comes after 20 was committed"):
+    with pytest.raises(ConfigError, match="19 comes before the last committed one, 20"):
         check_order_of_inputs(20, 19)
     with pytest.raises(ConfigError, match="expected int, got str"):
         check_order_of_inputs(20, "21")
