@@ -159,9 +159,9 @@ class CommitLog:
         [last] = self._read_slots(head.count, 1)
         if last != head.records[-1]:
             raise CheckpointError(
-                f"The commit log and its index contradict each other: record {head.count} is "
-                f"another one than in {self._index.head_location}; put the folder back as it "
-                f"was, or delete the index if you trust the records.",
+                f"The commit log and its index differ: record {head.count} is not the record in "
+                f"{self._index.head_location}; restore the folder, or delete the index if the "
+                f"records are right.",
                 location=str(self._slot(head.count)),
             )
         self._head_at = self.count = self.opened_at = head.count
@@ -211,8 +211,8 @@ class CommitLog:
         """Raises CheckpointError if the last record that this process knows has been deleted."""
         if self.count and self._file_io.size(self._slot(self.count)) is None:
             raise CheckpointError(
-                f"Nothing was committed: record {self.count} of the commit log is gone, "
-                f"and no driver deletes it; put the folder back, or start a pipeline of "
+                f"Nothing was committed: record {self.count} of the commit log is missing, and "
+                f"dstl never deletes it; restore the folder, or start a pipeline of "
                 f"another name from the latest checkpoint.",
                 location=str(self._folder),
             )
@@ -238,8 +238,8 @@ class CommitLog:
                 return record
             self._standing(record.number)
         raise CheckpointError(
-            f"Nothing was claimed: {owner!r} waited for a free slot of the commit log, and other "
-            f"drivers took {MOST_TRIES} in a row; stop the drivers that restart all the time.",
+            f"Nothing was claimed: other drivers took all {MOST_TRIES} slots of the commit log "
+            f"that {owner!r} tried; stop drivers that restart continuously.",
             location=str(self._folder),
             owner=owner,
         )
@@ -263,8 +263,8 @@ class CommitLog:
             return standing
         self.check_claim(owner)
         raise FencedError(
-            f"Nothing was recorded: record {record.number} of {owner!r}, whose answer had got "
-            f"lost, stands in its place; look at the log again.",
+            f"Nothing was recorded: the slot already has record {record.number} of {owner!r}, "
+            f"whose write seemed to fail; read the log again.",
             location=str(self._folder),
             owner=owner,
         )
@@ -280,9 +280,9 @@ class CommitLog:
             if self.count >= number:
                 return self.record(number)
         raise StorageError(
-            f"Nothing was recorded: slot {number} of the commit log is taken, and {MOST_TRIES} "
-            f"looks waited in vain for the record that stands there; look for what hides or "
-            f"deletes it: a cache in front of the store, a cleaning job, missing rights to read.",
+            f"Nothing was recorded: slot {number} of the commit log is taken, but its record could "
+            f"not be read in {MOST_TRIES} attempts; check for a cache in front of the store, a "
+            f"job that deletes files, or missing read rights.",
             location=str(self._folder),
         )
 
@@ -333,9 +333,9 @@ class CommitLog:
 
     def _gone(self, number: int) -> CheckpointError:
         return CheckpointError(
-            f"Record {number} of the commit log is missing, and later ones were written: its file "
-            f"was lost or deleted by hand, and no driver goes on without it; put the file back "
-            f"from a backup, or start a pipeline of another name from the latest checkpoint.",
+            f"Record {number} of the commit log is missing, but later records exist: its file was "
+            f"lost or deleted, and no driver continues without it; restore the file from a backup, "
+            f"or start a pipeline of another name from the latest checkpoint.",
             location=str(self._slot(number)),
         )
 

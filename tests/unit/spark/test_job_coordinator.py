@@ -187,7 +187,7 @@ def test_without_its_commit_log_a_pipeline_does_not_go_on(pipeline, tmp_path):
     log, aside = Path(pipeline.layout.commit_log.path), tmp_path / "aside"
     log.rename(aside)
     before = everything_in(pipeline)
-    with pytest.raises(CheckpointError, match=r"record \d+ of the commit log is gone"):
+    with pytest.raises(CheckpointError, match=r"record \d+ of the commit log is missing"):
         pipeline.persist(coordinator)
     with pytest.raises(CheckpointError, match="the latest is chk-1, but no commit log"):
         pipeline.persist(pipeline.coordinator())

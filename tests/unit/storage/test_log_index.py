@@ -262,7 +262,7 @@ def test_an_index_of_another_log_is_refused(files: CountingFileIO, folder: Locat
     write(log(files, folder), 240)
     other = LogRecord(240, "commit", "somebody", 0, {})
     files.replace(folder.child("240.json"), other.to_bytes())
-    with pytest.raises(CheckpointError, match="contradict each other: record 240"):
+    with pytest.raises(CheckpointError, match="its index differ: record 240"):
         log(files, folder).refresh()
 
 

@@ -1,1 +1,1 @@
-"""Serializers of Flink's own operators, which no declared type has."""
+"""Serializers of Flink's own operators; users cannot declare these types."""

@@ -4,12 +4,11 @@
     sharedBuffer-events                        MAP    EventId -> Lockable<event>
     sharedBuffer-entries-with-lockable-edges   MAP    NodeId  -> Lockable<SharedBufferNode>
 
-An event, a node and an edge count the references to them: a rewrite that drops one has to drop what
-it references.
+Events, nodes and edges have reference counts: an edit that drops one must also drop its references.
 
 Source: ``NFAStateSerializer``, ``DeweyNumber``, ``EventId``, ``NodeId``, ``SharedBufferEdge``,
 ``SharedBufferNodeSerializer`` and ``Lockable`` of ``org.apache.flink.cep.nfa``, Flink 2.2.1.
-Not covered: the serializers of Flink before 1.8, whose snapshots are refused by name.
+Not supported: the serializers of Flink before 1.8, whose snapshots are refused by name.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from dstl_core.codec.serializers.strings import read_string_value, write_string_
 _NFA = "org.apache.flink.cep.nfa."
 _BUFFER = _NFA + "sharedbuffer."
 _LEAST_STATE = 14
-"""Bytes of a state of a match without names, versions and events."""
+"""Size of a match without names, versions and events."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ class DeweyNumberSerializer(TypeSerializer[tuple[int, ...]]):
 
 
 class EventId(NamedTuple):
-    """The place of an event among those of its time, and that time in milliseconds."""
+    """The number of an event among those with the same time, and that time in milliseconds."""
 
     id: int
     timestamp: int
@@ -96,7 +95,7 @@ class NodeId(NamedTuple):
 
 @dataclass(frozen=True)
 class NodeIdSerializer(TypeSerializer[NodeId | None]):
-    """Byte 0 for null, else 1, the event's id, the name of the stage."""
+    """Byte 0 for null; otherwise byte 1, the event's id, the name of the stage."""
 
     event: AnySerializer
     snapshot_class: ClassVar[str] = _BUFFER + "NodeId$NodeIdSerializer$NodeIdSerializerSnapshot"
@@ -128,7 +127,7 @@ class NodeIdSerializer(TypeSerializer[NodeId | None]):
 
 
 class SharedBufferEdge(NamedTuple):
-    """An edge to the event before, in runs of a version."""
+    """An edge to the previous event, for runs of a version."""
 
     target: NodeId | None
     version: tuple[int, ...]
@@ -168,7 +167,7 @@ class SharedBufferEdgeSerializer(TypeSerializer[SharedBufferEdge]):
 
 
 class Lockable(NamedTuple):
-    """A value and how many references there are to it."""
+    """A value and the number of references to it."""
 
     references: int
     value: Any
@@ -206,7 +205,7 @@ class LockableSerializer(TypeSerializer[Lockable]):
 
 @dataclass(frozen=True)
 class SharedBufferNodeSerializer(TypeSerializer[list[Lockable]]):
-    """i32 count, then edges that count references."""
+    """i32 count, then edges with reference counts."""
 
     edge: AnySerializer
     snapshot_class: ClassVar[str] = _BUFFER + "SharedBufferNodeSerializerSnapshotV2"
@@ -234,7 +233,7 @@ class SharedBufferNodeSerializer(TypeSerializer[list[Lockable]]):
 
 
 class ComputationState(NamedTuple):
-    """One match that is under way, or complete. Times in milliseconds; -1 is none."""
+    """A partial or completed match. Times are in milliseconds; -1 means none."""
 
     state: str | None
     node: NodeId | None

@@ -1,11 +1,12 @@
-"""The rows that SQL's sink materializer keeps with the strategies MAP and ADAPTIVE.
+"""State of SQL's sink materializer with the strategies MAP and ADAPTIVE.
 
     highestSqnState   VALUE  MetaSqnInfo
     rowToSqnState     MAP    RowDataKey -> RowSqnInfo
     sqnToNodeState    MAP    Long -> Node, which forms a doubly linked list
 
-Source: ``org.apache.flink.table.runtime.sequencedmultisetstate.linked`` of Flink 2.2.1. A row that
-is a key has two Java objects in its snapshot, which compare and hash it; they are kept as bytes.
+Source: ``org.apache.flink.table.runtime.sequencedmultisetstate.linked`` of Flink 2.2.1. The
+    snapshot of
+a key row has two Java objects, which compare and hash rows; their bytes are kept.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _LINKED = "org.apache.flink.table.runtime.sequencedmultisetstate.linked."
 
 
 class SqnRange(NamedTuple):
-    """Two numbers: see the type."""
+    """Two numbers; the serializer gives their meaning."""
 
     first: int
     second: int
@@ -66,7 +67,7 @@ class _SqnSerializer(TypeSerializer[SqnRange]):
 
 @dataclass(frozen=True)
 class MetaSqnInfoSerializer(_SqnSerializer):
-    """The highest number that was given, and how many rows there are."""
+    """The highest number in use, and the number of rows."""
 
     names: ClassVar[tuple[str, str]] = ("highest", "size")
     snapshot_class: ClassVar[str] = _LINKED + "MetaSqnInfoSerializer$MetaSqnInfoSerializerSnapshot"
@@ -83,7 +84,7 @@ class RowSqnInfoSerializer(_SqnSerializer):
 
 
 class SqnNode(NamedTuple):
-    """A row of the list; a number of another row is None at an end of the list."""
+    """A row of the list. The number of a neighbour is None at an end of the list."""
 
     row: Any
     number: int
@@ -95,7 +96,7 @@ class SqnNode(NamedTuple):
 
 @dataclass(frozen=True)
 class SqnNodeSerializer(TypeSerializer[SqnNode]):
-    """Row, number, the numbers of the row before, after, and the next equal one, timestamp."""
+    """Row, number, numbers of the previous row, the next row and the next equal row, timestamp."""
 
     parts: tuple[AnySerializer, ...]
     snapshot_class: ClassVar[str] = _LINKED + "NodeSerializer$NodeSerializerSnapshot"
@@ -132,8 +133,8 @@ class SqnNodeSerializer(TypeSerializer[SqnNode]):
 
 @dataclass(frozen=True)
 class RowDataKeySerializer(TypeSerializer[Any]):
-    """The row. The snapshot holds the Java objects that compare and hash rows, each behind its
-    length, then the snapshot of the row.
+    """A row. Its snapshot has the Java objects that compare and hash rows, each after its length,
+    and then the snapshot of the row.
     """
 
     row: AnySerializer

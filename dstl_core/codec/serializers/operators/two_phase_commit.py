@@ -28,14 +28,14 @@ _LEAST_TRANSACTION = 8
 
 
 class Transaction(NamedTuple):
-    """A transaction, and when it began in milliseconds."""
+    """A transaction, and its start in milliseconds since 1970."""
 
     handle: Any
     start: int
 
 
 class SinkState(NamedTuple):
-    """The open transaction, those to commit, and the user's context."""
+    """The open transaction, the transactions to commit, and the user's context."""
 
     pending: Transaction | None
     to_commit: list[Transaction]
@@ -44,8 +44,8 @@ class SinkState(NamedTuple):
 
 @dataclass(frozen=True)
 class TwoPhaseCommitSerializer(TypeSerializer[SinkState]):
-    """The open transaction (behind a bool where there may be none), i32 count and the transactions
-    to commit, bool, and the context if it is true. A transaction is its handle and an i64.
+    """The open transaction (after a bool if it is optional), i32 count and the transactions to
+    commit, bool, and the context if the bool is true. A transaction is its handle and an i64.
     """
 
     transaction: AnySerializer
@@ -111,7 +111,7 @@ class TwoPhaseCommitSerializer(TypeSerializer[SinkState]):
 
 @dataclass(frozen=True)
 class OldTwoPhaseCommitSerializer(TwoPhaseCommitSerializer):
-    """The same in Flink 1.x."""
+    """The same format in Flink 1.x."""
 
     snapshot_class: ClassVar[str] = _SINK + _CLASS
 
