@@ -21,7 +21,11 @@ if TYPE_CHECKING:
     )
     from dstl_dagster.checks.state_checks import build_diff_size_check, build_state_check
     from dstl_dagster.checks.store_checks import build_pipeline_checks, build_verify_check
-    from dstl_dagster.components import SavepointComponent, StatefulPipelineComponent
+    from dstl_dagster.components import (
+        DstlResourcesComponent,
+        SavepointComponent,
+        StatefulPipelineComponent,
+    )
     from dstl_dagster.io_manager import DstlIOManager
     from dstl_dagster.pipeline_defs import build_pipeline_defs
     from dstl_dagster.pipelines.aggregates import Aggregate, aggregating_pipeline
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
         build_protocol_job,
     )
     from dstl_dagster.pipelines.schedules import (
+        build_epochs_schedule,
         build_materialization_schedule,
         build_verify_schedule,
     )
@@ -94,6 +99,7 @@ _MODULES = {
     ),
     "io_manager": ("DstlIOManager",),
     "components": (
+        "DstlResourcesComponent",
         "SavepointComponent",
         "StatefulPipelineComponent",
     ),
@@ -130,6 +136,7 @@ _MODULES = {
         "build_truncation_sensor",
     ),
     "pipelines.schedules": (
+        "build_epochs_schedule",
         "build_materialization_schedule",
         "build_verify_schedule",
     ),
@@ -166,6 +173,7 @@ __all__ = [
     "DagsterDstlTranslator",
     "DirectUploads",
     "DstlIOManager",
+    "DstlResourcesComponent",
     "DstlSparkResource",
     "DstlStorageResource",
     "DstlTranslatorData",
@@ -187,6 +195,7 @@ __all__ = [
     "build_confirm_op",
     "build_diff_size_check",
     "build_dstl_asset_specs",
+    "build_epochs_schedule",
     "build_external_checkpoint_sensor",
     "build_flink_savepoint_asset",
     "build_gc_job",

@@ -7,8 +7,10 @@ from typing import Any
 
 import dagster as dg
 
+from dstl_core.errors import ConfigError
 from dstl_dagster.checks.store_checks import build_pipeline_checks
 from dstl_dagster.pipelines.jobs import (
+    Job,
     build_gc_job,
     build_materialization_job,
     build_report_job,
@@ -17,7 +19,11 @@ from dstl_dagster.pipelines.jobs import (
     build_verify_job,
 )
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
-from dstl_dagster.pipelines.schedules import build_materialization_schedule, build_verify_schedule
+from dstl_dagster.pipelines.schedules import (
+    build_epochs_schedule,
+    build_materialization_schedule,
+    build_verify_schedule,
+)
 from dstl_dagster.sensors import (
     build_reset_sensors,
     build_sweeper_sensor,
@@ -42,6 +48,7 @@ def build_pipeline_defs(
     sensors_running: bool = False,
     materialization_cron: str | None = "0 3 * * *",
     verify_cron: str | None = "30 4 * * *",
+    schedule: str | None = None,
     with_jobs: bool = True,
     with_sensors: bool = True,
     resources: Mapping[str, Any] | None = None,
@@ -57,10 +64,14 @@ def build_pipeline_defs(
         sensors_running: Whether sensors run by default.
         materialization_cron: Schedule of the materialization; None for none.
         verify_cron: Schedule of the full check of the checkpoint; None for none.
+        schedule: Cron of a schedule that runs all windows which are due; None for none.
         with_jobs: Whether to add jobs. Without, there are neither sensors nor schedules, which
             launch them.
         with_sensors: Whether to add sensors.
         resources: ``storage``, ``spark``, ..
+
+    Raises:
+        ConfigError: There is a schedule, and no result of ``dstl_assets`` among the assets.
     """
     materialize, reset, verify = (
         build_materialization_job(pipeline),
@@ -70,45 +81,88 @@ def build_pipeline_defs(
     behind = [build_materialization_asset(pipeline), build_savepoint_asset(pipeline)]
     if rewrite is not None:
         behind.append(build_rewritten_asset(pipeline, **rewrite))
-    schedules = []
-    if materialization_cron is not None:
-        schedules.append(
-            build_materialization_schedule(
-                pipeline, materialize, cron_schedule=materialization_cron
-            )
-        )
-    if verify_cron is not None:
-        schedules.append(build_verify_schedule(pipeline, verify, cron_schedule=verify_cron))
+    epochs = _epochs_of(pipeline, assets)
     watched: dict[str, Any] = {
         "minimum_interval_seconds": sensor_interval_seconds,
         "default_status": _RUNNING if sensors_running else _STOPPED,
     }
     others = [build(pipeline) for build in (build_savepoint_job, build_gc_job, build_report_job)]
-    sensors = [
-        build_truncation_sensor(pipeline, materialize, max_log_ratio=max_log_ratio, **watched),
-        build_sweeper_sensor(pipeline, reset, **watched),
-        *build_reset_sensors(pipeline, reset, default_status=watched["default_status"]),
-    ]
+    sensors = _sensors(pipeline, materialize, reset, max_log_ratio, watched)
     return dg.Definitions(
         assets=[*assets, *behind],
         asset_checks=build_pipeline_checks(
             pipeline,
             max_log_ratio=2 * max_log_ratio,
-            partitions_def=_windows_of(pipeline, assets),
+            partitions_def=None if epochs is None else _windows_of(epochs),
         ),
         jobs=[materialize, reset, verify, *others] if with_jobs else [],
         sensors=sensors if with_jobs and with_sensors else [],
-        schedules=schedules if with_jobs else [],
+        schedules=[
+            *_epochs_schedules(pipeline, epochs, schedule),
+            *_upkeep_schedules(pipeline, materialize, materialization_cron, verify, verify_cron),
+        ]
+        if with_jobs
+        else [],
         resources=dict(resources or {}),
     )
 
 
-def _windows_of(
-    pipeline: StatefulPipeline, assets: Sequence[Any]
-) -> dg.TimeWindowPartitionsDefinition | None:
-    """The partitions of the pipeline's state, where they are windows."""
+def _sensors(
+    pipeline: StatefulPipeline,
+    materialize: Job,
+    reset: Job,
+    max_log_ratio: float,
+    watched: Mapping[str, Any],
+) -> list[dg.SensorDefinition]:
+    return [
+        build_truncation_sensor(pipeline, materialize, max_log_ratio=max_log_ratio, **watched),
+        build_sweeper_sensor(pipeline, reset, **watched),
+        *build_reset_sensors(pipeline, reset, default_status=watched["default_status"]),
+    ]
+
+
+def _epochs_schedules(
+    pipeline: StatefulPipeline, epochs: dg.AssetsDefinition | None, cron: str | None
+) -> list[dg.ScheduleDefinition]:
+    if cron is None:
+        return []
+    if epochs is None:
+        raise ConfigError(
+            f"The schedule of pipeline {pipeline.name!r} has nothing to run: expected the result "
+            f"of dstl_assets among the assets."
+        )
+    return [build_epochs_schedule(pipeline, epochs, cron_schedule=cron)]
+
+
+def _upkeep_schedules(
+    pipeline: StatefulPipeline,
+    materialize: Job,
+    materialization_cron: str | None,
+    verify: Job,
+    verify_cron: str | None,
+) -> list[dg.ScheduleDefinition]:
+    """Those of the materialization and of the full check."""
+    found = []
+    if materialization_cron is not None:
+        found.append(
+            build_materialization_schedule(
+                pipeline, materialize, cron_schedule=materialization_cron
+            )
+        )
+    if verify_cron is not None:
+        found.append(build_verify_schedule(pipeline, verify, cron_schedule=verify_cron))
+    return found
+
+
+def _epochs_of(pipeline: StatefulPipeline, assets: Sequence[Any]) -> dg.AssetsDefinition | None:
+    """The assets that ``dstl_assets`` made."""
     for each in assets:
         if isinstance(each, dg.AssetsDefinition) and pipeline.key("state") in each.keys:
-            found = each.specs_by_key[pipeline.key("state")].partitions_def
-            return found if isinstance(found, dg.TimeWindowPartitionsDefinition) else None
+            return each
     return None
+
+
+def _windows_of(epochs: dg.AssetsDefinition) -> dg.TimeWindowPartitionsDefinition | None:
+    """The partitions of the epochs, where they are windows."""
+    found = epochs.partitions_def
+    return found if isinstance(found, dg.TimeWindowPartitionsDefinition) else None

@@ -1,6 +1,6 @@
 """Models of the parts of a component's YAML."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import dagster as dg
 from pydantic import Field
@@ -10,13 +10,27 @@ from dstl_core.errors import ConfigError
 from dstl_dagster.pipelines.aggregates import Aggregate
 
 
+def shown(description: str, *examples: Any, **options: Any) -> dg.Resolver:
+    """The description and the examples of an attribute, for the schema of the YAML."""
+    resolver: dg.Resolver = dg.Resolver.default(
+        description=description, examples=list(examples), **options
+    )
+    return resolver
+
+
 class PartitionsModel(dg.Model, dg.Resolvable):
     """Windows of input."""
 
-    start: str = Field(description="First window, e.g. 2026-01-01.")
-    end: str | None = Field(default=None, description="Where the windows end; none: today.")
-    every: Literal["hour", "day", "week", "month"] = "day"
-    timezone: str = "UTC"
+    start: Annotated[str, shown("Start of the first window.", "2026-01-01", "2026-01-01-06:00")]
+    end: Annotated[
+        str | None, shown("End of the last window; by default windows go up to now.", "2027-01-01")
+    ] = None
+    every: Annotated[
+        Literal["hour", "day", "week", "month"], shown("Length of a window.", "day", "hour")
+    ] = "day"
+    timezone: Annotated[str, shown("Time zone in which windows start.", "UTC", "Europe/Berlin")] = (
+        "UTC"
+    )
 
     def build(self) -> dg.TimeWindowPartitionsDefinition:
         kinds: dict[str, Any] = {
@@ -38,11 +52,26 @@ class PartitionsModel(dg.Model, dg.Resolvable):
 class EventsModel(dg.Model, dg.Resolvable):
     """The source of the rows of a window."""
 
-    path: str = Field(description="Table name or path that Spark reads.")
-    format: str = Field(default="parquet", description="Spark format; table: a table's name.")
-    partition_column: str = Field(description="Column that holds the partition key.")
-    options: dict[str, str] = Field(default={}, description="Options of Spark's reader.")
-    asset: str | None = Field(default=None, description="Asset key of the events, a/b.")
+    path: Annotated[
+        str,
+        shown(
+            "Path or URL of the files, or name of the table.",
+            "{{ context.project_root }}/data/payments",
+            "s3://bucket/payments",
+        ),
+    ]
+    format: Annotated[
+        str, shown("Format of Spark's reader, or `table` for a table.", "parquet", "csv", "table")
+    ] = "parquet"
+    partition_column: Annotated[
+        str, shown("Column that holds the partition key of a row's window.", "day")
+    ]
+    options: Annotated[dict[str, str], shown("Options of Spark's reader.", {"header": "true"})] = (
+        Field(default={})
+    )
+    asset: Annotated[
+        str | None, shown("Key of the asset that makes the events.", "raw/payments")
+    ] = None
 
     def read(self, session: Any, partition_key: str) -> Any:
         """Reads the rows of one window."""
@@ -60,15 +89,20 @@ class EventsModel(dg.Model, dg.Resolvable):
 class AggregateModel(dg.Model, dg.Resolvable):
     """One state: an aggregate of the rows of a key."""
 
-    how: How
-    column: str | None = None
-    type: str | None = Field(
-        default=None, description="Type of the state; long, or double for averages, if not given."
+    how: Annotated[How, shown("The aggregate.", "count", "sum", "max")]
+    column: Annotated[str | None, shown("Column to aggregate; a count needs none.", "amount")] = (
+        None
     )
-    order_by: str | None = Field(
-        default=None, description="Column of the order of first, last, min_by and max_by."
-    )
-    order_type: str | None = Field(default=None, description="Type of that order; long by default.")
+    type: Annotated[
+        str | None,
+        shown("Type of the state; by default long, and double for avg.", "double", "timestamp"),
+    ] = None
+    order_by: Annotated[
+        str | None, shown("Column of the order of first, last, min_by and max_by.", "created_at")
+    ] = None
+    order_type: Annotated[
+        str | None, shown("Type of that order; long by default.", "timestamp")
+    ] = None
 
     def build(self) -> Aggregate:
         return Aggregate(self.how, self.column, self.type, self.order_by, self.order_type)
@@ -77,10 +111,14 @@ class AggregateModel(dg.Model, dg.Resolvable):
 class RewriteModel(dg.Model, dg.Resolvable):
     """An edited copy of a savepoint."""
 
-    name: str = Field(default="rewritten", description="Last part of the asset's key.")
-    rename: dict[str, str] = Field(default={}, description="Operator to its new uid.")
-    remove: list[str] = Field(default=[], description="Operators to leave out.")
-    max_parallelism: int | None = Field(default=None, description="New number of key groups.")
+    name: Annotated[str, shown("Last part of the asset's key.", "rewritten")] = "rewritten"
+    rename: Annotated[
+        dict[str, str], shown("Uid of an operator to its new uid.", {"totals": "sums"})
+    ] = Field(default={})
+    remove: Annotated[list[str], shown("Uids of operators to leave out.", ["totals"])] = Field(
+        default=[]
+    )
+    max_parallelism: Annotated[int | None, shown("New number of key groups.", 256)] = None
 
     def edit(self) -> dict[str, Any]:
         return {
@@ -96,11 +134,19 @@ class StateCheckModel(dg.Model, dg.Resolvable):
     Single braces need no escape in YAML, because templates there have double braces.
     """
 
-    uid: str
-    sql: str
-    name: str | None = None
-    severity: Literal["error", "warn"] = "error"
-    blocking: bool = False
+    uid: Annotated[str, shown("Uid of the operator whose state is checked.", "totals")]
+    sql: Annotated[
+        str,
+        shown(
+            "Query that returns the violations; {state} has a row per key, a column per state.",
+            "SELECT state_key FROM {state} WHERE total < 0",
+        ),
+    ]
+    name: Annotated[str | None, shown("Name of the check.", "no_negative_total")] = None
+    severity: Annotated[
+        Literal["error", "warn"], shown("Severity of a violation.", "error", "warn")
+    ] = "error"
+    blocking: Annotated[bool, shown("Whether a violation stops downstream assets.", True)] = False
 
     def arguments(self) -> dict[str, Any]:
         return {

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import dagster as dg
 
@@ -15,36 +15,16 @@ from dstl_dagster.checks.restore_checks import (
 )
 from dstl_dagster.checks.state_checks import build_state_check
 from dstl_dagster.checks.store_checks import build_verify_check
-from dstl_dagster.components.models import RewriteModel, StateCheckModel
+from dstl_dagster.components.models import RewriteModel, StateCheckModel, shown
+from dstl_dagster.components.scaffolders import SavepointScaffolder
+from dstl_dagster.components.translation import ComponentTranslator, Translation, translated
 from dstl_dagster.resources.flink_resource import build_flink_savepoint_asset
 from dstl_dagster.resources.savepoint_resource import SavepointResource, version_of
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 from dstl_dagster.sensors import build_external_checkpoint_sensor
 from dstl_dagster.snapshots.snapshot_assets import rewritten_asset
 from dstl_dagster.snapshots.sources import SnapshotSource, latest_below, snapshot_at
-from dstl_dagster.translator import DagsterDstlTranslator, DstlAssetKind, DstlTranslatorData
-
-
-class SavepointScaffolder(dg.Scaffolder[Any]):
-    """Writes a ``defs.yaml`` for one savepoint."""
-
-    def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
-        dg.scaffold_component(
-            request,
-            {
-                "name": "orders",
-                "path": "/data/savepoints/orders",
-                "rewrite": {"rename": {"counts": "order-counts"}},
-            },
-        )
-
-
-class _ComponentTranslator(DagsterDstlTranslator):
-    def __init__(self, component: "SavepointComponent") -> None:
-        self._component = component
-
-    def get_asset_spec(self, data: DstlTranslatorData) -> dg.AssetSpec:
-        return self._component.get_asset_spec(data)
+from dstl_dagster.translator import DstlAssetKind, DstlTranslatorData
 
 
 @dg.scaffold_with(SavepointScaffolder)
@@ -54,35 +34,52 @@ class SavepointComponent(dg.Component, dg.Resolvable):
 
     Give either ``flink_job`` (name or id; the resource ``flink`` takes its savepoint) or ``path``
     (an existing savepoint, by path or by name in the storage). With ``checkpoints``, the folder of
-    a job's retained checkpoints, a sensor reports them as another asset.
-
-    Args:
-        name: First part of all keys.
-        path: Path or name of an existing savepoint.
-        flink_job: The job whose savepoint is taken.
-        stop: Whether the savepoint stops the job.
-        checkpoints: Folder with ``chk-<n>`` of a running job.
-        rewrite: An edited copy to make.
-        checks: Checks in SQL; they need the resource ``spark``.
-        template: A savepoint of the next job. Restore plan and types are checked against it.
-        sensor_interval_seconds: Seconds between two looks for checkpoints.
-        sensors_running: Whether sensors run by default.
+    a job's retained checkpoints, a sensor reports them as another asset. The resources come from a
+    ``DstlResourcesComponent``, or from the project's definitions.
     """
 
-    name: str
-    path: str | None = None
-    flink_job: str | None = None
-    stop: bool = False
-    checkpoints: str | None = None
-    rewrite: RewriteModel | None = None
-    checks: list[StateCheckModel] = field(default_factory=list)
-    template: str | None = None
-    sensor_interval_seconds: int = 60
-    sensors_running: bool = False
+    name: Annotated[str, shown("First part of all asset keys.", "orders")]
+    path: Annotated[
+        str | None,
+        shown(
+            "An existing savepoint, by path or by name in the storage.",
+            "{{ context.project_root }}/data/savepoints/orders",
+        ),
+    ] = None
+    flink_job: Annotated[
+        str | None, shown("Name or id of the running job whose savepoint is taken.", "orders")
+    ] = None
+    stop: Annotated[bool, shown("Whether the savepoint stops the job.", True)] = False
+    checkpoints: Annotated[
+        str | None, shown("Folder with the `chk-<n>` of a running job.", "s3://bucket/chk/ab12")
+    ] = None
+    rewrite: Annotated[
+        RewriteModel | None,
+        shown("An edited copy of the savepoint.", {"rename": {"counts": "order-counts"}}),
+    ] = None
+    checks: Annotated[
+        list[StateCheckModel],
+        shown(
+            "Checks of the state in SQL; they need the resource `spark`.",
+            [{"uid": "counts", "sql": "SELECT state_key FROM {state} WHERE n < 0"}],
+        ),
+    ] = field(default_factory=list)
+    template: Annotated[
+        str | None,
+        shown(
+            "A savepoint of the next job. Restore plan and types are checked against it.",
+            "savepoints/next-orders",
+        ),
+    ] = None
+    sensor_interval_seconds: Annotated[
+        int, shown("Seconds between two looks for checkpoints.", 60)
+    ] = 60
+    sensors_running: Annotated[bool, shown("Whether sensors run by default.", True)] = False
+    translation: Translation = None
 
     def get_asset_spec(self, data: DstlTranslatorData) -> dg.AssetSpec:
         """The spec of one part; override it to rename or describe assets."""
-        return DagsterDstlTranslator().get_asset_spec(data)
+        return translated(self.translation, data)
 
     def spec(self, kind: DstlAssetKind, name: str) -> dg.AssetSpec:
         return self.get_asset_spec(DstlTranslatorData(self.name, kind, name=name))
@@ -130,7 +127,7 @@ class SavepointComponent(dg.Component, dg.Resolvable):
                 job=self.flink_job,
                 group=self.name,
                 stop=self.stop,
-                translator=_ComponentTranslator(self),
+                translator=ComponentTranslator(self),
             )
         source = self.source
 
@@ -148,8 +145,10 @@ class SavepointComponent(dg.Component, dg.Resolvable):
     def _rewritten_asset(
         self, savepoint: dg.AssetSpec, rewrite: RewriteModel
     ) -> dg.AssetsDefinition:
-        spec = self.spec("rewritten", rewrite.name).replace_attributes(
-            deps=[savepoint.key], automation_condition=dg.AutomationCondition.eager()
+        spec = self.spec("rewritten", rewrite.name)
+        spec = spec.replace_attributes(
+            deps=[savepoint.key],
+            automation_condition=spec.automation_condition or dg.AutomationCondition.eager(),
         )
         return rewritten_asset(
             spec, self.source, op_name=self._op_name(rewrite.name), **rewrite.edit()

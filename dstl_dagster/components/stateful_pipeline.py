@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import dagster as dg
 
@@ -15,7 +15,10 @@ from dstl_dagster.components.models import (
     RewriteModel,
     StateCheckModel,
     asset_key_of,
+    shown,
 )
+from dstl_dagster.components.scaffolders import StatefulPipelineScaffolder
+from dstl_dagster.components.translation import ComponentTranslator, Translation, translated
 from dstl_dagster.pipeline_defs import build_pipeline_defs
 from dstl_dagster.pipelines.aggregates import aggregating_pipeline
 from dstl_dagster.pipelines.asset_decorator import dstl_assets
@@ -24,35 +27,7 @@ from dstl_dagster.pipelines.pipeline import NUM_RETAINED, StatefulPipeline
 from dstl_dagster.resources.spark_resource import DstlSparkResource
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 from dstl_dagster.snapshots.sources import checkpoint_of
-from dstl_dagster.translator import DagsterDstlTranslator, DstlTranslatorData
-
-
-class _ComponentTranslator(DagsterDstlTranslator):
-    def __init__(self, component: "StatefulPipelineComponent") -> None:
-        self._component = component
-
-    def get_asset_spec(self, data: DstlTranslatorData) -> dg.AssetSpec:
-        return self._component.get_asset_spec(data)
-
-
-class StatefulPipelineScaffolder(dg.Scaffolder[Any]):
-    """Writes a ``defs.yaml`` for a folder of Parquet files."""
-
-    def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
-        dg.scaffold_component(
-            request,
-            {
-                "name": "payments",
-                "uid": "totals",
-                "events": {"path": "data/payments", "partition_column": "day"},
-                "partitions": {"start": "2026-01-01"},
-                "key_by": "account",
-                "states": {
-                    "payments": {"how": "count"},
-                    "total": {"how": "sum", "column": "amount", "type": "double"},
-                },
-            },
-        )
+from dstl_dagster.translator import DstlTranslatorData
 
 
 @dg.scaffold_with(StatefulPipelineScaffolder)
@@ -62,35 +37,93 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
 
     Give either ``states`` (aggregates of the rows of a key) or ``job`` (``package.module:function``
     that makes the job, as in ``StatefulPipeline``). The resources ``storage`` and ``spark`` come
-    from the project's definitions.
+    from a ``DstlResourcesComponent``, or from the project's definitions.
 
     To change asset specs or execution, override ``get_asset_spec`` or ``execute`` in a subclass.
     """
 
-    name: str
-    uid: str
-    events: EventsModel
-    partitions: PartitionsModel
-    key_by: str | None = None
-    key_type: str = "string"
-    states: dict[str, AggregateModel] = field(default_factory=dict)
-    job: str | None = None
-    order_by: list[str] = field(default_factory=list)
-    parallelism: int = 2
-    max_parallelism: int = 128
-    starts_from: str | None = None
-    num_retained: int = NUM_RETAINED
-    materialize_at_ratio: float | None = 1.0
-    rewrite: RewriteModel | None = None
-    checks: list[StateCheckModel] = field(default_factory=list)
-    pool: str | None = None
-    max_log_ratio: float = 1.0
-    sensor_interval_seconds: int = 60
-    sensors_running: bool = False
-    materialization_cron: str | None = "0 3 * * *"
-    verify_cron: str | None = "30 4 * * *"
-    with_jobs: bool = True
-    with_sensors: bool = True
+    name: Annotated[
+        str, shown("Name of the pipeline, and first part of its asset keys.", "payments")
+    ]
+    uid: Annotated[str, shown("Uid of the operator that holds the state.", "totals")]
+    events: Annotated[
+        EventsModel,
+        shown("Source of the rows.", {"path": "data/payments", "partition_column": "day"}),
+    ]
+    partitions: Annotated[
+        PartitionsModel, shown("Windows of input, one per partition.", {"start": "2026-01-01"})
+    ]
+    key_by: Annotated[str | None, shown("Column of the key; `states` need it.", "account")] = None
+    key_type: Annotated[str, shown("Type of the key.", "string", "bigint")] = "string"
+    states: Annotated[
+        dict[str, AggregateModel],
+        shown(
+            "Name of each state to its aggregate.", {"total": {"how": "sum", "column": "amount"}}
+        ),
+    ] = field(default_factory=dict)
+    job: Annotated[
+        str | None,
+        shown("Function that makes the job, instead of `states`.", "my_project.jobs:open_job"),
+    ] = None
+    order_by: Annotated[
+        list[str], shown("Columns by which the rows of a key apply.", ["created_at"])
+    ] = field(default_factory=list)
+    parallelism: Annotated[int, shown("Number of subtasks.", 2)] = 2
+    max_parallelism: Annotated[
+        int, shown("Number of key groups, fixed for the life of the state.", 128)
+    ] = 128
+    starts_from: Annotated[
+        str | None, shown("Savepoint that the first epoch starts from.", "savepoints/orders")
+    ] = None
+    num_retained: Annotated[
+        int, shown("Committed checkpoints that are kept; a run can go back to each.", 32)
+    ] = NUM_RETAINED
+    materialize_at_ratio: Annotated[
+        float | None,
+        shown("Size of the log against the base at which a run folds the log into it.", 1.0),
+    ] = 1.0
+    rewrite: Annotated[
+        RewriteModel | None,
+        shown("An edited copy of each savepoint.", {"rename": {"totals": "sums"}}),
+    ] = None
+    checks: Annotated[
+        list[StateCheckModel],
+        shown(
+            "Checks of the state in SQL.",
+            [{"uid": "totals", "sql": "SELECT state_key FROM {state} WHERE total < 0"}],
+        ),
+    ] = field(default_factory=list)
+    pool: Annotated[str | None, shown("Dagster's concurrency pool.", "payments")] = None
+    automation_condition: Annotated[
+        dg.AutomationCondition | None,
+        shown(
+            "Condition under which Dagster runs the epochs of new windows by itself.",
+            "{{ dg.AutomationCondition.on_cron('15 * * * *') }}",
+            model_field_type=str | None,
+        ),
+    ] = None
+    schedule: Annotated[
+        str | None,
+        shown("Cron of a schedule that runs all windows which are due.", "10 0 * * *"),
+    ] = None
+    max_log_ratio: Annotated[
+        float, shown("Size of the log against the base at which the sensor acts.", 1.0)
+    ] = 1.0
+    sensor_interval_seconds: Annotated[int, shown("Seconds between two ticks of a sensor.", 60)] = (
+        60
+    )
+    sensors_running: Annotated[bool, shown("Whether sensors run by default.", True)] = False
+    materialization_cron: Annotated[
+        str | None, shown("Cron of the materialization; null for none.", "0 3 * * *")
+    ] = "0 3 * * *"
+    verify_cron: Annotated[
+        str | None, shown("Cron of the full check of the checkpoint; null for none.", "30 4 * * *")
+    ] = "30 4 * * *"
+    with_jobs: Annotated[
+        bool, shown("Whether there are jobs, and the sensors and schedules of jobs.", False)
+    ] = True
+    with_sensors: Annotated[bool, shown("Whether there are sensors.", False)] = True
+    translation: Translation = None
 
     @property
     def pipeline(self) -> StatefulPipeline:
@@ -99,7 +132,7 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
         Raises:
             ConfigError: Both a job and states are given, or neither is.
         """
-        translator = _ComponentTranslator(self)
+        translator = ComponentTranslator(self)
         if (self.job is None) == (not self.states):
             raise ConfigError(f"The pipeline {self.name!r} needs either states or a job, not both.")
         if self.job is not None:
@@ -132,7 +165,7 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
 
     def get_asset_spec(self, data: DstlTranslatorData) -> dg.AssetSpec:
         """The spec of one part; override it to rename or describe assets."""
-        return DagsterDstlTranslator().get_asset_spec(data)
+        return translated(self.translation, data)
 
     def execute(
         self,
@@ -156,6 +189,7 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
             partitions_def=self.partitions.build(),
             deps=upstream,
             pool=self.pool,
+            automation_condition=self.automation_condition,
         )
         def epochs(
             context: dg.AssetExecutionContext,
@@ -176,6 +210,7 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
             verify_cron=self.verify_cron,
             with_jobs=self.with_jobs,
             with_sensors=self.with_sensors,
+            schedule=self.schedule,
         )
         checks = [
             build_state_check(

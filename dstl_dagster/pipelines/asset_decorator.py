@@ -33,8 +33,8 @@ def build_dstl_asset_specs(
         pipeline: The pipeline.
         deps: Upstream assets of the batches. The first one is the source of the column lineage.
         partitions_def: Windows of input. The state of a window depends on the window before.
-        automation_condition: Automation condition of the state.
-        freshness_policy: Freshness policy of the checkpoint.
+        automation_condition: Automation condition of the state; by default the translator's.
+        freshness_policy: Freshness policy of the checkpoint; by default the translator's.
     """
     state, changelog, checkpoint = (pipeline.spec(kind) for kind in EPOCH_KINDS)
     upstream = [dg.AssetDep(dep) for dep in deps]
@@ -42,9 +42,14 @@ def build_dstl_asset_specs(
         before = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
         upstream.append(dg.AssetDep(state.key, partition_mapping=before))
     return [
-        state.replace_attributes(deps=upstream, automation_condition=automation_condition),
+        state.replace_attributes(
+            deps=upstream,
+            automation_condition=automation_condition or state.automation_condition,
+        ),
         changelog.replace_attributes(deps=[state.key]),
-        checkpoint.replace_attributes(deps=[changelog.key], freshness_policy=freshness_policy),
+        checkpoint.replace_attributes(
+            deps=[changelog.key], freshness_policy=freshness_policy or checkpoint.freshness_policy
+        ),
     ]
 
 

@@ -249,6 +249,14 @@ class Windows:
             ends.append(self.committed(last).end)
         return self.keys_between(self.window(key).start, max(ends))
 
+    def due(self, now: datetime) -> list[str]:
+        """The windows that have ended and come after the last committed one, in order."""
+        last = self.last()
+        start = self.partitions.start if last is None else self.committed(last).end
+        end = self.partitions.end
+        last_end = now.astimezone(UTC) if end is None else min(now.astimezone(UTC), end)
+        return [key for key in self.keys_between(start, now) if self.window(key).end <= last_end]
+
     def missing(self, limit: int) -> list[str]:
         """The windows up to the last committed one that the latest state does not hold.
 

@@ -81,8 +81,10 @@ def build_savepoint_asset(
     automation_condition: dg.AutomationCondition | None = None,
 ) -> dg.AssetsDefinition:
     """The latest checkpoint as a self-contained canonical savepoint."""
-    spec = pipeline.spec("savepoint", name).replace_attributes(
-        deps=[pipeline.key("materialization")], automation_condition=automation_condition
+    spec = pipeline.spec("savepoint", name)
+    spec = spec.replace_attributes(
+        deps=[pipeline.key("materialization")],
+        automation_condition=automation_condition or spec.automation_condition,
     )
 
     @dg.multi_asset(name=pipeline.python_name(name), specs=[spec], retry_policy=DEFAULT_RETRIES)
@@ -146,10 +148,13 @@ def build_rewritten_asset(
     """An edited copy of the pipeline's latest savepoint. Needs no Spark.
 
     Its folder is named after the source and the edit, so that another edit is another savepoint.
+    A condition of the translator takes the place of ``automation_condition``.
     """
+    spec = pipeline.spec("rewritten", name)
     return rewritten_asset(
-        pipeline.spec("rewritten", name).replace_attributes(
-            deps=[pipeline.key("savepoint", of)], automation_condition=automation_condition
+        spec.replace_attributes(
+            deps=[pipeline.key("savepoint", of)],
+            automation_condition=spec.automation_condition or automation_condition,
         ),
         lambda storage: latest_savepoint(pipeline, storage),
         op_name=pipeline.python_name(name),

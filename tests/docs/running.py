@@ -46,6 +46,7 @@ class PageRun:
         self._environment = os.environ | {
             "COLUMNS": "80",
             "DAGSTER_DISABLE_TELEMETRY": "yes",
+            "DAGSTER_DG_UPDATE_CHECK_ENABLED": "0",  # no look into a package index
             "PYTHONPATH": os.pathsep.join(
                 [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
             ),

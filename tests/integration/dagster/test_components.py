@@ -1,5 +1,6 @@
 """Components in YAML alone: scaffolded, checked by Dagster's own commands, run."""
 
+import importlib
 import json
 import os
 import shutil
@@ -14,9 +15,12 @@ import pyarrow.dataset as ds
 import pytest
 
 from dstl_core import Snapshot
+from dstl_core.errors import ConfigError
 from dstl_dagster import (
+    DstlResourcesComponent,
     DstlStorageResource,
     SavepointComponent,
+    StatefulPipeline,
     StatefulPipelineComponent,
 )
 from dstl_dagster.check_command import BROKEN, FAILED, PASSED, WARNED
@@ -32,45 +36,17 @@ from tests.integration.dagster.small_pipeline import (
 pytestmark = [pytest.mark.dagster, pytest.mark.spark]
 
 ROOT = Path(__file__).parents[3]
-EXAMPLES = ROOT / "examples"
-PYPROJECT = """
-[project]
-name = "scaffolded"
-version = "0.1"
-
-[tool.dg]
-directory_type = "project"
-
-[tool.dg.project]
-root_module = "scaffolded"
-registry_modules = ["dstl_dagster", "dstl_dagster.components"]
-
-[tool.dagster]
-module_name = "scaffolded.definitions"
-"""
-DEFINITIONS = """
-from pathlib import Path
-
-import dagster as dg
-
-from dstl_dagster import DstlSparkResource, DstlStorageResource
-
-
-@dg.definitions
-def defs():
-    loaded = dg.load_from_defs_folder(path_within_project=Path(__file__).parent)
-    resources = {
-        "storage": DstlStorageResource(base_path="state"),
-        "spark": DstlSparkResource(master="local[2]"),
-    }
-    return dg.Definitions.merge(loaded, dg.Definitions(resources=resources))
-"""
+SCAFFOLDED = {"StatefulPipelineComponent": "payments", "SavepointComponent": "orders"}
 
 
 def command(folder, *words, check=True):
     """Runs one of Dagster's commands in a project."""
-    paths = os.pathsep.join([str(folder), str(ROOT)])
-    environment = {**os.environ, "PYTHONPATH": paths, "DAGSTER_DISABLE_TELEMETRY": "yes"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(folder / "src"), str(ROOT)]),
+        "DAGSTER_DISABLE_TELEMETRY": "yes",
+        "DAGSTER_DG_UPDATE_CHECK_ENABLED": "0",  # no look into a package index
+    }
     binaries = Path(sys.executable).parent
     environment["PATH"] = f"{binaries}{os.pathsep}{environment['PATH']}"
     return subprocess.run(
@@ -87,28 +63,68 @@ def command(folder, *words, check=True):
 @pytest.fixture(scope="module")
 def scaffolded(tmp_path_factory):
     """A project with one of each component, as their scaffolders write them."""
-    folder = tmp_path_factory.mktemp("project")
-    package = folder / "scaffolded"
-    (package / "defs").mkdir(parents=True)
-    (folder / "pyproject.toml").write_text(PYPROJECT)
-    (package / "__init__.py").write_text("")
-    (package / "defs" / "__init__.py").write_text("")
-    (package / "definitions.py").write_text(DEFINITIONS)
-    for name in ("StatefulPipelineComponent", "SavepointComponent"):
-        command(folder, "dg", "scaffold", "defs", f"dstl_dagster.{name}", name.lower())
+    parent = tmp_path_factory.mktemp("projects")
+    command(parent, "create-dagster", "project", "--no-uv-sync", "scaffolded")
+    folder = parent / "scaffolded"
+    for name, path in SCAFFOLDED.items():
+        command(folder, "dg", "scaffold", "defs", f"dstl_dagster.{name}", path)
     return folder
 
 
 def test_a_scaffolded_project_passes_dagsters_checks(scaffolded):
     texts = [path.read_text() for path in scaffolded.rglob("defs.yaml")]
-    assert len(texts) == 2 and all("type: dstl_dagster." in text for text in texts)
-    assert not list((scaffolded / "scaffolded" / "defs").rglob("[!_]*.py")), "no Python is needed"
+    # One of the resources, which both share.
+    assert len(texts) == 3 and all("type: dstl_dagster." in text for text in texts)
+    folder = scaffolded / "src" / "scaffolded" / "defs"
+    assert not list(folder.rglob("[!_]*.py")), "no Python is needed"
     command(scaffolded, "dg", "check", "yaml")
     command(scaffolded, "dg", "check", "defs")
     listed = command(scaffolded, "dg", "list", "defs", "--json").stdout
-    for key in ("payments/state/totals", "payments/savepoint", "orders/savepoint"):
+    for key in ("payments/state/payments-totals", "payments/savepoint", "orders/savepoint"):
         assert key in listed
-    command(scaffolded, "dagster", "definitions", "validate")
+    command(scaffolded, "dagster", "definitions", "validate", "-m", "scaffolded.definitions")
+
+
+def test_what_is_scaffolded_runs(scaffolded, monkeypatch, instance):
+    monkeypatch.syspath_prepend(str(scaffolded / "src"))
+    defs = importlib.import_module("scaffolded.definitions").defs()
+    resources = {**defs.resources, "spark": SPARK}
+    checks = list(defs.asset_checks or ())
+    days = [each for each in defs.assets or () if getattr(each, "partitions_def", None)]
+    of_orders = [each for each in defs.assets or () if keys_of(each) <= {"orders"}]
+
+    for day in ("2026-01-01", "2026-01-02"):
+        done = dg.materialize(days, instance=instance, resources=resources, partition_key=day)
+        assert done.success
+    base_path = Path(defs.resources["storage"].base_path)
+    assert base_path == scaffolded / "data" / "dstl"
+    store = StatefulPipeline("payments", "payments-totals", "a:b").store(defs.resources["storage"])
+    snapshot = Snapshot.load(store.path_of(store.require_latest()))
+    totals = snapshot["uid:payments-totals"].keyed_entries("total")
+    assert {each.key: each.value for each in totals} == {"ada": 17, "bob": 23, "eve": 7}
+
+    done = dg.materialize(
+        [*of_orders, *(each for each in checks if asset_of(each) == "orders")],
+        instance=instance,
+        resources=resources,
+    )
+    passed = {each.check_name: each.passed for each in done.get_asset_check_evaluations()}
+    assert passed == {"verified": True, "state_of_counts": True}
+    [renamed] = [
+        str(event.step_materialization_data.materialization.metadata["dagster/uri"].value)
+        for event in done.get_asset_materialization_events()
+        if "rewritten" in event.asset_key.path
+    ]
+    entries = Snapshot.load(renamed)["uid:orders-counts"].keyed_entries("n")
+    assert {each.key: each.value for each in entries} == {"ada": 3, "bob": 2, "eve": 2}
+
+
+def keys_of(assets):
+    return {key.path[0] for key in assets.keys}
+
+
+def asset_of(check):
+    return next(iter(check.check_keys)).asset_key.path[0]
 
 
 def test_a_wrong_yaml_is_refused(scaffolded, tmp_path):
@@ -140,6 +156,11 @@ def test_this_project_passes_dagsters_checks(words):
 def build(component, **attributes):
     """The definitions of a component from plain attributes."""
     return dg.build_defs_for_component(component.from_attributes_dict(attributes=attributes))
+
+
+def with_resources(defs):
+    resources = {"storage": DstlStorageResource(base_path="state"), "spark": SPARK}
+    return dg.Definitions.merge(defs, dg.Definitions(resources=resources))
 
 
 def test_a_pipeline_in_yaml_keeps_the_same_state(tmp_path):
@@ -260,6 +281,97 @@ def test_a_component_takes_what_a_pipeline_takes_and_leaves_out_what_it_should()
     assert counts(materialization_cron=None, verify_cron="0 1 * * *") == [6, 4, 1]
     assert counts(with_sensors=False) == [6, 0, 2]
     assert counts(with_jobs=False) == [0, 0, 0]
+
+
+MINIMAL = {
+    "name": "payments",
+    "uid": "totals",
+    "events": {"path": "payments", "partition_column": "day"},
+    "partitions": {"start": "2026-01-01"},
+    "key_by": "account",
+    "states": {"payments": {"how": "count"}},
+}
+
+
+def test_specs_are_translated_and_automated_in_yaml():
+    defs = build(
+        StatefulPipelineComponent,
+        **MINIMAL,
+        translation={
+            "group_name": "finance",
+            "owners": ["team:payments"],
+            "key_prefix": "{{ 'raw' if kind == 'savepoint' else 'lake' }}",
+            "tags": {"operator": "{{ operator }}"},
+        },
+        automation_condition="{{ dg.AutomationCondition.on_cron('15 * * * *') }}",
+        schedule="10 0 * * *",
+    )
+    specs = {
+        each.key.to_user_string(): each for each in with_resources(defs).resolve_all_asset_specs()
+    }
+    state = specs["lake/payments/state/totals"]
+    assert (state.group_name, state.owners) == ("finance", ["team:payments"])
+    assert state.tags["operator"] == "totals" and state.tags["dstl/pipeline"] == "payments"
+    assert state.automation_condition == dg.AutomationCondition.on_cron("15 * * * *")
+    assert [each.asset_key for each in specs["lake/payments/checkpoint"].deps] == [
+        dg.AssetKey(["lake", "payments", "changelog", "totals"])
+    ]
+    assert "raw/payments/savepoint" in specs
+    names = {each.name for each in defs.schedules or ()}
+    assert "payments_epochs_schedule" in names and len(names) == 3
+
+    eager = build(
+        SavepointComponent,
+        name="orders",
+        path="savepoints/orders",
+        rewrite={},
+        translation={"automation_condition": "{{ dg.AutomationCondition.on_missing() }}"},
+    )
+    conditions = {
+        each.automation_condition for each in with_resources(eager).resolve_all_asset_specs()
+    }
+    assert conditions == {dg.AutomationCondition.on_missing()}
+
+
+@pytest.mark.parametrize(
+    "component", [StatefulPipelineComponent, SavepointComponent, DstlResourcesComponent]
+)
+def test_every_attribute_has_a_description_and_an_example(component):
+    schema = component.get_model_cls().model_json_schema()
+    own = {
+        name: each
+        for name, each in schema["$defs"].items()
+        if name.endswith("ModelModel")  # ours; the others are Dagster's
+    }
+    assert own
+    bare = [
+        f"{name}.{attribute}"
+        for name, each in {component.__name__: schema, **own}.items()
+        for attribute, shown in each["properties"].items()
+        if attribute != "translation" and not (shown.get("description") and shown.get("examples"))
+    ]
+    assert bare == []
+
+
+def test_resources_in_yaml_keep_secrets_in_the_environment():
+    storage = {
+        "base_path": "s3://bucket/dstl",
+        "credentials": {
+            "kind": "s3",
+            "env": {"access_key_id": "DSTL_ID", "secret_access_key": "DSTL_SECRET"},
+            "options": {"region": "eu-1"},
+        },
+    }
+    defs = build(DstlResourcesComponent, storage=storage, flink_url="http://flink:8081")
+    assert set(defs.resources) == {"storage", "spark", "savepoints", "flink"}
+    credentials = defs.resources["storage"].credentials
+    assert credentials.secret_access_key == dg.EnvVar("DSTL_SECRET")
+    assert credentials.region == "eu-1"
+    with pytest.raises(ConfigError, match=r"required: access_key_id, secret_access_key.*got key"):
+        build(
+            DstlResourcesComponent,
+            storage={"base_path": "x", "credentials": {"kind": "s3", "env": {"key": "K"}}},
+        )
 
 
 # ----------------------------------------------------------------------------- dstl-checks

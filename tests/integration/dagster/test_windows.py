@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import dagster as dg
@@ -271,3 +272,45 @@ def test_a_long_backfill_folds_its_log_into_the_base(storage, instance):
     assert PAYMENTS.store(storage).size().log_ratio <= 1.0
     assert totals_in(storage) == expected_totals(*DAYS[:3])
     assert check("log_size", storage, instance).passed
+
+
+def test_a_schedule_runs_all_windows_that_are_due(storage, instance):
+    fails: list[str] = []
+
+    def batch(session: Any, day: str) -> Any:
+        if day in fails:
+            raise OSError("the source is away")
+        return rows_of(session, day)
+
+    defs = small_defs(storage, batch, schedule="10 0 * * *")
+    schedule = defs.resolve_schedule_def("payments_epochs_schedule")
+    job = defs.resolve_job_def("payments_epochs")
+
+    def tick(day: int) -> Any:
+        now = datetime(2026, 1, day, 0, 10, tzinfo=UTC)
+        return schedule(dg.build_schedule_context(instance, now), storage=storage)
+
+    def launch(request: dg.RunRequest) -> bool:
+        return job.execute_in_process(
+            instance=instance,
+            partition_key=request.partition_key,
+            tags=dict(request.tags),
+            raise_on_error=False,
+        ).success
+
+    first = tick(2)
+    assert first.partition_key == DAYS[0] and launch(first)
+    fails.append(DAYS[1])
+    assert not launch(tick(3))
+    # The next day brings both. A window that has not ended is not due.
+    fails.clear()
+    both = tick(4)
+    assert (both.tags[RANGE[0]], both.tags[RANGE[1]]) == (DAYS[1], DAYS[2])
+    assert launch(both)
+    assert totals_in(storage) == expected_totals(*DAYS[:3])
+    assert "Every window that has ended" in tick(4).skip_message
+    # Nothing is due after the last window of the definition.
+    assert tick(31).tags[RANGE[1]] == DAYS[-1]
+    store = PAYMENTS.store(storage)
+    with store.lease("a-run-of-somebody-else"):
+        assert "is at work" in tick(5).skip_message

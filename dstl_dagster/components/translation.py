@@ -1,0 +1,50 @@
+"""The ``translation`` of a component's YAML: changes to the asset specs of its parts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
+
+from dstl_dagster.translator import DagsterDstlTranslator, DstlTranslatorData
+
+if TYPE_CHECKING:
+    import dagster as dg
+
+
+def _variables(data: DstlTranslatorData) -> dict[str, Any]:
+    return {
+        "data": data,
+        "pipeline": data.pipeline,
+        "kind": data.kind,
+        "operator": data.operator,
+        "name": data.name or data.kind,
+    }
+
+
+Translation = Annotated[
+    TranslationFn[DstlTranslatorData] | None,
+    TranslationFnResolver[DstlTranslatorData](_variables),
+]
+"""Attributes of the specs, as in Dagster's other integrations. Templates know ``spec``, ``data``,
+and of that ``pipeline``, ``kind``, ``operator`` and ``name``.
+"""
+
+
+class ComponentTranslator(DagsterDstlTranslator):
+    """Asks a component for its specs, so that a subclass of the component can change them."""
+
+    def __init__(self, component: Any) -> None:
+        self._component = component
+
+    def get_asset_spec(self, data: DstlTranslatorData) -> dg.AssetSpec:
+        found: dg.AssetSpec = self._component.get_asset_spec(data)
+        return found
+
+
+def translated(
+    translation: TranslationFn[DstlTranslatorData] | None, data: DstlTranslatorData
+) -> dg.AssetSpec:
+    """The spec of a part, with the changes of a ``translation``."""
+    spec = DagsterDstlTranslator().get_asset_spec(data)
+    return spec if translation is None else translation(spec, data)
