@@ -54,42 +54,53 @@ class SourceFacts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OperatorFacts:
-    """Counts and times of one operator in an epoch. Times are those of its slowest subtask.
+class WorkFacts:
+    """Counts and times of one subtask in an epoch, or of all subtasks of an operator.
 
     Args:
         rows: Rows that it read.
         changes: Changes that it logged.
         changed_keys: Keys whose state changed.
-        log_bytes: Bytes that the checkpoint added.
         output_rows: Rows that it emitted.
         output_files: Names of the files with these rows.
         late_rows: Rows that came after all of their windows had ended.
         late_files: Names of the files with late rows.
-        warmth: Number of subtasks by how they got their state: ``warm``, ``caught up``, ``cold`` or
-            ``idle``.
         restore_ms: Time to restore the state, in milliseconds.
         apply_ms: Time to apply the rows, in milliseconds.
         persist_ms: Time to make the state durable, in milliseconds.
         back_pressure_ms: Time that a subtask waited until uploads were accepted, in milliseconds.
         failed_uploads: Number of upload attempts that failed.
-        retries: Number of task attempts that failed.
     """
 
     rows: int = 0
     changes: int = 0
     changed_keys: int = 0
-    log_bytes: int = 0
     output_rows: int = 0
     output_files: tuple[str, ...] = ()
     late_rows: int = 0
     late_files: tuple[str, ...] = ()
-    warmth: Mapping[str, int] = field(default_factory=dict)
     restore_ms: int = 0
     apply_ms: int = 0
     persist_ms: int = 0
     back_pressure_ms: int = 0
     failed_uploads: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OperatorFacts(WorkFacts):
+    """Counts and times of one operator in an epoch. Times are those of its slowest subtask.
+
+    Args:
+        log_bytes: Bytes that the checkpoint added.
+        warmth: Number of subtasks by how they got their state: ``warm``, ``caught up``, ``cold`` or
+            ``idle``.
+        retries: Number of task attempts that failed.
+
+    The other arguments are those of ``WorkFacts``.
+    """
+
+    log_bytes: int = 0
+    warmth: Mapping[str, int] = field(default_factory=dict)
     retries: int = 0
 
 

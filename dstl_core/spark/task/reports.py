@@ -5,14 +5,20 @@ from __future__ import annotations
 import base64
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Row
 
-from dstl_core.checkpoint.store.epoch_facts import EpochFacts, InputFacts, Kind, OperatorFacts
+from dstl_core.checkpoint.store.epoch_facts import (
+    EpochFacts,
+    InputFacts,
+    Kind,
+    OperatorFacts,
+    WorkFacts,
+)
 from dstl_core.codec.metadata.metadata_format import read_metadata, write_metadata
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
 from dstl_core.model.handle import ChangelogStateBackendHandle, KeyedStateHandle
@@ -21,42 +27,34 @@ from dstl_core.model.key_group import UPPER_BOUND_MAX_PARALLELISM
 from dstl_core.spark.task.inputs import Fingerprint
 from dstl_core.storage.written_files import WrittenFile
 
+_COLUMN_TYPES = {"int": pa.int64(), "tuple[str, ...]": pa.list_(pa.string())}
+"""The Arrow type of a field of ``WorkFacts``, by its annotation."""
 REPORT_SCHEMA = pa.schema(
     [
         ("uid", pa.string()),
         ("subtask", pa.int32()),
         ("state", pa.binary()),
-        ("rows", pa.int64()),
         ("hash_sum", pa.string()),
-        ("changes", pa.int64()),
-        ("changed_keys", pa.int64()),
-        ("output_rows", pa.int64()),
-        ("output_files", pa.list_(pa.string())),
         ("warmth", pa.string()),
-        ("restore_ms", pa.int64()),
-        ("apply_ms", pa.int64()),
-        ("persist_ms", pa.int64()),
         ("attempt", pa.int32()),
-        ("late_rows", pa.int64()),
-        ("back_pressure_ms", pa.int64()),
-        ("failed_uploads", pa.int64()),
-        ("late_files", pa.list_(pa.string())),
         (
             "written",
             pa.list_(
                 pa.struct([("path", pa.string()), ("size", pa.int64()), ("sha256", pa.string())])
             ),
         ),
+        *((each.name, _COLUMN_TYPES[str(each.type)]) for each in fields(WorkFacts)),
     ]
 )
 
 NO_NOTES: Mapping[str, Any] = MappingProxyType({})
 _WARMTHS = ("warm", "caught up", "cold", "idle")
+_NAMES = ("output_files", "late_files")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SubtaskMetrics:
-    """The present counts of a subtask, with the names of ``SubtaskReport``."""
+    """The present counts of a subtask, with the names of ``WorkFacts``."""
 
     changes: int
     changed_keys: int
@@ -66,58 +64,35 @@ class SubtaskMetrics:
 
 
 @dataclass(frozen=True)
-class SubtaskReport:
+class SubtaskReport(WorkFacts):
     """The outcome of one subtask.
 
     Args:
-        uid: Of its operator.
+        uid: The uid of its operator.
         subtask: Its index, from 0.
         state: Its state, encoded as in ``_metadata``.
-        rows: Rows that it read.
-        hash_sum: Sum of their hashes.
-        changes: Changes that it logged.
-        changed_keys: Keys whose state changed.
-        output_rows: Rows that it gave.
-        output_files: Names of the files with them.
-        warmth: Where its state came from: ``warm`` (a local copy), ``caught up`` (an older copy and
-            the log since), ``cold`` (the snapshot) or ``idle`` (it did not run).
-        restore_ms: How long it restored.
-        apply_ms: How long it applied rows.
-        persist_ms: How long it made its state durable.
+        hash_sum: Sum of the hashes of its rows.
+        warmth: How it got its state: ``warm`` (a local copy), ``caught up`` (an older copy and the
+            log after it), ``cold`` (the snapshot) or ``idle`` (it did not run).
         attempt: Number of the task's attempt, from 0.
-        late_rows: Rows that came after all of their windows had ended.
-        back_pressure_ms: How long it waited for uploads to be accepted.
-        failed_uploads: Attempts to upload that failed.
-        late_files: Names of the files with late rows.
         written: The state files that it wrote.
+
+    The other arguments are those of ``WorkFacts``.
     """
 
     uid: str
     subtask: int
     state: bytes
     _: KW_ONLY
-    rows: int = 0
     hash_sum: str = "0"
-    changes: int = 0
-    changed_keys: int = 0
-    output_rows: int = 0
-    output_files: list[str] = field(default_factory=list)
     warmth: str = "idle"
-    restore_ms: int = 0
-    apply_ms: int = 0
-    persist_ms: int = 0
     attempt: int = 0
-    late_rows: int = 0
-    back_pressure_ms: int = 0
-    failed_uploads: int = 0
-    late_files: list[str] = field(default_factory=list)
     written: list[WrittenFile] = field(default_factory=list)
 
     @classmethod
     def of(cls, row: Row) -> SubtaskReport:
         values = row.asDict(recursive=True)
-        written = [WrittenFile(**each) for each in values["written"]]
-        return cls(**{**values, "state": bytes(values["state"]), "written": written})
+        return cls._of_values({**values, "state": bytes(values["state"])})
 
     @classmethod
     def of_keyed(
@@ -132,9 +107,13 @@ class SubtaskReport:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> SubtaskReport:
-        state = base64.b64decode(body["state"], validate=True)
-        written = [WrittenFile(**each) for each in body.get("written", ())]
-        return cls(**{**body, "state": state, "written": written})
+        return cls._of_values({**body, "state": base64.b64decode(body["state"], validate=True)})
+
+    @classmethod
+    def _of_values(cls, values: Mapping[str, Any]) -> SubtaskReport:
+        names = {key: tuple(each) for key, each in values.items() if key in _NAMES}
+        written = [WrittenFile(**each) for each in values.get("written", ())]
+        return cls(**{**values, **names, "written": written})
 
     def to_batch(self) -> pa.RecordBatch:
         return pa.RecordBatch.from_pylist([asdict(self)], schema=REPORT_SCHEMA)
@@ -221,19 +200,16 @@ def _operator(reports: Sequence[SubtaskReport]) -> OperatorFacts:
     """Sums up the reports of the subtasks of one operator."""
     warmth = Counter(each.warmth for each in reports)
     return OperatorFacts(
-        rows=sum(each.rows for each in reports),
-        changes=sum(each.changes for each in reports),
-        changed_keys=sum(each.changed_keys for each in reports),
         log_bytes=sum(each.checkpointed_size for each in reports),
-        output_rows=sum(each.output_rows for each in reports),
-        output_files=tuple(sorted(name for each in reports for name in each.output_files)),
-        late_rows=sum(each.late_rows for each in reports),
-        late_files=tuple(sorted(name for each in reports for name in each.late_files)),
         warmth={how: warmth[how] for how in _WARMTHS if warmth[how]},
-        restore_ms=max(each.restore_ms for each in reports),
-        apply_ms=max(each.apply_ms for each in reports),
-        persist_ms=max(each.persist_ms for each in reports),
-        back_pressure_ms=max(each.back_pressure_ms for each in reports),
-        failed_uploads=sum(each.failed_uploads for each in reports),
         retries=sum(each.attempt for each in reports),
+        **{each.name: _total(each.name, reports) for each in fields(WorkFacts)},
     )
+
+
+def _total(name: str, reports: Sequence[SubtaskReport]) -> Any:
+    """Joins the names of files, takes the longest time, and adds other numbers."""
+    values = [getattr(each, name) for each in reports]
+    if name in _NAMES:
+        return tuple(sorted(file for each in values for file in each))
+    return max(values) if name.endswith("_ms") else sum(values)

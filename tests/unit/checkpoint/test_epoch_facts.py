@@ -210,9 +210,13 @@ TYPES: dict[str, dict[str, Any]] = {
 
 
 def described(part: type) -> dict[str, str]:
-    """The description of each field in a docstring."""
-    arguments = (inspect.getdoc(part) or "").partition("Args:")[2]
-    found = re.findall(r"^    (\w+): (.*(?:\n        .*)*)", arguments, re.M)
+    """The description of each field in the docstrings of a class and its bases."""
+    texts = [inspect.cleandoc(each.__doc__ or "").partition("Args:")[2] for each in part.__mro__]
+    found = [
+        each
+        for text in texts
+        for each in re.findall(r"^    (\w+): (.*(?:\n        .*)*)", text, re.M)
+    ]
     return {name: re.sub(r"\s+", " ", text).replace("``", "`") for name, text in found}
 
 
