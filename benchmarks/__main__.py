@@ -3,7 +3,17 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from benchmarks import changelog, columnar, epochs, history, jobs, savepoint, simulation, state
+from benchmarks import (
+    changelog,
+    columnar,
+    epochs,
+    history,
+    jobs,
+    rows,
+    savepoint,
+    simulation,
+    state,
+)
 
 BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], None], Callable[..., None]]] = {
     "changelog": (changelog.run, changelog.add_arguments),
@@ -11,6 +21,7 @@ BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], None], Callable[..., 
     "epochs": (epochs.run, epochs.add_arguments),
     "history": (history.run, history.add_arguments),
     "jobs": (jobs.run, jobs.add_arguments),
+    "rows": (rows.run, rows.add_arguments),
     "state": (state.run, state.add_arguments),
     "savepoint": (savepoint.run, savepoint.add_arguments),
     "simulation": (simulation.run, simulation.add_arguments),
