@@ -9,7 +9,10 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any
+
+import pyarrow as pa
 
 from dstl_core.changelog import FsStateChangelogStorage
 from dstl_core.checkpoint.coordination.assignment import assign_state
@@ -355,6 +358,16 @@ class Job:
 
     def apply(self, element: Element) -> None:
         self.output += self.owner(element["key"]).process(element)
+
+    def apply_batch(self, elements: Sequence[Element]) -> None:
+        """As ``apply`` for each, a batch for each subtask, in two parts."""
+        for subtask in self.subtasks:
+            own = [each for each in elements if self.owner(each["key"]) is subtask]
+            keys = pa.array([each["key"] for each in own], pa.string())
+            half = len(own) // 2
+            parts = [(part, repeat(None)) for part in (own[:half], own[half:])]
+            for output in subtask.process_batch(keys, parts):
+                self.output += output
 
     def put_broadcast(self, key: str, value: int) -> None:
         for subtask in self.subtasks:

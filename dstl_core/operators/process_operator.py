@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
-from dstl_core.codec.python_values import seen_by_functions
+from dstl_core.codec.python_values import AsPython, seen_by_functions
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.errors import ConfigError
 from dstl_core.functions import (
@@ -20,7 +20,18 @@ from dstl_core.operators.user_code import user_code
 from dstl_core.state.backends.backend import KeyedStateBackend
 from dstl_core.state.backends.timers import InternalTimerService, TimeDomain, TimerService
 
+if TYPE_CHECKING:
+    from dstl_core.state.held.key_batch import KeyBatch
+
 KeySelector = Callable[[Any], Any]
+NumberedRow = tuple[int, Any, int | None]
+"""The number of a row's key in a batch, the row, and its time."""
+
+
+class _Outside:
+    """Takes the place of a backend where no batch is open."""
+
+    slot = -1
 
 
 class KeyedProcessOperator:
@@ -64,20 +75,57 @@ class KeyedProcessOperator:
         if self._backend is not None:
             key = self._key_of(row)
             self._backend.set_current_key(key)
+        return self._apply(
+            _Outside(), [seen_by_functions(key, self._key_type)], [(0, row, timestamp)]
+        )
+
+    def keys_of(self, batch: KeyBatch) -> list[Any]:
+        """The keys of a batch as the function sees them, by number."""
+        kind = self._key_type
+        if isinstance(kind, AsPython):
+            return list(map(kind.form.to_python, batch.keys))
+        return batch.keys
+
+    def process_rows(self, keys: Sequence[Any], rows: Iterable[NumberedRow]) -> list[Any]:
+        """Applies elements in order; gives their output.
+
+        Args:
+            keys: Of the batch that is open in the backend; one None if there is no keyed state.
+            rows: The elements.
+        """
+        backend = self._backend
+        return self._apply(_Outside() if backend is None else backend, keys, rows)
+
+    def _apply(
+        self,
+        current: KeyedStateBackend | _Outside,
+        keys: Sequence[Any],
+        rows: Iterable[NumberedRow],
+    ) -> list[Any]:
+        """Calls the function for each element, with its key as the current one."""
         function = self._function
+        output: list[Any] = []
         if isinstance(function, RichMapFunction):
             with user_code(function, "map"):
-                return [function.map(row)]
+                for number, row, _ in rows:
+                    current.slot = number
+                    output.append(function.map(row))
+            return output
         if not isinstance(function, KeyedProcessFunction):
             raise ConfigError(
                 f"A keyed operator runs a KeyedProcessFunction or a RichMapFunction, got a "
                 f"{type(function).__name__}."
             )
-        context = self._context
-        context.current_key = seen_by_functions(key, self._key_type)
-        context.element_timestamp = timestamp
+        context, process = self._context, function.process_element
         with user_code(function, "process_element"):
-            return list(function.process_element(row, context) or ())
+            for number, row, timestamp in rows:
+                current.slot = number
+                context.current_key = keys[number]
+                context.element_timestamp = timestamp
+                found = process(row, context)
+                if found:
+                    output.extend(found)
+        return output
 
     def advance_watermark(self, watermark_ms: int) -> list[Any]:
         """Event time is at least this; gives the output of the timers that fire."""

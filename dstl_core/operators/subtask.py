@@ -6,8 +6,9 @@ Source: ``StreamOperatorStateHandler``, ``StreamTaskStateInitializerImpl`` and
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
 
 from dstl_core.changelog.interfaces import StateChangelogWriter
 from dstl_core.codec.python_values import stored_type
@@ -41,6 +42,9 @@ from dstl_core.state.backends.raw_streams import raw_keyed_inputs, raw_operator_
 from dstl_core.state.backends.state_backend import KeyedStateBackendParameters
 from dstl_core.state.backends.timers import MAX_WATERMARK, InternalTimerService
 from dstl_core.state.restore.carry_over import CarriedState
+
+if TYPE_CHECKING:
+    from dstl_core.state.held.key_batch import Column
 
 
 def refuse_unclaimed_raw_state(
@@ -198,6 +202,31 @@ class OperatorSubtask:
     def process(self, element: Any, timestamp: int | None = None) -> list[Any]:
         """Applies one element; gives the output."""
         return self._operator.process(element, timestamp)
+
+    def process_batch(
+        self, keys: Column | None, parts: Iterable[tuple[Sequence[Any], Iterable[int | None]]]
+    ) -> Iterator[list[Any]]:
+        """Applies the elements of a batch in order. Their state is read and written for many keys
+        at a time, at the latest when the iterator ends.
+
+        Args:
+            keys: The key of each element; None if there is no keyed state.
+            parts: The elements with their times, in parts.
+
+        Yields:
+            The output of a part.
+        """
+        operator = self._operator
+        if self.keyed is None or keys is None:
+            for rows, times in parts:
+                yield operator.process_rows([None], zip(repeat(0), rows, times, strict=False))
+            return
+        with self.keyed.batch(keys) as batch:
+            known, start = operator.keys_of(batch), 0
+            for rows, times in parts:
+                numbers = batch.numbers[start : start + len(rows)]
+                start += len(rows)
+                yield operator.process_rows(known, zip(numbers, rows, times, strict=False))
 
     def advance_watermark(self, watermark_ms: int) -> list[Any]:
         """Event time is at least this; gives the output of the timers that fire."""

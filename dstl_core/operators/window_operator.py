@@ -5,8 +5,8 @@ Source: ``WindowOperator`` and ``EvictingWindowOperator`` of Flink 2.2.1, whose 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from dstl_core.clock import Clock
 from dstl_core.codec.python_values import seen_by_functions
@@ -15,7 +15,7 @@ from dstl_core.codec.serializers.runtime import StreamRecord, Timer
 from dstl_core.errors import ConfigError
 from dstl_core.functions import MERGING_WINDOW_SET, WINDOW_TIMERS, RuntimeContext, WindowFunction
 from dstl_core.operators.merging_windows import MergingWindowSet
-from dstl_core.operators.process_operator import KeySelector
+from dstl_core.operators.process_operator import KeySelector, NumberedRow
 from dstl_core.operators.user_code import user_code
 from dstl_core.state.backends.backend import KeyedStateBackend
 from dstl_core.state.backends.context import KeyedStateStore
@@ -24,6 +24,9 @@ from dstl_core.state.backends.timers import InternalTimerService
 from dstl_core.state.tables.descriptor import ListStateDescriptor, StateDescriptor
 from dstl_core.state.windows.triggers import Trigger, TriggerResult
 from dstl_core.state.windows.windowing import MAX_TIMESTAMP, WindowAssigner, max_timestamp
+
+if TYPE_CHECKING:
+    from dstl_core.state.held.key_batch import KeyBatch
 
 
 class WindowOperator:
@@ -79,8 +82,29 @@ class WindowOperator:
         """Adds one element; gives the output of the windows that fire."""
         return self.add(self._key_of(row), row, timestamp)
 
+    def keys_of(self, batch: KeyBatch) -> list[Any]:
+        """The keys of a batch as ``add`` takes them, by number."""
+        return batch.keys
+
+    def process_rows(self, keys: Sequence[Any], rows: Iterable[NumberedRow]) -> list[Any]:
+        """As ``KeyedProcessOperator.process_rows``."""
+        output: list[Any] = []
+        for number, row, timestamp in rows:
+            self._backend.slot = number
+            output += self._add_current(keys[number], row, timestamp)
+        return output
+
     def add(self, key: Any, row: Any, timestamp: int | None) -> list[Any]:
         """As ``process``, for an element whose key is known.
+
+        Raises:
+            ConfigError: Windows in event time, and no timestamp.
+        """
+        self._backend.set_current_key(key)
+        return self._add_current(key, row, timestamp)
+
+    def _add_current(self, key: Any, row: Any, timestamp: int | None) -> list[Any]:
+        """Adds an element of the current key.
 
         Raises:
             ConfigError: Windows in event time, and no timestamp.
@@ -91,7 +115,6 @@ class WindowOperator:
                 "column that holds it, and leave no null in it."
             )
         output: list[Any] = []
-        self._backend.set_current_key(key)
         with user_code(self._function, "element"):
             element = self._function.element_of(row)
         if self._function.evictor is not None:

@@ -68,7 +68,11 @@ PROGRAMS = st.tuples(
 class Program:
     """A job and its model, step by step."""
 
-    def __init__(self, setup: tuple[StateBackend, int, bool], threshold: int) -> None:
+    def __init__(
+        self, setup: tuple[StateBackend, int, bool], threshold: int, *, batched: bool
+    ) -> None:
+        self._batched = batched
+        self._waiting: list[dict[str, Any]] = []
         self.job = Job(
             MemoryFileIO(),
             Location.parse("memory://test/base"),
@@ -87,6 +91,8 @@ class Program:
 
     def step(self, name: str, first: Any, second: Any) -> None:
         job, model = self.job, self.model
+        if name not in VERBS:
+            self._apply_waiting()
         match name:
             case "checkpoint":
                 taken = job.checkpoint(completes=first)
@@ -132,9 +138,18 @@ class Program:
                 if verb == "time timer":
                     element["number"] = job.clock.now_ms() + 100 * second
                 model.apply(element, job.clock.now_ms())
-                job.apply(element)
+                if self._batched:
+                    self._waiting.append(element)
+                else:
+                    job.apply(element)
+
+    def _apply_waiting(self) -> None:
+        if self._waiting:
+            self.job.apply_batch(self._waiting)
+            self._waiting = []
 
     def finish(self, setup: tuple[StateBackend, int, bool]) -> None:
+        self._apply_waiting()
         self.job.check(self.model, KEYS)
         taken, expected = self.job.checkpoint(), self.model.copy()
         self.job.stop()
@@ -145,14 +160,15 @@ class Program:
 
 
 @pytest.mark.slow
-@given(PROGRAMS, SETUPS)
+@given(PROGRAMS, SETUPS, st.booleans())
 @settings(max_examples=25)
 def test_every_backend_holds_what_dictionaries_hold(
     program: tuple[tuple[StateBackend, int, bool], int, list[tuple[str, Any, Any]]],
     last: tuple[StateBackend, int, bool],
+    batched: bool,
 ) -> None:
     setup, threshold, steps = program
-    running = Program(setup, threshold)
+    running = Program(setup, threshold, batched=batched)
     try:
         for step in steps:
             running.step(*step)
@@ -164,12 +180,13 @@ def test_every_backend_holds_what_dictionaries_hold(
 @pytest.mark.slow
 @pytest.mark.parametrize("parallelism", [1, 2, 5])
 @pytest.mark.parametrize("changelog", [False, True], ids=["plain", "changelog"])
+@pytest.mark.parametrize("batched", [False, True], ids=["one by one", "batches"])
 @pytest.mark.parametrize("backend", BACKENDS, ids=lambda each: each.identifier)
 def test_one_long_program_on_each(
-    backend: StateBackend, changelog: bool, parallelism: int, tmp_path: Path
+    backend: StateBackend, batched: bool, changelog: bool, parallelism: int, tmp_path: Path
 ) -> None:
     """Every verb with every key, so that no setup depends on what is drawn."""
-    running = Program((backend, parallelism, changelog), 300)
+    running = Program((backend, parallelism, changelog), 300, batched=batched)
     for number in range(10):
         for index, _ in enumerate(KEYS):
             for verb in VERBS:

@@ -24,6 +24,7 @@ from dstl_core.operators.keyed_snapshots import KeyedSnapshots
 from dstl_core.operators.subtask import refuse_unclaimed_raw_state
 from dstl_core.operators.user_code import user_code
 from dstl_core.savepoint.write.column_fit import fit
+from dstl_core.spark.engine.waiting_rows import WaitingRows
 from dstl_core.spark.task.column_changelog import CapturedColumns, ColumnChangelog
 from dstl_core.spark.task.column_restore import ColumnRestore
 from dstl_core.spark.task.column_store import ColumnStore, Keys
@@ -37,8 +38,6 @@ from dstl_core.spark.task.warm_backend import CAUGHT_UP, COLD, WARM
 from dstl_core.state.restore.carry_over import CarriedState
 from dstl_core.storage.written_files import WrittenFile
 
-ROWS_PER_CALL = 1_000_000
-BYTES_PER_CALL = 256 << 20
 _VOID = VoidNamespaceSerializer()
 _BITS = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
 
@@ -80,8 +79,7 @@ class ColumnSubtask:
         )
         self._changes = 0
         self._changed_keys = 0
-        self._waiting: list[pa.RecordBatch] = []
-        self._waiting_size = 0, 0
+        self._waiting = WaitingRows()
         with user_code(function, "open"):
             function.open(RuntimeContext(None, subtask, task.job.parallelism))
 
@@ -187,10 +185,7 @@ class ColumnSubtask:
         )
 
     def apply(self, batch: pa.RecordBatch, output: OutputFiles) -> None:
-        self._waiting.append(batch)
-        rows, size = self._waiting_size
-        self._waiting_size = rows + batch.num_rows, size + batch.nbytes
-        if self._waiting_size[0] >= ROWS_PER_CALL or self._waiting_size[1] >= BYTES_PER_CALL:
+        if self._waiting.add(batch):
             self._process(output)
 
     def finish(self, watermark: int, output: OutputFiles) -> None:
@@ -200,11 +195,9 @@ class ColumnSubtask:
             self._function.close()
 
     def _process(self, output: OutputFiles) -> None:
-        if not self._waiting:
+        rows = self._waiting.take()
+        if rows is None:
             return
-        table = pa.Table.from_batches(self._waiting).combine_chunks()
-        self._waiting, self._waiting_size = [], (0, 0)
-        [rows] = table.to_batches()
         column = rows.column(self._operator.key_by)
         if column.null_count:
             raise ConfigError("A key is null; keyed state needs a key.")

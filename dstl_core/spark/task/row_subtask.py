@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dstl_core.errors import ConfigError
-from dstl_core.functions import BroadcastFunction
+from dstl_core.functions import BroadcastFunction, Row
 from dstl_core.model.checkpoint import OperatorSubtaskState
 from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions
 from dstl_core.operators.subtask import OperatorSubtask
 from dstl_core.operators.user_code import user_code
-from dstl_core.savepoint.write.column_fit import values_of_column
+from dstl_core.savepoint.columns.arrow_values import column_type
+from dstl_core.savepoint.write.column_fit import fit
+from dstl_core.spark.engine.python_rows import rows_of
+from dstl_core.spark.engine.waiting_rows import WaitingRows
 from dstl_core.spark.task.job_spec import TaskSpec
 from dstl_core.spark.task.output_files import OutputFiles
 from dstl_core.spark.task.reports import SubtaskMetrics
@@ -23,6 +27,9 @@ from dstl_core.spark.task.restore import Assigned
 from dstl_core.spark.task.subtask_files import SubtaskFiles
 from dstl_core.spark.task.warm_backend import WarmStateBackend
 from dstl_core.storage.written_files import WrittenFile
+
+ROWS_IN_PYTHON = 10_000
+"""Rows that are Python objects at a time."""
 
 
 class RowSubtask:
@@ -34,10 +41,9 @@ class RowSubtask:
         self._function: Any = operator.function
         self._files = SubtaskFiles(task)
         self._backend = WarmStateBackend(task, subtask)
-        self._keys: Iterator[Any] = iter(())
-        """The keys of the next rows."""
+        self._waiting = WaitingRows()
         self._subtask = OperatorSubtask(
-            self._files.setup(lambda _: next(self._keys)),
+            self._files.setup(operator.key_by or ""),
             self._files.environment(self._backend, given.resolver),
             subtask,
             operator.function,
@@ -84,24 +90,30 @@ class RowSubtask:
                 function.process_broadcast_element(row)
 
     def apply(self, batch: pa.RecordBatch, output: OutputFiles) -> None:
-        process = self._subtask.process
-        if self._operator.key_type is not None:
-            # Keys in the form of state, which differs from rows for dates, decimals and structs.
-            column = batch.column(self._operator.key_by)
-            if column.null_count:
-                raise ConfigError("A key is null; keyed state needs a key.")
-            self._keys = iter(values_of_column(self._operator.key_type, column, "The key"))
-        times = _times(batch, self._operator.event_time)
-        rows = batch.to_pylist()
-        if times is None:
-            for row in rows:
-                output.add(process(row))
+        if self._waiting.add(batch):
+            self._process(output)
+
+    def _process(self, output: OutputFiles) -> None:
+        rows = self._waiting.take()
+        if rows is None:
             return
-        for row, timestamp in zip(rows, times, strict=True):
-            output.add(process(row, timestamp))
+        key_type, keys = self._operator.key_type, None
+        if key_type is not None:
+            keys = rows.column(self._operator.key_by)
+            if keys.null_count:
+                raise ConfigError("A key is null; keyed state needs a key.")
+            keys = fit(keys, column_type(key_type), "The key")
+        for found in self._subtask.process_batch(keys, self._parts(rows)):
+            output.add(found)
+
+    def _parts(self, rows: pa.RecordBatch) -> Iterator[tuple[Sequence[Row], Iterable[int | None]]]:
+        for start in range(0, rows.num_rows, ROWS_IN_PYTHON):
+            part = rows.slice(start, ROWS_IN_PYTHON)
+            yield rows_of(part), _times(part, self._operator.event_time) or repeat(None)
 
     def finish(self, watermark: int, output: OutputFiles) -> None:
-        """Advances event time and fires timers."""
+        """Applies the rows that wait, advances event time and fires timers."""
+        self._process(output)
         output.add(self._subtask.advance_watermark(max(watermark, self._watermark)))
         output.add(self._subtask.advance_processing_time())
 

@@ -67,7 +67,7 @@ class Subtask(Protocol):
         ...
 
     def apply(self, batch: pa.RecordBatch, output: OutputFiles) -> None:
-        """Applies rows in order."""
+        """Applies rows in order, now or later, at the latest in ``finish``."""
         ...
 
     def take_late(self) -> list[Any]:
@@ -75,7 +75,7 @@ class Subtask(Protocol):
         ...
 
     def finish(self, watermark: int, output: OutputFiles) -> None:
-        """Called after all rows: advances event time and fires timers."""
+        """Called after all rows: applies those that wait, advances event time and fires timers."""
         ...
 
     def snapshot(
@@ -118,6 +118,7 @@ def run_epoch_subtask(
             running.apply_broadcast(epoch.broadcast)
         fingerprint = _apply(running, batches, output, late)
         running.finish(epoch.watermark, output)
+        late.add_parts(running.take_late())
         output.flush()
         late.flush()
         applied = time.monotonic()

@@ -7,6 +7,7 @@ Source of the behaviour: ``AbstractKeyedStateBackend``, ``HeapKeyedStateBackend`
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,10 +28,11 @@ from dstl_core.errors import (
     RestoreError,
 )
 from dstl_core.model.key_group import KeyGroupRange, assign_to_key_group
-from dstl_core.state.backends.current_key import StateChangeLogger
 from dstl_core.state.backends.keyed_access import State, ValueState
 from dstl_core.state.backends.keyed_collections import ListState
 from dstl_core.state.backends.state_binding import bind_state
+from dstl_core.state.held.change_logger import StateChangeLogger
+from dstl_core.state.held.held_values import HeldValues, scalars_of
 from dstl_core.state.tables.descriptor import (
     ListStateDescriptor,
     StateDescriptor,
@@ -39,12 +41,13 @@ from dstl_core.state.tables.descriptor import (
 from dstl_core.state.tables.evolution import register_table
 from dstl_core.state.tables.keyed_state import KeyedState, StateKey, state_key
 from dstl_core.state.tables.queue_table import QueueTable
-from dstl_core.state.tables.state_table import StateTable
+from dstl_core.state.tables.state_table import StateTable, ValueTable
 from dstl_core.state.tables.store import HEAP, EntryStore
 from dstl_core.state.tables.ttl import TtlPolicy
 
 if TYPE_CHECKING:
     from dstl_core.state.backends.column_access import ListColumns, ValueColumns
+    from dstl_core.state.held.key_batch import Column, KeyBatch, KeyPlaces
 
 _VOID = VoidNamespaceSerializer()
 
@@ -71,8 +74,12 @@ class KeyedStateBackend:
         self.state = state
         self.key_serializer = key_serializer
         self.logger: StateChangeLogger | None = None
-        self.current_key_group = -1
-        self.current_key = b""
+        self.slot = -1
+        self._key_group = -1
+        self._key = b""
+        self._batch: KeyBatch | None = None
+        self._key_places: KeyPlaces | None = None
+        self._held: dict[str, HeldValues] = {}
         self._clock = clock if clock is not None else SystemClock()
         self._ttl: dict[StateKey, TtlPolicy] = {}
         self._cleaners: dict[int, Iterator[tuple[int, bytes, Any]]] = {}
@@ -91,7 +98,7 @@ class KeyedStateBackend:
         """The key that all state accesses speak of until the next call.
 
         Raises:
-            ConfigError: A null key, or one of another subtask.
+            ConfigError: A key is null, or belongs to another subtask.
         """
         if key is None:
             raise ConfigError("A key is null; keyed state needs a key.")
@@ -104,8 +111,22 @@ class KeyedStateBackend:
                 f"A key of key group {key_group} came to the subtask of key groups "
                 f"{self.state.key_groups}."
             )
-        self.current_key_group = key_group
-        self.current_key = raw
+        self._place(key_group, raw)
+
+    def _place(self, key_group: int, key_bytes: bytes) -> None:
+        if self._batch is not None:
+            raise InvariantViolation("a key was set while a batch of rows applies")
+        self._key_group, self._key = key_group, key_bytes
+
+    @property
+    def current_key(self) -> bytes:
+        """The bytes of the current key."""
+        return self._key if self._batch is None else self._batch.key_bytes(self.slot)
+
+    @property
+    def current_key_group(self) -> int:
+        """The key group of the current key; -1 if no key was set."""
+        return self._key_group if self._batch is None else self._batch.places.key_groups[self.slot]
 
     def get_current_key(self) -> Any:
         """The current key.
@@ -116,6 +137,55 @@ class KeyedStateBackend:
         if self.current_key_group < 0:
             raise ConfigError("State was accessed without a current key; set the key first.")
         return deserialize_exactly(self.key_serializer, self.current_key)
+
+    # ----------------------------------------------------------------------------- batches
+
+    @contextmanager
+    def batch(self, keys: Column) -> Iterator[KeyBatch]:
+        """A batch of rows, each with its key. In it the current key is ``slot``, a number of the
+        batch. At its end the changed values are stored and logged; after an error they are not.
+
+        Raises:
+            ConfigError: A key is null, or belongs to another subtask.
+            NotInColumnsError: The type of the keys has no columnar form.
+        """
+        from dstl_core.state.held.key_batch import KeyBatch, places_of_keys
+
+        if self._key_places is None:
+            self._key_places = places_of_keys(
+                self.key_serializer, self.key_group_range, self.number_of_key_groups
+            )
+        batch = self._batch = KeyBatch(self._key_places, self.key_serializer, keys)
+        try:
+            yield batch
+            for held in self._held.values():
+                held.write_back(batch, self.logger)
+        finally:
+            self._batch, self.slot, self._key_group = None, -1, -1
+            for held in self._held.values():
+                held.release()
+
+    def held_values(self, table: ValueTable) -> HeldValues | None:
+        """What holds the values of a state while a batch applies: one for all that access it."""
+        scalars = scalars_of(table.meta.value_serializer)
+        if scalars is None or not isinstance(
+            table.meta.namespace_serializer, VoidNamespaceSerializer
+        ):
+            return None
+        held = self._held.get(table.meta.name)
+        if held is None or held.table is not table or held.scalars is not scalars:
+            held = self._held[table.meta.name] = HeldValues(table, scalars)
+        return held
+
+    def hold(self, held: HeldValues) -> bool:
+        """Reads the values of the keys of a batch; False if there is no batch, or if every update
+        has to be logged.
+        """
+        logger = self.logger
+        if self._batch is None or (logger is not None and logger.takes_every_update):
+            return False
+        held.load(self._batch)
+        return True
 
     # -------------------------------------------------------------------------------- states
 

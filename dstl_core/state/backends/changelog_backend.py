@@ -80,6 +80,10 @@ class ChangelogKeyedStateBackend(StateChangelog):
 
     # ------------------------------------------------------------------------------ logging
 
+    @property
+    def takes_every_update(self) -> bool:
+        return self._value_logging is ValueLogging.EVERY
+
     def value_updated(self, table: ValueTable, key_group: int, scope: bytes) -> None:
         if self._value_logging is ValueLogging.EVERY:
             self._log_value(table, key_group, scope)
@@ -102,6 +106,20 @@ class ChangelogKeyedStateBackend(StateChangelog):
         if len(self._dirty) > MAX_DIRTY:
             self.flush()
 
+    def values_written(
+        self,
+        table: ValueTable,
+        key_groups: Sequence[int],
+        scopes: Sequence[bytes],
+        values: Sequence[bytes | None],
+    ) -> None:
+        if len(scopes) < _BY_COLUMNS_FROM:
+            self.values_updated(table, key_groups, scopes)
+            return
+        for start in range(0, len(scopes), MAX_DIRTY):
+            part = slice(start, start + MAX_DIRTY)
+            self._log_batch(table, key_groups[part], scopes[part], values[part])
+
     def logged_batch(
         self,
         meta: StateMetaInfoSnapshot,
@@ -110,11 +128,16 @@ class ChangelogKeyedStateBackend(StateChangelog):
         scopes: Sequence[bytes],
         operands: Sequence[bytes],
     ) -> None:
-        head = data_change(operation, self._described_id(meta), b"")
-        changes = [head + scope + operand for scope, operand in zip(scopes, operands, strict=True)]
+        import pyarrow as pa  # takes longer than looking into a snapshot does
+        import pyarrow.compute as pc
+
+        kind = pa.large_binary()
+        head = pa.scalar(data_change(operation, self._described_id(meta), b""), kind)
+        parts = head, pa.array(scopes, kind), pa.array(operands, kind)
+        changes = pc.binary_join_element_wise(*parts, pa.scalar(b"", kind))
         self._writer.append_batch(key_groups, changes)
         self.changes += len(changes)
-        self.log_bytes += sum(map(len, changes))
+        self.log_bytes += pc.sum(pc.binary_length(changes)).as_py() or 0
         self.changed_scopes.update(scopes)
 
     def logged(
@@ -155,7 +178,15 @@ class ChangelogKeyedStateBackend(StateChangelog):
     def _log_values(self, table: ValueTable, places: Sequence[tuple[int, bytes]]) -> None:
         """As ``_log_value`` for each place, by columns."""
         key_groups, scopes = [each[0] for each in places], [each[1] for each in places]
-        values = table.get_many(key_groups, scopes)
+        self._log_batch(table, key_groups, scopes, table.get_many(key_groups, scopes))
+
+    def _log_batch(
+        self,
+        table: ValueTable,
+        key_groups: Sequence[int],
+        scopes: Sequence[bytes],
+        values: Sequence[bytes | None],
+    ) -> None:
         there = [value is not None for value in values]
         gone = [value is None for value in values]
         for operation, chosen, operands in (

@@ -8,21 +8,18 @@ the order of the rows, and logs the same changes as the same accesses one by one
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import compress
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from dstl_core.codec.change_payload import StateChangeOperation
 from dstl_core.codec.columnar.kernels import scan
-from dstl_core.codec.columnar.keyed.decoder import KEY, NAMESPACE, VALUE, SpanProgram
-from dstl_core.codec.columnar.keyed.encoder import EncodedRows, EncodeProgram
-from dstl_core.codec.columnar.keyed.key_group_columns import key_groups_of
+from dstl_core.codec.columnar.keyed.decoder import VALUE, SpanProgram
+from dstl_core.codec.columnar.keyed.encoder import EncodeProgram
 from dstl_core.codec.columnar.keyed.sections import Section
 from dstl_core.codec.columnar.keyed.spans import Source, SpanBatch
-from dstl_core.codec.columnar.types.input import as_type
 from dstl_core.codec.columnar.types.output_columns import ArrowAllocator
 from dstl_core.codec.columnar.types.type_layouts import bounded_layout, layout_of
 from dstl_core.codec.serializers import AnySerializer
@@ -31,24 +28,9 @@ from dstl_core.errors import ConfigError, FormatError
 from dstl_core.state.backends.current_key import CurrentKey
 from dstl_core.state.backends.keyed_access import State, ValueState
 from dstl_core.state.backends.keyed_collections import ListState, null_element
+from dstl_core.state.held.key_batch import Column, KeyPlaces, Places, bytes_list, one_array
 from dstl_core.state.tables.state_table import ListTable, ValueTable, join_elements
 from dstl_core.state.tables.ttl import TtlPolicy, unwrap
-
-Column: TypeAlias = "pa.Array[Any] | pa.ChunkedArray[Any]"
-
-
-@dataclass(frozen=True)
-class Places:
-    """The key groups and scopes of some keys, ``[rows]`` each."""
-
-    key_groups: list[int]
-    scopes: list[bytes]
-
-    def __len__(self) -> int:
-        return len(self.scopes)
-
-    def where(self, chosen: Sequence[bool]) -> Places:
-        return Places(list(compress(self.key_groups, chosen)), list(compress(self.scopes, chosen)))
 
 
 class _Columns:
@@ -62,29 +44,17 @@ class _Columns:
         self._backend = backend
         self._table = state.table
         self._ttl: TtlPolicy | None = state.ttl
-        namespace = self._table.meta.namespace_serializer
-        self._encode_keys = EncodeProgram(
-            [(KEY, layout_of(backend.key_serializer)), (NAMESPACE, layout_of(namespace))]
+        self._find = KeyPlaces(
+            backend.key_serializer,
+            self._table.meta.namespace_serializer,
+            backend.key_group_range,
+            backend.number_of_key_groups,
         )
-        self.key_type: pa.DataType = self._encode_keys.layouts[KEY].arrow_type
+        self.key_type: pa.DataType = self._find.key_type
 
     def _places(self, keys: Column) -> Places:
         """Raises ConfigError: a key is null, or belongs to another subtask."""
-        column = _one(keys)
-        backend = self._backend
-        if not column.type.equals(self.key_type):
-            column = as_type(column, self.key_type)
-        groups = key_groups_of(column, backend.key_serializer, backend.number_of_key_groups)
-        own = backend.key_group_range
-        strange = (groups < own.start_key_group) | (groups > own.end_key_group)
-        if strange.any():
-            raise ConfigError(
-                f"A key of key group {groups[strange][0]} came to the subtask of key groups {own} "
-                f"(row {int(np.argmax(strange))} of {len(groups)}); nothing was changed."
-            )
-        return Places(
-            groups.tolist(), _bytes_of(self._encode_keys.encode({KEY: column}, len(column)))
-        )
+        return self._find.find(keys)
 
     def _clean_up(self) -> None:
         if self._ttl is not None:
@@ -128,14 +98,14 @@ class ValueColumns(_Columns):
             ConfigError: As ``get``, or columns of different lengths; nothing was changed.
             ColumnValueError: The values do not fit their type; nothing was changed.
         """
-        places, column = self._places(keys), _one(values)
+        places, column = self._places(keys), one_array(values)
         if len(column) != len(places):
             raise ConfigError(
                 f"The columns of a batch differ in length: {len(places)} keys, {len(column)} "
                 f"values."
             )
         there = column.drop_null()
-        raw: list[Any] = _bytes_of(self._encode.encode({VALUE: there}, len(there)))
+        raw: list[Any] = bytes_list(self._encode.encode({VALUE: there}, len(there)))
         if self._ttl is not None:
             raw = [self._ttl.wrap(each) for each in raw]
         if column.null_count:
@@ -212,7 +182,7 @@ class ListColumns(_Columns):
                 differ in length; nothing was changed.
             ColumnValueError: The elements do not fit their type; nothing was changed.
         """
-        places, column = self._places(keys), _one(elements)
+        places, column = self._places(keys), one_array(elements)
         if len(column) != len(places):
             raise ConfigError(
                 f"The columns of a batch differ in length: {len(places)} keys, {len(column)} "
@@ -220,7 +190,7 @@ class ListColumns(_Columns):
             )
         if column.null_count:
             raise null_element(self._lists.meta.name)
-        raw = _bytes_of(self._encode.encode({VALUE: column}, len(column)))
+        raw = bytes_list(self._encode.encode({VALUE: column}, len(column)))
         if self._ttl is not None:
             raw = [self._ttl.wrap(each) for each in raw]
         added: dict[tuple[int, bytes], list[bytes]] = {}
@@ -250,29 +220,7 @@ class ListColumns(_Columns):
         self._clean_up()
 
 
-def _one(column: Column) -> pa.Array:
-    found: Any = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    return found
-
-
 def _without_ttl(serializer: AnySerializer, ttl: TtlPolicy | None) -> AnySerializer:
     if ttl is not None and isinstance(serializer, TtlSerializer):
         return serializer.value
     return serializer
-
-
-def _bytes_of(rows: EncodedRows) -> list[bytes]:
-    """The bytes of each encoded row."""
-    if not len(rows):
-        return []
-    base = rows.data.address
-    ends = rows.ends - base
-    size = int(ends[-1])
-    width, rest = divmod(size, len(rows))
-    if width and not rest and (np.diff(ends, prepend=0) == width).all():
-        # NumPy slices values of equal size in half the time.
-        cut: list[bytes] = np.frombuffer(rows.data, f"V{width}", len(rows)).tolist()
-        return cut
-    data = rows.data.slice(0, size).to_pybytes()
-    starts = rows.starts - base
-    return [data[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]

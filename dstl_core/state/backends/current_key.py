@@ -2,51 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Protocol
 
-from dstl_core.codec.change_payload import StateChangeOperation
 from dstl_core.codec.serializers import AnySerializer
-from dstl_core.codec.state_meta import StateMetaInfoSnapshot
 from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.state.held.change_logger import StateChangeLogger
+from dstl_core.state.held.held_values import HeldValues
 from dstl_core.state.tables.state_table import StateTable, ValueTable
 from dstl_core.state.tables.ttl import TtlPolicy
-
-
-class StateChangeLogger(Protocol):
-    """Told of every mutation, after it happened."""
-
-    def value_updated(self, table: ValueTable, key_group: int, scope: bytes) -> None: ...
-
-    def logged(
-        self,
-        meta: StateMetaInfoSnapshot,
-        key_group: int,
-        operation: StateChangeOperation,
-        scope: bytes,
-        operands: bytes,
-    ) -> None: ...
-
-    def values_updated(
-        self, table: ValueTable, key_groups: Sequence[int], scopes: Sequence[bytes]
-    ) -> None:
-        """As ``value_updated`` for each of some places."""
-        ...
-
-    def logged_batch(
-        self,
-        meta: StateMetaInfoSnapshot,
-        operation: StateChangeOperation,
-        key_groups: Sequence[int],
-        scopes: Sequence[bytes],
-        operands: Sequence[bytes],
-    ) -> None:
-        """As ``logged`` for each of some places, in their order."""
-        ...
-
-    def migrated(self, meta: StateMetaInfoSnapshot) -> None:
-        """The values of a state have another type from here on."""
-        ...
 
 
 class CurrentKey(Protocol):
@@ -54,8 +17,18 @@ class CurrentKey(Protocol):
 
     logger: StateChangeLogger | None
     key_serializer: AnySerializer
-    current_key: bytes
-    current_key_group: int
+    slot: int
+    """The number of the current key in the batch that applies; -1 outside of batches."""
+
+    @property
+    def current_key(self) -> bytes:
+        """The bytes of the current key."""
+        ...
+
+    @property
+    def current_key_group(self) -> int:
+        """Its key group; -1 if no key was set."""
+        ...
 
     @property
     def key_group_range(self) -> KeyGroupRange:
@@ -69,4 +42,16 @@ class CurrentKey(Protocol):
 
     def clean_up(self, table: StateTable[Any], ttl: TtlPolicy) -> None:
         """Removes some expired entries of a table."""
+        ...
+
+    def held_values(self, table: ValueTable) -> HeldValues | None:
+        """What holds the values of a state while a batch applies; None for states whose values
+        are not held.
+        """
+        ...
+
+    def hold(self, held: HeldValues) -> bool:
+        """Reads the values of the keys of a batch; False if there is no batch, or if every update
+        has to be logged.
+        """
         ...

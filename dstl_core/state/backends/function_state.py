@@ -52,7 +52,7 @@ class StateAccess(KeyedStateBackend):
 
     def place(self, key_group: int, key_bytes: bytes) -> None:
         """As ``set_current_key``, for a key whose bytes and key group are known."""
-        self.current_key_group, self.current_key = key_group, key_bytes
+        self._place(key_group, key_bytes)
 
     def registered_tables(self) -> list[StateTable[Any]]:
         """The tables of the registered states."""

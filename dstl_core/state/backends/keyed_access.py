@@ -87,7 +87,10 @@ class State(Generic[Table]):
 
 
 class _SingleValue(State[ValueTable]):
-    """One stored value per scope."""
+    """One stored value per scope. While a batch of rows applies, its values may be held."""
+
+    _slots: Any = ()
+    """The values that are held; none outside of batches."""
 
     def __init__(self, backend: CurrentKey, table: ValueTable, ttl: TtlPolicy | None) -> None:
         super().__init__(backend, table, ttl)
@@ -95,11 +98,23 @@ class _SingleValue(State[ValueTable]):
         if ttl is not None and isinstance(serializer, TtlSerializer):
             serializer = serializer.value
         self._serializer: AnySerializer = serializer
+        self._held = backend.held_values(table)
+        if self._held is not None:
+            # Looked up once: these objects stay the same.
+            self._slots, self._changed = self._held.slots, self._held.changed
+            scalars = self._held.scalars
+            self._low, self._high = scalars.low, scalars.high
+            self._exact: Any = scalars.exact
 
     def declare(self, declared: AnySerializer) -> Self:
         """Reads and writes values in the form of the declared type from here on."""
         self._serializer = seen_as(declared, self._serializer)
         return self
+
+    def _hold(self) -> bool:
+        """Whether the values of this batch are held now."""
+        held = self._held
+        return held is not None and (bool(held.slots) or self._backend.hold(held))
 
     def _read(self) -> bytes | None:
         """The bytes of the value that is seen, without its time."""
@@ -135,16 +150,27 @@ class _SingleValue(State[ValueTable]):
             )
 
     def clear(self) -> None:
+        if self._slots or self._hold():
+            slot = self._backend.slot
+            self._slots[slot] = None
+            self._changed[slot] = 1
+            return
         group, scope = self._place()
         group.pop(scope, None)
         self._log_value()
 
     def _get(self) -> Any:
+        if self._slots or self._hold():
+            return self._slots[self._backend.slot]
         raw = self._read()
         return None if raw is None else deserialize_exactly(self._serializer, raw)
 
     def _set(self, value: Any) -> None:
-        if value is None:
+        if self._held is not None and (self._slots or self._hold()):
+            slot = self._backend.slot
+            self._slots[slot] = self._held.scalars.normal(value)
+            self._changed[slot] = 1
+        elif value is None:
             self.clear()
         else:
             self._write(serialize_to_bytes(self._serializer, value))
@@ -190,11 +216,19 @@ class ValueState(_SingleValue):
         self._default = default
 
     def value(self) -> Any:
+        if self._slots or self._hold():
+            value = self._slots[self._backend.slot]
+            return self._default if value is None else value
         raw = self._read()
         return self._default if raw is None else deserialize_exactly(self._serializer, raw)
 
     def update(self, value: Any) -> None:
-        self._set(value)
+        if self._slots and type(value) is self._exact and self._low <= value <= self._high:
+            slot = self._backend.slot
+            self._slots[slot] = value
+            self._changed[slot] = 1
+        else:
+            self._set(value)
 
 
 class ReducingState(_SingleValue):

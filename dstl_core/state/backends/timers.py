@@ -21,6 +21,7 @@ from dstl_core.codec.serializers import (
     serialize_to_bytes,
 )
 from dstl_core.codec.serializers.runtime import Timer
+from dstl_core.errors import FormatError
 from dstl_core.state.backends.backend import KeyedStateBackend
 from dstl_core.state.tables.queue_table import QueueTable
 
@@ -32,6 +33,7 @@ MIN_WATERMARK = -(1 << 63)
 MAX_WATERMARK = (1 << 63) - 1
 
 _SORTED_TIME = struct.Struct(">Q")
+_FLIPPED_TIME = struct.Struct(">q")
 _SIGN_BIT = 1 << 63
 _ONE = struct.pack(">i", 1)
 
@@ -52,6 +54,7 @@ class TimerQueue:
         self._backend = backend
         self._table: QueueTable = backend.create_queue(name, namespace_serializer)
         self._serializer = TimerSerializer(backend.key_serializer, namespace_serializer)
+        self._namespaces = namespace_serializer
 
     def register(self, namespace: Any, time_ms: int) -> None:
         """Adds a timer of the current key."""
@@ -64,9 +67,16 @@ class TimerQueue:
         self._remove(*self._element(namespace, time_ms))
 
     def _element(self, namespace: Any, time_ms: int) -> tuple[int, bytes]:
-        key = self._backend.get_current_key()
-        element = serialize_to_bytes(self._serializer, Timer(time_ms, key, namespace))
-        return self._backend.current_key_group, element
+        # Bytes that ``TimerSerializer`` writes; those of the key are there already.
+        backend = self._backend
+        try:
+            time = _FLIPPED_TIME.pack(time_ms ^ -_SIGN_BIT)
+        except (struct.error, TypeError) as error:
+            raise FormatError(
+                "A timer has no time", expected="64-bit milliseconds", got=type(time_ms).__name__
+            ) from error
+        named = backend.current_key + serialize_to_bytes(self._namespaces, namespace)
+        return backend.current_key_group, time + named
 
     def _remove(self, key_group: int, element: bytes) -> None:
         if self._table.remove(key_group, element):

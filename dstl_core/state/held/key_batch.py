@@ -1,0 +1,183 @@
+"""Where the entries of many keys are: key groups and scopes, found by columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import compress
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from dstl_core.codec.columnar.keyed.byte_index import ByteIndex
+from dstl_core.codec.columnar.keyed.decoder import KEY, NAMESPACE
+from dstl_core.codec.columnar.keyed.encoder import EncodedRows, EncodeProgram
+from dstl_core.codec.columnar.keyed.key_group_columns import key_groups_of
+from dstl_core.codec.columnar.types.input import as_type
+from dstl_core.codec.columnar.types.type_layouts import layout_of
+from dstl_core.codec.serializers import (
+    AnySerializer,
+    VoidNamespaceSerializer,
+    deserialize_exactly,
+)
+from dstl_core.errors import ConfigError
+from dstl_core.model.key_group import KeyGroupRange
+
+Column: TypeAlias = "pa.Array[Any] | pa.ChunkedArray[Any]"
+VOID_NAMESPACE = b"\0"
+
+
+@dataclass(frozen=True)
+class Places:
+    """The key groups and scopes of some keys, ``[rows]`` each."""
+
+    key_groups: list[int]
+    scopes: list[bytes]
+
+    def __len__(self) -> int:
+        return len(self.scopes)
+
+    def where(self, chosen: Sequence[bool]) -> Places:
+        return Places(list(compress(self.key_groups, chosen)), list(compress(self.scopes, chosen)))
+
+
+class KeyPlaces:
+    """Finds the places of keys in one subtask.
+
+    Args:
+        key_serializer: The type of the keys.
+        namespace: The type of the namespaces; the column is only needed if it is not void.
+        own: The key groups of the subtask.
+        number_of_key_groups: The maximum parallelism of the operator.
+
+    Raises:
+        NotInColumnsError: The type of the keys has no columnar form.
+    """
+
+    def __init__(
+        self,
+        key_serializer: AnySerializer,
+        namespace: AnySerializer,
+        own: KeyGroupRange,
+        number_of_key_groups: int,
+    ) -> None:
+        self._key_serializer = key_serializer
+        self._own = own
+        self._number_of_key_groups = number_of_key_groups
+        self._encode = EncodeProgram(
+            [(KEY, layout_of(key_serializer)), (NAMESPACE, layout_of(namespace))]
+        )
+        self.key_type: pa.DataType = self._encode.layouts[KEY].arrow_type
+
+    def find(self, keys: Column) -> Places:
+        """The places of some keys.
+
+        Raises:
+            ConfigError: A key is null, or belongs to another subtask.
+        """
+        column = self.fitted(keys)
+        return Places(self.key_groups(column).tolist(), bytes_list(self.scopes(column)))
+
+    def fitted(self, keys: Column) -> pa.Array:
+        """The keys as one array of their columnar type."""
+        column = one_array(keys)
+        return column if column.type.equals(self.key_type) else as_type(column, self.key_type)
+
+    def scopes(self, column: pa.Array) -> EncodedRows:
+        """The bytes of keys and namespaces."""
+        return self._encode.encode({KEY: column}, len(column))
+
+    def key_groups(self, column: pa.Array) -> Any:
+        """Raises ConfigError: a key is null, or belongs to another subtask."""
+        groups = key_groups_of(column, self._key_serializer, self._number_of_key_groups)
+        own = self._own
+        strange = (groups < own.start_key_group) | (groups > own.end_key_group)
+        if strange.any():
+            raise ConfigError(
+                f"A key of key group {groups[strange][0]} came to the subtask of key groups {own} "
+                f"(row {int(np.argmax(strange))} of {len(groups)}); nothing was changed."
+            )
+        return groups
+
+
+class KeyBatch:
+    """The distinct keys of some rows, numbered from 0 in the order of their key groups: entries of
+    one key group lie together in memory, and on disk.
+
+    Args:
+        places: Finds them.
+        key_serializer: The type of the keys.
+        column: The key of each row.
+
+    Raises:
+        ConfigError: A key is null, or belongs to another subtask.
+    """
+
+    def __init__(self, places: KeyPlaces, key_serializer: AnySerializer, column: Column) -> None:
+        rows = places.fitted(column)
+        groups = places.key_groups(rows)
+        encoded = places.scopes(rows)
+        index = ByteIndex(encoded.ranges)
+        order = np.argsort(groups[index.firsts], kind="stable")
+        ranks = np.empty(len(order), np.int64)
+        ranks[order] = np.arange(len(order))
+        firsts = index.firsts[order]
+        distinct = rows.take(pa.array(firsts))
+        self.numbers: list[int] = ranks[index.numbers].tolist()
+        """The number of the key of each row."""
+        self.places = Places(groups[firsts].tolist(), bytes_list(places.scopes(distinct)))
+        self._key_serializer = key_serializer
+        self._keys: list[Any] | None = None
+        self._distinct = distinct
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    @property
+    def keys(self) -> list[Any]:
+        """The keys, as values of their type."""
+        if self._keys is None:
+            kind = self._distinct.type
+            if pa.types.is_signed_integer(kind) or pa.types.is_string(kind):
+                self._keys = self._distinct.to_numpy(zero_copy_only=False).tolist()
+            else:
+                self._keys = [
+                    deserialize_exactly(self._key_serializer, self.key_bytes(number))
+                    for number in range(len(self))
+                ]
+        return self._keys
+
+    def key_bytes(self, number: int) -> bytes:
+        """The bytes of a key."""
+        return self.places.scopes[number][: -len(VOID_NAMESPACE)]
+
+
+def places_of_keys(
+    key_serializer: AnySerializer, own: KeyGroupRange, number_of_key_groups: int
+) -> KeyPlaces:
+    """What finds the places of keys in states without namespaces."""
+    return KeyPlaces(key_serializer, VoidNamespaceSerializer(), own, number_of_key_groups)
+
+
+def one_array(column: Column) -> pa.Array:
+    """A column in one piece."""
+    found: Any = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return found
+
+
+def bytes_list(rows: EncodedRows) -> list[bytes]:
+    """The bytes of each encoded row."""
+    if not len(rows):
+        return []
+    base = rows.data.address
+    ends = rows.ends - base
+    size = int(ends[-1])
+    width, rest = divmod(size, len(rows))
+    if width and not rest and (np.diff(ends, prepend=0) == width).all():
+        # NumPy slices values of equal size in half the time.
+        cut: list[bytes] = np.frombuffer(rows.data, f"V{width}", len(rows)).tolist()
+        return cut
+    data = rows.data.slice(0, size).to_pybytes()
+    starts = rows.starts - base
+    return [data[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
