@@ -1,1 +1,1 @@
-"""Operators: they run users' functions on state, and take part in checkpoints."""
+"""Operators run users' functions on state and take part in checkpoints."""

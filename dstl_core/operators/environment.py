@@ -1,4 +1,4 @@
-"""What a subtask is given: its operator, and where it lives."""
+"""The setup of an operator and the environment of its subtasks."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import JobLayout, Location
 
 StreamsOf = Callable[[int, CheckpointOptions], CheckpointStreamFactory]
-"""Gives the streams of a checkpoint id."""
+"""Returns the stream factory of a checkpoint, by its id and options."""
 
 
 @dataclass(frozen=True)
 class OperatorSetup:
-    """What an operator is; the same for all its subtasks.
+    """The setup of an operator. All its subtasks have the same.
 
     Args:
         uid: Stable name; its hash is the operator's id.
         key_type: Type of the key as functions see it; None for an operator without keyed state.
-        key_by: Column that holds the key, or what gives the key of an element.
+        key_by: Column with the key, or a function that returns the key of an element.
         parallelism: Number of subtasks.
         max_parallelism: Number of key groups.
     """
@@ -49,7 +49,7 @@ class OperatorSetup:
         return OperatorID.for_uid(self.uid)
 
     def key_groups(self, subtask: int) -> KeyGroupRange:
-        """What a subtask owns."""
+        """The key groups that a subtask owns."""
         return compute_key_group_range_for_operator_index(
             self.max_parallelism, self.parallelism, subtask
         )
@@ -57,16 +57,16 @@ class OperatorSetup:
 
 @dataclass(frozen=True)
 class TaskEnvironment:
-    """Where subtasks live.
+    """The environment of subtasks.
 
     Args:
-        state_backend: Keeps their state.
-        changelog: Where their backends log; None: checkpoints hold all state.
-        resolver: Reads what they restore from.
-        streams: Opens streams of their checkpoints.
-        clock: Processing time.
-        options: Of the changelog.
-        executor: Writes materializations beside the work; None: in between.
+        state_backend: Makes the backends that store their state.
+        changelog: The storage of their changelogs; None: checkpoints have all state.
+        resolver: Reads the files that they restore.
+        streams: Opens the streams of their checkpoints.
+        clock: Gives processing time.
+        options: Options of the changelog.
+        executor: Writes materializations on another thread; None: on the subtask's thread.
     """
 
     state_backend: StateBackend
@@ -87,7 +87,7 @@ def file_system_streams(
     inline_threshold: int = 20 * 1024,
     new_name: Callable[[], str] = lambda: str(uuid4()),
 ) -> StreamsOf:
-    """Streams in the folders of a pipeline, and of savepoints wherever they go."""
+    """Streams in the folders of a pipeline; streams of savepoints in their target folders."""
 
     def streams(checkpoint_id: int, options: CheckpointOptions) -> CheckpointStreamFactory:
         folder = layout.checkpoint(checkpoint_id)

@@ -1,4 +1,4 @@
-"""The keyed part of a subtask's checkpoints, whatever form its state has.
+"""The keyed part of a subtask's checkpoints, for any form of state.
 
 Source: ``ChangelogStateBackend`` and ``SnapshotStrategy`` of Flink 2.2.1.
 """
@@ -25,19 +25,19 @@ from dstl_core.state.restore.compaction import compact_log, count_segments
 
 Log = TypeVar("Log", bound=StateChangelog)
 OpenLog: TypeAlias = Callable[[StateChangelogWriter, CarriedState], Log]
-"""Opens the log of one form of state: on a writer, above what was restored."""
+"""Opens the changelog of one form of state, with a writer and the restored base and logs."""
 
 
 class KeyedSnapshots(Generic[Log]):
-    """Takes the keyed part of one subtask's snapshots: a log on a base, or all state. One thread.
+    """Takes the keyed part of one subtask's snapshots: a base and a log, or all state. One thread.
 
     Args:
-        setup: The operator.
-        environment: Where the subtask lives. Without a changelog, snapshots hold all state.
-        index: Of the subtask.
-        handles: What the subtask restored.
-        capture: Gives the state as it is now.
-        open_log: Opens the log.
+        setup: The setup of the operator.
+        environment: The environment. Without a changelog, snapshots have all state.
+        index: Index of the subtask, from 0.
+        handles: The handles that the subtask restored.
+        capture: Captures a point-in-time view of the state.
+        open_log: Opens the changelog.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class KeyedSnapshots(Generic[Log]):
         return storage.create_writer(self._setup.uid, self._key_groups)
 
     def poll(self) -> None:
-        """Materializes if that is due.
+        """Materializes the state if a materialization is due.
 
         Raises:
             CheckpointError: Too many materializations failed in a row.
@@ -107,7 +107,7 @@ class KeyedSnapshots(Generic[Log]):
     def start(
         self, checkpoint_id: int, options: CheckpointOptions, streams: CheckpointStreamFactory
     ) -> Callable[[], KeyedStateHandle]:
-        """Takes the state as it is now; what is returned makes it durable.
+        """Captures the present state; returns a function that makes it durable.
 
         Raises:
             StorageError, UploadFailedError: A new base, or a compacted log, could not be written.
@@ -117,7 +117,7 @@ class KeyedSnapshots(Generic[Log]):
             return lambda: write_state(captured, streams, CheckpointedStateScope.EXCLUSIVE)
         is_full = options.checkpoint_type == CheckpointType.FULL_CHECKPOINT
         if self.materialization is not None and (is_full or self.changelog.must_materialize):
-            # Unlike in Flink, such a checkpoint may be full: its base is written now.
+            # In contrast to Flink, such a checkpoint may be full: its base is written now.
             self.materialization.materialize_now()
         self._compact(self.changelog, checkpoint_id)
         return self.changelog.start_snapshot(checkpoint_id)
@@ -133,29 +133,29 @@ class KeyedSnapshots(Generic[Log]):
         changelog.replace_restored_log(compact_log(log, reader, writer, checkpoint_id))
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """The checkpoint will be restored if the job fails."""
+        """Notes that the checkpoint completed: a failed job restores it."""
         if self.changelog is not None:
             self.changelog.notify_checkpoint_complete(checkpoint_id)
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """The checkpoint will never be."""
+        """Notes that the checkpoint was aborted."""
         if self.changelog is not None:
             self.changelog.notify_checkpoint_aborted(checkpoint_id)
 
     def notify_checkpoint_subsumed(self, checkpoint_id: int) -> None:
-        """Nothing up to this checkpoint is restored any more."""
+        """Notes that checkpoints up to this one are no longer restorable."""
         if self.changelog is not None:
             self.changelog.notify_checkpoint_subsumed(checkpoint_id)
 
     def close(self) -> None:
-        """Ends the log; files that a checkpoint has named stay."""
+        """Closes the log; files that a checkpoint references stay."""
         if self.materialization is not None:
             self.materialization.close()
         if self.changelog is not None:
             self.changelog.close()
 
     def abandon(self) -> None:
-        """Ends the log; files that no checkpoint has named are deleted."""
+        """Closes the log and deletes its files that no checkpoint references."""
         if self.materialization is not None:
             self.materialization.close()
         if self.changelog is not None:

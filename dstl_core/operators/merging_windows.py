@@ -1,4 +1,4 @@
-"""Which windows of a key were merged, and under which window their contents are kept.
+"""Merges the windows of a key, and tracks the window under which their contents are stored.
 
 Source: ``MergingWindowSet`` and ``TimeWindow.mergeWindows`` of Flink 2.2.1.
 """
@@ -11,14 +11,15 @@ from dstl_core.codec.serializers.window_types import TimeWindow
 from dstl_core.state.backends.keyed_collections import ListState
 
 Merged = Callable[[TimeWindow, list[TimeWindow], TimeWindow, list[TimeWindow]], None]
-"""Called with the window that others became, these, where its contents are kept, and where those
-of the others were.
+"""Called after a merge with the merged window, the windows that it replaces, the window that stores
+its contents, and the windows that stored theirs.
 """
 
 
 class MergingWindowSet:
-    """The windows of the current key. Contents do not move while windows grow: they stay under
-    the first window that they were put under.
+    """The windows of the current key.
+
+    Contents stay under the first window that stored them, while the window grows.
     """
 
     def __init__(self, state: ListState) -> None:
@@ -27,16 +28,16 @@ class MergingWindowSet:
         self._mapping = dict(self._stored)
 
     def state_window(self, window: TimeWindow) -> TimeWindow | None:
-        """Under which window the contents are kept; None if there is no such window."""
+        """The window that stores the contents of ``window``; None if the set does not have it."""
         return self._mapping.get(window)
 
     def retire_window(self, window: TimeWindow) -> None:
-        """Forgets a window."""
+        """Removes a window."""
         self._mapping.pop(window, None)
 
     def add_window(self, new: TimeWindow, merged: Merged) -> TimeWindow:
-        """Adds a window; gives the one that it has become with those that it touches."""
-        # Windows of the set never touch each other, so only what touches the new one merges.
+        """Adds a window; returns the result of its merge with all windows that it touches."""
+        # Windows of the set never touch each other, so only windows that touch the new one merge.
         touching = [
             window
             for window in self._mapping
@@ -56,7 +57,7 @@ class MergingWindowSet:
         return result
 
     def persist(self) -> None:
-        """Writes the set, if it has changed."""
+        """Writes the set to the state, if it has changed."""
         if self._mapping != self._stored:
             self._state.update(list(self._mapping.items()))
             self._stored = dict(self._mapping)

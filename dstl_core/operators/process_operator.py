@@ -1,4 +1,4 @@
-"""The operator of process and map functions: feeds them elements and time."""
+"""The operator of process functions and map functions."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ class _Outside:
 
 
 class KeyedProcessOperator:
-    """Feeds elements and time to a function on a backend. One thread.
+    """Calls a function for elements and timers, with state in a backend. One thread.
 
     Args:
         function: A ``KeyedProcessFunction`` or ``RichMapFunction``.
-        backend: Its keyed state; None if it has none, and so no key.
-        key_by: Column that holds the key, or what gives the key of an element.
-        subtask_index: From 0.
+        backend: Its keyed state; None if the operator has no key.
+        key_by: Column with the key, or a function that returns the key of an element.
+        subtask_index: Index of the subtask, from 0.
         parallelism: Number of subtasks.
-        timers: What fires timers; None where time does not advance.
-        key_type: Type of the key as the function sees it, where that is not as it is stored.
+        timers: The timer service; None if time does not advance.
+        key_type: Type of the key for the function, if it differs from the stored type.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class KeyedProcessOperator:
             function.open(RuntimeContext(backend, subtask_index, parallelism))
 
     def process(self, row: Any, timestamp: int | None = None) -> list[Any]:
-        """Applies one element; gives the output."""
+        """Applies one element; returns the output."""
         key = None
         if self._backend is not None:
             key = self._key_of(row)
@@ -113,7 +113,7 @@ class KeyedProcessOperator:
             return output
         if not isinstance(function, KeyedProcessFunction):
             raise ConfigError(
-                f"A keyed operator runs a KeyedProcessFunction or a RichMapFunction, got a "
+                f"A keyed operator needs a KeyedProcessFunction or a RichMapFunction, got "
                 f"{type(function).__name__}."
             )
         context, process = self._context, function.process_element
@@ -128,11 +128,11 @@ class KeyedProcessOperator:
         return output
 
     def advance_watermark(self, watermark_ms: int) -> list[Any]:
-        """Event time is at least this; gives the output of the timers that fire."""
+        """Advances event time to at least this; returns the output of the timers that fire."""
         return self._fire(TimeDomain.EVENT_TIME, watermark_ms)
 
     def advance_processing_time(self) -> list[Any]:
-        """Fires the processing-time timers that are due by the clock; gives their output."""
+        """Fires the processing-time timers that are due by the clock; returns their output."""
         return self._fire(TimeDomain.PROCESSING_TIME, None)
 
     def _fire(self, domain: TimeDomain, watermark_ms: int | None) -> list[Any]:

@@ -1,4 +1,4 @@
-"""One subtask of an operator: its function, its state of every kind, its part of each checkpoint.
+"""One subtask of an operator: its function, all its state, and its part of each checkpoint.
 
 Source: ``StreamOperatorStateHandler``, ``StreamTaskStateInitializerImpl`` and
 ``AbstractStreamOperator`` of Flink 2.2.1.
@@ -52,15 +52,15 @@ def refuse_unclaimed_raw_state(
 ) -> None:
     """Raises RestoreError for raw state that the function would not read.
 
-    It may be timers: those of Flink's RocksDB backend with timers on the heap, in a checkpoint.
+    Checkpoints of Flink's RocksDB backend with timers on the heap have the timers as raw state.
     """
     if not isinstance(function, RawStateOperator) and (
         restored.raw_keyed_state or restored.raw_operator_state
     ):
         raise RestoreError(
-            f"The operator {uid!r} has raw state (timers of a Flink job, maybe) that its function "
-            f"does not read, and that would be lost: start from a canonical savepoint of the job, "
-            f"or make the function a RawStateOperator."
+            f"The operator {uid!r} has raw state (maybe timers of a Flink job) that its function "
+            f"does not read, so it would be lost; start from a canonical savepoint of the job, or "
+            f"make the function a RawStateOperator."
         )
 
 
@@ -68,11 +68,11 @@ class OperatorSubtask:
     """A running subtask. One thread.
 
     Args:
-        setup: The operator.
-        environment: Where it lives.
-        index: Of the subtask.
-        function: What it runs.
-        restore: What was assigned to it.
+        setup: The setup of the operator.
+        environment: The environment of the subtask.
+        index: Index of the subtask, from 0.
+        function: The user's function.
+        restore: The state that was assigned to the subtask.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class OperatorSubtask:
                 key_type=setup.key_type,
             )
         if self.keyed is None:
-            raise ConfigError(f"The windows of {setup.uid!r} need a key; use a keyed operator.")
+            raise ConfigError(f"The windows of {setup.uid!r} need a key; use a KeyedOperator.")
         return WindowOperator(
             function,
             self.keyed,
@@ -187,12 +187,12 @@ class OperatorSubtask:
 
     @property
     def late_rows(self) -> int:
-        """Rows that came to windows after the end of all of theirs."""
+        """Number of rows that came after all of their windows had expired."""
         operator = self._operator
         return operator.late_rows if isinstance(operator, WindowOperator) else 0
 
     def take_late(self) -> list[Any]:
-        """The late rows since the last call, where the windows give them as a side output."""
+        """Returns the late rows since the last call, if the windows have them as a side output."""
         operator = self._operator
         if not isinstance(operator, WindowOperator):
             return []
@@ -200,7 +200,7 @@ class OperatorSubtask:
         return late
 
     def process(self, element: Any, timestamp: int | None = None) -> list[Any]:
-        """Applies one element; gives the output."""
+        """Applies one element; returns the output."""
         return self._operator.process(element, timestamp)
 
     def process_batch(
@@ -229,11 +229,11 @@ class OperatorSubtask:
                 yield operator.process_rows(known, zip(numbers, rows, times, strict=False))
 
     def advance_watermark(self, watermark_ms: int) -> list[Any]:
-        """Event time is at least this; gives the output of the timers that fire."""
+        """Advances event time to at least this; returns the output of the timers that fire."""
         return self._operator.advance_watermark(watermark_ms)
 
     def advance_processing_time(self) -> list[Any]:
-        """Fires the processing-time timers that are due by the clock; gives their output."""
+        """Fires the processing-time timers that are due by the clock; returns their output."""
         return self._operator.advance_processing_time()
 
     def finish(self) -> list[Any]:
@@ -241,7 +241,7 @@ class OperatorSubtask:
         return self.advance_watermark(MAX_WATERMARK)
 
     def poll(self) -> None:
-        """Does what is due beside elements: materialization.
+        """Materializes the state if a materialization is due.
 
         Raises:
             CheckpointError: Too many materializations failed in a row.
@@ -251,12 +251,12 @@ class OperatorSubtask:
 
     @property
     def changelog(self) -> ChangelogKeyedStateBackend | None:
-        """The log of its keyed state."""
+        """The changelog of its keyed state."""
         return None if self._snapshots is None else self._snapshots.changelog
 
     @property
     def materialization(self) -> PeriodicMaterializationManager | None:
-        """What writes new bases."""
+        """Writes new bases of the changelog."""
         return None if self._snapshots is None else self._snapshots.materialization
 
     # ------------------------------------------------------------------------------ snapshot
@@ -267,25 +267,26 @@ class OperatorSubtask:
         """Takes the subtask's part of a snapshot and waits until it is durable.
 
         Raises:
-            StorageError, UploadFailedError: It is not; nothing is lost.
+            StorageError, UploadFailedError: It could not be made durable; nothing is lost.
         """
         return self.start_snapshot(checkpoint, options)()
 
     def start_snapshot(
         self, checkpoint: CheckpointMetaData, options: CheckpointOptions
     ) -> Callable[[], OperatorSubtaskState]:
-        """Takes the state as it is now; what is returned makes it durable.
+        """Captures the present state; returns a function that makes it durable.
 
-        It has to be called on the thread of the subtask, which may go on in between.
+        The function has to be called on the thread of the subtask, which may process elements
+        before the call.
 
         Raises:
-            CheckpointError: A later snapshot was taken before; what it holds must not be newer.
+            CheckpointError: A later snapshot was taken before.
         """
         checkpoint_id = checkpoint.checkpoint_id
         if checkpoint_id <= self._last_snapshot:
             raise CheckpointError(
                 f"Checkpoint {checkpoint_id} comes after checkpoint {self._last_snapshot} was "
-                f"taken; it is subsumed.",
+                f"taken, which subsumes it.",
                 checkpoint_id=checkpoint_id,
             )
         self._last_snapshot = checkpoint_id
@@ -331,19 +332,19 @@ class OperatorSubtask:
     # --------------------------------------------------------------------------------- notes
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """The checkpoint will be restored if the job fails."""
+        """Notes that the checkpoint completed: a failed job restores it."""
         if self._snapshots is not None:
             self._snapshots.notify_checkpoint_complete(checkpoint_id)
         self._tell("notify_checkpoint_complete", checkpoint_id)
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """The checkpoint will never be."""
+        """Notes that the checkpoint was aborted."""
         if self._snapshots is not None:
             self._snapshots.notify_checkpoint_aborted(checkpoint_id)
         self._tell("notify_checkpoint_aborted", checkpoint_id)
 
     def notify_checkpoint_subsumed(self, checkpoint_id: int) -> None:
-        """Nothing up to this checkpoint is restored any more."""
+        """Notes that checkpoints up to this one are no longer restorable."""
         if self._snapshots is not None:
             self._snapshots.notify_checkpoint_subsumed(checkpoint_id)
 
@@ -354,18 +355,18 @@ class OperatorSubtask:
                 listener(checkpoint_id)
 
     def close(self) -> None:
-        """Ends the subtask. Its changes after the last checkpoint are lost."""
+        """Closes the subtask. Its changes after the last checkpoint are lost."""
         self._operator.close()
         self.cancel()
 
     def cancel(self) -> None:
-        """As ``close``, without asking the function."""
+        """As ``close``, without a call of the function's ``close``."""
         if self._snapshots is not None:
             self._snapshots.close()
         self._close_state()
 
     def abandon(self) -> None:
-        """As ``cancel``; files of its log that no checkpoint has named are deleted."""
+        """As ``cancel``, and deletes the files of its log that no checkpoint references."""
         if self._snapshots is not None:
             self._snapshots.abandon()
         self._close_state()

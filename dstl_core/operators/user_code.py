@@ -1,4 +1,4 @@
-"""Where users' code is called."""
+"""Calls code of users."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dstl_core.errors import StorageError, UserFunctionError
 
 
 class user_code:
-    """Names the function and the method in whatever a user's code raises."""
+    """Wraps errors of a user's code in ``UserFunctionError``, which names function and method."""
 
     __slots__ = ("_function", "_method")
 
@@ -18,7 +18,7 @@ class user_code:
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        # What storage refuses is nothing that the function did.
+        # An error of storage is not an error of the function.
         if isinstance(error, Exception) and not isinstance(error, StorageError):
             name = f"{type(self._function).__name__}.{self._method}"
             raise UserFunctionError(

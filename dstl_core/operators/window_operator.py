@@ -1,6 +1,6 @@
-"""Windows of a keyed operator: elements, timers, contents, the end of their life.
+"""The windows of a keyed operator: elements, timers, contents and clean-up.
 
-Source: ``WindowOperator`` and ``EvictingWindowOperator`` of Flink 2.2.1, whose state this is.
+Source: ``WindowOperator`` and ``EvictingWindowOperator`` of Flink 2.2.1. The state is the same.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 
 class WindowOperator:
-    """Puts elements into windows, which fire. One thread.
+    """Adds elements to windows and fires windows. One thread.
 
     Args:
-        function: The windows.
-        backend: Their state.
-        clock: Processing time.
-        key_by: Column that holds the key, or what gives the key of an element.
-        subtask_index: From 0.
+        function: The windows and their function.
+        backend: The keyed state of the operator.
+        clock: Gives processing time.
+        key_by: Column with the key, or a function that returns the key of an element.
+        subtask_index: Index of the subtask, from 0.
         parallelism: Number of subtasks.
-        key_type: Type of the key as the function sees it, where that is not as it is stored.
+        key_type: Type of the key for the function, if it differs from the stored type.
     """
 
     def __init__(
@@ -69,9 +69,9 @@ class WindowOperator:
             pair = TupleSerializer((windows, windows))
             self._sessions = backend.get_list_state(ListStateDescriptor(MERGING_WINDOW_SET, pair))
         self.late_rows = 0
-        """Rows that came after the end of the life of all their windows."""
+        """Number of rows that came after all of their windows had expired."""
         self.late: list[Any] = []
-        """Those rows, where they are a side output; whoever takes them empties it."""
+        """These rows, if they are a side output; the caller that takes them clears the list."""
         if function.process is not None:
             with user_code(function.process, "open"):
                 function.process.open(RuntimeContext(backend, subtask_index, parallelism))
@@ -79,7 +79,7 @@ class WindowOperator:
     # ------------------------------------------------------------------------------ elements
 
     def process(self, row: Any, timestamp: int | None = None) -> list[Any]:
-        """Adds one element; gives the output of the windows that fire."""
+        """Adds one element; returns the output of the windows that fire."""
         return self.add(self._key_of(row), row, timestamp)
 
     def keys_of(self, batch: KeyBatch) -> list[Any]:
@@ -98,7 +98,7 @@ class WindowOperator:
         """As ``process``, for an element whose key is known.
 
         Raises:
-            ConfigError: Windows in event time, and no timestamp.
+            ConfigError: The windows are in event time, and the element has no timestamp.
         """
         self._backend.set_current_key(key)
         return self._add_current(key, row, timestamp)
@@ -112,7 +112,7 @@ class WindowOperator:
         if timestamp is None and self._assigner.is_event_time:
             raise ConfigError(
                 "A row has no timestamp, which windows in event time need; give event_time, the "
-                "column that holds it, and leave no null in it."
+                "column with the timestamp, and allow no null in it."
             )
         output: list[Any] = []
         with user_code(self._function, "element"):
@@ -149,7 +149,7 @@ class WindowOperator:
         return self._assigner.cleanup_time(window, self._function.allowed_lateness)
 
     def _add(self, key: Any, window: Any, kept: Any, element: Any, output: list[Any]) -> bool:
-        """Adds an element to a window; False if that is over."""
+        """Adds an element to a window; returns False if the window has expired."""
         if self._is_window_late(window):
             return False
         self._contents.set_current_namespace(kept)
@@ -170,7 +170,7 @@ class WindowOperator:
         return is_added
 
     def _merged(self, result: Any, merged: list[Any], kept: Any, others: list[Any]) -> None:
-        """Windows have become one: trigger and timers follow, then the contents."""
+        """Called after windows merged: merges trigger state and timers, then the contents."""
         self._context.enter(result, merged)
         self._trigger.on_merge(self._context)
         for window in merged:
@@ -219,7 +219,7 @@ class WindowOperator:
     def _register_cleanup(self, window: Any) -> None:
         time = self._cleanup_time(window)
         if time == MAX_TIMESTAMP:
-            return  # it never ends
+            return  # the window never ends
         if self._assigner.is_event_time:
             self.timers.register_event_time_timer(window, time)
         else:
@@ -235,14 +235,14 @@ class WindowOperator:
             self.timers.delete_processing_time_timer(window, time)
 
     def advance_watermark(self, watermark_ms: int) -> list[Any]:
-        """Event time is at least this; gives the output of the windows that fire."""
+        """Advances event time to at least this; returns the output of the windows that fire."""
         output: list[Any] = []
         for timer in self.timers.advance_watermark(watermark_ms):
             self._on_timer(timer, output, is_event_time=True)
         return output
 
     def advance_processing_time(self) -> list[Any]:
-        """Fires what is due by the clock; gives its output."""
+        """Fires the processing-time timers that are due by the clock; returns the output."""
         output: list[Any] = []
         for timer in self.timers.advance_processing_time():
             self._on_timer(timer, output, is_event_time=False)
@@ -255,7 +255,7 @@ class WindowOperator:
             sessions = MergingWindowSet(self._sessions)
             kept = sessions.state_window(window)
             if kept is None:
-                return  # the timer of a window that is gone
+                return  # the timer of a removed window
         self._contents.set_current_namespace(kept)
         self._context.enter(window)
         trigger, time = self._trigger, timer.timestamp
@@ -270,7 +270,7 @@ class WindowOperator:
             sessions.persist()
 
     def _clear(self, window: Any) -> None:
-        """Everything about a window goes."""
+        """Removes a window with its contents, trigger state and timers."""
         self._contents.clear()
         self._context.enter(window)
         self._trigger.clear(self._context)
@@ -287,7 +287,7 @@ class WindowOperator:
 
 
 class _TriggerContext:
-    """One window of the current key, as its trigger sees it."""
+    """The context of a trigger, for one window of the current key."""
 
     def __init__(
         self,
@@ -304,7 +304,7 @@ class _TriggerContext:
         }
 
     def enter(self, window: Any, merged: Sequence[Any] = ()) -> None:
-        """What follows is about this window, which those of ``merged`` have become."""
+        """Sets the window of the next calls; ``merged`` are the windows that it replaces."""
         self._window, self._merged = window, merged
 
     @property
@@ -339,7 +339,7 @@ class _TriggerContext:
 
 
 class _ProcessContext:
-    """One window of the current key, as its process function sees it."""
+    """The context of a process function, for one window of the current key."""
 
     def __init__(
         self,
@@ -367,11 +367,9 @@ class _ProcessContext:
         return self._timers.current_watermark
 
     def window_state(self) -> KeyedStateStore:
-        """Raises: ConfigError: The windows merge."""
+        """Raises: ConfigError: The windows are merging windows."""
         if self._is_merging:
-            raise ConfigError(
-                "State per window is not there where windows merge; use global_state."
-            )
+            raise ConfigError("Merging windows have no state per window; use global_state.")
         return self._window_state
 
     def global_state(self) -> KeyedStateStore:

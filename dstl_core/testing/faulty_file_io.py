@@ -36,7 +36,7 @@ def seeded_faults(random: Random, weights: Mapping[Fault, float]) -> Callable[[]
 
 
 def scripted_faults(faults: Iterable[Fault]) -> Callable[[], Fault]:
-    """Gives these faults, then none."""
+    """Returns these faults one by one, then ``NONE``."""
     left = iter(faults)
     return lambda: next(left, Fault.NONE)
 
@@ -48,12 +48,12 @@ class FaultyFileIO:
     fail before or after it has published. Not supported: wrong bytes.
 
     Args:
-        inner: Stores the files.
-        next_fault: Gives the fault of each write.
+        inner: The file IO that stores the files.
+        next_fault: Returns the fault of each write.
         pause: Called with milliseconds if a write is slow or hangs.
         pause_ms: The delay of such a write.
         delete_fails: Decides about each deletion.
-        publish_fault: Gives the fault of each publication: NONE, REFUSED or BAD_CLOSE.
+        publish_fault: Returns the fault of each publication: NONE, REFUSED or BAD_CLOSE.
         read_fails: Decides about each read of content or size.
     """
 

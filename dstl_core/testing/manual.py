@@ -31,7 +31,7 @@ class ManualClock:
 
     def advance(self, by_ms: int) -> None:
         if by_ms < 0:
-            raise InvariantViolation("time does not go back")
+            raise InvariantViolation("a clock does not go back")
         self._now_ms += by_ms
         self._monotonic_ms += by_ms
 
@@ -141,7 +141,7 @@ class ManualScheduler:
         return True
 
     def _pause_for_others(self, deadline_ms: int | None) -> bool:
-        """Pauses the running action until the next other one has run; False if there is none."""
+        """Pauses the running action until another one has run; returns False if there is none."""
         others = [entry.due_ms for entry in self._entries if not entry.cancelled]
         if not others or (deadline_ms is not None and min(others) > deadline_ms):
             return False

@@ -50,7 +50,7 @@ class Counter(KeyedProcessFunction, CheckpointedFunction):
         self.split = context.operator_state_store.get_list_state(_SPLIT)
 
     def snapshot_state(self, context: FunctionSnapshotContext) -> None:
-        """All is in the state already."""
+        """Does nothing: all data is in the state already."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self._count = runtime_context.get_state(_COUNT)
@@ -68,7 +68,7 @@ class Counter(KeyedProcessFunction, CheckpointedFunction):
 
 @dataclass
 class Task:
-    """One attempt of a subtask, and the changes that it holds by its own account."""
+    """One attempt of a subtask, and the changes that it has according to its own count."""
 
     plan: CheckpointTask
     subtask: OperatorSubtask
@@ -80,7 +80,7 @@ class Task:
 
 @dataclass
 class Part:
-    """What a task held when it took its part of a checkpoint."""
+    """The state of a task when it took its part of a checkpoint."""
 
     keyed: Keyed
     split: list[int]
@@ -90,7 +90,7 @@ Message = Callable[[], None]
 
 
 class World(Protocol):
-    """The simulation as an owner sees it."""
+    """The part of the simulation that an owner uses."""
 
     seed: int
     random: Random
@@ -125,7 +125,10 @@ class World(Protocol):
 
 
 class Owner:
-    """A job manager and its tasks; also ``CheckpointTasks``. It may be a ghost without knowing."""
+    """A job manager and its tasks; also ``CheckpointTasks``.
+
+    A ghost is an owner that was replaced and does not know it.
+    """
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world
@@ -164,7 +167,7 @@ class Owner:
     # ------------------------------------------------------------------------------- restart
 
     def start_tasks(self) -> None:
-        """Starts all tasks anew from the latest checkpoint, on some number of subtasks."""
+        """Restarts all tasks from the latest checkpoint, with a random number of subtasks."""
         world = self.world
         for task in self.tasks.values():
             if task.alive:
@@ -251,7 +254,7 @@ class Owner:
         self.world.later(self.end)
 
     def end(self) -> None:
-        """The process ends in an orderly way."""
+        """Ends the process in an orderly way."""
         self.running = False
         for task in self.tasks.values():
             if task.alive:
@@ -266,7 +269,7 @@ class Owner:
             if task is not None and task.alive:
                 deliver(task)
 
-        # Only what a task is told may get lost; Flink does not tell it twice.
+        # Only messages to tasks may get lost; Flink does not repeat them.
         if self.world.random.random() >= self.world.loss:
             self.world.later(message)
 

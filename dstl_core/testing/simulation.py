@@ -71,7 +71,7 @@ class CheckpointSimulation:
         self.disk = MemoryFileIO()
         self.trouble = 0.0
         self.blackout = False
-        """Whether the network is down for now."""
+        """Whether the network is down at present."""
         self.loss = self.random.choice([0.0, 0.05, 0.2])
         self.io = FaultyFileIO(
             self.disk,
@@ -150,7 +150,7 @@ class CheckpointSimulation:
         if self.blackout:
             return Fault.REFUSED
         if self.random.random() < self.trouble / 4:
-            # The request arrives, and then the network is gone: nobody can look what came of it.
+            # The request arrives, then the network fails: the outcome cannot be read.
             self.blackout = True
             return Fault.BAD_CLOSE
         if self.random.random() >= self.trouble:
@@ -225,7 +225,7 @@ class CheckpointSimulation:
                 try:
                     task.subtask.process({"key": key, "change": self._change})
                 except DstlError:
-                    # The log took no more: the task cannot go on with half a change.
+                    # The log refused a change: the task cannot continue with half a change.
                     task.alive = False
                     task.subtask.cancel()
                     return
@@ -269,7 +269,7 @@ class CheckpointSimulation:
         except FencedError:
             owner.end()
         except StorageError:
-            # Nothing can be restored now: no task runs until the next try.
+            # Nothing can be restored now: no task runs until the next attempt.
             for task in owner.tasks.values():
                 task.alive = False
 
@@ -310,14 +310,14 @@ class CheckpointSimulation:
         self.threads.run_ready()
         self.observe()
         if self.commits == before:
-            self._fail("no checkpoint completes although everything works again")
+            self._fail("no checkpoint completes, although all faults have ended")
         for each in self._observer.retained:
             if each.location is None:
                 self._check_commit(each)
         self._end_job()
 
     def _end_job(self) -> None:
-        """Ends the job in one of its ways. Only what its retention discards is deleted."""
+        """Ends the job with a random status. Only checkpoints that its retention discards go."""
         status = list(JobStatus)[self.seed % len(JobStatus)]
         before = self._observer.retained
         self.owner.end()
@@ -355,14 +355,14 @@ class CheckpointSimulation:
         for each in log.retained:
             missing = [path for path in self._files_of(each) if path not in self.disk.files]
             if missing:
-                self._fail(f"checkpoint {each.checkpoint_id} names files that are gone: {missing}")
+                self._fail(f"checkpoint {each.checkpoint_id} references missing files: {missing}")
 
     def _files_of(self, checkpoint: CompletedCheckpoint) -> list[str]:
         """The files that a retained checkpoint references. Checks the metadata's sha256."""
         folder = self._observer.folder_of(checkpoint)
         raw = self.disk.files.get(str(folder.child(METADATA_FILE_NAME)))
         if raw is None:
-            self._fail(f"the metadata of checkpoint {checkpoint.checkpoint_id} is gone")
+            self._fail(f"the metadata of checkpoint {checkpoint.checkpoint_id} is missing")
         known = self._named.get(checkpoint.metadata_sha256)
         if known is None or known[0] is not raw:
             cleaner = self._observer._cleaner  # noqa: SLF001  # looks inside

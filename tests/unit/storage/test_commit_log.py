@@ -410,7 +410,9 @@ class HiddenRecords(UncertainFileIO):
 
 def test_a_slot_that_is_taken_and_not_seen_ends_a_claim(folder: Location) -> None:
     files = HiddenRecords(open_file_io(folder, fsync=False))
-    with pytest.raises(StorageError, match=r"slot 1 of the commit log is taken, but its record could not be read"):
+    with pytest.raises(
+        StorageError, match=r"slot 1 of the commit log is taken, but its record could not be read"
+    ):
         log(files, folder).claim("a")
     assert files.published == 1
 
