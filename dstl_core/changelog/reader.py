@@ -105,7 +105,7 @@ class StateChangelogHandleReader:
 
         if batch_rows < 1 or batch_bytes < 1:
             raise ConfigError(
-                f"A batch needs room for something: expected at least 1 row and 1 byte, got "
+                f"A batch is too small: expected at least 1 row and 1 byte, got "
                 f"{batch_rows} and {batch_bytes}."
             )
         if isinstance(handle, InMemoryChangelogStateHandle):
@@ -187,7 +187,7 @@ def _body_of_copy(segment: _OpenSegment, copy: StreamStateHandle, offset: int) -
         body = segment.body(copy)
         columnar_sets.check_set(body, offset)
     except (StorageError, FormatError) as error:
-        _LOG.warning("a local segment is passed over: path=%s error=%s", _location(copy), error)
+        _LOG.warning("a local segment is ignored: path=%s error=%s", _location(copy), error)
         return None
     return body
 

@@ -174,7 +174,7 @@ def segment_reader(
 
     def read_segment(handle: StreamStateHandle) -> bytes:
         if not isinstance(handle, FileStateHandle):
-            raise ConfigError(f"A changelog segment is a file, got a {type(handle).__name__}.")
+            raise ConfigError(f"A changelog segment must be a file, got a {type(handle).__name__}.")
         resolver = resolvers.get(Location.parse(handle.path).scheme)
         if resolver is None:
             raise PathNotAllowedError(

@@ -218,7 +218,7 @@ def test_only_sequence_numbers_are_bounds(
 def test_batches_need_room(subject: Subject, sizes: dict[str, int]) -> None:
     subject.writer.append(2, b"x")
     handle = subject.writer.persist(ZERO, 1).result(30).job_manager_owned_snapshot
-    with pytest.raises(ConfigError, match="room for something"):
+    with pytest.raises(ConfigError, match="A batch is too small"):
         next(subject.storage.create_reader().read_batches(handle, **sizes))
 
 

@@ -213,12 +213,12 @@ class _Attempt:
             try:
                 execution.action.discard_result(result)
             except Exception:
-                _LOG.exception("what a late attempt made could not be discarded")
+                _LOG.exception("the result of a late attempt could not be discarded")
             return
         try:
             execution.action.complete_with_result(result)
         except Exception:
-            _LOG.exception("a result could not be delivered to all who wait for it")
+            _LOG.exception("a result could not be delivered to all waiting tasks")
         execution.owner.succeeded(execution, self._number)
 
     def _fail(self, error: BaseException) -> None:

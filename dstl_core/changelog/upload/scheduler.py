@@ -117,7 +117,7 @@ class DirectUploadScheduler(StateChangeUploadScheduler):
 
     def upload(self, task: UploadTask) -> None:
         if self._closed:
-            task.fail(WriterClosedError("An upload was asked for after its scheduler closed."))
+            task.fail(WriterClosedError("The upload scheduler is closed and accepts no task."))
             return
         try:
             result = self._uploader.upload([task])

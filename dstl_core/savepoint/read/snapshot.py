@@ -122,9 +122,9 @@ class Snapshot:
         if len(found) == 1:
             return found[0]
         known = ", ".join(sorted(repr(operator.label) for operator in self.operators)) or "none"
-        problem = "is in it more than once" if found else "is not in it"
+        problem = "is in the snapshot more than once" if found else "is not in the snapshot"
         raise NoSuchOperatorError(
-            f"Operator {name!r} {problem}; the snapshot has: {known}.", location=str(self.folder)
+            f"Operator {name!r} {problem}; it has: {known}.", location=str(self.folder)
         )
 
     def operator(self, identifier: OperatorIdentifier) -> OperatorSnapshot:

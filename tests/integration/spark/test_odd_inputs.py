@@ -224,7 +224,9 @@ def test_what_a_reader_is_asked_for_and_is_not_there(spark, tmp_path):
     with pytest.raises(PySparkException, match="a row with 'number'; out_type has: key, n"):
         frame.collect()
     reader = SavepointReader.read(spark, str(operator.snapshot.folder))
-    with pytest.raises(NoSuchOperatorError, match=r"'uid:nobody' is not in it; .* has: 'op'"):
+    with pytest.raises(
+        NoSuchOperatorError, match=r"'uid:nobody' is not in the snapshot; it has: 'op'"
+    ):
         reader.read_keyed_state(OperatorIdentifier.for_uid("nobody"))
     assert read(spark, operator, keys=[]).collect() == []
 

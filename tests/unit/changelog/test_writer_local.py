@@ -216,4 +216,4 @@ def test_reading_falls_back_to_the_remote_file(
         assert values(reader, result) == [b"one", b"two", b"three"]
     remotes = [path for path in reader.read if Location.parse(path).parent == f.log.folder]
     assert remotes == [result.job_manager_owned_snapshot.handles_and_offsets[1][0].path]  # type: ignore[union-attr]
-    assert "a local segment is passed over" in caplog.text
+    assert "a local segment is ignored" in caplog.text

@@ -198,8 +198,8 @@ def with_channel_state(tmp_path: Path) -> Snapshot:
 @pytest.mark.parametrize(
     ("edits", "error", "problem"),
     [
-        ({"rename": {"nobody": "x"}}, NoSuchOperatorError, "'nobody' is not in it"),
-        ({"remove": ["nobody"]}, NoSuchOperatorError, "'nobody' is not in it"),
+        ({"rename": {"nobody": "x"}}, NoSuchOperatorError, "'nobody' is not in the snapshot"),
+        ({"remove": ["nobody"]}, NoSuchOperatorError, "'nobody' is not in the snapshot"),
         ({"remove": ["a-keyed", "src", "sink"]}, SavepointError, "Nothing is left to write"),
         ({"rename": {"a-keyed": ""}}, ConfigError, "an empty uid"),
         ({"rename": {"a-keyed": "sink"}}, SavepointError, "would have the uid 'sink'"),

@@ -52,7 +52,9 @@ def test_an_operator_by_its_identifier(golden: Snapshot) -> None:
     ],
 )
 def test_an_unknown_operator_names_those_that_there_are(golden: Snapshot, name: str) -> None:
-    with pytest.raises(NoSuchOperatorError, match=r"is not in it; .* 'a-keyed', 'sink', 'src'"):
+    with pytest.raises(
+        NoSuchOperatorError, match=r"not in the snapshot; .* 'a-keyed', 'sink', 'src'"
+    ):
         _ = golden[name]
 
 
@@ -84,7 +86,7 @@ def test_a_name_that_two_operators_have_is_no_name(golden: Snapshot) -> None:
     twin = Snapshot(golden.file, golden.file_io, golden.resolver, golden.registry)
     for each in twin.operators:
         each.name = "Map"
-    with pytest.raises(NoSuchOperatorError, match="'Map' is in it more than once"):
+    with pytest.raises(NoSuchOperatorError, match="'Map' is in the snapshot more than once"):
         _ = twin["Map"]
     assert {first.label, second.label} <= {each.label for each in golden.operators}
 
