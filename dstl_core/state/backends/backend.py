@@ -32,7 +32,7 @@ from dstl_core.state.backends.keyed_access import State, ValueState
 from dstl_core.state.backends.keyed_collections import ListState
 from dstl_core.state.backends.state_binding import bind_state
 from dstl_core.state.held.change_logger import StateChangeLogger
-from dstl_core.state.held.held_values import HeldValues, scalars_of
+from dstl_core.state.held.held_values import HeldValues, form_of
 from dstl_core.state.tables.descriptor import (
     ListStateDescriptor,
     StateDescriptor,
@@ -167,25 +167,29 @@ class KeyedStateBackend:
 
     def held_values(self, table: ValueTable) -> HeldValues | None:
         """What holds the values of a state while a batch applies: one for all that access it."""
-        scalars = scalars_of(table.meta.value_serializer)
-        if scalars is None or not isinstance(
-            table.meta.namespace_serializer, VoidNamespaceSerializer
-        ):
+        if not isinstance(table.meta.namespace_serializer, VoidNamespaceSerializer):
             return None
+        form = form_of(table.meta.value_serializer)
         held = self._held.get(table.meta.name)
-        if held is None or held.table is not table or held.scalars is not scalars:
-            held = self._held[table.meta.name] = HeldValues(table, scalars)
+        if held is None or held.table is not table or held.form is not form:
+            held = self._held[table.meta.name] = HeldValues(table, form)
         return held
 
     def hold(self, held: HeldValues) -> bool:
-        """Reads the values of the keys of a batch; False if there is no batch, or if every update
-        has to be logged.
+        """Reads the values of the keys of a batch; False if there is no batch, if they are too
+        large, or if every update has to be logged.
         """
         logger = self.logger
         if self._batch is None or (logger is not None and logger.takes_every_update):
             return False
-        held.load(self._batch)
-        return True
+        return held.load(self._batch)
+
+    def let_go(self, held: HeldValues) -> None:
+        """Stores and logs values before the end of the batch, for which they are too large."""
+        if self._batch is None:
+            raise InvariantViolation("values are held outside of a batch")
+        held.write_back(self._batch, self.logger)
+        held.drop()
 
     # -------------------------------------------------------------------------------- states
 

@@ -45,13 +45,15 @@ class CurrentKey(Protocol):
         ...
 
     def held_values(self, table: ValueTable) -> HeldValues | None:
-        """What holds the values of a state while a batch applies; None for states whose values
-        are not held.
-        """
+        """What holds the values of a state while a batch applies; None for one with namespaces."""
         ...
 
     def hold(self, held: HeldValues) -> bool:
-        """Reads the values of the keys of a batch; False if there is no batch, or if every update
-        has to be logged.
+        """Reads the values of the keys of a batch; False if there is no batch, if they are too
+        large, or if every update has to be logged.
         """
+        ...
+
+    def let_go(self, held: HeldValues) -> None:
+        """Stores and logs values before the end of the batch, for which they are too large."""
         ...

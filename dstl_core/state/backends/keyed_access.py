@@ -15,6 +15,7 @@ from dstl_core.codec.python_values import seen_as
 from dstl_core.codec.serializers import AnySerializer, deserialize_exactly, serialize_to_bytes
 from dstl_core.codec.serializers.runtime import TtlSerializer
 from dstl_core.state.backends.current_key import CurrentKey
+from dstl_core.state.held.held_values import HeldValues
 from dstl_core.state.tables.descriptor import (
     AggregatingStateDescriptor,
     FoldingStateDescriptor,
@@ -99,12 +100,14 @@ class _SingleValue(State[ValueTable]):
             serializer = serializer.value
         self._serializer: AnySerializer = serializer
         self._held = backend.held_values(table)
+        self._bytes: HeldValues | None = None
+        if self._held is not None and self._held.form.exact is None:
+            self._held, self._bytes = None, self._held
         if self._held is not None:
             # Looked up once: these objects stay the same.
             self._slots, self._changed = self._held.slots, self._held.changed
-            scalars = self._held.scalars
-            self._low, self._high = scalars.low, scalars.high
-            self._exact: Any = scalars.exact
+            form: Any = self._held.form
+            self._exact, self._low, self._high = form.exact, form.low, form.high
 
     def declare(self, declared: AnySerializer) -> Self:
         """Reads and writes values in the form of the declared type from here on."""
@@ -112,14 +115,26 @@ class _SingleValue(State[ValueTable]):
         return self
 
     def _hold(self) -> bool:
-        """Whether the values of this batch are held now."""
+        """Whether the values of this batch are held as objects now."""
         held = self._held
         return held is not None and (bool(held.slots) or self._backend.hold(held))
 
+    def _held_bytes(self) -> HeldValues | None:
+        """What holds the values of this batch as bytes, if they are."""
+        held = self._bytes
+        if held is None or not (held.slots or self._backend.hold(held)):
+            return None
+        return held
+
     def _read(self) -> bytes | None:
         """The bytes of the value that is seen, without its time."""
-        group, scope = self._place()
-        stored: bytes | None = group.get(scope)
+        held = self._held_bytes()
+        stored: bytes | None
+        if held is None:
+            group, scope = self._place()
+            stored = group.get(scope)
+        else:
+            stored = held.slots[self._backend.slot]
         if stored is None or self._ttl is None:
             return stored
         return self._read_with_ttl(stored)
@@ -136,28 +151,40 @@ class _SingleValue(State[ValueTable]):
         return unwrap(stored)
 
     def _write(self, raw: bytes) -> None:
-        group, scope = self._place()
-        group[scope] = raw if self._ttl is None else self._ttl.wrap(raw)
-        self._log_value()
+        stored = raw if self._ttl is None else self._ttl.wrap(raw)
+        held = self._held_bytes()
+        if held is not None and not held.grows(len(stored)):
+            self._backend.let_go(held)
+            held = None
+        if held is None:
+            group, scope = self._place()
+            group[scope] = stored
+        else:
+            slot = self._backend.slot
+            held.slots[slot] = stored
+            held.changed[slot] = 1
+        self._written(held)
 
-    def _log_value(self) -> None:
+    def _written(self, held: HeldValues | None) -> None:
+        """After each change; what is held is logged later."""
         backend = self._backend
         if self._ttl is not None:
             backend.clean_up(self._table, self._ttl)
-        if backend.logger is not None:
+        if held is None and backend.logger is not None:
             backend.logger.value_updated(
                 self._table, backend.current_key_group, backend.current_key + self._namespace
             )
 
     def clear(self) -> None:
-        if self._slots or self._hold():
+        held = self._held if self._slots or self._hold() else self._held_bytes()
+        if held is None:
+            group, scope = self._place()
+            group.pop(scope, None)
+        else:
             slot = self._backend.slot
-            self._slots[slot] = None
-            self._changed[slot] = 1
-            return
-        group, scope = self._place()
-        group.pop(scope, None)
-        self._log_value()
+            held.slots[slot] = None
+            held.changed[slot] = 1
+        self._written(held)
 
     def _get(self) -> Any:
         if self._slots or self._hold():
@@ -168,7 +195,7 @@ class _SingleValue(State[ValueTable]):
     def _set(self, value: Any) -> None:
         if self._held is not None and (self._slots or self._hold()):
             slot = self._backend.slot
-            self._slots[slot] = self._held.scalars.normal(value)
+            self._slots[slot] = self._held.form.normal(value)
             self._changed[slot] = 1
         elif value is None:
             self.clear()

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from itertools import compress
 from typing import TYPE_CHECKING, Any
 
@@ -26,32 +26,66 @@ if TYPE_CHECKING:
     from dstl_core.state.held.key_batch import KeyBatch
 
 
-@dataclass(frozen=True)
-class Scalars:
-    """Numbers of one type. A value of this very class and in these bounds fits."""
+MOST_BYTES = 64 << 20
+"""Bytes of the values of one state that are held; more are read and written in their table."""
 
-    serializer: AnySerializer
-    code: str
-    exact: type[int] | type[float]
-    low: float
-    high: float
 
+class Form(ABC):
+    """How the values of a state are held, and their way from and to bytes."""
+
+    exact: type | None = None
+    """A value of this very class and from ``low`` to ``high`` is held as it is."""
+    low: Any = None
+    high: Any = None
+
+    @abstractmethod
     def decode(self, raw: Sequence[bytes]) -> list[Any]:
-        """Raises FormatError: a value has another size."""
-        if set(map(len, raw)) - {struct.calcsize(f">{self.code}")}:
-            return [deserialize_exactly(self.serializer, each) for each in raw]
-        return list(struct.unpack(f">{len(raw)}{self.code}", b"".join(raw)))
+        """Raises FormatError: a value is damaged."""
 
-    def encode(self, values: Iterable[Any]) -> list[bytes]:
+    @abstractmethod
+    def encode(self, values: Sequence[Any]) -> Sequence[bytes]:
         """The bytes of each value."""
-        return list(map(struct.Struct(f">{self.code}").pack, values))
 
+    @abstractmethod
     def normal(self, value: Any) -> Any:
         """A value as it reads back; None is no value. Raises FormatError: it does not fit."""
-        is_plain: Any = type(value) is self.exact
-        if value is None or (is_plain and self.low <= value <= self.high):
+
+
+class Scalars(Form):
+    """Numbers of one size, as Python has them."""
+
+    def __init__(
+        self, serializer: AnySerializer, code: str, exact: type, low: float, high: float
+    ) -> None:
+        self.serializer = serializer
+        self._code = code
+        self.exact, self.low, self.high = exact, low, high
+
+    def decode(self, raw: Sequence[bytes]) -> list[Any]:
+        if set(map(len, raw)) - {struct.calcsize(f">{self._code}")}:
+            return [deserialize_exactly(self.serializer, each) for each in raw]
+        return list(struct.unpack(f">{len(raw)}{self._code}", b"".join(raw)))
+
+    def encode(self, values: Sequence[Any]) -> Sequence[bytes]:
+        return list(map(struct.Struct(f">{self._code}").pack, values))
+
+    def normal(self, value: Any) -> Any:
+        if value is None or (type(value) is self.exact and self.low <= value <= self.high):
             return value
         return deserialize_exactly(self.serializer, serialize_to_bytes(self.serializer, value))
+
+
+class Stored(Form):
+    """Bytes, as they are stored: of values that Python can change in place, or with a time."""
+
+    def decode(self, raw: Sequence[bytes]) -> list[Any]:
+        return list(raw)
+
+    def encode(self, values: Sequence[Any]) -> Sequence[bytes]:
+        return values
+
+    def normal(self, value: Any) -> Any:
+        return value
 
 
 def _integers(serializer: AnySerializer, code: str) -> Scalars:
@@ -68,9 +102,12 @@ _SCALARS = (
 )
 
 
-def scalars_of(serializer: AnySerializer) -> Scalars | None:
-    """How values of a type are held; None if they are not."""
-    return next((each for each in _SCALARS if each.serializer == serializer), None)
+_STORED = Stored()
+
+
+def form_of(serializer: AnySerializer) -> Form:
+    """How values of a type are held."""
+    return next((each for each in _SCALARS if each.serializer == serializer), _STORED)
 
 
 class HeldValues:
@@ -81,32 +118,44 @@ class HeldValues:
 
     Args:
         table: The state.
-        scalars: How its values are held.
+        form: How its values are held.
     """
 
-    def __init__(self, table: ValueTable, scalars: Scalars) -> None:
+    def __init__(self, table: ValueTable, form: Form) -> None:
         self.table = table
-        self.scalars = scalars
+        self.form = form
         self.slots: list[Any] = []
         """The value of each key of the batch; None if it has none."""
         self.changed = bytearray()
         """Not 0 for the keys whose value was set or cleared."""
+        self._room = MOST_BYTES
 
-    def load(self, batch: KeyBatch) -> None:
-        """Reads the values of all keys.
+    def load(self, batch: KeyBatch) -> bool:
+        """Reads the values of all keys; False if they are too large for that.
 
         Raises:
             FormatError: A stored value is damaged.
         """
+        if self._room < 0:
+            return False
         places = batch.places
         raw = self.table.get_many(places.key_groups, places.scopes)
         there = [each for each in raw if each is not None]
-        values = self.scalars.decode(there)
+        self._room -= sum(map(len, there))
+        if self._room < 0:
+            return False
+        values = self.form.decode(there)
         if len(there) < len(raw):
             found = iter(values)
             values = [None if each is None else next(found) for each in raw]
         self.slots[:] = values
         self.changed[:] = bytes(len(values))
+        return True
+
+    def grows(self, size: int) -> bool:
+        """Whether there is room for so many bytes more, which are then counted."""
+        self._room -= size
+        return self._room >= 0
 
     def write_back(self, batch: KeyBatch, logger: StateChangeLogger | None) -> None:
         """Stores and logs what changed."""
@@ -117,7 +166,7 @@ class HeldValues:
             chosen = list(map(bool, self.changed))
             places, values = places.where(chosen), list(compress(values, chosen))
         there = [each for each in values if each is not None]
-        raw: list[Any] = self.scalars.encode(there)
+        raw: Sequence[bytes | None] = self.form.encode(there)
         if len(there) < len(values):
             present = iter(raw)
             raw = [None if each is None else next(present) for each in values]
@@ -125,7 +174,12 @@ class HeldValues:
         if logger is not None:
             logger.values_written(self.table, places.key_groups, places.scopes, raw)
 
-    def release(self) -> None:
-        """The batch ends."""
+    def drop(self) -> None:
+        """Forgets the values; those of this batch are in their table from here on."""
         self.slots.clear()
         self.changed.clear()
+
+    def release(self) -> None:
+        """The batch ends."""
+        self.drop()
+        self._room = MOST_BYTES

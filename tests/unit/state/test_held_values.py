@@ -10,13 +10,15 @@ from dstl_core.codec.serializers import Types, VoidNamespaceSerializer
 from dstl_core.errors import ConfigError, FormatError, InvariantViolation
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.state.backends.backend import HashMapKeyedStateBackend
-from dstl_core.state.held.held_values import scalars_of
+from dstl_core.state.held.held_values import form_of
 from dstl_core.state.tables.descriptor import (
     AggregatingStateDescriptor,
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
 from dstl_core.state.tables.keyed_state import KeyedState
+from dstl_core.state.tables.ttl import StateTtlConfig
+from dstl_core.testing import ManualClock
 
 N = ValueStateDescriptor("n", Types.LONG)
 
@@ -200,7 +202,67 @@ def test_a_key_cannot_be_set_while_a_batch_applies():
     assert own.get_current_key() == "b"
 
 
-def test_only_numbers_are_held():
-    assert scalars_of(Types.LONG) is not None
-    assert scalars_of(Types.FLOAT) is None  # an object has more digits than its bytes
-    assert scalars_of(Types.STRING) is None
+@pytest.mark.parametrize("declared", [Types.FLOAT, Types.STRING, Types.BOOLEAN], ids=str)
+def test_other_values_are_held_as_bytes(declared):
+    assert form_of(declared).exact is None
+    assert form_of(Types.LONG).exact is int
+
+
+def test_texts_are_stored_at_the_end_of_the_batch():
+    own = backend()
+    state = own.get_value_state(ValueStateDescriptor("text", Types.STRING, default_value="none"))
+    with own.batch(pa.array(["a", "b", "a"])) as batch:
+        for row in range(3):
+            enter(own, batch, row)
+            state.update(f"{state.value()} {row}")
+        assert not any(state.table.groups.values())
+    assert [stored(own, state, each) for each in "abc"] == ["none 0 2", "none 1", "none"]
+
+
+def test_a_list_that_is_changed_in_place_is_not_the_state():
+    own = backend()
+    state = own.get_value_state(ValueStateDescriptor("numbers", Types.LIST(Types.LONG)))
+    with own.batch(pa.array(["a"])) as batch:
+        enter(own, batch, 0)
+        value = [1]
+        state.update(value)
+        value.append(2)
+        state.value().append(3)
+        assert state.value() == [1]
+    assert stored(own, state, "a") == [1]
+
+
+@pytest.mark.parametrize("bytes_held", [0, 30, 1000])
+def test_values_that_are_too_large_are_not_held(monkeypatch, bytes_held):
+    monkeypatch.setattr("dstl_core.state.held.held_values.MOST_BYTES", bytes_held)
+    own = backend()
+    state = own.get_value_state(ValueStateDescriptor("text", Types.STRING))
+    keys = [f"key {at}" for at in range(5)]
+    for _ in range(2):
+        with own.batch(pa.array(keys * 3)) as batch:
+            for row in range(15):
+                enter(own, batch, row)
+                state.update((state.value() or "") + f"{row:02}")
+    for at, key in enumerate(keys):
+        once = f"{at:02}{at + 5:02}{at + 10:02}"
+        assert stored(own, state, key) == once + once
+
+
+def test_an_expired_value_is_not_seen_in_a_batch():
+    clock = ManualClock()
+    own = HashMapKeyedStateBackend(KeyedState(KeyGroupRange(0, 15), 16), Types.STRING, clock=clock)
+    ttl = StateTtlConfig(1000, cleanup_incrementally=3)
+    state = own.get_value_state(N.enable_time_to_live(ttl))
+    own.set_current_key("old")
+    state.update(1)
+    clock.advance(600)
+    with own.batch(pa.array(["old", "new", "old"])) as batch:
+        enter(own, batch, 1)
+        state.update(2)
+        clock.advance(600)
+        enter(own, batch, 0)
+        assert state.value() is None
+        enter(own, batch, 1)
+        assert state.value() == 2
+    assert [stored(own, state, each) for each in ("old", "new")] == [None, 2]
+    assert sum(map(len, state.table.groups.values())) == 1
