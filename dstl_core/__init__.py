@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dstl_core import aggregates, changelog, errors, functions, testing, windows
+    from dstl_core.codec.columnar.types.type_registry import ColumnOptions
     from dstl_core.codec.serializers import Types
     from dstl_core.config import ChangelogOptions
     from dstl_core.functions import (
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
         WindowReaderFunction,
     )
     from dstl_core.model.ids import OperatorIdentifier
+    from dstl_core.savepoint.check.restore_check import check_restore
     from dstl_core.savepoint.check.restore_plan import (
         JobDescription,
         JobOperator,
@@ -68,6 +70,7 @@ __all__ = [
     "BroadcastStateBootstrapFunction",
     "ChangelogOptions",
     "CheckpointedFunction",
+    "ColumnOptions",
     "ColumnResult",
     "EmbeddedRocksDBStateBackend",
     "HashMapStateBackend",
@@ -100,6 +103,7 @@ __all__ = [
     "WindowReaderFunction",
     "aggregates",
     "changelog",
+    "check_restore",
     "edit_savepoint",
     "errors",
     "functions",
@@ -129,6 +133,7 @@ _HOME = {
     "AggregateOperator": "spark.task.operators",
     "AggregatingStateDescriptor": "state.tables.descriptor",
     "ChangelogOptions": "config",
+    "ColumnOptions": "codec.columnar.types.type_registry",
     "EmbeddedRocksDBStateBackend": "state.backends.state_backend",
     "HashMapStateBackend": "state.backends.state_backend",
     "JobDescription": "savepoint.check.restore_plan",
@@ -148,6 +153,7 @@ _HOME = {
     "StatefulJob": "spark.job.stateful_job",
     "Types": "codec.serializers",
     "ValueStateDescriptor": "state.tables.descriptor",
+    "check_restore": "savepoint.check.restore_check",
     "edit_savepoint": "savepoint.edit.savepoint_edit",
     "plan_restore": "savepoint.check.restore_plan",
     "register": "spark.savepoints.data_source",

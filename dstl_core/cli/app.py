@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from dstl_core.cli.changelog_command import changelog
+from dstl_core.cli.check_command import check
 from dstl_core.cli.diff_command import diff
 from dstl_core.cli.dump_command import dump
 from dstl_core.cli.gc_command import gc
@@ -65,7 +66,7 @@ def _options(
     """Declares the option for the help. ``main`` accepts it anywhere on the command line."""
 
 
-for command in (inspect, dump, verify, diff, rewrite, changelog, gc):
+for command in (inspect, dump, verify, diff, check, rewrite, changelog, gc):
     app.command()(command)
 
 

@@ -1,14 +1,19 @@
 """Decides whether a job's type can restore state of another type, by Flink's schema evolution.
 
+A type is compatible only if Flink restores it and its values stay what they are. Where Flink
+restores without an error and may read other values, the verdict is unknown or incompatible.
+
 Source: ``TypeSerializerSnapshot.resolveSchemaCompatibility`` and its implementations for POJOs,
-enums, rows and the composites of Flink 2.2.1.
+enums, rows, Kryo and the composites of Flink 2.2.1; restores in Flink 1.20.5, 2.2.1 and 2.3.0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import product
 
 from dstl_core.codec.serializers import (
     AnySerializer,
@@ -17,10 +22,12 @@ from dstl_core.codec.serializers import (
     UnknownSerializer,
 )
 from dstl_core.codec.serializers.avro import AvroSerializer
-from dstl_core.codec.serializers.opaque import KryoSerializer
+from dstl_core.codec.serializers.opaque import KryoSerializer, ValueClassSerializer
 from dstl_core.codec.serializers.pojo import PojoSerializer
 from dstl_core.codec.serializers.runtime import TtlAwareSerializer
 from dstl_core.codec.serializers.structs import EnumSerializer
+from dstl_core.codec.serializers.table_types import RowDataSerializer
+from dstl_core.errors import ConfigError
 from dstl_core.state.tables.avro_evolution import can_read_avro
 
 
@@ -43,35 +50,83 @@ class Compatibility:
 
 _SAME = Compatibility(Verdict.COMPATIBLE_AS_IS)
 
+FlinkVersion = tuple[int, int]
+FLINK_VERSIONS: tuple[FlinkVersion, ...] = ((1, 20), (2, 0), (2, 1), (2, 2), (2, 3))
+"""The versions whose rules are known."""
 
-def compatibility_of(stored: AnySerializer, wanted: AnySerializer) -> Compatibility:
+
+def parse_flink_version(text: str) -> FlinkVersion:
+    """A version of Flink, e.g. ``2.2`` or ``2.2.1``.
+
+    Raises:
+        ConfigError: Its rules are not known.
+    """
+    for version in FLINK_VERSIONS:
+        if text.split(".")[:2] == [str(part) for part in version]:
+            return version
+    known = ", ".join(map(version_text, FLINK_VERSIONS))
+    raise ConfigError(f"The version of Flink is wrong: expected one of {known}, got {text!r}.")
+
+
+def version_text(version: FlinkVersion) -> str:
+    return ".".join(map(str, version))
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What decides beside the types.
+
+    Attributes:
+        to: The version of Flink that restores; None for the newest.
+        stored_line: The major version of the Flink that wrote the values, 1 or 2; None if no file
+            tells it. Flink 1 writes values with Kryo 2, Flink 2 with Kryo 5.
+    """
+
+    to: FlinkVersion | None = None
+    stored_line: int | None = 2
+
+    @property
+    def version(self) -> FlinkVersion:
+        return self.to or FLINK_VERSIONS[-1]
+
+
+NEWEST = Rules()
+
+
+def compatibility_of(
+    stored: AnySerializer, wanted: AnySerializer, rules: Rules = NEWEST
+) -> Compatibility:
     """Flink's decision for a job that declares ``wanted`` for state of type ``stored``."""
-    if stored == wanted:
+    if stored == wanted and not any(map(_hides_changes, _parts(stored))):
         return _SAME
     if isinstance(stored, TtlAwareSerializer):
-        return compatibility_of(stored.inner, wanted)
+        return compatibility_of(stored.inner, wanted, rules)
     if isinstance(wanted, TtlAwareSerializer):
-        return compatibility_of(stored, wanted.inner)
+        return compatibility_of(stored, wanted.inner, rules)
     if isinstance(stored, TtlSerializer) != isinstance(wanted, TtlSerializer):
-        return _time_to_live(stored, wanted)
-    opaque = (UnknownSerializer, KryoSerializer)
-    if isinstance(stored, opaque) or isinstance(wanted, opaque):
-        return Compatibility(
-            Verdict.UNKNOWN, f"only the job's own classes can compare {stored} with {wanted}"
-        )
+        return _time_to_live(stored, wanted, rules)
+    if isinstance(stored, UnknownSerializer) or isinstance(wanted, UnknownSerializer):
+        return _unknown(stored, wanted, rules)
     if type(stored) is not type(wanted):
         return _changed(stored, wanted)
-    if isinstance(stored, AvroSerializer) and isinstance(wanted, AvroSerializer):
-        return _avro(stored, wanted)
-    if isinstance(stored, PojoSerializer) and isinstance(wanted, PojoSerializer):
-        return _pojo(stored, wanted)
-    if isinstance(stored, EnumSerializer) and isinstance(wanted, EnumSerializer):
-        return _enum(stored, wanted)
-    return _nested(stored, wanted)
+    match stored, wanted:
+        case KryoSerializer(), KryoSerializer():
+            return _kryo(stored, wanted, rules)
+        case ValueClassSerializer(), ValueClassSerializer():
+            return _value_class(stored, wanted)
+        case AvroSerializer(), AvroSerializer():
+            return _SAME if stored == wanted else _avro(stored, wanted)
+        case PojoSerializer(), PojoSerializer():
+            return _pojo(stored, wanted, rules)
+        case EnumSerializer(), EnumSerializer():
+            return _enum(stored, wanted)
+        case RowDataSerializer(), RowDataSerializer() if stored.types != wanted.types:
+            return _sql_row(stored, wanted)
+    return _nested(stored, wanted, rules)
 
 
 def compatibility_of_state(
-    stored: AnySerializer, wanted: AnySerializer, *, is_map: bool
+    stored: AnySerializer, wanted: AnySerializer, *, is_map: bool, rules: Rules = NEWEST
 ) -> Compatibility:
     """Like ``compatibility_of``, for the whole value of a state.
 
@@ -79,23 +134,160 @@ def compatibility_of_state(
     (``RocksDBKeyedStateBackend.checkMapStateKeySchemaCompatibility``).
     """
     if is_map and isinstance(stored, MapSerializer) and isinstance(wanted, MapSerializer):
-        key = compatibility_of(stored.key, wanted.key)
+        key = compatibility_of(stored.key, wanted.key, rules)
         if key.verdict is Verdict.AFTER_MIGRATION:
             return Compatibility(
                 Verdict.INCOMPATIBLE, f"the user keys of map state cannot migrate: {key.reason}"
             )
-    return compatibility_of(stored, wanted)
+    return compatibility_of(stored, wanted, rules)
 
 
-def _time_to_live(stored: AnySerializer, wanted: AnySerializer) -> Compatibility:
+def columns_that_may_swap(serializer: AnySerializer) -> str | None:
+    """The type that several columns of a SQL row have, if its snapshot has no names of columns.
+    Flink takes the row for the same when such columns swap places.
+    """
+    for part in _parts(serializer):
+        if isinstance(part, RowDataSerializer) and part.names is None:
+            for kind, count in Counter(map(str, part.types)).items():
+                if count > 1:
+                    return kind
+    return None
+
+
+def _parts(serializer: AnySerializer) -> Iterator[AnySerializer]:
+    yield serializer
+    for each in serializer.nested:
+        yield from _parts(each)
+
+
+def _hides_changes(serializer: AnySerializer) -> bool:
+    """Whether equal snapshots do not mean equal values."""
+    return isinstance(serializer, KryoSerializer | ValueClassSerializer | UnknownSerializer)
+
+
+# ------------------------------------------------------------------------- classes of the job
+
+_OF_SCALA = ("org.apache.flink.api.scala.", "org.apache.flink.table.api.typeutils.")
+_VALUES_OF_JAVA = frozenset(
+    [
+        f"java.time.{each}"
+        for each in (
+            "Duration",
+            "LocalDate",
+            "LocalDateTime",
+            "LocalTime",
+            "MonthDay",
+            "OffsetDateTime",
+            "Period",
+            "Year",
+            "YearMonth",
+            "ZonedDateTime",
+            "ZoneOffset",
+        )
+    ]
+    + [
+        f"java.util.{each}"
+        for each in (
+            "BitSet",
+            "Currency",
+            "Locale",
+            "OptionalDouble",
+            "OptionalInt",
+            "OptionalLong",
+            "UUID",
+        )
+    ]
+    + [f"java.util.concurrent.atomic.Atomic{each}" for each in ("Boolean", "Integer", "Long")]
+    + ["java.net.URI"]
+)
+"""Classes of Java that hold no objects of other classes."""
+
+
+def _unknown(stored: AnySerializer, wanted: AnySerializer, rules: Rules) -> Compatibility:
+    if (
+        isinstance(stored, UnknownSerializer)
+        and stored.unknown_class.startswith(_OF_SCALA)
+        and rules.version >= (2, 0)
+    ):
+        return Compatibility(
+            Verdict.INCOMPATIBLE, f"Flink 2.0 removed {stored.unknown_class}, of Scala's API"
+        )
+    return Compatibility(
+        Verdict.UNKNOWN, f"only the job's own classes can compare {stored} with {wanted}"
+    )
+
+
+def _kryo(stored: KryoSerializer, wanted: KryoSerializer, rules: Rules) -> Compatibility:
+    name = stored.java_class
+    if name != wanted.java_class:
+        return _changed(stored, wanted)
+    to = rules.version[0]
+    if rules.stored_line not in (None, to):
+        return Compatibility(
+            Verdict.INCOMPATIBLE,
+            f"Flink {rules.stored_line} wrote {name} with another Kryo than Flink {to} reads: "
+            f"reading a value fails, or gives another value without an error",
+        )
+    missing = {entry.name for entry in stored.maps[0]} - {entry.name for entry in wanted.maps[0]}
+    if missing:
+        text = ", ".join(sorted(missing))
+        return Compatibility(Verdict.INCOMPATIBLE, f"Kryo registrations are missing: {text}")
+    if rules.stored_line is None:
+        return Compatibility(
+            Verdict.UNKNOWN,
+            f"no file tells whether Kryo of Flink 1 or of Flink 2 wrote the values of {name}",
+        )
+    if name not in _VALUES_OF_JAVA:
+        return Compatibility(
+            Verdict.UNKNOWN,
+            f"Kryo stores no field names: if a class inside {name} has changed, Flink reads other "
+            f"values without an error",
+        )
+    return _SAME
+
+
+def _value_class(stored: ValueClassSerializer, wanted: ValueClassSerializer) -> Compatibility:
+    if stored != wanted:
+        return _changed(stored, wanted)
+    return Compatibility(
+        Verdict.UNKNOWN, f"{stored.java_class} writes itself: only its code tells what changed"
+    )
+
+
+# ------------------------------------------------------------------------------ types of Flink
+
+
+def _time_to_live(stored: AnySerializer, wanted: AnySerializer, rules: Rules) -> Compatibility:
     """Flink 2.2 adds a time to live to values on restore, or removes it."""
     is_stored = isinstance(stored, TtlSerializer)
     inner = compatibility_of(
         stored.value if isinstance(stored, TtlSerializer) else stored,
         wanted.value if isinstance(wanted, TtlSerializer) else wanted,
+        rules,
     )
     what = "a time to live is removed" if is_stored else "a time to live is added"
-    return _worst([inner, Compatibility(Verdict.AFTER_MIGRATION, what)])
+    verdict = Verdict.AFTER_MIGRATION
+    if rules.version < (2, 0):
+        verdict, what = Verdict.INCOMPATIBLE, f"{what}, which Flink before 2.0 refuses"
+    elif rules.version < (2, 2):
+        verdict, what = (
+            Verdict.UNKNOWN,
+            f"{what}, which not every backend of Flink before 2.2 takes",
+        )
+    return _worst([inner, Compatibility(verdict, what)])
+
+
+def _sql_row(stored: RowDataSerializer, wanted: RowDataSerializer) -> Compatibility:
+    """Flink compares logical types with their length, precision and nullability."""
+    old, new = stored.types, wanted.types
+    if len(old) != len(new):
+        what = f"the row had {len(old)} columns and has {len(new)}"
+    else:
+        at = next(
+            place for place, pair in enumerate(zip(old, new, strict=True)) if len({*pair}) > 1
+        )
+        what = f"column {at} of the row changed from {old[at]} to {new[at]}"
+    return Compatibility(Verdict.INCOMPATIBLE, what)
 
 
 def _avro(stored: AvroSerializer, wanted: AvroSerializer) -> Compatibility:
@@ -112,30 +304,38 @@ def _changed(stored: AnySerializer, wanted: AnySerializer) -> Compatibility:
     )
 
 
-def _nested(stored: AnySerializer, wanted: AnySerializer) -> Compatibility:
+def _nested(stored: AnySerializer, wanted: AnySerializer, rules: Rules) -> Compatibility:
     if not stored.nested or len(stored.nested) != len(wanted.nested):
-        return _changed(stored, wanted)
-    return _worst(
+        return _SAME if stored == wanted else _changed(stored, wanted)
+    inner = [
         Compatibility(found.verdict, f"in {stored.type_name}: {found.reason}")
-        for found in map(compatibility_of, stored.nested, wanted.nested)
-        if found.verdict is not Verdict.COMPATIBLE_AS_IS
-    )
+        for was, now in zip(stored.nested, wanted.nested, strict=True)
+        if (found := compatibility_of(was, now, rules)).verdict is not Verdict.COMPATIBLE_AS_IS
+    ]
+    if not inner and stored != wanted and stored.nested == wanted.nested:
+        return Compatibility(
+            Verdict.UNKNOWN,
+            f"{stored.type_name} differs in what its snapshot says beside its parts",
+        )
+    return _worst(inner)
 
 
-def _pojo(stored: PojoSerializer, wanted: PojoSerializer) -> Compatibility:
+def _pojo(stored: PojoSerializer, wanted: PojoSerializer, rules: Rules) -> Compatibility:
     if stored.pojo_class != wanted.pojo_class:
         return _changed(stored, wanted)
     old = {name: serializer for name, _, serializer in stored.fields}
     new = {name: serializer for name, _, serializer in wanted.fields}
-    found = []
-    for name in old.keys() & new.keys():
-        was, now = old[name], new[name]
-        if was is None or now is None:
-            found.append(Compatibility(Verdict.UNKNOWN, f"the type of field {name!r} is unknown"))
-            continue
-        inner = compatibility_of(was, now)
-        if inner.verdict is not Verdict.COMPATIBLE_AS_IS:
-            found.append(Compatibility(inner.verdict, f"field {name!r}: {inner.reason}"))
+    found = _by_name("field", old, new, rules)
+    found += _by_name("subclass", _subclasses(stored), _subclasses(wanted), rules)
+    for name, other in product(sorted(old.keys() - new.keys()), sorted(new.keys() - old.keys())):
+        if old[name] == new[other]:
+            found.append(
+                Compatibility(
+                    Verdict.UNKNOWN,
+                    f"field {name!r} is gone and {other!r} of the same type is new: if it was "
+                    f"renamed, Flink loses its values without an error",
+                )
+            )
     for names, what in (
         (new.keys() - old.keys(), "new fields get their default"),
         (old.keys() - new.keys(), "removed fields are dropped"),
@@ -144,6 +344,30 @@ def _pojo(stored: PojoSerializer, wanted: PojoSerializer) -> Compatibility:
             text = ", ".join(sorted(names))
             found.append(Compatibility(Verdict.AFTER_MIGRATION, f"{what}: {text}"))
     return _worst(found)
+
+
+def _subclasses(serializer: PojoSerializer) -> dict[str, AnySerializer | None]:
+    entries = serializer.registered + serializer.others
+    return {name: each for name, _, each in entries}
+
+
+def _by_name(
+    what: str,
+    old: dict[str, AnySerializer | None],
+    new: dict[str, AnySerializer | None],
+    rules: Rules,
+) -> list[Compatibility]:
+    """Compares fields or subclasses that both have."""
+    found = []
+    for name in sorted(old.keys() & new.keys()):
+        was, now = old[name], new[name]
+        if was is None or now is None:
+            found.append(Compatibility(Verdict.UNKNOWN, f"the type of {what} {name!r} is unknown"))
+            continue
+        inner = compatibility_of(was, now, rules)
+        if inner.verdict is not Verdict.COMPATIBLE_AS_IS:
+            found.append(Compatibility(inner.verdict, f"{what} {name!r}: {inner.reason}"))
+    return found
 
 
 def _enum(stored: EnumSerializer, wanted: EnumSerializer) -> Compatibility:

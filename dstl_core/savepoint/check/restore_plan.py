@@ -10,11 +10,17 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from dstl_core.codec.serializers import AnySerializer
-from dstl_core.codec.state_meta import BackendStateType
+from dstl_core.codec.state_meta import (
+    KEY_SERIALIZER,
+    NAMESPACE_SERIALIZER,
+    BackendStateType,
+)
 from dstl_core.errors import ConfigError
 from dstl_core.model.ids import OperatorID, OperatorIdentifier, is_id_hex
 from dstl_core.savepoint.check.compatibility import (
+    NEWEST,
     Compatibility,
+    Rules,
     Verdict,
     compatibility_of,
     compatibility_of_state,
@@ -32,6 +38,10 @@ class JobState:
     name: str
     kind: str | None = None
     type: AnySerializer | None = None
+    namespace: AnySerializer | None = None
+    map_key: AnySerializer | None = None
+    """The type of the keys of broadcast state."""
+    is_asynchronous: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -90,12 +100,22 @@ def _job_operator(operator: OperatorSnapshot) -> JobOperator:
     return JobOperator(
         OperatorIdentifier(operator.operator_id, operator.uid or None),
         None if key is None else key.serializer,
-        [
-            JobState(info.name, info.kind, info.meta.value_serializer)
-            for info in operator.states + operator.operator_states
-        ],
+        [_job_state(info) for info in operator.states + operator.operator_states],
         operator.max_parallelism,
         operator.parallelism,
+    )
+
+
+def _job_state(info: StateInfo) -> JobState:
+    meta = info.meta.as_key_value()
+    found = dict(meta.serializers)
+    return JobState(
+        info.name,
+        info.kind,
+        meta.value_serializer,
+        found.get(NAMESPACE_SERIALIZER),
+        found.get(KEY_SERIALIZER),
+        info.meta.backend_state_type is BackendStateType.KEY_VALUE_V2,
     )
 
 
@@ -118,6 +138,8 @@ class OperatorFate:
     size: int
     states: Sequence[StateFate] = ()
     problems: Sequence[str] = ()
+    doubts: Sequence[str] = ()
+    """What may be a problem, and no file tells."""
 
 
 @dataclass(frozen=True)
@@ -156,6 +178,7 @@ class RestorePlan:
                     "fate": each.fate,
                     "bytes": each.size,
                     "problems": list(each.problems),
+                    "doubts": list(each.doubts),
                     "states": [
                         {
                             "name": state.name,
@@ -172,12 +195,15 @@ class RestorePlan:
         }
 
 
-def plan_restore(snapshot: Snapshot, job: JobDescription | Snapshot) -> RestorePlan:
+def plan_restore(
+    snapshot: Snapshot, job: JobDescription | Snapshot, rules: Rules = NEWEST
+) -> RestorePlan:
     """Finds the operators that a job restores, drops or starts empty, and what would fail.
 
     Args:
         snapshot: The snapshot to restore.
         job: A description of the job, or a snapshot that the job wrote.
+        rules: The version of Flink that restores, and the one that wrote the snapshot.
     """
     wanted = JobDescription.from_snapshot(job) if isinstance(job, Snapshot) else job
     by_id: dict[OperatorID, JobOperator] = {
@@ -187,7 +213,7 @@ def plan_restore(snapshot: Snapshot, job: JobDescription | Snapshot) -> RestoreP
     for operator in snapshot.operators:
         declared = by_id.pop(operator.operator_id, None)
         if declared is not None:
-            fates.append(_matched(operator, declared))
+            fates.append(_matched(operator, declared, rules))
         elif wanted.is_complete:
             fates.append(OperatorFate(operator.label, "dropped", operator.state.state_size))
         else:
@@ -199,10 +225,19 @@ def plan_restore(snapshot: Snapshot, job: JobDescription | Snapshot) -> RestoreP
     return RestorePlan(fates, notes)
 
 
-def _matched(operator: OperatorSnapshot, job: JobOperator) -> OperatorFate:
-    problems = list(_problems(operator, job))
-    states = [] if job.states is None else list(_states(operator, job.states))
-    return OperatorFate(operator.label, "matched", operator.state.state_size, states, problems)
+def _matched(operator: OperatorSnapshot, job: JobOperator, rules: Rules) -> OperatorFate:
+    problems, doubts = _problems(operator, job), []
+    stored = operator.key_type
+    if stored is not None and job.key_type is not None:
+        key = compatibility_of(stored.serializer, job.key_type, rules)
+        if key.verdict is Verdict.UNKNOWN:
+            doubts.append(f"key: {key.reason}")
+        elif key.verdict is not Verdict.COMPATIBLE_AS_IS:
+            # Flink refuses to migrate keys: their key groups would change.
+            problems.append(f"key: {key.reason}")
+    states = [] if job.states is None else _states(operator, job.states, rules)
+    size = operator.state.state_size
+    return OperatorFate(operator.label, "matched", size, states, problems, doubts)
 
 
 def _problems(operator: OperatorSnapshot, job: JobOperator) -> list[str]:
@@ -216,16 +251,12 @@ def _problems(operator: OperatorSnapshot, job: JobOperator) -> list[str]:
         found.append(
             f"parallelism {job.parallelism} is above the max parallelism {operator.max_parallelism}"
         )
-    stored = operator.key_type
-    if stored is not None and job.key_type is not None:
-        key = compatibility_of(stored.serializer, job.key_type)
-        if key.verdict is not Verdict.COMPATIBLE_AS_IS:
-            # Flink refuses to migrate keys: their key groups would change.
-            found.append(f"key: {key.reason}")
     return found
 
 
-def _states(operator: OperatorSnapshot, declared: Sequence[JobState]) -> list[StateFate]:
+def _states(
+    operator: OperatorSnapshot, declared: Sequence[JobState], rules: Rules
+) -> list[StateFate]:
     stored = {info.name: info for info in operator.states + operator.operator_states}
     found = []
     for state in declared:
@@ -233,7 +264,7 @@ def _states(operator: OperatorSnapshot, declared: Sequence[JobState]) -> list[St
         if info is None:
             found.append(StateFate(state.name, state.kind or "", "new", Compatibility(Verdict(0))))
         else:
-            found.append(StateFate(info.name, info.kind, "matched", _fits(info, state)))
+            found.append(StateFate(info.name, info.kind, "matched", _fits(info, state, rules)))
     # Undeclared state of a matched operator is carried along silently, as Flink does.
     found += [
         StateFate(info.name, info.kind, "dropped", Compatibility(Verdict(0)))
@@ -243,12 +274,31 @@ def _states(operator: OperatorSnapshot, declared: Sequence[JobState]) -> list[St
     return found
 
 
-def _fits(info: StateInfo, state: JobState) -> Compatibility:
+def _fits(info: StateInfo, state: JobState, rules: Rules) -> Compatibility:
     if state.kind not in (None, info.kind):
         return Compatibility(
             Verdict.INCOMPATIBLE, f"the kind changed from {info.kind} to {state.kind}"
         )
     if state.type is None:
         return Compatibility(Verdict.UNKNOWN, "the job does not say its type")
-    stored = info.meta.as_key_value().value_serializer
-    return compatibility_of_state(stored, state.type, is_map=info.kind == "map")
+    own = _job_state(info)
+    assert own.type is not None  # of every state in a file
+    found = [compatibility_of_state(own.type, state.type, is_map=info.kind == "map", rules=rules)]
+    for what, was, now in (
+        ("namespace", own.namespace, state.namespace),
+        ("key", own.map_key, state.map_key),
+    ):
+        if was is not None and now is not None:
+            found.append(_of_part(what, compatibility_of(was, now, rules)))
+    if state.is_asynchronous not in (None, own.is_asynchronous):
+        found.append(
+            Compatibility(Verdict.UNKNOWN, "one of the jobs has asynchronous state, the other not")
+        )
+    return max(found, key=lambda each: each.verdict)
+
+
+def _of_part(what: str, found: Compatibility) -> Compatibility:
+    """Namespaces, and keys of broadcast state, do not migrate."""
+    if found.verdict is Verdict.AFTER_MIGRATION:
+        return Compatibility(Verdict.INCOMPATIBLE, f"the {what} cannot migrate: {found.reason}")
+    return Compatibility(found.verdict, f"{what}: {found.reason}" if found.reason else "")

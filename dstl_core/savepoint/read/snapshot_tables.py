@@ -19,7 +19,7 @@ from dstl_core.codec.state_meta import BackendStateType
 from dstl_core.errors import ConfigError, NoSuchStateError, SavepointError
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.columns.arrow_values import column_of_values, column_type
-from dstl_core.savepoint.columns.state_columns import KEY_COLUMN, is_queue
+from dstl_core.savepoint.columns.state_columns import KEY_COLUMN, KEY_GROUP_COLUMN, is_queue
 from dstl_core.savepoint.read.entries import EVENT_TIMER, PROC_TIMER
 from dstl_core.savepoint.read.entry_reader import EntryReader
 from dstl_core.savepoint.read.keyed_reader import (
@@ -137,7 +137,7 @@ class _Keyed(_KeyedReader):
         names = {public: stored for stored, public in queues.items()}
         if options.columns is not None:
             wanted = tuple(names.get(name, name) for name in options.columns)
-            known = (KEY_COLUMN, *_void_states(infos), *queues.values())
+            known = (KEY_COLUMN, *_void_states(infos), *queues.values(), KEY_GROUP_COLUMN)
             missing = [name for name in options.columns if name not in known]
             if missing:
                 raise ConfigError(

@@ -16,8 +16,10 @@ from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
+from dstl_core.codec.columnar.keyed.key_group_columns import key_groups_of
 from dstl_core.codec.columnar.types.type_layouts import DEFAULT_OPTIONS, ColumnOptions
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.codec.state_meta import KeyedBackendHeader, StateMetaInfoSnapshot
@@ -26,7 +28,7 @@ from dstl_core.model.checkpoint import OperatorState
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.model.key_group import compute_key_group_range_for_operator_index
 from dstl_core.savepoint.columns.keyed_sections import KeyedSections, StateRuns
-from dstl_core.savepoint.columns.state_columns import KEY_COLUMN
+from dstl_core.savepoint.columns.state_columns import KEY_COLUMN, KEY_GROUP_COLUMN
 from dstl_core.savepoint.write.column_fit import fit
 from dstl_core.savepoint.write.folder import StateFiles
 from dstl_core.savepoint.write.keyed_encoder import KeyedStateEncoder
@@ -72,6 +74,14 @@ class StateColumns:
 
 
 @dataclass(frozen=True)
+class KeyGroupColumn:
+    """The column that holds the key group of each key, out of ``total``."""
+
+    name: str
+    total: int
+
+
+@dataclass(frozen=True)
 class ColumnBootstrap:
     """Builds a state from each DataFrame column; each row is a key, or a key and window."""
 
@@ -84,6 +94,7 @@ class ColumnBootstrap:
     types: ColumnOptions = DEFAULT_OPTIONS
     files: ParquetRows | None = None
     """The same rows as files, if tasks read them without Spark."""
+    key_groups: KeyGroupColumn | None = None
 
     def write_operator(
         self,
@@ -96,8 +107,15 @@ class ColumnBootstrap:
 
         Raises:
             DuplicateKeyError: Two rows have the same key.
-            ConfigError: A key is null, or a column does not fit its type.
+            ConfigError: A key is null, a column does not fit its type, or key groups are given of
+                another number of key groups.
         """
+        if self.key_groups is not None and self.key_groups.total != max_parallelism:
+            raise ConfigError(
+                f"Key groups of column {self.key_groups.name!r} cannot be written: they are of "
+                f"max parallelism {self.key_groups.total}, and the savepoint has "
+                f"{max_parallelism}; write it with the max parallelism of the template."
+            )
         parallelism = subtasks_of(self, max_parallelism, parallelism)
         metas = tuple(each.meta for each in self.states)
         encode = _EncodeRuns(self, str(files.folder), max_parallelism).without_rows()
@@ -148,6 +166,7 @@ class ColumnBootstrap:
     def _used(self) -> DataFrame:
         """The rows with the columns that become state."""
         used = [self.key_column, *(c for s in self.states for c in s.columns.values())]
+        used += [] if self.key_groups is None else [self.key_groups.name]
         return self.rows.select(*map(quoted, dict.fromkeys(used)))
 
     def _duplicates(self) -> str:
@@ -188,6 +207,7 @@ class _EncodeRuns:
             own.parallelism,
             own.show_keys,
             own.types,
+            key_groups=own.key_groups,
         )
         return _EncodeRuns(plain, self.folder, self.max_parallelism)
 
@@ -216,10 +236,16 @@ class _EncodeRuns:
                 f"A key is null (row {first} of a batch of {len(keys)}); keyed state needs a key: "
                 f"drop or fill such rows."
             )
+        key_type = encoder.schema(own.states[0].meta.name).field(KEY_COLUMN).type
+        places = {KEY_COLUMN: fit(keys, key_type, "The key")}
+        if own.key_groups is not None:
+            places[KEY_GROUP_COLUMN] = self._key_groups(
+                batch.column(own.key_groups.name), places[KEY_COLUMN]
+            )
         for state in own.states:
             if state.columns:  # else it is an empty queue
                 try:
-                    yield from self._encode_state(encoder, batch, keys, state)
+                    yield from self._encode_state(encoder, batch, places, state)
                 except ColumnValueError as error:
                     raise ColumnValueError(
                         f"State {state.meta.name!r} cannot be written: {error.message}"
@@ -229,18 +255,40 @@ class _EncodeRuns:
         self,
         encoder: KeyedStateEncoder,
         batch: pa.RecordBatch,
-        keys: pa.Array,
+        places: Mapping[str, pa.Array],
         state: StateColumns,
     ) -> list[StateRuns]:
         name = state.meta.name
         schema = encoder.keyed_schema if state.joined else encoder.schema(name)
-        columns = {KEY_COLUMN: fit(keys, schema.field(KEY_COLUMN).type, "The key")}
+        columns = dict(places)
         for column, source in state.columns.items():
             wanted = schema.field(column).type
             columns[column] = self._column(batch.column(source), wanted, state, column)
         if state.joined:
             return list(encoder.encode_keyed(pa.table(columns)))
         return [encoder.encode(name, pa.table(columns))]
+
+    def _key_groups(self, given: pa.Array, keys: pa.Array) -> pa.Array:
+        """The key groups that rows give, checked where the hash of a key is known."""
+        own = self.bootstrap
+        assert own.key_groups is not None
+        what = f"Column {own.key_groups.name!r} of key groups"
+        groups = fit(given, pa.int32(), what)
+        total = self.max_parallelism
+        if groups.null_count or (
+            len(groups) and not 0 <= pc.min(groups).as_py() <= pc.max(groups).as_py() < total
+        ):
+            raise ConfigError(f"{what} is wrong: expected 0..{total - 1} in every row.")
+        try:
+            known = key_groups_of(keys, own.key_type, total, own.types)
+        except ConfigError:
+            return groups  # the type has no known hash
+        if not np.array_equal(known, groups.to_numpy()):
+            raise ConfigError(
+                f"{what} is wrong: a key belongs into another key group than its row says; leave "
+                f"out key_groups, since the hash of {own.key_type.type_name} is known."
+            )
+        return groups
 
     def _column(
         self, column: pa.Array, wanted: pa.DataType, state: StateColumns, name: str

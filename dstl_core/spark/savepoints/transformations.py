@@ -19,6 +19,7 @@ from pyspark.sql import types as T
 from pyspark.sql.window import Window
 
 from dstl_core.clock import SystemClock
+from dstl_core.codec.columnar.types.type_layouts import DEFAULT_OPTIONS, ColumnOptions
 from dstl_core.codec.declared_type import TypeLike
 from dstl_core.codec.serializers import (
     AnySerializer,
@@ -44,7 +45,11 @@ from dstl_core.savepoint.read.snapshot import OperatorSnapshot
 from dstl_core.savepoint.write.bootstrap import WindowOperation
 from dstl_core.spark.engine.parquet_rows import ParquetRows, read_parquet
 from dstl_core.spark.engine.schema import quoted, type_of_column
-from dstl_core.spark.savepoints.column_bootstrap import ColumnBootstrap, StateColumns
+from dstl_core.spark.savepoints.column_bootstrap import (
+    ColumnBootstrap,
+    KeyGroupColumn,
+    StateColumns,
+)
 from dstl_core.spark.savepoints.function_bootstrap import (
     KeyedFunctionBootstrap,
     OperatorStateBootstrap,
@@ -193,6 +198,8 @@ class KeyedStateTransformation:
         event_time_timers: str | None = None,
         processing_time_timers: str | None = None,
         template: OperatorSnapshot | None = None,
+        options: ColumnOptions = DEFAULT_OPTIONS,
+        key_groups: str | None = None,
         on_duplicate: str = "error",
         order_by: Sequence[str] = (),
         show_keys: bool = False,
@@ -209,6 +216,10 @@ class KeyedStateTransformation:
             event_time_timers: An array column of timers in milliseconds. It is not a state.
             processing_time_timers: The same for processing time.
             template: An operator of another snapshot. States and key get exactly its types.
+            options: Conversion of types to columns, the same as of the ``SavepointReader``.
+            key_groups: A column of the key group of each key, which ``read_keyed_state`` gives as
+                ``key_group``. It is needed for keys whose Java hash is not known, e.g. of a class.
+                It is not a state. Needs ``template``.
             on_duplicate: ``error``, or ``last`` for the last row of a key in ``order_by`` order.
                 All other sortable columns break ties.
             order_by: Sort order for ``on_duplicate="last"``. These columns do not become state.
@@ -217,12 +228,19 @@ class KeyedStateTransformation:
         Raises:
             ConfigError: A name is not a column, or there is no column but the key.
         """
+        groups = None
+        if key_groups is not None:
+            if template is None:
+                raise ConfigError(
+                    "key_groups needs template: the operator that has the key groups."
+                )
+            groups = KeyGroupColumn(key_groups, template.max_parallelism)
         timers = {
             EVENT_TIMERS: event_time_timers,
             PROCESSING_TIMERS: processing_time_timers,
         }
         no_state = {self.key_column, *(order_by if on_duplicate == "last" else ())}
-        no_state |= {each for each in timers.values() if each is not None}
+        no_state |= {each for each in (*timers.values(), key_groups) if each is not None}
         for each in sorted(no_state - set(self.rows.columns)):
             raise ConfigError(
                 f"There is no column {each!r}; the DataFrame has: {', '.join(self.rows.columns)}."
@@ -267,7 +285,9 @@ class KeyedStateTransformation:
             tuple(found),
             self.parallelism,
             show_keys,
+            options,
             files=self.files if on_duplicate == "error" else None,
+            key_groups=groups,
         )
 
     def _without_duplicates(self, on_duplicate: str, order_by: Sequence[str]) -> DataFrame:

@@ -7,7 +7,8 @@ import pytest
 from pyspark.sql import functions as F
 
 from dstl_core import Snapshot
-from dstl_core.errors import SavepointError
+from dstl_core.codec.columnar.types.type_layouts import ColumnOptions
+from dstl_core.errors import ConfigError, SavepointError
 from dstl_core.spark.savepoints.savepoint_reader import SavepointReader
 from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
 from tests.golden_files import as_lines, snapshot
@@ -81,6 +82,82 @@ def test_a_value_is_fixed_in_one_pipeline(spark, tmp_path):
     found = Snapshot.load(out)["a-keyed"]
     assert as_lines(found.dump()) == as_lines(map(normal, operator.dump()))
     assert Path(out.removeprefix("file:")).is_dir()
+
+
+TIMERS = {
+    "event_time_timers": "event_time_timers",
+    "processing_time_timers": "processing_time_timers",
+}
+EXACT = ColumnOptions(strings="utf16", timestamps="exact")
+
+
+def keys_with_groups(spark, uid):
+    """An operator of a savepoint with its rows, the key group of each beside it."""
+    source = Snapshot.load(snapshot("x-keys-hashmap"))
+    names = [
+        "state_key",
+        "key_group",
+        *(info.name for info in source[uid].states if not info.kind.endswith("timer")),
+        *TIMERS,
+    ]
+    frame = SavepointReader.read(spark, str(source.folder), types=EXACT).read_keyed_state(
+        uid, columns=names
+    )
+    return source, frame
+
+
+def test_keys_of_any_type_are_fixed_in_place(spark, tmp_path):
+    """A class, whose hash dstl does not know, and times in nanoseconds."""
+    source = Snapshot.load(snapshot("x-keys-hashmap"))
+    writer = SavepointWriter.from_existing_savepoint(spark, source)
+    for uid in ("k-pojo", "k-instant"):
+        _, frame = keys_with_groups(spark, uid)
+        fixed = frame.withColumn("l", F.transform("l", lambda each: each + 1))
+        writer = writer.remove_operator(UID(uid)).with_operator(
+            UID(uid),
+            bootstrap_with(fixed)
+            .key_by("state_key")
+            .transform_columns(
+                template=source[uid], options=EXACT, key_groups="key_group", **TIMERS
+            ),
+        )
+    found = Snapshot.load(writer.write(str(tmp_path / "out")))
+
+    def normal(line):
+        return line | {"value": [x + 1 for x in line["value"]]} if line["kind"] == "list" else line
+
+    for uid in ("k-pojo", "k-instant"):
+        before = [normal(line) for line in source[uid].dump()]
+        assert any(line["kind"] == "list" for line in before)
+        assert as_lines(found[uid].dump()) == as_lines(before)
+
+
+@pytest.mark.parametrize(
+    ("uid", "groups", "problem"),
+    [
+        ("k-instant", "5", "a key belongs into another key group than its row says"),
+        ("k-pojo", "128", "expected 0..127 in every row"),
+        ("k-pojo", "cast(null as int)", "expected 0..127 in every row"),
+    ],
+)
+def test_key_groups_that_cannot_be_right(spark, tmp_path, uid, groups, problem):
+    source, frame = keys_with_groups(spark, uid)
+    keyed = bootstrap_with(frame.withColumn("key_group", F.expr(groups))).key_by("state_key")
+    rows = keyed.transform_columns(
+        template=source[uid], options=EXACT, key_groups="key_group", **TIMERS
+    )
+    with pytest.raises(ConfigError, match=problem):
+        write(spark, tmp_path / "out", uid, rows)
+
+
+def test_key_groups_of_another_number(spark, tmp_path):
+    source, frame = keys_with_groups(spark, "k-pojo")
+    keyed = bootstrap_with(frame).key_by("state_key")
+    with pytest.raises(ConfigError, match="key_groups needs template"):
+        keyed.transform_columns(key_groups="key_group")
+    rows = keyed.transform_columns(template=source["k-pojo"], options=EXACT, key_groups="key_group")
+    with pytest.raises(ConfigError, match="max parallelism 128, and the savepoint has 64"):
+        write(spark, tmp_path / "out", "k-pojo", rows, max_parallelism=64)
 
 
 def test_two_snapshots_as_a_difference_and_as_a_history(spark, tmp_path):

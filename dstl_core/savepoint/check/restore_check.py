@@ -1,0 +1,297 @@
+"""Whether a changed job restores a snapshot: each state with a verdict and its reason.
+
+The new job is given by a savepoint of it: started without state and without input, it has the ids,
+names and types of everything that the job registers when it starts. Flink itself is quiet about
+state that it ignores, and about values whose meaning changed; here those are never compatible.
+
+Source: ``Checkpoints.loadAndValidateCheckpoint``, ``StateSerializerProvider`` and the serializer
+snapshots of Flink 2.2.1; readers of ``_metadata`` of Flink 1.20.5, 2.0.2, 2.1.3, 2.2.1 and 2.3.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dstl_core.codec.state_meta import BackendStateType
+from dstl_core.errors import ConfigError
+from dstl_core.savepoint.check.compatibility import (
+    FLINK_VERSIONS,
+    FlinkVersion,
+    Rules,
+    Verdict,
+    columns_that_may_swap,
+    parse_flink_version,
+    version_text,
+)
+from dstl_core.savepoint.check.restore_plan import (
+    JobDescription,
+    OperatorFate,
+    StateFate,
+    plan_restore,
+)
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
+
+VERDICT_TEXTS = {
+    Verdict.COMPATIBLE_AS_IS: "compatible",
+    Verdict.AFTER_MIGRATION: "compatible after migration",
+    Verdict.UNKNOWN: "unknown",
+    Verdict.INCOMPATIBLE: "incompatible",
+}
+_METADATA_OF_FLINK_2 = 5
+"""The first version of ``_metadata`` that no Flink 1 writes."""
+_LAST_METADATA: dict[FlinkVersion, int] = {(1, 20): 4, (2, 0): 5}
+"""The last version of ``_metadata`` that a Flink reads; later ones read 6."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreLine:
+    """A verdict about an operator, or about one of its states, and why."""
+
+    operator: str
+    verdict: Verdict
+    reason: str = ""
+    state: str | None = None
+    kind: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "op": self.operator,
+            "kind": self.kind,
+            "state": self.state,
+            "verdict": VERDICT_TEXTS[self.verdict],
+            "reason": self.reason,
+        }
+
+    def __str__(self) -> str:
+        place = self.operator if self.state is None else f"{self.operator} {self.kind} {self.state}"
+        text = f"{VERDICT_TEXTS[self.verdict]}: {place}"
+        return f"{text}: {self.reason}" if self.reason else text
+
+
+@dataclass(frozen=True)
+class RestoreCheck:
+    """The verdict about a whole snapshot is the worst of its lines."""
+
+    path: str
+    expected: str
+    flink: FlinkVersion
+    lines: Sequence[RestoreLine]
+    notes: Sequence[str] = field(default_factory=tuple)
+
+    @property
+    def verdict(self) -> Verdict:
+        return max((each.verdict for each in self.lines), default=Verdict.COMPATIBLE_AS_IS)
+
+    @property
+    def is_compatible(self) -> bool:
+        """Whether the job restores the snapshot with all its values, perhaps after migration."""
+        return self.verdict <= Verdict.AFTER_MIGRATION
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "path": self.path,
+            "expect": self.expected,
+            "to": version_text(self.flink),
+            "verdict": VERDICT_TEXTS[self.verdict],
+            "ok": self.is_compatible,
+            "lines": [each.to_json() for each in self.lines],
+            "notes": list(self.notes),
+        }
+
+
+def check_restore(
+    snapshot: Snapshot,
+    expected: Snapshot,
+    *,
+    to: str | None = None,
+    drop: Sequence[str] = (),
+    columns_kept: bool = False,
+) -> RestoreCheck:
+    """Checks whether a job restores a snapshot, and whether its values stay what they are.
+
+    Args:
+        snapshot: The snapshot to restore.
+        expected: A savepoint of the new job.
+        to: The version of Flink that restores, e.g. ``2.2``; by default 1.20 if ``expected`` is
+            of Flink 1, else the newest known one.
+        drop: Operators (uid, hash or name) and states (``OPERATOR/STATE``) that may be lost.
+        columns_kept: Whether columns of SQL rows kept their places. Rows have no names of columns,
+            so no file tells whether columns of the same type swapped.
+
+    Raises:
+        ConfigError: A version whose rules are not known, or ``drop`` names nothing.
+        FormatError: A snapshot is damaged.
+    """
+    return _Check(snapshot, expected, to, drop, columns_kept).run()
+
+
+class _Check:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        expected: Snapshot,
+        to: str | None,
+        drop: Sequence[str],
+        columns_kept: bool,
+    ) -> None:
+        self._snapshot, self._expected = snapshot, expected
+        self._flink = _version_of(expected) if to is None else parse_flink_version(to)
+        self._drop = _Dropped(snapshot, drop)
+        self._columns_kept = columns_kept
+        self._operators = {each.label: each for each in snapshot.operators}
+        self._notes: list[str] = []
+
+    def run(self) -> RestoreCheck:
+        job = JobDescription.from_snapshot(self._expected)
+        # A savepoint does not tell whether the job sets its max parallelism.
+        own = [replace(each, max_parallelism=None) for each in job.operators]
+        rules = Rules(self._flink, _line_of(self._snapshot))
+        plan = plan_restore(self._snapshot, replace(job, operators=own), rules)
+        lines = list(self._metadata())
+        for fate in plan.operators:
+            operator = self._operators.get(fate.operator)
+            if fate.fate == "matched" and operator is not None:
+                lines += self._matched(fate, operator)
+            elif fate.fate == "dropped" and fate.size:
+                lines.append(self._lost(fate.operator))
+            elif fate.fate == "new":
+                self._notes.append(f"operator {fate.operator!r} is new and starts empty")
+        self._drop.check_used()
+        return RestoreCheck(
+            str(self._snapshot.folder),
+            str(self._expected.folder),
+            self._flink,
+            lines,
+            (*plan.notes, *self._notes),
+        )
+
+    def _metadata(self) -> Iterator[RestoreLine]:
+        version = self._snapshot.metadata.version
+        last = _LAST_METADATA.get(self._flink, version)
+        if version > last:
+            yield RestoreLine(
+                "_metadata",
+                Verdict.INCOMPATIBLE,
+                f"Flink {version_text(self._flink)} reads versions up to {last}, got {version}",
+            )
+
+    def _lost(self, label: str) -> RestoreLine:
+        if self._drop.takes(label):
+            reason = "dropped as asked: start the job with --allowNonRestoredState"
+            return RestoreLine(label, Verdict.COMPATIBLE_AS_IS, reason)
+        return RestoreLine(
+            label,
+            Verdict.INCOMPATIBLE,
+            "the new job has no operator of this id, so Flink refuses the restore, or drops the "
+            "state with --allowNonRestoredState; rename the operator (dstl rewrite --rename), or "
+            "accept the loss (--drop)",
+        )
+
+    def _matched(self, fate: OperatorFate, operator: OperatorSnapshot) -> Iterator[RestoreLine]:
+        label = fate.operator
+        for problem in fate.problems:
+            yield RestoreLine(label, Verdict.INCOMPATIBLE, problem)
+        for doubt in fate.doubts:
+            yield RestoreLine(label, Verdict.UNKNOWN, doubt)
+        theirs = self._expected[f"hash:{operator.operator_id.hex}"]
+        if fate.size and operator.max_parallelism != theirs.max_parallelism:
+            yield RestoreLine(
+                label,
+                Verdict.UNKNOWN,
+                f"the max parallelism is {operator.max_parallelism}, and {theirs.max_parallelism} "
+                f"in the new job: Flink refuses it if the job sets it, else takes that of the "
+                f"savepoint",
+            )
+        key = operator.key_type
+        if key is not None and (kind := self._may_swap(key.serializer)):
+            yield RestoreLine(label, Verdict.UNKNOWN, f"key: {_swapped(kind)}")
+        if not operator.uid and self._snapshot.metadata.version >= _METADATA_OF_FLINK_2:
+            self._notes.append(
+                f"operator {label!r} has no uid: its id depends on the whole job, so give it one"
+            )
+        types = {
+            info.name: info.meta.as_key_value()
+            for info in operator.states + operator.operator_states
+        }
+        for state in fate.states:
+            if state.fate == "dropped":
+                yield self._ignored(label, state)
+            elif state.fate == "matched":
+                line = RestoreLine(
+                    label,
+                    state.compatibility.verdict,
+                    state.compatibility.reason,
+                    state.name,
+                    state.kind,
+                )
+                meta = types[state.name]
+                is_queue = meta.backend_state_type is BackendStateType.PRIORITY_QUEUE
+                kind = None if is_queue else self._may_swap(meta.value_serializer)
+                if line.verdict <= Verdict.AFTER_MIGRATION and kind is not None:
+                    line = replace(line, verdict=Verdict.UNKNOWN, reason=_swapped(kind))
+                yield line
+            elif state.kind not in ("event-timer", "proc-timer", "queue"):
+                self._notes.append(
+                    f"state {state.name!r} of operator {label!r} is new and starts empty"
+                )
+
+    def _may_swap(self, serializer: Any) -> str | None:
+        return None if self._columns_kept else columns_that_may_swap(serializer)
+
+    def _ignored(self, label: str, state: StateFate) -> RestoreLine:
+        if self._drop.takes(label, state.name):
+            verdict, reason = Verdict.COMPATIBLE_AS_IS, "dropped as asked"
+        else:
+            verdict = Verdict.INCOMPATIBLE
+            reason = (
+                "the savepoint of the new job has no state of this name, so Flink ignores the "
+                "values without an error; rename the state, accept the loss (--drop), or let the "
+                "job register the state before its savepoint"
+            )
+        return RestoreLine(label, verdict, reason, state.name, state.kind)
+
+
+def _swapped(kind: str) -> str:
+    return (
+        f"SQL rows have no names of columns, and several columns are {kind}: if they swapped "
+        f"places, Flink restores other values without an error (--columns-kept says they did not)"
+    )
+
+
+def _version_of(expected: Snapshot) -> FlinkVersion:
+    return FLINK_VERSIONS[0] if _line_of(expected) == 1 else FLINK_VERSIONS[-1]
+
+
+def _line_of(snapshot: Snapshot) -> int | None:
+    """The major version of the Flink that wrote the values. dstl writes old versions as well."""
+    if snapshot.metadata.version >= _METADATA_OF_FLINK_2:
+        return 2
+    return 1 if snapshot.file.sidecar is None else None
+
+
+class _Dropped:
+    """The operators and states that may be lost."""
+
+    def __init__(self, snapshot: Snapshot, names: Sequence[str]) -> None:
+        self._unused = list(dict.fromkeys(names))
+        self._places: dict[tuple[str, str | None], str] = {}
+        for name in self._unused:
+            operator, slash, state = name.rpartition("/")
+            place = (snapshot[operator].label, state) if slash else (snapshot[name].label, None)
+            self._places[place] = name
+
+    def takes(self, operator: str, state: str | None = None) -> bool:
+        name = self._places.get((operator, state))
+        if name in self._unused:
+            self._unused.remove(name)
+        return name is not None
+
+    def check_used(self) -> None:
+        """Raises ConfigError if a name is of nothing that would be lost."""
+        if self._unused:
+            raise ConfigError(
+                f"{self._unused[0]!r} cannot be dropped: the new job has it, or the snapshot has "
+                f"no such state; leave it out (drop, --drop)."
+            )
