@@ -15,7 +15,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dstl_core.aggregates import Aggregate
 from dstl_core.codec.columnar.types.type_layouts import layout_of
 from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.errors import ConfigError, InvariantViolation
@@ -24,21 +23,6 @@ from dstl_core.state.tables.descriptor import ValueStateDescriptor
 
 WHOLE = (Types.BYTE, Types.SHORT, Types.INT, Types.LONG)
 FLOATING = (Types.FLOAT, Types.DOUBLE)
-FLAT = (
-    Types.BOOLEAN,
-    *WHOLE,
-    *FLOATING,
-    Types.STRING,
-    Types.BYTES,
-    Types.BIG_DEC,
-    Types.LOCAL_DATE,
-    Types.LOCAL_TIME,
-    Types.LOCAL_DATE_TIME,
-    Types.INSTANT,
-    Types.SQL_DATE,
-    Types.SQL_TIMESTAMP,
-)
-"""The types that have an order, and one column."""
 DIGITS = 38
 _DECIMAL_BYTES = 16
 _HALF = 32
@@ -185,7 +169,7 @@ class Extreme(Merge):
 
     def merge(self, held: Columns, parts: Columns) -> Columns:
         old, new = self._comparable(held[0], parts[0])
-        better = _beyond(new, old, largest=self._largest)
+        better = beyond(new, old, largest=self._largest)
         take = pc.and_(new.is_valid(), pc.or_(old.is_null(), better))
         return [pc.if_else(take, new, old)]
 
@@ -204,12 +188,12 @@ class ByOrder(Merge):
     def merge(self, held: Columns, parts: Columns) -> Columns:
         old, new = self._comparable(held[0], parts[0])
         old_order, new_order = self._comparable(held[1], parts[1])
-        better = _beyond(new_order, old_order, largest=self._largest)
-        equal = pc.invert(pc.or_(better, _beyond(old_order, new_order, largest=self._largest)))
+        better = beyond(new_order, old_order, largest=self._largest)
+        equal = pc.invert(pc.or_(better, beyond(old_order, new_order, largest=self._largest)))
         # Null is the smallest value of rows of one order.
         gone, came = (new, old) if not self._largest else (old, new)
         by_value = pc.or_(
-            _beyond(new, old, largest=self._largest), pc.and_(gone.is_null(), came.is_valid())
+            beyond(new, old, largest=self._largest), pc.and_(gone.is_null(), came.is_valid())
         )
         take = pc.and_(
             new_order.is_valid(),
@@ -264,10 +248,14 @@ class Moments(Merge):
 
     parts = ("count", "mean", "m2")
 
-    def __init__(self, uid: str, name: str) -> None:
-        super().__init__(
-            uid, name, {"_count": Types.LONG, "_mean": Types.DOUBLE, "_m2": Types.DOUBLE}
-        )
+    def __init__(self, uid: str, name: str, *, root: bool) -> None:
+        states: dict[str, AnySerializer] = {
+            "_count": Types.LONG,
+            "_mean": Types.DOUBLE,
+            "_m2": Types.DOUBLE,
+        }
+        super().__init__(uid, name, states)
+        self._root = root
 
     def merge(self, held: Columns, parts: Columns) -> Columns:
         n, other = _longs(held[0]), _longs(parts[0])
@@ -292,73 +280,11 @@ class Moments(Merge):
         return pa.float64()
 
     def final(self, held: Columns) -> pa.Array:
-        """The variance of a sample; one value has none."""
+        """The variance or the standard deviation of a sample; one value has none."""
         count, _, m2 = held
         several = pc.if_else(pc.greater(count, 1), count, None).cast(pa.float64())
-        return pc.divide(m2, pc.subtract(several, 1.0))
-
-
-# ---------------------------------------------------------------------------------- choice
-
-
-def merge_of(
-    uid: str, name: str, aggregate: Aggregate, kind: AnySerializer, order: AnySerializer
-) -> Merge:
-    """The merge of an aggregate.
-
-    Args:
-        uid: Of the operator, for errors.
-        name: Its name.
-        aggregate: Which one.
-        kind: Type of its state.
-        order: Type of its order's state; anything where it keeps none.
-
-    Raises:
-        ConfigError: It cannot be kept in these types.
-    """
-    how = aggregate.how
-    match how:
-        case "count" | "count_null":
-            return CountMerge(uid, name)
-        case "sum":
-            return _sum_of(uid, name, kind)
-        case "avg":
-            return Average(uid, name, _sum_of(uid, f"{name}_sum", kind))
-        case "variance":
-            return Moments(uid, name)
-        case "bool_and" | "bool_or":
-            return Extreme(uid, name, Types.BOOLEAN, largest=how == "bool_or")
-    _check_flat(name, kind, "a value")
-    match how:
-        case "min" | "max":
-            return Extreme(uid, name, kind, largest=how == "max")
-        case _ if not aggregate.keeps_order:
-            return ByBatch(uid, name, kind, last=how == "last")
-        case _:
-            _check_flat(name, order, "an order")
-            return ByOrder(uid, name, kind, order, largest=how in ("last", "max_by"))
-
-
-def _sum_of(uid: str, state: str, kind: AnySerializer) -> Merge:
-    if kind in WHOLE:
-        return WholeSum(uid, state, kind)
-    if kind in FLOATING:
-        return FloatSum(uid, state, kind)
-    if kind == Types.BIG_DEC:
-        return DecimalSum(uid, state, kind)
-    raise ConfigError(
-        f"The state {state!r} adds up numbers: expected the type of a whole number, a float, a "
-        f"double or a decimal, got {kind.type_name}."
-    )
-
-
-def _check_flat(name: str, kind: AnySerializer, what: str) -> None:
-    if kind not in FLAT:
-        known = ", ".join(each.type_name for each in FLAT)
-        raise ConfigError(
-            f"The aggregate {name!r} cannot keep {what} of type {kind.type_name}, which has no "
-            f"order; expected one of: {known}."
-        )
+        variance = pc.divide(m2, pc.subtract(several, 1.0))
+        return pc.sqrt(variance) if self._root else variance
 
 
 # -------------------------------------------------------------------------------- function
@@ -434,7 +360,7 @@ def output_schema_of(
                 f"The output of operator {uid!r} has two columns {key.name!r}: the key and an "
                 f"aggregate; rename the aggregate."
             )
-        if kind == _BIG_DECIMAL:
+        if _BIG_DECIMAL in (kind, _element_of(kind)):
             scale = scales.get(merge.name)
             if scale is None:
                 raise ConfigError(
@@ -442,16 +368,27 @@ def output_schema_of(
                     f"decimals have no scale; give it a type such as 'decimal(38, 2)', or give a "
                     f"schema."
                 )
-            kind = pa.decimal128(DIGITS, scale)
+            decimals = pa.decimal128(DIGITS, scale)
+            kind = decimals if kind == _BIG_DECIMAL else pa.list_(decimals)
         fields.append(pa.field(merge.name, kind))
     return pa.schema(fields)
 
 
+def _element_of(kind: pa.DataType) -> pa.DataType | None:
+    return kind.value_type if pa.types.is_list(kind) else None
+
+
 def _in_output(value: pa.Array, field: pa.Field, merge: Merge) -> pa.Array:
-    if value.type != _BIG_DECIMAL:
-        return value
+    """Values in the type that they have in an output."""
     try:
-        return decimals_of(value, field.type.scale)
+        if value.type == _BIG_DECIMAL:
+            return decimals_of(value, field.type.scale)
+        if _element_of(value.type) == _BIG_DECIMAL:
+            sizes = pc.fill_null(pc.list_value_length(value), 0).to_numpy(zero_copy_only=False)
+            offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
+            elements = decimals_of(pc.list_flatten(value), field.type.value_type.scale)
+            return pa.ListArray.from_arrays(pa.array(offsets), elements, mask=value.is_null())
+        return value
     except pa.ArrowInvalid:
         raise ConfigError(
             f"A value of state {merge.name!r} of operator {merge.uid!r} does not fit "
@@ -470,7 +407,7 @@ def _longs(column: pa.Array) -> npt.NDArray[np.int64]:
     return found
 
 
-def _beyond(one: pa.Array, other: pa.Array, *, largest: bool) -> pa.Array:
+def beyond(one: pa.Array, other: pa.Array, *, largest: bool) -> pa.Array:
     """Where one is larger, or smaller, than the other; false where one of them is null."""
     if not largest:
         one, other = other, one

@@ -98,14 +98,29 @@ class AggregateModel(dg.Model, dg.Resolvable):
         shown("Type of the state; by default long, and double for avg.", "double", "timestamp"),
     ] = None
     order_by: Annotated[
-        str | None, shown("Column of the order of first, last, min_by and max_by.", "created_at")
+        str | None, shown("Column of the order, for the aggregates that have one.", "created_at")
     ] = None
     order_type: Annotated[
         str | None, shown("Type of that order; long by default.", "timestamp")
     ] = None
+    size: Annotated[int | None, shown("Limit of a list or of a map, or size of a sketch.", 100)] = (
+        None
+    )
+    points: Annotated[
+        list[float] | None,
+        shown("Probabilities of quantiles, bounds of a histogram, or a half-life.", [0.5, 0.99]),
+    ] = None
 
     def build(self) -> Aggregate:
-        return Aggregate(self.how, self.column, self.type, self.order_by, self.order_type)
+        return Aggregate(
+            self.how,
+            self.column,
+            self.type,
+            self.order_by,
+            self.order_type,
+            self.size,
+            self.points or (),
+        )
 
 
 class RewriteModel(dg.Model, dg.Resolvable):

@@ -68,6 +68,10 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
     order_by: Annotated[
         list[str], shown("Columns by which the rows of a key apply.", ["created_at"])
     ] = field(default_factory=list)
+    output: Annotated[
+        bool | list[str],
+        shown("Aggregates that an epoch gives for keys that changed; true gives all.", ["total"]),
+    ] = False
     parallelism: Annotated[int, shown("Number of subtasks.", 2)] = 2
     max_parallelism: Annotated[
         int, shown("Number of key groups, fixed for the life of the state.", 128)
@@ -155,6 +159,7 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
             key_type=self.key_type,
             states={name: state.build() for name, state in self.states.items()},
             order_by=self.order_by,
+            output=self.output,
             parallelism=self.parallelism,
             max_parallelism=self.max_parallelism,
             starts_from=self.starts_from,

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dstl_core.aggregates import DEFAULT_SIZES, FIXED_TYPES, How, check_how
 from dstl_core.aggregates import Aggregate as DeclaredAggregate
-from dstl_core.aggregates import How, check_how
 from dstl_core.codec.declared_type import TypeLike, declared_type
 from dstl_core.codec.python_values import function_type, stored_type
 from dstl_core.codec.serializers import AnySerializer, Types
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from dstl_core.spark.job.stateful_job import StatefulJob
-
-_TYPES = {"avg": "double", "variance": "double", "bool_and": "boolean", "bool_or": "boolean"}
+    from dstl_core.spark.task.operators import AggregateOperator
 
 
 @dataclass(frozen=True)
@@ -31,10 +30,14 @@ class Aggregate:
         how: Name of the aggregate, for example ``"sum"``.
         column: The column to aggregate; count needs none.
         type: Type of the state in any form, e.g. ``"double"`` or ``"timestamp"``. By default that
-            of avg (its sum) and variance is double, that of all others long.
-        order_by: Column of the order for first, last, min_by and max_by. The order is state, too.
-            Without it, first and last take the rows in the order of the pipeline.
+            of avg (its sum), variance and stddev is double, that of all others long. Of a list it
+            is the type of a value.
+        order_by: Column of the order for first, last, min_by, max_by, collect_list and last_values.
+            The order is state, too. Without it, first and last take the rows in the order of the
+            pipeline.
         order_type: Type of that order in any form; long by default.
+        size: How many values a list keeps, or the size of a sketch: ``lg_k`` or ``k``.
+        points: The probabilities of quantiles, or where the buckets of a histogram meet.
 
     Raises:
         ConfigError: There is no such aggregate, it lacks its column or its order, or its type
@@ -46,10 +49,17 @@ class Aggregate:
     type: TypeLike | None = None
     order_by: str | None = None
     order_type: TypeLike | None = None
+    size: int | None = None
+    points: Sequence[float] = ()
 
     def __post_init__(self) -> None:
         check_how(self.how)
-        self.state_names(self.how)  # refuses what the type cannot hold
+        # Arrow is loaded only where aggregates are declared.
+        from dstl_core.operators.merge_choice import merge_of
+
+        # Refuses what the type cannot hold.
+        declared = self.declared([self.column or ""])
+        merge_of("", self.how, declared, self.state_type, self.order_state_type)
 
     @property
     def is_in_order_of_pipeline(self) -> bool:
@@ -61,7 +71,7 @@ class Aggregate:
         """The Flink type of the state."""
         if self.how.startswith("count"):
             return Types.LONG
-        given = _TYPES.get(self.how, "long") if self.type is None else self.type
+        given = FIXED_TYPES.get(self.how, "long") if self.type is None else self.type
         return _stored(given, f"The aggregate {self.how} of {self.column!r}")
 
     @property
@@ -70,23 +80,21 @@ class Aggregate:
         given = "long" if self.order_type is None else self.order_type
         return _stored(given, f"The order of the aggregate {self.how} of {self.column!r}")
 
-    def state_names(self, name: str) -> list[str]:
-        """The states of an aggregate of this name."""
-        # Arrow is loaded only where aggregates are declared.
-        from dstl_core.operators.aggregate_merge import merge_of
-
-        declared = self.declared([self.column or ""])
-        merge = merge_of("", name, declared, self.state_type, self.order_state_type)
-        return [each.name for each in merge.states]
-
     def declared(self, order_by: Sequence[str]) -> DeclaredAggregate:
         """The aggregate of the operator. ``order_by`` is the order of the pipeline."""
         column = None if self.how == "count" else self.column
         if self.is_in_order_of_pipeline:
             order = tuple(order_by)
             return DeclaredAggregate(self.how, column, self.state_type, order, keeps_order=False)
-        own = () if self.order_by is None else (self.order_by,)
-        return DeclaredAggregate(self.how, column, self.state_type, own, self.order_state_type)
+        return DeclaredAggregate(
+            self.how,
+            column,
+            self.state_type,
+            () if self.order_by is None else (self.order_by,),
+            self.order_state_type,
+            size=DEFAULT_SIZES.get(self.how, 0) if self.size is None else self.size,
+            points=self.points,
+        )
 
 
 def _stored(given: TypeLike, where: str) -> AnySerializer:
@@ -105,18 +113,24 @@ class AggregatingJob:
     parallelism: int
     max_parallelism: int
     order_by: Sequence[str] = ()
+    output: bool | Sequence[str] = False
 
-    def __call__(self, session: SparkSession, base_path: str) -> StatefulJob:
-        from dstl_core.spark.job.stateful_job import StatefulJob
+    @property
+    def operator(self) -> AggregateOperator:
+        """The operator of the job."""
         from dstl_core.spark.task.operators import AggregateOperator
 
         declared = {name: each.declared(self.order_by) for name, each in self.states.items()}
-        operator = AggregateOperator(self.uid, self.key_by, declared, self.key_type)
+        return AggregateOperator(self.uid, self.key_by, declared, self.key_type, output=self.output)
+
+    def __call__(self, session: SparkSession, base_path: str) -> StatefulJob:
+        from dstl_core.spark.job.stateful_job import StatefulJob
+
         return StatefulJob(
             session,
             self.name,
             base_path,
-            operator,
+            self.operator,
             parallelism=self.parallelism,
             max_parallelism=self.max_parallelism,
         )
@@ -130,6 +144,7 @@ def aggregating_pipeline(
     states: Mapping[str, Aggregate],
     key_type: TypeLike = "string",
     order_by: Sequence[str] = (),
+    output: bool | Sequence[str] = False,
     parallelism: int = 2,
     max_parallelism: int = 128,
     starts_from: str | None = None,
@@ -146,6 +161,8 @@ def aggregating_pipeline(
         states: State name to aggregate.
         key_type: Type of the key in any form, e.g. ``"bigint"``.
         order_by: Order of a key's rows; first and last need one, unless they have their own.
+        output: What an epoch gives: a row for each key that changed, with the values of all
+            aggregates (True) or of these. ``open(..).current_output()`` reads it.
         parallelism: Number of subtasks.
         max_parallelism: Number of key groups.
         starts_from: Savepoint to start from.
@@ -162,12 +179,13 @@ def aggregating_pipeline(
         raise ConfigError(f"The pipeline {name!r} takes the first or last value; give an order_by.")
     declared_type(key_type, f"The key of pipeline {name!r}")
     job = AggregatingJob(
-        name, uid, key_by, key_type, states, parallelism, max_parallelism, order_by
+        name, uid, key_by, key_type, states, parallelism, max_parallelism, order_by, output
     )
+    operator = job.operator
     lineage = {
-        state: [each.column or key_by, *([each.order_by] if each.order_by else [])]
-        for aggregate, each in states.items()
-        for state in each.state_names(aggregate)
+        state.name: list(aggregate.columns) or [key_by]
+        for (_, aggregate), merge in zip(operator.items, operator.function.merges, strict=True)
+        for state in merge.states
     }
     return StatefulPipeline(
         name,

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from decimal import Decimal
 
+import datasketches
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dstl_core.codec.columnar.types.type_layouts import layout_of
 from dstl_core.codec.serializers import AnySerializer, Types
-from dstl_core.errors import ConfigError
+from dstl_core.errors import ConfigError, FormatError
 from dstl_core.operators.aggregate_merge import (
     ByOrder,
     DecimalSum,
@@ -19,6 +22,9 @@ from dstl_core.operators.aggregate_merge import (
     WholeSum,
     decimals_of,
 )
+from dstl_core.operators.gathered_merges import CountsByValue, DecayedSum
+from dstl_core.operators.list_merges import BoundedList
+from dstl_core.operators.sketch_merges import DistinctSketch, Histogram, QuantileSketch
 
 LONGS = st.integers(-(1 << 63), (1 << 63) - 1)
 LIMITS = {Types.INT: 31, Types.LONG: 63}
@@ -135,3 +141,150 @@ def test_nan_is_the_largest_number(values: list[float | None], largest: bool) ->
         assert found is None
     else:
         assert (found != found, 0.0 if found != found else found) == best
+
+
+FLOATS = st.sampled_from([-1.5, 0.0, 2.0, float("inf"), float("nan")])
+OF_A_KEY = st.lists(st.tuples(st.integers(0, 3), FLOATS), max_size=5)
+BATCHES = st.lists(st.lists(OF_A_KEY, min_size=3, max_size=3), min_size=1, max_size=3)
+
+
+def by_size(value: float) -> tuple[bool, float]:
+    return value != value, 0.0 if value != value else value
+
+
+def lists(values: list[list[object]], kind: pa.DataType) -> pa.Array:
+    return pa.array([each or None for each in values], pa.list_(kind))
+
+
+@given(BATCHES, st.integers(1, 4), st.booleans())
+def test_a_list_has_the_first_or_the_last_values_however_rows_come(
+    batches: list[list[list[tuple[int, float]]]], size: int, largest: bool
+) -> None:
+    merge = BoundedList("u", "s", Types.DOUBLE, Types.INT, size=size, largest=largest)
+    held = [pa.nulls(3, each) for each in merge.types]
+    for batch in batches:
+        values = lists([[value for _, value in rows] for rows in batch], pa.float64())
+        orders = lists([[order for order, _ in rows] for rows in batch], pa.int32())
+        held = merge.merge(held, [values, orders])
+    for key in range(3):
+        rows = [row for batch in batches for row in batch[key]]
+        rows.sort(key=lambda row: (row[0], by_size(row[1])), reverse=largest)
+        values, orders = (column[key].as_py() or [] for column in held)
+        found = [(order, by_size(value)) for order, value in zip(orders, values, strict=True)]
+        assert found == [(order, by_size(value)) for order, value in rows[:size]]
+        assert (held[0][key].as_py() is None) == (not rows)
+
+
+@given(BATCHES, st.integers(1, 4), st.booleans())
+def test_a_set_has_the_smallest_values_once_and_the_top_the_largest_ones(
+    batches: list[list[list[tuple[int, float]]]], size: int, distinct: bool
+) -> None:
+    merge = BoundedList(
+        "u", "s", Types.DOUBLE, None, size=size, largest=not distinct, distinct=distinct
+    )
+    held = [pa.nulls(3, each) for each in merge.types]
+    for batch in batches:
+        held = merge.merge(held, [lists([[v for _, v in rows] for rows in batch], pa.float64())])
+    for key in range(3):
+        values = [by_size(value) for batch in batches for _, value in batch[key]]
+        if distinct:
+            values = list(set(values))
+        expected = sorted(values, reverse=not distinct)[:size]
+        found = held[0][key].as_py()
+        assert (None if found is None else [by_size(each) for each in found]) == (expected or None)
+
+
+@given(BATCHES)
+def test_a_histogram_counts_every_value_once(
+    batches: list[list[list[tuple[int, float]]]],
+) -> None:
+    merge = Histogram("u", "s", [0, 2])
+    held = [pa.nulls(3, each) for each in merge.types]
+    expected = [[0, 0, 0] for _ in range(3)]
+    for batch in batches:
+        counts = [[0, 0, 0] for _ in range(3)]
+        for key, rows in enumerate(batch):
+            for _, value in rows:
+                bucket = 0 if value < 0 else 1 if value < 2 else 2
+                counts[key][bucket] += 1
+                expected[key][bucket] += 1
+        held = merge.merge(held, [pa.array(counts, pa.list_(pa.int64()))])
+    assert held[0].to_pylist() == [each if any(each) else None for each in expected]
+
+
+def test_a_histogram_of_other_bounds_is_refused() -> None:
+    held = pa.array([[1, 2, 3]], pa.list_(pa.int64()))
+    with pytest.raises(ConfigError, match="state 's' of operator 'u' has another number of buck"):
+        Histogram("u", "s", [0]).merge([held], [pa.array([[1, 2]], pa.list_(pa.int64()))])
+
+
+@given(st.lists(st.lists(st.integers(0, 40), max_size=20), max_size=4))
+def test_sketches_of_few_values_are_exact_however_they_are_split(batches: list[list[int]]) -> None:
+    distinct = DistinctSketch("u", "d", 12)
+    median = QuantileSketch("u", "q", 200, [0.0, 0.5, 1.0])
+    counted, ranked = pa.nulls(1, pa.binary()), pa.nulls(1, pa.binary())
+    for batch in batches:
+        hll, kll = datasketches.hll_sketch(12), datasketches.kll_doubles_sketch(200)
+        for each in batch:
+            hll.update(each)
+            kll.update(float(each))
+        parts = [hll.serialize_compact(), kll.serialize()] if batch else [None, None]
+        [counted] = distinct.merge([counted], [pa.array(parts[:1], pa.binary())])
+        [ranked] = median.merge([ranked], [pa.array(parts[1:], pa.binary())])
+    values = sorted(each for batch in batches for each in batch)
+    assert distinct.final([counted]).to_pylist() == [len(set(values))]
+    half = values[(len(values) - 1) // 2] if values else None
+    expected = [None] if not values else [[values[0], half, values[-1]]]
+    assert median.final([ranked]).to_pylist() == expected
+
+
+@pytest.mark.parametrize("state", [b"", b"\x02\x01\x07\x0c\x03\x04\x00\x08", b"no sketch at all"])
+def test_bytes_that_are_no_sketch_are_a_format_error(state: bytes) -> None:
+    held = [pa.array([state], pa.binary())]
+    for merge in (DistinctSketch("u", "s", 12), QuantileSketch("u", "s", 200, [0.5])):
+        with pytest.raises(FormatError, match="state 's' of operator 'u' is no sketch"):
+            merge.merge(held, held)
+        with pytest.raises(FormatError, match="state 's' of operator 'u' is no sketch"):
+            merge.final(held)
+
+
+@given(BATCHES)
+def test_counts_of_values_are_those_of_all_rows(
+    batches: list[list[list[tuple[int, float]]]],
+) -> None:
+    merge = CountsByValue("u", "s", Types.INT, size=4)
+    held = [pa.nulls(3, each) for each in merge.types]
+    for batch in batches:
+        orders = lists([[order for order, _ in rows] for rows in batch], pa.int32())
+        held = merge.merge(held, [orders])
+    for key, found in enumerate(held[0].to_pylist()):
+        counts = Counter(order for batch in batches for order, _ in batch[key])
+        assert found == (sorted(counts.items()) or None)
+
+
+def test_more_values_than_a_map_may_have_are_refused() -> None:
+    held = [pa.array([[("a", 1), ("b", 1)]], pa.map_(pa.string(), pa.int64()))]
+    merge = CountsByValue("u", "s", Types.STRING, size=2)
+    [same] = merge.merge(held, [pa.array([["a"]], pa.list_(pa.string()))])
+    assert same.to_pylist() == [[("a", 2), ("b", 1)]]
+    with pytest.raises(ConfigError, match="has 3 distinct values in state 's' of operator 'u'"):
+        merge.merge(held, [pa.array([["c"]], pa.list_(pa.string()))])
+
+
+@given(st.lists(st.lists(st.tuples(st.integers(0, 10**13), st.integers(-9, 9)), max_size=4)))
+def test_a_decayed_sum_is_that_of_all_rows_at_their_last_time(
+    batches: list[list[tuple[int, int]]],
+) -> None:
+    merge = DecayedSum("u", "s", Types.LONG, 1000.0)
+    held = [pa.nulls(1, each) for each in merge.types]
+    for rows in batches:
+        values = lists([[float(value) for _, value in rows]], pa.float64())
+        held = merge.merge(held, [values, lists([[time for time, _ in rows]], pa.int64())])
+    rows = [row for batch in batches for row in batch]
+    last = max((time for time, _ in rows), default=None)
+    assert held[1].to_pylist() == [last]
+    if last is None:
+        assert held[0].to_pylist() == [None]
+    else:
+        total = sum(value * 0.5 ** ((last - time) / 1000) for time, value in rows)
+        assert held[0][0].as_py() == pytest.approx(total, abs=1e-9)

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dstl_core.changelog.interfaces import StateChangelogWriter
 from dstl_core.codec.change_payload import StateChangeOperation
@@ -26,6 +25,7 @@ from dstl_core.operators.user_code import user_code
 from dstl_core.savepoint.write.column_fit import fit
 from dstl_core.spark.engine.waiting_rows import WaitingRows
 from dstl_core.spark.task.column_changelog import CapturedColumns, ColumnChangelog
+from dstl_core.spark.task.column_differences import differ
 from dstl_core.spark.task.column_restore import ColumnRestore
 from dstl_core.spark.task.column_store import ColumnStore, Keys
 from dstl_core.spark.task.job_spec import TaskSpec
@@ -39,7 +39,6 @@ from dstl_core.state.restore.carry_over import CarriedState
 from dstl_core.storage.written_files import WrittenFile
 
 _VOID = VoidNamespaceSerializer()
-_BITS = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
 
 
 class ColumnSubtask:
@@ -257,7 +256,7 @@ class ColumnSubtask:
         groups = key_groups_of(keys.values, self._operator.key_type, self._task.job.max_parallelism)
         for at, meta in enumerate(self._metas):
             new = _one(after.column(meta.name))
-            changed = _differ(_one(before.column(meta.name)), new)
+            changed = differ(_one(before.column(meta.name)), new)
             any_changed |= changed
             self._changes += int(np.count_nonzero(changed))
             there = new.is_valid().to_numpy(zero_copy_only=False)
@@ -318,28 +317,3 @@ def _batch(table: pa.Table) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
         [_one(column) for column in table.columns], schema=table.schema
     )
-
-
-def _differ(old: pa.Array, new: pa.Array) -> npt.NDArray[np.bool_]:
-    """Where a value is another one, comes, or goes, by its bits: 0.0 and -0.0 are two. Values that
-    Arrow cannot compare count as changed.
-    """
-    found: npt.NDArray[np.bool_] = _other(old, new).to_numpy(zero_copy_only=False)
-    return found
-
-
-def _other(old: pa.Array, new: pa.Array) -> pa.Array:
-    was, now = old.is_valid(), new.is_valid()
-    other = pc.not_equal(was, now)
-    if pa.types.is_struct(old.type):
-        for at in range(old.type.num_fields):
-            parts = pc.struct_field(old, [at]), pc.struct_field(new, [at])
-            other = pc.or_(other, pc.and_(now, _other(*parts)))
-        return other
-    bits = _BITS.get(old.type)
-    try:
-        if bits is not None:
-            old, new = old.view(bits), new.view(bits)
-        return pc.or_(other, pc.fill_null(pc.not_equal(old, new), False))
-    except pa.ArrowNotImplementedError:
-        return pc.or_(other, now)

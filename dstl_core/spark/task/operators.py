@@ -18,12 +18,8 @@ from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.errors import ConfigError
 from dstl_core.functions import KeyedColumnFunction, RichFunction, WindowFunction
 from dstl_core.model.ids import OperatorID
-from dstl_core.operators.aggregate_merge import (
-    AggregateMerge,
-    Merge,
-    merge_of,
-    output_schema_of,
-)
+from dstl_core.operators.aggregate_merge import AggregateMerge, Merge, output_schema_of
+from dstl_core.operators.merge_choice import merge_of
 from dstl_core.spark.engine.schema import spark_type_of
 
 Frames: TypeAlias = Mapping[str, DataFrame]

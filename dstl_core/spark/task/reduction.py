@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -26,12 +29,24 @@ from dstl_core.operators.aggregate_merge import (
     WholeSum,
     part_name,
 )
+from dstl_core.operators.gathered_merges import CountsByValue, DecayedSum
+from dstl_core.operators.list_merges import BoundedList
+from dstl_core.operators.sketch_merges import DistinctSketch, Histogram, QuantileSketch
 from dstl_core.spark.engine.schema import arrow_type_from_spark, quoted
 from dstl_core.spark.task.operators import AggregateOperator
 
 ROWS_COLUMN = "__dstl_rows"
 HIGH_COLUMN = "__dstl_hash_high"
 LOW_COLUMN = "__dstl_hash_low"
+_DISTINCT = (
+    T.BooleanType,
+    T.NumericType,
+    T.StringType,
+    T.BinaryType,
+    T.DateType,
+    T.TimestampType,
+    T.TimestampNTZType,
+)
 _HALF = 32
 _LOW = (1 << _HALF) - 1
 
@@ -51,17 +66,22 @@ def check_columns(rows: DataFrame, operator: AggregateOperator) -> None:
         assert aggregate.column is not None
         kind = rows.schema[aggregate.column].dataType
         where = f"The aggregate {name!r} of operator {operator.uid!r}"
-        if isinstance(merge, Moments):
+        if isinstance(merge, Moments | QuantileSketch | Histogram):
             _check_number(where, aggregate.column, kind, Types.DOUBLE)
             continue
-        state = merge.states[0].serializer
-        if isinstance(merge, Average | WholeSum | FloatSum | DecimalSum):
-            _check_number(where, aggregate.column, kind, state)
+        if isinstance(merge, DistinctSketch):
+            _check_distinct(where, aggregate.column, kind)
+            continue
+        kept = [each.serializer for each in merge.states]
+        if isinstance(merge, BoundedList | CountsByValue | DecayedSum):
+            kept = list(merge.kinds)
+        if isinstance(merge, Average | WholeSum | FloatSum | DecimalSum | DecayedSum):
+            _check_number(where, aggregate.column, kind, kept[0])
         else:
-            _check_value(where, aggregate.column, kind, state)
-        if isinstance(merge, ByOrder):
+            _check_value(where, aggregate.column, kind, kept[0])
+        if aggregate.order_by and aggregate.keeps_order:
             order = rows.schema[aggregate.order_by[0]].dataType
-            _check_value(where, aggregate.order_by[0], order, merge.states[1].serializer)
+            _check_value(where, aggregate.order_by[0], order, kept[1])
 
 
 def _check_number(where: str, column: str, kind: T.DataType, state: AnySerializer) -> None:
@@ -72,6 +92,14 @@ def _check_number(where: str, column: str, kind: T.DataType, state: AnySerialize
     )
     if not fits:
         raise _wrong_type(where, column, kind, state)
+
+
+def _check_distinct(where: str, column: str, kind: T.DataType) -> None:
+    if not isinstance(kind, _DISTINCT):
+        raise ConfigError(
+            f"{where} counts values of simple types, and the column {column!r} is "
+            f"{kind.simpleString()}; cast the column, for example to a string."
+        )
 
 
 def _check_value(where: str, column: str, kind: T.DataType, state: AnySerializer) -> None:
@@ -142,9 +170,26 @@ def _parts(merge: Merge, aggregate: Aggregate, schema: T.StructType) -> list[Col
             scale = kind.scale if isinstance(kind, T.DecimalType) else 0
             return [F.try_sum(value.cast(T.DecimalType(DIGITS, scale))), F.count(value)]
         case Extreme():
-            # 0.0 and -0.0 are the same number, so only one of them is kept.
-            plain = value + F.lit(0).cast(kind) if isinstance(kind, T.FractionalType) else value
+            plain = _one_zero(value, kind)
             return [F.max(plain) if aggregate.how in ("max", "bool_or") else F.min(plain)]
+        case DistinctSketch():
+            sketch = F.hll_sketch_agg(_hashable(value, kind), merge.lg_k)
+            return [F.when(F.count(value) > 0, sketch)]
+        case QuantileSketch():
+            numbers = F.when(~F.isnan(value.cast("double")), value.cast("double"))
+            sketch = F.kll_sketch_agg_double(numbers, merge.k)
+            return [F.when(F.count(numbers) > 0, sketch)]
+        case Histogram():
+            return [_bucket_counts(value.cast("double"), merge.bounds)]
+        case CountsByValue():
+            return [F.collect_list(value)]
+        case DecayedSum():
+            time = F.col(quoted(aggregate.order_by[0]))
+            row = F.struct(value.cast("double").alias("value"), time.alias("time"))
+            rows = F.collect_list(F.when(value.isNotNull() & time.isNotNull(), row))
+            return [rows.getField("value"), rows.getField("time")]
+        case BoundedList():
+            return _lists(merge, aggregate, _one_zero(value, kind))
         case ByOrder():
             order = F.col(quoted(aggregate.order_by[0]))
             return _best(aggregate, value, [order], order.isNotNull())
@@ -167,6 +212,50 @@ def _best(
     row = F.when(counts, F.struct(*fields, value.alias("value")))
     best = F.max(row) if aggregate.how in ("last", "max_by") else F.min(row)
     return [best.getField("value"), best.getField("order0")]
+
+
+def _one_zero(value: Column, kind: T.DataType) -> Column:
+    """0.0 and -0.0 are the same number, so only one of them is kept."""
+    return value + F.lit(0).cast(kind) if isinstance(kind, T.FractionalType) else value
+
+
+def _hashable(value: Column, kind: T.DataType) -> Column:
+    """A value in a type of which Spark makes sketches."""
+    if isinstance(kind, T.IntegralType | T.BooleanType):
+        return value.cast("long")
+    if isinstance(kind, T.DateType):
+        return F.unix_date(value).cast("long")
+    if isinstance(kind, T.TimestampType):
+        return F.unix_micros(value)
+    if isinstance(kind, T.StringType | T.BinaryType):
+        return value
+    return _one_zero(value, kind).cast("string")
+
+
+def _bucket_counts(value: Column, bounds: Sequence[float]) -> Column:
+    """The number of values of each bucket. NaN is larger than any number, in Spark, too."""
+    ends = [F.lit(float(each)) for each in bounds]
+    among = [
+        value < ends[0],
+        *((value >= low) & (value < high) for low, high in pairwise(ends)),
+        value >= ends[-1],
+    ]
+    return F.array(*(F.count_if(each) for each in among))
+
+
+def _lists(merge: BoundedList, aggregate: Aggregate, value: Column) -> list[Column]:
+    """The values that come first or last, and their orders."""
+    if merge.distinct:
+        return [F.slice(F.array_sort(F.collect_set(value)), 1, merge.size)]
+    orders = [F.col(quoted(each)) for each in aggregate.order_by]
+    counts = value.isNotNull()
+    for each in orders:
+        counts = counts & each.isNotNull()
+    fields = [each.alias(f"order{at}") for at, each in enumerate(orders)]
+    row = F.when(counts, F.struct(*fields, value.alias("value")))
+    best = F.max_by if merge.largest else F.min_by
+    found = best(row, row, merge.size)
+    return [found.getField("value"), *(found.getField("order0") for _ in orders)]
 
 
 def _halves(value: Column) -> list[Column]:

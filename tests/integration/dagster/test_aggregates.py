@@ -19,6 +19,9 @@ from dstl_dagster import Aggregate, aggregating_pipeline
         (("max", "v", "nothing"), "The aggregate max of 'v' has a wrong type"),
         (("max_by", "v"), "The aggregate max_by of 'v' needs an order; give order_by"),
         (("max_by", "v", "long", "o", "nothing"), "The order of the aggregate max_by of 'v' has a"),
+        (("top", "v"), "The size of the aggregate top of 'v' is out of range"),
+        (("top", "v", "array<int>", None, None, 3), "cannot keep a value of type"),
+        (("histogram", "v"), "The histogram of 'v' needs the numbers where its buckets meet"),
         (("last", "v", "long", "o", "array<int>"), "cannot keep an order of type"),
     ],
 )
@@ -54,12 +57,20 @@ def test_an_aggregate_with_its_own_order_keeps_it():
         "payments",
         uid="totals",
         key_by="account",
-        states={"place": Aggregate("max_by", "shop", "string", "paid_at", "timestamp")},
+        states={
+            "place": Aggregate("max_by", "shop", "string", "paid_at", "timestamp"),
+            "shops": Aggregate("approx_count_distinct", "shop"),
+            "half": Aggregate("quantiles", "amount", points=[0.5]),
+            "largest": Aggregate("top", "amount", "double", size=3),
+        },
     )
     assert pipeline.lineage == {
         "state_key": ["account"],
         "place": ["shop", "paid_at"],
         "place_order": ["shop", "paid_at"],
+        "shops": ["shop"],
+        "half": ["amount"],
+        "largest": ["amount"],
     }
 
 
@@ -68,3 +79,13 @@ def test_the_first_and_the_last_value_need_an_order():
         aggregating_pipeline(
             "p", uid="u", key_by="k", states={"last": Aggregate("last", "v", "string")}
         )
+
+
+def test_the_output_of_a_pipeline_is_that_of_its_operator():
+    states = {"n": Aggregate("count"), "mean": Aggregate("avg", "v")}
+    pipeline = aggregating_pipeline("p", uid="u", key_by="k", states=states, output=["mean"])
+    assert pipeline.job.operator.output_schema.names == ["k", "mean"]
+    pipeline = aggregating_pipeline("p", uid="u", key_by="k", states=states)
+    assert pipeline.job.operator.output_schema is None
+    with pytest.raises(ConfigError, match="expected some of n, mean, got 'x'"):
+        aggregating_pipeline("p", uid="u", key_by="k", states=states, output=["x"])

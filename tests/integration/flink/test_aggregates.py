@@ -19,12 +19,45 @@ STATES = [
     State("last_order", "value", "long"),
     State("mean_sum", "value", "double"),
     State("mean_count", "value", "long"),
+    State("high", "value", "list<long>"),
 ]
 KEPT = {
-    1: {"n": 3, "total": 12, "last": "b", "last_order": 20, "mean_sum": 12.0, "mean_count": 2},
-    2: {"n": 2, "total": 8, "last": "x", "last_order": 3, "mean_sum": 8.0, "mean_count": 1},
-    3: {"n": 1, "total": -4, "last": "q", "last_order": 1, "mean_sum": -4.0, "mean_count": 1},
-    4: {"n": 1, "total": 1, "last": "n", "last_order": 5, "mean_sum": 1.0, "mean_count": 1},
+    1: {
+        "n": 3,
+        "total": 12,
+        "last": "b",
+        "last_order": 20,
+        "mean_sum": 12.0,
+        "mean_count": 2,
+        "high": [7, 5],
+    },
+    2: {
+        "n": 2,
+        "total": 8,
+        "last": "x",
+        "last_order": 3,
+        "mean_sum": 8.0,
+        "mean_count": 1,
+        "high": [8],
+    },
+    3: {
+        "n": 1,
+        "total": -4,
+        "last": "q",
+        "last_order": 1,
+        "mean_sum": -4.0,
+        "mean_count": 1,
+        "high": [-4],
+    },
+    4: {
+        "n": 1,
+        "total": 1,
+        "last": "n",
+        "last_order": 5,
+        "mean_sum": 1.0,
+        "mean_count": 1,
+        "high": [1],
+    },
 }
 
 
@@ -35,6 +68,7 @@ def test_flink_restores_a_checkpoint_of_aggregates(spark, flink, tmp_path, backe
         "total": aggregates.sum("v"),
         "last": aggregates.last("t", "o"),
         "mean": aggregates.avg("v"),
+        "high": aggregates.top("v", 2),
     }
     operator = AggregateOperator("totals", "k", wanted, schema=SCHEMA)
     job = StatefulJob(spark, "job", str(tmp_path), operator)

@@ -88,6 +88,7 @@ def aggregates_of(columns):
             found[f"sum_{x}"] = (aggregates.sum(x), f"sum({x})")
             found[f"avg_{x}"] = (aggregates.avg(x), f"avg({x})")
             found[f"var_{x}"] = (aggregates.variance(x), f"var_samp({x})")
+            found[f"dev_{x}"] = (aggregates.stddev(x), f"stddev_samp({x})")
     if "t" in columns:
         found["and_t"] = (aggregates.bool_and("t"), "bool_and(t)")
         found["or_t"] = (aggregates.bool_or("t"), "bool_or(t)")
@@ -121,13 +122,20 @@ def result(name, held):
     if name.startswith("avg_"):
         count = held[f"{name}_count"]
         return held[f"{name}_sum"] / count if count else None
-    if name.startswith("var_"):
+    if name.startswith(("var_", "dev_")):
         count = held[f"{name}_count"]
-        return held[f"{name}_m2"] / (count - 1) if count and count > 1 else None
+        variance = held[f"{name}_m2"] / (count - 1) if count and count > 1 else None
+        return math.sqrt(variance) if variance and name.startswith("dev_") else variance
     return held[name]
 
 
 def same(one, other):
+    if isinstance(other, list):  # of Spark: an empty one where there is nothing
+        other = other if any(each is not None for each in other) else None
+        if one is not None and other is not None:
+            return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(other, dict):
+        return one == (other or None)
     if one is None or other is None:
         return one is other
     if isinstance(one, float) or isinstance(other, float):
@@ -136,30 +144,22 @@ def same(one, other):
     return one == other
 
 
-@pytest.mark.parametrize(
-    "key, columns",
-    [("bigint", ("n", "l", "f", "d", "t", "c")), ("string", ("l", "s", "b", "day", "ts", "tn"))],
-)
-def test_every_aggregate_of_every_type_is_what_spark_gives_in_one_epoch_or_in_three(
-    spark, tmp_path, key, columns
-):
-    rows = random_rows(7)
-    frame = spark.createDataFrame(rows, SCHEMA)
-    if key == "string":
-        frame = frame.withColumn("k", frame["k"].cast("string"))
-    wanted = aggregates_of(columns)
+def spark_says(spark, frame, wanted):
+    """The aggregates of each key by plain Spark."""
     sql = ", ".join(f"{text} AS {name}" for name, (_, text) in wanted.items())
     frame.createOrReplaceTempView("given")
-    expected = {
-        row["k"]: row.asDict()
-        for row in spark.sql(f"SELECT k, {sql} FROM given GROUP BY k").collect()
-    }
+    rows = spark.sql(f"SELECT k, {sql} FROM given GROUP BY k").collect()
+    return {row["k"]: row.asDict() for row in rows}
 
-    declared = {name: each for name, (each, _) in wanted.items()}
+
+def epochs_of(spark, tmp_path, frame, declared, expected):
+    """A job that ran the rows in one epoch, and one that ran them in three. The output of both is
+    what is expected.
+    """
     whole = job_of(spark, tmp_path, "whole", declared, frame.schema)
     done = whole.run(frame, 1)
     given = {"whole": {row["k"]: row.asDict() for row in done.output.collect()}, "split": {}}
-    assert done.facts.input.rows == len(rows)
+    assert done.facts.input.rows == frame.count()
     assert Fingerprint.of_committed(done.facts.input) == Fingerprint.of(frame)
     split = job_of(spark, tmp_path, "split", declared, frame.schema)
     for part in range(3):
@@ -174,7 +174,24 @@ def test_every_aggregate_of_every_type_is_what_spark_gives_in_one_epoch_or_in_th
                 if not same(value, expected[each][column])
             }
             assert wrong == {}, name
+    return whole, split
 
+
+@pytest.mark.parametrize(
+    "key, columns",
+    [("bigint", ("n", "l", "f", "d", "t", "c")), ("string", ("l", "s", "b", "day", "ts", "tn"))],
+)
+def test_every_aggregate_of_every_type_is_what_spark_gives_in_one_epoch_or_in_three(
+    spark, tmp_path, key, columns
+):
+    rows = random_rows(7)
+    frame = spark.createDataFrame(rows, SCHEMA)
+    if key == "string":
+        frame = frame.withColumn("k", frame["k"].cast("string"))
+    wanted = aggregates_of(columns)
+    expected = spark_says(spark, frame, wanted)
+    declared = {name: each for name, (each, _) in wanted.items()}
+    whole, split = epochs_of(spark, tmp_path, frame, declared, expected)
     for job in (whole, split):
         found = states(spark, job)
         assert found.keys() == expected.keys()
@@ -185,6 +202,107 @@ def test_every_aggregate_of_every_type_is_what_spark_gives_in_one_epoch_or_in_th
                 if not same(result(name, held), expected[each][name])
             }
             assert wrong == {}
+
+
+def lists_and_sketches():
+    """Aggregates that keep more than one value, and what Spark calls them."""
+    found = {"rows": (aggregates.count(), "count(*)")}
+    for x in ("l", "d", "c", "s", "ts"):
+        rows = f"collect_list(struct(o, {x})) FILTER (WHERE o IS NOT NULL AND {x} IS NOT NULL)"
+        values = f"transform(array_sort({rows}), each -> each.{x})"
+        found[f"list_{x}"] = aggregates.collect_list(x, 3, "o"), f"slice({values}, 1, 3)"
+        found[f"last_{x}"] = aggregates.last_values(x, 2, "o"), f"slice(reverse({values}), 1, 2)"
+    for x in ("n", "f", "b", "t", "tn", "c"):
+        found[f"set_{x}"] = (
+            aggregates.collect_set(x, 3),
+            f"slice(array_sort(collect_set({x})), 1, 3)",
+        )
+        found[f"top_{x}"] = (
+            aggregates.top(x, 3),
+            f"slice(reverse(array_sort(collect_list({x}))), 1, 3)",
+        )
+    for x in ("n", "l", "f", "d", "c", "s", "b", "t", "day", "ts", "tn"):
+        value = {"s": "nullif(s, '')", "b": "nullif(b, X'')"}.get(x, x)
+        found[f"different_{x}"] = (
+            aggregates.approx_count_distinct(x),
+            f"size(collect_set({value}))",
+        )
+    for x in ("n", "d", "c"):
+        found[f"half_{x}"] = (
+            aggregates.quantiles(x, [0.5]),
+            f"array(percentile_disc(0.5) WITHIN GROUP (ORDER BY CAST({x} AS double)))",
+        )
+    for x in ("n", "s", "t", "day", "ts"):
+        each = f"transform(array_sort(collect_set({x})), v -> struct(v"
+        among = f"filter(collect_list({x}), w -> w = v)"
+        found[f"often_{x}"] = (
+            aggregates.value_counts(x, 100),
+            f"map_from_entries({each}, CAST(size({among}) AS bigint))))",
+        )
+    for x, time in (("d", "l"), ("c", "ts"), ("n", "tn")):
+        life = 1e14 if time == "l" else 1e11
+        unit = "" if time == "l" else " * 1e3D"
+        known = f"{x} IS NOT NULL AND {time} IS NOT NULL"
+        at = "w.t" if time == "l" else "unix_micros(CAST(w.t AS timestamp))"
+        rows = f"collect_list(struct({time} AS t, CAST({x} AS double) AS v)) FILTER (WHERE {known})"
+        last = f"max({time}) FILTER (WHERE {known})"
+        last = last if time == "l" else f"unix_micros(CAST({last} AS timestamp))"
+        weight = f"pow(0.5D, (CAST({last} AS double) - CAST({at} AS double)) / ({life}D{unit}))"
+        found[f"faded_{x}"] = (
+            aggregates.decayed_sum(x, life, time),
+            f"aggregate({rows}, CAST(null AS double), (s, w) -> coalesce(s, 0D) + w.v * {weight})",
+        )
+    for x in ("l", "f", "c"):
+        among = (f"{x} < -2.25", f"{x} >= -2.25 AND {x} < 100", f"{x} >= 100")
+        counts = ", ".join(f"count_if({each})" for each in among)
+        found[f"counts_{x}"] = (
+            aggregates.histogram(x, [-2.25, 100]),
+            f"IF(count({x}) > 0, array({counts}), null)",
+        )
+    return found
+
+
+def test_lists_sketches_and_histograms_are_what_spark_gives_in_one_epoch_or_in_three(
+    spark, tmp_path
+):
+    frame = spark.createDataFrame(random_rows(11), SCHEMA)
+    wanted = lists_and_sketches()
+    expected = spark_says(spark, frame, wanted)
+    declared = {name: each for name, (each, _) in wanted.items()}
+    for job in epochs_of(spark, tmp_path, frame, declared, expected):
+        kept = spark.read.format("savepoint").option("operator.uid", "u").load(job.latest_path())
+        estimates = kept.where("different_l IS NOT NULL AND half_d IS NOT NULL").selectExpr(
+            "state_key",
+            "hll_sketch_estimate(different_l) AS different_l",
+            "array(kll_sketch_get_quantile_double(half_d, 0.5D)) AS half_d",
+        )
+        rows = estimates.collect()
+        assert len(rows) > 5
+        for row in rows:
+            for name in ("different_l", "half_d"):
+                assert row[name] == expected[row["state_key"]][name]
+
+
+def test_sketches_of_many_values_are_as_near_as_they_say(spark, tmp_path):
+    wanted = {
+        "different": aggregates.approx_count_distinct("v"),
+        "some": aggregates.quantiles("v", [0.1, 0.5, 0.9]),
+        "last": aggregates.last_values("v", 100_000, "v"),
+    }
+    schema = "k string, v bigint"
+    job = job_of(spark, tmp_path, "job", wanted, schema)
+    for part in range(3):
+        rows = spark.range(part * 20_000, part * 20_000 + 40_000).selectExpr("'a' k", "id v")
+        done = job.run(rows, part)
+    [row] = done.output.collect()
+    assert row["different"] == pytest.approx(80_000, rel=0.05)
+    values = [each for part in range(3) for each in range(part * 20_000, part * 20_000 + 40_000)]
+    assert row["last"] == sorted(values, reverse=True)[:100_000]
+    ranks = [
+        (sum(max(0, min(value - part * 20_000, 40_000)) for part in range(3))) / 120_000
+        for value in row["some"]
+    ]
+    assert ranks == pytest.approx([0.1, 0.5, 0.9], abs=0.04)
 
 
 def run(spark, tmp_path, wanted, schema, *epochs):
@@ -416,12 +534,23 @@ def test_a_null_key_is_refused(spark, tmp_path):
 @pytest.mark.parametrize(
     "wanted, message",
     [
-        (aggregates.sum("s", "bigint"), "keeps a Long, and the column 's' is string"),
-        (aggregates.max("d", "bigint"), "keeps a Long, and the column 'd' is double"),
-        (aggregates.min("s", "int"), "keeps a Integer, and the column 's' is string"),
+        (aggregates.sum("s", "bigint"), "has the type Long, and the column 's' is string"),
+        (aggregates.max("d", "bigint"), "has the type Long, and the column 'd' is double"),
+        (aggregates.min("s", "int"), "has the type Integer, and the column 's' is string"),
         (aggregates.max("ts", "timestamp_ntz"), "and the column 'ts' is timestamp"),
         (aggregates.last("s", "nothing", "string", order_type="int"), "no column 'nothing'"),
         (aggregates.last("s", "d", "string", order_type="int"), "and the column 'd' is double"),
+        (aggregates.quantiles("s", [0.5]), "has the type Double, and the column 's' is string"),
+        (aggregates.histogram("day", [0]), "has the type Double, and the column 'day' is date"),
+        (
+            aggregates.collect_set("s", 3, "int"),
+            "has the type Integer, and the column 's' is string",
+        ),
+        (
+            aggregates.collect_list("s", 3, "d", "string", order_type="int"),
+            "and the column 'd' is double",
+        ),
+        (aggregates.approx_count_distinct("a"), "of simple types, and the column 'a' is array"),
     ],
 )
 def test_what_an_aggregate_cannot_keep_is_refused_before_anything_runs(
@@ -430,5 +559,5 @@ def test_what_an_aggregate_cannot_keep_is_refused_before_anything_runs(
     operator = AggregateOperator("u", "k", {"x": wanted}, "bigint")
     job = StatefulJob(spark, "job", str(tmp_path), operator)
     with pytest.raises(ConfigError, match=message):
-        job.run(spark.createDataFrame([], SCHEMA), 1)
+        job.run(spark.createDataFrame([], f"{SCHEMA}, a array<int>"), 1)
     assert job.latest() is None

@@ -1,0 +1,107 @@
+"""Merges of aggregates for which Spark gathers the values of a key, and does not reduce them.
+Values come as lists, and whole columns are merged.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dstl_core.codec.serializers import AnySerializer, Types
+from dstl_core.errors import ConfigError
+from dstl_core.operators.aggregate_merge import Columns, Merge
+from dstl_core.operators.list_merges import owners_of
+
+_Floats = npt.NDArray[np.float64]
+
+
+class CountsByValue(Merge):
+    """How often each value of a key occurs, as a map.
+
+    Args:
+        uid: Of the operator, for errors.
+        name: Of the aggregate.
+        kind: Type of a value.
+        size: How many distinct values a key may have.
+    """
+
+    parts = ("values",)
+
+    def __init__(self, uid: str, name: str, kind: AnySerializer, *, size: int) -> None:
+        super().__init__(uid, name, {"": Types.MAP(kind, Types.LONG)})
+        self.kinds = (kind,)
+        self._size = size
+
+    def merge(self, held: Columns, parts: Columns) -> Columns:
+        [maps], [lists] = held, parts
+        pairs = pa.StructArray.from_arrays([maps.keys, maps.items], ["value", "count"])
+        entries = pa.ListArray.from_arrays(maps.offsets, pairs)
+        old = pc.list_flatten(entries)
+        values = self._comparable(old.field(0), pc.list_flatten(lists))
+        owners = [owners_of(entries), owners_of(lists)]
+        counts = [old.field(1), pa.array(np.ones(len(owners[1]), np.int64))]
+        table = pa.table(
+            {
+                "owner": np.concatenate(owners),
+                "value": pa.concat_arrays(values),
+                "count": pa.concat_arrays(counts),
+            }
+        )
+        table = table.group_by(["owner", "value"]).aggregate([("count", "sum")])
+        table = table.sort_by([("owner", "ascending"), ("value", "ascending")]).combine_chunks()
+        sizes = np.bincount(table.column("owner").to_numpy(), minlength=len(maps))
+        if len(sizes) and sizes.max() > self._size:
+            raise ConfigError(
+                f"A key has {sizes.max():,} distinct values in state {self.name!r} of operator "
+                f"{self.uid!r}: expected at most {self._size:,}, and nothing is committed; raise "
+                f"the limit of the aggregate, or put values into fewer groups."
+            )
+        found = pa.MapArray.from_arrays(
+            pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32()),
+            _one(table.column("value")),
+            _one(table.column("count_sum")),
+        )
+        return [pc.if_else(pa.array(sizes > 0), found, None)]
+
+
+class DecayedSum(Merge):
+    """A sum in which a value counts half after each half-life, as of the last time of its key.
+
+    Args:
+        uid: Of the operator, for errors.
+        name: Of the aggregate.
+        time: Type of the time: milliseconds as a whole number, or a timestamp.
+        half_life_ms: The half-life.
+    """
+
+    parts = ("values", "times")
+
+    def __init__(self, uid: str, name: str, time: AnySerializer, half_life_ms: float) -> None:
+        super().__init__(uid, name, {"": Types.DOUBLE, "_time": time})
+        self.kinds = (Types.DOUBLE, time)
+        self._half_life = half_life_ms
+
+    def merge(self, held: Columns, parts: Columns) -> Columns:
+        there = np.flatnonzero(held[1].is_valid())
+        owners = np.concatenate([there, owners_of(parts[1])])
+        times = pa.concat_arrays(self._comparable(held[1].drop_null(), pc.list_flatten(parts[1])))
+        values: _Floats = pa.concat_arrays(
+            [held[0].filter(held[1].is_valid()), pc.list_flatten(parts[0])]
+        ).to_numpy(zero_copy_only=False)
+        numbers = times.cast(pa.int64()).to_numpy(zero_copy_only=False)
+        last = np.full(len(held[0]), np.iinfo(np.int64).min)
+        np.maximum.at(last, owners, numbers)
+        unit = self._half_life * (1000 if pa.types.is_timestamp(times.type) else 1)
+        # The difference is taken as a double: of whole numbers, it might not fit.
+        age = last[owners].astype(np.float64) - numbers.astype(np.float64)
+        with np.errstate(under="ignore", invalid="ignore", over="ignore"):
+            total = np.bincount(owners, values * np.exp2(-age / unit), minlength=len(last))
+        some = pa.array(np.bincount(owners, minlength=len(last)) > 0)
+        time = pa.array(last).cast(times.type)
+        return [pc.if_else(some, pa.array(total, pa.float64()), None), pc.if_else(some, time, None)]
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if column.num_chunks else pa.array([], column.type)

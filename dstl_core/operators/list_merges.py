@@ -1,0 +1,106 @@
+"""Merges of bounded lists: the first, last, smallest or largest values of a key, by columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dstl_core.codec.serializers import AnySerializer, Types
+from dstl_core.operators.aggregate_merge import Columns, Merge, beyond
+
+_Places = npt.NDArray[np.int64]
+
+
+class BoundedList(Merge):
+    """Some values of a key in order: their own, or one that is kept beside them.
+
+    Args:
+        uid: Of the operator, for errors.
+        name: Of the aggregate.
+        kind: Type of a value.
+        order: Type of the order; None: values are in their own order.
+        size: How many values are kept.
+        largest: Whether the largest ones are kept, in descending order.
+        distinct: Whether each value is kept once.
+    """
+
+    def __init__(
+        self,
+        uid: str,
+        name: str,
+        kind: AnySerializer,
+        order: AnySerializer | None,
+        *,
+        size: int,
+        largest: bool,
+        distinct: bool = False,
+    ) -> None:
+        states = {"": Types.LIST(kind)}
+        if order is not None:
+            states["_order"] = Types.LIST(order)
+        super().__init__(uid, name, states)
+        self.parts = ("values", "orders")[: len(states)]  # type: ignore[misc]  # by the order
+        self.kinds = (kind,) if order is None else (kind, order)
+        self.size, self.largest, self.distinct = size, largest, distinct
+
+    def merge(self, held: Columns, parts: Columns) -> Columns:
+        owners = np.concatenate([owners_of(held[0]), owners_of(parts[0])])
+        values, *orders = [
+            _joined(*self._comparable(pc.list_flatten(one), pc.list_flatten(other)))
+            for one, other in zip(held, parts, strict=True)
+        ]
+        places = self._in_order(owners, [*orders, values])
+        if self.distinct:
+            places = places[self._differs(owners[places], values.take(pa.array(places)))]
+        owners = owners[places]
+        counts = np.bincount(owners, minlength=len(held[0]))
+        ranks = np.arange(len(owners)) - (np.cumsum(counts) - counts)[owners]
+        kept = ranks < self.size
+        chosen = pa.array(places[kept])
+        sizes = np.minimum(counts, self.size)
+        return [_lists(sizes, column.take(chosen)) for column in (values, *orders)]
+
+    def _in_order(self, owners: _Places, columns: Columns) -> _Places:
+        """The places of all values: by key, by order, and by value."""
+        direction = "descending" if self.largest else "ascending"
+        arrays, keys = [pa.array(owners)], [("0", "ascending")]
+        for column in columns:
+            if pa.types.is_floating(column.type):
+                # Arrow sorts NaN behind all numbers in both directions.
+                keys.append((str(len(arrays)), direction))
+                arrays.append(pc.is_nan(column).cast(pa.int8()))
+            keys.append((str(len(arrays)), direction))
+            arrays.append(column)
+        table = pa.Table.from_arrays(arrays, names=[str(at) for at in range(len(arrays))])
+        found: Any = pc.sort_indices(table, sort_keys=keys).cast(pa.int64())
+        places: _Places = found.to_numpy()
+        return places
+
+    def _differs(self, owners: _Places, values: pa.Array) -> npt.NDArray[np.bool_]:
+        """Where a value of a key is another one than that before it."""
+        if not len(owners):
+            return np.zeros(0, np.bool_)
+        before, after = values[:-1], values[1:]
+        other = pc.or_(beyond(after, before, largest=True), beyond(before, after, largest=True))
+        moved = owners[1:] != owners[:-1]
+        return np.concatenate([[True], moved | other.to_numpy(zero_copy_only=False)])
+
+
+def owners_of(lists: pa.Array) -> _Places:
+    """The place of the list of each element."""
+    found: _Places = pc.list_parent_indices(lists).cast(pa.int64()).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _joined(one: pa.Array, other: pa.Array) -> pa.Array:
+    return pa.concat_arrays([one, other])
+
+
+def _lists(sizes: _Places, elements: pa.Array) -> pa.Array:
+    """Lists of some sizes; null where there is no element."""
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), elements, mask=pa.array(sizes == 0))

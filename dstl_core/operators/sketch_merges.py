@@ -1,0 +1,150 @@
+"""Merges of sketches: bytes of Apache DataSketches, which Spark and Flink's users read, too.
+
+A sketch belongs to one key, and only keys that have one already are merged, one by one.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import datasketches
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dstl_core.codec.serializers import Types
+from dstl_core.errors import ConfigError, FormatError
+from dstl_core.operators.aggregate_merge import Columns, Merge
+
+_ERRORS = (ValueError, IndexError, RuntimeError)
+"""What the library raises for bytes that are no sketch."""
+
+
+class SketchMerge(Merge):
+    """A sketch of the values of a key."""
+
+    parts = ("sketch",)
+
+    def __init__(self, uid: str, name: str) -> None:
+        super().__init__(uid, name, {"": Types.BYTES})
+
+    def merge(self, held: Columns, parts: Columns) -> Columns:
+        [old], [new] = held, parts
+        both = pc.and_(old.is_valid(), new.is_valid())
+        if not pc.any(both).as_py():
+            return [pc.coalesce(new, old)]
+        with self._of_bytes():
+            merged = [
+                self._merged(one, other)
+                for one, other in zip(
+                    old.filter(both).to_pylist(), new.filter(both).to_pylist(), strict=True
+                )
+            ]
+        return [pc.replace_with_mask(pc.coalesce(new, old), both, pa.array(merged, pa.binary()))]
+
+    @contextmanager
+    def _of_bytes(self) -> Iterator[None]:
+        try:
+            yield
+        except _ERRORS as error:
+            raise FormatError(
+                f"The state {self.name!r} of operator {self.uid!r} is no sketch of Apache "
+                f"DataSketches ({error})"
+            ) from error
+
+    @abstractmethod
+    def _merged(self, one: bytes, other: bytes) -> bytes:
+        """A sketch of the values of both."""
+
+
+class DistinctSketch(SketchMerge):
+    """An HLL sketch."""
+
+    def __init__(self, uid: str, name: str, lg_k: int) -> None:
+        super().__init__(uid, name)
+        self.lg_k = lg_k
+
+    def _merged(self, one: bytes, other: bytes) -> bytes:
+        union = datasketches.hll_union(self.lg_k)
+        for each in (one, other):
+            union.update(datasketches.hll_sketch.deserialize(each))
+        merged: bytes = union.get_result(datasketches.HLL_8).serialize_compact()
+        return merged
+
+    @property
+    def final_type(self) -> pa.DataType:
+        return pa.int64()
+
+    def final(self, held: Columns) -> pa.Array:
+        """The estimates; 0 for a key without values."""
+        with self._of_bytes():
+            found = [0 if each is None else round(_estimate(each)) for each in held[0].to_pylist()]
+        return pa.array(found, pa.int64())
+
+
+def _estimate(sketch: bytes) -> float:
+    found: float = datasketches.hll_sketch.deserialize(sketch).get_estimate()
+    return found
+
+
+class QuantileSketch(SketchMerge):
+    """A KLL sketch of doubles."""
+
+    def __init__(self, uid: str, name: str, k: int, probabilities: Sequence[float]) -> None:
+        super().__init__(uid, name)
+        self.k = k
+        self._probabilities = list(probabilities)
+
+    def _merged(self, one: bytes, other: bytes) -> bytes:
+        sketch = datasketches.kll_doubles_sketch(self.k)
+        for each in (one, other):
+            sketch.merge(datasketches.kll_doubles_sketch.deserialize(each))
+        merged: bytes = sketch.serialize()
+        return merged
+
+    @property
+    def final_type(self) -> pa.DataType:
+        return pa.list_(pa.float64())
+
+    def final(self, held: Columns) -> pa.Array:
+        """The quantiles; null for a key without values."""
+        with self._of_bytes():
+            found = [
+                None if each is None else self._quantiles(each) for each in held[0].to_pylist()
+            ]
+        return pa.array(found, self.final_type)
+
+    def _quantiles(self, sketch: bytes) -> list[float]:
+        found: Any = datasketches.kll_doubles_sketch.deserialize(sketch)
+        return [float(each) for each in found.get_quantiles(self._probabilities, True)]
+
+
+class Histogram(Merge):
+    """How many values each bucket has."""
+
+    parts = ("counts",)
+
+    def __init__(self, uid: str, name: str, bounds: Sequence[float]) -> None:
+        super().__init__(uid, name, {"": Types.LIST(Types.LONG)})
+        self.bounds = tuple(bounds)
+
+    def merge(self, held: Columns, parts: Columns) -> Columns:
+        buckets = len(self.bounds) + 1
+        total = np.zeros((len(held[0]), buckets), np.int64)
+        for column in (held[0], parts[0]):
+            there = column.is_valid().to_numpy(zero_copy_only=False)
+            sizes = pc.list_value_length(column.drop_null())
+            if not pc.all(pc.equal(sizes, buckets), min_count=0).as_py():
+                raise ConfigError(
+                    f"The state {self.name!r} of operator {self.uid!r} has another number of "
+                    f"buckets than the histogram, {buckets}; keep its bounds, or give the "
+                    f"aggregate another name."
+                )
+            counts = pc.list_flatten(column).to_numpy(zero_copy_only=False)
+            total[there] += counts.reshape(-1, buckets)
+        offsets = np.arange(0, total.size + 1, buckets).astype(np.int32)
+        empty = pa.array(~total.any(axis=1))
+        return [pa.ListArray.from_arrays(pa.array(offsets), pa.array(total.ravel()), mask=empty)]

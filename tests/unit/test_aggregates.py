@@ -1,0 +1,61 @@
+"""A declared aggregate is checked where it is declared."""
+
+import math
+
+import pytest
+
+from dstl_core import AggregateOperator, aggregates
+from dstl_core.aggregates import Aggregate
+from dstl_core.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("declare", "message"),
+    [
+        (lambda: Aggregate("median", "v"), "An aggregate is one of count, .*, got 'median'"),
+        (lambda: Aggregate("stddev"), "The aggregate stddev needs a column"),
+        (lambda: Aggregate("collect_list", "v", size=2), "of 'v' needs an order; give order_by"),
+        (lambda: aggregates.approx_count_distinct("v", 3), "expected 4 to 21, got 3"),
+        (lambda: aggregates.quantiles("v", [0.5], 7), "expected 8 to 65535, got 7"),
+        (lambda: aggregates.top("v", 0), "size of the aggregate top of 'v' is out of range"),
+        (lambda: aggregates.top("v", True), "of 'v' is a whole number, got True"),
+        (lambda: aggregates.collect_set("v", 2.5), "of 'v' is a whole number, got 2.5"),
+        (lambda: aggregates.collect_list("v", 10**6, "o"), "expected 1 to 100000, got 1000000"),
+        (lambda: aggregates.quantiles("v", []), "need probabilities: .* got \\[\\]"),
+        (lambda: aggregates.quantiles("v", [0.5, 1.5]), "numbers from 0 to 1, got \\[0.5, 1.5\\]"),
+        (lambda: aggregates.quantiles("v", [math.nan]), "need probabilities"),
+        (lambda: aggregates.quantiles("v", 0.5), "The points of the .* are numbers, got 0.5"),
+        (lambda: aggregates.histogram("v", ["a"]), "of 'v' are numbers, got \\['a'\\]"),
+        (lambda: aggregates.histogram("v", []), "needs the numbers where its buckets meet"),
+        (lambda: aggregates.histogram("v", [2, 1]), "each larger than the one before, got"),
+        (lambda: aggregates.histogram("v", [1, math.nan]), "each larger than the one before"),
+        (lambda: aggregates.value_counts("v", 0), "of 'v' is out of range: expected 1 to 100000"),
+        (
+            lambda: aggregates.decayed_sum("v", 0, "t"),
+            "needs a half-life: .* above 0, got \\[0.0\\]",
+        ),
+        (lambda: aggregates.decayed_sum("v", math.inf, "t"), "needs a half-life"),
+    ],
+)
+def test_an_aggregate_that_cannot_be_is_refused(declare, message):
+    with pytest.raises(ConfigError, match=message):
+        declare()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        (aggregates.value_counts("v", 9, "double"), "keep counts of values of type Double, which"),
+        (aggregates.value_counts("v", 9, "binary"), "which cannot be the key of a map; expected"),
+        (
+            aggregates.decayed_sum("v", 5, "t", time_type="string"),
+            "a time of type String, which",
+        ),
+        (aggregates.top("v", 5, "map<string,int>"), "cannot keep a value of type .* no order"),
+        (aggregates.collect_list("v", 5, "o", "int", order_type="array<int>"), "keep an order of"),
+        (aggregates.collect_set("v", 5), "has no type; give type, or a schema with the column 'v'"),
+    ],
+)
+def test_a_type_that_cannot_hold_an_aggregate_is_refused(wanted, message):
+    with pytest.raises(ConfigError, match=message):
+        AggregateOperator("u", "k", {"x": wanted}, "bigint")
