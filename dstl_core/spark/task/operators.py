@@ -32,13 +32,37 @@ Source: TypeAlias = str | Callable[[Frames], DataFrame]
 INPUT = "input"
 
 
+class _Named:
+    """An operator with a uid."""
+
+    uid: str
+
+    @property
+    def operator_id(self) -> OperatorID:
+        """The hash of the uid, as in every snapshot."""
+        return OperatorID.for_uid(self.uid)
+
+
+class _Keyed(_Named):
+    """An operator with a key."""
+
+    key_type: TypeLike
+    key_form: Form | None = None
+
+    @property
+    def function_key_type(self) -> AnySerializer:
+        """The type of the key in the form that functions get."""
+        key_type: AnySerializer = self.key_type
+        return key_type if self.key_form is None else AsPython(key_type, self.key_form)
+
+
 @dataclass(frozen=True)
-class KeyedOperator:
+class KeyedOperator(_Keyed):
     """An operator with state per key.
 
     Args:
         uid: Stable name; its hash is the operator's id in every snapshot.
-        key_by: Column that holds the key.
+        key_by: Column with the key.
         key_type: Type of the key, in any form: ``"string"``, ``str``, a Flink, Spark or Arrow type.
         function: The function to run: a ``KeyedProcessFunction``, ``RichMapFunction``,
             ``WindowFunction``, or a ``KeyedColumnFunction`` on whole columns.
@@ -77,16 +101,6 @@ class KeyedOperator:
         object.__setattr__(self, "key_type", stored_type(key_type))
         object.__setattr__(self, "output_schema", _output(self.uid, self.output_schema))
 
-    @property
-    def operator_id(self) -> OperatorID:
-        return OperatorID.for_uid(self.uid)
-
-    @property
-    def function_key_type(self) -> AnySerializer:
-        """The type of the key as functions see it."""
-        key_type: AnySerializer = self.key_type
-        return key_type if self.key_form is None else AsPython(key_type, self.key_form)
-
 
 def _output(uid: str, given: SchemaLike | None) -> pa.Schema | None:
     """The schema of an output. Checks that Spark can read it back."""
@@ -105,7 +119,7 @@ def _output(uid: str, given: SchemaLike | None) -> pa.Schema | None:
 
 
 @dataclass(frozen=True)
-class ProcessOperator:
+class ProcessOperator(_Named):
     """An operator without a key. The hash of a row selects its subtask.
 
     Args:
@@ -130,32 +144,29 @@ class ProcessOperator:
     def __post_init__(self) -> None:
         object.__setattr__(self, "output_schema", _output(self.uid, self.output_schema))
 
-    @property
-    def operator_id(self) -> OperatorID:
-        return OperatorID.for_uid(self.uid)
-
 
 @dataclass(frozen=True)
-class AggregateOperator:
-    """Keeps aggregates of the rows of each key: Spark reduces a batch to a row per key, and whole
-    columns are merged into the state. Keys are the same if SQL takes them for the same: 0.0 and
-    -0.0 are one key.
+class AggregateOperator(_Keyed):
+    """Stores aggregates of the rows of each key.
+
+    Spark reduces a batch to a row per key, and whole columns are merged into the state. Keys are
+    equal if SQL treats them as equal: 0.0 and -0.0 are one key.
 
     Args:
         uid: Stable name; its hash is the operator's id in every snapshot.
-        key_by: Column that holds the key.
+        key_by: Column with the key.
         aggregates: Aggregates by the name of their state, from ``dstl_core.aggregates``.
-        key_type: Type of the key, in any form; None: by ``schema``.
+        key_type: Type of the key, in any form; None: from ``schema``.
         schema: The columns of the rows, in any form: a Spark schema, ``"k string, v bigint"``. It
-            says the types that are not given otherwise.
-        source: Its rows: the batch, or as for ``KeyedOperator``.
-        output: What an epoch gives: a row for each key whose state changed, with the key and a
-            column for each aggregate, the value after the epoch: an average, not its sum and count.
-            True: all aggregates; names: these; False: there is no output.
+            gives the types that are not declared.
+        source: The rows of the operator, as for ``KeyedOperator``.
+        output: The aggregates in the output: True for all, names for some, False for no output. An
+            epoch emits a row for each key whose state changed: the key, and the value of each
+            aggregate after the epoch (an average, not its sum and count).
 
     Raises:
-        ConfigError: A type is not known, or cannot hold its aggregate; two states have one name;
-            ``output`` names an aggregate that there is not.
+        ConfigError: A type is unknown, or cannot store its aggregate; two states have the same
+            name; ``output`` names an unknown aggregate.
     """
 
     uid: str
@@ -204,7 +215,7 @@ class AggregateOperator:
         for each in wanted:
             if each not in named or wanted.count(each) > 1:
                 raise ConfigError(
-                    f"The output of operator {self.uid!r} has aggregates of it, each once: "
+                    f"The output of operator {self.uid!r} has each of its aggregates at most once: "
                     f"expected some of {', '.join(named)}, got {', '.join(map(repr, wanted))}."
                 )
         key = pa.field(self.key_by, layout_of(self.function_key_type).arrow_type)
@@ -213,29 +224,19 @@ class AggregateOperator:
 
     @property
     def items(self) -> list[tuple[str, Aggregate]]:
-        """The aggregates, with their names."""
+        """The names and the aggregates."""
         return list(self.aggregates.items())
 
     @property
     def columns(self) -> list[str]:
-        """The columns that it reads, once each, the key first."""
+        """The columns that the operator reads, once each, the key first."""
         read = (column for _, each in self.items for column in each.columns)
         return list(dict.fromkeys([self.key_by, *read]))
-
-    @property
-    def operator_id(self) -> OperatorID:
-        return OperatorID.for_uid(self.uid)
-
-    @property
-    def function_key_type(self) -> AnySerializer:
-        """The type of the key."""
-        key_type: AnySerializer = self.key_type
-        return key_type
 
 
 @dataclass(frozen=True)
 class DeclaredTypes:
-    """Types of aggregates: given ones, or by the schema of the rows."""
+    """Types of aggregates: declared types, or types from the schema of the rows."""
 
     uid: str
     schema: pa.Schema
@@ -255,7 +256,7 @@ class DeclaredTypes:
         return kind, self.of(order_by, aggregate.order_type, f"The order of {what}", "order_type")
 
     def scale_of(self, aggregate: Aggregate) -> int | None:
-        """The digits after the point of an aggregate's decimals; None if it is not known."""
+        """The number of digits after the point of an aggregate's decimals; None if unknown."""
         given = aggregate.type
         if given is None and aggregate.column in self.schema.names:
             given = self.schema.field(aggregate.column).type
@@ -273,17 +274,17 @@ class DeclaredTypes:
         *,
         widest: bool = False,
     ) -> AnySerializer:
-        """The type of what is kept of a column.
+        """The type of the state of a column.
 
         Args:
-            column: Its name.
-            given: The type that was declared, if one was.
+            column: The name of the column.
+            given: The declared type, if there is one.
             what: What has the type, for errors.
-            option: Where it is declared, for errors.
-            widest: Whether whole numbers become long, and others double.
+            option: The option that declares the type, for errors.
+            widest: Whether whole numbers become long, and other numbers double.
 
         Raises:
-            ConfigError: None was declared, and the schema does not have the column.
+            ConfigError: No type is declared, and the schema does not have the column.
         """
         where = f"{what} of operator {self.uid!r}"
         if given is not None:
@@ -315,16 +316,17 @@ def late_name(uid: str) -> str:
 
 
 def check_operators(operators: Sequence[Operator]) -> None:
-    """Raises ConfigError if operators, or their outputs, cannot be told apart, or if late rows have
-    a column that Spark cannot read.
+    """Raises ConfigError if two operators or outputs have the same name.
+
+    It also checks that Spark can read the columns of late rows.
     """
     names = [INPUT, *(each.uid for each in operators)]
     names += [late_name(each.uid) for each in operators if late_schema_of(each) is not None]
     twice = sorted({each for each in names if names.count(each) > 1})
     if twice:
         raise ConfigError(
-            f"The name {twice[0]!r} stands for two things; every operator has a uid of its own, "
-            f"other than {INPUT!r}, and {late_name('uid')!r} is for late rows."
+            f"The name {twice[0]!r} is used twice; every operator needs its own uid, other than "
+            f"{INPUT!r}, and {late_name('uid')!r} is for late rows."
         )
 
     for operator in operators:
@@ -332,14 +334,14 @@ def check_operators(operators: Sequence[Operator]) -> None:
 
 
 def as_shipped(operator: Operator) -> Operator:
-    """An operator without what belongs to the driver: its inputs may hold DataFrames."""
+    """A copy of an operator for its tasks, without its inputs, which may be DataFrames."""
     if isinstance(operator, AggregateOperator):
         return replace(operator, source=INPUT)
     return replace(operator, source=INPUT, broadcast=None)
 
 
 def is_columnar(operator: Operator) -> bool:
-    """Whether the function works on columns."""
+    """Whether the function processes columns."""
     return isinstance(operator.function, KeyedColumnFunction)
 
 

@@ -391,7 +391,7 @@ def test_the_output_of_an_epoch_has_the_keys_that_changed_with_their_values_afte
     "output, wanted, message",
     [
         (["x", "y"], aggregates.count(), "expected some of x, got 'x', 'y'"),
-        (["x", "x"], aggregates.count(), "each once: expected some of x, got 'x', 'x'"),
+        (["x", "x"], aggregates.count(), "at most once: expected some of x, got 'x', 'x'"),
         (True, aggregates.sum("v", "decimal"), "its decimals have no scale; give it a type such"),
     ],
 )

@@ -373,7 +373,7 @@ def test_a_source_has_to_give_a_batch(spark, tmp_path, job_of):
     job = job_of(downstream=[operator])
     with pytest.raises(ConfigError, match="The input of 'd' has to be a Spark DataFrame, got a No"):
         job.run(spark.createDataFrame(BATCH, SCHEMA), 1)
-    with pytest.raises(ConfigError, match="The name 'input' stands for two things"):
+    with pytest.raises(ConfigError, match="The name 'input' is used twice"):
         StatefulJob(
             spark, "x", str(tmp_path), KeyedOperator("input", "k", Types.STRING, Count(), OUTPUT)
         )

@@ -47,7 +47,7 @@ def test_a_job_knows_its_id_its_folders_and_what_subtasks_own():
 def test_a_job_that_cannot_run_is_refused_where_it_is_given():
     with pytest.raises(ConfigError, match="parallelism"):
         spec(parallelism=9)
-    with pytest.raises(ConfigError, match="The name 'a' stands for two things"):
+    with pytest.raises(ConfigError, match="The name 'a' is used twice"):
         spec(operator("a"), operator("a"))
     with pytest.raises(ConfigError, match="num_upload_threads: expected"):
         task_changelog_options("/data/state", {"num_upload_threads": "many"})
