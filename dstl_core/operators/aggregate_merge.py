@@ -1,4 +1,4 @@
-"""Merges aggregates of a batch into their states: whole columns, no Python per row or key.
+"""Merges the aggregates of a batch into their states, by columns, without Python per row or key.
 
 A batch comes reduced to a row per key. Each aggregate has some columns in it, its *parts*, and some
 states. ``Merge`` classes say which, and make the new states out of both.
@@ -53,7 +53,7 @@ class Merge(ABC):
 
     @abstractmethod
     def merge(self, held: Columns, parts: Columns) -> Columns:
-        """The new states; ``held`` is null where a key has none."""
+        """The new states of the keys; ``held`` is null for a key without state."""
 
     @property
     def final_type(self) -> pa.DataType:

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 KeySelector = Callable[[Any], Any]
 NumberedRow = tuple[int, Any, int | None]
-"""The number of a row's key in a batch, the row, and its time."""
+"""The number of a row's key in the batch, the row, and its timestamp."""
 
 
 class _Outside:
-    """Takes the place of a backend where no batch is open."""
+    """Replaces the backend if no batch is open."""
 
     slot = -1
 
@@ -80,17 +80,17 @@ class KeyedProcessOperator:
         )
 
     def keys_of(self, batch: KeyBatch) -> list[Any]:
-        """The keys of a batch as the function sees them, by number."""
+        """The keys of a batch in the form of the function, by number."""
         kind = self._key_type
         if isinstance(kind, AsPython):
             return list(map(kind.form.to_python, batch.keys))
         return batch.keys
 
     def process_rows(self, keys: Sequence[Any], rows: Iterable[NumberedRow]) -> list[Any]:
-        """Applies elements in order; gives their output.
+        """Applies elements in order; returns their output.
 
         Args:
-            keys: Of the batch that is open in the backend; one None if there is no keyed state.
+            keys: The keys of the open batch; a single None if there is no keyed state.
             rows: The elements.
         """
         backend = self._backend
@@ -102,7 +102,7 @@ class KeyedProcessOperator:
         keys: Sequence[Any],
         rows: Iterable[NumberedRow],
     ) -> list[Any]:
-        """Calls the function for each element, with its key as the current one."""
+        """Calls the function for each element, with its key as the current key."""
         function = self._function
         output: list[Any] = []
         if isinstance(function, RichMapFunction):

@@ -206,15 +206,16 @@ class OperatorSubtask:
     def process_batch(
         self, keys: Column | None, parts: Iterable[tuple[Sequence[Any], Iterable[int | None]]]
     ) -> Iterator[list[Any]]:
-        """Applies the elements of a batch in order. Their state is read and written for many keys
-        at a time, at the latest when the iterator ends.
+        """Applies the elements of a batch in order, with state access for many keys at a time.
+
+        Changed state is written when the iterator ends, or earlier.
 
         Args:
             keys: The key of each element; None if there is no keyed state.
             parts: The elements with their times, in parts.
 
         Yields:
-            The output of a part.
+            The output of each part.
         """
         operator = self._operator
         if self.keyed is None or keys is None:

@@ -13,7 +13,7 @@ _AS_OBJECTS = frozenset([pa.string(), pa.large_string(), pa.binary(), pa.large_b
 
 
 def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """A dictionary for each row: what ``to_pylist`` gives, in a third of the time."""
+    """A dictionary per row, as ``to_pylist`` returns, in a third of the time."""
     names = batch.schema.names
     if not names:
         return [{} for _ in range(batch.num_rows)]
@@ -27,7 +27,7 @@ def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """A column as ``to_pylist`` gives it; NumPy makes objects of plain values much faster."""
+    """The values of a column as in ``to_pylist``. NumPy converts plain values much faster."""
     values: list[Any]
     if column.type not in _BY_NUMPY | _AS_OBJECTS:
         values = column.to_pylist()

@@ -1,4 +1,4 @@
-"""Batches of rows that wait to be one large batch."""
+"""Collects small batches of rows into one large batch."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ BYTES_PER_CALL = 256 << 20
 
 
 class WaitingRows:
-    """Batches of one schema. What is per key of a batch costs less the larger a batch is; its
-    number of rows and bytes bound the memory.
+    """Waiting batches of one schema.
+
+    A larger batch has more rows per key, so work per key costs less. The batch is limited in rows
+    and bytes, so memory stays bounded.
     """
 
     def __init__(self) -> None:
@@ -18,14 +20,14 @@ class WaitingRows:
         self._rows = self._bytes = 0
 
     def add(self, batch: pa.RecordBatch) -> bool:
-        """Adds rows; True if they should be taken now."""
+        """Adds rows; returns True if the limit is reached and ``take`` should be called."""
         self._batches.append(batch)
         self._rows += batch.num_rows
         self._bytes += batch.nbytes
         return self._rows >= ROWS_PER_CALL or self._bytes >= BYTES_PER_CALL
 
     def take(self) -> pa.RecordBatch | None:
-        """All rows, as one batch; None if there are none."""
+        """Removes and returns all rows as one batch; None if there are no rows."""
         if not self._rows:
             return None
         table = pa.Table.from_batches(self._batches).combine_chunks()

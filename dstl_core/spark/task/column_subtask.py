@@ -1,4 +1,4 @@
-"""A subtask whose function works on whole columns: no Python per row or key."""
+"""A subtask whose function processes columns, without Python per row or key."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class ColumnSubtask:
     """One subtask of one task. One thread.
 
     Args:
-        task: The operator and where its files lie.
+        task: The operator, and the folders of its files.
         subtask: Index of this subtask, from 0.
-        given: What it restores.
+        given: The state that it restores.
     """
 
     def __init__(self, task: TaskSpec, subtask: int, given: Assigned) -> None:
@@ -97,11 +97,11 @@ class ColumnSubtask:
         )
 
     def take_late(self) -> list[Any]:
-        """There are no windows."""
+        """Returns nothing: functions on columns have no windows."""
         return []
 
     def begin(self, output: OutputFiles) -> None:
-        """There are no timers."""
+        """Does nothing: functions on columns have no timers."""
 
     # ------------------------------------------------------------------------------- restore
 
@@ -121,7 +121,7 @@ class ColumnSubtask:
         restore_columns = self._restorer(store)
         restore_columns.base(base)
         store.tidy()
-        # State ids count within a handle.
+        # State ids are valid within a handle.
         for handle in self._handles:
             if isinstance(handle, ChangelogStateBackendHandle):
                 restore_columns.replay(handle.non_materialized)
@@ -141,7 +141,7 @@ class ColumnSubtask:
             for log in missing:
                 self._restorer(store).replay([log])
         except (DstlError, OSError, KeyError, TypeError, ValueError, AttributeError):
-            # Restoring tells what is wrong, if it is not the copy.
+            # If the state itself is damaged, the restore raises the error.
             self._folder.drop(path)
             return None
         self.warmth = CAUGHT_UP if missing else WARM
@@ -177,7 +177,7 @@ class ColumnSubtask:
     # ---------------------------------------------------------------------------------- work
 
     def apply_broadcast(self, raw: bytes) -> None:
-        """Raises ConfigError: a function on columns has no broadcast state."""
+        """Raises ConfigError: a function on columns has no broadcast input."""
         raise ConfigError(
             f"The operator {self._operator.uid!r} works on columns and takes no broadcast input; "
             f"join it as a DataFrame."
@@ -188,7 +188,7 @@ class ColumnSubtask:
             self._process(output)
 
     def finish(self, watermark: int, output: OutputFiles) -> None:
-        """Processes what waits. Functions on columns have no timers."""
+        """Processes the waiting rows. Functions on columns have no timers."""
         self._process(output)
         with user_code(self._function, "close"):
             self._function.close()
@@ -224,7 +224,7 @@ class ColumnSubtask:
         return nullcontext() if own else user_code(self._function, method)
 
     def _checked(self, result: Any, before: pa.Table) -> pa.Table:
-        """The new state of every key, columns that were not given as they were."""
+        """The new state of every key; columns that the function left out are unchanged."""
         if not isinstance(result, ColumnResult):
             raise UserFunctionError(f"expected a ColumnResult, got a {type(result).__name__}")
         state, after = result.state, before

@@ -29,7 +29,7 @@ from dstl_core.spark.task.warm_backend import WarmStateBackend
 from dstl_core.storage.written_files import WrittenFile
 
 ROWS_IN_PYTHON = 10_000
-"""Rows that are Python objects at a time."""
+"""Number of rows that are converted to Python objects at a time."""
 
 
 class RowSubtask:
@@ -112,7 +112,7 @@ class RowSubtask:
             yield rows_of(part), _times(part, self._operator.event_time) or repeat(None)
 
     def finish(self, watermark: int, output: OutputFiles) -> None:
-        """Applies the rows that wait, advances event time and fires timers."""
+        """Applies the waiting rows, advances event time and fires timers."""
         self._process(output)
         output.add(self._subtask.advance_watermark(max(watermark, self._watermark)))
         output.add(self._subtask.advance_processing_time())

@@ -1,4 +1,4 @@
-"""The keyed state of one subtask: tables under a current key, whatever store they lie in.
+"""The keyed state of one subtask: tables with a current key, on any store.
 
 Source of the behaviour: ``AbstractKeyedStateBackend``, ``HeapKeyedStateBackend`` and
 ``RocksDBKeyedStateBackend`` of Flink 2.2.1.
@@ -53,12 +53,12 @@ _VOID = VoidNamespaceSerializer()
 
 
 class KeyedStateBackend:
-    """The state of one subtask. One thread; a current key at a time.
+    """The state of one subtask. One thread; one current key at a time.
 
     Args:
-        state: Restored, or empty.
+        state: The restored state, or an empty one.
         key_serializer: The type of the key.
-        clock: For times to live.
+        clock: Measures times to live.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class KeyedStateBackend:
         return self.state.max_parallelism
 
     def set_current_key(self, key: Any) -> None:
-        """The key that all state accesses speak of until the next call.
+        """Sets the key of all state accesses until the next call.
 
         Raises:
             ConfigError: A key is null, or belongs to another subtask.
@@ -115,7 +115,7 @@ class KeyedStateBackend:
 
     def _place(self, key_group: int, key_bytes: bytes) -> None:
         if self._batch is not None:
-            raise InvariantViolation("a key was set while a batch of rows applies")
+            raise InvariantViolation("a key was set while a batch of rows is applied")
         self._key_group, self._key = key_group, key_bytes
 
     @property
@@ -132,7 +132,7 @@ class KeyedStateBackend:
         """The current key.
 
         Raises:
-            ConfigError: None was set.
+            ConfigError: No key was set.
         """
         if self.current_key_group < 0:
             raise ConfigError("State was accessed without a current key; set the key first.")
@@ -142,8 +142,9 @@ class KeyedStateBackend:
 
     @contextmanager
     def batch(self, keys: Column) -> Iterator[KeyBatch]:
-        """A batch of rows, each with its key. In it the current key is ``slot``, a number of the
-        batch. At its end the changed values are stored and logged; after an error they are not.
+        """Opens a batch of rows with their keys; ``slot`` is the number of the current key in it.
+
+        At the end of the batch the changed values are stored and logged, except after an error.
 
         Raises:
             ConfigError: A key is null, or belongs to another subtask.
@@ -166,7 +167,7 @@ class KeyedStateBackend:
                 held.release()
 
     def held_values(self, table: ValueTable) -> HeldValues | None:
-        """What holds the values of a state while a batch applies: one for all that access it."""
+        """The held values of a state in batches; all state objects on a table share them."""
         if not isinstance(table.meta.namespace_serializer, VoidNamespaceSerializer):
             return None
         form = form_of(table.meta.value_serializer)
@@ -176,8 +177,10 @@ class KeyedStateBackend:
         return held
 
     def hold(self, held: HeldValues) -> bool:
-        """Reads the values of the keys of a batch; False if there is no batch, if they are too
-        large, or if every update has to be logged.
+        """Reads the values of all keys of the batch.
+
+        Returns:
+            False if there is no batch, if the values are too large, or if every update is logged.
         """
         logger = self.logger
         if self._batch is None or (logger is not None and logger.takes_every_update):
@@ -196,10 +199,10 @@ class KeyedStateBackend:
     def get_or_create_keyed_state(
         self, namespace_serializer: AnySerializer, descriptor: StateDescriptor
     ) -> State[Any]:
-        """The state of a descriptor, made if it is new, migrated if its type was another.
+        """The state of a descriptor; creates it if it is new, migrates it if its type has changed.
 
         Raises:
-            StateMigrationError: The stored values cannot become those of the descriptor.
+            StateMigrationError: The stored values cannot be converted to the descriptor's type.
         """
         meta = descriptor.meta_info(namespace_serializer)
         table, migrated = register_table(self.state, meta, self.key_serializer, self._clock)
@@ -215,7 +218,7 @@ class KeyedStateBackend:
     def get_partitioned_state(
         self, namespace: Any, namespace_serializer: AnySerializer, descriptor: StateDescriptor
     ) -> State[Any]:
-        """The state of a descriptor, with a current namespace."""
+        """The state of a descriptor; sets its current namespace."""
         state = self.get_or_create_keyed_state(namespace_serializer, descriptor)
         state.set_current_namespace(namespace)
         return state
@@ -231,7 +234,7 @@ class KeyedStateBackend:
         return state  # type: ignore[no-any-return]
 
     def get_value_columns(self, descriptor: ValueStateDescriptor) -> ValueColumns:
-        """A value state of many keys at a time, as columns.
+        """A value state for access to many keys at a time, by columns.
 
         Raises:
             NotInColumnsError: A type has no columnar form.
@@ -241,13 +244,13 @@ class KeyedStateBackend:
         return ValueColumns(self, self.get_value_state(descriptor))
 
     def get_list_columns(self, descriptor: ListStateDescriptor) -> ListColumns:
-        """A list state of many keys at a time, as columns. Raises as above."""
+        """A list state for access to many keys at a time, by columns. Raises as above."""
         from dstl_core.state.backends.column_access import ListColumns
 
         return ListColumns(self, self.get_list_state(descriptor))
 
     def create_queue(self, name: str, namespace_serializer: AnySerializer) -> QueueTable:
-        """The queue of a timer service, made if it is new."""
+        """The queue of a timer service; creates it if it is new."""
         element = TimerSerializer(self.key_serializer, namespace_serializer)
         meta = StateMetaInfoSnapshot.priority_queue(name, element)
         table = self.state.table(meta, self.key_serializer)
@@ -258,14 +261,14 @@ class KeyedStateBackend:
     def queue_changed(
         self, queue: QueueTable, operation: StateChangeOperation, key_group: int, operands: bytes
     ) -> None:
-        """Tells the logger of a change of a queue, which has no scope."""
+        """Logs a change of a queue, which has no scope."""
         if self.logger is not None:
             self.logger.logged(queue.meta, key_group, operation, b"", operands)
 
     # --------------------------------------------------------------------------------- views
 
     def get_keys_and_namespaces(self, state: str) -> Iterator[tuple[Any, Any]]:
-        """``(key, namespace)`` of every entry of a state, as it is when the iteration begins.
+        """Yields ``(key, namespace)`` of every entry of a state, as of the start of the iteration.
 
         Raises:
             NoSuchStateError: There is no such state.
@@ -277,11 +280,11 @@ class KeyedStateBackend:
         return (table.codec.decode_scope(scope) for scope in scopes)
 
     def get_keys(self, state: str, namespace: Any = None) -> Iterator[Any]:
-        """The keys that have an entry in a namespace of a state. Raises as above."""
+        """Yields the keys with an entry in a namespace of a state. Raises as above."""
         return (key for key, found in self.get_keys_and_namespaces(state) if found == namespace)
 
     def num_key_value_state_entries(self) -> int:
-        """Entries of all states but queues; counts them one by one on disk."""
+        """The number of entries of all states except queues. On disk it counts them one by one."""
         return sum(
             len(group)
             for table in self.state.tables.values()
@@ -292,9 +295,9 @@ class KeyedStateBackend:
     # ---------------------------------------------------------------------------------- TTL
 
     def clean_up(self, table: StateTable[Any], ttl: TtlPolicy) -> None:
-        """Looks at a few entries of a state with a time to live, round and round.
+        """Checks a few entries of a state with a time to live, in turn, and removes expired ones.
 
-        What is expired goes without a trace in the log: restored from there, it is expired again.
+        It does not log the removal: an entry that is restored from the log is expired, too.
         """
         left = ttl.config.cleanup_incrementally
         if not left:
@@ -313,17 +316,17 @@ class KeyedStateBackend:
                 group.pop(scope, None)
 
     def expired_filter(self) -> dict[StateKey, TtlPolicy]:
-        """The states whose expired entries do not go into full snapshots."""
+        """The states whose expired entries full snapshots leave out."""
         return {
             key: policy for key, policy in self._ttl.items() if policy.config.cleanup_full_snapshot
         }
 
     def capture(self) -> KeyedState:
-        """The state as it is now, to be written while this one goes on."""
+        """Captures a point-in-time view that can be written while processing continues."""
         return self.state.capture(self.expired_filter())
 
     def close(self) -> None:
-        """Gives back what the store holds."""
+        """Releases the resources of the store."""
         self.state.store.close()
 
 
@@ -342,22 +345,22 @@ class HashMapKeyedStateBackend(KeyedStateBackend):
 
     @staticmethod
     def create_store() -> EntryStore:
-        """Where the entries of a backend lie."""
+        """The store of a backend's entries."""
         return HEAP
 
 
 class RocksDBKeyedStateBackend(KeyedStateBackend):
-    """Keyed state on local disk, larger than memory. Its ``KeyedState`` lies in a store of its own.
+    """Keyed state on local disk, for state larger than memory. Each backend has its own store.
 
-    The database is a cache of what checkpoints hold: it is never a part of one, and it is deleted
-    on close.
+    The database is a cache of the state in checkpoints. It is never a part of a checkpoint, and it
+    is deleted on close.
     """
 
     identifier = "rocksdb"
 
     @staticmethod
     def create_store(folder: Path, *, cache_bytes: int, write_buffer_bytes: int) -> EntryStore:
-        """A new database in a folder of its own under ``folder``."""
+        """Creates a database in a new folder below ``folder``."""
         from dstl_core.state.backends.rocksdb_store import RocksDBStore
 
         return RocksDBStore(folder, cache_bytes=cache_bytes, write_buffer_bytes=write_buffer_bytes)

@@ -1,4 +1,4 @@
-"""A backend whose every mutation goes to a changelog.
+"""A backend that writes every change to a changelog.
 
 Source of the behaviour: ``ChangelogKeyedStateBackend`` and ``StateChangeLogger`` of Flink 2.2.1.
 """
@@ -20,31 +20,31 @@ from dstl_core.state.backends.state_changelog import StateChangelog
 from dstl_core.state.tables.state_table import ValueTable
 
 MAX_DIRTY = 200_000
-"""Changed values that wait for the checkpoint at most; more are logged at once."""
+"""Limit of changed values that wait for the checkpoint; beyond it, values are logged at once."""
 
 
 _BY_COLUMNS_FROM = 10_000
-"""Below it the kernels cost more to load than they save; also how many are logged at once."""
+"""Values that are logged at a time. For fewer, loading the kernels takes longer than it saves."""
 
 
 class ValueLogging(Enum):
-    """Which updates of a value state reach the changelog."""
+    """The updates of a value state that are logged."""
 
     LAST_PER_CHECKPOINT = "last"
-    """The last one of each key: what a restore needs."""
+    """The last update of each key: all that a restore needs."""
     EVERY = "every"
-    """All of them, for readers of the log."""
+    """All updates, for readers of the log."""
 
 
 class ChangelogKeyedStateBackend(StateChangelog):
-    """Logs every mutation of a backend.
+    """Logs every change of a backend.
 
     Args:
-        delegate: Holds the state itself.
-        writer: The log of this run.
-        value_logging: Which updates of a value reach the log.
+        delegate: The backend with the state.
+        writer: Writes the log of this run.
+        value_logging: The updates of a value that are logged.
 
-    The others are those of ``StateChangelog``.
+    The other arguments are those of ``StateChangelog``.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class ChangelogKeyedStateBackend(StateChangelog):
         self._metas: list[StateMetaInfoSnapshot] = []
         self._dirty: dict[tuple[int, int, bytes], ValueTable] = {}
         self.changed_scopes: set[bytes] = set()
-        """The keys (with namespace) whose state changed so far."""
+        """The keys, with namespace, whose state has changed."""
         delegate.logger = self
 
     # ------------------------------------------------------------------------------ logging
@@ -96,7 +96,7 @@ class ChangelogKeyedStateBackend(StateChangelog):
         self, table: ValueTable, key_groups: Sequence[int], scopes: Sequence[bytes]
     ) -> None:
         if self._value_logging is ValueLogging.EVERY:
-            # A key that comes twice in a batch has one value after it.
+            # A key that a batch has twice has one value after it.
             places = dict.fromkeys(zip(key_groups, scopes, strict=True))
             self._log_values(table, list(places))
             return
@@ -156,16 +156,16 @@ class ChangelogKeyedStateBackend(StateChangelog):
             self.changed_scopes.add(scope)
 
     def _described_id(self, meta: StateMetaInfoSnapshot) -> int:
-        """The id of a state, which is described before its first change."""
+        """The id of a state; describes the state before its first change."""
         state_id = self._state_ids.get(id(meta))
         if state_id is None:
             state_id = self._state_ids[id(meta)] = len(self._state_ids)
-            self._metas.append(meta)  # an id() holds only while its object lives
+            self._metas.append(meta)  # an id() is valid only while its object lives
         self.describe(state_id, meta)
         return state_id
 
     def migrated(self, meta: StateMetaInfoSnapshot) -> None:
-        # The log so far holds values of the old type; one log has one type for a state.
+        # The log has values of the old type, and one log has one type for a state.
         self.must_materialize = True
 
     def _log_value(self, table: ValueTable, key_group: int, scope: bytes) -> None:
@@ -176,7 +176,7 @@ class ChangelogKeyedStateBackend(StateChangelog):
         self.logged(table.meta, key_group, _set_operation(table), scope, value)
 
     def _log_values(self, table: ValueTable, places: Sequence[tuple[int, bytes]]) -> None:
-        """As ``_log_value`` for each place, by columns."""
+        """As ``_log_value`` for many places, by columns."""
         key_groups, scopes = [each[0] for each in places], [each[1] for each in places]
         self._log_batch(table, key_groups, scopes, table.get_many(key_groups, scopes))
 
@@ -204,8 +204,8 @@ class ChangelogKeyedStateBackend(StateChangelog):
 
     def flush(self) -> None:
         """Logs the changed values that wait for the checkpoint."""
-        # Each is forgotten only when it is logged: the log may refuse half-way, and a checkpoint
-        # later must have the rest.
+        # A value is removed only after it is logged: the log may fail half-way, and a later
+        # checkpoint must have the rest.
         dirty = list(self._dirty.items())
         if len(dirty) < _BY_COLUMNS_FROM:
             for place, table in dirty:

@@ -1,4 +1,4 @@
-"""What access objects need of the backend that they belong to."""
+"""The interface of a backend for its state objects."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from dstl_core.state.tables.ttl import TtlPolicy
 
 
 class CurrentKey(Protocol):
-    """A backend as its access objects see it: the current key, and who is told of changes."""
+    """The part of a backend that its state objects use: the current key and the logger."""
 
     logger: StateChangeLogger | None
     key_serializer: AnySerializer
     slot: int
-    """The number of the current key in the batch that applies; -1 outside of batches."""
+    """The number of the current key in the present batch; -1 outside a batch."""
 
     @property
     def current_key(self) -> bytes:
@@ -27,7 +27,7 @@ class CurrentKey(Protocol):
 
     @property
     def current_key_group(self) -> int:
-        """Its key group; -1 if no key was set."""
+        """The key group of the current key; -1 if no key was set."""
         ...
 
     @property
@@ -41,19 +41,21 @@ class CurrentKey(Protocol):
         ...
 
     def clean_up(self, table: StateTable[Any], ttl: TtlPolicy) -> None:
-        """Removes some expired entries of a table."""
+        """Removes a few expired entries of a table."""
         ...
 
     def held_values(self, table: ValueTable) -> HeldValues | None:
-        """What holds the values of a state while a batch applies; None for one with namespaces."""
+        """The held values of a state in batches; None for a state with namespaces."""
         ...
 
     def hold(self, held: HeldValues) -> bool:
-        """Reads the values of the keys of a batch; False if there is no batch, if they are too
-        large, or if every update has to be logged.
+        """Reads the values of all keys of the batch.
+
+        Returns:
+            False if there is no batch, if the values are too large, or if every update is logged.
         """
         ...
 
     def let_go(self, held: HeldValues) -> None:
-        """Stores and logs values before the end of the batch, for which they are too large."""
+        """Stores and logs values before the end of the batch: they have become too large."""
         ...

@@ -1,6 +1,6 @@
 """Keyed state for functions that read or bootstrap it, and the timers of a key.
 
-Nothing is logged here: this is for state that is looked at, or written as a whole.
+It logs no changes, because such state is only read, or written as a whole.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _NEVER_EXPIRES = StateTtlConfig((1 << 63) - 1, cleanup_incrementally=0)
 
 
 class StateAccess(KeyedStateBackend):
-    """The state of one range of key groups, whose states are all registered before the first key.
+    """The state of one range of key groups. All states are registered before the first key.
 
     Args:
         state: The tables.
         key_serializer: The type of the keys.
-        clock: Gives values with a time to live their time.
-        only_existing: For reading: a state that is not there is an error, and nothing expires.
+        clock: Gives the time for values with a time to live.
+        only_existing: For reading: a missing state is an error, and nothing expires.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class StateAccess(KeyedStateBackend):
         self._closed = False
 
     def close_registration(self) -> None:
-        """From here on no state can be registered."""
+        """Ends the registration of states."""
         self._closed = True
 
     def place(self, key_group: int, key_bytes: bytes) -> None:
@@ -61,12 +61,12 @@ class StateAccess(KeyedStateBackend):
     def get_or_create_keyed_state(
         self, namespace_serializer: AnySerializer, descriptor: StateDescriptor
     ) -> State[Any]:
-        """The state of a descriptor, registered.
+        """Registers and returns the state of a descriptor.
 
         Raises:
-            NoSuchStateError: There is none to read; lists those that there are.
-            SavepointError: It comes too late.
-            RestoreError: It has another type; shows both.
+            NoSuchStateError: The state to read does not exist; the message lists the states.
+            SavepointError: The registration has ended.
+            RestoreError: The stored state has another type; the message shows both.
         """
         if self._closed:
             declared = ", ".join(map(repr, self._registered)) or "none"
@@ -96,7 +96,7 @@ class TimerIndex:
         self.processing = _by_scope(state, PROCESSING_TIMERS + service)
 
     def scopes(self, key_group: int) -> Iterator[bytes]:
-        """The scopes of a key group that have timers."""
+        """Yields the scopes of a key group that have timers."""
         for by_group in (self.event, self.processing):
             yield from by_group.get(key_group, {})
 

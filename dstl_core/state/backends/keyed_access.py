@@ -1,8 +1,8 @@
-"""The keyed states as functions see them: value, reducing, aggregating, folding state.
+"""Keyed states as functions use them: value, reducing, aggregating and folding state.
 
-Each works on the table of its state, for the current key of the backend, and tells the logger of
-every change after it happened. Source: ``AbstractHeapState`` and its kinds, the ``Changelog*State``
-and the ``Ttl*State`` classes of Flink 2.2.1.
+A state object reads and writes the table of its state for the current key of the backend, and calls
+the logger after every change. Source: ``AbstractHeapState`` and its subclasses, and the classes
+``Changelog*State`` and ``Ttl*State`` of Flink 2.2.1.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Table = TypeVar("Table", bound=StateTable[Any])
 
 
 class State(Generic[Table]):
-    """Base: where the current key's entry is. A state has a current namespace of its own."""
+    """Base class: finds the entry of the current key. Each state has its own current namespace."""
 
     def __init__(self, backend: CurrentKey, table: Table, ttl: TtlPolicy | None) -> None:
         self._backend = backend
@@ -55,7 +55,7 @@ class State(Generic[Table]):
         return self._table.meta.name
 
     def set_current_namespace(self, namespace: Any) -> None:
-        """The namespace (e.g. the window) that all accesses speak of until the next call."""
+        """Sets the namespace (e.g. the window) of all accesses until the next call."""
         self._namespace = serialize_to_bytes(self._table.meta.namespace_serializer, namespace)
 
     def _place(self) -> tuple[MutableMapping[bytes, Any], bytes]:
@@ -88,10 +88,10 @@ class State(Generic[Table]):
 
 
 class _SingleValue(State[ValueTable]):
-    """One stored value per scope. While a batch of rows applies, its values may be held."""
+    """One stored value per scope. In a batch of rows, the values may be held as Python objects."""
 
     _slots: Any = ()
-    """The values that are held; none outside of batches."""
+    """The held values; empty outside a batch."""
 
     def __init__(self, backend: CurrentKey, table: ValueTable, ttl: TtlPolicy | None) -> None:
         super().__init__(backend, table, ttl)
@@ -104,30 +104,30 @@ class _SingleValue(State[ValueTable]):
         if self._held is not None and self._held.form.exact is None:
             self._held, self._bytes = None, self._held
         if self._held is not None:
-            # Looked up once: these objects stay the same.
+            # Kept as attributes: these objects stay the same.
             self._slots, self._changed = self._held.slots, self._held.changed
             form: Any = self._held.form
             self._exact, self._low, self._high = form.exact, form.low, form.high
 
     def declare(self, declared: AnySerializer) -> Self:
-        """Reads and writes values in the form of the declared type from here on."""
+        """Converts values from and to the declared type from now on."""
         self._serializer = seen_as(declared, self._serializer)
         return self
 
     def _hold(self) -> bool:
-        """Whether the values of this batch are held as objects now."""
+        """Whether the values of the batch are held as objects."""
         held = self._held
         return held is not None and (bool(held.slots) or self._backend.hold(held))
 
     def _held_bytes(self) -> HeldValues | None:
-        """What holds the values of this batch as bytes, if they are."""
+        """The held values of the batch, if they are held as bytes."""
         held = self._bytes
         if held is None or not (held.slots or self._backend.hold(held)):
             return None
         return held
 
     def _read(self) -> bytes | None:
-        """The bytes of the value that is seen, without its time."""
+        """The bytes of the visible value, without its time."""
         held = self._held_bytes()
         stored: bytes | None
         if held is None:
@@ -166,7 +166,7 @@ class _SingleValue(State[ValueTable]):
         self._written(held)
 
     def _written(self, held: HeldValues | None) -> None:
-        """After each change; what is held is logged later."""
+        """Called after each change; held values are logged later."""
         backend = self._backend
         if self._ttl is not None:
             backend.clean_up(self._table, self._ttl)
@@ -203,7 +203,7 @@ class _SingleValue(State[ValueTable]):
             self._write(serialize_to_bytes(self._serializer, value))
 
     def _take_namespaces(self, sources: Iterable[Any]) -> list[Any]:
-        """Removes the entries of other namespaces; gives their values."""
+        """Removes the entries of other namespaces; returns their values."""
         found = []
         namespace = self._namespace
         for each in sources:
@@ -216,7 +216,7 @@ class _SingleValue(State[ValueTable]):
         return found
 
     def _merge_into(self, target: Any, sources: Iterable[Any], merge: Any) -> None:
-        # Logged as what came of it: a reader of the log does not have the function.
+        # The result is logged, because a reader of the log does not have the function.
         values = self._take_namespaces(each for each in sources if each != target)
         if not values:
             return
@@ -230,7 +230,7 @@ class _SingleValue(State[ValueTable]):
 
 
 class ValueState(_SingleValue):
-    """One value for the current key; None is "no value"."""
+    """The value of the current key; None means "no value"."""
 
     def __init__(
         self,
@@ -279,7 +279,7 @@ class ReducingState(_SingleValue):
         self._set(value if old is None else self._reduce(old, value))
 
     def merge_namespaces(self, target: Any, sources: Iterable[Any]) -> None:
-        """Reduces the values of other namespaces of the current key into that of ``target``."""
+        """Reduces the values of other namespaces of the current key into ``target``'s value."""
         self._merge_into(target, sources, self._reduce)
 
 
@@ -332,6 +332,6 @@ class FoldingState(_SingleValue):
     def add(self, value: Any) -> None:
         old = self._get()
         if old is None:
-            # A fresh one each time: a fold may change its accumulator in place.
+            # A new accumulator each time: a fold may change it in place.
             old = deserialize_exactly(self._serializer, self._initial)
         self._set(self._fold(old, value))

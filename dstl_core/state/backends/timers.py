@@ -1,4 +1,4 @@
-"""Timers of a keyed operator, in event time and in processing time.
+"""The timers of a keyed operator, in event time and in processing time.
 
 Source: ``InternalTimerServiceImpl``, ``TimerHeapInternalTimer`` and ``TimerService`` of Flink
 2.2.1. A timer that is registered twice is one timer.
@@ -39,7 +39,7 @@ _ONE = struct.pack(">i", 1)
 
 
 class TimeDomain(Enum):
-    """What the time of a timer is measured on."""
+    """The kind of time of a timer."""
 
     EVENT_TIME = "event"
     PROCESSING_TIME = "processing"
@@ -86,8 +86,9 @@ class TimerQueue:
         self._backend.queue_changed(self._table, operation, key_group, operands)
 
     def take_due(self, up_to_ms: int) -> Iterator[Timer]:
-        """Removes and gives the timers that are due, in order of time; those too that are
-        registered meanwhile. The key of each is the current key.
+        """Removes and yields the due timers in order of time, also timers registered meanwhile.
+
+        The key of a yielded timer is the current key.
         """
         limit = _SORTED_TIME.pack((up_to_ms ^ -_SIGN_BIT) & (2 * _SIGN_BIT - 1))
         while True:
@@ -107,10 +108,10 @@ class InternalTimerService:
     """The timers of one service, with namespaces.
 
     Args:
-        backend: Keeps them.
-        clock: Processing time.
-        name: Of the service; part of the names of its queues.
-        namespace_serializer: The type of the namespaces, e.g. a window.
+        backend: The backend that stores the timers.
+        clock: Gives processing time.
+        name: Name of the service; a part of the names of its queues.
+        namespace_serializer: The type of the namespaces, e.g. of a window.
     """
 
     def __init__(
@@ -142,17 +143,17 @@ class InternalTimerService:
         self.processing_time.delete(namespace, time_ms)
 
     def advance_watermark(self, watermark_ms: int) -> Iterator[Timer]:
-        """Event time is at least this; gives the timers that fire. A watermark never goes back."""
+        """Advances event time to at least this; yields the timers that fire. It never goes back."""
         self.current_watermark = max(self.current_watermark, watermark_ms)
         return self.event_time.take_due(self.current_watermark)
 
     def advance_processing_time(self) -> Iterator[Timer]:
-        """Gives the processing-time timers that are due by the clock."""
+        """Yields the processing-time timers that are due by the clock."""
         return self.processing_time.take_due(self._clock.now_ms())
 
 
 class TimerService:
-    """What a function sees of its timers: those of the current key, without namespaces."""
+    """The timers of the current key, without namespaces, as functions use them."""
 
     def __init__(self, internal: InternalTimerService) -> None:
         self._internal = internal

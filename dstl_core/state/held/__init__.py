@@ -1,1 +1,1 @@
-"""The keys of many rows at a time, and their values as Python objects while the rows apply."""
+"""Batches of keys, and their values as Python objects while the rows of a batch are applied."""

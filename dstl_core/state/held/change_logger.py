@@ -1,4 +1,4 @@
-"""Who is told of changes of state."""
+"""The interface of a logger of state changes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from dstl_core.state.tables.state_table import ValueTable
 
 
 class StateChangeLogger(Protocol):
-    """Told of every mutation, after it happened."""
+    """Called for every change of state, after the change."""
 
     @property
     def takes_every_update(self) -> bool:
-        """Whether each update of a value counts, and not only the last one of a checkpoint."""
+        """Whether it needs every update of a value, not only the last one before a checkpoint."""
         ...
 
     def value_updated(self, table: ValueTable, key_group: int, scope: bytes) -> None: ...
@@ -32,7 +32,7 @@ class StateChangeLogger(Protocol):
     def values_updated(
         self, table: ValueTable, key_groups: Sequence[int], scopes: Sequence[bytes]
     ) -> None:
-        """As ``value_updated`` for each of some places."""
+        """As ``value_updated`` for many places."""
         ...
 
     def values_written(
@@ -42,7 +42,7 @@ class StateChangeLogger(Protocol):
         scopes: Sequence[bytes],
         values: Sequence[bytes | None],
     ) -> None:
-        """As ``values_updated``, for distinct places whose values are at hand; None was cleared."""
+        """As ``values_updated``, for distinct places with known values; None: it was cleared."""
         ...
 
     def logged_batch(
@@ -53,9 +53,9 @@ class StateChangeLogger(Protocol):
         scopes: Sequence[bytes],
         operands: Sequence[bytes],
     ) -> None:
-        """As ``logged`` for each of some places, in their order."""
+        """As ``logged`` for many places, in their order."""
         ...
 
     def migrated(self, meta: StateMetaInfoSnapshot) -> None:
-        """The values of a state have another type from here on."""
+        """Called when the values of a state get another type."""
         ...

@@ -1,7 +1,7 @@
-"""The values of one state as Python objects while a batch of rows applies.
+"""The values of one state as Python objects while the rows of a batch are applied.
 
-The first access in a batch reads the values of all its keys at once. Accesses are then those of a
-list; what changed is encoded, stored and logged at the end of the batch, once for each key.
+The first access in a batch reads the values of all its keys at once. Later accesses use a list. At
+the end of the batch the changed values are encoded, stored and logged, once per key.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 
 
 MOST_BYTES = 64 << 20
-"""Bytes of the values of one state that are held; more are read and written in their table."""
+"""Limit in bytes of the held values of one state; beyond it, accesses use the table."""
 
 
 class Form(ABC):
-    """How the values of a state are held, and their way from and to bytes."""
+    """The form in which values of a state are held, and its conversion from and to bytes."""
 
     exact: type | None = None
-    """A value of this very class and from ``low`` to ``high`` is held as it is."""
+    """A value of exactly this class, from ``low`` to ``high``, is held unchanged."""
     low: Any = None
     high: Any = None
 
     @abstractmethod
     def decode(self, raw: Sequence[bytes]) -> list[Any]:
-        """Raises FormatError: a value is damaged."""
+        """The values of some bytes. Raises FormatError: a value is damaged."""
 
     @abstractmethod
     def encode(self, values: Sequence[Any]) -> Sequence[bytes]:
@@ -48,11 +48,11 @@ class Form(ABC):
 
     @abstractmethod
     def normal(self, value: Any) -> Any:
-        """A value as it reads back; None is no value. Raises FormatError: it does not fit."""
+        """A value as a later read returns it; None is no value. Raises FormatError: no fit."""
 
 
 class Scalars(Form):
-    """Numbers of one size, as Python has them."""
+    """Numbers of one type, as numbers of Python."""
 
     def __init__(
         self, serializer: AnySerializer, code: str, exact: type, low: float, high: float
@@ -76,7 +76,7 @@ class Scalars(Form):
 
 
 class Stored(Form):
-    """Bytes, as they are stored: of values that Python can change in place, or with a time."""
+    """The stored bytes, for values that Python can change in place, or with a time stamp."""
 
     def decode(self, raw: Sequence[bytes]) -> list[Any]:
         return list(raw)
@@ -106,32 +106,32 @@ _STORED = Stored()
 
 
 def form_of(serializer: AnySerializer) -> Form:
-    """How values of a type are held."""
+    """The form in which values of a type are held."""
     return next((each for each in _SCALARS if each.serializer == serializer), _STORED)
 
 
 class HeldValues:
-    """The values of one state of the keys of the batch that applies.
+    """The values of one state for the keys of the present batch.
 
-    Invariants: ``slots`` and ``changed`` are empty unless the values are held, and else as long as
-    the batch; they stay the same objects. What is held and not marked as changed is in the table.
+    Invariants: ``slots`` and ``changed`` are as long as the batch while the values are held, else
+    empty; they stay the same objects. A held value that is not marked as changed is in the table.
 
     Args:
-        table: The state.
-        form: How its values are held.
+        table: The table of the state.
+        form: The form of its values.
     """
 
     def __init__(self, table: ValueTable, form: Form) -> None:
         self.table = table
         self.form = form
         self.slots: list[Any] = []
-        """The value of each key of the batch; None if it has none."""
+        """The value of each key of the batch; None for a key without a value."""
         self.changed = bytearray()
-        """Not 0 for the keys whose value was set or cleared."""
+        """Nonzero for keys whose value was set or cleared."""
         self._room = MOST_BYTES
 
     def load(self, batch: KeyBatch) -> bool:
-        """Reads the values of all keys; False if they are too large for that.
+        """Reads the values of all keys; returns False if they are too large.
 
         Raises:
             FormatError: A stored value is damaged.
@@ -153,12 +153,12 @@ class HeldValues:
         return True
 
     def grows(self, size: int) -> bool:
-        """Whether there is room for so many bytes more, which are then counted."""
+        """Counts ``size`` more bytes; returns False if they pass the limit."""
         self._room -= size
         return self._room >= 0
 
     def write_back(self, batch: KeyBatch, logger: StateChangeLogger | None) -> None:
-        """Stores and logs what changed."""
+        """Stores and logs the changed values."""
         if not any(self.changed):
             return
         places, values = batch.places, self.slots
@@ -175,11 +175,11 @@ class HeldValues:
             logger.values_written(self.table, places.key_groups, places.scopes, raw)
 
     def drop(self) -> None:
-        """Forgets the values; those of this batch are in their table from here on."""
+        """Drops the values; from here on, accesses use the table."""
         self.slots.clear()
         self.changed.clear()
 
     def release(self) -> None:
-        """The batch ends."""
+        """Drops the values at the end of the batch."""
         self.drop()
         self._room = MOST_BYTES

@@ -1,4 +1,4 @@
-"""Where the entries of many keys are: key groups and scopes, found by columns."""
+"""Batches of keys: computes their key groups and scopes by columns."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Places:
 
 
 class KeyPlaces:
-    """Finds the places of keys in one subtask.
+    """Computes the places of keys in one subtask.
 
     Args:
         key_serializer: The type of the keys.
@@ -102,11 +102,12 @@ class KeyPlaces:
 
 
 class KeyBatch:
-    """The distinct keys of some rows, numbered from 0 in the order of their key groups: entries of
-    one key group lie together in memory, and on disk.
+    """The distinct keys of some rows, numbered from 0 in the order of their key groups.
+
+    Entries of one key group are adjacent in memory and on disk.
 
     Args:
-        places: Finds them.
+        places: Computes the places of the keys.
         key_serializer: The type of the keys.
         column: The key of each row.
 
@@ -156,12 +157,12 @@ class KeyBatch:
 def places_of_keys(
     key_serializer: AnySerializer, own: KeyGroupRange, number_of_key_groups: int
 ) -> KeyPlaces:
-    """What finds the places of keys in states without namespaces."""
+    """The ``KeyPlaces`` of states without namespaces."""
     return KeyPlaces(key_serializer, VoidNamespaceSerializer(), own, number_of_key_groups)
 
 
 def one_array(column: Column) -> pa.Array:
-    """A column in one piece."""
+    """A column as one array."""
     found: Any = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     return found
 
