@@ -17,19 +17,19 @@ from typing import Any
 from dstl_core.codec.state_meta import BackendStateType
 from dstl_core.errors import ConfigError
 from dstl_core.savepoint.check.compatibility import (
-    FLINK_VERSIONS,
     FlinkVersion,
-    Rules,
     Verdict,
     columns_that_may_swap,
     parse_flink_version,
     version_text,
 )
 from dstl_core.savepoint.check.restore_plan import (
+    METADATA_OF_FLINK_2,
     JobDescription,
     OperatorFate,
     StateFate,
     plan_restore,
+    rules_of,
 )
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 
@@ -39,8 +39,6 @@ VERDICT_TEXTS = {
     Verdict.UNKNOWN: "unknown",
     Verdict.INCOMPATIBLE: "incompatible",
 }
-_METADATA_OF_FLINK_2 = 5
-"""The first version of ``_metadata`` that no Flink 1 writes."""
 _LAST_METADATA: dict[FlinkVersion, int] = {(1, 20): 4, (2, 0): 5}
 """The last version of ``_metadata`` that a Flink reads; later ones read 6."""
 
@@ -137,7 +135,10 @@ class _Check:
         columns_kept: bool,
     ) -> None:
         self._snapshot, self._expected = snapshot, expected
-        self._flink = _version_of(expected) if to is None else parse_flink_version(to)
+        self._rules = rules_of(snapshot, expected)
+        if to is not None:
+            self._rules = replace(self._rules, to=parse_flink_version(to))
+        self._flink = self._rules.version
         self._drop = _Dropped(snapshot, drop)
         self._columns_kept = columns_kept
         self._operators = {each.label: each for each in snapshot.operators}
@@ -147,8 +148,7 @@ class _Check:
         job = JobDescription.from_snapshot(self._expected)
         # A savepoint does not tell whether the job sets its max parallelism.
         own = [replace(each, max_parallelism=None) for each in job.operators]
-        rules = Rules(self._flink, _line_of(self._snapshot))
-        plan = plan_restore(self._snapshot, replace(job, operators=own), rules)
+        plan = plan_restore(self._snapshot, replace(job, operators=own), self._rules)
         lines = list(self._metadata())
         for fate in plan.operators:
             operator = self._operators.get(fate.operator)
@@ -207,7 +207,7 @@ class _Check:
         key = operator.key_type
         if key is not None and (kind := self._may_swap(key.serializer)):
             yield RestoreLine(label, Verdict.UNKNOWN, f"key: {_swapped(kind)}")
-        if not operator.uid and self._snapshot.metadata.version >= _METADATA_OF_FLINK_2:
+        if not operator.uid and self._snapshot.metadata.version >= METADATA_OF_FLINK_2:
             self._notes.append(
                 f"operator {label!r} has no uid: its id depends on the whole job, so give it one"
             )
@@ -258,17 +258,6 @@ def _swapped(kind: str) -> str:
         f"SQL rows have no names of columns, and several columns are {kind}: if they swapped "
         f"places, Flink restores other values without an error (--columns-kept says they did not)"
     )
-
-
-def _version_of(expected: Snapshot) -> FlinkVersion:
-    return FLINK_VERSIONS[0] if _line_of(expected) == 1 else FLINK_VERSIONS[-1]
-
-
-def _line_of(snapshot: Snapshot) -> int | None:
-    """The major version of the Flink that wrote the values. dstl writes old versions as well."""
-    if snapshot.metadata.version >= _METADATA_OF_FLINK_2:
-        return 2
-    return 1 if snapshot.file.sidecar is None else None
 
 
 class _Dropped:

@@ -18,6 +18,7 @@ from dstl_core.codec.state_meta import (
 from dstl_core.errors import ConfigError
 from dstl_core.model.ids import OperatorID, OperatorIdentifier, is_id_hex
 from dstl_core.savepoint.check.compatibility import (
+    FLINK_VERSIONS,
     NEWEST,
     Compatibility,
     Rules,
@@ -196,15 +197,18 @@ class RestorePlan:
 
 
 def plan_restore(
-    snapshot: Snapshot, job: JobDescription | Snapshot, rules: Rules = NEWEST
+    snapshot: Snapshot, job: JobDescription | Snapshot, rules: Rules | None = None
 ) -> RestorePlan:
     """Finds the operators that a job restores, drops or starts empty, and what would fail.
 
     Args:
         snapshot: The snapshot to restore.
         job: A description of the job, or a snapshot that the job wrote.
-        rules: The version of Flink that restores, and the one that wrote the snapshot.
+        rules: The version of Flink that restores, and the one that wrote the snapshot. By default
+            ``rules_of`` two snapshots, and the same line of versions for a description.
     """
+    if rules is None:
+        rules = rules_of(snapshot, job) if isinstance(job, Snapshot) else NEWEST
     wanted = JobDescription.from_snapshot(job) if isinstance(job, Snapshot) else job
     by_id: dict[OperatorID, JobOperator] = {
         each.identifier.operator_id: each for each in wanted.operators
@@ -223,6 +227,27 @@ def plan_restore(
     if unknown:
         notes.append(f"not known whether the job has: {', '.join(unknown)}")
     return RestorePlan(fates, notes)
+
+
+METADATA_OF_FLINK_2 = 5
+"""The first version of ``_metadata`` that no Flink 1 writes."""
+
+
+def rules_of(snapshot: Snapshot, job: Snapshot) -> Rules:
+    """The rules by which the Flink that wrote ``job`` restores a snapshot: of 1.20, or of the
+    newest version that is known.
+    """
+    to = FLINK_VERSIONS[0] if _line_of(job) == 1 else None
+    return Rules(to, _line_of(snapshot))
+
+
+def _line_of(snapshot: Snapshot) -> int | None:
+    """The major version of the Flink that wrote the values; None if dstl wrote the metadata, which
+    may have the version of either.
+    """
+    if snapshot.metadata.version >= METADATA_OF_FLINK_2:
+        return 2
+    return 1 if snapshot.file.sidecar is None else None
 
 
 def _matched(operator: OperatorSnapshot, job: JobOperator, rules: Rules) -> OperatorFate:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from dstl_core import Snapshot, check_restore
+from dstl_core import Snapshot, check_restore, plan_restore
 from dstl_core.cli import main
 from dstl_core.codec.metadata.metadata_format import write_metadata
 from dstl_core.codec.serializers import AnySerializer, Types, UnknownSerializer
@@ -160,6 +160,8 @@ def test_kryo_of_flink_1_is_refused_by_flink_2(tmp_path: Path) -> None:
     assert check_restore(new, new).verdict is UNKNOWN
     assert check_restore(old, old).verdict is UNKNOWN
     assert check_restore(old, old).flink == (1, 20)
+    assert any("Flink 1 wrote h3.Opaque" in each for each in plan_restore(old, new).problems)
+    assert plan_restore(old, old).problems == []
 
 
 # ------------------------------------------------------------------------------------ types
