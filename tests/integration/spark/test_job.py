@@ -256,7 +256,7 @@ def test_start_from_a_bootstrapped_savepoint(spark, tmp_path):
         .write(str(tmp_path / "savepoint"))
     )
     job = job_on(spark, tmp_path / "jobs")
-    with pytest.raises(SavepointError, match="the snapshot has: 'old'"):
+    with pytest.raises(SavepointError, match="it has: 'old'"):
         job.start(path)
     job.start(path, uid="old")
     assert job.start(path, uid="old").checkpoint_id == 1

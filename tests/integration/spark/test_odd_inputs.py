@@ -240,7 +240,7 @@ def test_options_of_the_source_that_are_wrong(spark, tmp_path):
         ({"columns": '["state_key", "n"'}, "columns is wrong"),
         ({"columns": "state_key,zz"}, "There is no column 'zz'"),
         ({"state": "zz"}, "it has: 'n'"),
-        ({"operator.uid": "zz"}, "the snapshot has: 'op'"),
+        ({"operator.uid": "zz"}, "it has: 'op'"),
         ({"kind": "zz"}, "kind is wrong"),
         ({"key.in": "a"}, "key.in is wrong"),
     ):

@@ -94,7 +94,7 @@ def test_in_sql(spark, canonical):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"operator_uid": "nobody"}, "the snapshot has: 'a-keyed', 'sink', 'src'"),
+        ({"operator_uid": "nobody"}, "it has: 'a-keyed', 'sink', 'src'"),
         ({"operator_uid": "src"}, "'src' has no keyed state"),
         ({"state": "nothing"}, "'nothing' is not in operator 'a-keyed'; it has: "),
         ({"columns": "cnt,zzz"}, "no column 'zzz'; there are: state_key, agg, cnt, m, names, red"),
