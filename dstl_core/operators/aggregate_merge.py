@@ -1,7 +1,7 @@
 """Merges the aggregates of a batch into their states, by columns, without Python per row or key.
 
-A batch comes reduced to a row per key. Each aggregate has some columns in it, its *parts*, and some
-states. ``Merge`` classes say which, and make the new states out of both.
+Spark reduces a batch to a row per key. In it, each aggregate has some columns, its *parts*, and it
+has some states. A ``Merge`` class defines both, and computes the new states from them.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ Columns = list[pa.Array]
 
 
 class Merge(ABC):
-    """How one aggregate becomes state.
+    """Merges one aggregate into its states.
 
     Args:
-        uid: Of the operator, for errors.
-        name: Of the aggregate.
-        states: Names of its states after its own, with their types.
+        uid: The uid of the operator, for errors.
+        name: The name of the aggregate.
+        states: Suffixes of the names of its states, with their types.
     """
 
     parts: ClassVar[tuple[str, ...]]
-    """The columns of a reduced batch, by the end of their names."""
+    """Suffixes of the names of its columns in a reduced batch."""
 
     def __init__(self, uid: str, name: str, states: Mapping[str, AnySerializer]) -> None:
         self.uid = uid
@@ -61,11 +61,11 @@ class Merge(ABC):
         return self.types[0]
 
     def final(self, held: Columns) -> pa.Array:
-        """The value of the aggregate, from its states."""
+        """The values of the aggregate, computed from its states."""
         return held[0]
 
     def _comparable(self, held: pa.Array, part: pa.Array) -> tuple[pa.Array, pa.Array]:
-        """State and part in one type that has an order."""
+        """State and part, cast to one type that has an order."""
         if pa.types.is_struct(held.type):
             scale = part.type.scale
             return decimals_of(held, scale), part.cast(pa.decimal128(DIGITS, scale))
@@ -98,7 +98,7 @@ class CountMerge(Merge):
 
 
 class WholeSum(Merge):
-    """A sum of whole numbers, exact: the batch has the sums of the upper and lower halves."""
+    """An exact sum of whole numbers: the batch has the sums of the upper and lower halves."""
 
     parts = ("high", "low")
 
@@ -135,7 +135,7 @@ class FloatSum(Merge):
 
 
 class DecimalSum(Merge):
-    """A sum of decimals; the batch has null for one of more than 38 digits."""
+    """A sum of decimals; the batch has null for a sum of more than 38 digits."""
 
     parts = ("sum", "count")
 
@@ -190,7 +190,7 @@ class ByOrder(Merge):
         old_order, new_order = self._comparable(held[1], parts[1])
         better = beyond(new_order, old_order, largest=self._largest)
         equal = pc.invert(pc.or_(better, beyond(old_order, new_order, largest=self._largest)))
-        # Null is the smallest value of rows of one order.
+        # Among rows with the same order, null is the smallest value.
         gone, came = (new, old) if not self._largest else (old, new)
         by_value = pc.or_(
             beyond(new, old, largest=self._largest), pc.and_(gone.is_null(), came.is_valid())
@@ -218,7 +218,7 @@ class ByBatch(Merge):
 
 
 class Average(Merge):
-    """A sum and the number of what it adds up."""
+    """A sum and the number of its values."""
 
     def __init__(self, uid: str, name: str, total: Merge) -> None:
         self.total, self._count = total, CountMerge(uid, f"{name}_count")
@@ -239,7 +239,7 @@ class Average(Merge):
 
     def final(self, held: Columns) -> pa.Array:
         total, count = held
-        # A count of 0 has no sum.
+        # If the count is 0, the sum is null.
         return pc.divide(_doubles(total), count.cast(pa.float64()))
 
 
@@ -280,7 +280,7 @@ class Moments(Merge):
         return pa.float64()
 
     def final(self, held: Columns) -> pa.Array:
-        """The variance or the standard deviation of a sample; one value has none."""
+        """The variance or standard deviation of the sample; null for a single value."""
         count, _, m2 = held
         several = pc.if_else(pc.greater(count, 1), count, None).cast(pa.float64())
         variance = pc.divide(m2, pc.subtract(several, 1.0))
@@ -300,7 +300,7 @@ class AggregateMerge(KeyedColumnFunction):
 
     Args:
         merges: The aggregates.
-        output: Columns of the output, the key first; None if there is none.
+        output: Columns of the output, the key first; None if there is no output.
     """
 
     order_insensitive = True
@@ -314,7 +314,7 @@ class AggregateMerge(KeyedColumnFunction):
         self, keys: pa.Array, state: pa.RecordBatch, rows: pa.RecordBatch
     ) -> ColumnResult:
         if len(keys) != rows.num_rows:
-            raise InvariantViolation("a reduced batch has two rows of one key")
+            raise InvariantViolation("a reduced batch has two rows with the same key")
         names: list[str] = []
         columns: Columns = []
         for at, merge in enumerate(self.merges):
@@ -344,13 +344,13 @@ def output_schema_of(
     """The columns of an output.
 
     Args:
-        uid: Of the operator, for errors.
-        key: Column of the key.
+        uid: The uid of the operator, for errors.
+        key: The column of the key.
         merges: The aggregates in the output.
-        scales: Digits after the point of those that are decimals, by name.
+        scales: Digits after the point of decimal aggregates, by name.
 
     Raises:
-        ConfigError: Two columns have one name, or a decimal has no scale.
+        ConfigError: Two columns have the same name, or a decimal has no scale.
     """
     fields = [key]
     for merge in merges:
@@ -379,7 +379,7 @@ def _element_of(kind: pa.DataType) -> pa.DataType | None:
 
 
 def _in_output(value: pa.Array, field: pa.Field, merge: Merge) -> pa.Array:
-    """Values in the type that they have in an output."""
+    """Casts values to their type in the output."""
     try:
         if value.type == _BIG_DECIMAL:
             return decimals_of(value, field.type.scale)
@@ -408,7 +408,7 @@ def _longs(column: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def beyond(one: pa.Array, other: pa.Array, *, largest: bool) -> pa.Array:
-    """Where one is larger, or smaller, than the other; false where one of them is null."""
+    """Whether ``one`` is larger, or smaller, than ``other``; false if one of them is null."""
     if not largest:
         one, other = other, one
     larger = pc.greater(one, other)
@@ -418,10 +418,10 @@ def beyond(one: pa.Array, other: pa.Array, *, largest: bool) -> pa.Array:
 
 
 def decimals_of(stored: pa.Array, scale: int) -> pa.Array:
-    """Java's ``BigDecimal``, a struct of unscaled bytes and scale, as decimals of one scale.
+    """Converts Java's ``BigDecimal``, a struct of unscaled bytes and scale, to one scale.
 
     Raises:
-        pa.ArrowInvalid: One has more digits than a decimal has.
+        pa.ArrowInvalid: A number has more digits than a decimal.
     """
     kind = pa.decimal128(DIGITS, scale)
     found = pa.nulls(len(stored), kind)
@@ -435,7 +435,7 @@ def decimals_of(stored: pa.Array, scale: int) -> pa.Array:
 
 
 def _doubles(numbers: pa.Array) -> pa.Array:
-    """Sums of any kind of number as doubles."""
+    """Converts numbers of any type to doubles."""
     if numbers.type == _BIG_DECIMAL:
         largest = pc.max(pc.struct_field(numbers, "scale")).as_py()
         numbers = decimals_of(numbers, largest or 0)
@@ -443,7 +443,7 @@ def _doubles(numbers: pa.Array) -> pa.Array:
 
 
 def _integers(raw: pa.Array, scale: int) -> pa.Array:
-    """Big-endian two's complement of some numbers as decimals of a scale."""
+    """Converts big-endian two's complement bytes to decimals of a scale."""
     _, offsets, stored = raw.cast(pa.large_binary()).buffers()
     bounds = np.frombuffer(offsets, np.int64)[raw.offset : raw.offset + len(raw) + 1]
     sizes = np.diff(bounds)

@@ -1,5 +1,6 @@
-"""Merges of aggregates for which Spark gathers the values of a key, and does not reduce them.
-Values come as lists, and whole columns are merged.
+"""Merges of aggregates for which Spark collects the values of a key without reducing them.
+
+The values are lists in a reduced batch, and whole columns are merged.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ _Floats = npt.NDArray[np.float64]
 
 
 class CountsByValue(Merge):
-    """How often each value of a key occurs, as a map.
+    """The number of occurrences of each value of a key, as a map.
 
     Args:
-        uid: Of the operator, for errors.
-        name: Of the aggregate.
-        kind: Type of a value.
-        size: How many distinct values a key may have.
+        uid: The uid of the operator, for errors.
+        name: The name of the aggregate.
+        kind: The type of a value.
+        size: Maximum number of distinct values of a key.
     """
 
     parts = ("values",)
@@ -70,10 +71,10 @@ class DecayedSum(Merge):
     """A sum in which a value counts half after each half-life, as of the last time of its key.
 
     Args:
-        uid: Of the operator, for errors.
-        name: Of the aggregate.
-        time: Type of the time: milliseconds as a whole number, or a timestamp.
-        half_life_ms: The half-life.
+        uid: The uid of the operator, for errors.
+        name: The name of the aggregate.
+        time: The type of the time: milliseconds as a whole number, or a timestamp.
+        half_life_ms: The half-life in milliseconds.
     """
 
     parts = ("values", "times")
@@ -94,7 +95,7 @@ class DecayedSum(Merge):
         last = np.full(len(held[0]), np.iinfo(np.int64).min)
         np.maximum.at(last, owners, numbers)
         unit = self._half_life * (1000 if pa.types.is_timestamp(times.type) else 1)
-        # The difference is taken as a double: of whole numbers, it might not fit.
+        # Computed with doubles, because a difference of whole numbers may overflow.
         age = last[owners].astype(np.float64) - numbers.astype(np.float64)
         with np.errstate(under="ignore", invalid="ignore", over="ignore"):
             total = np.bincount(owners, values * np.exp2(-age / unit), minlength=len(last))

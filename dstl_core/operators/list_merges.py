@@ -16,16 +16,16 @@ _Places = npt.NDArray[np.int64]
 
 
 class BoundedList(Merge):
-    """Some values of a key in order: their own, or one that is kept beside them.
+    """A bounded list of values of a key, sorted by the values or by a separate order.
 
     Args:
-        uid: Of the operator, for errors.
-        name: Of the aggregate.
-        kind: Type of a value.
-        order: Type of the order; None: values are in their own order.
-        size: How many values are kept.
-        largest: Whether the largest ones are kept, in descending order.
-        distinct: Whether each value is kept once.
+        uid: The uid of the operator, for errors.
+        name: The name of the aggregate.
+        kind: The type of a value.
+        order: The type of the order; None: values are sorted by themselves.
+        size: Maximum number of values.
+        largest: Whether the largest values are kept, in descending order.
+        distinct: Whether each value is kept only once.
     """
 
     def __init__(
@@ -65,12 +65,12 @@ class BoundedList(Merge):
         return [_lists(sizes, column.take(chosen)) for column in (values, *orders)]
 
     def _in_order(self, owners: _Places, columns: Columns) -> _Places:
-        """The places of all values: by key, by order, and by value."""
+        """The positions of all values, sorted by key, by order, and by value."""
         direction = "descending" if self.largest else "ascending"
         arrays, keys = [pa.array(owners)], [("0", "ascending")]
         for column in columns:
             if pa.types.is_floating(column.type):
-                # Arrow sorts NaN behind all numbers in both directions.
+                # Arrow sorts NaN after all numbers in both directions.
                 keys.append((str(len(arrays)), direction))
                 arrays.append(pc.is_nan(column).cast(pa.int8()))
             keys.append((str(len(arrays)), direction))
@@ -81,7 +81,7 @@ class BoundedList(Merge):
         return places
 
     def _differs(self, owners: _Places, values: pa.Array) -> npt.NDArray[np.bool_]:
-        """Where a value of a key is another one than that before it."""
+        """Whether a value of a key differs from the value before it."""
         if not len(owners):
             return np.zeros(0, np.bool_)
         before, after = values[:-1], values[1:]
@@ -91,7 +91,7 @@ class BoundedList(Merge):
 
 
 def owners_of(lists: pa.Array) -> _Places:
-    """The place of the list of each element."""
+    """The position of the list of each element."""
     found: _Places = pc.list_parent_indices(lists).cast(pa.int64()).to_numpy(zero_copy_only=False)
     return found
 
@@ -101,6 +101,6 @@ def _joined(one: pa.Array, other: pa.Array) -> pa.Array:
 
 
 def _lists(sizes: _Places, elements: pa.Array) -> pa.Array:
-    """Lists of some sizes; null where there is no element."""
+    """Lists of these sizes; null instead of an empty list."""
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), elements, mask=pa.array(sizes == 0))

@@ -1,4 +1,4 @@
-"""Which merge a declared aggregate has."""
+"""Selects the merge of a declared aggregate."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FLAT = (
     Types.SQL_DATE,
     Types.SQL_TIMESTAMP,
 )
-"""The types that have an order, and one column."""
+"""The types that have an order and a single column."""
 _COUNTED = (
     Types.BOOLEAN,
     *WHOLE,
@@ -57,14 +57,14 @@ def merge_of(
     """The merge of an aggregate.
 
     Args:
-        uid: Of the operator, for errors.
-        name: Its name.
-        aggregate: Which one.
-        kind: Type of its state.
-        order: Type of its order's state; anything where it keeps none.
+        uid: The uid of the operator, for errors.
+        name: The name of the aggregate.
+        aggregate: The aggregate.
+        kind: The type of its state.
+        order: The type of its order's state; unused if it has no order.
 
     Raises:
-        ConfigError: It cannot be kept in these types.
+        ConfigError: These types cannot store the aggregate.
     """
     how = aggregate.how
     match how:

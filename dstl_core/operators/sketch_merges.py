@@ -1,6 +1,6 @@
-"""Merges of sketches: bytes of Apache DataSketches, which Spark and Flink's users read, too.
+"""Merges of sketches: bytes of Apache DataSketches, which Spark and users of Flink also read.
 
-A sketch belongs to one key, and only keys that have one already are merged, one by one.
+A sketch belongs to one key. Only keys that already have a sketch are merged, one by one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dstl_core.errors import ConfigError, FormatError
 from dstl_core.operators.aggregate_merge import Columns, Merge
 
 _ERRORS = (ValueError, IndexError, RuntimeError)
-"""What the library raises for bytes that are no sketch."""
+"""Errors that the library raises for bytes that are not a sketch."""
 
 
 class SketchMerge(Merge):
@@ -51,13 +51,13 @@ class SketchMerge(Merge):
             yield
         except _ERRORS as error:
             raise FormatError(
-                f"The state {self.name!r} of operator {self.uid!r} is no sketch of Apache "
+                f"The state {self.name!r} of operator {self.uid!r} is not a sketch of Apache "
                 f"DataSketches ({error})"
             ) from error
 
     @abstractmethod
     def _merged(self, one: bytes, other: bytes) -> bytes:
-        """A sketch of the values of both."""
+        """The sketch of the values of both."""
 
 
 class DistinctSketch(SketchMerge):
@@ -123,7 +123,7 @@ class QuantileSketch(SketchMerge):
 
 
 class Histogram(Merge):
-    """How many values each bucket has."""
+    """The number of values in each bucket."""
 
     parts = ("counts",)
 

@@ -242,9 +242,9 @@ def test_sketches_of_few_values_are_exact_however_they_are_split(batches: list[l
 def test_bytes_that_are_no_sketch_are_a_format_error(state: bytes) -> None:
     held = [pa.array([state], pa.binary())]
     for merge in (DistinctSketch("u", "s", 12), QuantileSketch("u", "s", 200, [0.5])):
-        with pytest.raises(FormatError, match="state 's' of operator 'u' is no sketch"):
+        with pytest.raises(FormatError, match="state 's' of operator 'u' is not a sketch"):
             merge.merge(held, held)
-        with pytest.raises(FormatError, match="state 's' of operator 'u' is no sketch"):
+        with pytest.raises(FormatError, match="state 's' of operator 'u' is not a sketch"):
             merge.final(held)
 
 

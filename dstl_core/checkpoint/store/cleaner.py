@@ -121,7 +121,7 @@ class CheckpointsCleaner:
         *,
         not_below: Sequence[Location] = (),
     ) -> None:
-        """Deletes the files of state that nobody needs.
+        """Deletes the files of state that no checkpoint needs.
 
         Args:
             states: The reported state.

@@ -1,4 +1,4 @@
-"""Which values of a column differ from those of another."""
+"""Compares two columns value by value."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ _BITS = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
 
 
 def differ(old: pa.Array, new: pa.Array) -> npt.NDArray[np.bool_]:
-    """Where a value is another one, comes, or goes, by its bits: 0.0 and -0.0 are two. Values that
-    Arrow cannot compare count as changed.
+    """Whether each value was changed, set or cleared.
+
+    Values are compared by their bits, so 0.0 and -0.0 differ. Values that Arrow cannot compare
+    count as changed.
     """
     found: npt.NDArray[np.bool_] = _other(old, new).to_numpy(zero_copy_only=False)
     return found
@@ -38,7 +40,7 @@ def _other(old: pa.Array, new: pa.Array) -> pa.Array:
 
 
 def _other_elements(old: pa.Array, new: pa.Array) -> pa.Array:
-    """Where two lists, both of which are there, have other elements."""
+    """Whether two lists, both not null, have different elements."""
     length = pc.list_value_length(new)
     same = pc.fill_null(pc.equal(pc.list_value_length(old), length), False)
     both = pc.and_(old.is_valid(), new.is_valid())

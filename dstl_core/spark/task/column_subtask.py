@@ -219,7 +219,7 @@ class ColumnSubtask:
         output.add_columns(rows_of_changes)
 
     def _calling(self, method: str) -> AbstractContextManager[None]:
-        """Names the function in what a user's code raises; declared aggregates are our own code."""
+        """Names the function in errors of a user's code; declared aggregates are dstl's code."""
         own = isinstance(self._function, AggregateMerge)
         return nullcontext() if own else user_code(self._function, method)
 

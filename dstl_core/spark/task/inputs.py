@@ -258,6 +258,6 @@ def committed_before(
         return None
     raise InputChangedError(
         f"The input {input_id!r} was committed as checkpoint {checkpoint.checkpoint_id} with other "
-        f"rows or columns: expected {expected}, got {found}; give the correction an input id of "
-        f"its own, or rewind=True to run it and all later inputs again."
+        f"rows or columns: expected {expected}, got {found}; give the correction its own input id, "
+        f"or give rewind=True to run it and all later inputs again."
     )

@@ -220,7 +220,7 @@ def _one_zero(value: Column, kind: T.DataType) -> Column:
 
 
 def _hashable(value: Column, kind: T.DataType) -> Column:
-    """A value in a type of which Spark makes sketches."""
+    """Casts a value to a type that Spark's sketches accept."""
     if isinstance(kind, T.IntegralType | T.BooleanType):
         return value.cast("long")
     if isinstance(kind, T.DateType):
@@ -244,7 +244,7 @@ def _bucket_counts(value: Column, bounds: Sequence[float]) -> Column:
 
 
 def _lists(merge: BoundedList, aggregate: Aggregate, value: Column) -> list[Column]:
-    """The values that come first or last, and their orders."""
+    """The first or last values, and their orders."""
     if merge.distinct:
         return [F.slice(F.array_sort(F.collect_set(value)), 1, merge.size)]
     orders = [F.col(quoted(each)) for each in aggregate.order_by]
