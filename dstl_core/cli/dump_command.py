@@ -10,6 +10,7 @@ import typer
 
 from dstl_core.cli.options import (
     ChangelogBaseOption,
+    JarOption,
     KeyTypeOption,
     OperatorOption,
     PathArgument,
@@ -59,13 +60,14 @@ def dump(
     relocate: RelocateOption = None,
     changelog_base: ChangelogBaseOption = None,
     key_type: KeyTypeOption = None,
+    jar: JarOption = None,
 ) -> None:
     """Print every entry as one JSON object a line.
 
     If one operator cannot be read, the others are still printed.
     """
     expiry = _expiry(hide_expired)
-    snapshot = load(path, allow_root, relocate, changelog_base, key_type)
+    snapshot = load(path, allow_root, relocate, changelog_base, key_type, jar)
     operators = selected(snapshot, op)
     total = sum(operator.state.state_size for operator in operators)
     with progress("reading", total, prints_lines=True) as advance:

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from dstl_core.cli.options import (
     ChangelogBaseOption,
+    JarOption,
     JsonOption,
     KeyTypeOption,
     PathArgument,
@@ -28,9 +29,10 @@ def inspect(
     relocate: RelocateOption = None,
     changelog_base: ChangelogBaseOption = None,
     key_type: KeyTypeOption = None,
+    jar: JarOption = None,
 ) -> None:
     """Show operators, states with kind and type, sizes, and files."""
-    summary = snapshot_summary(load(path, allow_root, relocate, changelog_base, key_type))
+    summary = snapshot_summary(load(path, allow_root, relocate, changelog_base, key_type, jar))
     if as_json:
         write_json([summary], indent=1)
     else:

@@ -43,6 +43,13 @@ KeyTypeOption = Annotated[
         help="Type of an operator's key, for a changelog that does not record it: string, long, ..",
     ),
 ]
+JarOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--jar",
+        help="A jar of the job, for Kryo values and POJOs of its classes; repeat it for more jars.",
+    ),
+]
 
 
 def pairs(option: str, given: list[str] | None, form: str) -> dict[str, str]:
@@ -98,6 +105,7 @@ def load(
     relocate: list[str] | None,
     changelog_base: str | None,
     key_type: list[str] | None,
+    jar: list[str] | None = None,
 ) -> Snapshot:
     """The snapshot that the arguments name."""
     types: dict[str, AnySerializer] = {
@@ -110,4 +118,5 @@ def load(
         relocate=pairs("--relocate", relocate, "OLD=NEW"),
         changelog_base=changelog_base,
         key_types=types,
+        jars=jar or (),
     )

@@ -69,6 +69,10 @@ class DataInput:
         """The bytes from a position to the end, without moving."""
         return self._buffer[position : self._end]
 
+    def window(self) -> tuple[bytes, int, int]:
+        """The buffer, the position in it, and its end, for readers that keep their own place."""
+        return self._buffer, self._position, self._end
+
     def _take(self, size: int, field: str) -> int:
         start = self._position
         if size > self._end - start:

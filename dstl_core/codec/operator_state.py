@@ -175,9 +175,9 @@ class OperatorStateReader:
                 (key.deserialize(data), value.deserialize(data))
                 for _ in range(data.read_count("broadcast entries", 1))
             ]
-        except UnreadableValueError:
+        except UnreadableValueError as error:
             name = f"Map<{key.type_name}, {value.type_name}>"
-            return OpaqueValue(name, raw)
+            return OpaqueValue(name, raw, error.what)
         data.expect_end(f"broadcast state {info.name!r}")
         return pairs
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
 from dstl_core.codec.data_io import DataInput, DataOutput, KeyOutput
@@ -234,10 +234,11 @@ class UnknownSerializer(TypeSerializer[Any]):
 
 @dataclass(frozen=True, slots=True)
 class OpaqueValue:
-    """The bytes of a value that only a Java class can read."""
+    """The bytes of a value that only a Java class can read; ``reason`` says why."""
 
     java_class: str
     raw: bytes
+    reason: str = field(default="", compare=False)
 
 
 def opaque_text(java_class: str, raw: bytes) -> JsonValue:
@@ -364,8 +365,8 @@ def deserialize_bounded(serializer: TypeSerializer[T], raw: bytes) -> T | Opaque
     """
     try:
         return deserialize_exactly(serializer, raw)
-    except UnreadableValueError:
-        return OpaqueValue(serializer.opaque_class, raw)
+    except UnreadableValueError as error:
+        return OpaqueValue(serializer.opaque_class, raw, error.what)
 
 
 def value_text(serializer: AnySerializer, value: Any) -> JsonValue:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from dstl_core.codec.kryo.kryo_serializer import ReadableKryoSerializer
 from dstl_core.codec.metadata.checkpoint_kind import checkpoint_kind
 from dstl_core.codec.serializers import AnySerializer, UnknownSerializer
 from dstl_core.codec.serializers.opaque import KryoSerializer, ValueClassSerializer
@@ -128,6 +129,8 @@ def opaque_classes(info: StateInfo) -> list[str]:
     waiting: list[AnySerializer] = [serializer for _, serializer in info.meta.serializers]
     while waiting:
         serializer = waiting.pop()
+        if isinstance(serializer, ReadableKryoSerializer) and serializer.is_readable:
+            continue
         if isinstance(serializer, KryoSerializer | ValueClassSerializer | UnknownSerializer):
             found.add(serializer.opaque_class)
         waiting.extend(serializer.nested)

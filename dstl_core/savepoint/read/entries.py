@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,6 +34,12 @@ class KeyedEntry:
         if isinstance(self.value, list) and self.kind == "map":
             return not any(isinstance(part, OpaqueValue) for pair in self.value for part in pair)
         return not isinstance(self.value, OpaqueValue)
+
+    @property
+    def reason(self) -> str:
+        """Why the entry is not readable; empty if nothing says."""
+        pairs = self.value if self.kind == "map" and isinstance(self.value, list) else ()
+        return _reason([self.value, *(part for pair in pairs for part in pair)])
 
     def to_line(self) -> dict[str, JsonValue]:
         """The entry as ``dstl dump`` prints it."""
@@ -100,6 +106,11 @@ class OperatorStateEntry:
             return False
         return not any(isinstance(item, OpaqueValue) for item in self.value)
 
+    @property
+    def reason(self) -> str:
+        """Why the entry is not readable; empty if nothing says."""
+        return _reason([self.value] if isinstance(self.value, OpaqueValue) else self.value)
+
     def to_line(self) -> dict[str, JsonValue]:
         line: dict[str, JsonValue] = {
             "op": self.operator,
@@ -113,6 +124,11 @@ class OperatorStateEntry:
         else:
             line["value"] = [value_text(self.value_type.nested[0], item) for item in self.value]
         return line
+
+
+def _reason(values: Iterable[Any]) -> str:
+    reasons = (each.reason for each in values if isinstance(each, OpaqueValue))
+    return next((each for each in reasons if each), "")
 
 
 Entry = KeyedEntry | TimerEntry | OperatorStateEntry

@@ -111,7 +111,9 @@ class EntryReader:
 
     def _report(self, entry: KeyedEntry | OperatorStateEntry) -> None:
         group = entry.key_group if isinstance(entry, KeyedEntry) else None
-        reason = f"values of type {entry.value_type.type_name} need Java classes of the job"
+        reason = entry.reason or (
+            f"values of type {entry.value_type.type_name} need Java classes of the job"
+        )
         self.unreadable.append(
             Unreadable(entry.operator, entry.kind, entry.state, group, reason, entry)
         )

@@ -12,6 +12,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dstl_core.checkpoint.store.metadata_file import MetadataFile, load_metadata_file
+from dstl_core.codec.kryo.class_layouts import ClassLayouts
+from dstl_core.codec.kryo.kryo_serializer import KryoClasses, dialect_of, with_kryo
 from dstl_core.codec.serializers import (
     BUILT_IN,
     AnySerializer,
@@ -31,6 +33,7 @@ from dstl_core.savepoint.read.entries import (
     Unreadable,
 )
 from dstl_core.savepoint.read.entry_reader import EntryReader
+from dstl_core.savepoint.read.job_classes import open_job_classes
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 from dstl_core.savepoint.read.window_entries import WindowEntry, windows_of
 from dstl_core.storage.file_io import FileIO, open_file_io
@@ -74,6 +77,7 @@ class Snapshot:
         storage_options: dict[str, Any] | None = None,
         changelog_base: str | None = None,
         key_types: Mapping[str, AnySerializer] | None = None,
+        jars: Sequence[str | os.PathLike[str]] = (),
     ) -> Snapshot:
         """Reads the metadata of a savepoint or checkpoint.
 
@@ -86,6 +90,8 @@ class Snapshot:
             changelog_base: Folder of the changelog, if it is outside the checkpoints' folder.
             key_types: Operator (uid, hash or name) to the type of its key, for changelogs that do
                 not record it.
+            jars: Jars of the job, for values that only its classes explain: those of Kryo, and
+                POJOs of classes that are not registered. No class is loaded.
 
         Raises:
             StateFileNotFoundError: There is no snapshot.
@@ -102,7 +108,11 @@ class Snapshot:
             relocate={old: Location.parse(new) for old, new in (relocate or {}).items()},
             changelog_base=None if changelog_base is None else Location.parse(changelog_base),
         )
-        snapshot = cls(file, file_io, resolver, serializers)
+        kryo = KryoClasses(
+            dialect_of(file.metadata.version),
+            ClassLayouts(open_job_classes(jars, storage_options)),
+        )
+        snapshot = cls(file, file_io, resolver, with_kryo(serializers, kryo))
         for name, serializer in (key_types or {}).items():
             snapshot[name].give_key_type(serializer)
         return snapshot

@@ -337,9 +337,10 @@ class ListTable(StateTable[bytes]):
         key, namespace = self.codec.decode_scope(scope)
         try:
             return key, namespace, self.read_elements(stored)
-        except UnreadableValueError:
+        except UnreadableValueError as error:
             # The bounds of the list are known, but not those of its elements.
-            return key, namespace, OpaqueValue(self.meta.value_serializer.type_name, stored)
+            name = self.meta.value_serializer.type_name
+            return key, namespace, OpaqueValue(name, stored, error.what)
 
     def read_elements(self, stored: bytes) -> list[Any]:
         """The elements of a stored list."""

@@ -1,0 +1,217 @@
+"""Parses class files: names, flags, fields with their types, methods. Code is skipped.
+
+Source: The Java Virtual Machine Specification, chapter 4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from dstl_core.codec.classfile.generic_types import (
+    ClassSignature,
+    JavaType,
+    parse_class_signature,
+    parse_field_type,
+)
+from dstl_core.codec.data_io import DataInput
+from dstl_core.errors import FormatError
+
+CLASS_MAGIC = 0xCAFEBABE
+OBJECT = "java.lang.Object"
+
+_UTF8, _CLASS = 1, 7
+_CONSTANT_BYTES = {3: 4, 4: 4, 5: 8, 6: 8, 7: 2, 8: 2, 9: 4, 10: 4, 11: 4, 12: 4} | {
+    15: 3,
+    16: 2,
+    17: 4,
+    18: 4,
+    19: 2,
+    20: 2,
+}
+_TWO_SLOTS = (5, 6)
+
+
+class Flag:
+    """Access flags of classes, fields and methods."""
+
+    PUBLIC = 0x1
+    STATIC = 0x8
+    FINAL = 0x10
+    TRANSIENT = 0x80
+    INTERFACE = 0x200
+    ABSTRACT = 0x400
+    SYNTHETIC = 0x1000
+    ENUM = 0x4000
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A field or a method."""
+
+    name: str
+    descriptor: str
+    flags: int
+    signature: str | None = None
+
+    def has(self, flag: int) -> bool:
+        return self.flags & flag != 0
+
+
+@dataclass(frozen=True)
+class ClassFile:
+    """A class. Names are those of ``Class.getName()``; ``flags`` are those of the class itself,
+    for a nested class too.
+    """
+
+    name: str
+    flags: int
+    superclass: str | None
+    interfaces: tuple[str, ...]
+    fields: tuple[Member, ...]
+    methods: tuple[Member, ...]
+    signature: str | None = None
+
+    def has(self, flag: int) -> bool:
+        return self.flags & flag != 0
+
+    @property
+    def is_enum(self) -> bool:
+        return self.superclass == "java.lang.Enum"
+
+    @property
+    def is_record(self) -> bool:
+        return self.superclass == "java.lang.Record"
+
+    @property
+    def constants(self) -> tuple[str, ...]:
+        """The constants of an enum, by ordinal."""
+        return tuple(each.name for each in self.fields if each.has(Flag.ENUM))
+
+    @cached_property
+    def generic(self) -> ClassSignature:
+        """Type parameters, and the superclass with its arguments."""
+        if self.signature is None:
+            return ClassSignature()
+        return parse_class_signature(self.signature)
+
+    def type_of(self, member: Member) -> JavaType:
+        """The type of a field of this class."""
+        return parse_field_type(member.descriptor, member.signature)
+
+
+def parse_class_file(raw: bytes) -> ClassFile:
+    """The class in the bytes of a class file.
+
+    Raises:
+        FormatError: The bytes are no class file.
+    """
+    data = DataInput(raw)
+    magic = data.read_i32("magic") & 0xFFFFFFFF
+    if magic != CLASS_MAGIC:
+        raise FormatError(
+            "A class file starts with the wrong bytes",
+            offset=0,
+            expected=f"{CLASS_MAGIC:x}",
+            got=f"{magic:x}",
+        )
+    data.read_i32("version")
+    pool = _ConstantPool(data)
+    flags = data.read_u16("class flags")
+    name = pool.class_name(data)
+    superclass = pool.class_name(data)
+    interfaces = [pool.class_name(data) for _ in range(_count(data, "interfaces", 2))]
+    fields = tuple(_member(data, pool) for _ in range(_count(data, "fields", 8)))
+    methods = tuple(_member(data, pool) for _ in range(_count(data, "methods", 8)))
+    if name is None:
+        raise FormatError("A class file has no class name")
+    signature = None
+    for attribute, body in _attributes(data, pool):
+        if attribute == "Signature":
+            signature = pool.text(body.read_u16("signature"))
+        elif attribute == "InnerClasses":
+            flags = _nested_flags(body, pool, name, flags)
+    known = tuple(each for each in interfaces if each is not None)
+    return ClassFile(name, flags, superclass, known, fields, methods, signature)
+
+
+def _count(data: DataInput, field: str, item_bytes: int) -> int:
+    at = data.position
+    count = data.read_u16(field)
+    if count * item_bytes > data.remaining:
+        raise FormatError(
+            "A count does not fit into a class file",
+            offset=at,
+            field=field,
+            expected=f"<= {data.remaining // item_bytes}",
+            got=count,
+        )
+    return count
+
+
+class _ConstantPool:
+    def __init__(self, data: DataInput) -> None:
+        self._texts: dict[int, str] = {}
+        self._classes: dict[int, int] = {}
+        count = data.read_u16("constants")
+        index = 1
+        while index < count:
+            at = data.position
+            tag = data.read_u8("constant tag")
+            if tag == _UTF8:
+                self._texts[index] = data.read_utf("constant")
+            elif tag == _CLASS:
+                self._classes[index] = data.read_u16("class name")
+            elif tag in _CONSTANT_BYTES:
+                data.read_bytes(_CONSTANT_BYTES[tag], "constant")
+            else:
+                raise FormatError("A constant has an unknown tag", offset=at, got=tag)
+            index += 2 if tag in _TWO_SLOTS else 1
+
+    def text(self, index: int) -> str:
+        if index not in self._texts:
+            raise FormatError("A class file lacks a constant", expected="a text", got=index)
+        return self._texts[index]
+
+    def class_at(self, index: int) -> str | None:
+        """The name of a class; None for index 0."""
+        if index == 0:
+            return None
+        if index not in self._classes:
+            raise FormatError("A class file lacks a constant", expected="a class", got=index)
+        return self.text(self._classes[index]).replace("/", ".")
+
+    def class_name(self, data: DataInput) -> str | None:
+        return self.class_at(data.read_u16("class"))
+
+
+def _attributes(data: DataInput, pool: _ConstantPool) -> list[tuple[str, DataInput]]:
+    found = []
+    for _ in range(_count(data, "attributes", 6)):
+        name = pool.text(data.read_u16("attribute name"))
+        found.append((name, data.sub_input(data.read_length("attribute length"), "attribute")))
+    return found
+
+
+def _member(data: DataInput, pool: _ConstantPool) -> Member:
+    flags = data.read_u16("member flags")
+    name = pool.text(data.read_u16("member name"))
+    descriptor = pool.text(data.read_u16("member descriptor"))
+    signature = None
+    for attribute, body in _attributes(data, pool):
+        if attribute == "Signature":
+            signature = pool.text(body.read_u16("signature"))
+        elif attribute == "Synthetic":
+            flags |= Flag.SYNTHETIC
+    return Member(name, descriptor, flags, signature)
+
+
+def _nested_flags(body: DataInput, pool: _ConstantPool, name: str, flags: int) -> int:
+    """The flags that the source gives a nested class; those of the class file differ."""
+    for _ in range(_count(body, "nested classes", 8)):
+        inner = pool.class_name(body)
+        body.read_bytes(4, "outer class")
+        own = body.read_u16("nested class flags")
+        if inner == name:
+            return own
+    return flags

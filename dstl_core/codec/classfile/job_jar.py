@@ -1,0 +1,174 @@
+"""Finds classes in the jars of a job. A jar is read, never extracted."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from dstl_core.codec.classfile.class_file import OBJECT, ClassFile, Flag, parse_class_file
+from dstl_core.errors import FormatError, error_context
+
+MAX_CLASS_BYTES = 8 << 20
+MAX_NESTED_JAR_BYTES = 128 << 20
+"""A jar inside a jar is held in memory."""
+MAX_NESTED_JARS = 256
+MAX_PARENTS = 128
+_LIBRARIES = "lib/"
+
+
+@dataclass(frozen=True)
+class JarFile:
+    """A jar: its name for messages, and where its bytes are."""
+
+    name: str
+    content: BinaryIO
+
+
+class JobClasses:
+    """Classes by name, from jars in the order in which Java searches them. Not thread-safe.
+
+    Args:
+        jars: The job's jar first. Jars in its ``lib/`` folder are searched after it, as Flink does.
+
+    Raises:
+        FormatError: A jar is no zip file, or one of its names leaves the jar.
+    """
+
+    def __init__(self, jars: Sequence[JarFile] = ()) -> None:
+        self._jars = [_OpenJar(each) for each in jars]
+        self._libraries: list[_OpenJar] | None = None
+        self._classes: dict[str, ClassFile | None] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no jar at all."""
+        return not self._jars
+
+    def get(self, name: str) -> ClassFile | None:
+        """The class of this name; None if no jar has it.
+
+        Raises:
+            FormatError: The class file is damaged.
+        """
+        if name not in self._classes:
+            self._classes[name] = self._find(name)
+        return self._classes[name]
+
+    def _find(self, name: str) -> ClassFile | None:
+        path = name.replace(".", "/") + ".class"
+        for jar in self._jars:
+            if path in jar:
+                return jar.class_at(path, name)
+        if self._libraries is None:
+            self._libraries = [each for jar in self._jars for each in jar.libraries()]
+        for jar in self._libraries:
+            if path in jar:
+                return jar.class_at(path, name)
+        return None
+
+    def parents(self, found: ClassFile) -> list[ClassFile]:
+        """The superclasses that the jars have, nearest first."""
+        chain: list[ClassFile] = []
+        name = found.superclass
+        while name not in (None, OBJECT):
+            parent = self.get(str(name))
+            if parent is None:
+                break
+            chain.append(parent)
+            if len(chain) > MAX_PARENTS:
+                raise FormatError(f"Class {found.name} has more than {MAX_PARENTS} superclasses")
+            name = parent.superclass
+        return chain
+
+    def supertypes(self, name: str) -> set[str]:
+        """All superclasses and interfaces that the jars tell of a class, and its own name."""
+        seen: set[str] = set()
+        waiting = [name]
+        while waiting:
+            each = waiting.pop()
+            if each in seen:
+                continue
+            seen.add(each)
+            found = self.get(each)
+            if found is not None:
+                waiting += [*found.interfaces, *([found.superclass] if found.superclass else [])]
+        return seen
+
+    def is_final(self, name: str) -> bool:
+        """Whether a class of the jars can have no subclasses."""
+        found = self.get(name)
+        return found is not None and found.has(Flag.FINAL)
+
+
+class _OpenJar:
+    def __init__(self, jar: JarFile) -> None:
+        self._name = jar.name
+        try:
+            self._zip = zipfile.ZipFile(jar.content)
+        except (zipfile.BadZipFile, ValueError, RuntimeError, OSError) as error:
+            raise FormatError(
+                f"{jar.name} is not a jar: expected a zip file, got {error}"
+            ) from error
+        self._entries = {each.filename: each for each in self._zip.infolist()}
+        for name in self._entries:
+            if name.startswith(("/", "\\")) or ".." in name.replace("\\", "/").split("/"):
+                raise FormatError(
+                    f"{jar.name} has a name that leaves the jar",
+                    expected="names below its root",
+                    got=repr(name[:80]),
+                )
+
+    def __contains__(self, path: str) -> bool:
+        return path in self._entries
+
+    def class_at(self, path: str, name: str) -> ClassFile:
+        with error_context(location=f"{self._name}!/{path}"):
+            found = parse_class_file(self._read(path, MAX_CLASS_BYTES))
+            if found.name != name:
+                raise FormatError(
+                    "A class file has the name of another class", expected=name, got=found.name
+                )
+            return found
+
+    def libraries(self) -> list[_OpenJar]:
+        names = [
+            each for each in self._entries if each.startswith(_LIBRARIES) and each.endswith(".jar")
+        ]
+        if len(names) > MAX_NESTED_JARS:
+            raise FormatError(
+                f"{self._name} has too many jars in {_LIBRARIES}",
+                expected=f"<= {MAX_NESTED_JARS}",
+                got=len(names),
+            )
+        return [
+            _OpenJar(
+                JarFile(f"{self._name}!/{each}", io.BytesIO(self._read(each, MAX_NESTED_JAR_BYTES)))
+            )
+            for each in names
+        ]
+
+    def _read(self, path: str, limit: int) -> bytes:
+        """The bytes of an entry. What the entry says of its size is not trusted."""
+        try:
+            with self._zip.open(self._entries[path]) as entry:
+                raw = entry.read(limit + 1)
+        except (
+            zipfile.BadZipFile,
+            zlib.error,
+            EOFError,
+            RuntimeError,
+            OSError,
+            ValueError,
+        ) as error:
+            raise FormatError(
+                f"{path} in {self._name} cannot be unpacked", got=type(error).__name__
+            ) from error
+        if len(raw) > limit:
+            raise FormatError(
+                f"{path} in {self._name} is too large", expected=f"<= {limit} bytes unpacked"
+            )
+        return raw

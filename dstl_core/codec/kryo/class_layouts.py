@@ -1,0 +1,347 @@
+"""Finds out how Kryo stores a class: from what is known of the JDK and Flink, or from the jars."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dstl_core.codec.classfile.class_file import OBJECT, ClassFile, Flag
+from dstl_core.codec.classfile.generic_types import PRIMITIVE_NAMES, JavaType, component_name
+from dstl_core.codec.classfile.job_jar import JobClasses
+from dstl_core.codec.kryo.jdk_bodies import (
+    SCALARS,
+    AsListBody,
+    EnumSetBody,
+    Fixed,
+    JavaSerialized,
+    OptionalBody,
+)
+from dstl_core.codec.kryo.kryo_objects import WRAPPERS
+from dstl_core.codec.kryo.kryo_reader import Body
+from dstl_core.codec.kryo.object_bodies import (
+    CollectionBody,
+    EnumBody,
+    FieldsBody,
+    MapBody,
+    ObjectArrayBody,
+    PrimitiveArrayBody,
+    Slot,
+)
+from dstl_core.errors import UnreadableValueError
+
+_COLLECTION = CollectionBody()
+_MAP = MapBody()
+
+
+def _named(package: str, names: str, body: Any) -> dict[str, Any]:
+    """The same body for several classes; ``package`` may be a class around them."""
+    sign = "$" if package[-1] == "s" else "."
+    return {f"{package}{sign}{name}": body for name in names.split()}
+
+
+_COLLECTIONS: dict[str, Any] = (
+    _named(
+        "java.util",
+        "Collection List Set Queue Deque AbstractCollection AbstractList AbstractSet AbstractQueue "
+        "AbstractSequentialList ArrayList LinkedList HashSet LinkedHashSet ArrayDeque Vector Stack "
+        "Collections$UnmodifiableCollection Collections$UnmodifiableList "
+        "Collections$UnmodifiableRandomAccessList Collections$UnmodifiableSet "
+        "Collections$SynchronizedCollection Collections$SynchronizedList "
+        "Collections$SynchronizedRandomAccessList Collections$SynchronizedSet",
+        _COLLECTION,
+    )
+    | _named(
+        "java.util.concurrent",
+        "CopyOnWriteArrayList CopyOnWriteArraySet ConcurrentLinkedQueue ConcurrentLinkedDeque "
+        "LinkedBlockingQueue LinkedBlockingDeque",
+        _COLLECTION,
+    )
+    | _named(
+        "java.util.ImmutableCollections",
+        "List12 ListN Set12 SetN SubList",
+        CollectionBody(has_nulls=False),
+    )
+    | {
+        "java.util.TreeSet": CollectionBody(has_comparator=True),
+        "java.util.PriorityQueue": CollectionBody(has_comparator=True, is_typed=False),
+        "java.util.Arrays$ArrayList": AsListBody(_COLLECTION),
+        "java.util.RegularEnumSet": EnumSetBody(),
+        "java.util.JumboEnumSet": EnumSetBody(),
+        "java.util.EnumSet": EnumSetBody(),
+        "java.util.Collections$EmptyList": Fixed(0),
+        "java.util.Collections$EmptySet": Fixed(0),
+        "java.util.Collections$SingletonList": Fixed(1),
+        "java.util.Collections$SingletonSet": Fixed(1),
+    }
+)
+_MAPS: dict[str, Any] = (
+    _named(
+        "java.util",
+        "Map AbstractMap HashMap LinkedHashMap Hashtable IdentityHashMap WeakHashMap EnumMap "
+        "Collections$UnmodifiableMap Collections$SynchronizedMap",
+        _MAP,
+    )
+    | _named("java.util.ImmutableCollections", "Map1 MapN", MapBody(has_nulls=False))
+    | {
+        "java.util.concurrent.ConcurrentHashMap": _MAP,
+        "java.util.TreeMap": MapBody(has_comparator=True, has_new_comparator=True),
+        "java.util.concurrent.ConcurrentSkipListMap": MapBody(has_new_comparator=True),
+        "java.util.Collections$EmptyMap": Fixed(0, is_map=True),
+        "java.util.Collections$SingletonMap": Fixed(2, is_map=True),
+    }
+)
+_ENUMS = {
+    "java.time.DayOfWeek": "MONDAY TUESDAY WEDNESDAY THURSDAY FRIDAY SATURDAY SUNDAY",
+    "java.time.Month": "JANUARY FEBRUARY MARCH APRIL MAY JUNE JULY AUGUST SEPTEMBER OCTOBER "
+    "NOVEMBER DECEMBER",
+    "java.time.temporal.ChronoUnit": "NANOS MICROS MILLIS SECONDS MINUTES HOURS HALF_DAYS DAYS "
+    "WEEKS MONTHS YEARS DECADES CENTURIES MILLENNIA ERAS FOREVER",
+    "java.util.concurrent.TimeUnit": "NANOSECONDS MICROSECONDS MILLISECONDS SECONDS MINUTES HOURS "
+    "DAYS",
+    "java.math.RoundingMode": "UP DOWN CEILING FLOOR HALF_UP HALF_DOWN HALF_EVEN UNNECESSARY",
+    "org.apache.flink.types.RowKind": "INSERT UPDATE_BEFORE UPDATE_AFTER DELETE",
+}
+_FINAL_JDK = frozenset(
+    {
+        "java.lang.String",
+        "java.lang.StringBuilder",
+        "java.lang.StringBuffer",
+        "java.lang.Class",
+        "java.lang.Void",
+        "java.util.UUID",
+        "java.util.Locale",
+        "java.util.Currency",
+        "java.util.Optional",
+        "java.util.OptionalInt",
+        "java.util.OptionalLong",
+        "java.util.OptionalDouble",
+        "java.util.regex.Pattern",
+        "java.net.URI",
+        "java.net.URL",
+        "java.time.LocalDate",
+        "java.time.LocalTime",
+        "java.time.LocalDateTime",
+        "java.time.Instant",
+        "java.time.Duration",
+        "java.time.Period",
+        "java.time.Year",
+        "java.time.YearMonth",
+        "java.time.MonthDay",
+        "java.time.ZoneOffset",
+        "java.time.ZonedDateTime",
+        "java.time.OffsetDateTime",
+        "java.time.OffsetTime",
+        *_ENUMS,
+        *WRAPPERS,
+    }
+)
+_JDK = ("java.", "javax.", "jdk.", "sun.", "com.sun.")
+_TUPLE = "org.apache.flink.api.java.tuple.Tuple"
+_MAX_TUPLE = 25
+_SERIALIZES_ITSELF = "com.esotericsoftware.kryo.KryoSerializable"
+
+
+def _tuple_body(count: int) -> FieldsBody:
+    names = sorted(f"f{at}" for at in range(count))
+    slots = tuple(
+        Slot(name, name, f"{_TUPLE}{count}", JavaType(OBJECT, (), f"T{name[1:]}")) for name in names
+    )
+    return FieldsBody(f"{_TUPLE}{count}", slots, tuple(f"T{at}" for at in range(count)))
+
+
+def _row_body() -> FieldsBody:
+    row = "org.apache.flink.types.Row"
+    text, anything = JavaType("java.lang.String"), JavaType(OBJECT)
+    types = {
+        "fieldByName": JavaType("java.util.Map", (text, anything)),
+        "fieldByPosition": JavaType("[Ljava.lang.Object;"),
+        "kind": JavaType("org.apache.flink.types.RowKind"),
+        "positionByName": JavaType(
+            "java.util.LinkedHashMap", (text, JavaType("java.lang.Integer"))
+        ),
+    }
+    return FieldsBody(row, tuple(Slot(name, name, row, each) for name, each in types.items()))
+
+
+_KNOWN: dict[str, Any] = (
+    SCALARS
+    | _COLLECTIONS
+    | _MAPS
+    | {name: EnumBody(name, tuple(constants.split())) for name, constants in _ENUMS.items()}
+    | {f"{_TUPLE}{count}": _tuple_body(count) for count in range(1, _MAX_TUPLE + 1)}
+    | {
+        "java.util.Optional": OptionalBody(),
+        "org.apache.flink.types.Row": _row_body(),
+    }
+)
+
+
+class ClassLayouts:
+    """How classes are stored; they are looked up once. Not thread-safe.
+
+    Args:
+        classes: Of the job.
+        custom: Classes with a Kryo serializer of their own, by name, and that serializer's class.
+    """
+
+    def __init__(self, classes: JobClasses, custom: Mapping[str, str] | None = None) -> None:
+        self.classes = classes
+        self._custom = dict(custom or {})
+        self._bodies: dict[str, Body] = {}
+        self._finals: dict[str, bool] = {}
+
+    def with_custom(self, custom: Mapping[str, str]) -> ClassLayouts:
+        """The same, for a state that stores some classes in forms of their own."""
+        return ClassLayouts(self.classes, custom) if custom else self
+
+    def is_final(self, class_name: str) -> bool:
+        """Whether objects of this declared type are all of this class.
+
+        Raises:
+            UnreadableValueError: The class is not in the jars.
+        """
+        known = self._finals.get(class_name)
+        if known is None:
+            self._finals[class_name] = known = self._is_final(class_name)
+        return known
+
+    def _is_final(self, name: str) -> bool:
+        if name.startswith("["):
+            component = component_name(name)
+            return component in PRIMITIVE_NAMES.values() or self.is_final(component)
+        if name in _KNOWN or name.startswith(_JDK):
+            return name in _FINAL_JDK
+        if self.classes.get(name) is None:
+            raise _unknown(name)
+        return self.classes.is_final(name)
+
+    def body(self, class_name: str) -> Body:
+        """How objects of a class are stored.
+
+        Raises:
+            UnreadableValueError: The class is neither known nor in the jars, or it has a serializer
+                of its own.
+        """
+        found = self._bodies.get(class_name)
+        if found is None:
+            found = self._bodies[class_name] = self._find(class_name)
+        return found
+
+    def constant(self, class_name: str, ordinal: int) -> str:
+        """The name of a constant of an enum."""
+        body = self.body(class_name)
+        if isinstance(body, EnumBody) and 0 <= ordinal < len(body.constants):
+            return body.constants[ordinal]
+        return str(ordinal)
+
+    def _find(self, name: str) -> Body:
+        supertypes = self.classes.supertypes(name)
+        for each in (name, *sorted(supertypes)):
+            if each in self._custom:
+                raise UnreadableValueError(
+                    f"Class {name} has a Kryo serializer of its own ({self._custom[each]}), which "
+                    f"only Java can run"
+                )
+        known: Body | None = _KNOWN.get(name)
+        if known is not None:
+            return known
+        if name.startswith("["):
+            if component_name(name) in PRIMITIVE_NAMES.values():
+                return PrimitiveArrayBody(name)
+            return ObjectArrayBody(name)
+        found = self.classes.get(name)
+        if found is None:
+            raise _unknown(name)
+        if _SERIALIZES_ITSELF in supertypes:
+            raise UnreadableValueError(f"Class {name} writes its own Kryo form")
+        return self._of_class(found, supertypes)
+
+    def _of_class(self, found: ClassFile, supertypes: set[str]) -> Body:
+        if found.is_enum:
+            return EnumBody(found.name, found.constants)
+        parents = self.classes.parents(found)
+        if parents and parents[0].is_enum:
+            return EnumBody(parents[0].name, parents[0].constants)
+        if any(_is_throwable(each) for each in supertypes):
+            return JavaSerialized()
+        for table in (_MAPS, _COLLECTIONS):
+            for each in sorted(supertypes & table.keys(), key=_specific_first):
+                body: Body = table[each]
+                return body
+        return self._fields(found, parents)
+
+    def _fields(self, found: ClassFile, parents: list[ClassFile]) -> FieldsBody:
+        chain = [found, *parents]
+        top = chain[-1].superclass
+        if top not in (None, OBJECT, "java.lang.Record"):
+            raise _unknown(str(top), f", a superclass of {found.name},")
+        slots: list[Slot] = []
+        taken: set[str] = set()
+        for each in chain:
+            for member in each.fields:
+                if member.has(Flag.STATIC) or member.has(Flag.TRANSIENT):
+                    continue
+                key = f"{each.name}.{member.name}" if member.name in taken else member.name
+                taken.add(member.name)
+                slots.append(
+                    Slot(
+                        key,
+                        member.name,
+                        each.name,
+                        each.type_of(member),
+                        member.has(Flag.SYNTHETIC),
+                    )
+                )
+        slots.sort(key=lambda slot: slot.name.encode("utf-16-be"))
+        return FieldsBody(
+            found.name,
+            tuple(slots),
+            found.generic.parameters,
+            _inherited(found, parents),
+            is_record=found.is_record,
+        )
+
+
+def _inherited(
+    found: ClassFile, parents: list[ClassFile]
+) -> dict[tuple[str, str], JavaType | None]:
+    """The types that a class gives to the type parameters of its superclasses, by the superclass
+    and the name of the parameter; a type may be a type variable of the class.
+    """
+    result: dict[tuple[str, str], JavaType | None] = {}
+    known: dict[str, JavaType | None] = {
+        each: JavaType(OBJECT, (), each) for each in found.generic.parameters
+    }
+    child = found
+    for parent in parents:
+        superclass = child.generic.superclass
+        arguments = superclass.arguments if superclass is not None else ()
+        own: dict[str, JavaType | None] = {}
+        for name, argument in zip(parent.generic.parameters, arguments, strict=False):
+            variable = None if argument is None else argument.variable
+            own[name] = argument if variable is None else known.get(variable)
+        result |= {(parent.name, name): given for name, given in own.items()}
+        known, child = own, parent
+    return result
+
+
+def _specific_first(name: str) -> tuple[bool, str]:
+    """Sorted ones first: their comparator is stored."""
+    return name not in ("java.util.TreeMap", "java.util.TreeSet", "java.util.PriorityQueue"), name
+
+
+def _is_throwable(name: str) -> bool:
+    if name == "java.lang.Throwable":
+        return True
+    return name.startswith(_JDK) and name.endswith(("Exception", "Error"))
+
+
+def _unknown(name: str, role: str = "") -> UnreadableValueError:
+    if name.startswith(_JDK):
+        return UnreadableValueError(
+            f"Class {name}{role} of the JDK is stored by Kryo in a form that dstl does not know"
+        )
+    return UnreadableValueError(
+        f"Class {name}{role} of the job is needed to read a Kryo value; give the job's jar with "
+        f"--jar (option jar)"
+    )

@@ -1,0 +1,71 @@
+"""Objects of Java as Kryo stores them, and what the two versions of Kryo share."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+
+class Dialect(Enum):
+    """A version of Kryo."""
+
+    KRYO_2 = "2.24"
+    KRYO_5 = "5"
+
+
+class KryoObject:
+    """An object: its class, and a value whose form depends on the class.
+
+    Numbers, booleans and texts are Python's; a character is a text of length 1. Collections and
+    arrays are lists of objects or None, maps lists of pairs, enums their ordinal, and objects with
+    fields dicts of their fields, where primitive fields are plain values. Two objects are the same
+    only if they are one: values refer to objects more than once, and to themselves.
+    """
+
+    __slots__ = ("class_name", "value")
+
+    def __init__(self, class_name: str, value: Any = None) -> None:
+        self.class_name = class_name
+        self.value = value
+
+    def __repr__(self) -> str:
+        return f"KryoObject({self.class_name})"
+
+
+PRIMITIVE_OF = {
+    "java.lang.Integer": "int",
+    "java.lang.String": "java.lang.String",
+    "java.lang.Float": "float",
+    "java.lang.Boolean": "boolean",
+    "java.lang.Byte": "byte",
+    "java.lang.Character": "char",
+    "java.lang.Short": "short",
+    "java.lang.Long": "long",
+    "java.lang.Double": "double",
+    "java.lang.Void": "void",
+}
+"""The classes of ids 0 to 9, in this order, with their primitive types."""
+WRAPPERS = frozenset(PRIMITIVE_OF) - {"java.lang.String"}
+
+_FIRST_JDK_ID = 73
+_JDK_CLASSES = (
+    "java.util.Arrays$ArrayList",
+    "java.util.BitSet",
+    "java.util.PriorityQueue",
+    "java.util.regex.Pattern",
+    "java.sql.Date",
+    "java.sql.Time",
+    "java.sql.Timestamp",
+    "java.net.URI",
+    "java.net.InetSocketAddress",
+    "java.util.UUID",
+    "java.util.Locale",
+    "java.text.SimpleDateFormat",
+)
+FIRST_OWN_ID = 85
+"""The declared class of a state, then the types that the job registered."""
+
+REGISTERED = dict(enumerate(PRIMITIVE_OF)) | {
+    _FIRST_JDK_ID + at: name for at, name in enumerate(_JDK_CLASSES)
+}
+"""Class names by id, the same in both versions. The ids between are Scala's."""

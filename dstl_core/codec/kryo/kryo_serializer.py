@@ -1,0 +1,220 @@
+"""Types that Flink leaves to Kryo, read without Java.
+
+Nothing in a file says which version of Kryo wrote it but the version of ``_metadata``: Flink 1.x
+writes at most 4, Flink 2.x at least 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dstl_core.codec.data_io import DataInput, DataOutput
+from dstl_core.codec.kryo.class_layouts import ClassLayouts
+from dstl_core.codec.kryo.kryo_input import KryoInput
+from dstl_core.codec.kryo.kryo_objects import FIRST_OWN_ID, REGISTERED, Dialect, KryoObject
+from dstl_core.codec.kryo.kryo_reader import KryoValueReader, KryoValueWriter
+from dstl_core.codec.kryo.kryo_text import kryo_text
+from dstl_core.codec.serializers.base import (
+    JsonValue,
+    OpaqueValue,
+    SerializerRegistry,
+    SnapshotContext,
+    SnapshotReader,
+    check_snapshot_version,
+)
+from dstl_core.codec.serializers.opaque import READERS as OPAQUE_READERS
+from dstl_core.codec.serializers.opaque import KryoSerializer
+from dstl_core.codec.serializers.optional_map import OptionalEntry, read_optional_map
+from dstl_core.errors import FormatError, UnreadableValueError
+
+FIRST_VERSION_OF_FLINK_2 = 5
+"""Of ``_metadata``."""
+BUILT_IN_READER = OPAQUE_READERS[KryoSerializer.snapshot_class]
+_SERIALIZER_CLASS = 1
+_NULL = b"\0"
+
+
+def dialect_of(metadata_version: int) -> Dialect:
+    """The version of Kryo in a snapshot."""
+    return Dialect.KRYO_5 if metadata_version >= FIRST_VERSION_OF_FLINK_2 else Dialect.KRYO_2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KryoValue:
+    """A value of Kryo: the object, and its bytes. Values with equal bytes are equal."""
+
+    content: KryoObject
+    raw: bytes
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, KryoValue) and other.raw == self.raw
+
+    def __hash__(self) -> int:
+        return hash(self.raw)
+
+
+@dataclass(frozen=True)
+class KryoClasses:
+    """Which version of Kryo wrote the values, and how it stores classes."""
+
+    dialect: Dialect
+    layouts: ClassLayouts
+
+
+@dataclass(frozen=True)
+class ReadableKryoSerializer(KryoSerializer):
+    """``KryoSerializer`` whose values are read.
+
+    Args:
+        classes: How classes are stored; no part of the type.
+        registered: Class names by id; they follow from the snapshot.
+    """
+
+    classes: KryoClasses = field(compare=False, repr=False)
+    registered: Mapping[int, str] = field(compare=False, repr=False)
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether the layout of the declared class is known."""
+        try:
+            self.classes.layouts.body(self.java_class)
+        except FormatError:
+            return False
+        return True
+
+    def serialize(self, value: Any, out: DataOutput) -> None:
+        if value is None:
+            out.write_bytes(_NULL)
+        elif isinstance(value, KryoValue | OpaqueValue):
+            out.write_bytes(value.raw)
+        else:
+            raise TypeError(f"expected a {self.java_class} as Kryo stores it")
+
+    def deserialize(self, data: DataInput) -> KryoValue | None:
+        start = data.position
+        try:
+            content, has_outer = self._read(data, synthetic=True)
+            if has_outer and data.remaining:
+                content = self._without_outer(data, start, content)
+        except UnreadableValueError:
+            raise
+        except (FormatError, RecursionError) as error:
+            raise self._does_not_fit(error, start) from error
+        if content is None:
+            return None
+        end = data.position
+        data.rewind(start)
+        return KryoValue(content, data.read_bytes(end - start))
+
+    def _read(self, data: DataInput, *, synthetic: bool) -> tuple[KryoObject | None, bool]:
+        source = KryoInput(data, self.classes.dialect)
+        reader = KryoValueReader(source, self.classes.layouts, self.registered, synthetic=synthetic)
+        try:
+            content = reader.class_and_object()
+        except UnreadableValueError:
+            raise
+        except FormatError:
+            if synthetic and reader.met_synthetic:
+                return self._read(data, synthetic=False)
+            raise
+        source.commit()
+        return content, reader.met_synthetic
+
+    def _without_outer(
+        self, data: DataInput, start: int, content: KryoObject | None
+    ) -> KryoObject | None:
+        """Whether references to outer objects are stored depends on the class path of the writer.
+        Without them the value must end where its bytes do.
+        """
+        end = data.position
+        data.rewind(start)
+        try:
+            other, _ = self._read(data, synthetic=False)
+            if not data.remaining:
+                return other
+        except FormatError:
+            pass
+        data.rewind(end)
+        return content
+
+    def _does_not_fit(self, error: Exception, start: int) -> UnreadableValueError:
+        reason = error.message if isinstance(error, FormatError) else "it nests too deeply"
+        return UnreadableValueError(
+            f"A Kryo value of {self.java_class} does not follow the layout of its classes "
+            f"({reason}); give the jar of the job that wrote it, unless the bytes are damaged",
+            offset=start,
+        )
+
+    def write_new(self, value: KryoValue | None) -> bytes:
+        """The bytes of a value as Kryo 5 stores it.
+
+        Raises:
+            UnreadableValueError: A class in it is not known.
+        """
+        if value is None:
+            return _NULL
+        ids = {name: number for number, name in self.registered.items()}
+        writer = KryoValueWriter(self.classes.layouts, ids)
+        writer.class_and_object(value.content)
+        return bytes(writer.output.buffer)
+
+    def to_text(self, value: KryoValue | None) -> JsonValue:
+        if value is None:
+            return None
+        return kryo_text(self.classes.layouts, value.content, self.java_class)
+
+
+def with_kryo(registry: SerializerRegistry, classes: KryoClasses) -> SerializerRegistry:
+    """A registry whose Kryo values are read, unless it has a reader of its own for them."""
+    found = registry.copy()
+    if registry.get(KryoSerializer.snapshot_class) is not BUILT_IN_READER:
+        return found
+    found.register(KryoSerializer.snapshot_class, _reader(classes))
+    return found
+
+
+def _reader(classes: KryoClasses) -> SnapshotReader:
+    def read(data: DataInput, version: int, context: SnapshotContext) -> ReadableKryoSerializer:
+        check_snapshot_version(data, KryoSerializer, version)
+        java_class = data.read_utf("Kryo class")
+        maps = tuple(read_optional_map(data) for _ in range(3))
+        layouts = classes.layouts.with_custom(_custom_serializers(maps))
+        return ReadableKryoSerializer(
+            java_class,
+            maps,
+            KryoClasses(classes.dialect, layouts),
+            registered_classes([entry.name for entry in maps[0]]),
+        )
+
+    return read
+
+
+def registered_classes(names: list[str]) -> dict[int, str]:
+    """Class names by id: a class that has an id already keeps it."""
+    found = dict(REGISTERED)
+    known = set(found.values())
+    for name in names:
+        if name not in known:
+            found[max(FIRST_OWN_ID, max(found) + 1)] = name
+            known.add(name)
+    return found
+
+
+def _custom_serializers(maps: tuple[tuple[OptionalEntry, ...], ...]) -> dict[str, str]:
+    """Classes that a serializer of the job or a library stores, and its class."""
+    found: dict[str, str] = {}
+    for entry in maps[0]:
+        if entry.value is None:
+            continue
+        data = DataInput(entry.value)
+        data.read_utf("registered class")
+        kind = data.read_i32("kind of a registration")
+        if kind == _SERIALIZER_CLASS:
+            found[entry.name] = data.read_utf("serializer class")
+        elif kind:
+            found[entry.name] = "an object in the snapshot"
+    for entry in maps[1] + maps[2]:
+        found[entry.name] = "a default serializer of the job"
+    return found

@@ -1,0 +1,139 @@
+"""Classes of a job, read from its jar without Java."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from dstl_core.codec.classfile.class_file import Flag, parse_class_file
+from dstl_core.codec.classfile.generic_types import (
+    JavaType,
+    parse_class_signature,
+    parse_field_type,
+)
+from dstl_core.codec.classfile.job_jar import MAX_CLASS_BYTES, JarFile, JobClasses
+from dstl_core.errors import FormatError
+from tests.golden_files import GOLDEN
+
+VEC = (GOLDEN / "kryo-vectors" / "vec.jar").read_bytes()
+LEAF = "vec/V$Leaf.class"
+
+
+def jar(entries: Mapping[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", method) as packed:
+        for name, raw in entries.items():
+            packed.writestr(name, raw)
+    return out.getvalue()
+
+
+def classes(*jars: bytes) -> JobClasses:
+    return JobClasses([JarFile(f"job{at}.jar", io.BytesIO(raw)) for at, raw in enumerate(jars)])
+
+
+def entry(name: str) -> bytes:
+    return zipfile.ZipFile(io.BytesIO(VEC)).read(name)
+
+
+def test_a_class_has_its_fields_with_their_types() -> None:
+    found = classes(VEC).get("vec.V$HoldTwo")
+    assert found is not None
+    leaf, text = JavaType("vec.V$Leaf"), JavaType("java.lang.String")
+    two = JavaType("vec.V$Two", (leaf, text))
+    assert [(each.name, found.type_of(each)) for each in found.fields] == [
+        ("t", two),
+        ("u", JavaType("vec.V$Two", (JavaType("java.lang.Integer"), JavaType("vec.V$Color")))),
+        ("lt", JavaType("java.util.List", (two,))),
+    ]
+
+
+def test_superclasses_enums_records_and_nested_flags() -> None:
+    own = classes(VEC)
+    sub, color, record = (own.get(f"vec.V${name}") for name in ("GenSub", "Color", "Rec"))
+    assert sub is not None and color is not None and record is not None
+    assert [each.name for each in own.parents(sub)] == ["vec.V$Gen"]
+    assert sub.generic.superclass == JavaType("vec.V$Gen", (JavaType("vec.V$Leaf"),))
+    assert color.is_enum and color.constants == ("RED", "GREEN", "BLUE")
+    assert not color.has(Flag.FINAL)  # GREEN has a body, so a subclass
+    assert record.is_record and own.is_final("vec.V$Leaf") and not own.is_final("vec.V$Open")
+    assert own.get("vec.Missing") is None
+    assert own.supertypes("vec.V$Rev") >= {"vec.V$Rev", "java.util.Comparator"}
+
+
+def test_signatures() -> None:
+    assert parse_field_type("I", None) == JavaType("int")
+    assert parse_field_type("[[Ljava/lang/String;", None) == JavaType("[[Ljava.lang.String;")
+    assert parse_field_type("Ljava/util/List;", "Ljava/util/List<-TT;>;").arguments == (None,)
+    assert parse_field_type("Ljava/util/List;", "Ljava/util/List<+La/B;>;").arguments == (
+        JavaType("a.B", (), None, True),
+    )
+    assert parse_field_type("La/O$I;", "La/O<TT;>.I<[J>;") == JavaType("a.O$I", (JavaType("[J"),))
+    assert parse_field_type("Ljava/lang/Number;", "TT;") == JavaType("java.lang.Number", (), "T")
+    found = parse_class_signature("<T:Ljava/lang/Object;U::La/I<TT;>;>La/B<TT;>;La/I<TU;>;")
+    assert found.parameters == ("T", "U")
+
+
+@pytest.mark.parametrize("text", ["", "L", "La", "La<", "La<*", "T", "[", "X", "La;x", "L<" * 40])
+def test_a_malformed_signature_is_one_sentence(text: str) -> None:
+    with pytest.raises(FormatError, match="A type in a class file is malformed"):
+        parse_field_type("La/B;", text)
+
+
+def test_the_first_jar_wins_and_libraries_come_last() -> None:
+    other = entry("vec/V$Open.class")
+    nested = jar({"lib/more.jar": jar({LEAF: entry(LEAF), "x": b""}), "vec/V$Open.class": other})
+    own = classes(nested, VEC)
+    assert own.get("vec.V$Leaf") is not None and own.get("vec.V$Open") is not None
+    assert classes(nested).get("vec.V$Leaf") is not None
+    assert classes(nested).get("vec.V$Prims") is None
+
+
+def bomb() -> bytes:
+    return jar({LEAF: b"\0" * (MAX_CLASS_BYTES + 1)})
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (lambda: b"no zip", r"job0.jar is not a jar: expected a zip file"),
+        (lambda: jar({"../../etc/passwd": b""}), r"has a name that leaves the jar"),
+        (lambda: jar({"/etc/passwd": b""}), r"has a name that leaves the jar"),
+        (bomb, r"V\$Leaf.class in job0.jar is too large: expected <= 8388608 bytes"),
+        (lambda: jar({LEAF: b""}), r"ends too early"),
+        (lambda: jar({LEAF: b"\0" * 64}), r"starts with the wrong bytes"),
+        (lambda: jar({LEAF: entry("vec/V$Open.class")}), r"name of another class"),
+        (lambda: VEC[: len(VEC) // 2], r"is not a jar"),
+    ],
+)
+def test_a_bad_jar_is_one_sentence(made: Callable[[], bytes], message: str) -> None:
+    with pytest.raises(FormatError, match=message):
+        classes(made()).get("vec.V$Leaf")
+
+
+def test_damaged_contents_of_a_jar_are_one_sentence() -> None:
+    raw = bytearray(jar({LEAF: entry(LEAF)}))
+    raw[raw.index(b"V$Leaf.class") + 20] ^= 0xFF
+    with pytest.raises(FormatError):
+        classes(bytes(raw)).get("vec.V$Leaf")
+
+
+def test_a_class_file_cut_at_any_byte_raises_format_errors() -> None:
+    raw = entry("vec/V$Gen.class")
+    for end in range(len(raw)):
+        with pytest.raises(FormatError):
+            parse_class_file(raw[:end])
+
+
+def test_a_class_file_with_any_byte_changed_raises_format_errors_only() -> None:
+    raw = entry("vec/V$Color.class")
+    for at in range(len(raw)):
+        damaged = bytearray(raw)
+        damaged[at] ^= 0x41
+        try:
+            found = parse_class_file(bytes(damaged))
+            _ = found.generic, [found.type_of(each) for each in found.fields]
+        except FormatError:
+            continue
