@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from dstl_core.savepoint.check.verify import verify_snapshot
     from dstl_core.savepoint.edit.rewrite import rewrite_savepoint
     from dstl_core.savepoint.edit.savepoint_edit import edit_savepoint
+    from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
     from dstl_core.savepoint.read.snapshot import Snapshot
     from dstl_core.spark.job.stateful_job import StatefulJob
     from dstl_core.spark.savepoints.data_source import register
@@ -92,6 +93,7 @@ __all__ = [
     "ReducingStateDescriptor",
     "RichMapFunction",
     "SavepointReader",
+    "SavepointUpgrade",
     "SavepointWriter",
     "Snapshot",
     "StateBootstrapFunction",
@@ -147,6 +149,7 @@ _HOME = {
     "ProcessOperator": "spark.task.operators",
     "ReducingStateDescriptor": "state.tables.descriptor",
     "SavepointReader": "spark.savepoints.savepoint_reader",
+    "SavepointUpgrade": "savepoint.edit.upgrade",
     "SavepointWriter": "spark.savepoints.savepoint_writer",
     "Snapshot": "savepoint.read.snapshot",
     "StateTtlConfig": "state.tables.ttl",

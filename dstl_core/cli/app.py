@@ -18,6 +18,7 @@ from dstl_core.cli.gc_command import gc
 from dstl_core.cli.inspect_command import inspect
 from dstl_core.cli.output import complain
 from dstl_core.cli.rewrite_command import rewrite
+from dstl_core.cli.upgrade_command import upgrade
 from dstl_core.cli.verify_command import verify
 from dstl_core.errors import DstlError
 
@@ -66,7 +67,7 @@ def _options(
     """Declares the option for the help. ``main`` accepts it anywhere on the command line."""
 
 
-for command in (inspect, dump, verify, diff, check, rewrite, changelog, gc):
+for command in (inspect, dump, verify, diff, check, rewrite, upgrade, changelog, gc):
     app.command()(command)
 
 

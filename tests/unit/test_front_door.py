@@ -54,6 +54,7 @@ NAMES = [
     "register",
     "rewrite_savepoint",
     "edit_savepoint",
+    "SavepointUpgrade",
     "verify_snapshot",
     "plan_restore",
     "check_restore",

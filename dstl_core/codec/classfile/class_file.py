@@ -30,6 +30,8 @@ _CONSTANT_BYTES = {3: 4, 4: 4, 5: 8, 6: 8, 7: 2, 8: 2, 9: 4, 10: 4, 11: 4, 12: 4
     20: 2,
 }
 _TWO_SLOTS = (5, 6)
+_STRING = 8
+_MEMBERS = (9, 10, 11)
 
 
 class Flag:
@@ -116,7 +118,7 @@ def parse_class_file(raw: bytes) -> ClassFile:
             got=f"{magic:x}",
         )
     data.read_i32("version")
-    pool = _ConstantPool(data)
+    pool = ConstantPool(data)
     flags = data.read_u16("class flags")
     name = pool.class_name(data)
     superclass = pool.class_name(data)
@@ -135,6 +137,38 @@ def parse_class_file(raw: bytes) -> ClassFile:
     return ClassFile(name, flags, superclass, known, fields, methods, signature)
 
 
+@dataclass(frozen=True)
+class ClassCode:
+    """The bytecode of a method, and the constants that it refers to."""
+
+    pool: ConstantPool
+    code: bytes
+
+
+def methods_with_code(raw: bytes) -> list[ClassCode]:
+    """The code of all methods of a class file.
+
+    Raises:
+        FormatError: The bytes are no class file.
+    """
+    data = DataInput(raw)
+    data.read_bytes(8, "magic and version")
+    pool = ConstantPool(data)
+    data.read_bytes(6, "class")
+    data.read_bytes(2 * _count(data, "interfaces", 2), "interfaces")
+    for _ in range(_count(data, "fields", 8)):
+        _member(data, pool)
+    found = []
+    for _ in range(_count(data, "methods", 8)):
+        data.read_bytes(6, "method")
+        for name, body in _attributes(data, pool):
+            if name == "Code":
+                body.read_bytes(4, "stack and locals")
+                size = body.read_length("code length")
+                found.append(ClassCode(pool, body.read_bytes(size, "code")))
+    return found
+
+
 def _count(data: DataInput, field: str, item_bytes: int) -> int:
     at = data.position
     count = data.read_u16(field)
@@ -149,10 +183,13 @@ def _count(data: DataInput, field: str, item_bytes: int) -> int:
     return count
 
 
-class _ConstantPool:
+class ConstantPool:
+    """The constants of a class file."""
+
     def __init__(self, data: DataInput) -> None:
         self._texts: dict[int, str] = {}
         self._classes: dict[int, int] = {}
+        self._others: dict[int, tuple[int, bytes]] = {}
         count = data.read_u16("constants")
         index = 1
         while index < count:
@@ -163,7 +200,7 @@ class _ConstantPool:
             elif tag == _CLASS:
                 self._classes[index] = data.read_u16("class name")
             elif tag in _CONSTANT_BYTES:
-                data.read_bytes(_CONSTANT_BYTES[tag], "constant")
+                self._others[index] = tag, data.read_bytes(_CONSTANT_BYTES[tag], "constant")
             else:
                 raise FormatError("A constant has an unknown tag", offset=at, got=tag)
             index += 2 if tag in _TWO_SLOTS else 1
@@ -181,11 +218,29 @@ class _ConstantPool:
             raise FormatError("A class file lacks a constant", expected="a class", got=index)
         return self.text(self._classes[index]).replace("/", ".")
 
+    def class_or_none(self, index: int) -> str | None:
+        """The name of a class; None if the constant is none."""
+        return self.class_at(index) if index in self._classes else None
+
+    def string_at(self, index: int) -> str | None:
+        """The text of a string; None if the constant is none."""
+        tag, raw = self._others.get(index, (0, b""))
+        return self.text(int.from_bytes(raw, "big")) if tag == _STRING else None
+
+    def member_at(self, index: int) -> tuple[str, str]:
+        """Class and name of a field or method."""
+        tag, raw = self._others.get(index, (0, b""))
+        _, named = self._others.get(int.from_bytes(raw[2:], "big"), (0, b""))
+        owner = self.class_at(int.from_bytes(raw[:2], "big"))
+        if tag not in _MEMBERS or len(named) != 4 or owner is None:
+            raise FormatError("A class file lacks a constant", expected="a member", got=index)
+        return owner, self.text(int.from_bytes(named[:2], "big"))
+
     def class_name(self, data: DataInput) -> str | None:
         return self.class_at(data.read_u16("class"))
 
 
-def _attributes(data: DataInput, pool: _ConstantPool) -> list[tuple[str, DataInput]]:
+def _attributes(data: DataInput, pool: ConstantPool) -> list[tuple[str, DataInput]]:
     found = []
     for _ in range(_count(data, "attributes", 6)):
         name = pool.text(data.read_u16("attribute name"))
@@ -193,7 +248,7 @@ def _attributes(data: DataInput, pool: _ConstantPool) -> list[tuple[str, DataInp
     return found
 
 
-def _member(data: DataInput, pool: _ConstantPool) -> Member:
+def _member(data: DataInput, pool: ConstantPool) -> Member:
     flags = data.read_u16("member flags")
     name = pool.text(data.read_u16("member name"))
     descriptor = pool.text(data.read_u16("member descriptor"))
@@ -206,7 +261,7 @@ def _member(data: DataInput, pool: _ConstantPool) -> Member:
     return Member(name, descriptor, flags, signature)
 
 
-def _nested_flags(body: DataInput, pool: _ConstantPool, name: str, flags: int) -> int:
+def _nested_flags(body: DataInput, pool: ConstantPool, name: str, flags: int) -> int:
     """The flags that the source gives a nested class; those of the class file differ."""
     for _ in range(_count(body, "nested classes", 8)):
         inner = pool.class_name(body)

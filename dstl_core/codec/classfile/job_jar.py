@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -16,6 +16,7 @@ MAX_CLASS_BYTES = 8 << 20
 MAX_NESTED_JAR_BYTES = 128 << 20
 """A jar inside a jar is held in memory."""
 MAX_NESTED_JARS = 256
+MAX_SCANNED_BYTES = 1 << 30
 MAX_PARENTS = 128
 _LIBRARIES = "lib/"
 
@@ -98,6 +99,34 @@ class JobClasses:
                 waiting += [*found.interfaces, *([found.superclass] if found.superclass else [])]
         return seen
 
+    def class_files(self) -> Iterator[bytes]:
+        """The bytes of every class file of the jars, without those of their libraries.
+
+        Raises:
+            FormatError: A class file cannot be unpacked, or all of them are too large.
+        """
+        total = 0
+        for jar in self._jars:
+            for raw in jar.class_files():
+                total += len(raw)
+                if total > MAX_SCANNED_BYTES:
+                    raise FormatError(
+                        "The classes of the jars are too large to look for types of states",
+                        expected=f"<= {MAX_SCANNED_BYTES} bytes unpacked",
+                    )
+                yield raw
+
+    def has_subclass(self, name: str) -> bool:
+        """Whether a class of the jars has this superclass.
+
+        Raises:
+            FormatError: A class file is damaged.
+        """
+        path = name.replace(".", "/").encode()
+        return any(
+            parse_class_file(raw).superclass == name for raw in self.class_files() if path in raw
+        )
+
     def is_final(self, name: str) -> bool:
         """Whether a class of the jars can have no subclasses."""
         found = self.get(name)
@@ -133,6 +162,11 @@ class _OpenJar:
                     "A class file has the name of another class", expected=name, got=found.name
                 )
             return found
+
+    def class_files(self) -> Iterator[bytes]:
+        for name in self._entries:
+            if name.endswith(".class") and not name.startswith("META-INF/"):
+                yield self._read(name, MAX_CLASS_BYTES)
 
     def libraries(self) -> list[_OpenJar]:
         names = [

@@ -137,9 +137,13 @@ class KryoInput:
 
     def _ascii(self, start: int, field: str) -> str:
         """The last byte has the highest bit."""
-        while self.u8(field) < _MORE:
-            pass
-        raw = bytearray(self.buffer[start : self.position])
+        buffer, end = self.buffer, self.end
+        at = start
+        while at < end and buffer[at] < _MORE:
+            at += 1
+        self.position = at
+        self.u8(field)
+        raw = bytearray(buffer[start : self.position])
         raw[-1] &= 0x7F
         return raw.decode("ascii")
 

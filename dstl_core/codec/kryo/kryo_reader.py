@@ -29,9 +29,13 @@ Arguments = tuple[JavaType | None, ...]
 class Body(Protocol):
     """How the objects of one class are stored."""
 
-    is_plain: bool
-    """Whether objects have no reference marker in either version: numbers, booleans."""
-    is_enum: bool
+    @property
+    def is_plain(self) -> bool:
+        """Whether objects have no reference marker in either version: numbers, booleans."""
+        ...
+
+    @property
+    def is_enum(self) -> bool: ...
 
     def read(self, reader: KryoValueReader, arguments: Arguments) -> Any:
         """The value of an object; ``arguments`` are the type arguments that its field declares."""

@@ -6,8 +6,9 @@ writes at most 4, Flink 2.x at least 5.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from dstl_core.codec.data_io import DataInput, DataOutput
@@ -19,19 +20,16 @@ from dstl_core.codec.kryo.kryo_text import kryo_text
 from dstl_core.codec.serializers.base import (
     JsonValue,
     OpaqueValue,
-    SerializerRegistry,
     SnapshotContext,
     SnapshotReader,
     check_snapshot_version,
 )
-from dstl_core.codec.serializers.opaque import READERS as OPAQUE_READERS
 from dstl_core.codec.serializers.opaque import KryoSerializer
 from dstl_core.codec.serializers.optional_map import OptionalEntry, read_optional_map
 from dstl_core.errors import FormatError, UnreadableValueError
 
 FIRST_VERSION_OF_FLINK_2 = 5
 """Of ``_metadata``."""
-BUILT_IN_READER = OPAQUE_READERS[KryoSerializer.snapshot_class]
 _SERIALIZER_CLASS = 1
 _NULL = b"\0"
 
@@ -155,10 +153,13 @@ class ReadableKryoSerializer(KryoSerializer):
         """
         if value is None:
             return _NULL
-        ids = {name: number for number, name in self.registered.items()}
-        writer = KryoValueWriter(self.classes.layouts, ids)
+        writer = KryoValueWriter(self.classes.layouts, self._ids)
         writer.class_and_object(value.content)
         return bytes(writer.output.buffer)
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        return {name: number for number, name in self.registered.items()}
 
     def to_text(self, value: KryoValue | None) -> JsonValue:
         if value is None:
@@ -166,16 +167,9 @@ class ReadableKryoSerializer(KryoSerializer):
         return kryo_text(self.classes.layouts, value.content, self.java_class)
 
 
-def with_kryo(registry: SerializerRegistry, classes: KryoClasses) -> SerializerRegistry:
-    """A registry whose Kryo values are read, unless it has a reader of its own for them."""
-    found = registry.copy()
-    if registry.get(KryoSerializer.snapshot_class) is not BUILT_IN_READER:
-        return found
-    found.register(KryoSerializer.snapshot_class, _reader(classes))
-    return found
+def kryo_reader(classes: KryoClasses) -> SnapshotReader:
+    """Reads the snapshots of types whose values are read."""
 
-
-def _reader(classes: KryoClasses) -> SnapshotReader:
     def read(data: DataInput, version: int, context: SnapshotContext) -> ReadableKryoSerializer:
         check_snapshot_version(data, KryoSerializer, version)
         java_class = data.read_utf("Kryo class")
@@ -191,7 +185,7 @@ def _reader(classes: KryoClasses) -> SnapshotReader:
     return read
 
 
-def registered_classes(names: list[str]) -> dict[int, str]:
+def registered_classes(names: Sequence[str]) -> dict[int, str]:
     """Class names by id: a class that has an id already keeps it."""
     found = dict(REGISTERED)
     known = set(found.values())

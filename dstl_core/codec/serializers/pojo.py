@@ -96,11 +96,16 @@ class PojoSerializer(TypeSerializer[Pojo | None]):
                 return
         for name, _, serializer in self.others:
             if name == value.class_name and serializer is not None:
-                out.write_u8(_IS_SUBCLASS)
-                out.write_utf(name)
+                self.write_other(name, out)
                 serializer.serialize(value, out)
                 return
         raise TypeError(f"expected {self.pojo_class} or a subclass in its snapshot")
+
+    @staticmethod
+    def write_other(class_name: str, out: DataOutput) -> None:
+        """Appends what stands in front of a value of a subclass without a tag."""
+        out.write_u8(_IS_SUBCLASS)
+        out.write_utf(class_name)
 
     def deserialize(self, data: DataInput) -> Pojo | None:
         at = data.position

@@ -131,7 +131,7 @@ def compose_operator(
         OperatorSubtaskState(
             index,
             target.add_operator_state(streams[index]),
-            _copy_operator_state(own, raw_states.get(index), target),
+            copy_operator_state(own, raw_states.get(index), target),
             keyed[index],
         )
         for index in range(state.parallelism)
@@ -147,10 +147,10 @@ def _copy_subtask(
     """
     return replace(
         subtask,
-        managed_operator_state=_copy_operator_state(
+        managed_operator_state=copy_operator_state(
             operator, subtask.managed_operator_state, target
         ),
-        raw_operator_state=_copy_operator_state(operator, subtask.raw_operator_state, target),
+        raw_operator_state=copy_operator_state(operator, subtask.raw_operator_state, target),
         managed_keyed_state=None,
         raw_keyed_state=None,
     )
@@ -164,7 +164,7 @@ def _refuse_unaligned(operator: OperatorCatalog, subtask: OperatorSubtaskState) 
         )
 
 
-def _copy_operator_state(
+def copy_operator_state(
     operator: OperatorCatalog,
     handle: OperatorStreamStateHandle | None,
     target: StateFiles,

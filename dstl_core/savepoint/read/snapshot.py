@@ -12,8 +12,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dstl_core.checkpoint.store.metadata_file import MetadataFile, load_metadata_file
+from dstl_core.codec.classfile.job_jar import JobClasses
 from dstl_core.codec.kryo.class_layouts import ClassLayouts
-from dstl_core.codec.kryo.kryo_serializer import KryoClasses, dialect_of, with_kryo
+from dstl_core.codec.kryo.job_types import with_job_types
+from dstl_core.codec.kryo.kryo_serializer import KryoClasses, dialect_of
 from dstl_core.codec.serializers import (
     BUILT_IN,
     AnySerializer,
@@ -63,6 +65,8 @@ class Snapshot:
         self.file_io = file_io
         self.resolver = resolver
         self.registry = registry
+        self.kryo = KryoClasses(dialect_of(file.metadata.version), ClassLayouts(JobClasses()))
+        """Which Kryo wrote the values, and what is known of the job's classes."""
         uids = file.sidecar.uids if file.sidecar is not None else {}
         self.operators = [OperatorSnapshot(self, each, uids) for each in file.metadata.operators]
 
@@ -112,7 +116,8 @@ class Snapshot:
             dialect_of(file.metadata.version),
             ClassLayouts(open_job_classes(jars, storage_options)),
         )
-        snapshot = cls(file, file_io, resolver, with_kryo(serializers, kryo))
+        snapshot = cls(file, file_io, resolver, with_job_types(serializers, kryo))
+        snapshot.kryo = kryo
         for name, serializer in (key_types or {}).items():
             snapshot[name].give_key_type(serializer)
         return snapshot

@@ -48,6 +48,7 @@ from dstl_core.codec.columnar.types.value_layouts import (
     big_decimal,
     time_layout,
 )
+from dstl_core.codec.kryo.flink_types import JobPojoSerializer
 from dstl_core.codec.serializers import (
     AnySerializer,
     ListSerializer,
@@ -328,7 +329,7 @@ def _variant(_: AnySerializer, __: ColumnOptions) -> Layout:
     return TwoSizes(["value", "metadata"])
 
 
-@layout_for(PojoSerializer)
+@layout_for(PojoSerializer, JobPojoSerializer)
 def _pojo(serializer: PojoSerializer, options: ColumnOptions) -> Layout:
     known = [PojoClass(serializer.pojo_class, _pojo_fields(serializer, options))]
     for entry in serializer.registered + serializer.others:

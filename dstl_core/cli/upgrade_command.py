@@ -1,0 +1,109 @@
+"""``dstl upgrade``: moves the state of a job of Flink 1.x to Flink 2.x."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from dstl_core.cli.options import (
+    ChangelogBaseOption,
+    JarOption,
+    JsonOption,
+    KeyTypeOption,
+    PathArgument,
+    RelocateOption,
+    RootOption,
+    load,
+)
+from dstl_core.cli.output import plain_console, printable, progress, write_json
+from dstl_core.errors import ConfigError
+from dstl_core.savepoint.edit.upgrade import BLOCKED, KEEP, SavepointUpgrade, UpgradeStep
+
+
+def upgrade(
+    path: PathArgument,
+    out: Annotated[
+        str | None, typer.Argument(help="Folder of the new savepoint; not needed with --plan.")
+    ] = None,
+    to: Annotated[
+        str, typer.Option("--to", help="Version of Flink that restores it: 2.0 to 2.3.")
+    ] = "2.2",
+    jar: JarOption = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Show what happens to each state; write nothing.")
+    ] = False,
+    drop: Annotated[
+        list[str] | None,
+        typer.Option("--drop", metavar="STATE", help="Leave a state out: STATE or OP/STATE."),
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the snapshot in OUT.")
+    ] = False,
+    as_json: JsonOption = False,
+    allow_root: RootOption = None,
+    relocate: RelocateOption = None,
+    changelog_base: ChangelogBaseOption = None,
+    key_type: KeyTypeOption = None,
+) -> None:
+    """Convert a savepoint of Flink 1.x for Flink 2.x.
+
+    Kryo values and collections get the types that the same job has in Flink 2.x. All else is copied
+    byte for byte. With --plan, the exit code is 1 if a state is blocked.
+    """
+    if out is None and not plan:
+        raise ConfigError("OUT is missing: give the folder of the new savepoint, or --plan.")
+    snapshot = load(path, allow_root, relocate, changelog_base, key_type, jar)
+    found = SavepointUpgrade(snapshot, to, drop or ())
+    steps = found.plan()
+    written = None
+    if out is not None and not plan:
+        with progress("converting", found.source_size) as advance:
+            written = found.write(out, "overwrite" if overwrite else "error", advance)
+    if as_json:
+        write_json([_report(found, steps, written)], indent=1)
+    else:
+        _print(found, steps, written)
+    if plan and any(step.action == BLOCKED for step in steps):
+        raise typer.Exit(1)
+
+
+def _report(
+    found: SavepointUpgrade, steps: list[UpgradeStep], written: str | None
+) -> dict[str, object]:
+    states = [
+        {**asdict(step), "entries": found.converted.get((step.operator, step.state))}
+        for step in steps
+    ]
+    return {"path": written, "bytes": found.source_size, "states": states}
+
+
+def _print(found: SavepointUpgrade, steps: list[UpgradeStep], written: str | None) -> None:
+    console = plain_console()
+    kept = sum(step.action == KEEP for step in steps)
+    table = Table()
+    for column in ("operator", "state", "action", "type"):
+        table.add_column(column, overflow="fold")
+    for step in steps:
+        if step.action != KEEP:
+            cells = (step.operator, step.state, step.action, _types(step))
+            table.add_row(*(Text(printable(cell)) for cell in cells))
+    if table.row_count:
+        console.print(table, soft_wrap=False)
+    console.print(f"{kept} states are kept byte for byte")
+    if written is None:
+        console.print(f"{found.source_size:,} bytes of state to read; nothing was written")
+    else:
+        entries = sum(found.converted.values())
+        console.print(printable(f"{entries:,} entries converted; written: {written}"))
+
+
+def _types(step: UpgradeStep) -> str:
+    if step.reason:
+        return f"{step.old}: {step.reason}"
+    if step.new == step.old:
+        return f"{step.old}, as Kryo 5" if "Kryo<" in step.old else step.old
+    return f"{step.old} -> {step.new}" if step.new else step.old

@@ -1,0 +1,283 @@
+"""The types that Flink derives from Java types, as ``TypeExtractor`` does.
+
+Flink 2.x takes ``List``, ``Map``, ``Set`` and ``Collection`` with concrete arguments as types of
+their own; Flink 1.x leaves them to Kryo, as both do with classes that are no POJOs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from dstl_core.codec.classfile.class_file import OBJECT, ClassFile, Flag, Member
+from dstl_core.codec.classfile.generic_types import JavaType, component_name
+from dstl_core.codec.classfile.job_jar import JobClasses
+from dstl_core.codec.data_io import DataInput, DataOutput
+from dstl_core.codec.kryo.kryo_objects import Dialect
+from dstl_core.codec.kryo.kryo_serializer import (
+    KryoClasses,
+    ReadableKryoSerializer,
+    registered_classes,
+)
+from dstl_core.codec.serializers import arrays
+from dstl_core.codec.serializers.base import AnySerializer
+from dstl_core.codec.serializers.collections import (
+    ListSerializer,
+    MapSerializer,
+    SetSerializer,
+    TupleSerializer,
+)
+from dstl_core.codec.serializers.names import Types
+from dstl_core.codec.serializers.opaque import KryoSerializer
+from dstl_core.codec.serializers.optional_map import OptionalEntry, OptionalSnapshot
+from dstl_core.codec.serializers.pojo import Pojo, PojoSerializer
+from dstl_core.codec.serializers.structs import EnumSerializer, NullableSerializer
+from dstl_core.errors import UnreadableValueError
+
+_BASIC: dict[str, AnySerializer] = {
+    "boolean": Types.BOOLEAN,
+    "byte": Types.BYTE,
+    "char": Types.CHAR,
+    "short": Types.SHORT,
+    "int": Types.INT,
+    "long": Types.LONG,
+    "float": Types.FLOAT,
+    "double": Types.DOUBLE,
+    "java.lang.Boolean": Types.BOOLEAN,
+    "java.lang.Byte": Types.BYTE,
+    "java.lang.Character": Types.CHAR,
+    "java.lang.Short": Types.SHORT,
+    "java.lang.Integer": Types.INT,
+    "java.lang.Long": Types.LONG,
+    "java.lang.Float": Types.FLOAT,
+    "java.lang.Double": Types.DOUBLE,
+    "java.lang.String": Types.STRING,
+    "java.lang.Void": Types.VOID,
+    "java.math.BigInteger": Types.BIG_INT,
+    "java.math.BigDecimal": Types.BIG_DEC,
+    "java.util.Date": Types.DATE,
+    "java.sql.Date": Types.SQL_DATE,
+    "java.sql.Time": Types.SQL_TIME,
+    "java.sql.Timestamp": Types.SQL_TIMESTAMP,
+    "java.time.Instant": Types.INSTANT,
+    "[B": Types.BYTES,
+    "[Z": arrays.BooleanPrimitiveArraySerializer(),
+    "[S": arrays.ShortPrimitiveArraySerializer(),
+    "[I": arrays.IntPrimitiveArraySerializer(),
+    "[J": arrays.LongPrimitiveArraySerializer(),
+    "[F": arrays.FloatPrimitiveArraySerializer(),
+    "[D": arrays.DoublePrimitiveArraySerializer(),
+    "[C": arrays.CharPrimitiveArraySerializer(),
+    "[Ljava.lang.String;": Types.STRING_ARRAY,
+}
+_LISTS = ("java.util.List", "java.util.Collection", "java.lang.Iterable")
+_TUPLE = "org.apache.flink.api.java.tuple.Tuple"
+_AVRO = "org.apache.avro.generic.GenericData$Array"
+_SERIALIZERS = "org.apache.flink.api.java.typeutils.runtime.kryo.Serializers$"
+
+
+@dataclass(frozen=True)
+class JobPojoSerializer(PojoSerializer):
+    """A POJO whose subclasses are looked up in the job's jar where the snapshot lacks them, as
+    Flink does: it learns of them with the first value.
+    """
+
+    find_subclass: Callable[[str], PojoSerializer | None] = field(
+        default=lambda _: None, compare=False, repr=False
+    )
+
+    def _read_other(self, data: DataInput, class_name: str, at: int) -> Pojo | None:
+        if not self._has_other(class_name):
+            found = self.find_subclass(class_name)
+            if found is not None:
+                return found.deserialize(data)
+        return super()._read_other(data, class_name, at)
+
+    def _serialize_subclass(self, value: Pojo, out: DataOutput) -> None:
+        known = any(entry.name == value.class_name for entry in self.registered)
+        found = (
+            None
+            if known or self._has_other(value.class_name)
+            else self.find_subclass(value.class_name)
+        )
+        if found is None:
+            super()._serialize_subclass(value, out)
+            return
+        self.write_other(value.class_name, out)
+        found.serialize(value, out)
+
+    def _has_other(self, class_name: str) -> bool:
+        return any(entry.name == class_name and entry.serializer for entry in self.others)
+
+    def to_text(self, value: Pojo | None) -> Any:
+        if value is not None and value.class_name != self.pojo_class:
+            listed = any(entry.name == value.class_name for entry in self.registered + self.others)
+            found = None if listed else self.find_subclass(value.class_name)
+            if found is not None:
+                return {"@class": value.class_name} | found.to_text(value)
+        return super().to_text(value)
+
+
+class FlinkTypes:
+    """Serializers of Java types. Not thread-safe.
+
+    Args:
+        kryo: How classes are stored; its version of Kryo says which line of Flink derives types.
+        template: A Kryo type of the job, whose registered types all of them have.
+    """
+
+    def __init__(self, kryo: KryoClasses, template: KryoSerializer | None = None) -> None:
+        self._kryo = kryo
+        self._template = template
+        self._pojos: dict[str, AnySerializer | None] = {}
+
+    @property
+    def classes(self) -> JobClasses:
+        return self._kryo.layouts.classes
+
+    @property
+    def has_lists(self) -> bool:
+        """Whether lists, maps and sets have types of their own."""
+        return self._kryo.dialect is Dialect.KRYO_5
+
+    def of(self, declared: JavaType) -> AnySerializer:
+        """The type that Flink takes for a Java type.
+
+        Raises:
+            UnreadableValueError: A class is not in the jars.
+        """
+        name = declared.name
+        basic = _BASIC.get(name)
+        if basic is not None:
+            return basic
+        if name.startswith("["):
+            component = component_name(name)
+            return arrays.GenericArraySerializer(component, self.of(JavaType(component)))
+        if name.startswith(_TUPLE) and declared.arguments:
+            return TupleSerializer(
+                tuple(self.of(each or JavaType(OBJECT)) for each in declared.arguments)
+            )
+        found = self._collection(declared) or self._pojo_or_enum(name)
+        return self.kryo(name) if found is None else found
+
+    def _collection(self, declared: JavaType) -> AnySerializer | None:
+        given = declared.arguments
+        if not self.has_lists or not given or not all(map(_is_class, given)):
+            return None
+        parts = [self.of(each) for each in given if each is not None]
+        if declared.name == "java.util.Map" and len(parts) == 2:
+            return NullableSerializer(MapSerializer(NullableSerializer(parts[0]), parts[1]))
+        if declared.name in _LISTS and len(parts) == 1:
+            return NullableSerializer(ListSerializer(NullableSerializer(parts[0])))
+        if declared.name == "java.util.Set" and len(parts) == 1:
+            return NullableSerializer(SetSerializer(parts[0]))
+        return None
+
+    def kryo(self, name: str) -> ReadableKryoSerializer:
+        """Kryo, for a declared class."""
+        own = OptionalEntry(name, _utf(name), _utf(name) + bytes(4))
+        if self._template is None:
+            avro = _utf(_SERIALIZERS + "DummyAvroRegisteredClass") + (1).to_bytes(4, "big")
+            value = avro + _utf(_SERIALIZERS + "DummyAvroKryoSerializerClass")
+            maps: tuple[tuple[OptionalEntry, ...], ...] = (
+                (own, OptionalEntry(_AVRO, _utf(_AVRO), value)),
+                (),
+                (),
+            )
+        else:
+            first = self._template.maps[0]
+            others = [each for each in first[1:] if each.name != name]
+            maps = ((own, *others), *self._template.maps[1:])
+        names = [entry.name for entry in maps[0]]
+        return ReadableKryoSerializer(name, maps, self._kryo, registered_classes(names))
+
+    def pojo(self, name: str) -> PojoSerializer | None:
+        """The type of a POJO; None if the class is none."""
+        found = self._pojo_or_enum(name)
+        return found if isinstance(found, PojoSerializer) else None
+
+    def _pojo_or_enum(self, name: str) -> AnySerializer | None:
+        if name not in self._pojos:
+            self._pojos[name] = None  # a POJO inside itself goes to Kryo
+            self._pojos[name] = self._find(name)
+        return self._pojos[name]
+
+    def _find(self, name: str) -> AnySerializer | None:
+        found = self.classes.get(name)
+        if found is None:
+            if name.startswith(("java.", "javax.", "org.apache.flink.")) or name == OBJECT:
+                return None
+            raise UnreadableValueError(
+                f"Class {name} of the job is not in its jar; give the jar that has it with --jar"
+            )
+        if found.is_enum:
+            return EnumSerializer(name, found.constants)
+        chain = [found, *self.classes.parents(found)]
+        if not is_pojo(chain):
+            return None
+        members = {
+            member.name: (each, member)
+            for each in chain
+            for member in each.fields
+            if _is_field(member)
+        }
+        fields = tuple(
+            OptionalSnapshot(
+                each,
+                _utf(members[each][0].name) + _utf(each),
+                self.of(members[each][0].type_of(members[each][1])),
+            )
+            for each in sorted(members)
+        )
+        return JobPojoSerializer(name, fields, find_subclass=self.pojo)
+
+
+def _is_class(declared: JavaType | None) -> bool:
+    """Whether a type argument is a class, not a variable, a wildcard or a parameterized type."""
+    return (
+        declared is not None
+        and not declared.arguments
+        and declared.variable is None
+        and not declared.is_bound
+    )
+
+
+def _is_field(member: Member) -> bool:
+    return not member.has(Flag.STATIC) and not member.has(Flag.TRANSIENT)
+
+
+def is_pojo(chain: list[ClassFile]) -> bool:
+    """Whether Flink takes a class as a POJO; ``chain`` is the class and its superclasses."""
+    own = chain[0]
+    if chain[-1].superclass not in (None, OBJECT, "java.lang.Record"):
+        return False
+    fields = [member for each in chain for member in each.fields if _is_field(member)]
+    names = [member.name for member in fields]
+    if not names or len(set(names)) < len(names) or own.has(Flag.ABSTRACT):
+        return False
+    if not own.has(Flag.PUBLIC) or any(member.has(Flag.SYNTHETIC) for member in fields):
+        return False
+    if own.is_record:
+        return True
+    has_constructor = any(
+        each.name == "<init>" and each.descriptor == "()V" and each.has(Flag.PUBLIC)
+        for each in own.methods
+    )
+    methods = {each.name for each_class in chain for each in each_class.methods}
+    return has_constructor and all(
+        member.has(Flag.PUBLIC) or _has_accessors(member.name, methods) for member in fields
+    )
+
+
+def _has_accessors(name: str, methods: set[str]) -> bool:
+    title = name[:1].upper() + name[1:]
+    getters = {f"get{title}", f"is{title}", name}
+    setters = {f"set{title}", f"{name}_$eq", name}
+    return bool(getters & methods) and bool(setters & methods)
+
+
+def _utf(text: str) -> bytes:
+    out = DataOutput()
+    out.write_utf(text)
+    return out.to_bytes()

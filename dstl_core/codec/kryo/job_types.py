@@ -1,0 +1,43 @@
+"""A registry whose types are read with what is known of the job's classes."""
+
+from __future__ import annotations
+
+from dstl_core.codec.data_io import DataInput
+from dstl_core.codec.kryo.flink_types import FlinkTypes, JobPojoSerializer
+from dstl_core.codec.kryo.kryo_serializer import KryoClasses, kryo_reader
+from dstl_core.codec.serializers.base import SerializerRegistry, SnapshotContext, SnapshotReader
+from dstl_core.codec.serializers.opaque import READERS as OPAQUE_READERS
+from dstl_core.codec.serializers.opaque import KryoSerializer
+from dstl_core.codec.serializers.pojo import READERS as POJO_READERS
+from dstl_core.codec.serializers.pojo import PojoSerializer
+
+_KRYO = KryoSerializer.snapshot_class
+_POJO = PojoSerializer.snapshot_class
+
+
+def with_job_types(registry: SerializerRegistry, kryo: KryoClasses) -> SerializerRegistry:
+    """A registry whose Kryo values are read; with jars, POJOs of unregistered subclasses are, too.
+    Readers of your own stay.
+    """
+    found = registry.copy()
+    if registry.get(_KRYO) is OPAQUE_READERS[_KRYO]:
+        found.register(_KRYO, kryo_reader(kryo))
+    has_jar = not kryo.layouts.classes.is_empty
+    if has_jar and registry.get(_POJO) is POJO_READERS[_POJO]:
+        found.register(_POJO, _pojo_reader(FlinkTypes(kryo)))
+    return found
+
+
+def _pojo_reader(types: FlinkTypes) -> SnapshotReader:
+    def read(data: DataInput, version: int, context: SnapshotContext) -> JobPojoSerializer:
+        found = POJO_READERS[_POJO](data, version, context)
+        assert isinstance(found, PojoSerializer)  # as its snapshot class says
+        return JobPojoSerializer(
+            found.pojo_class,
+            found.fields,
+            found.registered,
+            found.others,
+            find_subclass=types.pojo,
+        )
+
+    return read

@@ -1,0 +1,402 @@
+"""What the types of a job of Flink 1.x become in Flink 2.x, and how their values change.
+
+Kryo values of lists, maps and sets become the types that Flink 2.x has for these; all other Kryo
+values keep their type, and become bytes of Kryo 5. Everything else stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dstl_core.codec.big_decimal import BigDecimal
+from dstl_core.codec.classfile.generic_types import JavaType, class_name_of
+from dstl_core.codec.data_io import DataInput
+from dstl_core.codec.kryo.flink_types import FlinkTypes, JobPojoSerializer
+from dstl_core.codec.kryo.kryo_objects import KryoObject
+from dstl_core.codec.kryo.kryo_serializer import KryoValue, ReadableKryoSerializer
+from dstl_core.codec.kryo.object_bodies import items_of
+from dstl_core.codec.serializers.arrays import GenericArraySerializer
+from dstl_core.codec.serializers.base import AnySerializer, OpaqueValue
+from dstl_core.codec.serializers.collections import (
+    ListSerializer,
+    MapSerializer,
+    SetSerializer,
+    TupleSerializer,
+)
+from dstl_core.codec.serializers.dates import Instant, SqlTimestamp
+from dstl_core.codec.serializers.optional_map import OptionalSnapshot
+from dstl_core.codec.serializers.pojo import Pojo, PojoSerializer
+from dstl_core.codec.serializers.runtime import TtlSerializer
+from dstl_core.codec.serializers.structs import (
+    Either,
+    EitherSerializer,
+    EnumSerializer,
+    NullableSerializer,
+    RowSerializer,
+)
+from dstl_core.errors import UnreadableValueError
+
+Convert = Callable[[Any], Any]
+COLLECTIONS = ("java.util.List", "java.util.Map", "java.util.Set", "java.util.Collection")
+
+
+@dataclass(frozen=True)
+class TypeChange:
+    """The type after the upgrade; ``convert`` makes its values of the old ones. Without it the
+    bytes stay as they are.
+    """
+
+    new: AnySerializer
+    convert: Convert | None = None
+
+
+class UndeclaredError(UnreadableValueError):
+    """The type of a collection is not known, so what it becomes is not."""
+
+
+class TypeChanges:
+    """Derives changes of types.
+
+    Args:
+        types: The types of the new job.
+    """
+
+    def __init__(self, types: FlinkTypes) -> None:
+        self._types = types
+
+    def of(self, old: AnySerializer, declared: JavaType | None) -> TypeChange:
+        """What a type becomes.
+
+        Args:
+            old: The type in the savepoint.
+            declared: The Java type that the job declares for it; None if it is not known.
+
+        Raises:
+            UndeclaredError: A collection whose declared type is not known.
+            UnreadableValueError: A class is not in the jars, or a type with Kryo inside is of a
+                kind that is not converted.
+        """
+        if isinstance(old, ReadableKryoSerializer):
+            return self._kryo(old, declared)
+        if isinstance(old, PojoSerializer):
+            return self._pojo(old)
+        if not _has_changes(old):
+            return TypeChange(old)
+        arguments = () if declared is None else declared.arguments
+        match old:
+            case TupleSerializer():
+                return self._parts(old, old.fields, arguments, TupleSerializer, tuple)
+            case RowSerializer():
+                return self._row(old)
+            case ListSerializer():
+                [element] = self._each([old.element], arguments)
+                convert = _each(element)
+                return TypeChange(type(old)(element.new), convert)
+            case SetSerializer():
+                [element] = self._each([old.element], arguments)
+                return TypeChange(SetSerializer(element.new), _each(element))
+            case MapSerializer():
+                return self._map(old, arguments)
+            case GenericArraySerializer():
+                component = JavaType(class_name_of_component(old.component_class))
+                inner = self.of(old.component, component)
+                new = GenericArraySerializer(old.component_class, inner.new)
+                return TypeChange(new, _each(inner))
+            case NullableSerializer():
+                inner = self.of(old.inner, declared)
+                convert = _or_none(inner)
+                return TypeChange(NullableSerializer(inner.new, old.padding), convert)
+            case EitherSerializer():
+                return self._either(old, arguments)
+            case TtlSerializer():
+                inner = self.of(old.value, declared)
+                return TypeChange(type(old)(inner.new), _ttl(inner))
+        raise UnreadableValueError(
+            f"Type {old.type_name} holds Kryo values and is not converted; leave the state out by "
+            f"its name"
+        )
+
+    # --------------------------------------------------------------------------------- Kryo
+
+    def _kryo(self, old: ReadableKryoSerializer, declared: JavaType | None) -> TypeChange:
+        new: AnySerializer
+        if old.java_class in COLLECTIONS:
+            if declared is None or declared.name != old.java_class:
+                raise UndeclaredError(
+                    f"The jars do not show what {old.java_class} holds; give the jar that has the "
+                    f"class of the field, or the descriptor of the state with its TypeHint (--jar)"
+                )
+            new = self._types.of(declared)
+        else:
+            if not old.java_class.startswith("java."):  # that may be an interface of the JDK
+                old.classes.layouts.body(old.java_class)  # says what is missing
+            new = self._types.kryo(old.java_class)
+        if isinstance(new, ReadableKryoSerializer):
+            new = replace(old, classes=replace(old.classes, dialect=new.classes.dialect))
+        return TypeChange(new, _from_kryo_value(old, new))
+
+    # --------------------------------------------------------------------------- composites
+
+    def _each(
+        self, parts: Sequence[AnySerializer], arguments: Sequence[JavaType | None]
+    ) -> list[TypeChange]:
+        known = arguments if len(arguments) == len(parts) else [None] * len(parts)
+        return [self.of(part, given) for part, given in zip(parts, known, strict=True)]
+
+    def _parts(
+        self,
+        old: AnySerializer,
+        parts: Sequence[AnySerializer],
+        arguments: Sequence[JavaType | None],
+        make: Callable[[tuple[AnySerializer, ...]], AnySerializer],
+        collect: Callable[[Any], Any],
+    ) -> TypeChange:
+        changes = self._each(parts, arguments)
+        converts = [_present(each) for each in changes]
+
+        def convert(value: Any) -> Any:
+            return collect(each(item) for each, item in zip(converts, value, strict=True))
+
+        return TypeChange(make(tuple(each.new for each in changes)), convert)
+
+    def _row(self, old: RowSerializer) -> TypeChange:
+        changes = self._each(old.fields, ())
+        converts = [_or_none(each) for each in changes]
+
+        def convert(value: Any) -> Any:
+            fields = (each(item) for each, item in zip(converts, value.fields, strict=True))
+            return value._replace(fields=tuple(fields))
+
+        return TypeChange(replace(old, fields=tuple(each.new for each in changes)), convert)
+
+    def _map(self, old: MapSerializer, arguments: Sequence[JavaType | None]) -> TypeChange:
+        key, item = self._each([old.key, old.value], arguments)
+        of_key, of_item = _present(key), _or_none(item)
+        return TypeChange(
+            MapSerializer(key.new, item.new),
+            lambda pairs: [(of_key(each), of_item(value)) for each, value in pairs],
+        )
+
+    def _either(self, old: EitherSerializer, arguments: Sequence[JavaType | None]) -> TypeChange:
+        left, right = self._each([old.left, old.right], arguments)
+        of_left, of_right = _present(left), _present(right)
+
+        def convert(value: Either) -> Either:
+            return value._replace(
+                value=of_left(value.value) if value.is_left else of_right(value.value)
+            )
+
+        return TypeChange(EitherSerializer(left.new, right.new), convert)
+
+    def _pojo(self, old: PojoSerializer) -> TypeChange:
+        changes = {name: self._field(name, key, each) for name, key, each in old.fields}
+        fields = tuple(
+            OptionalSnapshot(name, key, changes[name].new if each is not None else None)
+            for name, key, each in old.fields
+        )
+        registered = self._subclasses(old.registered)
+        others = self._subclasses(old.others)
+        listed = zip(old.registered + old.others, registered + others, strict=True)
+        subclasses = {entry.name: change for entry, change in listed}
+        known = [*changes.values(), *(each for each in subclasses.values() if each is not None)]
+        if not any(each.convert for each in known) and not self._has_subclasses(old):
+            return TypeChange(old)
+        new = JobPojoSerializer(
+            old.pojo_class,
+            fields,
+            _with_serializers(old.registered, registered),
+            _with_serializers(old.others, others),
+            find_subclass=self._types.pojo,
+        )
+        converts = {name: _or_none(each) for name, each in changes.items()}
+
+        def convert(value: Pojo | None) -> Pojo | None:
+            if value is None:
+                return None
+            if value.class_name != old.pojo_class:
+                return self._subclass_value(old, value, subclasses)
+            return Pojo(
+                value.class_name,
+                {name: converts[name](each) for name, each in value.fields.items()},
+            )
+
+        return TypeChange(new, convert)
+
+    def _field(self, name: str, key: bytes | None, old: AnySerializer | None) -> TypeChange:
+        if old is None:
+            return TypeChange(old)  # type: ignore[arg-type]  # a field without a type stays so
+        return self.of(old, self._field_type(name, key))
+
+    def _field_type(self, name: str, key: bytes | None) -> JavaType | None:
+        """The declared type of a field, by the class that its snapshot names."""
+        if key is None:
+            return None
+        found = self._types.classes.get(DataInput(key).read_utf("declaring class"))
+        if found is None:
+            return None
+        types = (found.type_of(each) for each in found.fields if each.name == name)
+        return next(types, None)
+
+    def _subclasses(self, entries: Sequence[OptionalSnapshot]) -> list[TypeChange | None]:
+        return [
+            None if each.serializer is None else self.of(each.serializer, None) for each in entries
+        ]
+
+    def _has_subclasses(self, old: PojoSerializer) -> bool:
+        """Whether values may be of classes that the snapshot does not list."""
+        return isinstance(old, JobPojoSerializer) and self._types.classes.has_subclass(
+            old.pojo_class
+        )
+
+    def _subclass_value(
+        self, old: PojoSerializer, value: Pojo, known: dict[str, TypeChange | None]
+    ) -> Pojo | None:
+        change = known.get(value.class_name)
+        if change is None:
+            found = (
+                old.find_subclass(value.class_name) if isinstance(old, JobPojoSerializer) else None
+            )
+            if found is None:
+                raise UnreadableValueError(
+                    f"Class {value.class_name} is no POJO, so its values do not fit "
+                    f"{old.pojo_class}"
+                )
+            change = known[value.class_name] = self.of(found, None)
+        converted: Pojo | None = value if change.convert is None else change.convert(value)
+        return converted
+
+
+def class_name_of_component(name: str) -> str:
+    """The class name in a snapshot of an array's type."""
+    return class_name_of(name) if name.startswith("[") else name
+
+
+def _has_changes(old: AnySerializer) -> bool:
+    if isinstance(old, ReadableKryoSerializer | PojoSerializer):
+        return True
+    return any(_has_changes(each) for each in old.nested)
+
+
+def _with_serializers(
+    entries: Sequence[OptionalSnapshot], changes: Sequence[TypeChange | None]
+) -> tuple[OptionalSnapshot, ...]:
+    return tuple(
+        entry._replace(serializer=None if change is None else change.new)
+        for entry, change in zip(entries, changes, strict=True)
+    )
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _present(change: TypeChange) -> Convert:
+    return change.convert or _same
+
+
+def _or_none(change: TypeChange) -> Convert:
+    convert = change.convert
+    return _same if convert is None else lambda value: None if value is None else convert(value)
+
+
+def _each(change: TypeChange) -> Convert:
+    convert = _or_none(change)
+    return lambda values: [convert(each) for each in values]
+
+
+def _ttl(change: TypeChange) -> Convert:
+    convert = _or_none(change)
+    return lambda value: value._replace(value=convert(value.value))
+
+
+# -------------------------------------------------------------------------- values of Kryo
+
+
+def _from_kryo_value(old: ReadableKryoSerializer, new: AnySerializer) -> Convert:
+    if isinstance(new, ReadableKryoSerializer):
+        return lambda value: OpaqueValue(old.java_class, new.write_new(value))
+    make = flink_values(new)
+
+    def convert(value: KryoValue | None) -> Any:
+        return None if value is None else make(value.content)
+
+    return convert
+
+
+def flink_values(new: AnySerializer) -> Convert:
+    """Makes values of a Flink type of the objects of Kryo that stand for them. None stays None, and
+    so do plain values, which are primitive fields.
+
+    The function raises ``UnreadableValueError`` for an object that is not of the type.
+    """
+    make = _maker(new)
+
+    def value(found: Any) -> Any:
+        return make(found) if isinstance(found, KryoObject) else found
+
+    return value
+
+
+def _maker(new: AnySerializer) -> Callable[[KryoObject], Any]:
+    match new:
+        case NullableSerializer():
+            return _maker(new.inner)
+        case ReadableKryoSerializer():
+            return lambda found: OpaqueValue(new.java_class, new.write_new(KryoValue(found, b"")))
+        case ListSerializer() | SetSerializer():
+            element = flink_values(new.element)
+            return lambda found: [element(each) for each in items_of(found.value)]
+        case MapSerializer():
+            key, item = flink_values(new.key), flink_values(new.value)
+            return lambda found: [(key(one), item(other)) for one, other in items_of(found.value)]
+        case TupleSerializer():
+            parts = [(f"f{at}", flink_values(part)) for at, part in enumerate(new.fields)]
+            return lambda found: tuple(part(found.value[name]) for name, part in parts)
+        case GenericArraySerializer():
+            component = flink_values(new.component)
+            return lambda found: [component(each) for each in found.value]
+        case PojoSerializer():
+            return _pojo_maker(new)
+        case EnumSerializer():
+            return lambda found: new.constants[found.value]
+    return _leaf_value
+
+
+def _pojo_maker(new: PojoSerializer) -> Callable[[KryoObject], Pojo]:
+    fields = [
+        (entry.name, flink_values(entry.serializer))
+        for entry in new.fields
+        if entry.serializer is not None
+    ]
+    subclasses: dict[str, Callable[[KryoObject], Pojo]] = {}
+
+    def make(found: KryoObject) -> Pojo:
+        name, content = found.class_name, found.value
+        if name == new.pojo_class and isinstance(content, dict):
+            return Pojo(name, {field: value(content[field]) for field, value in fields})
+        if name not in subclasses:
+            own = new.find_subclass(name) if isinstance(new, JobPojoSerializer) else None
+            if own is None or own.pojo_class == new.pojo_class:
+                raise UnreadableValueError(
+                    f"A value of class {name} does not fit the type {new.pojo_class}"
+                )
+            subclasses[name] = _pojo_maker(own)
+        return subclasses[name](found)
+
+    return make
+
+
+def _leaf_value(found: KryoObject) -> Any:
+    match found.class_name:
+        case "java.math.BigDecimal":
+            return BigDecimal(*found.value)
+        case "java.sql.Timestamp":
+            millis, nanos = found.value
+            return SqlTimestamp(millis + nanos // 1_000_000, nanos)
+        case "java.time.Instant":
+            return Instant(*found.value)
+        case "[Ljava.lang.String;":
+            return [None if each is None else each.value for each in found.value]
+    return found.value

@@ -1,0 +1,331 @@
+"""Moves the state of a job of Flink 1.x to Flink 2.x: a plan first, then a converted savepoint.
+
+Flink 2.x reads Kryo values with another version of Kryo, and has types of its own for lists, maps
+and sets. So it refuses such state of 1.x, fails later, or reads other values without a word. The
+upgrade gives each state the type that the same job has in 2.x. All other bytes stay as they are.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from dstl_core.codec.classfile.declared_states import DeclaredState, declared_states
+from dstl_core.codec.classfile.generic_types import JavaType
+from dstl_core.codec.kryo.flink_types import FlinkTypes
+from dstl_core.codec.kryo.kryo_objects import Dialect
+from dstl_core.codec.kryo.kryo_serializer import KryoClasses
+from dstl_core.codec.kryo.type_changes import TypeChanges
+from dstl_core.codec.serializers import AnySerializer, ListSerializer, MapSerializer
+from dstl_core.codec.serializers.base import UnknownSerializer
+from dstl_core.codec.serializers.opaque import KryoSerializer
+from dstl_core.codec.serializers.pojo import PojoSerializer
+from dstl_core.codec.state_meta import (
+    KEY_SERIALIZER,
+    BackendStateType,
+    StateMetaInfoSnapshot,
+)
+from dstl_core.errors import ConfigError, FormatError, SavepointError
+from dstl_core.model.checkpoint import OperatorState
+from dstl_core.model.handle import KeyGroupsSavepointStateHandle
+from dstl_core.savepoint.edit.converted_state import (
+    Place,
+    StateConversion,
+    convert_operator,
+    place_of,
+)
+from dstl_core.savepoint.edit.operator_copy import check_writable, rewrite_operator
+from dstl_core.savepoint.edit.savepoint_edit import edit_savepoint
+from dstl_core.savepoint.progress import Advance, no_progress
+from dstl_core.savepoint.read.operator_catalog import StateInfo
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
+from dstl_core.savepoint.write.folder import Mode, SavepointFolder
+
+_LOG = logging.getLogger(__name__)
+TARGETS = ("2.0", "2.1", "2.2", "2.3")
+FIRST_VERSION_OF_FLINK_2 = 5
+"""Of ``_metadata``; it tells readers that Kryo values are those of Kryo 5."""
+KEEP, CONVERT, DROP, BLOCKED = "keep", "convert", "drop", "blocked"
+
+
+@dataclass(frozen=True)
+class UpgradeStep:
+    """What happens to one state.
+
+    Args:
+        operator: Its label.
+        state: Its name.
+        kind: value, list, map, .. as in a dump.
+        action: ``keep`` (byte for byte), ``convert``, ``drop`` or ``blocked``.
+        old: The type in the savepoint.
+        new: The type in the result.
+        reason: Why it is blocked.
+    """
+
+    operator: str
+    state: str
+    kind: str
+    action: str
+    old: str
+    new: str = ""
+    reason: str = ""
+
+
+class SavepointUpgrade:
+    """An upgrade of one savepoint. ``plan`` says what ``write`` does.
+
+    Args:
+        source: A savepoint or checkpoint of Flink 1.x, loaded with the jars of its job.
+        to: The version of Flink that restores the result.
+        drop: States to leave out, as ``state`` or ``operator/state``.
+
+    Raises:
+        ConfigError: The version is unknown, or the snapshot is of Flink 2.x.
+    """
+
+    def __init__(self, source: Snapshot, to: str = "2.2", drop: Sequence[str] = ()) -> None:
+        if to not in TARGETS:
+            raise ConfigError(
+                f"The target is wrong: expected {', '.join(TARGETS)}, got {to!r}; --to names the "
+                f"version of Flink that restores the result."
+            )
+        if source.kryo.dialect is not Dialect.KRYO_2:
+            raise ConfigError(
+                f"The snapshot is of Flink 2.x already: expected metadata version 4 or less, got "
+                f"{source.metadata.version}; Flink {to} restores it as it is.",
+                location=str(source.folder),
+            )
+        self._source = source
+        self._drop = frozenset(drop)
+        self.converted: dict[tuple[str, str], int] = {}
+        """Entries that ``write`` has converted, by operator and state."""
+        unknown = sorted(
+            each
+            for each in self._drop
+            if not any(self._is_dropped(op, info.name, each) for op, info in self._every_state())
+        )
+        if unknown:
+            raise ConfigError(
+                f"State {unknown[0]!r} to drop is not in the snapshot; name it as in the plan."
+            )
+
+    def _every_state(self) -> Iterator[tuple[OperatorSnapshot, StateInfo]]:
+        for operator in self._source.operators:
+            for info in operator.states + operator.operator_states:
+                yield operator, info
+
+    @staticmethod
+    def _is_dropped(operator: OperatorSnapshot, state: str, name: str) -> bool:
+        return name in (state, f"{operator.label}/{state}")
+
+    # -------------------------------------------------------------------------------- types
+
+    @cached_property
+    def _changes(self) -> TypeChanges:
+        kryo = KryoClasses(Dialect.KRYO_5, self._source.kryo.layouts)
+        return TypeChanges(FlinkTypes(kryo, self._template()))
+
+    def _template(self) -> KryoSerializer | None:
+        """A Kryo type of the job that shows which classes it registers."""
+        waiting = [
+            serializer for _, info in self._every_state() for _, serializer in info.meta.serializers
+        ]
+        while waiting:
+            each = waiting.pop()
+            if isinstance(each, KryoSerializer):
+                return each
+            waiting += each.nested
+        return None
+
+    @cached_property
+    def _declared(self) -> dict[str, DeclaredState]:
+        names = {info.name for _, info in self._every_state() if _has_kryo(info.meta)}
+        return declared_states(self._source.kryo.layouts.classes, names) if names else {}
+
+    def _conversion(self, meta: StateMetaInfoSnapshot) -> StateConversion | None:
+        """How a state changes; None if it stays as it is."""
+        if meta.backend_state_type is BackendStateType.PRIORITY_QUEUE or not _may_change(meta):
+            return None
+        declared = self._declared.get(meta.name)
+        types = () if declared is None else declared.types
+        value = meta.value_serializer
+        if meta.backend_state_type is BackendStateType.BROADCAST:
+            key, item = _last_two(types)
+            return StateConversion.of(
+                self._changes.of(value, item),
+                self._changes.of(meta.serializer(KEY_SERIALIZER), key),
+            )
+        kind = None
+        if meta.backend_state_type is BackendStateType.KEY_VALUE:
+            kind = meta.keyed_state_type.name
+        if kind == "MAP" and isinstance(value, MapSerializer):
+            key, item = _last_two(types)
+            return StateConversion.of(
+                self._changes.of(value.value, item), self._changes.of(value.key, key)
+            )
+        last = types[-1] if types else None
+        if kind == "LIST" and isinstance(value, ListSerializer):
+            return StateConversion.of(self._changes.of(value.element, last))
+        return StateConversion.of(self._changes.of(value, last))
+
+    def _step(
+        self, operator: OperatorSnapshot, info: StateInfo
+    ) -> tuple[UpgradeStep, StateConversion | None]:
+        step = UpgradeStep(operator.label, info.name, info.kind, KEEP, info.type, info.type)
+        if any(self._is_dropped(operator, info.name, each) for each in self._drop):
+            return replace(step, action=DROP, new=""), None
+        try:
+            _check_keys(operator, info)
+            conversion = self._conversion(info.meta)
+        except FormatError as error:
+            return replace(step, action=BLOCKED, new="", reason=error.what), None
+        if conversion is None:
+            return step, None
+        new = conversion.meta(info.meta)
+        shown = StateInfo.of(new).type if info.kind[:3] != "op-" else _operator_type(new)
+        return replace(step, action=CONVERT, new=shown), conversion
+
+    def plan(self) -> list[UpgradeStep]:
+        """What happens to each state. It reads headers and jars, not the state."""
+        return [self._step(operator, info)[0] for operator, info in self._every_state()]
+
+    # -------------------------------------------------------------------------------- write
+
+    @property
+    def source_size(self) -> int:
+        """Bytes of state that ``write`` reads."""
+        return sum(each.state.state_size for each in self._source.operators)
+
+    def write(
+        self,
+        path: str | os.PathLike[str],
+        mode: Mode = "error",
+        on_progress: Advance = no_progress,
+    ) -> str:
+        """Writes the upgraded savepoint and returns its path. The source does not change.
+
+        Args:
+            path: Folder of the new savepoint.
+            mode: ``error`` refuses a folder with a snapshot; ``overwrite`` replaces it in one step.
+            on_progress: Called with the bytes of the source that are done.
+
+        Raises:
+            SavepointError: A state is blocked; or the folder holds a snapshot.
+            UnreadableValueError: A value cannot be converted; the message says which state.
+        """
+        blocked = [each for each in self.plan() if each.action == BLOCKED]
+        if blocked:
+            first = blocked[0]
+            raise SavepointError(
+                f"State {first.state!r} of operator {first.operator!r} cannot be upgraded "
+                f"({first.reason}); {len(blocked)} states are blocked in all, so drop them by name "
+                f"(--drop) or give what is missing.",
+                location=str(self._source.folder),
+            )
+        for operator in self._source.operators:
+            check_writable(operator, None)
+        target = SavepointFolder(path, mode=mode)
+        target.advance = on_progress
+        states = [self._written(operator, target) for operator in self._source.operators]
+        version = max(self._source.metadata.version, FIRST_VERSION_OF_FLINK_2)
+        metadata = replace(self._source.metadata, version=version, operators=tuple(states))
+        facts = {
+            "kind": "upgraded savepoint",
+            "source": str(self._source.folder),
+            "source_sha256": self._source.file.sha256,
+        }
+        return target.publish(metadata, facts)
+
+    def _written(self, operator: OperatorSnapshot, target: SavepointFolder) -> OperatorState:
+        _LOG.info("%s: operator %s", target.folder, operator.label)
+        conversions: dict[Place, StateConversion | None] = {}
+        for info in operator.states + operator.operator_states:
+            step, conversion = self._step(operator, info)
+            if step.action in (CONVERT, DROP):
+                conversions[place_of(info.meta)] = conversion
+        if not conversions:
+            source = operator.with_timer_queues
+            return rewrite_operator(source, replace(operator.state, uid=operator.uid), target, None)
+        count = self._counter(operator.label)
+        if _is_canonical(operator):
+            return convert_operator(operator, conversions, target, count)
+        with tempfile.TemporaryDirectory(prefix="dstl-") as folder:
+            return convert_operator(self._canonical(operator, folder), conversions, target, count)
+
+    def _counter(self, operator: str) -> Callable[[str, int], None]:
+        def count(state: str, entries: int) -> None:
+            key = operator, state
+            self.converted[key] = self.converted.get(key, 0) + entries
+
+        return count
+
+    def _canonical(self, operator: OperatorSnapshot, folder: str) -> OperatorSnapshot:
+        """The operator with its keyed state in canonical form, in a folder of its own."""
+        edit = edit_savepoint(self._source)
+        for each in self._source.operators:
+            if each.operator_id != operator.operator_id:
+                edit = replace(edit, removed=edit.removed | {each.operator_id})
+        path = edit.write(os.path.join(folder, "canonical"))
+        found = Snapshot.load(path)
+        found.registry, found.kryo = self._source.registry, self._source.kryo
+        return found.operators[0]
+
+
+def _operator_type(meta: StateMetaInfoSnapshot) -> str:
+    if meta.backend_state_type is BackendStateType.BROADCAST:
+        key = meta.serializer(KEY_SERIALIZER).type_name
+        return f"Map<{key}, {meta.value_serializer.type_name}>"
+    return meta.value_serializer.type_name
+
+
+def _last_two(
+    types: Sequence[JavaType | None],
+) -> tuple[JavaType | None, JavaType | None]:
+    return (types[-2], types[-1]) if len(types) >= 2 else (None, None)
+
+
+def _has_kryo(meta: StateMetaInfoSnapshot) -> bool:
+    return any(_holds_kryo(serializer) for _, serializer in meta.serializers)
+
+
+def _holds_kryo(serializer: AnySerializer) -> bool:
+    return isinstance(serializer, KryoSerializer) or any(map(_holds_kryo, serializer.nested))
+
+
+def _may_change(meta: StateMetaInfoSnapshot) -> bool:
+    """Whether the type holds Kryo, or POJOs whose subclasses may."""
+    return any(_may_hold(serializer) for _, serializer in meta.serializers)
+
+
+def _may_hold(serializer: AnySerializer) -> bool:
+    if isinstance(serializer, KryoSerializer | PojoSerializer):
+        return True
+    return any(map(_may_hold, serializer.nested))
+
+
+def _check_keys(operator: OperatorSnapshot, info: StateInfo) -> None:
+    meta = info.meta
+    if meta.backend_state_type in (BackendStateType.OPERATOR, BackendStateType.BROADCAST):
+        return
+    found = operator.key_type
+    keys = [] if found is None else [found.serializer]
+    if meta.backend_state_type is BackendStateType.KEY_VALUE:
+        keys.append(meta.namespace_serializer)
+    for each in keys:
+        if _holds_kryo(each):
+            raise FormatError(f"Keys and namespaces of type {each.type_name} are not converted")
+    if any(isinstance(each, UnknownSerializer) for _, each in meta.serializers):
+        return
+    if meta.backend_state_type is BackendStateType.KEY_VALUE_V2 and _has_kryo(meta):
+        raise FormatError("Asynchronous state is not converted")
+
+
+def _is_canonical(operator: OperatorSnapshot) -> bool:
+    handles = operator.with_timer_queues.keyed_handles
+    return all(isinstance(each, KeyGroupsSavepointStateHandle) for each in handles) and not any(
+        each.raw_keyed_state for each in operator.state.subtasks
+    )

@@ -1,0 +1,151 @@
+"""State of Flink 1.20.5 becomes that of the same job in Flink 2.x."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dstl_core import Snapshot
+from dstl_core.codec.kryo.kryo_objects import Dialect
+from dstl_core.codec.kryo.kryo_serializer import KryoClasses
+from dstl_core.errors import ConfigError, SavepointError
+from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
+from tests.command_line import run
+from tests.golden_files import UPGRADE_JOBS, as_lines, snapshot
+from tests.unit.savepoint.test_job_values import JOBS, lines, savepoint
+
+__all__ = ["run"]
+LINE = "carts.Line{amount: Long, product: String}"
+ITEM = "orders.Item{price: Double, quantity: Integer, sku: String}"
+
+
+def loaded(job: str) -> Snapshot:
+    folder = UPGRADE_JOBS / job
+    return Snapshot.load(savepoint(folder), jars=[folder / "job.jar"])
+
+
+def dumped(found: Snapshot) -> list[dict[str, Any]]:
+    return json.loads(json.dumps([line for each in found.operators for line in each.dump()]))
+
+
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
+def test_the_upgraded_state_is_what_flink_holds(job: Path, tmp_path: Path) -> None:
+    path = SavepointUpgrade(loaded(job.name)).write(tmp_path / "out")
+    found = Snapshot.load(path, jars=[job / "job.jar"])
+    assert found.metadata.version == 5
+    assert found.kryo.dialect is Dialect.KRYO_5
+    truth = json.loads((job / "truth.json").read_bytes())["entries"]
+    assert lines(dumped(found)) == lines(truth)
+
+
+def test_the_plan_has_the_types_of_the_same_job_in_flink_2() -> None:
+    """The types that Flink 2.2.1 puts into the headers of this job."""
+    steps = {step.state: step for step in SavepointUpgrade(loaded("carts")).plan()}
+    assert {name: step.new for name, step in steps.items() if step.action == "convert"} == {
+        "items": f"Nullable<List<Nullable<{LINE}>>>",
+        "log": "Kryo<java.util.ArrayList>",
+        "nested": "Kryo<java.util.Map>",
+        "pair": "Tuple2<String, Nullable<List<Nullable<Long>>>>",
+        "raw": "Kryo<java.util.List>",
+        "seen": "Nullable<Set<Integer>>",
+        "totals": "Nullable<Map<Nullable<String>, Long>>",
+    }
+
+
+def test_fields_of_a_pojo_get_the_types_of_its_class() -> None:
+    [step] = [s for s in SavepointUpgrade(loaded("orders")).plan() if s.state == "order"]
+    assert step.new == (
+        f"orders.Order{{attributes: Nullable<Map<Nullable<String>, String>>, first: {ITEM}, "
+        f"id: Long, items: Nullable<List<Nullable<{ITEM}>>>, secret: String, "
+        "status: Enum<orders.Status>, tags: Nullable<Set<String>>, total: Double}"
+    )
+
+
+def stored(found: Snapshot, states: set[str]) -> dict[tuple[str, bytes], Any]:
+    """The records of some states as bytes."""
+    records = {}
+    for operator in found.operators:
+        for handle in operator.keyed_handles:
+            restored = operator.restore([handle], handle.key_group_range)
+            for table in restored.tables.values():
+                if table.meta.name in states:
+                    for key_group in handle.key_group_range:
+                        for key, value in table.records(key_group):
+                            records[table.meta.name, key] = value
+    return records
+
+
+def test_what_does_not_change_is_copied_byte_for_byte(tmp_path: Path) -> None:
+    source = loaded("orders")
+    upgrade = SavepointUpgrade(source)
+    kept = {step.state for step in upgrade.plan() if step.action == "keep"}
+    assert {"byItem", "count", "_timer_state/event_user-timers"} <= kept
+    after = Snapshot.load(upgrade.write(tmp_path / "out"))
+    assert stored(after, kept) == stored(source, kept)
+    assert len(stored(source, kept)) > 30
+    assert upgrade.converted == {("bc4197a480c92c793190a9f8c0afc54c", "order"): 8}
+
+
+def test_a_state_is_left_out_by_its_name_only(tmp_path: Path) -> None:
+    upgrade = SavepointUpgrade(loaded("carts"), drop=["raw"])
+    [step] = [each for each in upgrade.plan() if each.state == "raw"]
+    assert step.action == "drop"
+    after = Snapshot.load(upgrade.write(tmp_path / "out"))
+    names = {info.name for operator in after.operators for info in operator.states}
+    assert {"items", "log", "nested", "pair", "seen", "totals"} <= names
+    assert "raw" not in names
+    timers = "_timer_state/event_user-timers"
+    without = SavepointUpgrade(loaded("orders"), drop=[timers]).write(tmp_path / "timers")
+    assert not any(operator.has_state(timers) for operator in Snapshot.load(without).operators)
+    assert dumped(Snapshot.load(without))
+    with pytest.raises(ConfigError, match="'nothing' to drop is not in the snapshot"):
+        SavepointUpgrade(loaded("carts"), drop=["nothing"])
+
+
+def test_without_the_jar_states_are_blocked_and_nothing_is_written(tmp_path: Path) -> None:
+    upgrade = SavepointUpgrade(Snapshot.load(savepoint(UPGRADE_JOBS / "sessions")))
+    blocked = {step.state: step.reason for step in upgrade.plan() if step.action == "blocked"}
+    assert set(blocked) == {"session", "events", "byName"}
+    assert "Class sessions.Session of the job is needed" in blocked["session"]
+    with pytest.raises(SavepointError, match="3 states are blocked in all"):
+        upgrade.write(tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_state_in_files_of_rocksdb_is_brought_into_canonical_form(tmp_path: Path) -> None:
+    source = Snapshot.load(snapshot("a-rocksdb-native-incremental"))
+    # As if it were of Flink 1.x: the forms of the files are the same.
+    source.kryo = KryoClasses(Dialect.KRYO_2, source.kryo.layouts)
+    upgrade = SavepointUpgrade(source, drop=["a-keyed/names"])
+    after = Snapshot.load(upgrade.write(tmp_path / "out"))
+    assert after["a-keyed"].form() == "canonical"
+    expected = [line for line in dumped(source) if line.get("state") != "names"]
+    assert as_lines(dumped(after)) == as_lines(expected)
+    assert len(expected) < len(dumped(source))
+
+
+def test_a_savepoint_of_flink_2_needs_no_upgrade() -> None:
+    with pytest.raises(ConfigError, match=r"of Flink 2\.x already"):
+        SavepointUpgrade(Snapshot.load(snapshot("x-kryo-hashmap")))
+    with pytest.raises(ConfigError, match=r"expected 2.0, 2.1, 2.2, 2.3, got '1.20'"):
+        SavepointUpgrade(loaded("orders"), to="1.20")
+
+
+def test_the_command_plans_and_converts(run: Any, tmp_path: Path) -> None:
+    job = shutil.copytree(UPGRADE_JOBS / "silent", tmp_path / "silent")
+    path, jar, out = str(savepoint(job)), str(job / "job.jar"), str(tmp_path / "out")
+    plan = run("upgrade", path, "--plan", "--jar", jar, "--json")
+    states = {each["state"]: each["action"] for each in json.loads(plan.out)["states"]}
+    assert (plan.code, states["basket"], states["names"]) == (0, "convert", "convert")
+    assert not Path(out).exists()
+    without = str(savepoint(UPGRADE_JOBS / "sessions"))
+    assert run("upgrade", without, "--plan").code == 1
+    ran = run("upgrade", path, out, "--jar", jar)
+    assert (ran.code, "16 entries converted" in ran.out) == (0, True)
+    assert run("upgrade", path, out, "--jar", jar).code == 2
+    assert run("upgrade", path, out, "--jar", jar, "--overwrite").code == 0
+    assert "OUT is missing" in run("upgrade", path).err
