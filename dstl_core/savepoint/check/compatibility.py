@@ -1,7 +1,7 @@
 """Decides whether a job's type can restore state of another type, by Flink's schema evolution.
 
-A type is compatible only if Flink restores it and its values stay what they are. Where Flink
-restores without an error and may read other values, the verdict is unknown or incompatible.
+A type is compatible only if Flink restores it and every value keeps its meaning. If Flink restores
+it without an error but may read other values, the verdict is unknown or incompatible.
 
 Source: ``TypeSerializerSnapshot.resolveSchemaCompatibility`` and its implementations for POJOs,
 enums, rows, Kryo and the composites of Flink 2.2.1; restores in Flink 1.20.5, 2.2.1 and 2.3.0.
@@ -52,14 +52,14 @@ _SAME = Compatibility(Verdict.COMPATIBLE_AS_IS)
 
 FlinkVersion = tuple[int, int]
 FLINK_VERSIONS: tuple[FlinkVersion, ...] = ((1, 20), (2, 0), (2, 1), (2, 2), (2, 3))
-"""The versions whose rules are known."""
+"""The versions with known rules."""
 
 
 def parse_flink_version(text: str) -> FlinkVersion:
-    """A version of Flink, e.g. ``2.2`` or ``2.2.1``.
+    """Parses a version of Flink, e.g. ``2.2`` or ``2.2.1``.
 
     Raises:
-        ConfigError: Its rules are not known.
+        ConfigError: The rules of the version are not known.
     """
     for version in FLINK_VERSIONS:
         if text.split(".")[:2] == [str(part) for part in version]:
@@ -74,12 +74,12 @@ def version_text(version: FlinkVersion) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What decides beside the types.
+    """Flink versions, which affect a verdict in addition to the types.
 
     Attributes:
         to: The version of Flink that restores; None for the newest.
-        stored_line: The major version of the Flink that wrote the values, 1 or 2; None if no file
-            tells it. Flink 1 writes values with Kryo 2, Flink 2 with Kryo 5.
+        stored_line: Major version of the Flink that wrote the values, 1 or 2; None if no file
+            records it. Flink 1 writes values with Kryo 2, Flink 2 with Kryo 5.
     """
 
     to: FlinkVersion | None = None
@@ -144,7 +144,8 @@ def compatibility_of_state(
 
 def columns_that_may_swap(serializer: AnySerializer) -> str | None:
     """The type that several columns of a SQL row have, if its snapshot has no names of columns.
-    Flink takes the row for the same when such columns swap places.
+
+    Flink considers the row unchanged when such columns swap places.
     """
     for part in _parts(serializer):
         if isinstance(part, RowDataSerializer) and part.names is None:
@@ -161,7 +162,7 @@ def _parts(serializer: AnySerializer) -> Iterator[AnySerializer]:
 
 
 def _hides_changes(serializer: AnySerializer) -> bool:
-    """Whether equal snapshots do not mean equal values."""
+    """Whether equal snapshots may describe different values."""
     return isinstance(serializer, KryoSerializer | ValueClassSerializer | UnknownSerializer)
 
 
@@ -200,7 +201,7 @@ _VALUES_OF_JAVA = frozenset(
     + [f"java.util.concurrent.atomic.Atomic{each}" for each in ("Boolean", "Integer", "Long")]
     + ["java.net.URI"]
 )
-"""Classes of Java that hold no objects of other classes."""
+"""Java classes that contain no objects of other classes."""
 
 
 def _unknown(stored: AnySerializer, wanted: AnySerializer, rules: Rules) -> Compatibility:
@@ -357,7 +358,7 @@ def _by_name(
     new: dict[str, AnySerializer | None],
     rules: Rules,
 ) -> list[Compatibility]:
-    """Compares fields or subclasses that both have."""
+    """Compares the fields or subclasses that both types have."""
     found = []
     for name in sorted(old.keys() & new.keys()):
         was, now = old[name], new[name]

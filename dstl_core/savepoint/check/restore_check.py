@@ -1,8 +1,8 @@
-"""Whether a changed job restores a snapshot: each state with a verdict and its reason.
+"""Checks whether a changed job restores a snapshot: a verdict and its reason for each state.
 
-The new job is given by a savepoint of it: started without state and without input, it has the ids,
-names and types of everything that the job registers when it starts. Flink itself is quiet about
-state that it ignores, and about values whose meaning changed; here those are never compatible.
+A savepoint describes the new job. Taken from the job without state and without input, it has the
+ids, names and types of all state that the job registers when it starts. Flink reports no error for
+state that it ignores and for values whose meaning changed; here such state is never compatible.
 
 Source: ``Checkpoints.loadAndValidateCheckpoint``, ``StateSerializerProvider`` and the serializer
 snapshots of Flink 2.2.1; readers of ``_metadata`` of Flink 1.20.5, 2.0.2, 2.1.3, 2.2.1 and 2.3.0.
@@ -40,12 +40,12 @@ VERDICT_TEXTS = {
     Verdict.INCOMPATIBLE: "incompatible",
 }
 _LAST_METADATA: dict[FlinkVersion, int] = {(1, 20): 4, (2, 0): 5}
-"""The last version of ``_metadata`` that a Flink reads; later ones read 6."""
+"""The newest version of ``_metadata`` that a Flink version reads; later versions read 6."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreLine:
-    """A verdict about an operator, or about one of its states, and why."""
+    """A verdict about an operator or one of its states, and the reason."""
 
     operator: str
     verdict: Verdict
@@ -70,7 +70,7 @@ class RestoreLine:
 
 @dataclass(frozen=True)
 class RestoreCheck:
-    """The verdict about a whole snapshot is the worst of its lines."""
+    """The result for a whole snapshot. Its verdict is the worst of its lines."""
 
     path: str
     expected: str
@@ -112,14 +112,14 @@ def check_restore(
     Args:
         snapshot: The snapshot to restore.
         expected: A savepoint of the new job.
-        to: The version of Flink that restores, e.g. ``2.2``; by default 1.20 if ``expected`` is
-            of Flink 1, else the newest known one.
+        to: The version of Flink that restores, e.g. ``2.2``. By default 1.20 if Flink 1 wrote
+            ``expected``, otherwise the newest known version.
         drop: Operators (uid, hash or name) and states (``OPERATOR/STATE``) that may be lost.
         columns_kept: Whether columns of SQL rows kept their places. Rows have no names of columns,
-            so no file tells whether columns of the same type swapped.
+            so no file records whether columns of the same type swapped.
 
     Raises:
-        ConfigError: A version whose rules are not known, or ``drop`` names nothing.
+        ConfigError: The rules of a version are not known, or a name in ``drop`` matches nothing.
         FormatError: A snapshot is damaged.
     """
     return _Check(snapshot, expected, to, drop, columns_kept).run()
@@ -146,7 +146,7 @@ class _Check:
 
     def run(self) -> RestoreCheck:
         job = JobDescription.from_snapshot(self._expected)
-        # A savepoint does not tell whether the job sets its max parallelism.
+        # A savepoint does not record whether the job sets its max parallelism.
         own = [replace(each, max_parallelism=None) for each in job.operators]
         plan = plan_restore(self._snapshot, replace(job, operators=own), self._rules)
         lines = list(self._metadata())
@@ -278,7 +278,7 @@ class _Dropped:
         return name is not None
 
     def check_used(self) -> None:
-        """Raises ConfigError if a name is of nothing that would be lost."""
+        """Raises ConfigError if a name matches no operator or state that would be lost."""
         if self._unused:
             raise ConfigError(
                 f"{self._unused[0]!r} cannot be dropped: the new job has it, or the snapshot has "

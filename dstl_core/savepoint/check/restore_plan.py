@@ -140,7 +140,7 @@ class OperatorFate:
     states: Sequence[StateFate] = ()
     problems: Sequence[str] = ()
     doubts: Sequence[str] = ()
-    """What may be a problem, and no file tells."""
+    """Possible problems that no file can confirm."""
 
 
 @dataclass(frozen=True)
@@ -230,20 +230,22 @@ def plan_restore(
 
 
 METADATA_OF_FLINK_2 = 5
-"""The first version of ``_metadata`` that no Flink 1 writes."""
+"""The first version of ``_metadata`` that Flink 1 never writes."""
 
 
 def rules_of(snapshot: Snapshot, job: Snapshot) -> Rules:
-    """The rules by which the Flink that wrote ``job`` restores a snapshot: of 1.20, or of the
-    newest version that is known.
+    """The rules with which the Flink that wrote ``job`` restores a snapshot.
+
+    They are those of 1.20 or of the newest known version.
     """
     to = FLINK_VERSIONS[0] if _line_of(job) == 1 else None
     return Rules(to, _line_of(snapshot))
 
 
 def _line_of(snapshot: Snapshot) -> int | None:
-    """The major version of the Flink that wrote the values; None if dstl wrote the metadata, which
-    may have the version of either.
+    """The major version of the Flink that wrote the values.
+
+    None if dstl wrote the metadata, since dstl writes versions of both.
     """
     if snapshot.metadata.version >= METADATA_OF_FLINK_2:
         return 2
@@ -307,7 +309,7 @@ def _fits(info: StateInfo, state: JobState, rules: Rules) -> Compatibility:
     if state.type is None:
         return Compatibility(Verdict.UNKNOWN, "the job does not say its type")
     own = _job_state(info)
-    assert own.type is not None  # of every state in a file
+    assert own.type is not None  # every state in a file has a type
     found = [compatibility_of_state(own.type, state.type, is_map=info.kind == "map", rules=rules)]
     for what, was, now in (
         ("namespace", own.namespace, state.namespace),
@@ -323,7 +325,7 @@ def _fits(info: StateInfo, state: JobState, rules: Rules) -> Compatibility:
 
 
 def _of_part(what: str, found: Compatibility) -> Compatibility:
-    """Namespaces, and keys of broadcast state, do not migrate."""
+    """Namespaces and keys of broadcast state never migrate."""
     if found.verdict is Verdict.AFTER_MIGRATION:
         return Compatibility(Verdict.INCOMPATIBLE, f"the {what} cannot migrate: {found.reason}")
     return Compatibility(found.verdict, f"{what}: {found.reason}" if found.reason else "")
