@@ -52,6 +52,7 @@ from dstl_core.errors import (
 )
 from dstl_core.model.handle import KeyedStateHandle
 from dstl_core.model.key_group import KeyGroupRange, assign_to_key_group
+from dstl_core.savepoint.columns.job_columns import TextOf, as_texts, job_text
 from dstl_core.savepoint.columns.state_columns import (
     KEY_COLUMN,
     KEY_GROUP_COLUMN,
@@ -145,7 +146,13 @@ class KeyedStateReader:
                 location=str(operator.snapshot.folder),
             ) from error
         self._wanted = _select(self._form.columns, options.columns)
-        self.schema = pa.schema([(name, self._form.columns[name]) for name in self._wanted])
+        self._texts = {name: text for name, text in self._form.texts.items() if text is not None}
+        self.schema = pa.schema(
+            [
+                (name, pa.string() if name in self._texts else self._form.columns[name])
+                for name in self._wanted
+            ]
+        )
 
     def read(self, key_groups: KeyGroupRange | None = None) -> Iterator[pa.RecordBatch]:
         """Yields the rows of some key groups, or of all, in batches of bounded size.
@@ -169,8 +176,11 @@ class KeyedStateReader:
 
     def _batches(self, stored: StoredKeyGroups) -> Iterator[pa.RecordBatch]:
         for columns in self._form.rows(stored, frozenset(self._wanted), self._keys):
-            arrays = [columns[name] for name in self._wanted]
+            arrays = [self._column(name, columns[name]) for name in self._wanted]
             yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _column(self, name: str, found: pa.Array) -> pa.Array:
+        return as_texts(found, self._texts[name]) if name in self._texts else found
 
 
 def _parts(
@@ -221,9 +231,13 @@ class _KeyFilter:
 
 
 class _Form(Protocol):
-    """The form of the rows: their ``columns`` by name, and the conversion of sections to rows."""
+    """The form of the rows: their ``columns`` by name, and the conversion of sections to rows.
+
+    ``texts`` has the columns whose bytes become texts.
+    """
 
     columns: dict[str, pa.DataType]
+    texts: dict[str, TextOf | None]
 
     def rows(
         self, stored: StoredKeyGroups, wanted: frozenset[str], keys: _KeyFilter
@@ -240,7 +254,9 @@ class _Flat:
         types = options.types
         self._info = info
         self._types = types
-        decoder = StateDecoder(RecordFormat(info.meta.as_key_value(), key_type), 1, types)
+        record_format = RecordFormat(info.meta.as_key_value(), key_type)
+        decoder = StateDecoder(record_format, 1, types)
+        self.texts = {role_names(info.meta)[VALUE]: job_text(record_format, types)}
         value = decoder.columns.get(VALUE)
         self._is_list = info.kind == "list" and value is not None and pa.types.is_list(value)
         self._roles = role_names(info.meta)
@@ -317,6 +333,7 @@ class _Keyed:
 
     def __post_init__(self) -> None:
         types = self.options.types
+        self.texts: dict[str, TextOf | None] = {}
         self.columns = {KEY_COLUMN: layout_of(self.key_type, types).arrow_type}
         self._infos: dict[str, StateInfo] = {}
         self._namespace = self._joined_namespace()
@@ -327,7 +344,9 @@ class _Keyed:
         for info in self.operator.states:
             if self._is_column(info) and not self._is_taken(info.name):
                 meta = info.meta.as_key_value()
-                decoder = StateDecoder(RecordFormat(meta, self.key_type), 1, types)
+                record_format = RecordFormat(meta, self.key_type)
+                decoder = StateDecoder(record_format, 1, types)
+                self.texts[info.name] = job_text(record_format, types)
                 self._infos[info.name] = info
                 self.columns[info.name] = decoder.joined_type
         if KEY_GROUP_COLUMN in (self.options.columns or ()):

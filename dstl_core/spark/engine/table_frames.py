@@ -42,6 +42,7 @@ class SnapshotPlace:
     relocate: Mapping[str, str] = field(default_factory=dict)
     changelog_base: str | None = None
     serializers: SerializerRegistry | None = None
+    jars: tuple[str, ...] = ()
     profiles: str = field(default_factory=profile_file, compare=False)
 
     def load(self) -> Snapshot:
@@ -53,6 +54,7 @@ class SnapshotPlace:
             relocate=self.relocate,
             changelog_base=self.changelog_base,
             serializers=self.serializers or BUILT_IN,
+            jars=self.jars,
         )
 
 

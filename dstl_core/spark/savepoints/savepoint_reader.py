@@ -68,6 +68,7 @@ class SavepointReader(SnapshotFrames):
         serializers: SerializerRegistry | None = None,
         types: ColumnOptions = DEFAULT_OPTIONS,
         split_bytes: int = SPLIT_BYTES,
+        jars: Sequence[str] = (),
     ) -> SavepointReader:
         """Opens a snapshot.
 
@@ -80,13 +81,19 @@ class SavepointReader(SnapshotFrames):
             serializers: The registry of types; register your own types there.
             types: Conversion of types to columns.
             split_bytes: Bytes of state that one task reads.
+            jars: Jars of the job, which every worker can read: values of Kryo become JSON texts.
 
         Raises:
             StateFileNotFoundError: There is no snapshot.
             SavepointError: The snapshot has no operators.
         """
         place = SnapshotPlace(
-            path, tuple(allow_roots), dict(relocate or {}), changelog_base, serializers
+            path,
+            tuple(allow_roots),
+            dict(relocate or {}),
+            changelog_base,
+            serializers,
+            tuple(map(str, jars)),
         )
         reader = cls(spark, place, types, split_bytes)
         if not reader.snapshot.operators:

@@ -43,6 +43,8 @@ SOURCE_OPTIONS: Mapping[str, str] = {
     "unreadable": "`null`: a value that only a Java class can read is null, and no error.",
     "split.bytes": "Bytes that a task reads (default 128 MiB).",
     "read.memory": "Bytes that a task may hold before it spills (default 512 MiB).",
+    "jar": "Jars of the job, comma-separated, which every worker can read: values of Kryo, and of "
+    "types that hold some, are JSON texts as `dstl dump` prints them, and not bytes.",
     "relocate": "Where files went: `OLD=NEW`, comma-separated.",
     "allow.roots": "Further folders that the snapshot may refer to, comma-separated.",
     "changelog.base": "Where the changelog is.",
@@ -84,6 +86,7 @@ def spec_of(options: Mapping[str, str]) -> TableSpec:
         _list(given.get("allow.roots")) or (),
         _moves(given.get("relocate")),
         given.get("changelog.base"),
+        jars=_list(given.get("jar")) or (),
     )
     spec = TableSpec(
         place,

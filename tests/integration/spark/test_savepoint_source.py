@@ -10,6 +10,7 @@ from dstl_core.codec.serializers import Types
 from dstl_core.errors import ConfigError, DuplicateKeyError, SavepointError
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.spark.savepoints.data_source import register
+from dstl_core.spark.savepoints.savepoint_reader import SavepointReader
 from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
 from dstl_core.spark.savepoints.transformations import OperatorTransformation
 
@@ -48,6 +49,21 @@ def test_one_row_per_key_of_a_savepoint_by_flink(spark, canonical):
     assert {key: row.names for key, row in rows.items() if row.names is not None} == lists
     maps = {key: sorted(dict(value).items()) for key, value in truth("map", "m").items()}
     assert {k: sorted(r.m.items()) for k, r in rows.items() if r.m is not None} == maps
+
+
+def test_values_of_the_job_are_texts_with_its_jar(spark):
+    job = FIXTURES / "upgrade-jobs" / "registered"
+    [path] = job.glob("savepoint-*")
+    entries = json.loads((job / "truth.json").read_text())["entries"]
+    expected = {each["key"]: each["value"]["id"] for each in entries if each["state"] == "holder"}
+    jar = str(job / "job.jar")
+    rows = read(spark, str(path), state="holder", jar=jar).collect()
+    assert {row.state_key: json.loads(row.state_value)["id"] for row in rows} == expected
+    frame = SavepointReader.read(spark, str(path), jars=[jar]).read_keyed_state(
+        OperatorIdentifier.for_uid_hash("90b3c5b321efda0005d80687f0a5cbd9")
+    )
+    found = frame.select("state_key", F.get_json_object("holder", "$.id").alias("id")).collect()
+    assert {row.state_key: int(row.id) for row in found} == expected
 
 
 def test_a_session_made_of_another_has_its_formats(spark, canonical):
