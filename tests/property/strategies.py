@@ -13,6 +13,26 @@ from dstl_core.codec.serializers import (
     Types,
     VoidNamespaceSerializer,
 )
+from dstl_core.codec.serializers.operators.cep import (
+    ComputationState,
+    DeweyNumberSerializer,
+    EventId,
+    EventIdSerializer,
+    Lockable,
+    LockableSerializer,
+    NFAState,
+    NFAStateSerializer,
+    NodeId,
+    NodeIdSerializer,
+    SharedBufferEdge,
+    SharedBufferEdgeSerializer,
+    SharedBufferNodeSerializer,
+)
+from dstl_core.codec.serializers.operators.two_phase_commit import (
+    SinkState,
+    Transaction,
+    TwoPhaseCommitSerializer,
+)
 from dstl_core.codec.serializers.runtime import Timer, TtlValue
 from dstl_core.codec.serializers.window_types import TimeWindow, TimeWindowSerializer
 
@@ -77,6 +97,54 @@ def _nested(children: st.SearchStrategy[Typed]) -> st.SearchStrategy[Typed]:
 TYPES: st.SearchStrategy[Typed] = st.recursive(
     st.sampled_from([*SIMPLE, *NAMESPACES]), _nested, max_leaves=6
 )
-TYPED_VALUES: st.SearchStrategy[tuple[AnySerializer, Any]] = TYPES.flatmap(
+# ------------------------------------------------------------------ state of Flink's operators
+
+_INTS = st.integers(-(2**31), 2**31 - 1)
+_NODE_TYPE = NodeIdSerializer(EventIdSerializer())
+_EDGE_TYPE = SharedBufferEdgeSerializer(_NODE_TYPE, DeweyNumberSerializer())
+_VERSIONS = st.lists(_INTS, max_size=3).map(tuple)
+_EVENTS = st.builds(EventId, _INTS, LONGS)
+_NODES = st.none() | st.builds(NodeId, _EVENTS, st.none() | TEXTS)
+_MATCHES = st.lists(
+    st.builds(
+        ComputationState,
+        st.none() | TEXTS,
+        _NODES,
+        _VERSIONS,
+        LONGS,
+        LONGS,
+        st.none() | _EVENTS,
+    ),
+    max_size=3,
+)
+_TRANSACTIONS = st.builds(Transaction, LONGS, LONGS)
+OPERATOR_TYPES: list[Typed] = [
+    (
+        NFAStateSerializer(DeweyNumberSerializer(), _NODE_TYPE, EventIdSerializer()),
+        st.builds(NFAState, _MATCHES, _MATCHES),
+    ),
+    (
+        LockableSerializer(SharedBufferNodeSerializer(_EDGE_TYPE)),
+        st.builds(
+            Lockable,
+            _INTS,
+            st.lists(
+                st.builds(Lockable, _INTS, st.builds(SharedBufferEdge, _NODES, _VERSIONS)),
+                max_size=3,
+            ),
+        ),
+    ),
+    (
+        TwoPhaseCommitSerializer(Types.LONG, Types.STRING),
+        st.builds(
+            SinkState,
+            st.none() | _TRANSACTIONS,
+            st.lists(_TRANSACTIONS, max_size=3),
+            st.none() | TEXTS,
+        ),
+    ),
+]
+EVERY_TYPE: st.SearchStrategy[Typed] = TYPES | st.sampled_from(OPERATOR_TYPES)
+EVERY_TYPED_VALUE: st.SearchStrategy[tuple[AnySerializer, Any]] = EVERY_TYPE.flatmap(
     lambda typed: typed[1].map(lambda value: (typed[0], value))
 )

@@ -19,10 +19,10 @@ from dstl_core.codec.serializers import (
     write_snapshot,
 )
 from dstl_core.errors import FormatError
-from tests.property.strategies import TYPED_VALUES, TYPES, Typed
+from tests.property.strategies import EVERY_TYPE, EVERY_TYPED_VALUE, Typed
 
 
-@given(TYPED_VALUES)
+@given(EVERY_TYPED_VALUE)
 def test_values_round_trip(typed: tuple[AnySerializer, Any]) -> None:
     serializer, value = typed
     raw = serialize_to_bytes(serializer, value)
@@ -35,7 +35,7 @@ def test_values_round_trip(typed: tuple[AnySerializer, Any]) -> None:
         assert len(raw) == serializer.length
 
 
-@given(TYPED_VALUES, st.data())
+@given(EVERY_TYPED_VALUE, st.data())
 def test_a_cut_value_is_a_format_error(
     typed: tuple[AnySerializer, Any], data: st.DataObject
 ) -> None:
@@ -46,7 +46,7 @@ def test_a_cut_value_is_a_format_error(
         deserialize_exactly(serializer, raw[:size])
 
 
-@given(TYPES, st.binary(max_size=40))
+@given(EVERY_TYPE, st.binary(max_size=40))
 def test_any_bytes_are_a_value_or_a_format_error(typed: Typed, raw: bytes) -> None:
     serializer, _ = typed
     try:
@@ -56,13 +56,13 @@ def test_any_bytes_are_a_value_or_a_format_error(typed: Typed, raw: bytes) -> No
     json.dumps(serializer.to_text(value), allow_nan=False)
 
 
-@given(TYPED_VALUES)
+@given(EVERY_TYPED_VALUE)
 def test_every_value_has_a_text(typed: tuple[AnySerializer, Any]) -> None:
     serializer, value = typed
     json.dumps(serializer.to_text(value), allow_nan=False)
 
 
-@given(TYPES)
+@given(EVERY_TYPE)
 def test_snapshots_round_trip(typed: Typed) -> None:
     serializer, _ = typed
     out = DataOutput()
@@ -72,7 +72,7 @@ def test_snapshots_round_trip(typed: Typed) -> None:
     assert data.remaining == 0
 
 
-@given(TYPES, st.data())
+@given(EVERY_TYPE, st.data())
 def test_a_damaged_snapshot_is_a_type_or_a_format_error(typed: Typed, data: st.DataObject) -> None:
     out = DataOutput()
     write_snapshot(out, typed[0])
