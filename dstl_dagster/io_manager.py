@@ -1,10 +1,11 @@
-"""Snapshots as DataFrames between assets."""
+"""Snapshots, state and output between assets."""
 
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from pydantic import Field
 
+from dstl_core.checkpoint.store.pipeline_store import PipelineStore
 from dstl_core.codec.declared_type import parse_type
 from dstl_core.errors import ConfigError, SavepointError
 from dstl_core.model.ids import OperatorIdentifier
@@ -12,10 +13,16 @@ from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import METADATA_FILE_NAME, Location
 from dstl_dagster import metadata as show
-from dstl_dagster.checks.state_checks import read_state
+from dstl_dagster.pipelines.pipeline import KIND, PIPELINE
+from dstl_dagster.pipelines.pipeline import UID as OPERATOR
 from dstl_dagster.resources.savepoint_resource import version_of
 from dstl_dagster.resources.spark_resource import DstlSparkResource
 from dstl_dagster.resources.storage_resource import DstlStorageResource
+from dstl_dagster.snapshots.stored_rows import (
+    committed_output,
+    committed_state,
+    read_state,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,14 +33,20 @@ TYPES = "dstl/types"
 
 
 class DstlIOManager(dg.ConfigurableIOManager):
-    """Stores a DataFrame as a savepoint and loads it as a DataFrame.
+    """Loads state and output of pipelines, and stores DataFrames as savepoints.
 
-    The metadata of the asset's definition describes the columns: ``dstl/uid``, ``dstl/key_by`` and
-    ``dstl/types`` (column to Flink type, for types that Spark does not have). Each row is a key;
-    every column but the key is a state. A loaded DataFrame has the key as ``state_key``.
+    **Loading.** An input on ``state/<op>`` or ``output/<op>`` of a pipeline gives the committed
+    rows of the input's partitions, by the commit log: the state after the last of them, or what the
+    operator gave in them. An asset without partitions gets the latest state, or all output that the
+    latest state stands on. The annotation of the input says in which type: a DataFrame of pyspark,
+    pandas or polars, a ``polars.LazyFrame``, or a ``pyarrow.Table``. Only Spark's needs Spark. Name
+    this IO manager as the ``input_manager_key`` of the input.
 
-    Savepoints are in ``<base>/savepoints/<asset key>[/<partition>]/<n>`` and never change. The
-    complete one with the highest ``n`` is loaded.
+    **Storing.** The metadata of the asset's definition describes the columns of the DataFrame:
+    ``dstl/uid``, ``dstl/key_by`` and ``dstl/types`` (column to Flink type, for types that Spark
+    does not have). Each row is a key; every column but the key is a state. A loaded DataFrame has
+    the key as ``state_key``. Savepoints are in ``<base>/savepoints/<asset key>[/<partition>]/<n>``
+    and never change. The complete one with the highest ``n`` is loaded.
     """
 
     storage: dg.ResourceDependency[DstlStorageResource]
@@ -52,15 +65,32 @@ class DstlIOManager(dg.ConfigurableIOManager):
             {**show.snapshot_metadata(snapshot), "dstl/data_version": version_of(snapshot)}
         )
 
-    def load_input(self, context: dg.InputContext) -> "DataFrame":
-        """Loads the latest savepoint of the upstream asset: a row per key, a column per state."""
+    def load_input(self, context: dg.InputContext) -> Any:
+        """Loads state or output of a pipeline, or the latest savepoint of the upstream asset."""
+        upstream = context.upstream_output
+        metadata = (upstream.definition_metadata if upstream is not None else None) or {}
+        if PIPELINE in metadata:
+            return self._load_committed(context, metadata)
         folder = self._folder(context)
         _, path = _latest(folder)
         if path is None:
             raise SavepointError(f"There is no savepoint of the asset in {folder}.")
-        upstream = context.upstream_output
-        metadata = (upstream.definition_metadata if upstream is not None else None) or {}
         return read_state(self.spark.spark_session, path, str(metadata[UID]))
+
+    def _load_committed(self, context: dg.InputContext, metadata: Any) -> Any:
+        self.storage.connect()
+        name, kind, uid = (str(metadata[each]) for each in (PIPELINE, KIND, OPERATOR))
+        load = {"state": committed_state, "output": committed_output}.get(kind)
+        if load is None:
+            raise ConfigError(
+                f"The asset {context.asset_key.to_user_string()!r} has no rows to load: expected "
+                f"state or output of a pipeline, got its {kind}."
+            )
+        store = PipelineStore(self.storage.jobs, name)
+        # Without partitions of its own, an asset depends on all partitions that ever were.
+        keys = context.asset_partition_keys if context.has_partition_key else None
+        rows = load(store, name, uid, keys)
+        return rows.as_type(context.dagster_type.typing_type, lambda: self.spark.spark_session)
 
     def _folder(self, context: dg.OutputContext | dg.InputContext) -> Location:
         parts = [*context.asset_key.path]

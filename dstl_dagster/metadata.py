@@ -14,6 +14,8 @@ from dstl_core.savepoint.columns.state_columns import is_queue
 from dstl_core.savepoint.read.snapshot import Snapshot
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
     from dstl_core.checkpoint.store.epoch_facts import EpochFacts
 
@@ -148,6 +150,23 @@ def column_schema(snapshot: Snapshot, uid: str) -> dg.TableSchema:
         if not is_queue(info.meta)
     ]
     return dg.TableSchema(columns)
+
+
+def arrow_columns(schema: pa.Schema) -> dg.TableSchema:
+    """The columns of rows."""
+    return dg.TableSchema([dg.TableColumn(each.name, str(each.type)) for each in schema])
+
+
+def rows_table(rows: Sequence[Mapping[str, Any]]) -> dg.TableMetadataValue:
+    """A few rows; values that Dagster's tables do not hold are text."""
+    plain = (str, int, float, bool, type(None))
+    records = [
+        dg.TableRecord(
+            {name: value if isinstance(value, plain) else str(value) for name, value in row.items()}
+        )
+        for row in rows[:MAX_ROWS]
+    ]
+    return dg.MetadataValue.table(records)
 
 
 def column_lineage(

@@ -11,6 +11,7 @@ DstlAssetKind = Literal[
     "state",
     "changelog",
     "checkpoint",
+    "output",
     "materialization",
     "savepoint",
     "rewritten",
@@ -22,14 +23,15 @@ _DESCRIPTIONS: dict[DstlAssetKind, str] = {
     "state": "State per key after each window of input: one epoch a partition.",
     "changelog": "What each epoch changed, on top of the materialized state.",
     "checkpoint": "Committed checkpoints: folders that real Flink restores.",
+    "output": "What the functions of the operator give, for each window of input.",
     "materialization": "The full state as a new base; the log before it goes.",
     "savepoint": "The state as a self-contained canonical savepoint.",
     "rewritten": "An edited copy of a savepoint: other uids, other max parallelism.",
     "bootstrapped": "State computed in bulk and written as a savepoint.",
     "external": "Snapshots of a Flink job that runs elsewhere.",
 }
-_ON_SPARK = ("state", "materialization", "savepoint", "bootstrapped")
-_WITH_OPERATOR = ("state", "changelog", "materialization")
+_ON_SPARK = ("state", "output", "materialization", "savepoint", "bootstrapped")
+_WITH_OPERATOR = ("state", "changelog", "output", "materialization")
 
 
 @dataclass(frozen=True)

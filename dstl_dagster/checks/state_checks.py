@@ -1,7 +1,7 @@
 """Asset checks of the content of state: by SQL, and against another snapshot."""
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
@@ -9,6 +9,7 @@ from dstl_dagster.checks.store_checks import ERROR, WARN, Asset
 from dstl_dagster.resources.spark_resource import DstlSparkResource
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 from dstl_dagster.snapshots.sources import SnapshotSource
+from dstl_dagster.snapshots.stored_rows import read_state
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -61,18 +62,6 @@ def build_state_check(
         )
 
     return state_check
-
-
-def read_state(session: Any, path: str, uid: str, state: str | None = None) -> "DataFrame":
-    """The keyed state of an operator as a DataFrame."""
-    from dstl_core.spark.savepoints.data_source import register
-
-    register(session)
-    reader = session.read.format("savepoint").option("operator.uid", uid)
-    if state is not None:
-        reader = reader.option("state", state)
-    rows: DataFrame = reader.load(path)
-    return rows
 
 
 def build_diff_size_check(

@@ -119,7 +119,7 @@ def _no_gaps(
         """
         windows = Windows(pipeline.name, None, partitions_def, pipeline.store(storage))
         try:
-            missing = windows.missing(CHECKED_COMMITS)
+            missing = windows.read().missing(CHECKED_COMMITS)
         except ConfigError as error:
             return dg.AssetCheckResult(
                 passed=False, severity=WARN, metadata={"problem": str(error)}

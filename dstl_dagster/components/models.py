@@ -3,11 +3,17 @@
 from typing import Annotated, Any, Literal
 
 import dagster as dg
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from dstl_core.aggregates import How
 from dstl_core.errors import ConfigError
 from dstl_dagster.pipelines.aggregates import Aggregate
+from dstl_dagster.resources.upload_resource import (
+    BatchingUploads,
+    DirectUploads,
+    RetryOptions,
+    UploadSchedulerResource,
+)
 
 
 def shown(description: str, *examples: Any, **options: Any) -> dg.Resolver:
@@ -169,6 +175,47 @@ class StateCheckModel(dg.Model, dg.Resolvable):
             "severity": dg.AssetCheckSeverity[self.severity.upper()],
             "blocking": self.blocking,
         }
+
+
+class UploadsModel(dg.Model, dg.Resolvable):
+    """How the changes of an epoch are uploaded."""
+
+    kind: Annotated[
+        Literal["direct", "batching"],
+        shown("Each writer by itself, or several writers into shared files.", "batching"),
+    ] = "batching"
+    options: Annotated[
+        dict[str, int],
+        shown(
+            "Fields of `DirectUploads` or `BatchingUploads`.",
+            {"persist_delay_ms": 10, "num_threads": 5},
+        ),
+    ] = Field(default={})
+    max_attempts: Annotated[int, shown("Attempts of one upload.", 3)] = 3
+    compress: Annotated[bool, shown("Whether segments are compressed.", True)] = False
+
+    def build(self) -> UploadSchedulerResource:
+        """The options of the pipeline's uploads.
+
+        Raises:
+            ConfigError: An option is unknown or out of range, or two contradict each other.
+        """
+        kind: Any = {"direct": DirectUploads, "batching": BatchingUploads}[self.kind]
+        known = set(kind.model_fields) - {"kind", "retry"}
+        try:
+            retry = RetryOptions(max_attempts=self.max_attempts)
+            scheduler = kind(retry=retry, **self.options)
+            wrong = set(self.options) - known
+        except ValidationError:
+            wrong = set(self.options)
+        if wrong:
+            raise ConfigError(
+                f"The uploads of kind {self.kind!r} have wrong options: expected numbers above 0 "
+                f"for {', '.join(sorted(known)) or 'nothing'}, got {self.options}."
+            )
+        resource = UploadSchedulerResource(scheduler=scheduler, compress=self.compress)
+        resource.changelog_options()
+        return resource
 
 
 def asset_key_of(text: str) -> dg.AssetKey:

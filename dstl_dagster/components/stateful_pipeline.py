@@ -14,6 +14,7 @@ from dstl_dagster.components.models import (
     PartitionsModel,
     RewriteModel,
     StateCheckModel,
+    UploadsModel,
     asset_key_of,
     shown,
 )
@@ -21,9 +22,9 @@ from dstl_dagster.components.scaffolders import StatefulPipelineScaffolder
 from dstl_dagster.components.translation import ComponentTranslator, Translation, translated
 from dstl_dagster.pipeline_defs import build_pipeline_defs
 from dstl_dagster.pipelines.aggregates import aggregating_pipeline
-from dstl_dagster.pipelines.asset_decorator import dstl_assets
+from dstl_dagster.pipelines.asset_decorator import DEFAULT_RETRIES, dstl_assets
 from dstl_dagster.pipelines.epochs import run_epochs
-from dstl_dagster.pipelines.pipeline import NUM_RETAINED, StatefulPipeline
+from dstl_dagster.pipelines.pipeline import NUM_RETAINED, SMALL_LOG_BYTES, StatefulPipeline
 from dstl_dagster.resources.spark_resource import DstlSparkResource
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 from dstl_dagster.snapshots.sources import checkpoint_of
@@ -86,6 +87,17 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
         float | None,
         shown("Size of the log against the base at which a run folds the log into it.", 1.0),
     ] = 1.0
+    small_log_bytes: Annotated[
+        int, shown("Size below which a log stays as it is, whatever the ratio.", 1_048_576)
+    ] = SMALL_LOG_BYTES
+    uploads: Annotated[
+        UploadsModel | None,
+        shown("How changes are uploaded.", {"kind": "batching", "options": {"num_threads": 5}}),
+    ] = None
+    outputs: Annotated[
+        list[str], shown("Operators of the `job` whose output is an asset.", ["totals"])
+    ] = field(default_factory=list)
+    show_keys: Annotated[bool, shown("Whether metadata may show keys and values.", True)] = False
     rewrite: Annotated[
         RewriteModel | None,
         shown("An edited copy of each savepoint.", {"rename": {"totals": "sums"}}),
@@ -97,6 +109,7 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
             [{"uid": "totals", "sql": "SELECT state_key FROM {state} WHERE total < 0"}],
         ),
     ] = field(default_factory=list)
+    max_retries: Annotated[int, shown("Times that Dagster retries a failed run of epochs.", 3)] = 3
     pool: Annotated[str | None, shown("Dagster's concurrency pool.", "payments")] = None
     automation_condition: Annotated[
         dg.AutomationCondition | None,
@@ -134,22 +147,24 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
         """The pipeline that the YAML describes.
 
         Raises:
-            ConfigError: Both a job and states are given, or neither is.
+            ConfigError: Attributes contradict each other: both a job and states, or neither.
         """
-        translator = ComponentTranslator(self)
         if (self.job is None) == (not self.states):
             raise ConfigError(f"The pipeline {self.name!r} needs either states or a job, not both.")
+        shared: dict[str, Any] = {
+            "order_by": self.order_by,
+            "starts_from": self.starts_from,
+            "num_retained": self.num_retained,
+            "materialize_at_ratio": self.materialize_at_ratio,
+            "small_log_bytes": self.small_log_bytes,
+            "uploads": None if self.uploads is None else self.uploads.build(),
+            "show_keys": self.show_keys,
+            "translator": ComponentTranslator(self),
+        }
         if self.job is not None:
-            return StatefulPipeline(
-                self.name,
-                self.uid,
-                self.job,
-                order_by=self.order_by,
-                starts_from=self.starts_from,
-                num_retained=self.num_retained,
-                materialize_at_ratio=self.materialize_at_ratio,
-                translator=translator,
-            )
+            return StatefulPipeline(self.name, self.uid, self.job, outputs=self.outputs, **shared)
+        if self.outputs:
+            raise ConfigError(f"The pipeline {self.name!r} has outputs, which only a job gives.")
         if self.key_by is None:
             raise ConfigError(f"The pipeline {self.name!r} has states but no key_by.")
         return aggregating_pipeline(
@@ -158,14 +173,10 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
             key_by=self.key_by,
             key_type=self.key_type,
             states={name: state.build() for name, state in self.states.items()},
-            order_by=self.order_by,
             output=self.output,
             parallelism=self.parallelism,
             max_parallelism=self.max_parallelism,
-            starts_from=self.starts_from,
-            num_retained=self.num_retained,
-            materialize_at_ratio=self.materialize_at_ratio,
-            translator=translator,
+            **shared,
         )
 
     def get_asset_spec(self, data: DstlTranslatorData) -> dg.AssetSpec:
@@ -195,6 +206,7 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
             deps=upstream,
             pool=self.pool,
             automation_condition=self.automation_condition,
+            retry_policy=DEFAULT_RETRIES._replace(max_retries=self.max_retries),
         )
         def epochs(
             context: dg.AssetExecutionContext,

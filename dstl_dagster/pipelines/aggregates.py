@@ -12,7 +12,8 @@ from dstl_core.codec.declared_type import TypeLike, declared_type
 from dstl_core.codec.python_values import function_type, stored_type
 from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.errors import ConfigError
-from dstl_dagster.pipelines.pipeline import NUM_RETAINED, StatefulPipeline
+from dstl_dagster.pipelines.pipeline import NUM_RETAINED, SMALL_LOG_BYTES, StatefulPipeline
+from dstl_dagster.resources.upload_resource import UploadSchedulerResource
 from dstl_dagster.translator import DagsterDstlTranslator
 
 if TYPE_CHECKING:
@@ -150,6 +151,9 @@ def aggregating_pipeline(
     starts_from: str | None = None,
     num_retained: int = NUM_RETAINED,
     materialize_at_ratio: float | None = 1.0,
+    small_log_bytes: int = SMALL_LOG_BYTES,
+    uploads: UploadSchedulerResource | None = None,
+    show_keys: bool = False,
     translator: DagsterDstlTranslator | None = None,
 ) -> StatefulPipeline:
     """A pipeline that keeps one state per aggregate and key.
@@ -168,6 +172,9 @@ def aggregating_pipeline(
         starts_from: Savepoint to start from.
         num_retained: Committed checkpoints that are kept; a run can go back to each.
         materialize_at_ratio: As in ``StatefulPipeline``.
+        small_log_bytes: As in ``StatefulPipeline``.
+        uploads: How changes are uploaded.
+        show_keys: Whether metadata may show keys and values.
         translator: Names of the assets.
 
     Raises:
@@ -194,6 +201,9 @@ def aggregating_pipeline(
         order_by=order_by,
         starts_from=starts_from,
         materialize_at_ratio=materialize_at_ratio,
+        small_log_bytes=small_log_bytes,
+        uploads=uploads,
+        show_keys=show_keys,
         num_retained=num_retained,
         lineage={"state_key": [key_by], **lineage},
         translator=translator or DagsterDstlTranslator(),

@@ -27,7 +27,8 @@ def build_dstl_asset_specs(
     automation_condition: dg.AutomationCondition | None = None,
     freshness_policy: dg.FreshnessPolicy | None = None,
 ) -> list[dg.AssetSpec]:
-    """The specs of state, changelog and checkpoint: ``deps -> state -> changelog -> checkpoint``.
+    """The specs of state, changelog and checkpoint: ``deps -> state -> changelog -> checkpoint``,
+    and of each output: ``state -> output``.
 
     Args:
         pipeline: The pipeline.
@@ -49,6 +50,10 @@ def build_dstl_asset_specs(
         changelog.replace_attributes(deps=[state.key]),
         checkpoint.replace_attributes(
             deps=[changelog.key], freshness_policy=freshness_policy or checkpoint.freshness_policy
+        ),
+        *(
+            pipeline.spec("output", operator=uid).replace_attributes(deps=[state.key])
+            for uid in pipeline.outputs
         ),
     ]
 

@@ -14,6 +14,7 @@ from dstl_core.model.state_size import StateSize
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_dagster import metadata as show
 from dstl_dagster.charts import epoch_charts, key_group_chart
+from dstl_dagster.pipelines.epoch_output import first_rows, kept, output_files, read_schema
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
 from dstl_dagster.translator import DstlAssetKind
 
@@ -22,12 +23,19 @@ if TYPE_CHECKING:
 
 SHOWN_COMMITS = 100
 """Commits that the table and the chart of a checkpoint are made of."""
+PREVIEW_ROWS = 5
 _CHARTS: dict[DstlAssetKind, tuple[str, ...]] = {
     "state": ("dstl/log_chart", "dstl/keys_chart", "dstl/seconds_chart"),
     "changelog": ("dstl/log_chart", "dstl/log_total_chart"),
     "checkpoint": ("dstl/log_chart", "dstl/log_total_chart", "dstl/state_chart"),
 }
 EPOCH_KINDS: tuple[DstlAssetKind, ...] = ("state", "changelog", "checkpoint")
+
+
+def epoch_keys(pipeline: StatefulPipeline) -> list[dg.AssetKey]:
+    """The assets that an epoch makes: state, changelog, checkpoint, and each output."""
+    outputs = [pipeline.key("output", operator=uid) for uid in pipeline.outputs]
+    return [*(pipeline.key(kind) for kind in EPOCH_KINDS), *outputs]
 
 
 @dataclass(frozen=True)
@@ -56,11 +64,14 @@ class EpochMetadata:
     ) -> Iterator[dg.AssetMaterialization]:
         """The materializations of a partition, with its own data version."""
         shown = self.of_commit(commit, committed_before=committed_before)
-        for kind in EPOCH_KINDS:
+        found = {self.pipeline.key(kind): shown[kind] for kind in EPOCH_KINDS}
+        for uid in self.pipeline.outputs:
+            found[self.pipeline.key("output", operator=uid)] = self._of_output(commit, uid)
+        for asset_key, metadata in found.items():
             yield dg.AssetMaterialization(
-                self.pipeline.key(kind),
+                asset_key,
                 partition=key,
-                metadata=shown[kind],
+                metadata=metadata,
                 tags={"dagster/data_version": commit.data_version, **(tags or {})},
             )
 
@@ -95,6 +106,22 @@ class EpochMetadata:
         if self.pipeline.lineage and self.upstream is not None:
             lineage = show.column_lineage(self.pipeline.lineage, self.upstream)
             found["state"]["dagster/column_lineage"] = lineage
+        return found
+
+    def _of_output(self, commit: CompletedCheckpoint, uid: str) -> dict[str, Any]:
+        """Rows, columns and, where that is allowed, the first rows of what an operator gave."""
+        facts = commit.facts.operators.get(uid)
+        found: dict[str, Any] = {
+            "dstl/checkpoint_id": commit.checkpoint_id,
+            "dstl/run": dg.MetadataValue.dagster_run(self.run_id),
+            "dagster/partition_row_count": 0 if facts is None else facts.output_rows,
+            "dagster/uri": str(self.store.layout.output(commit.checkpoint_id)),
+        }
+        first = next(kept(output_files(self.store, commit, uid)), None)
+        if first is not None:
+            found["dagster/column_schema"] = show.arrow_columns(read_schema(first))
+            if self.pipeline.show_keys:
+                found["dstl/preview"] = show.rows_table(first_rows(first, PREVIEW_ROWS))
         return found
 
     def _of_snapshot(self, commit: CompletedCheckpoint) -> dict[DstlAssetKind, dict[str, Any]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from dstl_dagster.pipelines.epoch_metadata import EPOCH_KINDS, EpochMetadata
+from dstl_dagster.pipelines.epoch_metadata import EpochMetadata, epoch_keys
 
 if TYPE_CHECKING:
     from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
@@ -17,7 +17,7 @@ BACKFILL_TAG = "dagster/backfill"
 
 _REPORTED = {"__source_asset_observation__": True}
 """Metadata of an output for which Dagster makes no event of its own: its mark for assets that have
-reported themselves. Dagster does not document it; decision 18 names the test that watches it.
+reported themselves. Dagster does not document it; decision 21 names the test that watches it.
 """
 
 
@@ -75,7 +75,7 @@ class EpochReport:
             yield from self._results
             return
         assets = self._context.assets_def
-        for key in (self._metadata.pipeline.key(kind) for kind in EPOCH_KINDS):
+        for key in epoch_keys(self._metadata.pipeline):
             if key in self._context.selected_asset_keys:
                 name = assets.get_output_name_for_asset_key(key)
                 yield dg.Output(None, name, metadata=_REPORTED)

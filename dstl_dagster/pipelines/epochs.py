@@ -15,11 +15,17 @@ import dagster as dg
 from pydantic import Field
 
 from dstl_core.errors import ConfigError, InputChangedError
-from dstl_dagster.pipelines.epoch_metadata import EPOCH_KINDS, EpochMetadata
+from dstl_dagster.pipelines.epoch_metadata import EpochMetadata, epoch_keys
 from dstl_dagster.pipelines.epoch_report import EpochReport, Events
 from dstl_dagster.pipelines.failures import no_retry_of_permanent_errors
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
-from dstl_dagster.pipelines.windows import ALLOW_GAP_TAG, REWIND_TAG, TRUE, Windows
+from dstl_dagster.pipelines.windows import (
+    ALLOW_GAP_TAG,
+    REWIND_TAG,
+    TRUE,
+    CommittedWindows,
+    Windows,
+)
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 
 if TYPE_CHECKING:
@@ -93,9 +99,10 @@ def run_epochs(
         report = EpochReport(context, metadata, plan.keys)
         for number, key in enumerate(plan.keys, 1):
             rewind = plan.rewind and number == 1
-            windows.check(key, allow_gap=plan.allow_gap, rewind=rewind)
+            committed = windows.read()
+            committed.check(key, allow_gap=plan.allow_gap, rewind=rewind)
             order_by = pipeline.order_by or None
-            result = _run_window(job, windows, batch(session, key), key, order_by, rewind=rewind)
+            result = _run_window(job, committed, batch(session, key), key, order_by, rewind=rewind)
             if rewind:
                 mark_rewound(context.instance, run_id, key, plan.keys[-1])
             context.log.info(f"window {number} of {len(plan.keys)}: {result}")
@@ -106,20 +113,20 @@ def run_epochs(
 
 def _run_window(
     job: StatefulJob,
-    windows: Windows,
+    committed: CommittedWindows,
     rows: DataFrame,
     key: str,
     order_by: Sequence[str] | None,
     *,
     rewind: bool,
 ) -> EpochResult:
-    input_id, notes = windows.input_id(key), windows.notes(key)
+    input_id, notes = committed.input_id(key), committed.notes(key)
     try:
         return job.run(rows, input_id, order_by, rewind=rewind, notes=notes)
     except InputChangedError as error:
-        if windows.commit_of(key) is None:
+        if committed.commit_of(key) is None:
             raise
-        message = f"{error} In Dagster, {windows.way_back(key)}"
+        message = f"{error} In Dagster, {committed.way_back(key)}"
         raise InputChangedError(message) from error
 
 
@@ -165,7 +172,7 @@ class EpochPlan:
             return cls(keys, False, allow_gap)
         done = REWOUND_UNTIL_TAG in tags
         until = [*keys, tags[REWOUND_UNTIL_TAG]] if done else keys
-        again = windows.from_on(target, until)
+        again = windows.read().from_on(target, until)
         if not again or again[0] != target:
             raise ConfigError(
                 f"The run cannot go back to {target!r}: expected a window of pipeline "
@@ -208,7 +215,7 @@ def first_upstream(
     context: dg.AssetExecutionContext, pipeline: StatefulPipeline
 ) -> dg.AssetKey | None:
     """The first asset that the state is made of."""
-    own = {pipeline.key(kind) for kind in EPOCH_KINDS}
+    own = set(epoch_keys(pipeline))
     for spec in context.assets_def.specs:
         if spec.key == pipeline.key("state"):
             others = [each.asset_key for each in spec.deps if each.asset_key not in own]

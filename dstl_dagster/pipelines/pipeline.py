@@ -16,6 +16,7 @@ import dagster as dg
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
 from dstl_core.errors import ConfigError
 from dstl_dagster.resources.storage_resource import DstlStorageResource
+from dstl_dagster.resources.upload_resource import UploadSchedulerResource
 from dstl_dagster.translator import DagsterDstlTranslator, DstlAssetKind, DstlTranslatorData
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ NUM_RETAINED = 32
 """Enough to go back 14 windows, each with a materialization after it."""
 SMALL_LOG_BYTES = 1 << 20
 """A log below this size is not worth a Spark job that folds it into the base."""
+PIPELINE, KIND, UID = "dstl/pipeline", "dstl/kind", "dstl/operator"
+"""Metadata of the definition of a pipeline's assets: what the IO manager finds its rows by."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}")
 
 
@@ -46,6 +49,9 @@ class StatefulPipeline:
             against the base; None leaves that to the truncation sensor.
         small_log_bytes: A log below this size stays as it is, whatever the ratio.
         num_retained: Committed checkpoints that are kept at least; a run can go back to each.
+        uploads: How changes are uploaded; by default the job's own options apply.
+        outputs: Uids of the operators whose output is an asset of its own.
+        show_keys: Whether metadata may show keys and values: the first rows of output.
         lineage: State to the columns of the events that it is made of.
         translator: Names of the assets.
     """
@@ -58,6 +64,9 @@ class StatefulPipeline:
     materialize_at_ratio: float | None = 1.0
     small_log_bytes: int = SMALL_LOG_BYTES
     num_retained: int = NUM_RETAINED
+    uploads: UploadSchedulerResource | None = None
+    outputs: Sequence[str] = ()
+    show_keys: bool = False
     lineage: Mapping[str, Sequence[str]] = field(default_factory=dict)
     translator: DagsterDstlTranslator = field(default_factory=DagsterDstlTranslator)
 
@@ -73,13 +82,19 @@ class StatefulPipeline:
                 f">= 1, got {self.num_retained}."
             )
 
-    def spec(self, kind: DstlAssetKind, name: str | None = None) -> dg.AssetSpec:
-        """The asset spec of one part."""
-        return self.translator.get_asset_spec(DstlTranslatorData(self.name, kind, self.uid, name))
+    def spec(
+        self, kind: DstlAssetKind, name: str | None = None, *, operator: str | None = None
+    ) -> dg.AssetSpec:
+        """The asset spec of one part; ``operator`` is the first one of the job by default."""
+        uid = operator or self.uid
+        spec = self.translator.get_asset_spec(DstlTranslatorData(self.name, kind, uid, name))
+        return spec.merge_attributes(metadata={PIPELINE: self.name, KIND: kind, UID: uid})
 
-    def key(self, kind: DstlAssetKind, name: str | None = None) -> dg.AssetKey:
-        """The asset key of one part."""
-        return self.spec(kind, name).key
+    def key(
+        self, kind: DstlAssetKind, name: str | None = None, *, operator: str | None = None
+    ) -> dg.AssetKey:
+        """The asset key of one part; ``operator`` is the first one of the job by default."""
+        return self.spec(kind, name, operator=operator).key
 
     def python_name(self, what: str) -> str:
         """A name for an op, job, sensor or schedule of this pipeline."""
@@ -102,7 +117,8 @@ class StatefulPipeline:
         """The job, on its state.
 
         Raises:
-            ConfigError: The job has another name or operator than the pipeline.
+            ConfigError: The job has another name or operator than the pipeline, or an operator of
+                ``outputs`` gives none.
         """
         job = self._factory()(session, storage.jobs)
         if (job.name, job.operator.uid) != (self.name, self.uid):
@@ -110,11 +126,19 @@ class StatefulPipeline:
                 f"The pipeline and its job do not agree: expected name {self.name!r} and uid "
                 f"{self.uid!r}, got {job.name!r} and {job.operator.uid!r}."
             )
+        giving = [each.uid for each in job.operators if each.output_schema is not None]
+        silent = [uid for uid in self.outputs if uid not in giving]
+        if silent:
+            raise ConfigError(
+                f"The operator {silent[0]!r} of pipeline {self.name!r} gives no output: expected "
+                f"outputs out of {', '.join(giving) or 'none'}."
+            )
+        uploads = {} if self.uploads is None else self.uploads.changelog_options()
         # A job takes its options in when it is made.
         return replace(
             job,
             num_retained=max(job.num_retained, self.num_retained),
-            changelog_options={**job.changelog_options, **(changelog_options or {})},
+            changelog_options={**job.changelog_options, **uploads, **(changelog_options or {})},
         )
 
     def _factory(self) -> JobFactory:

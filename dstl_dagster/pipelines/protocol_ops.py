@@ -61,7 +61,7 @@ def build_persist_op(
                 tags = context.run.tags
                 rewind = tags.get(REWIND_TAG) == TRUE
                 partitions = time_windows(context.job_def.partitions_def)
-                windows = Windows(pipeline.name, None, partitions, store)
+                windows = Windows(pipeline.name, None, partitions, store).read()
                 windows.check(key, allow_gap=tags.get(ALLOW_GAP_TAG) == TRUE, rewind=rewind)
                 persisted: dict[str, Any] = job.persist(
                     batch(session, key),

@@ -59,7 +59,8 @@ def build_epochs_schedule(
         working = working_runs(context.instance, store)
         if working:
             return dg.SkipReason(f"Run {working[0]} is at work on the pipeline.")
-        due = Windows(pipeline.name, None, partitions, store).due(context.scheduled_execution_time)
+        committed = Windows(pipeline.name, None, partitions, store).read()
+        due = committed.due(context.scheduled_execution_time)
         if not due:
             return dg.SkipReason("Every window that has ended is committed.")
         if len(due) == 1:

@@ -91,13 +91,9 @@ class Windows:
 
     # --------------------------------------------------------------------------- committed
 
-    def commits(self) -> Iterator[CompletedCheckpoint]:
-        """The commits of inputs that the latest state stands on, newest first."""
-        return commits_of_inputs(self.store)
-
-    def last(self) -> CompletedCheckpoint | None:
-        """The commit of the last window that the latest state holds."""
-        return next(self.commits(), None)
+    def read(self) -> CommittedWindows:
+        """What is committed now. It reads the commit log once, as far as it is asked for."""
+        return CommittedWindows(self, _ListedOnce(lineage(self.store.commits())))
 
     def committed(self, commit: CompletedCheckpoint) -> Window:
         """The window of a commit.
@@ -116,8 +112,8 @@ class Windows:
             if self._key_at(found.start) != input_id:
                 raise self._other_definition(str(input_id), "other windows")
             return found
-        expected = {name: note.get(name) for name in self._definition}
-        if expected != self._definition:
+        expected = {name: note.get(name) for name in self.definition}
+        if expected != self.definition:
             raise self._other_definition(str(note.get("key")), _shown(expected))
         return Window(
             str(note["key"]),
@@ -133,7 +129,8 @@ class Windows:
         return self.partitions.get_partition_key_for_timestamp(start.timestamp())
 
     @property
-    def _definition(self) -> dict[str, str]:
+    def definition(self) -> dict[str, str]:
+        """What makes windows: two definitions that differ have other windows."""
         return {
             "cron": self.partitions.cron_schedule,
             "timezone": self.partitions.timezone,
@@ -143,11 +140,38 @@ class Windows:
     def _other_definition(self, key: str, expected: str) -> ConfigError:
         return ConfigError(
             f"The windows of pipeline {self.pipeline!r} had another definition when {key!r} was "
-            f"committed: expected {expected}, got {_shown(self._definition)}; put the definition "
+            f"committed: expected {expected}, got {_shown(self.definition)}; put the definition "
             f"back, or start a pipeline of another name from a savepoint of this one."
         )
 
-    # ----------------------------------------------------------------------------- an epoch
+
+@dataclass(frozen=True)
+class CommittedWindows:
+    """The commits of one moment, against the windows of a pipeline.
+
+    Args:
+        windows: The windows.
+        line: The commits that the latest state stands on, newest first.
+    """
+
+    windows: Windows
+    line: Iterable[CompletedCheckpoint]
+
+    @property
+    def pipeline(self) -> str:
+        return self.windows.pipeline
+
+    @property
+    def op(self) -> str | None:
+        return self.windows.op
+
+    def commits(self) -> Iterator[CompletedCheckpoint]:
+        """The commits of inputs that the latest state stands on, newest first."""
+        return (each for each in self.line if each.facts.input is not None)
+
+    def last(self) -> CompletedCheckpoint | None:
+        """The commit of the last window that the latest state holds."""
+        return next(self.commits(), None)
 
     def naming(self) -> Naming:
         """How inputs are called: by the start of the window, or, where a version before this one
@@ -160,21 +184,21 @@ class Windows:
         if note is not None:
             return cast(Naming, note["named"])
         key = str(_input_id(last))
-        return "start" if key == self.start_id(key) else "key"
+        return "start" if key == self.windows.start_id(key) else "key"
 
     def input_id(self, key: str) -> str:
         """What the commit log calls the window of a partition."""
-        return self.start_id(key) if self.naming() == "start" else key
+        return self.windows.start_id(key) if self.naming() == "start" else key
 
     def notes(self, key: str) -> dict[str, Any]:
         """What the commit of a window keeps of it."""
-        window = self.window(key)
+        window = self.windows.window(key)
         found = {"key": key, "start": window.start.isoformat(), "end": window.end.isoformat()}
-        return {NOTE: {**found, **self._definition, "named": self.naming()}}
+        return {NOTE: {**found, **self.windows.definition, "named": self.naming()}}
 
     def commit_of(self, key: str) -> CompletedCheckpoint | None:
         """The commit of a window, if the latest state holds it."""
-        place = find_input(lineage(self.store.commits()), self.input_id(key))
+        place = find_input(self.line, self.input_id(key))
         return None if place is None else place.commit
 
     def check(self, key: str, *, allow_gap: bool = False, rewind: bool = False) -> None:
@@ -189,14 +213,14 @@ class Windows:
             ConfigError: It comes before the last one, leaves windows out, or the definition of
                 windows has changed.
         """
-        window, last = self.window(key), self.last()
-        before = None if last is None else self.committed(last)
+        window, last = self.windows.window(key), self.last()
+        before = None if last is None else self.windows.committed(last)
         if rewind:
-            there = map(self.committed, self.commits())
+            there = map(self.windows.committed, self.commits())
             before = next((each for each in there if each.start < window.start), None)
         if before is None:
             if not allow_gap:
-                self._check_gap(window, self.partitions.start, None)
+                self._check_gap(window, self.windows.partitions.start, None)
             return
         if window.start <= before.start:
             if self.commit_of(key) is None:
@@ -216,7 +240,7 @@ class Windows:
             self._check_gap(window, before.end, before)
 
     def _check_gap(self, window: Window, start: datetime, before: Window | None) -> None:
-        missing = self.keys_between(start, window.start)
+        missing = self.windows.keys_between(start, window.start)
         if not missing:
             return
         after = "the first one" if before is None else f"the last committed one, {before.key!r}"
@@ -229,7 +253,7 @@ class Windows:
     def way_back(self, key: str) -> str:
         """Which run goes back to before a window, as the end of a sentence."""
         last = self.last()
-        until = key if last is None else self.committed(last).key
+        until = key if last is None else self.windows.committed(last).key
         again = f"{key!r}" if until == key else f"{key!r} to {until!r}"
         if self.op is None:
             return (
@@ -244,18 +268,21 @@ class Windows:
     def from_on(self, key: str, until: Iterable[str]) -> list[str]:
         """The windows from one on to the last of some, and to the last that is committed."""
         last = self.last()
-        ends = [self.window(each).end for each in until]
+        ends = [self.windows.window(each).end for each in until]
         if last is not None:
-            ends.append(self.committed(last).end)
-        return self.keys_between(self.window(key).start, max(ends))
+            ends.append(self.windows.committed(last).end)
+        return self.windows.keys_between(self.windows.window(key).start, max(ends))
 
     def due(self, now: datetime) -> list[str]:
         """The windows that have ended and come after the last committed one, in order."""
         last = self.last()
-        start = self.partitions.start if last is None else self.committed(last).end
-        end = self.partitions.end
+        windows = self.windows
+        start = windows.partitions.start if last is None else windows.committed(last).end
+        end = windows.partitions.end
         last_end = now.astimezone(UTC) if end is None else min(now.astimezone(UTC), end)
-        return [key for key in self.keys_between(start, now) if self.window(key).end <= last_end]
+        return [
+            key for key in windows.keys_between(start, now) if windows.window(key).end <= last_end
+        ]
 
     def missing(self, limit: int) -> list[str]:
         """The windows up to the last committed one that the latest state does not hold.
@@ -264,15 +291,34 @@ class Windows:
             limit: How many commits are looked at, from the last one on.
         """
         commits = list(islice(self.commits(), limit + 1))
-        found = [self.committed(each) for each in reversed(commits)]
-        begin = [] if len(commits) > limit else [self.partitions.start]
+        found = [self.windows.committed(each) for each in reversed(commits)]
+        begin = [] if len(commits) > limit else [self.windows.partitions.start]
         ends = [*begin, *(each.end for each in found)]
         starts = [each.start for each in found][0 if begin else 1 :]
         return [
             key
             for end, start in zip(ends, starts, strict=False)
-            for key in self.keys_between(end, start)
+            for key in self.windows.keys_between(end, start)
         ]
+
+
+class _ListedOnce:
+    """An iterator that can be gone through again: it keeps what it gave."""
+
+    def __init__(self, items: Iterator[CompletedCheckpoint]) -> None:
+        self._rest = items
+        self._given: list[CompletedCheckpoint] = []
+
+    def __iter__(self) -> Iterator[CompletedCheckpoint]:
+        at = 0
+        while True:
+            if at == len(self._given):
+                found = next(self._rest, None)
+                if found is None:
+                    return
+                self._given.append(found)
+            yield self._given[at]
+            at += 1
 
 
 def commits_of_inputs(store: PipelineStore) -> Iterator[CompletedCheckpoint]:

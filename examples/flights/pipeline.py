@@ -42,5 +42,4 @@ def flights_job(spark: SparkSession, base_path: str) -> StatefulJob:
         AIRCRAFT,
         parallelism=PARALLELISM,
         max_parallelism=MAX_PARALLELISM,
-        num_retained=2,
     )

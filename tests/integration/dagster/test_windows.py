@@ -9,6 +9,8 @@ import dagster as dg
 import pytest
 
 import dstl_dagster as dstl
+from dstl_core.checkpoint.store.pipeline_store import PipelineStore
+from dstl_dagster.pipelines.windows import Windows
 from tests.integration.dagster.small_pipeline import (
     PAYMENTS,
     ROWS,
@@ -314,3 +316,25 @@ def test_a_schedule_runs_all_windows_that_are_due(storage, instance):
     store = PAYMENTS.store(storage)
     with store.lease("a-run-of-somebody-else"):
         assert "is at work" in tick(5).skip_message
+
+
+def test_the_commit_log_is_read_once_for_a_window(run_days, storage, instance):
+    run_days(DAYS[0], DAYS[1])
+
+    class Counted(PipelineStore):
+        reads = 0
+
+        def commits(self) -> Any:
+            Counted.reads += 1
+            return super().commits()
+
+    partitions = dg.DailyPartitionsDefinition(DAYS[0], end_date="2026-01-08")
+    store = Counted(storage.jobs, PAYMENTS.name)
+    committed = Windows(PAYMENTS.name, "payments_state", partitions, store).read()
+    committed.check(DAYS[2])
+    assert committed.input_id(DAYS[2]) == DAYS[2]
+    assert committed.notes(DAYS[2])["window"]["named"] == "start"
+    assert committed.commit_of(DAYS[0]) is not None
+    assert f"'{DAYS[0]}' to '{DAYS[1]}' again" in committed.way_back(DAYS[0])
+    assert committed.missing(100) == []
+    assert Counted.reads == 1

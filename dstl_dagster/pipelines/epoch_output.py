@@ -1,0 +1,52 @@
+"""Files with the output of epochs, found by the commit log. Nothing here needs Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.store.pipeline_store import PipelineStore
+from dstl_core.storage.file_io import open_file_io
+from dstl_core.storage.location import Location
+
+
+def output_files(store: PipelineStore, commit: CompletedCheckpoint, uid: str) -> list[Location]:
+    """The files with what an operator gave in one epoch."""
+    facts = commit.facts.operators.get(uid)
+    folder = store.layout.output(commit.checkpoint_id)
+    return [] if facts is None else [folder.child(name) for name in facts.output_files]
+
+
+def kept(files: Iterable[Location]) -> Iterator[Location]:
+    """Those of the files that are there."""
+    return (each for each in files if open_file_io(each).size(each) is not None)
+
+
+def any_file(store: PipelineStore, uid: str) -> Location | None:
+    """A file of any epoch, for the columns of an epoch that gave no rows."""
+    files = (each for commit in store.commits() for each in output_files(store, commit, uid))
+    return next(kept(files), None)
+
+
+def read_schema(file: Location) -> pa.Schema:
+    """The columns of a file."""
+    return _open(file).schema_arrow
+
+
+def read_rows(file: Location) -> pa.Table:
+    """All rows of a file."""
+    return _open(file).read()
+
+
+def first_rows(file: Location, count: int) -> list[dict[str, Any]]:
+    """The first rows of a file."""
+    batch = next(_open(file).iter_batches(batch_size=count), None)
+    return [] if batch is None else batch.to_pylist()
+
+
+def _open(file: Location) -> pq.ParquetFile:
+    return pq.ParquetFile(open_file_io(file).open_input(file))

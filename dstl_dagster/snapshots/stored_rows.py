@@ -1,0 +1,189 @@
+"""The committed state and output of a pipeline, as what a downstream asset asks for.
+
+It reads by the commit log: what a rewind undid is not in it. Only a Spark DataFrame needs Spark.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.store.pipeline_store import PipelineStore
+from dstl_core.errors import ConfigError, StateFileNotFoundError
+from dstl_core.savepoint.read.snapshot import Snapshot
+from dstl_dagster.pipelines.epoch_output import (
+    any_file,
+    kept,
+    output_files,
+    read_rows,
+    read_schema,
+)
+from dstl_dagster.pipelines.windows import commits_of_inputs, key_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """Rows that can be read in more than one way.
+
+    Args:
+        in_arrow: Reads them in this process.
+        in_spark: Gives a DataFrame, which reads nothing before an action.
+    """
+
+    in_arrow: Callable[[], pa.Table]
+    in_spark: Callable[[SparkSession], DataFrame]
+
+    def as_type(self, wanted: Any, session: Callable[[], SparkSession]) -> Any:
+        """The rows in the type of an annotation.
+
+        Args:
+            wanted: DataFrame of Spark, pandas or polars, LazyFrame of polars, or Table of pyarrow.
+                Without an annotation it is Spark's.
+            session: Gives the Spark session.
+
+        Raises:
+            ConfigError: It is another type.
+        """
+        library, name = _library_and_name(wanted)
+        if (library, name) in (("typing", "Any"), ("pyspark", "DataFrame")):
+            return self.in_spark(session())
+        if (library, name) == ("pyarrow", "Table"):
+            return self.in_arrow()
+        if (library, name) == ("pandas", "DataFrame"):
+            return self.in_arrow().to_pandas()
+        if library == "polars" and name in ("DataFrame", "LazyFrame"):
+            frame = importlib.import_module("polars").from_arrow(self.in_arrow())
+            return frame.lazy() if name == "LazyFrame" else frame
+        raise ConfigError(
+            f"Rows of a pipeline cannot be loaded as {library}.{name}: expected a DataFrame of "
+            f"pyspark, pandas or polars, a polars.LazyFrame, or a pyarrow.Table; change the "
+            f"annotation of the input."
+        )
+
+
+def _library_and_name(wanted: Any) -> tuple[str, str]:
+    if wanted is Any or wanted is None:
+        return "typing", "Any"
+    return str(getattr(wanted, "__module__", "")).partition(".")[0], getattr(
+        wanted, "__name__", str(wanted)
+    )
+
+
+def committed_state(
+    store: PipelineStore, pipeline: str, uid: str, keys: Sequence[str] | None
+) -> StoredRows:
+    """The keyed state of an operator: a row per key, with ``state_key`` and a column per state.
+
+    Args:
+        store: Folder of the pipeline.
+        pipeline: Its name.
+        uid: The operator.
+        keys: Partition keys; it is the state after the last of them. None: the latest state.
+
+    Raises:
+        ConfigError: No commit that the latest state stands on is of such a window.
+        StateFileNotFoundError: The checkpoint is no longer retained.
+    """
+    commit = store.require_latest()
+    if keys is not None:
+        commit = max(_commits_of(store, pipeline, keys), key=lambda each: each.checkpoint_id)
+    path = store.path_of(commit)
+    try:
+        snapshot = Snapshot.load(path)
+    except FileNotFoundError as error:
+        raise StateFileNotFoundError(
+            f"The state of checkpoint {commit.checkpoint_id} of pipeline {pipeline!r} is no longer "
+            f"kept; keep more checkpoints (num_retained), or load the latest state.",
+            location=path,
+        ) from error
+
+    def in_arrow() -> pa.Table:
+        reader = snapshot[f"uid:{uid}"].keyed()
+        return pa.Table.from_batches(reader.read(), reader.schema)
+
+    return StoredRows(in_arrow, lambda session: read_state(session, path, uid))
+
+
+def committed_output(
+    store: PipelineStore, pipeline: str, uid: str, keys: Sequence[str] | None
+) -> StoredRows:
+    """What an operator gave: in the epochs of some windows, or in all that the state stands on.
+
+    Args:
+        store: Folder of the pipeline.
+        pipeline: Its name.
+        uid: The operator.
+        keys: Partition keys; None: all epochs.
+
+    Raises:
+        ConfigError: No commit that the latest state stands on is of such a window.
+        StateFileNotFoundError: The output of a window is no longer kept.
+    """
+    if keys is None:
+        commits = list(commits_of_inputs(store))[::-1]
+        files = [each for commit in commits for each in kept(output_files(store, commit, uid))]
+    else:
+        commits = _commits_of(store, pipeline, keys)
+        files = [each for commit in commits for each in output_files(store, commit, uid)]
+        missing = len(files) - len(list(kept(files)))
+        if missing:
+            raise StateFileNotFoundError(
+                f"The output of operator {uid!r} of pipeline {pipeline!r} is no longer kept for "
+                f"the windows {', '.join(keys[:3])}: {missing} of {len(files)} files are gone; "
+                f"keep that of more epochs (num_retained_outputs).",
+                location=str(files[0].parent),
+            )
+    # The newest file has the columns that the operator gives now.
+    example = files[-1] if files else any_file(store, uid)
+
+    def in_arrow() -> pa.Table:
+        schema = pa.schema([]) if example is None else read_schema(example)
+        tables = [schema.empty_table(), *map(read_rows, files)]
+        return pa.concat_tables(tables, promote_options="default")
+
+    def in_spark(session: SparkSession) -> DataFrame:
+        from dstl_core.spark.engine.parquet_rows import ParquetRows
+
+        schema = pa.schema([]) if example is None else ParquetRows.at([example]).schema
+        return ParquetRows(tuple(map(str, files)), schema).frame(session)
+
+    return StoredRows(in_arrow, in_spark)
+
+
+def read_state(session: SparkSession, path: str, uid: str, state: str | None = None) -> DataFrame:
+    """The keyed state of an operator of a snapshot as a DataFrame."""
+    from dstl_core.spark.savepoints.data_source import register
+
+    register(session)
+    reader = session.read.format("savepoint").option("operator.uid", uid)
+    if state is not None:
+        reader = reader.option("state", state)
+    return reader.load(path)
+
+
+def _commits_of(
+    store: PipelineStore, pipeline: str, keys: Sequence[str]
+) -> list[CompletedCheckpoint]:
+    """The commits of some windows, in the order of the keys."""
+    wanted, found = set(keys), {}
+    for commit in commits_of_inputs(store):
+        key = key_of(commit)
+        if key in wanted:
+            found[key] = commit
+            wanted.discard(key)
+        if not wanted:
+            break
+    if wanted:
+        raise ConfigError(
+            f"The pipeline {pipeline!r} holds no window {sorted(wanted)[0]!r}: it was not "
+            f"committed, or a rewind undid it; materialize it first."
+        )
+    return [found[key] for key in keys]
