@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from dstl_dagster.pipeline_defs import build_pipeline_defs
     from dstl_dagster.pipelines.aggregates import Aggregate, aggregating_pipeline
     from dstl_dagster.pipelines.asset_decorator import build_dstl_asset_specs, dstl_assets
-    from dstl_dagster.pipelines.epochs import EpochConfig, run_epochs
+    from dstl_dagster.pipelines.epoch_runs import EpochConfig, InputConfig
+    from dstl_dagster.pipelines.epochs import run_epochs
     from dstl_dagster.pipelines.jobs import (
         build_gc_job,
         build_materialization_job,
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     )
     from dstl_dagster.sensors import (
         build_external_checkpoint_sensor,
+        build_input_sensor,
         build_reset_sensors,
         build_sweeper_sensor,
         build_truncation_sensor,
@@ -131,6 +133,7 @@ _MODULES = {
     ),
     "sensors": (
         "build_external_checkpoint_sensor",
+        "build_input_sensor",
         "build_reset_sensors",
         "build_sweeper_sensor",
         "build_truncation_sensor",
@@ -143,7 +146,8 @@ _MODULES = {
     "pipeline_defs": ("build_pipeline_defs",),
     "pipelines.protocol_ops": ("build_confirm_op", "build_persist_op", "build_protocol_job"),
     "pipelines.asset_decorator": ("build_dstl_asset_specs", "dstl_assets"),
-    "pipelines.epochs": ("EpochConfig", "run_epochs"),
+    "pipelines.epoch_runs": ("EpochConfig", "InputConfig"),
+    "pipelines.epochs": ("run_epochs",),
     # ``StatefulPipeline.store`` gives a store of dstl_core.
     "pipelines.pipeline": ("PipelineStore", "StatefulPipeline"),
     "resources.savepoint_resource": ("SavepointResource",),
@@ -183,6 +187,7 @@ __all__ = [
     "FlinkClusterError",
     "FlinkClusterResource",
     "GcsCredentials",
+    "InputConfig",
     "PipelineStore",
     "S3Credentials",
     "SavepointComponent",
@@ -199,6 +204,7 @@ __all__ = [
     "build_external_checkpoint_sensor",
     "build_flink_savepoint_asset",
     "build_gc_job",
+    "build_input_sensor",
     "build_materialization_asset",
     "build_materialization_job",
     "build_materialization_schedule",

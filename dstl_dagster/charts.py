@@ -62,7 +62,24 @@ def bar_chart(values: Sequence[float], title: str, unit: str, middle: str) -> Ch
         unit: Of the values.
         middle: What stands under the bars.
     """
-    bars = _largest(values)
+    last = str(max(len(values) - 1, 0))
+    return _bars(_largest(values), title, unit, "0", middle, last)
+
+
+def histogram_chart(counts: Sequence[int], title: str, ends: tuple[str, str]) -> Chart:
+    """Bars of how many values are in each part of a span.
+
+    Args:
+        counts: The number of values of each part, in order.
+        title: What is counted.
+        ends: The smallest and the largest value.
+    """
+    return _bars(counts, title, "", ends[0], f"{sum(counts):,} {title}", ends[1])
+
+
+def _bars(
+    bars: Sequence[float], title: str, unit: str, first: str, middle: str, last: str
+) -> Chart:
     top = max([*bars, 0]) or 1
     step = (_RIGHT - _LEFT) / max(len(bars), 1)
     path = "".join(
@@ -70,7 +87,7 @@ def bar_chart(values: Sequence[float], title: str, unit: str, middle: str) -> Ch
         for at, value in enumerate(bars)
     )
     drawn = f'<path d="{path}" stroke="#6e66e8" stroke-width="{max(step - 2, 1):.0f}"/>'
-    return _chart(title, shown(top, unit), "0", middle, str(max(len(values) - 1, 0)), drawn)
+    return _chart(title, shown(top, unit), first, middle, last, drawn)
 
 
 def _chart(title: str, top: str, first: str, middle: str, last: str, drawn: str) -> Chart:
@@ -104,7 +121,7 @@ def shown(value: float, unit: str) -> str:
     if unit == "s":
         return f"{value:.3g} s" if value < 1_000 else f"{value:,.0f} s"
     for factor, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= factor:
+        if abs(value) >= factor:
             return f"{value / factor:.3g} {prefix}{unit}"
     return f"{value:.3g} {unit}".rstrip()
 

@@ -5,7 +5,7 @@ Dagster never launches a key twice. No sensor starts Spark.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import dagster as dg
@@ -17,6 +17,7 @@ from dstl_core.storage.location import METADATA_FILE_NAME, Location, checkpoint_
 from dstl_dagster import metadata as show
 from dstl_dagster.pipelines.jobs import Job, working_runs
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
+from dstl_dagster.pipelines.windows import commits_of_inputs
 from dstl_dagster.resources.savepoint_resource import version_of
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 
@@ -162,16 +163,82 @@ def _request(
     what: str,
     tags: Mapping[str, str],
     cursor: str | None,
+    *,
+    partitions: dg.DynamicPartitionsDefinition | None = None,
+    **options: Any,
 ) -> dg.SensorResult | dg.SkipReason:
-    """Requests one run for ``what``, unless one is in progress or too many have failed."""
+    """Requests one run for ``what``, unless one is in progress or too many have failed.
+
+    With dynamic ``partitions`` it adds the partition of the run.
+    """
     runs = context.instance.get_runs(filters=dg.RunsFilter(tags={tag: what}))
     for run in runs:
         if not run.is_finished:
             return dg.SkipReason(f"run {run.run_id} is at it")
     if len(runs) >= MAX_ATTEMPTS:
         return dg.SkipReason(f"gave up after {len(runs)} runs for {what}; look at their logs")
-    request = dg.RunRequest(run_key=f"{what}:{len(runs)}", tags={**tags, tag: what})
-    return dg.SensorResult(run_requests=[request], cursor=cursor)
+    request = dg.RunRequest(run_key=f"{what}:{len(runs)}", tags={**tags, tag: what}, **options)
+    added = [] if partitions is None else [partitions.build_add_request([request.partition_key])]
+    return dg.SensorResult([request], cursor=cursor, dynamic_partitions_requests=added)
+
+
+def build_input_sensor(
+    pipeline: StatefulPipeline,
+    epochs: dg.AssetsDefinition,
+    inputs: Callable[[], Iterable[str]],
+    *,
+    minimum_interval_seconds: int = 60,
+    default_status: dg.DefaultSensorStatus = STOPPED,
+) -> dg.SensorDefinition:
+    """Runs inputs as they arrive, e.g. files: one at a time, in the order of their ids.
+
+    It requests the first input after the last committed one, which it reads from the commit log. An
+    input whose id comes before that is never requested, because state does not go back by itself.
+
+    Args:
+        pipeline: The pipeline.
+        epochs: The result of ``dstl_assets``, without partitions or with dynamic ones.
+        inputs: Lists the ids of the inputs that are there, in any order.
+        minimum_interval_seconds: Seconds between two ticks.
+        default_status: Status of the sensor until somebody changes it.
+    """
+    partitions = epochs.partitions_def
+    job = dg.define_asset_job(
+        pipeline.python_name("inputs"),
+        selection=dg.AssetSelection.assets(*epochs.keys),
+        description="Runs one input.",
+        tags=pipeline.run_tags,
+        executor_def=dg.in_process_executor,
+    )
+
+    @dg.sensor(
+        name=pipeline.python_name("arrivals"),
+        job=job,
+        minimum_interval_seconds=minimum_interval_seconds,
+        default_status=default_status,
+        description="Launches a run for the next input that has arrived.",
+    )
+    def arrivals(
+        context: dg.SensorEvaluationContext, storage: DstlStorageResource
+    ) -> dg.SensorResult | dg.SkipReason:
+        store = pipeline.store(storage)
+        working = working_runs(context.instance, store)
+        if working:
+            return dg.SkipReason(f"run {working[0]} is at work")
+        last = next(commits_of_inputs(store), None)
+        done = "" if last is None or last.facts.input is None else str(last.facts.input.id)
+        due = sorted(each for each in inputs() if each > done)
+        if not due:
+            return dg.SkipReason("every input that is there is committed")
+        what = f"{pipeline.name}:{due[0]}"
+        options: dict[str, Any] = {
+            "run_config": {"ops": {epochs.op.name: {"config": {"input_id": due[0]}}}}
+        }
+        if isinstance(partitions, dg.DynamicPartitionsDefinition):
+            options = {"partitions": partitions, "partition_key": due[0]}
+        return _request(context, "dstl/input", what, pipeline.run_tags, context.cursor, **options)
+
+    return arrivals
 
 
 def build_external_checkpoint_sensor(

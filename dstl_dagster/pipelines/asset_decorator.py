@@ -11,7 +11,7 @@ import dagster as dg
 
 from dstl_core.errors import ConfigError
 from dstl_dagster.pipelines.epoch_metadata import EPOCH_KINDS
-from dstl_dagster.pipelines.epochs import EpochConfig
+from dstl_dagster.pipelines.epoch_runs import EpochConfig, InputConfig
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
 
 DEFAULT_RETRIES = dg.RetryPolicy(
@@ -23,7 +23,7 @@ def build_dstl_asset_specs(
     pipeline: StatefulPipeline,
     *,
     deps: Sequence[Any] = (),
-    partitions_def: dg.TimeWindowPartitionsDefinition | None = None,
+    partitions_def: dg.PartitionsDefinition | None = None,
     automation_condition: dg.AutomationCondition | None = None,
     freshness_policy: dg.FreshnessPolicy | None = None,
 ) -> list[dg.AssetSpec]:
@@ -33,13 +33,14 @@ def build_dstl_asset_specs(
     Args:
         pipeline: The pipeline.
         deps: Upstream assets of the batches. The first one is the source of the column lineage.
-        partitions_def: Windows of input. The state of a window depends on the window before.
+        partitions_def: Windows of input. The state of a window depends on the window before. Other
+            partitions do not depend on each other in Dagster.
         automation_condition: Automation condition of the state; by default the translator's.
         freshness_policy: Freshness policy of the checkpoint; by default the translator's.
     """
     state, changelog, checkpoint = (pipeline.spec(kind) for kind in EPOCH_KINDS)
     upstream = [dg.AssetDep(dep) for dep in deps]
-    if partitions_def is not None:
+    if isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
         before = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
         upstream.append(dg.AssetDep(state.key, partition_mapping=before))
     return [
@@ -61,7 +62,9 @@ def build_dstl_asset_specs(
 def dstl_assets(
     *,
     pipeline: StatefulPipeline,
-    partitions_def: dg.TimeWindowPartitionsDefinition,
+    partitions_def: dg.TimeWindowPartitionsDefinition
+    | dg.DynamicPartitionsDefinition
+    | None = None,
     deps: Sequence[Any] = (),
     name: str | None = None,
     backfill_policy: dg.BackfillPolicy | None = None,
@@ -78,14 +81,16 @@ def dstl_assets(
         def flights_state(context, storage: DstlStorageResource, spark: DstlSparkResource):
             yield from run_epochs(context, flights, rows_of_day, storage=storage, spark=spark)
 
-    Partitions are windows of input, never checkpoints. A backfill is one run, in order. ``pool``
-    only avoids wasted work: the commit log decides which of two runs commits. The op takes the
-    configuration of ``EpochConfig``. If the function has a parameter ``config``, its class derives
-    from ``EpochConfig``.
+    Partitions are windows of input, never checkpoints. A backfill is one run, in order. Without
+    partitions, each run is an input with an id (``run_epochs(input_id=..)``); with dynamic ones,
+    each partition is an input, and its key is the id. ``pool`` only avoids wasted work: the commit
+    log decides which of two runs commits. The op takes the configuration of ``EpochConfig``, or of
+    ``InputConfig`` where partitions are no windows. If the function has a parameter ``config``, its
+    class derives from that.
 
     Args:
         pipeline: The pipeline.
-        partitions_def: Windows of input. They must be time windows: each depends on the one before.
+        partitions_def: Time windows, dynamic partitions, or none.
         deps: Upstream assets of the batches.
         name: Name of the op.
         backfill_policy: A single run by default, which keeps the order and starts Spark once.
@@ -98,12 +103,14 @@ def dstl_assets(
         pool: Dagster's concurrency pool.
 
     Raises:
-        ConfigError: The partitions are not time windows.
+        ConfigError: The partitions are static or have several dimensions.
     """
-    if not isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
+    is_windows = isinstance(partitions_def, dg.TimeWindowPartitionsDefinition)
+    if not is_windows and not isinstance(partitions_def, dg.DynamicPartitionsDefinition | None):
         raise ConfigError(
-            f"State needs partitions that follow each other in time: expected a "
-            f"TimeWindowPartitionsDefinition, got {type(partitions_def).__name__}."
+            f"State needs inputs that follow each other: expected a "
+            f"TimeWindowPartitionsDefinition, a DynamicPartitionsDefinition or none, got "
+            f"{type(partitions_def).__name__}."
         )
     specs = build_dstl_asset_specs(
         pipeline,
@@ -120,6 +127,7 @@ def dstl_assets(
         can_subset=True,
         partitions_def=partitions_def,
         backfill_policy=backfill_policy or dg.BackfillPolicy.single_run(),
+        config=EpochConfig if is_windows else InputConfig,
         retry_policy=retry_policy,
         check_specs=check_specs,
         op_tags=op_tags,
@@ -127,10 +135,12 @@ def dstl_assets(
     )
 
 
-def _multi_asset(function: Callable[..., Any], **options: Any) -> dg.AssetsDefinition:
+def _multi_asset(
+    function: Callable[..., Any], *, config: type[dg.Config], **options: Any
+) -> dg.AssetsDefinition:
     """The assets of a function, with their configuration in the launchpad."""
-    # A function with a configuration of its own derives that from EpochConfig.
+    # A function with a configuration of its own derives that from this one.
     has_config = "config" in inspect.signature(function).parameters
-    schema = None if has_config else dict(EpochConfig.to_fields_dict())
+    schema = None if has_config else dict(config.to_fields_dict())
     made: dg.AssetsDefinition = dg.multi_asset(config_schema=schema, **options)(function)
     return made

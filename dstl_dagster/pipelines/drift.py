@@ -20,14 +20,15 @@ _VERSION = "dagster/data_version"
 
 @dataclass(frozen=True)
 class WindowCommit:
-    """The commit of a window of input; ``key`` is that of its partition."""
+    """The commit of an input; ``key`` is that of its partition, if it has one."""
 
-    key: str
+    key: str | None
     commit: CompletedCheckpoint
 
     @property
     def shown(self) -> str:
-        return f"{self.key} (checkpoint {self.commit.checkpoint_id})"
+        number = f"checkpoint {self.commit.checkpoint_id}"
+        return number if self.key is None else f"{self.key} ({number})"
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,8 @@ class Drift:
         asset = pipeline.key("checkpoint")
         newest = islice(commits_of_inputs(store), CHECKED_COMMITS)
         commits = [WindowCommit(key_of(each), each) for each in newest][::-1]
+        if commits and commits[-1].key is None:
+            commits = commits[-1:]  # without partitions, Dagster shows the last one only
         unreported = [
             each
             for each in commits
@@ -65,10 +68,11 @@ class Drift:
         return cls(commits, unreported, last, foreign)
 
 
-def _shown(instance: dg.DagsterInstance, asset: dg.AssetKey, key: str) -> str | None:
-    """The data version that Dagster shows for a partition."""
+def _shown(instance: dg.DagsterInstance, asset: dg.AssetKey, key: str | None) -> str | None:
+    """The data version that Dagster shows for a partition, or for an asset without any."""
+    partitions = None if key is None else [key]
     found = instance.fetch_materializations(
-        dg.AssetRecordsFilter(asset, asset_partitions=[key]), limit=1
+        dg.AssetRecordsFilter(asset, asset_partitions=partitions), limit=1
     ).records
     return _version_of(found[0].asset_materialization) if found else None
 

@@ -16,6 +16,7 @@ from dstl_dagster import metadata as show
 from dstl_dagster.charts import epoch_charts, key_group_chart
 from dstl_dagster.pipelines.epoch_output import first_rows, kept, output_files, read_schema
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
+from dstl_dagster.pipelines.state_profile import state_profile
 from dstl_dagster.translator import DstlAssetKind
 
 if TYPE_CHECKING:
@@ -138,5 +139,6 @@ class EpochMetadata:
                 "dstl/state_bytes": size.materialized,
                 "dstl/log_bytes": size.log,
                 **key_group_chart(snapshot.metadata, OperatorID.for_uid(self.pipeline.uid)),
+                **state_profile(snapshot, self.pipeline.uid, show_keys=self.pipeline.show_keys),
             },
         }

@@ -32,20 +32,22 @@ class EpochReport:
     Args:
         context: Of the op.
         metadata: What is shown of an epoch.
-        keys: The windows of the run, in order.
+        keys: Partition keys of the run, in order; None for an asset without partitions.
     """
 
     def __init__(
-        self, context: dg.AssetExecutionContext, metadata: EpochMetadata, keys: Sequence[str]
+        self, context: dg.AssetExecutionContext, metadata: EpochMetadata, keys: Sequence[str | None]
     ) -> None:
         self._context = context
         self._metadata = metadata
-        self._is_one = list(keys) == list(context.partition_keys) and len(keys) == 1
+        has_partitions = context.assets_def.partitions_def is not None
+        asked = list(context.partition_keys) if has_partitions else [None]
+        self._is_one = list(keys) == asked and len(keys) == 1
         self._results: list[dg.MaterializeResult] = []
         self._latest = 0
 
     def epoch(
-        self, key: str, commit: CompletedCheckpoint, committed_before: bool
+        self, key: str | None, commit: CompletedCheckpoint, committed_before: bool
     ) -> Iterator[dg.AssetMaterialization]:
         """The materializations of one window."""
         self._latest = max(self._latest, commit.checkpoint_id)

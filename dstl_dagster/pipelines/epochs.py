@@ -7,54 +7,24 @@ mirrors it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
-from pydantic import Field
 
-from dstl_core.errors import ConfigError, InputChangedError
+from dstl_core.checkpoint.store.pipeline_store import PipelineStore
+from dstl_core.errors import ConfigError
 from dstl_dagster.pipelines.epoch_metadata import EpochMetadata, epoch_keys
 from dstl_dagster.pipelines.epoch_report import EpochReport, Events
+from dstl_dagster.pipelines.epoch_runs import Batch, InputId, InputRuns, WindowRuns
 from dstl_dagster.pipelines.failures import no_retry_of_permanent_errors
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
-from dstl_dagster.pipelines.windows import (
-    ALLOW_GAP_TAG,
-    REWIND_TAG,
-    TRUE,
-    CommittedWindows,
-    Windows,
-)
+from dstl_dagster.pipelines.windows import Windows
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from dstl_core.spark.job.result import EpochResult
     from dstl_core.spark.job.stateful_job import StatefulJob
     from dstl_dagster.resources.spark_resource import DstlSparkResource
     from dstl_dagster.resources.upload_resource import UploadSchedulerResource
-
-Batch = Callable[["SparkSession", str], "DataFrame"]
-
-REWOUND_UNTIL_TAG = "dstl/rewound-until"
-"""The last window that a run has to run again after it went back."""
-
-
-class EpochConfig(dg.Config):
-    """What a run of epochs can be told in the launchpad."""
-
-    rewind_to: str | None = Field(
-        default=None,
-        description="Partition key of a window. The run goes back to before it, and runs it and "
-        "all windows after it that were committed again, e.g. 2026-01-02.",
-    )
-    allow_gap: bool = Field(
-        default=False,
-        description="Whether the run may leave out the windows between the last committed one "
-        "and its own.",
-    )
 
 
 def run_epochs(
@@ -65,16 +35,20 @@ def run_epochs(
     storage: DstlStorageResource,
     spark: DstlSparkResource,
     uploads: UploadSchedulerResource | None = None,
+    input_id: InputId | None = None,
 ) -> Events:
-    """Runs one epoch for each window of this run, in order, and reports each as it commits.
+    """Runs one epoch for each window or input of this run, in order, and reports each as it
+    commits.
 
     Args:
         context: Of the op that ``dstl_assets`` made.
         pipeline: The pipeline.
-        batch: The rows of one partition key.
-        storage: Where the state lies.
+        batch: The rows of one partition key, or of one input id for assets without partitions.
+        storage: Where the state is.
         spark: The session.
-        uploads: How changes are uploaded; the job's own way by default.
+        uploads: How changes are uploaded; by default as the pipeline says.
+        input_id: Gives the id of the input of a run without partitions, e.g. the name of a file.
+            Ids are all text or all whole numbers, and grow.
 
     Raises:
         dagster.Failure: Not retried: another run took over, the input of a committed window
@@ -92,42 +66,28 @@ def run_epochs(
         job = pipeline.open(session, storage, options)
         if pipeline.starts_from is not None:
             job.start(storage.path_of(pipeline.starts_from))
-        partitions = context.assets_def.partitions_def
-        windows = Windows(pipeline.name, context.op_def.name, time_windows(partitions), store)
-        plan = EpochPlan.of(context, windows)
+        runs = _runs(context, pipeline, store, input_id)
         metadata = EpochMetadata(pipeline, store, run_id, first_upstream(context, pipeline))
-        report = EpochReport(context, metadata, plan.keys)
-        for number, key in enumerate(plan.keys, 1):
-            rewind = plan.rewind and number == 1
-            committed = windows.read()
-            committed.check(key, allow_gap=plan.allow_gap, rewind=rewind)
-            order_by = pipeline.order_by or None
-            result = _run_window(job, committed, batch(session, key), key, order_by, rewind=rewind)
-            if rewind:
-                mark_rewound(context.instance, run_id, key, plan.keys[-1])
-            context.log.info(f"window {number} of {len(plan.keys)}: {result}")
+        report = EpochReport(context, metadata, runs.keys)
+        for number, key in enumerate(runs.keys):
+            result = runs.run(context, job, batch, session, number)
+            context.log.info(f"epoch {number + 1} of {len(runs.keys)}: {result}")
             yield from report.epoch(key, result.checkpoint, result.committed_before)
             materialize_if_large(context, pipeline, job)
     yield from report.outputs()
 
 
-def _run_window(
-    job: StatefulJob,
-    committed: CommittedWindows,
-    rows: DataFrame,
-    key: str,
-    order_by: Sequence[str] | None,
-    *,
-    rewind: bool,
-) -> EpochResult:
-    input_id, notes = committed.input_id(key), committed.notes(key)
-    try:
-        return job.run(rows, input_id, order_by, rewind=rewind, notes=notes)
-    except InputChangedError as error:
-        if committed.commit_of(key) is None:
-            raise
-        message = f"{error} In Dagster, {committed.way_back(key)}"
-        raise InputChangedError(message) from error
+def _runs(
+    context: dg.AssetExecutionContext,
+    pipeline: StatefulPipeline,
+    store: PipelineStore,
+    input_id: InputId | None,
+) -> WindowRuns | InputRuns:
+    partitions = context.assets_def.partitions_def
+    if not isinstance(partitions, dg.TimeWindowPartitionsDefinition):
+        return InputRuns.of(context, pipeline, input_id)
+    windows = Windows(pipeline.name, context.op_def.name, partitions, store)
+    return WindowRuns.of(context, pipeline, windows)
 
 
 def time_windows(
@@ -144,54 +104,6 @@ def time_windows(
         f"Epochs run by time windows: expected a TimeWindowPartitionsDefinition, got "
         f"{type(partitions).__name__}; make the assets with dstl_assets."
     )
-
-
-@dataclass(frozen=True)
-class EpochPlan:
-    """The windows of a run, in order; ``rewind`` says that state goes back to before the first."""
-
-    keys: Sequence[str]
-    rewind: bool
-    allow_gap: bool
-
-    @classmethod
-    def of(cls, context: dg.AssetExecutionContext, windows: Windows) -> EpochPlan:
-        """What the partitions, tags and configuration of a run ask for.
-
-        Raises:
-            ConfigError: There is no such window to go back to.
-        """
-        config: Mapping[str, Any] = context.op_execution_context.op_config or {}
-        tags = _tags_now(context)
-        allow_gap = bool(config.get("allow_gap")) or tags.get(ALLOW_GAP_TAG) == TRUE
-        keys = windows.in_order(context.partition_keys)
-        target = config.get("rewind_to")
-        if target is None and (tags.get(REWIND_TAG) == TRUE or REWOUND_UNTIL_TAG in tags):
-            target = keys[0]
-        if target is None:
-            return cls(keys, False, allow_gap)
-        done = REWOUND_UNTIL_TAG in tags
-        until = [*keys, tags[REWOUND_UNTIL_TAG]] if done else keys
-        again = windows.read().from_on(target, until)
-        if not again or again[0] != target:
-            raise ConfigError(
-                f"The run cannot go back to {target!r}: expected a window of pipeline "
-                f"{windows.pipeline!r} that is not after those of the run, {keys[0]!r} to "
-                f"{keys[-1]!r}."
-            )
-        return cls(again, not done, allow_gap)
-
-
-def _tags_now(context: dg.AssetExecutionContext) -> Mapping[str, str]:
-    """The tags of the run, with those that an attempt before this one has set."""
-    run = context.instance.get_run_by_id(context.run.run_id)
-    return context.run.tags if run is None else run.tags
-
-
-def mark_rewound(instance: dg.DagsterInstance, run_id: str, key: str, until: str) -> None:
-    """A run goes back once: a retry of it, or a run like it, goes on from there."""
-    tags = {REWIND_TAG: f"done, to before {key}", REWOUND_UNTIL_TAG: until}
-    instance.add_run_tags(run_id, tags)
 
 
 def materialize_if_large(

@@ -51,7 +51,8 @@ class StatefulPipeline:
         num_retained: Committed checkpoints that are kept at least; a run can go back to each.
         uploads: How changes are uploaded; by default the job's own options apply.
         outputs: Uids of the operators whose output is an asset of its own.
-        show_keys: Whether metadata may show keys and values: the first rows of output.
+        show_keys: Whether metadata may show keys and values: the first rows of output, and the
+            keys with the largest state.
         lineage: State to the columns of the events that it is made of.
         translator: Names of the assets.
     """

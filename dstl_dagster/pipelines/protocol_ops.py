@@ -9,12 +9,8 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from dstl_dagster.pipelines.epoch_metadata import EpochMetadata
-from dstl_dagster.pipelines.epochs import (
-    Batch,
-    mark_rewound,
-    materialize_if_large,
-    time_windows,
-)
+from dstl_dagster.pipelines.epoch_runs import Batch, mark_rewound
+from dstl_dagster.pipelines.epochs import materialize_if_large, time_windows
 from dstl_dagster.pipelines.failures import no_retry_of_permanent_errors
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
 from dstl_dagster.pipelines.windows import ALLOW_GAP_TAG, REWIND_TAG, TRUE, Windows

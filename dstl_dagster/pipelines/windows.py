@@ -25,6 +25,8 @@ REWIND_TAG, TRUE = "dstl/rewind", "true"
 ALLOW_GAP_TAG = "dstl/allow-gap"
 """A run with this tag and the value true may leave windows out."""
 NOTE = "window"
+INPUT_NOTE = "input"
+"""The note of an input that is no window: the partition that it was run for, if there was one."""
 Naming = Literal["start", "key"]
 
 
@@ -326,10 +328,15 @@ def commits_of_inputs(store: PipelineStore) -> Iterator[CompletedCheckpoint]:
     return (each for each in lineage(store.commits()) if each.facts.input is not None)
 
 
-def key_of(commit: CompletedCheckpoint) -> str:
-    """The partition key of the window of a commit."""
+def key_of(commit: CompletedCheckpoint) -> str | None:
+    """The partition key of the input of a commit; None if it has no partition."""
     note = _note(commit)
-    return str(_input_id(commit) if note is None else note["key"])
+    if note is not None:
+        return str(note["key"])
+    if INPUT_NOTE in commit.facts.notes:
+        found: str | None = commit.facts.notes[INPUT_NOTE]["partition"]
+        return found
+    return str(_input_id(commit))
 
 
 def _input_id(commit: CompletedCheckpoint) -> str | int:

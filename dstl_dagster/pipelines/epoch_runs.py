@@ -1,0 +1,234 @@
+"""What a run of epochs runs: windows of input, or inputs that have an id of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+from pydantic import Field
+
+from dstl_core.errors import ConfigError, InputChangedError
+from dstl_dagster.pipelines.pipeline import StatefulPipeline
+from dstl_dagster.pipelines.windows import (
+    ALLOW_GAP_TAG,
+    INPUT_NOTE,
+    REWIND_TAG,
+    TRUE,
+    CommittedWindows,
+    Windows,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from dstl_core.spark.job.result import EpochResult
+    from dstl_core.spark.job.stateful_job import StatefulJob
+
+Batch = Callable[["SparkSession", Any], "DataFrame"]
+InputId = Callable[[dg.AssetExecutionContext], str | int]
+
+REWOUND_UNTIL_TAG = "dstl/rewound-until"
+"""The last window that a run has to run again after it went back."""
+
+
+class EpochConfig(dg.Config):
+    """What a run of windows can be told in the launchpad."""
+
+    rewind_to: str | None = Field(
+        default=None,
+        description="Partition key of a window. The run goes back to before it, and runs it and "
+        "all windows after it that were committed again, e.g. 2026-01-02.",
+    )
+    allow_gap: bool = Field(
+        default=False,
+        description="Whether the run may leave out the windows between the last committed one "
+        "and its own.",
+    )
+
+
+class InputConfig(dg.Config):
+    """What a run of an input can be told in the launchpad, if partitions are no windows."""
+
+    input_id: str | None = Field(
+        default=None, description="Id of the input, for assets without partitions."
+    )
+    rewind: bool = Field(
+        default=False,
+        description="Whether state goes back to before the input. Later inputs are undone.",
+    )
+
+
+@dataclass(frozen=True)
+class WindowRuns:
+    """The windows of a run, in order.
+
+    Args:
+        pipeline: The pipeline.
+        windows: Its windows.
+        keys: Partition keys.
+        rewind: Whether state goes back to before the first of them.
+        allow_gap: Whether they may leave windows out.
+    """
+
+    pipeline: StatefulPipeline
+    windows: Windows
+    keys: Sequence[str]
+    rewind: bool
+    allow_gap: bool
+
+    @classmethod
+    def of(
+        cls, context: dg.AssetExecutionContext, pipeline: StatefulPipeline, windows: Windows
+    ) -> WindowRuns:
+        """What the partitions, tags and configuration of a run ask for.
+
+        Raises:
+            ConfigError: There is no such window to go back to.
+        """
+        config, tags = _config(context), _tags_now(context)
+        allow_gap = bool(config.get("allow_gap")) or tags.get(ALLOW_GAP_TAG) == TRUE
+        keys = windows.in_order(context.partition_keys)
+        target = config.get("rewind_to")
+        if target is None and (tags.get(REWIND_TAG) == TRUE or REWOUND_UNTIL_TAG in tags):
+            target = keys[0]
+        if target is None:
+            return cls(pipeline, windows, keys, False, allow_gap)
+        done = REWOUND_UNTIL_TAG in tags
+        until = [*keys, tags[REWOUND_UNTIL_TAG]] if done else keys
+        again = windows.read().from_on(target, until)
+        if not again or again[0] != target:
+            raise ConfigError(
+                f"The run cannot go back to {target!r}: expected a window of pipeline "
+                f"{windows.pipeline!r} that is not after those of the run, {keys[0]!r} to "
+                f"{keys[-1]!r}."
+            )
+        return cls(pipeline, windows, again, not done, allow_gap)
+
+    def run(
+        self,
+        context: dg.AssetExecutionContext,
+        job: StatefulJob,
+        batch: Batch,
+        session: SparkSession,
+        number: int,
+    ) -> EpochResult:
+        """Runs the epoch of one window.
+
+        Raises:
+            ConfigError: It leaves others out, or comes before the last one.
+            InputChangedError: It was committed with other rows.
+        """
+        key = self.keys[number]
+        rewind = self.rewind and number == 0
+        committed = self.windows.read()
+        committed.check(key, allow_gap=self.allow_gap, rewind=rewind)
+        result = self._run(job, committed, batch(session, key), key, rewind=rewind)
+        if rewind:
+            mark_rewound(context.instance, context.run.run_id, key, self.keys[-1])
+        return result
+
+    def _run(
+        self,
+        job: StatefulJob,
+        committed: CommittedWindows,
+        rows: DataFrame,
+        key: str,
+        *,
+        rewind: bool,
+    ) -> EpochResult:
+        input_id, notes = committed.input_id(key), committed.notes(key)
+        order_by = self.pipeline.order_by or None
+        try:
+            return job.run(rows, input_id, order_by, rewind=rewind, notes=notes)
+        except InputChangedError as error:
+            if committed.commit_of(key) is None:
+                raise
+            message = f"{error} In Dagster, {committed.way_back(key)}"
+            raise InputChangedError(message) from error
+
+
+@dataclass(frozen=True)
+class InputRuns:
+    """The inputs of a run, in the order of their ids.
+
+    Args:
+        pipeline: The pipeline.
+        keys: Partition keys; None for an asset without partitions.
+        ids: What the commit log calls the inputs.
+        rewind: Whether state goes back to before the first of them.
+    """
+
+    pipeline: StatefulPipeline
+    keys: Sequence[str | None]
+    ids: Sequence[str | int]
+    rewind: bool
+
+    @classmethod
+    def of(
+        cls,
+        context: dg.AssetExecutionContext,
+        pipeline: StatefulPipeline,
+        input_id: InputId | None,
+    ) -> InputRuns:
+        """What the partitions, tags and configuration of a run ask for.
+
+        Raises:
+            ConfigError: Nothing says which input it is.
+        """
+        config, tags = _config(context), _tags_now(context)
+        asked = bool(config.get("rewind")) or tags.get(REWIND_TAG) == TRUE
+        rewind = asked and REWOUND_UNTIL_TAG not in tags
+        if context.assets_def.partitions_def is not None:
+            keys = sorted(context.partition_keys)
+            return cls(pipeline, keys, keys, rewind)
+        found = config.get("input_id")
+        if found is None and input_id is not None:
+            found = input_id(context)
+        if found is None:
+            raise ConfigError(
+                f"The run of pipeline {pipeline.name!r} has no input id: give run_epochs a "
+                f"function input_id, or put input_id into the configuration of the run."
+            )
+        return cls(pipeline, [None], [found], rewind)
+
+    def run(
+        self,
+        context: dg.AssetExecutionContext,
+        job: StatefulJob,
+        batch: Batch,
+        session: SparkSession,
+        number: int,
+    ) -> EpochResult:
+        """Runs the epoch of one input.
+
+        Raises:
+            ConfigError: It comes before the last committed one.
+            InputChangedError: It was committed with other rows.
+        """
+        found = self.ids[number]
+        rewind = self.rewind and number == 0
+        notes = {INPUT_NOTE: {"partition": self.keys[number]}}
+        order_by = self.pipeline.order_by or None
+        result = job.run(batch(session, found), found, order_by, rewind=rewind, notes=notes)
+        if rewind:
+            mark_rewound(context.instance, context.run.run_id, str(found), str(self.ids[-1]))
+        return result
+
+
+def _config(context: dg.AssetExecutionContext) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = context.op_execution_context.op_config or {}
+    return found
+
+
+def _tags_now(context: dg.AssetExecutionContext) -> Mapping[str, str]:
+    """The tags of the run, with those that an attempt before this one has set."""
+    run = context.instance.get_run_by_id(context.run.run_id)
+    return context.run.tags if run is None else run.tags
+
+
+def mark_rewound(instance: dg.DagsterInstance, run_id: str, key: str, until: str) -> None:
+    """A run goes back once: a retry of it, or a run like it, goes on from there."""
+    tags = {REWIND_TAG: f"done, to before {key}", REWOUND_UNTIL_TAG: until}
+    instance.add_run_tags(run_id, tags)
