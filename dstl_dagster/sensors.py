@@ -178,8 +178,9 @@ def _request(
     if len(runs) >= MAX_ATTEMPTS:
         return dg.SkipReason(f"gave up after {len(runs)} runs for {what}; look at their logs")
     request = dg.RunRequest(run_key=f"{what}:{len(runs)}", tags={**tags, tag: what}, **options)
-    added = [] if partitions is None else [partitions.build_add_request([request.partition_key])]
-    return dg.SensorResult([request], cursor=cursor, dynamic_partitions_requests=added)
+    added = [partition for partition in [request.partition_key] if partition is not None]
+    adding = [] if partitions is None else [partitions.build_add_request(added)]
+    return dg.SensorResult([request], cursor=cursor, dynamic_partitions_requests=adding)
 
 
 def build_input_sensor(

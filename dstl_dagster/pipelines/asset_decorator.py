@@ -105,13 +105,7 @@ def dstl_assets(
     Raises:
         ConfigError: The partitions are static or have several dimensions.
     """
-    is_windows = isinstance(partitions_def, dg.TimeWindowPartitionsDefinition)
-    if not is_windows and not isinstance(partitions_def, dg.DynamicPartitionsDefinition | None):
-        raise ConfigError(
-            f"State needs inputs that follow each other: expected a "
-            f"TimeWindowPartitionsDefinition, a DynamicPartitionsDefinition or none, got "
-            f"{type(partitions_def).__name__}."
-        )
+    is_windows = _are_windows(partitions_def)
     specs = build_dstl_asset_specs(
         pipeline,
         deps=deps,
@@ -133,6 +127,18 @@ def dstl_assets(
         op_tags=op_tags,
         pool=pool,
     )
+
+
+def _are_windows(partitions_def: dg.PartitionsDefinition | None) -> bool:
+    """Whether partitions are time windows; if not, each of them is an input of its own."""
+    is_windows = isinstance(partitions_def, dg.TimeWindowPartitionsDefinition)
+    if not is_windows and not isinstance(partitions_def, dg.DynamicPartitionsDefinition | None):
+        raise ConfigError(
+            f"State needs inputs that follow each other: expected a "
+            f"TimeWindowPartitionsDefinition, a DynamicPartitionsDefinition or none, got "
+            f"{type(partitions_def).__name__}."
+        )
+    return is_windows
 
 
 def _multi_asset(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
+from dstl_core.errors import DstlError
 from dstl_core.model.ids import OperatorID
 from dstl_core.model.state_size import StateSize
 from dstl_core.savepoint.read.snapshot import Snapshot
@@ -16,7 +17,7 @@ from dstl_dagster import metadata as show
 from dstl_dagster.charts import epoch_charts, key_group_chart
 from dstl_dagster.pipelines.epoch_output import first_rows, kept, output_files, read_schema
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
-from dstl_dagster.pipelines.state_profile import state_profile
+from dstl_dagster.pipelines.state_profile import StateSample
 from dstl_dagster.translator import DstlAssetKind
 
 if TYPE_CHECKING:
@@ -132,13 +133,23 @@ class EpochMetadata:
             snapshot = Snapshot.load(self.store.path_of(commit))
         except FileNotFoundError:
             return {}
-        return {
+        found: dict[DstlAssetKind, dict[str, Any]] = {
             "state": {"dagster/column_schema": show.column_schema(snapshot, self.pipeline.uid)},
             "changelog": {"dstl/log_bytes": size.log, "dstl/handles": show.handles_table(snapshot)},
             "checkpoint": {
                 "dstl/state_bytes": size.materialized,
                 "dstl/log_bytes": size.log,
                 **key_group_chart(snapshot.metadata, OperatorID.for_uid(self.pipeline.uid)),
-                **state_profile(snapshot, self.pipeline.uid, show_keys=self.pipeline.show_keys),
             },
         }
+        try:
+            sample = StateSample.of(snapshot, self.pipeline.uid)
+        except DstlError as error:
+            # State without columns, e.g. of a serializer that only Java knows, still has epochs.
+            found["checkpoint"]["dstl/profile"] = f"none: {type(error).__name__}"
+            return found
+        found["state"] |= sample.count()
+        found["checkpoint"] |= sample.histograms()
+        if self.pipeline.show_keys:
+            found["checkpoint"] |= sample.largest()
+        return found

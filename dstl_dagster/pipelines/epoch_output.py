@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -34,19 +35,24 @@ def any_file(store: PipelineStore, uid: str) -> Location | None:
 
 def read_schema(file: Location) -> pa.Schema:
     """The columns of a file."""
-    return _open(file).schema_arrow
+    with _opened(file) as found:
+        return found.schema_arrow
 
 
 def read_rows(file: Location) -> pa.Table:
     """All rows of a file."""
-    return _open(file).read()
+    with _opened(file) as found:
+        return found.read()
 
 
 def first_rows(file: Location, count: int) -> list[dict[str, Any]]:
     """The first rows of a file."""
-    batch = next(_open(file).iter_batches(batch_size=count), None)
-    return [] if batch is None else batch.to_pylist()
+    with _opened(file) as found:
+        batch = next(found.iter_batches(batch_size=count), None)
+        return [] if batch is None else batch.to_pylist()
 
 
-def _open(file: Location) -> pq.ParquetFile:
-    return pq.ParquetFile(open_file_io(file).open_input(file))
+@contextmanager
+def _opened(file: Location) -> Iterator[pq.ParquetFile]:
+    with open_file_io(file).open_input(file) as source, pq.ParquetFile(source) as found:
+        yield found

@@ -1,13 +1,14 @@
 """What the values of a state look like: a histogram per numeric column, and its largest keys.
 
-It reads the first keys of a checkpoint in the order of key groups. Keys are hashed to their groups,
-so these keys are a fair sample of all. The time does not grow with the state.
+It reads the first key groups of a checkpoint. Keys are hashed to their groups, so these keys are a
+fair sample of all. A state with fewer keys is read whole.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -25,51 +26,90 @@ LARGEST_KEYS = 10
 _BINS = 20
 
 
-def state_profile(snapshot: Snapshot, uid: str, *, show_keys: bool) -> dict[str, Any]:
-    """The histograms of an operator's state and, where keys may be shown, its largest keys.
+@dataclass(frozen=True)
+class StateSample:
+    """The first keys of an operator's state.
 
     Args:
-        snapshot: The checkpoint.
-        uid: The operator.
-        show_keys: Whether the result may hold keys.
+        rows: A row per key.
+        whole_groups: Key groups that were read to their end.
+        keys_in_them: The keys of these groups.
+        max_parallelism: All key groups.
     """
-    try:
-        rows = _sample(snapshot, uid)
-    except DstlError as error:
-        # State that has no columns, e.g. of a serializer that only Java knows.
-        return {"dstl/profile": f"none: {type(error).__name__}"}
-    if not rows.num_rows:
-        return {}
-    found: dict[str, Any] = {"dstl/profiled_keys": rows.num_rows}
-    numeric = [each.name for each in rows.schema if _is_number(each)][:MAX_HISTOGRAMS]
-    for name in numeric:
-        values = _numbers(rows[name])
-        if len(values):
-            found[f"dstl/histogram/{name}"] = _histogram(values, name)
-    if show_keys:
-        found["dstl/largest_keys"] = show.rows_table(_largest(rows, numeric))
-    return found
 
+    rows: pa.Table
+    whole_groups: int
+    keys_in_them: int
+    max_parallelism: int
 
-def _sample(snapshot: Snapshot, uid: str) -> pa.Table:
-    """The rows of the first key groups, with about ``PROFILED_KEYS`` keys."""
-    operator = snapshot[f"uid:{uid}"]
-    reader = operator.keyed()
-    batches: list[pa.RecordBatch] = []
-    rows = 0
-    for group in range(operator.max_parallelism):
-        for batch in reader.read(KeyGroupRange(group, group)):
-            batches.append(batch.slice(0, PROFILED_KEYS - rows))
-            rows += batches[-1].num_rows
+    @classmethod
+    def of(cls, snapshot: Snapshot, uid: str, *, columns: Sequence[str] | None = None) -> Self:
+        """Reads key groups until there are ``PROFILED_KEYS`` keys.
+
+        Args:
+            snapshot: A checkpoint or savepoint.
+            uid: The operator.
+            columns: The columns; by default all.
+
+        Raises:
+            DstlError: The state has no columnar form.
+        """
+        operator = snapshot[f"uid:{uid}"]
+        reader = operator.keyed() if columns is None else operator.keyed(columns=tuple(columns))
+        batches: list[pa.RecordBatch] = []
+        rows = whole = keys = 0
+        for group in range(operator.max_parallelism):
             if rows >= PROFILED_KEYS:
-                return pa.Table.from_batches(batches, reader.schema)
-    return pa.Table.from_batches(batches, reader.schema)
+                break
+            for batch in reader.read(KeyGroupRange(group, group)):
+                if rows >= PROFILED_KEYS:
+                    break
+                batches.append(batch)
+                rows += batch.num_rows
+            else:
+                whole, keys = group + 1, rows
+        table = pa.Table.from_batches(batches, reader.schema)
+        return cls(table, whole, keys, operator.max_parallelism)
+
+    def count(self) -> dict[str, int]:
+        """The number of keys; of a state that was not read whole, an estimate by whole groups."""
+        if self.whole_groups == self.max_parallelism:
+            return {"dagster/row_count": self.keys_in_them}
+        if self.whole_groups == 0:
+            return {}
+        estimated = self.keys_in_them * self.max_parallelism / self.whole_groups
+        return {"dstl/estimated_keys": round(estimated)}
+
+    def histograms(self) -> dict[str, Any]:
+        """A chart of the values of each numeric column."""
+        found: dict[str, Any] = {"dstl/profiled_keys": self.rows.num_rows}
+        for name in self._numeric:
+            values = _numbers(self.rows[name])
+            if len(values):
+                found[f"dstl/histogram/{name}"] = _histogram(values, name)
+        return found
+
+    def largest(self) -> dict[str, Any]:
+        """The largest keys, as a table."""
+        return {"dstl/largest_keys": show.rows_table(_largest(self.rows, self._numeric))}
+
+    @property
+    def _numeric(self) -> list[str]:
+        return [each.name for each in self.rows.schema if _is_number(each)][:MAX_HISTOGRAMS]
+
+
+def key_count(snapshot: Snapshot, uid: str) -> dict[str, int]:
+    """The number of keys of a snapshot; nothing if the state has no columnar form."""
+    try:
+        return StateSample.of(snapshot, uid, columns=["state_key"]).count()
+    except DstlError:
+        return {}
 
 
 def _is_number(column: pa.Field) -> bool:
     kind = column.type
-    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    return is_number and column.name != "state_key"
+    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+    return column.name != "state_key" and any(test(kind) for test in tests)
 
 
 def _numbers(column: pa.ChunkedArray) -> Any:

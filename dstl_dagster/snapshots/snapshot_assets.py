@@ -17,6 +17,7 @@ from dstl_dagster.pipelines.asset_decorator import DEFAULT_RETRIES
 from dstl_dagster.pipelines.failures import no_retry_of_permanent_errors
 from dstl_dagster.pipelines.jobs import working_runs
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
+from dstl_dagster.pipelines.state_profile import key_count
 from dstl_dagster.resources.savepoint_resource import SavepointResource, version_of
 from dstl_dagster.resources.spark_resource import DstlSparkResource
 from dstl_dagster.resources.storage_resource import DstlStorageResource
@@ -63,6 +64,7 @@ def build_materialization_asset(
         metadata["dstl/log_bytes_cut"] = before.log - size.log
         snapshot = Snapshot.load(store.path_of(latest))
         metadata |= show.state_columns(snapshot, pipeline.uid, pipeline.key("state"))
+        metadata |= key_count(snapshot, pipeline.uid)
         yield dg.AssetObservation(
             pipeline.key("changelog"),
             metadata={"dstl/log_bytes": size.log, "dstl/log_bytes_cut": before.log - size.log},
@@ -103,6 +105,7 @@ def build_savepoint_asset(
             metadata={
                 **show.snapshot_metadata(snapshot),
                 **show.state_columns(snapshot, pipeline.uid, pipeline.key("state")),
+                **key_count(snapshot, pipeline.uid),
                 "dstl/checkpoint": latest.data_version,
                 "dstl/run": dg.MetadataValue.dagster_run(run_id),
             },

@@ -155,7 +155,11 @@ def test_this_project_passes_dagsters_checks(words):
 
 def build(component, **attributes):
     """The definitions of a component from plain attributes."""
-    return dg.build_defs_for_component(component.from_attributes_dict(attributes=attributes))
+    return build_of(component.from_attributes_dict(attributes=attributes))
+
+
+def build_of(component):
+    return dg.build_defs_for_component(component)
 
 
 def with_resources(defs):
@@ -331,6 +335,32 @@ def test_specs_are_translated_and_automated_in_yaml():
         each.automation_condition for each in with_resources(eager).resolve_all_asset_specs()
     }
     assert conditions == {dg.AutomationCondition.on_missing()}
+
+
+def test_a_component_takes_uploads_and_keys_whose_last_part_is_unique():
+    def component(**options):
+        return StatefulPipelineComponent.from_attributes_dict(attributes={**MINIMAL, **options})
+
+    made = component(
+        uploads={"kind": "batching", "options": {"num_threads": 2}, "max_attempts": 7},
+        translation={"key": "{{ pipeline }}/{{ name }}/{{ pipeline }}_{{ name }}"},
+        show_keys=True,
+        small_log_bytes=5,
+    )
+    pipeline = made.pipeline
+    options = pipeline.uploads.changelog_options()
+    assert (options["num_upload_threads"], options["max_attempts"]) == (2, 7)
+    assert (pipeline.show_keys, pipeline.small_log_bytes) == (True, 5)
+    keys = {each.key for each in with_resources(build_of(made)).resolve_all_asset_specs()}
+    assert {key.path[-1] for key in keys} == {
+        f"payments_{kind}"
+        for kind in ("state", "changelog", "checkpoint", "materialization", "savepoint")
+    }
+    for wrong in ({"threads": 2}, {"num_threads": 0}):
+        with pytest.raises(ConfigError, match=r"'batching' have wrong options: expected .*num_thr"):
+            _ = component(uploads={"options": wrong}).pipeline
+    with pytest.raises(ConfigError, match="has outputs, which only a job gives"):
+        _ = component(outputs=["totals"]).pipeline
 
 
 @pytest.mark.parametrize(
