@@ -1,5 +1,6 @@
 """Snapshots, state and output between assets."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -87,9 +88,7 @@ class DstlIOManager(dg.ConfigurableIOManager):
                 f"state or output of a pipeline, got its {kind}."
             )
         store = PipelineStore(self.storage.jobs, name)
-        # Without partitions of its own, an asset depends on all partitions that ever were.
-        keys = context.asset_partition_keys if context.has_partition_key else None
-        rows = load(store, name, uid, keys)
+        rows = load(store, name, uid, _keys(context))
         return rows.as_type(context.dagster_type.typing_type, lambda: self.spark.spark_session)
 
     def _folder(self, context: dg.OutputContext | dg.InputContext) -> Location:
@@ -117,6 +116,18 @@ class DstlIOManager(dg.ConfigurableIOManager):
         keyed = OperatorTransformation.bootstrap_with(rows).key_by(str(metadata[KEY_BY]))
         identifier = OperatorIdentifier.for_uid(str(metadata[UID]))
         writer.with_operator(identifier, keyed.transform_columns(types)).write(path)
+
+
+def _keys(context: dg.InputContext) -> Sequence[str] | None:
+    """The partitions that an input asks for; None if it asks for all, or there are none."""
+    if not context.has_asset_partitions:
+        return None
+    keys = context.asset_partition_keys
+    # Without partitions of its own, an asset depends on all that there are, committed or not.
+    every = context.asset_partitions_def.get_partition_keys(
+        dynamic_partitions_store=context.step_context.instance
+    )
+    return None if set(keys) == set(every) else keys
 
 
 def _latest(folder: Location) -> tuple[int, str | None]:

@@ -28,9 +28,9 @@ def build_pipeline_checks(
 ) -> list[dg.AssetChecksDefinition]:
     """The checks of a pipeline's checkpoint; none of them needs Spark.
 
-    ``committed`` and ``verified`` are errors, the first of them stops what comes after it; the size
-    of the log, what killed runs left, drift of the event log and windows that were left out are
-    warnings.
+    ``committed`` and ``verified`` are errors; ``committed`` blocks downstream assets. The others
+    are warnings: the size of the log, files of killed runs, commits that the event log lacks, and
+    windows that were left out.
 
     Args:
         pipeline: The pipeline.
@@ -162,7 +162,9 @@ def _event_log(pipeline: StatefulPipeline) -> dg.AssetChecksDefinition:
 def build_verify_check(
     asset: Asset, source: SnapshotSource, *, name: str = "verified", blocking: bool = False
 ) -> dg.AssetChecksDefinition:
-    """All that a snapshot names is there, reads to the last byte and lies where it belongs."""
+    """Checks that every file of a snapshot is there and decodes, and that each key is in its key
+    group.
+    """
 
     @dg.asset_check(asset=asset, name=name, blocking=blocking)
     def verified(storage: DstlStorageResource) -> dg.AssetCheckResult:

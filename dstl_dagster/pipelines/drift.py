@@ -1,4 +1,4 @@
-"""What Dagster's event log does not show of the commit log."""
+"""Commits that Dagster's event log lacks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dstl_dagster.pipelines.pipeline import StatefulPipeline
 from dstl_dagster.pipelines.windows import commits_of_inputs, key_of
 
 CHECKED_COMMITS = 100
-"""Commits that are looked at each time: the price of a look does not grow with the log."""
+"""Commits that a check reads. Its cost does not grow with the log."""
 _VERSION = "dagster/data_version"
 
 
@@ -33,13 +33,13 @@ class WindowCommit:
 
 @dataclass(frozen=True)
 class Drift:
-    """How far Dagster's event log is from the commit log.
+    """The differences between Dagster's event log and the commit log.
 
     Args:
-        commits: Those that the latest state stands on, oldest first.
-        unreported: Those of them that Dagster does not show as the last of their partition.
+        commits: The commits that the latest state stands on, oldest first.
+        unreported: Those that Dagster does not show as the latest of their partition.
         last: The data version that Dagster shows last; None if it shows nothing.
-        foreign: The same, if no commit has it.
+        foreign: The data version that Dagster shows last, if no commit has it.
     """
 
     commits: list[WindowCommit]

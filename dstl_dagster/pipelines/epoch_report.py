@@ -1,4 +1,4 @@
-"""Tells Dagster of epochs, each as it commits."""
+"""Reports each epoch to Dagster when it commits."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ reported themselves. Dagster does not document it; decision 21 names the test th
 class EpochReport:
     """The events of the epochs of one run.
 
-    A run of one window reports it as the result of its op, with which Dagster records what it was
-    made of. Dagster reports the windows of a longer run at its end, with one data version for all.
-    So each of them is reported here when it commits, also those assets that the run did not select,
-    and the results of the op report nothing.
+    A run of one input reports it as the result of its op, and Dagster records its upstream
+    versions. Dagster reports the partitions of a longer run at the end, all with one data version.
+    So this class reports each of them when it commits, for all assets of the epoch, and the results
+    of the op report nothing.
 
     Args:
         context: Of the op.

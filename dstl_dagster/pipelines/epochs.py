@@ -1,8 +1,7 @@
 """The whole checkpoint protocol in one op: restore, apply, log, persist, commit, or reset.
 
-A retry, a second run and a re-materialization all go the same way: what is committed runs nothing
-and reports the version that was recorded. The commit log is authoritative; Dagster's event log
-mirrors it.
+A retry, a second run and a re-materialization of a committed input run nothing. They report the
+recorded version. The commit log is authoritative; Dagster's event log mirrors it.
 """
 
 from __future__ import annotations

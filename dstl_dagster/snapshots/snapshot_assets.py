@@ -1,7 +1,7 @@
 """Assets behind the checkpoint: materialization, savepoint, rewritten and bootstrapped savepoints.
 
-Each is write-once under a name that follows from what it is made of, so that a retry finds what the
-attempt before has written and reports the same data version.
+Each is written once, under a name made of its source. So a retry finds what the attempt before
+wrote, and reports the same data version.
 """
 
 import hashlib
@@ -29,9 +29,10 @@ _EAGER = dg.AutomationCondition.eager()
 def build_materialization_asset(
     pipeline: StatefulPipeline, *, pool: str | None = None
 ) -> dg.AssetsDefinition:
-    """The full state as a new base. With it the log is cut: that is the truncation of a changelog.
+    """The full state as a new base. The log before it is released: the changelog is truncated.
 
-    Does nothing if the latest checkpoint has no log; waits for other runs, by its retries.
+    It does nothing if the latest checkpoint has no log. While another run is at work it fails, and
+    its retries try again.
     """
     spec = pipeline.spec("materialization").replace_attributes(deps=[pipeline.key("checkpoint")])
 

@@ -86,7 +86,13 @@ def ran(tmp_path_factory):
         yield storage, instance, done
 
 
-def loaded(ran, key, wanted, day=None):
+SPAN = {
+    "dagster/asset_partition_range_start": FIRST,
+    "dagster/asset_partition_range_end": SECOND,
+}
+
+
+def loaded(ran, key, wanted, day=None, tags=None):
     """What an asset downstream gets in a run of its own."""
     storage, instance, _ = ran
     seen = []
@@ -94,7 +100,8 @@ def loaded(ran, key, wanted, day=None):
     @dg.asset(
         name="downstream",
         ins={"rows": dg.AssetIn(key, input_manager_key="dstl")},
-        partitions_def=None if day is None else DAYS,
+        partitions_def=None if day is None and tags is None else DAYS,
+        backfill_policy=dg.BackfillPolicy.single_run(),
     )
     def downstream(rows: wanted) -> None:
         seen.append(rows_in(rows))
@@ -104,6 +111,7 @@ def loaded(ran, key, wanted, day=None):
         selection=[downstream],
         instance=instance,
         partition_key=day,
+        tags=tags,
         resources={
             "storage": storage,
             "spark": SPARK,
@@ -133,6 +141,13 @@ def test_an_asset_without_partitions_gets_what_the_latest_state_stands_on(ran):
     assert sorted((row["customer"], row["total"]) for row in output) == given_on(
         FIRST, SECOND, THIRD
     )
+
+
+def test_a_run_of_several_partitions_gets_those(ran):
+    output = loaded(ran, OUTPUT, pa.Table, tags=SPAN)
+    assert sorted((row["customer"], row["total"]) for row in output) == given_on(FIRST, SECOND)
+    state = loaded(ran, GIVING.key("state"), pa.Table, tags=SPAN)
+    assert {row["state_key"]: row["total"] for row in state} == sums_after(FIRST, SECOND)
 
 
 def test_each_window_of_output_is_reported_with_rows_columns_and_first_rows(ran):
