@@ -13,7 +13,7 @@ import pytest
 from dstl_core import Snapshot
 from dstl_core.errors import FencedError
 from dstl_dagster import UploadSchedulerResource, build_gc_job, build_protocol_job
-from dstl_dagster.pipelines.epochs import REWIND_TAG
+from dstl_dagster.pipelines.windows import REWIND_TAG
 from tests.integration.dagster.small_pipeline import (
     DAYS,
     PAYMENTS,

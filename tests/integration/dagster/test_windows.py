@@ -290,7 +290,8 @@ def test_a_schedule_runs_all_windows_that_are_due(storage, instance):
 
     def tick(day: int) -> Any:
         now = datetime(2026, 1, day, 0, 10, tzinfo=UTC)
-        return schedule(dg.build_schedule_context(instance, now), storage=storage)
+        with dg.build_schedule_context(instance, now) as context:
+            return schedule(context, storage=storage)
 
     def launch(request: dg.RunRequest) -> bool:
         return job.execute_in_process(
