@@ -81,7 +81,7 @@ def test_an_asset_without_partitions_runs_the_input_that_it_is_told(storage, ins
     assert metadata["dstl/committed_before"].value is True
 
     late = run(epochs, storage, instance, run_config=config(input_id="2025-01-01"))
-    assert "comes after '2026-01-02' was committed" in failure_of(late)
+    assert "comes before the last committed one, '2026-01-02'" in failure_of(late)
     back = run(epochs, storage, instance, run_config=config(input_id=FIRST, rewind=True))
     assert back.success
     assert totals_in(storage) == expected_totals(FIRST)
