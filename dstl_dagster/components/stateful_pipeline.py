@@ -164,7 +164,10 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
         if self.job is not None:
             return StatefulPipeline(self.name, self.uid, self.job, outputs=self.outputs, **shared)
         if self.outputs:
-            raise ConfigError(f"The pipeline {self.name!r} has outputs, which only a job gives.")
+            raise ConfigError(
+                f"The pipeline {self.name!r} has outputs, which belong to a job; states have "
+                f"output."
+            )
         if self.key_by is None:
             raise ConfigError(f"The pipeline {self.name!r} has states but no key_by.")
         return aggregating_pipeline(

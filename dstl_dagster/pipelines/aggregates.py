@@ -166,7 +166,7 @@ def aggregating_pipeline(
         key_type: Type of the key in any form, e.g. ``"bigint"``.
         order_by: Order of a key's rows; first and last need one, unless they have their own.
         output: What an epoch gives: a row for each key that changed, with the values of all
-            aggregates (True) or of these. ``open(..).current_output()`` reads it.
+            aggregates (True) or of these. It is an asset of its own, ``output/<uid>``.
         parallelism: Number of subtasks.
         max_parallelism: Number of key groups.
         starts_from: Savepoint to start from.
@@ -188,12 +188,6 @@ def aggregating_pipeline(
     job = AggregatingJob(
         name, uid, key_by, key_type, states, parallelism, max_parallelism, order_by, output
     )
-    operator = job.operator
-    lineage = {
-        state.name: list(aggregate.columns) or [key_by]
-        for (_, aggregate), merge in zip(operator.items, operator.function.merges, strict=True)
-        for state in merge.states
-    }
     return StatefulPipeline(
         name,
         uid,
@@ -203,8 +197,19 @@ def aggregating_pipeline(
         materialize_at_ratio=materialize_at_ratio,
         small_log_bytes=small_log_bytes,
         uploads=uploads,
+        outputs=[uid] if output else [],
         show_keys=show_keys,
         num_retained=num_retained,
-        lineage={"state_key": [key_by], **lineage},
+        lineage=_lineage(job.operator, key_by),
         translator=translator or DagsterDstlTranslator(),
     )
+
+
+def _lineage(operator: AggregateOperator, key_by: str) -> dict[str, list[str]]:
+    """The columns of the events that each column of the state comes from."""
+    states = {
+        state.name: list(aggregate.columns) or [key_by]
+        for (_, aggregate), merge in zip(operator.items, operator.function.merges, strict=True)
+        for state in merge.states
+    }
+    return {"state_key": [key_by], **states}

@@ -346,6 +346,7 @@ def test_a_component_takes_uploads_and_keys_whose_last_part_is_unique():
         translation={"key": "{{ pipeline }}/{{ name }}/{{ pipeline }}_{{ name }}"},
         show_keys=True,
         small_log_bytes=5,
+        output=["payments"],
     )
     pipeline = made.pipeline
     options = pipeline.uploads.changelog_options()
@@ -354,12 +355,19 @@ def test_a_component_takes_uploads_and_keys_whose_last_part_is_unique():
     keys = {each.key for each in with_resources(build_of(made)).resolve_all_asset_specs()}
     assert {key.path[-1] for key in keys} == {
         f"payments_{kind}"
-        for kind in ("state", "changelog", "checkpoint", "materialization", "savepoint")
+        for kind in (
+            "state",
+            "changelog",
+            "checkpoint",
+            "output",
+            "materialization",
+            "savepoint",
+        )
     }
     for wrong in ({"threads": 2}, {"num_threads": 0}):
         with pytest.raises(ConfigError, match=r"'batching' have wrong options: expected .*num_thr"):
             _ = component(uploads={"options": wrong}).pipeline
-    with pytest.raises(ConfigError, match="has outputs, which only a job gives"):
+    with pytest.raises(ConfigError, match="has outputs, which belong to a job; states have output"):
         _ = component(outputs=["totals"]).pipeline
 
 
