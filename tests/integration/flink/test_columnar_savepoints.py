@@ -66,7 +66,11 @@ def is_declarable(fixture: Fixture) -> bool:
 
 
 DECLARABLE = [fixture for fixture in SNAPSHOTS if is_declarable(fixture)]
-NO_COLUMNS = {"x-unaligned-hashmap", "a-rocksdb-heaptimers-checkpoint"}
+NO_COLUMNS = {
+    "x-unaligned-hashmap",
+    "a-rocksdb-heaptimers-checkpoint",
+    "forst-async-checkpoint",
+}
 """In-flight data, and timers in raw keyed state."""
 FIXTURES = [fixture for fixture in DECLARABLE if fixture.name not in NO_COLUMNS]
 
