@@ -181,13 +181,28 @@ class _Check:
         if self._drop.takes(label):
             reason = "dropped as asked: start the job with --allowNonRestoredState"
             return RestoreLine(label, Verdict.COMPATIBLE_AS_IS, reason)
-        return RestoreLine(
-            label,
-            Verdict.INCOMPATIBLE,
+        reason = (
             "the new job has no operator of this id, so Flink refuses the restore, or drops the "
-            "state with --allowNonRestoredState; rename the operator (dstl rewrite --rename), or "
-            "accept the loss (--drop)",
+            "state with --allowNonRestoredState"
         )
+        if like := self._with_states_of(self._operators[label]):
+            advice = (
+                f"; operator {like!r} has the same states: dstl rewrite --rename {label}={like}"
+            )
+        else:
+            advice = "; rename the operator (dstl rewrite --rename), or accept the loss (--drop)"
+        return RestoreLine(label, Verdict.INCOMPATIBLE, reason + advice)
+
+    def _with_states_of(self, operator: OperatorSnapshot) -> str | None:
+        """The new operator that has the states of a lost one, if there is exactly one."""
+        known = {each.operator_id for each in self._snapshot.operators}
+        states = _shape(operator)
+        found = [
+            each.label
+            for each in self._expected.operators
+            if each.operator_id not in known and states and _shape(each) == states
+        ]
+        return found[0] if len(found) == 1 else None
 
     def _matched(self, fate: OperatorFate, operator: OperatorSnapshot) -> Iterator[RestoreLine]:
         label = fate.operator
@@ -251,6 +266,13 @@ class _Check:
                 "job register the state before its savepoint"
             )
         return RestoreLine(label, verdict, reason, state.name, state.kind)
+
+
+def _shape(operator: OperatorSnapshot) -> set[tuple[str, str, str]]:
+    """Names, kinds and types of the states."""
+    return {
+        (info.name, info.kind, info.type) for info in operator.states + operator.operator_states
+    }
 
 
 def _swapped(kind: str) -> str:

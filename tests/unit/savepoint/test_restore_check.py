@@ -75,6 +75,10 @@ def test_what_flink_refuses_or_restores_wrong_is_never_compatible(name: str, pai
         ("key-varchar", "4_group-aggregate: key: column 0 of the row changed from VARCHAR(10) to"),
         ("pojo-class", "the type changed from h3.shop.Account{"),
         ("split", "accounts: the new job has no operator of this id, so Flink refuses"),
+        (
+            "uid-forgotten",
+            "operator 'accounts' has the same states: dstl rewrite --rename 2c9c9ba1",
+        ),
         ("state-rename", "accounts value total: the savepoint of the new job has no state of thi"),
         ("value-to-map", "accounts value total: the kind changed from value to map"),
     ],
