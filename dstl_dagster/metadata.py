@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -159,14 +160,17 @@ def arrow_columns(schema: pa.Schema) -> dg.TableSchema:
 
 def rows_table(rows: Sequence[Mapping[str, Any]]) -> dg.TableMetadataValue:
     """A few rows; values that Dagster's tables do not hold are text."""
-    plain = (str, int, float, bool, type(None))
     records = [
-        dg.TableRecord(
-            {name: value if isinstance(value, plain) else str(value) for name, value in row.items()}
-        )
+        dg.TableRecord({name: _plain(value) for name, value in row.items()})
         for row in rows[:MAX_ROWS]
     ]
     return dg.MetadataValue.table(records)
+
+
+def _plain(value: Any) -> str | int | float | bool | None:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    return value if isinstance(value, str | int | bool | None) else str(value)
 
 
 def column_lineage(

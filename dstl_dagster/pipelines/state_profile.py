@@ -24,6 +24,7 @@ PROFILED_KEYS = 10_000
 MAX_HISTOGRAMS = 8
 LARGEST_KEYS = 10
 _BINS = 20
+_MAX_VALUE = 1e300
 
 
 @dataclass(frozen=True)
@@ -113,8 +114,9 @@ def _is_number(column: pa.Field) -> bool:
 
 
 def _numbers(column: pa.ChunkedArray) -> Any:
+    """The values whose differences are numbers, too: those of infinite size have no bar."""
     values = column.drop_null().cast(pa.float64(), safe=False).to_numpy()
-    return values[np.isfinite(values)]
+    return values[np.abs(values) < _MAX_VALUE]
 
 
 def _histogram(values: Any, name: str) -> Any:

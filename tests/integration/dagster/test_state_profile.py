@@ -15,6 +15,7 @@ from dstl_core.model.ids import OperatorID
 from dstl_core.savepoint.columns.keyed_sections import KeyedSections
 from dstl_core.savepoint.write.folder import SavepointFolder
 from dstl_core.savepoint.write.keyed_encoder import KeyedStateEncoder
+from dstl_dagster.metadata import rows_table
 from dstl_dagster.pipelines import state_profile
 from dstl_dagster.pipelines.state_profile import StateSample, key_count
 
@@ -30,14 +31,14 @@ STATES = [
 
 @pytest.fixture(scope="module")
 def snapshot(tmp_path_factory):
-    """``n`` counts up from 0 to 199; ``ratio`` is no number for one key; two keys have names."""
+    """``n`` counts up from 0 to 199; ``ratio`` has no bar for three keys; two keys have names."""
     path = tmp_path_factory.mktemp("savepoint") / "sp"
     encoder = KeyedStateEncoder(Types.STRING, STATES, 128)
     columns = {
         "n": {"state_key": KEYS, "state_value": list(range(200))},
         "ratio": {
             "state_key": KEYS,
-            "state_value": [float("nan"), *(at / 10 for at in range(1, 200))],
+            "state_value": [float("nan"), *(at / 10 for at in range(1, 198)), -1.7e308, 1.7e308],
         },
         "names": {
             "state_key": ["k007"] * 40 + ["k011"] * 5,
@@ -68,8 +69,8 @@ def test_each_numeric_column_has_a_histogram(snapshot):
     assert found["dstl/profiled_keys"] == 200
     # Smallest value, largest bar, axis, largest value, what is counted: 20 bars of 10 keys each.
     assert texts_of(found["dstl/histogram/n"]) == ["0", "10", "0", "199", "200 keys by n"]
-    # What is no number is in no bar.
-    assert texts_of(found["dstl/histogram/ratio"])[-1] == "199 keys by ratio"
+    # What is no number, or too large for the span of an axis, is in no bar.
+    assert texts_of(found["dstl/histogram/ratio"])[-1] == "197 keys by ratio"
     assert "dstl/histogram/names" not in found
     assert all(len(each.value) < 1000 for name, each in found.items() if "histogram" in name)
     assert not any(key in str(found) for key in KEYS)
@@ -81,6 +82,7 @@ def test_the_largest_keys_are_a_table(snapshot):
     assert len(rows) == 10
     assert [row["state_key"] for row in rows[:2]] == ["k007", "k011"]
     assert rows[0]["bytes"] > rows[1]["bytes"] > rows[2]["bytes"]
+    assert rows[0]["ratio"] == 0.7
     # The others have the same size: those with the largest number come first.
     assert [(row["state_key"], row["n"]) for row in rows[2:4]] == [("k199", 199), ("k198", 198)]
 
@@ -93,3 +95,10 @@ def test_a_large_state_is_sampled_and_its_keys_are_estimated(snapshot, monkeypat
     [(name, estimated)] = sample.count().items()
     assert name == "dstl/estimated_keys"
     assert 120 < estimated < 280
+
+
+def test_values_that_json_does_not_hold_are_text():
+    rows = [{"a": float("nan"), "b": float("inf"), "c": 1.5, "d": b"x", "e": None, "f": True}]
+    [row] = rows_table(rows).records
+    expected = {"a": "nan", "b": "inf", "c": 1.5, "d": "b'x'", "e": None, "f": True}
+    assert row.data == expected
