@@ -224,10 +224,11 @@ def _kryo(stored: KryoSerializer, wanted: KryoSerializer, rules: Rules) -> Compa
         return _changed(stored, wanted)
     to = rules.version[0]
     if rules.stored_line not in (None, to):
+        advice = "; convert the savepoint (dstl upgrade)" if to == 2 else ""
         return Compatibility(
             Verdict.INCOMPATIBLE,
             f"Flink {rules.stored_line} wrote {name} with another Kryo than Flink {to} reads: "
-            f"reading a value fails, or gives another value without an error",
+            f"reading a value fails, or gives another value without an error{advice}",
         )
     missing = {entry.name for entry in stored.maps[0]} - {entry.name for entry in wanted.maps[0]}
     if missing:

@@ -191,7 +191,7 @@ UUID = kryo("java.util.UUID")
     ("stored", "wanted", "rules", "verdict", "reason"),
     [
         (UUID, UUID, Rules(), SAME, ""),
-        (UUID, UUID, FROM_1, REFUSED, "another Kryo than Flink 2 reads"),
+        (UUID, UUID, FROM_1, REFUSED, "without an error; convert the savepoint (dstl upgrade)"),
         (UUID, UUID, Rules((1, 20), 2), REFUSED, "Flink 2 wrote java.util.UUID"),
         (UUID, UUID, Rules((2, 2), None), UNKNOWN, "no file tells whether Kryo of Flink 1"),
         (Types.LIST(UUID), Types.LIST(UUID), FROM_1, REFUSED, "in List<Kryo<java.util.UUID>>"),
