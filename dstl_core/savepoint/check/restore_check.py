@@ -222,7 +222,13 @@ class _Check:
         key = operator.key_type
         if key is not None and (kind := self._may_swap(key.serializer)):
             yield RestoreLine(label, Verdict.UNKNOWN, f"key: {_swapped(kind)}")
-        if not operator.uid and self._snapshot.metadata.version >= METADATA_OF_FLINK_2:
+        # Flink 1 records no uids, so files that dstl made of its files have none either.
+        file = self._snapshot.file
+        if (
+            not operator.uid
+            and file.sidecar is None
+            and file.metadata.version >= METADATA_OF_FLINK_2
+        ):
             self._notes.append(
                 f"operator {label!r} has no uid: its id depends on the whole job, so give it one"
             )
