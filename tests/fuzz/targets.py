@@ -5,15 +5,27 @@ Seeds come from the golden files; ``corpus`` keeps what fuzzing found since.
 
 from __future__ import annotations
 
+import io
 import json
 import struct
+import zipfile
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 from dstl_core import Snapshot
 from dstl_core.checkpoint.store.metadata_file import MetadataFile
+from dstl_core.codec.classfile.class_file import methods_with_code, parse_class_file
+from dstl_core.codec.classfile.job_jar import JarFile, JobClasses
 from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.java_stream import read_java_object
+from dstl_core.codec.kryo.class_layouts import ClassLayouts
+from dstl_core.codec.kryo.kryo_objects import Dialect
+from dstl_core.codec.kryo.kryo_serializer import (
+    KryoClasses,
+    ReadableKryoSerializer,
+    registered_classes,
+)
 from dstl_core.codec.metadata.checkpoint_kind import checkpoint_kind
 from dstl_core.codec.metadata.metadata_format import read_metadata, write_metadata
 from dstl_core.codec.serializers import BUILT_IN
@@ -34,6 +46,7 @@ from dstl_core.storage.location import Location
 from dstl_core.testing import MemoryFileIO
 from tests.golden_files import GOLDEN, SNAPSHOTS, Fixture
 
+VECTORS = GOLDEN / "kryo-vectors"
 CORPUS = Path(__file__).parent / "corpus"
 FOLDER = Location.parse("/nowhere/savepoint")
 MAX_PARALLELISM = 128
@@ -84,11 +97,38 @@ def java_stream(raw: bytes) -> None:
     read_java_object(DataInput(raw))
 
 
+def kryo_value(raw: bytes) -> None:
+    """A value of Kryo: u8 version, value."""
+    if raw:
+        dialect = Dialect.KRYO_5 if raw[0] % 2 else Dialect.KRYO_2
+        classes = KryoClasses(dialect, _layouts())
+        names = ["java.lang.Object"]
+        own = ReadableKryoSerializer(names[0], ((), (), ()), classes, registered_classes(names))
+        value = own.deserialize(DataInput(raw[1:]))
+        json.dumps(own.to_text(value))
+        own.write_new(value)
+
+
+@cache
+def _layouts() -> ClassLayouts:
+    jar = JarFile("vec.jar", io.BytesIO((VECTORS / "vec.jar").read_bytes()))
+    return ClassLayouts(JobClasses([jar]))
+
+
+def class_file(raw: bytes) -> None:
+    """A class file, with its types and the code of its methods."""
+    found = parse_class_file(raw)
+    _ = found.generic, [found.type_of(each) for each in found.fields]
+    methods_with_code(raw)
+
+
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "metadata": metadata,
     "keyed": keyed,
     "table_file": table_file,
     "java_stream": java_stream,
+    "kryo_value": kryo_value,
+    "class_file": class_file,
 }
 
 
@@ -116,6 +156,14 @@ def seeds(target: str) -> Iterator[bytes]:
             for path in sorted(GOLDEN.rglob("*")):
                 if path.is_file() and path.stat().st_size <= MAX_SEED_BYTES:
                     yield from _without_checksums(path.read_bytes())
+        case "kryo_value":
+            for version, name in enumerate(("flink-1.20.5.jsonl", "flink-2.2.1.jsonl")):
+                for line in map(json.loads, (VECTORS / name).read_text().splitlines()):
+                    if "hex" in line and line["serializer"] == "java.lang.Object":
+                        yield bytes((version,)) + bytes.fromhex(line["hex"])
+        case "class_file":
+            with zipfile.ZipFile(VECTORS / "vec.jar") as jar:
+                yield from (jar.read(name) for name in jar.namelist() if name.endswith(".class"))
         case _:
             for fixture in SNAPSHOTS:
                 properties = read_metadata(fixture.metadata_files[0].read_bytes()).properties

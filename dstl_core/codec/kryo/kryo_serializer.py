@@ -6,6 +6,7 @@ writes at most 4, Flink 2.x at least 5.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -149,12 +150,17 @@ class ReadableKryoSerializer(KryoSerializer):
         """The bytes of a value as Kryo 5 stores it.
 
         Raises:
-            UnreadableValueError: A class in it is not known.
+            UnreadableValueError: A class in it is not known, or a part is outside of its range.
         """
         if value is None:
             return _NULL
         writer = KryoValueWriter(self.classes.layouts, self._ids)
-        writer.class_and_object(value.content)
+        try:
+            writer.class_and_object(value.content)
+        except (struct.error, OverflowError, UnicodeError) as error:
+            raise UnreadableValueError(
+                f"A Kryo value of {self.java_class} has a part outside of its range, e.g. a month"
+            ) from error
         return bytes(writer.output.buffer)
 
     @cached_property

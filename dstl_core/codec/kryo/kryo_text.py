@@ -69,8 +69,9 @@ class _Text:
         if isinstance(body, FieldsBody):
             if name.startswith(_TUPLE) and name[len(_TUPLE) :].isdigit():
                 return [self.of(content[f"f{at}"]) for at in range(len(content))]
-            if name == "org.apache.flink.types.Row" and content["fieldByPosition"] is not None:
-                return [self.of(each) for each in content["fieldByPosition"].value]
+            fields = content.get("fieldByPosition")
+            if name == _ROW and fields is not None and fields.class_name == _OBJECTS:
+                return [self.of(each) for each in fields.value]
             return self._fields(body, name, content, declared)
         if isinstance(body, EnumBody):
             return self._layouts.constant(name, content)
@@ -118,6 +119,7 @@ class _Text:
 
 
 _TUPLE = "org.apache.flink.api.java.tuple.Tuple"
+_ROW, _OBJECTS = "org.apache.flink.types.Row", "[Ljava.lang.Object;"
 _FIXED_MAPS = ("java.util.Collections$EmptyMap", "java.util.Collections$SingletonMap")
 _ENUM_SETS = ("java.util.RegularEnumSet", "java.util.JumboEnumSet", "java.util.EnumSet")
 

@@ -36,7 +36,7 @@ from dstl_core.codec.serializers.structs import (
     NullableSerializer,
     RowSerializer,
 )
-from dstl_core.errors import UnreadableValueError
+from dstl_core.errors import FormatError, UnreadableValueError
 
 Convert = Callable[[Any], Any]
 COLLECTIONS = ("java.util.List", "java.util.Map", "java.util.Set", "java.util.Collection")
@@ -320,7 +320,16 @@ def _from_kryo_value(old: ReadableKryoSerializer, new: AnySerializer) -> Convert
     make = flink_values(new)
 
     def convert(value: KryoValue | None) -> Any:
-        return None if value is None else make(value.content)
+        if value is None:
+            return None
+        try:
+            return make(value.content)
+        except (TypeError, AttributeError, LookupError, ValueError) as error:
+            if isinstance(error, FormatError):
+                raise
+            raise UnreadableValueError(
+                f"A value of class {value.content.class_name} does not fit the type {new.type_name}"
+            ) from error
 
     return convert
 
