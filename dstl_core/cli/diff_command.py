@@ -10,6 +10,7 @@ from rich.text import Text
 
 from dstl_core.cli.options import (
     ChangelogBaseOption,
+    JarOption,
     JsonOption,
     KeyTypeOption,
     RelocateOption,
@@ -34,6 +35,7 @@ def diff(
     relocate: RelocateOption = None,
     changelog_base: ChangelogBaseOption = None,
     key_type: KeyTypeOption = None,
+    jar: JarOption = None,
 ) -> None:
     """Show what was added, removed or changed from A to B: operators, states, their types, the max
     parallelism, and the entries of every state.
@@ -43,8 +45,8 @@ def diff(
     # Looking into a snapshot loads neither Arrow nor the compiler; comparing two does.
     from dstl_core.savepoint.check.diff import diff_snapshots
 
-    one = load(a, allow_root, relocate, changelog_base, key_type)
-    two = load(b, allow_root, relocate, changelog_base, key_type)
+    one = load(a, allow_root, relocate, changelog_base, key_type, jar)
+    two = load(b, allow_root, relocate, changelog_base, key_type, jar)
     structure = list(structure_differences(one, two))
     if as_json:
         write_json(each.to_json() for each in structure)

@@ -8,6 +8,7 @@ import typer
 
 from dstl_core.cli.options import (
     ChangelogBaseOption,
+    JarOption,
     JsonOption,
     KeyTypeOption,
     PathArgument,
@@ -60,12 +61,13 @@ def rewrite(
     allow_root: RootOption = None,
     changelog_base: ChangelogBaseOption = None,
     key_type: KeyTypeOption = None,
+    jar: JarOption = None,
 ) -> None:
     """Copy a snapshot into a self-contained canonical savepoint, with edited operators.
 
     Edits rename, remove, rescale, split and merge operators.
     """
-    snapshot = load(path, allow_root, relocate, changelog_base, key_type)
+    snapshot = load(path, allow_root, relocate, changelog_base, key_type, jar)
     edit = edit_by_names(
         snapshot,
         rename=pairs("--rename", rename, "OLD=NEW"),
