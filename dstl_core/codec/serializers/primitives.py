@@ -59,6 +59,7 @@ class ByteSerializer(TypeSerializer[int]):
     snapshot_class: ClassVar[str] = _BASE + "ByteSerializer$ByteSerializerSnapshot"
     type_name: ClassVar[str] = "Byte"
     length: ClassVar[int] = 1
+    packed: ClassVar[struct.Struct | None] = struct.Struct(">b")
 
     def serialize(self, value: int, out: DataOutput) -> None:
         out.write_i8(value)
@@ -75,6 +76,7 @@ class ShortSerializer(TypeSerializer[int]):
     snapshot_class: ClassVar[str] = _BASE + "ShortSerializer$ShortSerializerSnapshot"
     type_name: ClassVar[str] = "Short"
     length: ClassVar[int] = 2
+    packed: ClassVar[struct.Struct | None] = struct.Struct(">h")
 
     def serialize(self, value: int, out: DataOutput) -> None:
         out.write_i16(value)
@@ -91,6 +93,7 @@ class IntSerializer(TypeSerializer[int]):
     snapshot_class: ClassVar[str] = _BASE + "IntSerializer$IntSerializerSnapshot"
     type_name: ClassVar[str] = "Integer"
     length: ClassVar[int] = 4
+    packed: ClassVar[struct.Struct | None] = struct.Struct(">i")
 
     def serialize(self, value: int, out: DataOutput) -> None:
         out.write_i32(value)
@@ -107,6 +110,7 @@ class LongSerializer(TypeSerializer[int]):
     snapshot_class: ClassVar[str] = _BASE + "LongSerializer$LongSerializerSnapshot"
     type_name: ClassVar[str] = "Long"
     length: ClassVar[int] = 8
+    packed: ClassVar[struct.Struct | None] = struct.Struct(">q")
 
     def serialize(self, value: int, out: DataOutput) -> None:
         out.write_i64(value)
@@ -145,6 +149,8 @@ class DoubleSerializer(TypeSerializer[float]):
     snapshot_class: ClassVar[str] = _BASE + "DoubleSerializer$DoubleSerializerSnapshot"
     type_name: ClassVar[str] = "Double"
     length: ClassVar[int] = 8
+    packed: ClassVar[struct.Struct | None] = _F64
+    packed_class: ClassVar[type] = float
 
     def serialize(self, value: float, out: DataOutput) -> None:
         out.write_f64(value)
