@@ -31,6 +31,7 @@ from dstl_core.model.key_group import KeyGroupRange, assign_to_key_group
 from dstl_core.state.backends.keyed_access import State, ValueState
 from dstl_core.state.backends.keyed_collections import ListState
 from dstl_core.state.backends.state_binding import bind_state
+from dstl_core.state.held.added_elements import AddedElements
 from dstl_core.state.held.change_logger import StateChangeLogger
 from dstl_core.state.held.held_values import HeldValues, form_of
 from dstl_core.state.tables.descriptor import (
@@ -41,7 +42,7 @@ from dstl_core.state.tables.descriptor import (
 from dstl_core.state.tables.evolution import register_table
 from dstl_core.state.tables.keyed_state import KeyedState, StateKey, state_key
 from dstl_core.state.tables.queue_table import QueueTable
-from dstl_core.state.tables.state_table import StateTable, ValueTable
+from dstl_core.state.tables.state_table import VOID_NAMESPACE, ListTable, StateTable, ValueTable
 from dstl_core.state.tables.store import HEAP, EntryStore
 from dstl_core.state.tables.ttl import TtlPolicy
 
@@ -80,6 +81,7 @@ class KeyedStateBackend:
         self._batch: KeyBatch | None = None
         self._key_places: KeyPlaces | None = None
         self._held: dict[str, HeldValues] = {}
+        self._added: dict[str, AddedElements] = {}
         self._clock = clock if clock is not None else SystemClock()
         self._ttl: dict[StateKey, TtlPolicy] = {}
         self._cleaners: dict[int, Iterator[tuple[int, bytes, Any]]] = {}
@@ -123,6 +125,12 @@ class KeyedStateBackend:
         """The bytes of the current key."""
         return self._key if self._batch is None else self._batch.key_bytes(self.slot)
 
+    def scope(self, namespace: bytes) -> bytes:
+        """The bytes of the current key and a namespace."""
+        if self._batch is not None and namespace == VOID_NAMESPACE:
+            return self._batch.places.scopes[self.slot]
+        return self.current_key + namespace
+
     @property
     def current_key_group(self) -> int:
         """The key group of the current key; -1 if no key was set."""
@@ -159,12 +167,15 @@ class KeyedStateBackend:
         batch = self._batch = KeyBatch(self._key_places, self.key_serializer, keys)
         try:
             yield batch
-            for held in self._held.values():
-                held.write_back(batch, self.logger)
+            for each in self._kept():
+                each.write_back(batch, self.logger)
         finally:
             self._batch, self.slot, self._key_group = None, -1, -1
-            for held in self._held.values():
-                held.release()
+            for each in self._kept():
+                each.release()
+
+    def _kept(self) -> list[HeldValues | AddedElements]:
+        return [*self._held.values(), *self._added.values()]
 
     def held_values(self, table: ValueTable) -> HeldValues | None:
         """The held values of a state in batches; all state objects on a table share them."""
@@ -175,6 +186,16 @@ class KeyedStateBackend:
         if held is None or held.table is not table or held.form is not form:
             held = self._held[table.meta.name] = HeldValues(table, form)
         return held
+
+    def added_elements(self, table: ListTable) -> AddedElements | None:
+        """What holds the elements that a batch adds to a state: one for all that access it."""
+        if not isinstance(table.meta.namespace_serializer, VoidNamespaceSerializer):
+            return None
+        form = form_of(table.element)
+        added = self._added.get(table.meta.name)
+        if added is None or added.table is not table or added.form is not form:
+            added = self._added[table.meta.name] = AddedElements(table, form)
+        return added
 
     def hold(self, held: HeldValues) -> bool:
         """Reads the values of all keys of the batch.
@@ -187,12 +208,11 @@ class KeyedStateBackend:
             return False
         return held.load(self._batch)
 
-    def let_go(self, held: HeldValues) -> None:
-        """Stores and logs values before the end of the batch, for which they are too large."""
+    def write_back(self, held: HeldValues | AddedElements) -> None:
+        """Stores and logs what is held before the end of the batch, since it is large."""
         if self._batch is None:
             raise InvariantViolation("values are held outside of a batch")
         held.write_back(self._batch, self.logger)
-        held.drop()
 
     # -------------------------------------------------------------------------------- states
 

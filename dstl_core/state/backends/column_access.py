@@ -28,8 +28,9 @@ from dstl_core.errors import ConfigError, FormatError
 from dstl_core.state.backends.current_key import CurrentKey
 from dstl_core.state.backends.keyed_access import State, ValueState
 from dstl_core.state.backends.keyed_collections import ListState, null_element
+from dstl_core.state.held.added_elements import append_elements
 from dstl_core.state.held.key_batch import Column, KeyPlaces, Places, bytes_list, one_array
-from dstl_core.state.tables.state_table import ListTable, ValueTable, join_elements
+from dstl_core.state.tables.state_table import ListTable, ValueTable
 from dstl_core.state.tables.ttl import TtlPolicy, unwrap
 
 
@@ -202,12 +203,7 @@ class ListColumns(_Columns):
             else:
                 found.append(each)
         groups, scopes = [place[0] for place in added], [place[1] for place in added]
-        old = self._lists.get_many(groups, scopes)
-        new = [
-            join_elements(parts if stored is None else [stored, *parts])
-            for stored, parts in zip(old, added.values(), strict=True)
-        ]
-        self._lists.put_many(groups, scopes, new)
+        append_elements(self._lists, groups, scopes, list(added.values()))
         logger = self._backend.logger
         if logger is not None:
             logger.logged_batch(

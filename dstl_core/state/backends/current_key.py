@@ -6,9 +6,10 @@ from typing import Any, Protocol
 
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.state.held.added_elements import AddedElements
 from dstl_core.state.held.change_logger import StateChangeLogger
 from dstl_core.state.held.held_values import HeldValues
-from dstl_core.state.tables.state_table import StateTable, ValueTable
+from dstl_core.state.tables.state_table import ListTable, StateTable, ValueTable
 from dstl_core.state.tables.ttl import TtlPolicy
 
 
@@ -23,6 +24,10 @@ class CurrentKey(Protocol):
     @property
     def current_key(self) -> bytes:
         """The bytes of the current key."""
+        ...
+
+    def scope(self, namespace: bytes) -> bytes:
+        """The bytes of the current key and a namespace."""
         ...
 
     @property
@@ -56,6 +61,10 @@ class CurrentKey(Protocol):
         """
         ...
 
-    def let_go(self, held: HeldValues) -> None:
-        """Stores and logs values before the end of the batch: they have become too large."""
+    def added_elements(self, table: ListTable) -> AddedElements | None:
+        """What holds the elements that a batch adds to a state; None for one with namespaces."""
+        ...
+
+    def write_back(self, held: HeldValues | AddedElements) -> None:
+        """Stores and logs what is held before the end of the batch: it has become too large."""
         ...

@@ -21,13 +21,9 @@ from dstl_core.state.tables.descriptor import (
     FoldingStateDescriptor,
     ReducingStateDescriptor,
 )
-from dstl_core.state.tables.state_table import (
-    StateTable,
-    ValueTable,
-)
+from dstl_core.state.tables.state_table import VOID_NAMESPACE, StateTable, ValueTable
 from dstl_core.state.tables.ttl import TtlPolicy, unwrap
 
-VOID_NAMESPACE = b"\0"
 Table = TypeVar("Table", bound=StateTable[Any])
 
 
@@ -61,7 +57,7 @@ class State(Generic[Table]):
     def _place(self) -> tuple[MutableMapping[bytes, Any], bytes]:
         """The entries of the current key group, and the scope of the current key."""
         backend = self._backend
-        return self._table.group(backend.current_key_group), backend.current_key + self._namespace
+        return self._table.group(backend.current_key_group), backend.scope(self._namespace)
 
     def clear(self) -> None:
         """Removes the entry of the current key."""
@@ -78,7 +74,7 @@ class State(Generic[Table]):
                 self._table.meta,
                 backend.current_key_group,
                 operation,
-                backend.current_key + self._namespace,
+                backend.scope(self._namespace),
                 operands,
             )
 
@@ -154,7 +150,8 @@ class _SingleValue(State[ValueTable]):
         stored = raw if self._ttl is None else self._ttl.wrap(raw)
         held = self._held_bytes()
         if held is not None and not held.grows(len(stored)):
-            self._backend.let_go(held)
+            self._backend.write_back(held)
+            held.drop()
             held = None
         if held is None:
             group, scope = self._place()
@@ -172,7 +169,7 @@ class _SingleValue(State[ValueTable]):
             backend.clean_up(self._table, self._ttl)
         if held is None and backend.logger is not None:
             backend.logger.value_updated(
-                self._table, backend.current_key_group, backend.current_key + self._namespace
+                self._table, backend.current_key_group, backend.scope(self._namespace)
             )
 
     def clear(self) -> None:

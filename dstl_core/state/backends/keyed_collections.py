@@ -6,7 +6,7 @@ Source: ``HeapListState``, ``HeapMapState``, ``ChangelogListState``, ``Changelog
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 from dstl_core.codec.change_payload import StateChangeOperation
@@ -45,13 +45,28 @@ class ListState(State[ListTable]):
         if ttl is not None and isinstance(element, TtlSerializer):
             element = element.value
         self._element = element
+        self._added = backend.added_elements(table)
 
     def declare(self, declared: AnySerializer) -> Self:
         """Converts elements from and to the declared type from now on."""
         self._element = seen_as(declared, self._element)
         return self
 
+    def _settle(self) -> None:
+        """Stores and logs what the batch that applies has added to the list of the current key."""
+        if self._added is not None:
+            raw = self._added.take(self._backend.slot)
+            if raw:
+                self._append(raw)
+
+    def clear(self) -> None:
+        """Removes the list of the current key."""
+        if self._added is not None:
+            self._added.take(self._backend.slot)
+        super().clear()
+
     def get(self) -> list[Any]:
+        self._settle()
         group, scope = self._place()
         stored = group.get(scope)
         if stored is None:
@@ -86,18 +101,29 @@ class ListState(State[ListTable]):
         Raises:
             ConfigError: The element is None, which Flink's list state refuses.
         """
-        raw = self._encode(element)
-        backend = self._backend
-        self._table.add(backend.current_key_group, backend.current_key + self._namespace, raw)
-        self._log(StateChangeOperation.ADD_ELEMENT, raw)
+        backend, added = self._backend, self._added
+        if added is None or backend.slot < 0:
+            raw = self._encode(element)
+            self._table.add(backend.current_key_group, backend.scope(self._namespace), raw)
+            self._log(StateChangeOperation.ADD_ELEMENT, raw)
+            return
+        is_plain = added.form.exact is not None and element is not None
+        held = added.form.normal(element) if is_plain else self._encode(element)
+        if self._ttl is not None:
+            backend.clean_up(self._table, self._ttl)
+        if not added.add(backend.slot, held):
+            backend.write_back(added)
 
     def add_all(self, elements: Iterable[Any]) -> None:
         """Appends elements; nothing is changed if one is None."""
         raw = [self._encode(element) for element in elements]
-        if not raw:
-            return
+        if raw:
+            self._settle()
+            self._append(raw)
+
+    def _append(self, raw: Sequence[bytes]) -> None:
         backend = self._backend
-        scope = backend.current_key + self._namespace
+        scope = backend.scope(self._namespace)
         self._table.add(backend.current_key_group, scope, join_elements(raw))
         self._log(StateChangeOperation.ADD, counted_elements(raw))
 
@@ -110,6 +136,8 @@ class ListState(State[ListTable]):
         self._set_raw(raw)
 
     def _set_raw(self, raw: list[bytes]) -> None:
+        if self._added is not None:
+            self._added.take(self._backend.slot)
         group, scope = self._place()
         group[scope] = join_elements(raw)
         self._log(StateChangeOperation.SET, counted_elements(raw))

@@ -19,6 +19,7 @@ from dstl_core.codec.serializers import (
     deserialize_exactly,
     serialize_to_bytes,
 )
+from dstl_core.errors import InvariantViolation
 from dstl_core.state.held.change_logger import StateChangeLogger
 from dstl_core.state.tables.state_table import ValueTable
 
@@ -52,22 +53,29 @@ class Form(ABC):
 
 
 class Scalars(Form):
-    """Numbers of one type, as numbers of Python."""
+    """Numbers of one type, as numbers of Python.
 
-    def __init__(
-        self, serializer: AnySerializer, code: str, exact: type, low: float, high: float
-    ) -> None:
+    Args:
+        serializer: Their type, one that is packed.
+        low: The smallest one.
+        high: The largest one.
+    """
+
+    def __init__(self, serializer: AnySerializer, low: float, high: float) -> None:
+        if serializer.packed is None:
+            raise InvariantViolation(f"values of type {serializer.type_name} are not packed")
         self.serializer = serializer
-        self._code = code
-        self.exact, self.low, self.high = exact, low, high
+        self._packed = serializer.packed
+        self.exact, self.low, self.high = serializer.packed_class, low, high
 
     def decode(self, raw: Sequence[bytes]) -> list[Any]:
-        if set(map(len, raw)) - {struct.calcsize(f">{self._code}")}:
+        if set(map(len, raw)) - {self._packed.size}:
             return [deserialize_exactly(self.serializer, each) for each in raw]
-        return list(struct.unpack(f">{len(raw)}{self._code}", b"".join(raw)))
+        code = self._packed.format[-1]
+        return list(struct.unpack(f">{len(raw)}{code}", b"".join(raw)))
 
     def encode(self, values: Sequence[Any]) -> Sequence[bytes]:
-        return list(map(struct.Struct(f">{self._code}").pack, values))
+        return list(map(self._packed.pack, values))
 
     def normal(self, value: Any) -> Any:
         if value is None or (type(value) is self.exact and self.low <= value <= self.high):
@@ -88,20 +96,15 @@ class Stored(Form):
         return value
 
 
-def _integers(serializer: AnySerializer, code: str) -> Scalars:
-    high = (1 << 8 * struct.calcsize(f">{code}") - 1) - 1
-    return Scalars(serializer, code, int, -high - 1, high)
+def _integers(serializer: AnySerializer) -> Scalars:
+    high = (1 << 8 * serializer.length - 1) - 1
+    return Scalars(serializer, -high - 1, high)
 
 
 _SCALARS = (
-    _integers(Types.LONG, "q"),
-    _integers(Types.INT, "i"),
-    _integers(Types.SHORT, "h"),
-    _integers(Types.BYTE, "b"),
-    Scalars(Types.DOUBLE, "d", float, -math.inf, math.inf),
+    *map(_integers, (Types.LONG, Types.INT, Types.SHORT, Types.BYTE)),
+    Scalars(Types.DOUBLE, -math.inf, math.inf),
 )
-
-
 _STORED = Stored()
 
 

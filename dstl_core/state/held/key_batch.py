@@ -23,9 +23,9 @@ from dstl_core.codec.serializers import (
 )
 from dstl_core.errors import ConfigError
 from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.state.tables.state_table import VOID_NAMESPACE
 
 Column: TypeAlias = "pa.Array[Any] | pa.ChunkedArray[Any]"
-VOID_NAMESPACE = b"\0"
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,8 @@ from dstl_core.state.tables.store import HEAP, Groups, Shape
 from dstl_core.state.tables.ttl import TtlPolicy
 
 LIST_DELIMITER = 0x2C
+VOID_NAMESPACE = b"\0"
+"""The bytes of the only namespace of states without namespaces."""
 _REPLACING = (
     StateChangeOperation.SET,
     StateChangeOperation.SET_INTERNAL,
@@ -469,12 +471,12 @@ def _is_expired_pair(value: bytes, ttl: TtlPolicy) -> bool:
     return not value[0] and ttl.is_expired(value[1:])
 
 
-def join_elements(elements: list[bytes]) -> bytes:
+def join_elements(elements: Sequence[bytes]) -> bytes:
     """The stored form of a list."""
     return b",".join(elements)
 
 
-def counted_elements(elements: list[bytes]) -> bytes:
+def counted_elements(elements: Sequence[bytes]) -> bytes:
     """The form of a list in the changelog: i32 count, elements."""
     out = DataOutput()
     out.write_i32(len(elements))

@@ -13,6 +13,7 @@ from dstl_core.state.backends.backend import HashMapKeyedStateBackend
 from dstl_core.state.held.held_values import form_of
 from dstl_core.state.tables.descriptor import (
     AggregatingStateDescriptor,
+    ListStateDescriptor,
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
@@ -266,3 +267,80 @@ def test_an_expired_value_is_not_seen_in_a_batch():
         assert state.value() == 2
     assert [stored(own, state, each) for each in ("old", "new")] == [None, 2]
     assert sum(map(len, state.table.groups.values())) == 1
+
+
+class Log:
+    """What a backend logs, in order, by scope."""
+
+    takes_every_update = False
+
+    def __init__(self):
+        self.changes = {}
+
+    def logged(self, meta, key_group, operation, scope, operands):
+        self.changes.setdefault(scope, []).append((operation.name, operands))
+
+    def logged_batch(self, meta, operation, key_groups, scopes, operands):
+        for key_group, scope, each in zip(key_groups, scopes, operands, strict=True):
+            self.logged(meta, key_group, operation, scope, each)
+
+
+@pytest.mark.parametrize("bytes_held", [0, 200, 1 << 20])
+@pytest.mark.parametrize("declared", [Types.LONG, Types.STRING], ids=str)
+def test_elements_are_added_at_the_end_of_the_batch(monkeypatch, declared, bytes_held):
+    monkeypatch.setattr("dstl_core.state.held.added_elements.MOST_BYTES", bytes_held)
+    own = backend()
+    own.logger = log = Log()
+    state = own.get_list_state(ListStateDescriptor("list", declared))
+    value = int if declared == Types.LONG else str
+    own.set_current_key("a")
+    state.add(value(0))
+    with own.batch(pa.array(["a", "b", "a", "c", "b"])) as batch:
+        for row in range(5):
+            enter(own, batch, row)
+            state.add(value(row + 1))
+    seen = {}
+    for key in "abc":
+        own.set_current_key(key)
+        seen[key] = state.get()
+    assert seen == {
+        "a": [value(0), value(1), value(3)],
+        "b": [value(2), value(5)],
+        "c": [value(4)],
+    }
+    assert all(name == "ADD_ELEMENT" for each in log.changes.values() for name, _ in each)
+    assert sorted(map(len, log.changes.values())) == [1, 2, 3]
+
+
+def test_the_log_of_a_list_has_the_order_of_the_accesses():
+    own = backend()
+    own.logger = log = Log()
+    state = own.get_list_state(ListStateDescriptor("list", Types.BYTE))
+    with own.batch(pa.array(["a"])) as batch:
+        enter(own, batch, 0)
+        state.add(1)
+        assert state.get() == [1]
+        state.add(2)
+        state.add_all([3, 4])
+        state.add(5)
+        state.update([6])
+        state.add(7)
+        with pytest.raises(ConfigError, match="A null cannot be added"):
+            state.add(None)
+        with pytest.raises(FormatError, match="does not fit its type"):
+            state.add(128)
+        state.clear()
+        state.add(8)
+        state.add(9)
+    own.set_current_key("a")
+    assert state.get() == [8, 9]
+    [changes] = log.changes.values()
+    assert [name for name, _ in changes] == [
+        "ADD",
+        "ADD",
+        "ADD",
+        "SET",
+        "CLEAR",
+        "ADD_ELEMENT",
+        "ADD_ELEMENT",
+    ]
