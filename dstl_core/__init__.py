@@ -61,8 +61,7 @@ if TYPE_CHECKING:
         ValueStateDescriptor,
     )
     from dstl_core.state.tables.ttl import StateTtlConfig
-
-__version__ = "0.1.0"
+    from dstl_core.version import __version__ as __version__
 
 __all__ = [
     "AggregateOperator",
@@ -132,6 +131,7 @@ _HOME = {
     "RichMapFunction": "functions",
     "ProcessWindowFunction": "functions",
     "WindowFunction": "functions",
+    "__version__": "version",
     "AggregateOperator": "spark.task.operators",
     "AggregatingStateDescriptor": "state.tables.descriptor",
     "ChangelogOptions": "config",

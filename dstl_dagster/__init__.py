@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_shared.libraries import DagsterLibraryRegistry
 
-from dstl_core import __version__
+from dstl_core.version import __version__
 
 if TYPE_CHECKING:
     from dstl_core.checkpoint.store.pipeline_store import PipelineStore

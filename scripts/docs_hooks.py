@@ -2,7 +2,7 @@
 
 * Decision pages enter the navigation by themselves.
 * Pictures are put into the page, so that they follow the colours of the site.
-* ``<!-- generated: NAME -->`` becomes the tables of options and the commands' help, from the code.
+* ``<!-- generated: NAME -->`` becomes a table of options, from the code.
 * Other comments, such as the set-up of examples, are left out.
 """
 
@@ -11,18 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
-import typer
-import typer.cli
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
 
-from dstl_core.cli.app import app as dstl
 from dstl_core.config import ChangelogOptions, CheckpointConfig, Options
 from dstl_core.spark.savepoints.source_options import SOURCE_OPTIONS
-from dstl_dagster.check_command import app as dstl_checks
 
 _GENERATED = re.compile(r"<!-- generated: ([\w-]+) -->")
 _COMMENT = re.compile(r"<!--.*?-->\n*", re.DOTALL)
@@ -72,13 +67,6 @@ def deprecated_table(options: type[Options]) -> str:
     return _table(["deprecated key", "key"], rows)
 
 
-def help_text(commands: typer.Typer, name: str) -> str:
-    """The help of a command and of its subcommands, below a heading of the second level."""
-    command: Any = typer.main.get_command(commands)
-    text = typer.cli.get_docs_for_click(obj=command, ctx=typer.Context(command), name=name)
-    return re.sub(r"^#", "##", text, flags=re.MULTILINE)
-
-
 GENERATORS: Mapping[str, Callable[[], str]] = {
     "changelog-options": lambda: options_table(ChangelogOptions),
     "changelog-options-deprecated": lambda: deprecated_table(ChangelogOptions),
@@ -87,6 +75,4 @@ GENERATORS: Mapping[str, Callable[[], str]] = {
     "source-options": lambda: _table(
         ["option", "meaning"], ([f"`{name}`", text] for name, text in SOURCE_OPTIONS.items())
     ),
-    "dstl": lambda: help_text(dstl, "dstl"),
-    "dstl-checks": lambda: help_text(dstl_checks, "dstl-checks"),
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 from typing import Annotated, Any
 
 import typer
@@ -14,15 +13,19 @@ from dstl_core.cli.changelog_command import changelog
 from dstl_core.cli.check_command import check
 from dstl_core.cli.diff_command import diff
 from dstl_core.cli.dump_command import dump
+from dstl_core.cli.examples import epilog
 from dstl_core.cli.gc_command import gc
 from dstl_core.cli.inspect_command import inspect
+from dstl_core.cli.ls_command import ls
 from dstl_core.cli.output import complain
 from dstl_core.cli.rewrite_command import rewrite
 from dstl_core.cli.upgrade_command import upgrade
 from dstl_core.cli.verify_command import verify
 from dstl_core.errors import DstlError
+from dstl_core.version import __version__
 
 DEBUG_OPTION = "--debug"
+_LONGEST_REASON = 300
 
 
 class _Commands(TyperGroup):
@@ -32,46 +35,85 @@ class _Commands(TyperGroup):
     raises too, for Ctrl-D.
     """
 
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        try:
+            return super().make_context(*args, **options)  # prints the help, if that is asked for
+        except BrokenPipeError:
+            _forget_output()
+            raise typer.Exit from None
+
     def invoke(self, ctx: Any) -> Any:
         try:
             super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
-            # The reader of our output (head, less) has gone; that is no error. What is still
-            # buffered goes nowhere, or the interpreter would complain at its exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _forget_output()
         except (DstlError, OSError) as error:
             if ctx.obj["debug"]:
+                import traceback
+
                 traceback.print_exc()
-            elif isinstance(error, DstlError):
-                complain(str(error))
             else:
-                complain(f"The output cannot be written: {error.strerror or error}.")
+                complain(_sentence(error))
             raise typer.Exit(2) from None
+
+
+def _forget_output() -> None:
+    """The reader of our output (head, less) has gone; that is no error. What is still buffered
+    goes nowhere, or the interpreter would complain at its exit.
+    """
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _sentence(error: DstlError | OSError) -> str:
+    if isinstance(error, DstlError):
+        return str(error)
+    if error.errno is not None and error.filename is None:
+        return f"The output cannot be written: {error.strerror or error}."
+    reason = (str(error).splitlines() or [type(error).__name__])[0][:_LONGEST_REASON]
+    return f"A file cannot be reached: {reason}; --debug shows all of it."
 
 
 app = typer.Typer(
     name="dstl",
     cls=_Commands,
     help="Look into savepoints and checkpoints of Apache Flink and of dstl.",
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    # Plain help starts fast and goes through pipes as it is.
+    rich_markup_mode=None,
 )
 
 
-@app.callback()
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"dstl {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback(epilog="`dstl COMMAND -h` shows the options of a command, with examples.")
 def _options(
     debug: Annotated[bool, typer.Option(DEBUG_OPTION, help="Show tracebacks of errors.")] = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version, and exit."
+        ),
+    ] = False,
 ) -> None:
-    """Declares the option for the help. ``main`` accepts it anywhere on the command line."""
+    """Declares the options for the help. ``main`` accepts --debug anywhere on the command line."""
 
 
-for command in (inspect, dump, verify, diff, check, rewrite, upgrade, changelog, gc):
-    app.command()(command)
+for command in (ls, inspect, dump, verify, diff, check, rewrite, upgrade, changelog, gc):
+    app.command(epilog=epilog(command.__name__))(command)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the console script."""
     argv = sys.argv[1:] if arguments is None else arguments
-    app(args=[each for each in argv if each != DEBUG_OPTION], obj={"debug": DEBUG_OPTION in argv})
+    app(
+        args=[each for each in argv if each != DEBUG_OPTION],
+        prog_name="dstl",
+        obj={"debug": DEBUG_OPTION in argv},
+    )

@@ -15,7 +15,6 @@ from dstl_core.cli.options import (
     selected,
 )
 from dstl_core.cli.output import complain, write_json
-from dstl_core.savepoint.read.changes import change_lines, has_changelog
 
 
 def changelog(
@@ -27,7 +26,12 @@ def changelog(
     changelog_base: ChangelogBaseOption = None,
     key_type: KeyTypeOption = None,
 ) -> None:
-    """Print the change records of a checkpoint's changelog, in replay order."""
+    """Print the change records of a checkpoint's changelog.
+
+    Each is one JSON object a line, in replay order.
+    """
+    from dstl_core.savepoint.read.changes import change_lines, has_changelog
+
     snapshot = load(path, allow_root, relocate, changelog_base, key_type)
     logged = [operator for operator in selected(snapshot, op) if has_changelog(operator)]
     if op and logged and state is not None:

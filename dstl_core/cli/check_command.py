@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.text import Text
 
 from dstl_core.cli.options import (
     ChangelogBaseOption,
@@ -16,11 +15,11 @@ from dstl_core.cli.options import (
     RootOption,
     load,
 )
-from dstl_core.cli.output import plain_console, printable, write_json
-from dstl_core.savepoint.check.compatibility import Verdict, version_text
-from dstl_core.savepoint.check.restore_check import VERDICT_TEXTS, RestoreCheck, check_restore
+from dstl_core.cli.output import print_lines, write_json
+from dstl_core.shown import printable
 
-_STYLES = {Verdict.INCOMPATIBLE: "red", Verdict.UNKNOWN: "yellow"}
+if TYPE_CHECKING:
+    from dstl_core.savepoint.check.restore_check import RestoreCheck
 
 
 def check(
@@ -50,11 +49,13 @@ def check(
     changelog_base: ChangelogBaseOption = None,
     key_type: KeyTypeOption = None,
 ) -> None:
-    """Say whether the job that wrote NEW restores this snapshot, state by state.
+    """Say whether the job that wrote NEW restores PATH.
 
-    The verdicts are: compatible, compatible after migration, unknown, incompatible. The exit code
-    is 1 if one of them is unknown or incompatible.
+    It says so for each state: compatible, compatible after migration, unknown, incompatible. The
+    exit code is 1 if one of them is unknown or incompatible.
     """
+    from dstl_core.savepoint.check.restore_check import check_restore
+
     found = check_restore(
         load(path, allow_root, relocate, changelog_base, key_type),
         load(expect, allow_root, relocate, changelog_base, None),
@@ -71,16 +72,16 @@ def check(
 
 
 def _print(found: RestoreCheck) -> None:
-    console = plain_console()
-    for line in sorted(found.lines, key=lambda each: -each.verdict):
-        if line.reason or line.verdict is not Verdict.COMPATIBLE_AS_IS:
-            console.print(Text(printable(str(line)), _STYLES.get(line.verdict, "")))
-    for note in found.notes:
-        console.print(Text(printable(f"note: {note}")))
+    from dstl_core.savepoint.check.compatibility import Verdict, version_text
+    from dstl_core.savepoint.check.restore_check import VERDICT_TEXTS
+
+    styles = {Verdict.INCOMPATIBLE: "red", Verdict.UNKNOWN: "yellow"}
+    lines = [
+        (printable(str(line)), styles.get(line.verdict, ""))
+        for line in sorted(found.lines, key=lambda each: -each.verdict)
+        if line.reason or line.verdict is not Verdict.COMPATIBLE_AS_IS
+    ]
+    lines += [(printable(f"note: {note}"), "") for note in found.notes]
     states = sum(line.state is not None for line in found.lines)
-    console.print(
-        Text(
-            f"{VERDICT_TEXTS[found.verdict]}: {states} states, Flink {version_text(found.flink)}",
-            "bold",
-        )
-    )
+    end = f"{VERDICT_TEXTS[found.verdict]}: {states} states, Flink {version_text(found.flink)}"
+    print_lines([*lines, (end, "bold")])

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.text import Text
 
 from dstl_core.cli.options import (
     ChangelogBaseOption,
@@ -17,8 +16,8 @@ from dstl_core.cli.options import (
     RootOption,
     load,
 )
-from dstl_core.cli.output import plain_console, printable, progress, to_json, write_json
-from dstl_core.savepoint.check.structure_diff import StructureDifference, structure_differences
+from dstl_core.cli.output import print_lines, progress, to_json, write_json
+from dstl_core.shown import printable
 
 KEYS_SHOWN = 5
 _MARKS = {"added": "+", "removed": "-", "changed": "~"}
@@ -37,13 +36,15 @@ def diff(
     key_type: KeyTypeOption = None,
     jar: JarOption = None,
 ) -> None:
-    """Show what was added, removed or changed from A to B: operators, states, their types, the max
-    parallelism, and the entries of every state.
+    """Show what was added, removed or changed from A to B.
+
+    It compares operators, states, their types, the max parallelism, and the entries of every state.
 
     With --json, each difference is one JSON object a line. The exit code is 1 if anything differs.
     """
     # Looking into a snapshot loads neither Arrow nor the compiler; comparing two does.
     from dstl_core.savepoint.check.diff import diff_snapshots
+    from dstl_core.savepoint.check.structure_diff import structure_differences
 
     one = load(a, allow_root, relocate, changelog_base, key_type, jar)
     two = load(b, allow_root, relocate, changelog_base, key_type, jar)
@@ -60,18 +61,10 @@ def diff(
             for _ in differences:
                 pass
     if not as_json:
-        _print(structure)
-        counts.print()
-        if not structure and not counts.states:
-            plain_console().print("no differences")
+        lines = [(printable(str(each)), "bold") for each in structure]
+        print_lines([*lines, *counts.lines()] or ["no differences"])
     if structure or counts.states:
         raise typer.Exit(1)
-
-
-def _print(structure: list[StructureDifference]) -> None:
-    console = plain_console()
-    for each in structure:
-        console.print(Text(printable(str(each)), "bold"))
 
 
 class _Counts:
@@ -93,18 +86,17 @@ class _Counts:
                 keys.append(_key_text(line))
             yield each
 
-    def print(self) -> None:
-        console = plain_console()
+    def lines(self) -> Iterator[str | tuple[str, str]]:
         for place, counts in self.states.items():
             operator, kind, name = (printable(str(part)) for part in place)
             summary = ", ".join(f"{count:,} {change}" for change, count in counts.items() if count)
-            console.print(Text(f"{operator} {kind} {name}: {summary}", "bold"))
+            yield f"{operator} {kind} {name}: {summary}", "bold"
             for change, mark in _MARKS.items():
                 keys = self._keys.get((place, change), [])
                 for key in keys:
-                    console.print(printable(f"  {mark} {key}"))
+                    yield printable(f"  {mark} {key}")
                 if counts[change] > len(keys):
-                    console.print(f"  {mark} .. {counts[change] - len(keys):,} more")
+                    yield f"  {mark} .. {counts[change] - len(keys):,} more"
 
 
 def _key_text(line: dict[str, Any]) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -18,26 +16,8 @@ from dstl_core.cli.options import (
     RootOption,
     StateOption,
     load,
-    require_state,
     selected,
 )
-from dstl_core.cli.output import Advance, complain, progress, write_json, write_lines
-from dstl_core.clock import SystemClock
-from dstl_core.errors import ConfigError, DstlError
-from dstl_core.savepoint.read.entries import Entry, Expiry, KeyedEntry, Unreadable, summarize
-from dstl_core.savepoint.read.entry_reader import EntryReader
-from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
-
-_TTL = re.compile(r"(\d+)\s*(ms|s|m|h|d)")
-_MILLIS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-
-COLUMNS_FROM_BYTES = 4 << 20
-"""Keyed state of an operator is printed by columns from this size on."""
-
-
-def size_of(operator: OperatorSnapshot) -> int:
-    """Bytes of keyed state."""
-    return sum(handle.state_size for handle in operator.keyed_handles)
 
 
 def dump(
@@ -66,96 +46,10 @@ def dump(
 
     If one operator cannot be read, the others are still printed.
     """
-    expiry = _expiry(hide_expired)
+    from dstl_core.cli.dump_lines import dump_lines, expiry_of
+
+    expiry = expiry_of(hide_expired)
     snapshot = load(path, allow_root, relocate, changelog_base, key_type, jar)
     operators = selected(snapshot, op)
-    total = sum(operator.state.state_size for operator in operators)
-    with progress("reading", total, prints_lines=True) as advance:
-        printer = _Printer(state, opaque, expiry, advance)
-        if op and len(operators) == 1:
-            printer.print(operators[0])
-        else:
-            printer.print_all(snapshot, operators)
-    for sentence in printer.remarks:
-        complain(sentence)
-    if printer.problems:
+    if not dump_lines(snapshot, operators, state, opaque=opaque, expiry=expiry, named=bool(op)):
         raise typer.Exit(2)
-
-
-def _expiry(text: str | None) -> Expiry | None:
-    if text is None:
-        return None
-    match = _TTL.fullmatch(text.strip())
-    if match is None:
-        raise ConfigError(f"--hide-expired is wrong: expected e.g. 90m, 24h, 7d, got {text!r}.")
-    return Expiry(int(match[1]) * _MILLIS[match[2]], SystemClock().now_ms())
-
-
-class _Printer:
-    """Prints operators; ``remarks`` are the sentences for stderr."""
-
-    def __init__(
-        self, state: str | None, opaque: bool, expiry: Expiry | None, advance: Advance
-    ) -> None:
-        self._state = state
-        self._opaque = opaque
-        self._expiry = expiry
-        self._advance = advance
-        self._unreadable: list[Unreadable] = []
-        self._notes: list[str] = []
-        self.problems: list[str] = []
-
-    @property
-    def remarks(self) -> list[str]:
-        return [*self.problems, *self._notes, *summarize(self._unreadable)]
-
-    def print_all(self, snapshot: Snapshot, operators: list[OperatorSnapshot]) -> None:
-        found = self._state is None
-        for operator in operators:
-            try:
-                if self._state is None or operator.has_state(self._state):
-                    found = True
-                    self.print(operator)
-            except BrokenPipeError:
-                raise
-            except DstlError as error:
-                self.problems.append(f"Operator {operator.label!r} cannot be dumped: {error}")
-        if self._state is not None and not found and not self.problems:
-            require_state(snapshot, operators, self._state)
-
-    def print(self, operator: OperatorSnapshot) -> None:
-        reader = operator.entries(self._state)
-        reader.on_progress = self._advance
-        if self._expiry is None and size_of(operator) >= COLUMNS_FROM_BYTES:
-            self._print_by_columns(operator, reader)
-        else:
-            write_json(self._lines(iter(reader)))
-        if self._opaque:
-            shown = [each.entry for each in reader.unreadable if each.entry is not None]
-            write_json(entry.to_line() for entry in shown)
-            self._unreadable += [each for each in reader.unreadable if each.entry is None]
-        else:
-            self._unreadable += reader.unreadable
-        if operator.keyed_handles and (found := operator.key_type) is not None and found.note:
-            self._notes.append(f"operator {operator.label!r}: {found.note}")
-
-    def _print_by_columns(self, operator: OperatorSnapshot, reader: EntryReader) -> None:
-        # Loads Arrow and the compiler, which small state does not pay for.
-        from dstl_core.savepoint.check.column_lines import ColumnLines
-
-        columns = ColumnLines(operator, self._state)
-        for handle, key_groups in reader.keyed_ranges():
-            lines = columns.lines(handle, key_groups)
-            if lines is None:
-                write_json(self._lines(reader.readable_range(handle, key_groups)))
-            else:
-                write_lines(lines)
-        write_json(self._lines(reader.readable_rest()))
-
-    def _lines(self, entries: Iterator[Entry]) -> Iterator[dict[str, Any]]:
-        for entry in entries:
-            shown: Entry | None = entry
-            if self._expiry is not None and isinstance(entry, KeyedEntry):
-                shown = self._expiry.without_expired(entry)
-            if shown is not None:
-                yield shown.to_line()

@@ -7,22 +7,29 @@ from typing import Annotated
 import typer
 
 from dstl_core.cli.options import JsonOption
-from dstl_core.cli.output import plain_console, printable, write_json
-from dstl_core.savepoint.check.gc import check_is_folder, collect_garbage, parse_age
+from dstl_core.cli.output import print_lines, write_json
+from dstl_core.shown import printable, size_text
 
 
 def gc(
-    base: Annotated[str, typer.Argument(help="Folder of savepoints or of a pipeline.")],
+    base: Annotated[
+        str, typer.Argument(metavar="BASE", help="Folder of savepoints or of a pipeline.")
+    ],
     delete: Annotated[
         bool, typer.Option("--delete", help="Delete the files; the default only lists them.")
     ] = False,
     older_than: Annotated[
-        str, typer.Option("--older-than", help="Keep files younger than this: 24h, 90m, 7d, ..")
+        str,
+        typer.Option(
+            "--older-than", metavar="AGE", help="Keep files younger than this: 24h, 90m, 7d, .."
+        ),
     ] = "24h",
     also_referenced_from: Annotated[
         list[str] | None,
         typer.Option(
-            "--also-referenced-from", help="A folder of snapshots that reference files here."
+            "--also-referenced-from",
+            metavar="DIR",
+            help="A folder of snapshots that reference files here.",
         ),
     ] = None,
     flink_job_stopped: Annotated[
@@ -33,7 +40,12 @@ def gc(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List the files that no snapshot references; --delete deletes them."""
+    """List the files that no snapshot references.
+
+    With --delete, it deletes them.
+    """
+    from dstl_core.savepoint.check.gc import check_is_folder, collect_garbage, parse_age
+
     for folder in (base, *(also_referenced_from or ())):
         check_is_folder(folder)
     report = collect_garbage(
@@ -46,12 +58,11 @@ def gc(
     if as_json:
         write_json([report.to_json()], indent=1)
         return
-    console = plain_console()
-    for each in report.garbage:
-        console.print(printable(f"{each.size:>12,}  {each.location}"))
+    lines = [printable(f"{each.size:>12,}  {each.location}") for each in report.garbage]
     kept = ", ".join(f"{count} {reason}" for reason, count in sorted(report.kept.items()))
     verb = "deleted" if delete else "garbage (nothing was deleted; use --delete)"
-    console.print(
-        f"{len(report.garbage)} files, {report.size:,} bytes {verb}; {report.snapshots} snapshots"
-        f"{f'; kept: {kept}' if kept else ''}"
+    lines.append(
+        f"{len(report.garbage)} files, {size_text(report.size)} {verb}; {report.snapshots} "
+        f"snapshots{f'; kept: {kept}' if kept else ''}"
     )
+    print_lines(lines)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
-
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from dstl_core.cli.options import (
     ChangelogBaseOption,
@@ -18,8 +15,8 @@ from dstl_core.cli.options import (
     RootOption,
     load,
 )
-from dstl_core.cli.output import plain_console, printable, write_json
-from dstl_core.savepoint.check.summary import snapshot_summary
+from dstl_core.cli.output import print_lines, write_json
+from dstl_core.shown import printable, size_text, table_lines
 
 
 def inspect(
@@ -32,36 +29,38 @@ def inspect(
     jar: JarOption = None,
 ) -> None:
     """Show operators, states with kind and type, sizes, and files."""
+    from dstl_core.savepoint.check.summary import snapshot_summary
+
     summary = snapshot_summary(load(path, allow_root, relocate, changelog_base, key_type, jar))
     if as_json:
         write_json([summary], indent=1)
     else:
-        _print_summary(summary)
+        print_lines(_lines(summary))
 
 
-def _print_summary(summary: dict[str, Any]) -> None:
-    console = plain_console()
-    console.print(Text(printable(summary["path"]), "bold"))
+def _lines(summary: dict[str, Any]) -> Iterator[str | tuple[str, str]]:
+    yield printable(summary["path"]), "bold"
     kind = ", ".join(each for each in (summary["kind"], summary["format"]) if each)
-    console.print(
+    yield (
         f"checkpoint {summary['checkpoint_id']}, metadata version {summary['version']}, "
-        f"{summary['metadata_bytes']:,} bytes of metadata{f', {kind}' if kind else ''}"
+        f"{size_text(summary['metadata_bytes'])} of metadata{f', {kind}' if kind else ''}"
     )
-    console.print(f"{len(summary['files'])} files, {summary['bytes']:,} bytes of state")
+    yield f"{len(summary['files'])} files, {size_text(summary['bytes'])} of state"
     for operator in summary["operators"]:
-        _print_operator(console, operator)
+        yield ""
+        yield from _operator_lines(operator)
 
 
-def _print_operator(console: Console, operator: dict[str, Any]) -> None:
+def _operator_lines(operator: dict[str, Any]) -> Iterator[str | tuple[str, str]]:
     title = printable(operator["uid"] or operator["name"] or operator["hash"])
-    console.print(Text.assemble("\n", (title, "bold"), f"  {operator['hash']}"))
+    yield f"{title}  {operator['hash']}", "bold"
     finished = ", finished" if operator["finished"] else ""
-    console.print(
+    yield (
         f"parallelism {operator['parallelism']} of {operator['max_parallelism']}, "
-        f"{operator['bytes']:,} bytes, keyed state: {operator['keyed_state']}{finished}"
+        f"{size_text(operator['bytes'])}, keyed state: {operator['keyed_state']}{finished}"
     )
     if operator["key_type"]:
-        console.print(printable(f"key: {operator['key_type']}"))
+        yield printable(f"key: {operator['key_type']}")
     others = {
         "coordinator_bytes": "coordinator state",
         "channel_bytes": "in-flight data",
@@ -70,21 +69,18 @@ def _print_operator(console: Console, operator: dict[str, Any]) -> None:
     }
     for name, what in others.items():
         if operator[name]:
-            console.print(f"{what}: {operator[name]:,} bytes")
+            yield f"{what}: {size_text(operator[name])}"
     if operator["problem"]:
-        console.print(Text(printable(f"not readable: {operator['problem']}"), "yellow"))
+        yield printable(f"not readable: {operator['problem']}"), "yellow"
     for each in operator["not_readable"]:
         classes = ", ".join(each["classes"])
         sentence = f"not readable without its Java classes: state {each['state']!r} ({classes})"
-        console.print(Text(printable(sentence), "yellow"))
+        yield printable(sentence), "yellow"
     if operator["key_type_note"]:
-        console.print(Text(printable(f"note: {operator['key_type_note']}"), "yellow"))
-    rows = [(info["name"], info["kind"], info["type"]) for info in operator["states"]]
-    rows += [(info["name"], info["kind"], info["type"]) for info in operator["operator_states"]]
-    if rows:
-        table = Table()
-        for column in ("state", "kind", "type"):
-            table.add_column(column, overflow="fold")
-        for row in rows:
-            table.add_row(*(Text(printable(cell)) for cell in row))
-        console.print(table, soft_wrap=False)
+        yield printable(f"note: {operator['key_type_note']}"), "yellow"
+    infos = operator["states"] + operator["operator_states"]
+    if infos:
+        yield from table_lines(
+            ("state", "kind", "type"),
+            [(each["name"], each["kind"], each["type"]) for each in infos],
+        )

@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dstl_core.codec.declared_type import parse_type
-from dstl_core.codec.serializers import AnySerializer
-from dstl_core.errors import ConfigError, NoSuchStateError
-from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
+from dstl_core.errors import ConfigError, NoSuchStateError, StateFileNotFoundError
+
+if TYPE_CHECKING:
+    from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
+
+# The modules of the commands import what they need when they run: the help starts without it.
 
 PathArgument = Annotated[
-    str, typer.Argument(help="Folder of a savepoint or checkpoint, or its _metadata.")
+    str,
+    typer.Argument(metavar="PATH", help="Folder of a savepoint or checkpoint, or its _metadata."),
 ]
 OperatorOption = Annotated[
     list[str] | None,
-    typer.Option("--op", help="Only this operator: uid, hash or name. Can be given several times."),
+    typer.Option("--op", metavar="OP", help="Only this operator: uid, hash or name."),
 ]
-StateOption = Annotated[str | None, typer.Option("--state", help="Only this state.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+StateOption = Annotated[
+    str | None, typer.Option("--state", metavar="STATE", help="Only this state.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, with exact values.")]
 RootOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--allow-root", help="A further folder from which files of the snapshot may be read."
+        "--allow-root",
+        metavar="DIR",
+        help="A further folder from which files of the snapshot may be read.",
     ),
 ]
 RelocateOption = Annotated[
@@ -33,7 +41,9 @@ RelocateOption = Annotated[
 ]
 ChangelogBaseOption = Annotated[
     str | None,
-    typer.Option("--changelog-base", help="Folder of the changelog (dstl.dfs.base-path)."),
+    typer.Option(
+        "--changelog-base", metavar="DIR", help="Folder of the changelog (dstl.dfs.base-path)."
+    ),
 ]
 KeyTypeOption = Annotated[
     list[str] | None,
@@ -47,9 +57,13 @@ JarOption = Annotated[
     list[str] | None,
     typer.Option(
         "--jar",
+        metavar="JAR",
         help="A jar of the job, for Kryo values and POJOs of its classes; repeat it for more jars.",
     ),
 ]
+
+SNAPSHOTS_NAMED = 3
+"""Snapshots that the message about a folder without one names."""
 
 
 def pairs(option: str, given: list[str] | None, form: str) -> dict[str, str]:
@@ -107,16 +121,42 @@ def load(
     key_type: list[str] | None,
     jar: list[str] | None = None,
 ) -> Snapshot:
-    """The snapshot that the arguments name."""
-    types: dict[str, AnySerializer] = {
+    """The snapshot that the arguments name.
+
+    Raises:
+        StateFileNotFoundError: There is none. The message names the snapshots below the path.
+    """
+    from dstl_core.codec.declared_type import parse_type
+    from dstl_core.savepoint.read.snapshot import Snapshot
+
+    types = {
         operator: parse_type(text)
         for operator, text in pairs("--key-type", key_type, "OP=TYPE").items()
     }
-    return Snapshot.load(
-        path,
-        allow_roots=allow_root or (),
-        relocate=pairs("--relocate", relocate, "OLD=NEW"),
-        changelog_base=changelog_base,
-        key_types=types,
-        jars=jar or (),
-    )
+    try:
+        return Snapshot.load(
+            path,
+            allow_roots=allow_root or (),
+            relocate=pairs("--relocate", relocate, "OLD=NEW"),
+            changelog_base=changelog_base,
+            key_types=types,
+            jars=jar or (),
+        )
+    except StateFileNotFoundError as error:
+        raise StateFileNotFoundError(
+            f"{error.message}{_others_at(path)}", **error.context
+        ) from None
+
+
+def _others_at(path: str) -> str:
+    """Names the snapshots below a folder that is none itself."""
+    from dstl_core.savepoint.check.listing import snapshots_below
+    from dstl_core.storage.location import Location
+
+    base = Location.parse(path)
+    first = list(islice(snapshots_below(base), SNAPSHOTS_NAMED + 1))
+    if not first:
+        return ""
+    names = ", ".join(each.folder.relative_to(base) for each in first[:SNAPSHOTS_NAMED])
+    more = ", .." if len(first) > SNAPSHOTS_NAMED else ""
+    return f" Snapshots below it: {names}{more}; `dstl ls` lists them all."

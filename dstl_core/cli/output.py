@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from dstl_core.shown import printable
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -24,13 +24,6 @@ def to_json(value: Any, indent: int | None = None) -> str:
     separators = (", ", ": ") if indent is None else None
     text = json.dumps(value, ensure_ascii=False, indent=indent, separators=separators)
     return _LONE_SURROGATE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
-
-
-def printable(text: str) -> str:
-    """A text from a snapshot as one line. Characters that do not print are escaped, so that they
-    cannot control the terminal.
-    """
-    return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
 
 
 def write_json(values: Iterable[Any], indent: int | None = None) -> None:
@@ -48,11 +41,24 @@ def write_lines(lines: Iterable[str]) -> None:
     sys.stdout.writelines(lines)
 
 
-def plain_console() -> Console:
-    """A console without markup: names come from snapshots."""
+def print_lines(lines: Iterable[str | tuple[str, str]]) -> None:
+    """Writes lines for people; each may have a style, which only a terminal shows."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-    return Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+        sys.stdout.writelines(f"{_text_of(line)}\n" for line in lines)
+        return
+    from rich.console import Console  # a pipe does without it
+    from rich.text import Text
+
+    # Names come from snapshots, so nothing in them is markup.
+    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+    for line in lines:
+        console.print(line if isinstance(line, str) else Text(line[0], line[1]))
+
+
+def _text_of(line: str | tuple[str, str]) -> str:
+    return line if isinstance(line, str) else line[0]
 
 
 def complain(sentence: str) -> None:
@@ -69,6 +75,9 @@ def progress(what: str, total_bytes: int, *, prints_lines: bool = False) -> Iter
     if not sys.stderr.isatty() or (prints_lines and sys.stdout.isatty()):
         yield lambda _: None
         return
+    from rich.console import Console  # only a bar needs it
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

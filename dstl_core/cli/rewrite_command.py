@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,17 +17,19 @@ from dstl_core.cli.options import (
     load,
     pairs,
 )
-from dstl_core.cli.output import plain_console, printable, progress, write_json
+from dstl_core.cli.output import print_lines, progress, write_json
 from dstl_core.errors import ConfigError, NoSuchOperatorError
-from dstl_core.savepoint.edit.savepoint_edit import edit_by_names
-from dstl_core.savepoint.read.snapshot import Snapshot
+from dstl_core.shown import printable, size_text
+
+if TYPE_CHECKING:
+    from dstl_core.savepoint.read.snapshot import Snapshot
 
 _PREPOSITIONS = {"split": "to", "merge": "into"}
 
 
 def rewrite(
     path: PathArgument,
-    out: Annotated[str, typer.Argument(help="Folder of the new savepoint.")],
+    out: Annotated[str, typer.Argument(metavar="OUT", help="Folder of the new savepoint.")],
     rename: Annotated[
         list[str] | None,
         typer.Option("--rename", metavar="OLD=NEW", help="Give an operator a new uid."),
@@ -36,7 +38,7 @@ def rewrite(
         list[str] | None, typer.Option("--remove", metavar="OP", help="Leave an operator out.")
     ] = None,
     max_parallelism: Annotated[
-        int | None, typer.Option("--max-parallelism", help="New number of key groups.")
+        int | None, typer.Option("--max-parallelism", metavar="N", help="New number of key groups.")
     ] = None,
     split: Annotated[
         list[str] | None,
@@ -63,10 +65,13 @@ def rewrite(
     key_type: KeyTypeOption = None,
     jar: JarOption = None,
 ) -> None:
-    """Copy a snapshot into a self-contained canonical savepoint, with edited operators.
+    """Copy a snapshot into a new savepoint, with edits.
 
-    Edits rename, remove, rescale, split and merge operators.
+    Edits rename, remove, rescale, split and merge operators. The copy is canonical and needs no
+    file of the original.
     """
+    from dstl_core.savepoint.edit.savepoint_edit import edit_by_names
+
     snapshot = load(path, allow_root, relocate, changelog_base, key_type, jar)
     edit = edit_by_names(
         snapshot,
@@ -84,10 +89,8 @@ def rewrite(
     if as_json:
         write_json([{"path": written, "operators": plan}], indent=1)
         return
-    console = plain_console()
-    for line in plan:
-        console.print(printable(_sentence(line)))
-    console.print(printable("nothing was written" if written is None else f"written: {written}"))
+    end = "nothing was written" if written is None else f"written: {written}"
+    print_lines([*(printable(_sentence(line)) for line in plan), printable(end)])
 
 
 def _splits(snapshot: Snapshot, given: list[str]) -> dict[tuple[str, str], list[str]]:
@@ -123,7 +126,7 @@ def _sentence(line: dict[str, Any]) -> str:
     if line.get("states"):
         parts.append(f"states {', '.join(line['states'])}")
     if line["bytes"] is not None:
-        parts.append(f"({line['bytes']:,} bytes)")
+        parts.append(f"({size_text(line['bytes'])})")
     if "max_parallelism" in line:
         old, new = line["max_parallelism"]
         parts.append(f"max parallelism {old} -> {new}")

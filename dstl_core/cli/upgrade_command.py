@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from dstl_core.cli.options import (
     ChangelogBaseOption,
@@ -19,18 +17,27 @@ from dstl_core.cli.options import (
     RootOption,
     load,
 )
-from dstl_core.cli.output import plain_console, printable, progress, write_json
+from dstl_core.cli.output import print_lines, progress, write_json
 from dstl_core.errors import ConfigError
-from dstl_core.savepoint.edit.upgrade import BLOCKED, KEEP, SavepointUpgrade, UpgradeStep
+from dstl_core.shown import printable, size_text, table_lines
+
+if TYPE_CHECKING:
+    from dstl_core.savepoint.edit.upgrade import SavepointUpgrade, UpgradeStep
 
 
 def upgrade(
     path: PathArgument,
     out: Annotated[
-        str | None, typer.Argument(help="Folder of the new savepoint; not needed with --plan.")
+        str | None,
+        typer.Argument(
+            metavar="[OUT]", help="Folder of the new savepoint; not needed with --plan."
+        ),
     ] = None,
     to: Annotated[
-        str, typer.Option("--to", help="Version of Flink that restores it: 2.0 to 2.3.")
+        str,
+        typer.Option(
+            "--to", metavar="VERSION", help="Version of Flink that restores it: 2.0 to 2.3."
+        ),
     ] = "2.2",
     jar: JarOption = None,
     plan: Annotated[
@@ -54,6 +61,8 @@ def upgrade(
     Kryo values and collections get the types that the same job has in Flink 2.x. All else is copied
     byte for byte. With --plan, the exit code is 1 if a state is blocked.
     """
+    from dstl_core.savepoint.edit.upgrade import BLOCKED, SavepointUpgrade
+
     if out is None and not plan:
         raise ConfigError("OUT is missing: give the folder of the new savepoint, or --plan.")
     snapshot = load(path, allow_root, relocate, changelog_base, key_type, jar)
@@ -82,23 +91,22 @@ def _report(
 
 
 def _print(found: SavepointUpgrade, steps: list[UpgradeStep], written: str | None) -> None:
-    console = plain_console()
+    from dstl_core.savepoint.edit.upgrade import KEEP
+
     kept = sum(step.action == KEEP for step in steps)
-    table = Table()
-    for column in ("operator", "state", "action", "type"):
-        table.add_column(column, overflow="fold")
-    for step in steps:
-        if step.action != KEEP:
-            cells = (step.operator, step.state, step.action, _types(step))
-            table.add_row(*(Text(printable(cell)) for cell in cells))
-    if table.row_count:
-        console.print(table, soft_wrap=False)
-    console.print(f"{kept} states are kept byte for byte")
+    rows = [
+        (step.operator, step.state, step.action, _types(step))
+        for step in steps
+        if step.action != KEEP
+    ]
+    lines = table_lines(("operator", "state", "action", "type"), rows) if rows else []
+    lines.append(f"{kept} states are kept byte for byte")
     if written is None:
-        console.print(f"{found.source_size:,} bytes of state to read; nothing was written")
+        lines.append(f"{size_text(found.source_size)} of state to read; nothing was written")
     else:
         entries = sum(found.converted.values())
-        console.print(printable(f"{entries:,} entries converted; written: {written}"))
+        lines.append(printable(f"{entries:,} entries converted; written: {written}"))
+    print_lines(lines)
 
 
 def _types(step: UpgradeStep) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import typer
-from rich.text import Text
 
 from dstl_core.cli.options import (
     ChangelogBaseOption,
@@ -14,8 +15,11 @@ from dstl_core.cli.options import (
     RootOption,
     load,
 )
-from dstl_core.cli.output import plain_console, printable, progress, write_json
-from dstl_core.savepoint.check.verify import Report, verify_snapshot
+from dstl_core.cli.output import print_lines, progress, write_json
+from dstl_core.shown import printable
+
+if TYPE_CHECKING:
+    from dstl_core.savepoint.check.verify import Report
 
 
 def verify(
@@ -26,10 +30,12 @@ def verify(
     changelog_base: ChangelogBaseOption = None,
     key_type: KeyTypeOption = None,
 ) -> None:
-    """Check files, offsets and every record, and that every key is in its key group.
+    """Check every file and record, and the key group of every key.
 
     The exit code is 1 if anything is wrong.
     """
+    from dstl_core.savepoint.check.verify import verify_snapshot
+
     snapshot = load(path, allow_root, relocate, changelog_base, key_type)
     total = sum(operator.state.state_size for operator in snapshot.operators)
     with progress("checking", total) as advance:
@@ -43,14 +49,12 @@ def verify(
 
 
 def _print(report: Report) -> None:
-    console = plain_console()
-    for finding in report.findings:
-        console.print(Text(printable(str(finding)), "red"))
-    for note in report.notes:
-        console.print(Text(printable(f"note: {note}"), "yellow"))
+    lines = [(printable(str(finding)), "red") for finding in report.findings]
+    lines += [(printable(f"note: {note}"), "yellow") for note in report.notes]
     result = "no problems" if not report.findings else f"{len(report.findings)} problems"
-    console.print(
+    end = (
         f"{result}: {report.operators} operators, {report.files} files, "
         f"{report.entries:,} entries, {report.keys_checked:,} keys in their key groups"
         f"{f', {report.digests_checked} files as written' if report.digests_checked else ''}"
     )
+    print_lines([*lines, end])

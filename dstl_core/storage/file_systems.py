@@ -26,6 +26,20 @@ _OPEN: dict[str, Any] = {}
 """One file system for equal options, so that all users of a store share its connections."""
 _CREDENTIALS = ("AWS_", "AZURE_", "GOOGLE_", "FSSPEC_")
 """Prefixes of environment variables from which file systems take credentials and endpoints."""
+_NEEDED = {
+    "s3": "install s3fs: pip install 'dagster-dstl[s3]'",
+    "gcs": "install gcsfs: pip install 'dagster-dstl[gcs]'",
+    "abfs": "install adlfs: pip install 'dagster-dstl[azure]'",
+    "hdfs": "pyarrow needs Hadoop's client library libhdfs with JAVA_HOME, HADOOP_HOME and "
+    "CLASSPATH set; or use webhdfs://",
+}
+"""What to install for a protocol."""
+_LONGEST_REASON = 200
+
+
+def _first_line(error: Exception) -> str:
+    """Why a library does not start: some say it in many lines."""
+    return (str(error).splitlines() or [type(error).__name__])[0][:_LONGEST_REASON]
 
 
 def protocol_of(scheme: str) -> str:
@@ -43,8 +57,8 @@ def file_system_class(protocol: str) -> Any:
         found = fsspec.get_filesystem_class(protocol)
     except (ValueError, ImportError) as error:
         raise ConfigError(
-            f"No file system for the scheme {protocol!r} ({error}); install the extra that "
-            f"brings it (s3, gcs, azure) or correct the URL."
+            f"No file system for the scheme {protocol!r} ({_first_line(error)}); "
+            f"{_NEEDED.get(protocol, 'correct the URL or install its fsspec file system')}."
         ) from error
     if issubclass(found, CachingFileSystem):
         raise ConfigError(
@@ -85,6 +99,13 @@ def file_system_at(protocol: str, path: str, options: Mapping[str, Any]) -> tupl
 
 def _uncached(protocol: str, options: Mapping[str, Any]) -> Any:
     # A separate object: other users of the same store may want its listings cached.
-    made = file_system_class(protocol)(**{**options, "skip_instance_cache": True})
+    kind = file_system_class(protocol)
+    try:
+        made = kind(**{**options, "skip_instance_cache": True})
+    except (ImportError, OSError) as error:
+        raise ConfigError(
+            f"The file system {protocol!r} does not start on this machine ({_first_line(error)}); "
+            f"{_NEEDED.get(protocol, 'install what its fsspec file system needs')}."
+        ) from error
     made.dircache = DirCache(use_listings_cache=False)
     return made

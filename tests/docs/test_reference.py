@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
 from xml.etree import ElementTree
@@ -42,6 +43,21 @@ def test_the_options_of_the_source_are_said_and_known() -> None:
     }
     assert named
     assert named <= set(SOURCE_OPTIONS)
+
+
+def test_the_page_of_the_command_line_says_what_the_code_says() -> None:
+    script = importlib.util.spec_from_file_location(
+        "command_line_page", ROOT / "scripts" / "command_line_page.py"
+    )
+    assert script is not None and script.loader is not None
+    generator = importlib.util.module_from_spec(script)
+    script.loader.exec_module(generator)
+    text = (DOCS / "reference" / "command-line.md").read_text()
+    assert generator.PAGE.read_text() == text
+    # If it differs, run the script.
+    assert generator.written(text) == text
+    for part in ("`--older-than AGE`", "**`dstl ls`**", "`-m, --module", "`dstl verify savepoint`"):
+        assert part in text
 
 
 def test_there_are_pictures() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from dstl_core import Snapshot
 from dstl_core.checkpoint.store.metadata_file import publish_metadata_file
-from dstl_core.cli import dump_command
+from dstl_core.cli import dump_lines
 from dstl_core.codec.keyed_canonical import write_canonical_stream, write_section
 from dstl_core.codec.serializers import Types
 from dstl_core.codec.state_meta import KeyedBackendHeader, KeyedStateType, StateMetaInfoSnapshot
@@ -107,7 +107,7 @@ def test_columns_print_and_check_the_same(
 ) -> None:
     path = str(fixture.snapshot)
     dumped, checked = run("dump", path), run("verify", path, "--json")
-    monkeypatch.setattr(dump_command, "COLUMNS_FROM_BYTES", 0)
+    monkeypatch.setattr(dump_lines, "COLUMNS_FROM_BYTES", 0)
     monkeypatch.setattr(verify, "COLUMNS_FROM_BYTES", 0)
     assert run("verify", path, "--json") == checked
     code, out, err = run("dump", path)

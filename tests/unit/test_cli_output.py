@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import pytest
 
 from dstl_core import Snapshot
 from dstl_core.checkpoint.store.metadata_file import publish_metadata_file
-from dstl_core.cli.output import printable, to_json
+from dstl_core.cli.output import to_json
 from dstl_core.codec.serializers import Types
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
 from dstl_core.model.handle import (
@@ -22,6 +24,7 @@ from dstl_core.model.handle import (
 )
 from dstl_core.model.ids import OperatorID
 from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.shown import printable
 from dstl_core.state.backends.backend import HashMapKeyedStateBackend
 from dstl_core.state.tables.descriptor import ValueStateDescriptor
 from dstl_core.state.tables.keyed_state import KeyedState
@@ -169,9 +172,39 @@ def test_debug_shows_the_traceback_wherever_it_stands(tmp_path: Path, position: 
     assert b"StateFileNotFoundError: There is no snapshot" in ran.stderr
 
 
-def test_tables_name_states_in_full_however_narrow_they_are() -> None:
-    ran = process("inspect", CANONICAL, env={"COLUMNS": "60"})
-    rows = [line.split("│") for line in ran.stdout.decode().splitlines() if line.startswith("│")]
-    names = "".join(row[1].strip() for row in rows)
-    assert "_timer_state/processing_user-timers" in names
-    assert "…" not in names
+def test_a_state_is_on_one_line_however_narrow_the_terminal_is() -> None:
+    ran = process("inspect", CANONICAL, env={"COLUMNS": "40"})
+    [line] = [each for each in ran.stdout.decode().splitlines() if "processing_user-timers" in each]
+    assert line.split()[:2] == ["_timer_state/processing_user-timers", "proc-timer"]
+    assert line.endswith("Timer<String, VoidNamespace>")
+
+
+@pytest.mark.parametrize("arguments", [("-h",), ("dump", "-h"), ("--version",)])
+def test_help_into_a_closed_pipe_is_no_error(arguments: tuple[str, ...]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        ran = process(*arguments, capture_output=False, stdout=writer, stderr=subprocess.PIPE)
+    finally:
+        os.close(writer)
+    assert (ran.returncode, ran.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize(("environment", "styled"), [({}, True), ({"NO_COLOR": "1"}, False)])
+def test_only_a_terminal_that_wants_colours_gets_them(
+    environment: dict[str, str], styled: bool
+) -> None:
+    ours, theirs = pty.openpty()
+    try:
+        env = {"TERM": "xterm-256color", "NO_COLOR": "", **environment}
+        ran = process("inspect", CANONICAL, env=env, capture_output=False, stdout=theirs)
+        os.close(theirs)
+        shown = b""
+        with suppress(OSError):  # the other end is closed: all is read
+            while part := os.read(ours, 65536):
+                shown += part
+    finally:
+        os.close(ours)
+    assert ran.returncode == 0
+    assert (b"\x1b[1m" in shown) is styled
+    assert b"_timer_state/processing_user-timers" in shown

@@ -16,6 +16,7 @@ from dstl_core.codec.classfile.job_jar import JobClasses
 from dstl_core.codec.kryo.class_layouts import ClassLayouts
 from dstl_core.codec.kryo.job_types import with_job_types
 from dstl_core.codec.kryo.kryo_serializer import KryoClasses, dialect_of
+from dstl_core.codec.metadata.checkpoint_kind import checkpoint_kind
 from dstl_core.codec.serializers import (
     BUILT_IN,
     AnySerializer,
@@ -36,8 +37,9 @@ from dstl_core.savepoint.read.entries import (
 )
 from dstl_core.savepoint.read.entry_reader import EntryReader
 from dstl_core.savepoint.read.job_classes import open_job_classes
-from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
+from dstl_core.savepoint.read.operator_catalog import OperatorCatalog, StateInfo
 from dstl_core.savepoint.read.window_entries import WindowEntry, windows_of
+from dstl_core.shown import html_table, html_text, size_text
 from dstl_core.storage.file_io import FileIO, open_file_io
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import Location
@@ -122,6 +124,30 @@ class Snapshot:
             snapshot[name].give_key_type(serializer)
         return snapshot
 
+    def __repr__(self) -> str:
+        kind = checkpoint_kind(self.metadata.properties)
+        parts = [
+            " ".join(each for each in (kind.name, kind.format) if each),
+            f"checkpoint {self.metadata.checkpoint_id}",
+            f"{len(self.operators)} operators",
+            size_text(sum(operator.state.state_size for operator in self.operators)),
+        ]
+        return f"<Snapshot {self.folder}: {', '.join(each for each in parts if each)}>"
+
+    def _repr_html_(self) -> str:
+        """The operators as a table, for notebooks. It reads the headers of their state."""
+        rows = [
+            (
+                operator.label,
+                f"{operator.parallelism} of {operator.max_parallelism}",
+                size_text(operator.state.state_size),
+                ", ".join(f"{info.name}: {info.type}" for info in operator.states_or_none()),
+            )
+            for operator in self.operators
+        ]
+        table = html_table(("operator", "parallelism", "state", "states"), rows)
+        return f"<p>{html_text(repr(self))}</p>{table}"
+
     def __getitem__(self, name: str) -> OperatorSnapshot:
         """Finds an operator by uid, by hash (32 hex digits), or by unique name. The prefixes
         ``uid:``, ``hash:`` and ``name:`` select one of these.
@@ -164,6 +190,17 @@ class Snapshot:
 
 class OperatorSnapshot(OperatorCatalog):
     """One operator of a snapshot. Its methods read its state."""
+
+    def __repr__(self) -> str:
+        return (
+            f"<OperatorSnapshot {self.label!r}: parallelism {self.parallelism} of "
+            f"{self.max_parallelism}, {size_text(self.state.state_size)}, "
+            f"keyed state: {self.form()}>"
+        )
+
+    def states_or_none(self) -> Sequence[StateInfo]:
+        """The keyed states, then those of the operator; none if their headers cannot be read."""
+        return () if self.problem() else self.states + self.operator_states
 
     @cached_property
     def with_timer_queues(self) -> OperatorSnapshot:

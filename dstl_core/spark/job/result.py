@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.epoch_facts import EpochFacts, OperatorFacts
+from dstl_core.shown import html_table, html_text
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,17 @@ class EpochResult:
         )
         operators = "; ".join(_of_operators(facts.operators))
         return f"{line} ({operators}; commit {1000 * self.commit_seconds:,.0f} ms)"
+
+    def __repr__(self) -> str:
+        return f"<EpochResult: {self}>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (uid, f"{each.apply_ms:,} ms", f"{each.restore_ms:,} ms", f"{each.persist_ms:,} ms")
+            for uid, each in self.facts.operators.items()
+        ]
+        table = html_table(("operator", "apply", "restore", "persist"), rows)
+        return f"<p>{html_text(str(self))}</p>{table}"
 
 
 def printable(input_id: str | int) -> str:

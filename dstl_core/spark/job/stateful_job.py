@@ -133,6 +133,12 @@ class StatefulJob(Closing):
             spark_tasks=SparkTasks(self.spark, self.name),
         )
 
+    def __repr__(self) -> str:
+        return (
+            f"<StatefulJob {self.name!r}: {len(self.operators)} operators, parallelism "
+            f"{self.parallelism} of {self.max_parallelism}, in {self.path}>"
+        )
+
     # ------------------------------------------------------------------------------- state
 
     @property

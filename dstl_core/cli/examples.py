@@ -1,0 +1,61 @@
+"""The examples in the help of each command. A test runs every one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "ls": (
+        ("dstl ls checkpoints", "the snapshots of a job, by number"),
+        ("dstl ls . --json", "every snapshot below this folder, for programs"),
+    ),
+    "inspect": (
+        ("dstl inspect savepoint", "operators, states and their types"),
+        ("dstl inspect checkpoints/chk-2 --json", "the same with exact sizes and every file"),
+    ),
+    "dump": (
+        ("dstl dump savepoint --op a-keyed --state cnt", "one state"),
+        ("dstl dump savepoint --hide-expired 24h", "without values that nobody used for a day"),
+    ),
+    "verify": (("dstl verify savepoint", "every file and record; exit code 1 for CI"),),
+    "diff": (
+        ("dstl diff savepoint newer", "counts, and the first keys"),
+        ("dstl diff savepoint newer --json", "every difference as one line"),
+    ),
+    "check": (
+        ("dstl check savepoint --expect newer", "will the job that wrote newer restore savepoint?"),
+        ("dstl check savepoint --expect newer --drop a-keyed", "the same, a-keyed may be lost"),
+    ),
+    "rewrite": (
+        (
+            "dstl rewrite savepoint out --rename a-keyed=counts --dry-run",
+            "shows what a new uid does",
+        ),
+        ("dstl rewrite savepoint rescaled --max-parallelism 256", "for more subtasks than before"),
+    ),
+    "upgrade": (
+        ("dstl upgrade savepoint --plan", "what an upgrade to Flink 2.2 would change"),
+        ("dstl upgrade savepoint upgraded --to 2.3", "writes the upgraded savepoint"),
+    ),
+    "changelog": (
+        (
+            "dstl changelog checkpoints/chk-2 --changelog-base dstl",
+            "the changes since the full state",
+        ),
+    ),
+    "gc": (
+        ("dstl gc savepoint --older-than 7d", "lists files that no snapshot references"),
+        (
+            "dstl gc checkpoints --flink-job-stopped --delete",
+            "deletes those of a stopped Flink job",
+        ),
+    ),
+}
+"""Command to its examples, each with what it is for."""
+
+
+def epilog(command: str) -> str:
+    """The examples as the help shows them, line by line."""
+    width = max(len(example) for example, _ in EXAMPLES[command])
+    lines = [f"  {example.ljust(width)}  # {purpose}" for example, purpose in EXAMPLES[command]]
+    return "\b\nExamples:\n" + "\n".join(lines)

@@ -1,0 +1,79 @@
+"""Writes the commands and their options into ``docs/reference/command-line.md``, from the code.
+
+Run it after a change of a command: ``.venv/bin/python scripts/command_line_page.py``. A test
+compares the page with the code.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from dstl_core.cli.app import app as dstl
+from dstl_core.cli.examples import EXAMPLES
+from dstl_dagster.check_command import app as dstl_checks
+
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "command-line.md"
+_BLOCK = re.compile(r"(<!-- commands: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def rows_of(commands: typer.Typer, name: str) -> Iterator[tuple[str, str, str]]:
+    """Command, argument or option, and meaning."""
+    root: Any = typer.main.get_command(commands)
+    context = typer.Context(root, **root.context_settings)
+    yield from _command_rows(root, name, context)
+    for each, command in getattr(root, "commands", {}).items():
+        yield from _command_rows(command, f"{name} {each}", typer.Context(command, parent=context))
+
+
+def _command_rows(
+    command: Any, name: str, context: typer.Context
+) -> Iterator[tuple[str, str, str]]:
+    """The rows of one command. Its first sentences are what its help begins with."""
+    yield f"**`{name}`**", "", " ".join((command.help or "").split())
+    for each in command.get_params(context):
+        if each.param_type_name == "argument":
+            yield "", f"`{each.metavar}`", each.help
+            continue
+        metavar = "" if each.is_flag else f" {each.metavar or 'TEXT'}"
+        text = each.help
+        if not each.is_flag and each.default:
+            text += f" Default: `{each.default}`."
+        if each.multiple:
+            text += " Repeatable."
+        yield "", f"`{', '.join(sorted(each.opts, key=len))}{metavar}`", text
+
+
+def table(commands: typer.Typer, name: str) -> str:
+    """Every command with its options, as a table in Markdown."""
+    cells = [("command", "argument or option", "meaning"), ("---", "---", "---")]
+    cells += list(rows_of(commands, name))
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in cells
+    )
+
+
+def examples() -> str:
+    """Every example of the help, as a table in Markdown."""
+    rows = [f"| `{each}` | {why} |" for group in EXAMPLES.values() for each, why in group]
+    return "\n".join(["| example | shows |", "| --- | --- |", *rows])
+
+
+PARTS: Mapping[str, Any] = {
+    "dstl": lambda: table(dstl, "dstl"),
+    "examples": examples,
+    "dstl-checks": lambda: table(dstl_checks, "dstl-checks"),
+}
+
+
+def written(text: str) -> str:
+    """The page with its parts as the code says them now."""
+    return _BLOCK.sub(lambda found: f"{found[1]}{PARTS[found[2]]()}\n{found[3]}", text)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(written(PAGE.read_text()))

@@ -1,0 +1,110 @@
+"""The command line explains itself: help, examples, version, completion; and starts fast."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dstl_core import __version__
+from dstl_core.cli.app import app
+from dstl_core.cli.examples import EXAMPLES
+from tests.command_line import run
+from tests.golden_files import GOLDEN, snapshot
+
+__all__ = ["run"]
+
+COMMANDS = [each.callback.__name__ for each in app.registered_commands if each.callback]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the examples."""
+    shutil.copytree(snapshot("a-hashmap-canonical"), tmp_path / "savepoint")
+    shutil.copytree(snapshot("e-ttl-hashmap"), tmp_path / "newer")
+    shutil.copytree(snapshot("a-hashmap-changelog-multi").parent, tmp_path / "checkpoints")
+    shutil.copytree(GOLDEN / "a-hashmap-changelog-multi" / "dstl", tmp_path / "dstl")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_every_command_has_examples() -> None:
+    assert len(COMMANDS) >= 8
+    assert set(EXAMPLES) == set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_two_names_and_shows_the_examples(run: Any, command: str) -> None:
+    ran = run(command, "-h")
+    assert (ran.code, ran.err) == (0, "")
+    assert run(command, "--help").out == ran.out
+    assert ran.out.startswith(f"Usage: dstl {command} ")
+    lines = [line.strip() for line in ran.out.splitlines()]
+    for example, purpose in EXAMPLES[command]:
+        assert any(line.startswith(f"{example} ") and line.endswith(purpose) for line in lines)
+
+
+def test_the_summary_of_a_command_is_a_whole_sentence(run: Any) -> None:
+    listed = run("-h").out
+    listed = listed[listed.index("Commands:") :]
+    for command in COMMANDS:
+        [line] = [each for each in listed.splitlines() if each.split()[:1] == [command]]
+        assert line.endswith(".")
+        assert not line.endswith("..")
+
+
+@pytest.mark.parametrize(
+    "example", [example for group in EXAMPLES.values() for example, _ in group]
+)
+def test_every_example_runs(run: Any, folder: Path, example: str) -> None:
+    name, *arguments = shlex.split(example)
+    assert name == "dstl"
+    ran = run(*arguments)
+    assert ran.code in (0, 1)
+    assert ran.out
+    assert "dstl: " not in ran.err
+
+
+def test_the_version_is_printed(run: Any) -> None:
+    ran = run("--version")
+    assert (ran.code, ran.out, ran.err) == (0, f"dstl {__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "position", "expected"),
+    [("dstl ins", 1, "inspect"), ("dstl gc --older", 2, "--older-than")],
+)
+def test_a_shell_completes_commands_and_options(words: str, position: int, expected: str) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "dstl_core.cli"],
+        env={
+            **os.environ,
+            "_DSTL_COMPLETE": "complete_bash",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(position),
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert ran.stdout.split() == [expected]
+
+
+def test_help_loads_nothing_that_takes_time() -> None:
+    slow = ("rich", "fsspec", "pydantic", "numpy", "dstl_core.savepoint", "dstl_core.storage")
+    code = (
+        "import sys\nfrom dstl_core.cli import main\ntry:\n    main(['-h'])\nexcept SystemExit:\n"
+        f"    print(sorted(set({slow!r}) & set(sys.modules)), file=sys.stderr)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert ran.stdout.startswith("Usage: dstl ")
+    assert ran.stderr == "[]\n"
