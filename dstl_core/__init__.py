@@ -61,7 +61,6 @@ if TYPE_CHECKING:
         ValueStateDescriptor,
     )
     from dstl_core.state.tables.ttl import StateTtlConfig
-    from dstl_core.version import __version__ as __version__
 
 __all__ = [
     "AggregateOperator",

@@ -61,10 +61,12 @@ PIPELINE = GOLDEN / "pipeline-log-v1"
 """A pipeline of our own with its commit log; ``pipeline.json`` says what is in it."""
 UPGRADE_JOBS = GOLDEN / "upgrade-jobs"
 """Jobs of Flink 1.20.5 whose values need their jars."""
+CONNECTORS = GOLDEN / "connectors"
+"""Savepoints of sources and sinks; ``truth.json`` has their splits and committables."""
 SNAPSHOTS = [
     fixture
     for fixture in map(Fixture, sorted(GOLDEN.iterdir()))
-    if fixture.metadata_files and fixture.folder not in (PIPELINE, UPGRADE_JOBS)
+    if fixture.metadata_files and fixture.folder not in (PIPELINE, UPGRADE_JOBS, CONNECTORS)
 ]
 
 

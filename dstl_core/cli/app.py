@@ -11,12 +11,14 @@ from typer.core import TyperGroup
 
 from dstl_core.cli.changelog_command import changelog
 from dstl_core.cli.check_command import check
+from dstl_core.cli.committables_command import committables
 from dstl_core.cli.diff_command import diff
 from dstl_core.cli.dump_command import dump
 from dstl_core.cli.examples import epilog
 from dstl_core.cli.gc_command import gc
 from dstl_core.cli.inspect_command import inspect
 from dstl_core.cli.ls_command import ls
+from dstl_core.cli.offsets_command import offsets
 from dstl_core.cli.output import complain
 from dstl_core.cli.rewrite_command import rewrite
 from dstl_core.cli.upgrade_command import upgrade
@@ -105,7 +107,20 @@ def _options(
     """Declares the options for the help. ``main`` accepts --debug anywhere on the command line."""
 
 
-for command in (ls, inspect, dump, verify, diff, check, rewrite, upgrade, changelog, gc):
+for command in (
+    ls,
+    inspect,
+    dump,
+    verify,
+    diff,
+    check,
+    rewrite,
+    upgrade,
+    changelog,
+    offsets,
+    committables,
+    gc,
+):
     app.command(epilog=epilog(command.__name__))(command)
 
 

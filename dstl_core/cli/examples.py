@@ -34,14 +34,23 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("dstl rewrite savepoint rescaled --max-parallelism 256", "for more subtasks than before"),
     ),
     "upgrade": (
-        ("dstl upgrade savepoint --plan", "what an upgrade to Flink 2.2 would change"),
-        ("dstl upgrade savepoint upgraded --to 2.3", "writes the upgraded savepoint"),
+        ("dstl upgrade flink-1 --plan", "what an upgrade to Flink 2.2 would change"),
+        ("dstl upgrade flink-1 upgraded --to 2.3", "writes the upgraded savepoint"),
     ),
     "changelog": (
         (
             "dstl changelog checkpoints/chk-2 --changelog-base dstl",
             "the changes since the full state",
         ),
+    ),
+    "offsets": (
+        ("dstl offsets savepoint", "where every source stands"),
+        ("dstl offsets kafka --set orders/0=5 --out replay", "a copy that reads orders/0 from 5"),
+        ("dstl offsets kafka --earliest --out all", "a copy that reads every partition again"),
+    ),
+    "committables": (
+        ("dstl committables kafka", "what a restored job would commit"),
+        ("dstl committables kafka --drop 1 --out dropped", "a copy that does not commit it"),
     ),
     "gc": (
         ("dstl gc savepoint --older-than 7d", "lists files that no snapshot references"),

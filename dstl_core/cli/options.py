@@ -61,6 +61,10 @@ JarOption = Annotated[
         help="A jar of the job, for Kryo values and POJOs of its classes; repeat it for more jars.",
     ),
 ]
+OutOption = Annotated[
+    str | None, typer.Option("--out", metavar="OUT", help="Folder of the rewritten copy.")
+]
+OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace the snapshot in OUT.")]
 
 SNAPSHOTS_NAMED = 3
 """Snapshots that the message about a folder without one names."""
@@ -81,6 +85,17 @@ def pairs(option: str, given: list[str] | None, form: str) -> dict[str, str]:
             raise ConfigError(f"{option} is wrong: expected {form}, got {each!r}.")
         found[left] = right
     return found
+
+
+def required_out(out: str | None, options: str) -> str:
+    """The value of ``--out``, which some options need.
+
+    Raises:
+        ConfigError: It is missing.
+    """
+    if out is None:
+        raise ConfigError(f"{options} --out, the folder of the copy; the snapshot stays.")
+    return out
 
 
 def selected(snapshot: Snapshot, names: list[str] | None) -> list[OperatorSnapshot]:

@@ -29,9 +29,7 @@ def upgrade(
     path: PathArgument,
     out: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[OUT]", help="Folder of the new savepoint; not needed with --plan."
-        ),
+        typer.Argument(metavar="OUT", help="Folder of the new savepoint; not needed with --plan."),
     ] = None,
     to: Annotated[
         str,

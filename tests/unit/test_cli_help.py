@@ -16,7 +16,7 @@ from dstl_core import __version__
 from dstl_core.cli.app import app
 from dstl_core.cli.examples import EXAMPLES
 from tests.command_line import run
-from tests.golden_files import GOLDEN, snapshot
+from tests.golden_files import CONNECTORS, GOLDEN, snapshot
 
 __all__ = ["run"]
 
@@ -30,6 +30,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copytree(snapshot("e-ttl-hashmap"), tmp_path / "newer")
     shutil.copytree(snapshot("a-hashmap-changelog-multi").parent, tmp_path / "checkpoints")
     shutil.copytree(GOLDEN / "a-hashmap-changelog-multi" / "dstl", tmp_path / "dstl")
+    shutil.copytree(CONNECTORS / "c-kafka" / "savepoint", tmp_path / "kafka")
+    shutil.copytree(snapshot("a-hashmap-canonical-flink1.20.5"), tmp_path / "flink-1")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -2,7 +2,7 @@
 
 Kinds: ``keyed`` (a row per key), ``keyed-flat`` (a row per value, element or entry of one state),
 ``windows`` (a row per key and window), ``timers``, ``list``, ``union``, ``broadcast``, and
-``metadata`` (a row per operator).
+``metadata`` (a row per operator) and ``offsets`` (a row per split of a source).
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def open_table(
 
     Args:
         operator: The operator to read.
-        kind: One of ``KINDS`` except ``metadata``; None derives it from the state's name.
+        kind: One of ``KINDS`` except ``metadata`` and ``offsets``, which are of all operators;
+            None derives it from the state's name.
         state: The name of a state, if the kind needs one.
         options: Columns, keys, types and memory.
 

@@ -15,8 +15,9 @@ from dstl_core.savepoint.read.entries import OP_BROADCAST, OP_LIST, OP_UNION
 from dstl_core.savepoint.read.keyed_reader import KEYED, READ_MEMORY
 
 KEYED_FLAT, WINDOWS, TIMERS, METADATA = "keyed-flat", "windows", "timers", "metadata"
+OFFSETS = "offsets"
 LIST, UNION, BROADCAST = "list", "union", "broadcast"
-KINDS = (KEYED, KEYED_FLAT, WINDOWS, TIMERS, LIST, UNION, BROADCAST, METADATA)
+KINDS = (KEYED, KEYED_FLAT, WINDOWS, TIMERS, LIST, UNION, BROADCAST, METADATA, OFFSETS)
 OPERATOR_KINDS = {OP_LIST: LIST, OP_UNION: UNION, OP_BROADCAST: BROADCAST}
 SPLIT_BYTES = 128 << 20
 """Bytes that a task reads, as for Spark's own files; smaller tasks cost more than they save."""

@@ -13,12 +13,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry
 from dstl_core.errors import DstlError, NoSuchOperatorError, error_context
+from dstl_core.savepoint.connectors.position_table import PositionTable
 from dstl_core.savepoint.read.operator_tables import MetadataTable
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.read.snapshot_tables import open_table
 from dstl_core.savepoint.read.table_base import (
     DEFAULT_TABLE,
     METADATA,
+    OFFSETS,
     SPLIT_BYTES,
     SnapshotTable,
     Split,
@@ -77,6 +79,8 @@ class TableSpec:
         snapshot = snapshot or self.place.load()
         if self.kind == METADATA:
             return MetadataTable(snapshot)
+        if self.kind == OFFSETS:
+            return PositionTable(snapshot)
         operator = self.operator_of(snapshot)
         with error_context(location=str(snapshot.folder)):
             return open_table(operator, self.kind, self.state, self.options)

@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 from dstl_core.codec.serializers import Types
 from dstl_core.savepoint.columns.state_columns import KEY_COLUMN
 from dstl_core.savepoint.read.keyed_reader import KEYED
+from dstl_core.savepoint.read.table_base import METADATA, OFFSETS
 from dstl_core.spark.engine.schema import spark_schema_of
 from dstl_core.spark.engine.table_frames import SMALL_BYTES, TableSpec
 from dstl_core.spark.engine.workers import settle, settled
@@ -126,7 +127,7 @@ class PushdownReader(SavepointSourceReader):
     def pushFilters(self, filters: list[ds.Filter]) -> Iterable[ds.Filter]:  # Spark's name
         spec = self._spec
         snapshot = spec.place.load()
-        found = None if spec.kind == "metadata" else spec.operator_of(snapshot).key_type
+        found = None if spec.kind in (METADATA, OFFSETS) else spec.operator_of(snapshot).key_type
         # Values of other types may be equal in Spark and different in Flink, or the reverse.
         if found is not None and found.serializer in _EXACT_TYPES and self._has_key_filter():
             self._take(filters)

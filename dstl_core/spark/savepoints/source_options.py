@@ -26,8 +26,8 @@ SOURCE_OPTIONS: Mapping[str, str] = {
     "operator.uid": "The operator by its uid. Not needed if only one operator has keyed state.",
     "operator.uid.hash": "The operator by the hash of its uid.",
     "operator.name": "The operator by its name.",
-    "kind": "`keyed`, `keyed-flat`, `windows`, `timers`, `list`, `union`, `broadcast` or "
-    "`metadata`. Without it, `state` decides.",
+    "kind": "`keyed`, `keyed-flat`, `windows`, `timers`, `list`, `union`, `broadcast`, "
+    "`metadata` or `offsets`. Without it, `state` decides.",
     "state": "A state by its name; for `keyed-flat`, `list`, `union` and `broadcast`.",
     "columns": "Only these columns, comma-separated or as a JSON list (for names with commas). "
     "Spark does not tell Python sources which columns it needs.",

@@ -418,6 +418,31 @@ class FlinkChecker:
         answer = self._ask(case, timeout_s)
         return Emitted([each["row"] for each in answer["fired"]], answer["savepoint"])
 
+    def read_numbers(
+        self,
+        snapshot: str | os.PathLike[str],
+        source: str,
+        *,
+        last_number: int,
+        parallelism: int = 1,
+        timeout_s: int = CASE_TIMEOUT_S,
+    ) -> list[int]:
+        """Restores a ``NumberSequenceSource`` of this uid and reads it to its end: the numbers
+        that it gave, sorted. State of other operators is left out. Errors as of ``restore``.
+        """
+        case = {
+            "snapshot": _flink_path(snapshot),
+            "source": source,
+            "last_number": last_number,
+            "parallelism": parallelism,
+            "backend": "hashmap",
+            "changelog": False,
+            "strict": False,
+            "timeout_s": timeout_s,
+        }
+        answer = self._ask(case, timeout_s)
+        return sorted(each["number"] for each in answer["fired"])
+
     def _ask(self, case: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         if self._jvm is None:
             self._jvm = _Jvm(self._command, self._log)

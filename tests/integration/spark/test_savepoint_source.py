@@ -13,6 +13,7 @@ from dstl_core.spark.savepoints.data_source import register
 from dstl_core.spark.savepoints.savepoint_reader import SavepointReader
 from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
 from dstl_core.spark.savepoints.transformations import OperatorTransformation
+from tests.golden_files import CONNECTORS
 
 pytestmark = pytest.mark.spark
 
@@ -94,6 +95,20 @@ def test_columns_and_splits(spark, canonical):
     assert narrow.agg(F.sum("cnt")).collect()[0][0] == sum(truth("value", "cnt").values())
     parts = narrow.mapInArrow(lambda batches: batches, narrow.schema).rdd.getNumPartitions()
     assert parts > 2
+
+
+def test_where_sources_stand(spark):
+    rows = read(spark, str(CONNECTORS / "c-kafka" / "savepoint"), kind="offsets").collect()
+    expected = json.loads((CONNECTORS / "c-kafka" / "truth.json").read_bytes())
+    [source] = [each for each in expected["operators"] if each.get("splits")]
+    held = {
+        f"{each['split']['topic']}/{each['split']['partition']}": each["subtask"]
+        for each in source["splits"]
+    }
+    assert {row.split: row.subtask for row in rows if row.status == "assigned"} == held
+    [pending] = [row for row in rows if row.status == "unassigned"]
+    assert (pending.split, pending.position, pending.subtask) == ("orders/6", "earliest", None)
+    assert {(row.op, row.connector) for row in rows} == {("source", "kafka")}
 
 
 def test_in_sql(spark, canonical):

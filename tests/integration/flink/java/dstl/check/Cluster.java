@@ -78,6 +78,12 @@ final class Cluster implements AutoCloseable {
             }
         }
 
+        /** Waits until a job with an end has ended; if it fails, fails with the job's own error. */
+        void awaitEnd() throws Exception {
+            get("the end of the job", cluster.requestJobResult(id))
+                    .toJobExecutionResult(Cluster.class.getClassLoader());
+        }
+
         /** Takes a savepoint of the job; returns its path. */
         String savepoint(String folder, SavepointFormatType format) throws Exception {
             awaitRunning();

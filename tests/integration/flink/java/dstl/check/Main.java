@@ -45,14 +45,20 @@ public final class Main {
     private static ObjectNode answer(Cluster cluster, String line) {
         try {
             JsonNode request = Json.parse(line);
-            ObjectNode found = request.hasNonNull("query")
-                    ? new SqlCase(cluster, request).run()
-                    : new RestoreCase(cluster, request).run();
-            return found.put("ok", true);
+            return run(cluster, request).put("ok", true);
         } catch (Throwable error) {
             error.printStackTrace();
             return Json.object().put("ok", false).put("error", causes(error));
         }
+    }
+
+    private static ObjectNode run(Cluster cluster, JsonNode request) throws Exception {
+        if (request.hasNonNull("query")) {
+            return new SqlCase(cluster, request).run();
+        }
+        return request.hasNonNull("source")
+                ? new SourceCase(cluster, request).run()
+                : new RestoreCase(cluster, request).run();
     }
 
     /** The messages of an error and of its causes, outermost first, each once. */

@@ -1,0 +1,96 @@
+"""``dstl committables``: what sinks commit at restore, and a copy without some of it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dstl_core.cli.options import (
+    JsonOption,
+    OutOption,
+    OverwriteOption,
+    PathArgument,
+    RelocateOption,
+    RootOption,
+    load,
+    required_out,
+)
+from dstl_core.cli.output import print_lines, progress, write_json
+from dstl_core.errors import ConfigError
+from dstl_core.shown import table_lines
+
+_HEADS = ("sink", "checkpoint", "writer", "state", "retries", "committable")
+_ALL = "all"
+
+
+def committables(
+    path: PathArgument,
+    drop: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--drop", metavar="CHECKPOINT", help="Leave out a checkpoint's committables, or all."
+        ),
+    ] = None,
+    op: Annotated[
+        str | None, typer.Option("--op", metavar="OP", help="Drop of this committer only.")
+    ] = None,
+    out: OutOption = None,
+    overwrite: OverwriteOption = False,
+    as_json: JsonOption = False,
+    allow_root: RootOption = None,
+    relocate: RelocateOption = None,
+) -> None:
+    """Show what sinks commit when a job restores the snapshot.
+
+    With --drop, it writes a copy to --out without some committables; what they stand for is never
+    committed. With --json, each committable is one JSON object a line.
+    """
+    from dstl_core.savepoint.connectors.pending_commits import pending_commits, without_commits
+    from dstl_core.savepoint.edit.savepoint_edit import edit_savepoint
+
+    snapshot = load(path, allow_root, relocate, None, None)
+    if drop:
+        folder = required_out(out, "--drop needs")
+        changed = without_commits(snapshot, _checkpoints(drop), op)
+        edit = edit_savepoint(changed)
+        with progress("writing", edit.source_size) as advance:
+            written = edit.write(folder, "overwrite" if overwrite else "error", on_progress=advance)
+        before, after = (
+            len(list(pending_commits(snapshot))),
+            len(list(pending_commits(changed))),
+        )
+        if as_json:
+            write_json([{"path": written, "dropped": before - after, "kept": after}])
+        else:
+            print_lines([f"dropped: {before - after}, kept: {after}", f"written: {written}"])
+        return
+    if out is not None or op is not None:
+        raise ConfigError("--out and --op need --drop.")
+    found = list(pending_commits(snapshot))
+    if as_json:
+        write_json(each.to_json() for each in found)
+        return
+    rows = [
+        (
+            each.sink or each.op,
+            str(each.checkpoint_id),
+            "" if each.subtask is None else str(each.subtask),
+            each.state,
+            str(each.retries),
+            f"{each.kind} {each.text}",
+        )
+        for each in found
+    ]
+    print_lines(table_lines(_HEADS, rows) if rows else ["nothing is pending"])
+
+
+def _checkpoints(given: list[str]) -> list[int] | None:
+    if _ALL in given:
+        return None
+    wrong = [each for each in given if not each.isdecimal()]
+    if wrong:
+        raise ConfigError(
+            f"--drop is wrong: expected the id of a checkpoint or all, got {wrong[0]!r}."
+        )
+    return [int(each) for each in given]

@@ -1,0 +1,111 @@
+"""``dstl offsets``: where sources stand, and a copy in which they stand elsewhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dstl_core.cli.options import (
+    JsonOption,
+    OutOption,
+    OverwriteOption,
+    PathArgument,
+    RelocateOption,
+    RootOption,
+    load,
+    pairs,
+    required_out,
+)
+from dstl_core.cli.output import complain, print_lines, progress, write_json
+from dstl_core.errors import ConfigError
+from dstl_core.shown import table_lines
+
+if TYPE_CHECKING:
+    from dstl_core.savepoint.connectors.set_positions import MovedSplit
+    from dstl_core.savepoint.connectors.source_positions import SourcePosition
+
+_HEADS = ("source", "connector", "split", "position", "stop", "held by", "status")
+_MOVED_HEADS = ("source", "split", "old", "new", "effect")
+_LONGEST_HEX = 40
+
+
+def offsets(
+    path: PathArgument,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="SPLIT=POSITION",
+            help="Go on at another position; SPLIT is topic/partition or an id, also OP:SPLIT.",
+        ),
+    ] = None,
+    earliest: Annotated[
+        bool, typer.Option("--earliest", help="Start over with every other partition of Kafka.")
+    ] = False,
+    out: OutOption = None,
+    overwrite: OverwriteOption = False,
+    as_json: JsonOption = False,
+    allow_root: RootOption = None,
+    relocate: RelocateOption = None,
+) -> None:
+    """Show where every source stands.
+
+    With --set or --earliest, it writes a copy to --out in which sources stand elsewhere. Keyed
+    state stays as it is, so records that are read again count twice. With --json, each split is
+    one JSON object a line. The exit code is 1 if a split is lost or held twice.
+    """
+    from dstl_core.savepoint.connectors.set_positions import set_positions
+    from dstl_core.savepoint.connectors.source_positions import LOST, TWICE, source_positions
+    from dstl_core.savepoint.edit.savepoint_edit import edit_savepoint
+
+    snapshot = load(path, allow_root, relocate, None, None)
+    if set_ or earliest:
+        folder = required_out(out, "--set and --earliest need")
+        changes = pairs("--set", set_, "SPLIT=POSITION")
+        changed, moved = set_positions(snapshot, changes, earliest=earliest)
+        edit = edit_savepoint(changed)
+        with progress("writing", edit.source_size) as advance:
+            written = edit.write(folder, "overwrite" if overwrite else "error", on_progress=advance)
+        if as_json:
+            write_json([{"path": written, "moved": [each.to_json() for each in moved]}])
+        else:
+            print_lines([*table_lines(_MOVED_HEADS, map(_moved_row, moved)), f"written: {written}"])
+        return
+    if out is not None:
+        raise ConfigError("--out needs --set or --earliest.")
+    found = list(source_positions(snapshot))
+    if as_json:
+        write_json(each.to_json() for each in found)
+    else:
+        print_lines(table_lines(_HEADS, map(_row, found)) if found else ["no sources"])
+    wrong = [each for each in found if each.status in (LOST, TWICE)]
+    for each in wrong:
+        complain(f"split {each.split!r} of source {each.op!r} is {each.status}")
+    if wrong:
+        raise typer.Exit(1)
+
+
+def _row(each: SourcePosition) -> list[str]:
+    position = each.position
+    if each.connector is None and len(position) > _LONGEST_HEX:
+        position = f"{position[:_LONGEST_HEX]}.. ({len(position) // 2} bytes)"
+    return [
+        each.op,
+        each.connector or f"unknown (version {each.version})",
+        each.split,
+        f"{each.word} {position}".strip(),
+        each.stop or "",
+        "enumerator" if each.subtask is None else f"subtask {each.subtask}",
+        each.status,
+    ]
+
+
+def _moved_row(each: MovedSplit) -> list[str]:
+    if each.records is None:
+        effect = ""
+    elif each.records < 0:
+        effect = f"reads {-each.records:,} again"
+    else:
+        effect = f"skips {each.records:,}" if each.records else "stays"
+    return [each.op, each.split, each.old, each.new, effect]

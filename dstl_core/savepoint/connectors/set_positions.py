@@ -1,0 +1,197 @@
+"""A copy of a snapshot in which sources go on at other positions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dstl_core.codec.connectors import kafka_source, number_sequence
+from dstl_core.codec.connectors.envelope import Versioned, write_coordinator, write_versioned
+from dstl_core.codec.connectors.kafka_source import KAFKA, MARKERS
+from dstl_core.codec.connectors.number_sequence import NUMBER_SEQUENCE
+from dstl_core.errors import ConfigError, SavepointError
+from dstl_core.model.checkpoint import OperatorState
+from dstl_core.model.handle import ByteStreamStateHandle
+from dstl_core.savepoint.connectors.source_positions import (
+    READER_STATE,
+    UNASSIGNED,
+    SourceState,
+    sources_of,
+)
+from dstl_core.savepoint.connectors.state_copy import with_elements, with_operators
+from dstl_core.savepoint.read.snapshot import Snapshot
+
+_OFFSET_AT = slice(-16, -8)
+"""The position of both formats that can be set: the long before the last one of a split."""
+_LIMIT = 1 << 63
+_PENDING_PLACES = {
+    KAFKA.name: kafka_source.pending_places,
+    NUMBER_SEQUENCE.name: number_sequence.pending_places,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MovedSplit:
+    """A split whose position changes. ``records`` is how many are skipped; negative: read again;
+    None if a marker takes part.
+    """
+
+    op: str
+    split: str
+    old: str
+    new: str
+    records: int | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "op": self.op,
+            "split": self.split,
+            "old": self.old,
+            "new": self.new,
+            "records": self.records,
+        }
+
+
+def set_positions(
+    snapshot: Snapshot, positions: Mapping[str, str], *, earliest: bool = False
+) -> tuple[Snapshot, list[MovedSplit]]:
+    """The snapshot with other positions of sources, for ``edit_savepoint``, and what moves.
+
+    Args:
+        snapshot: The snapshot.
+        positions: ``SPLIT`` or ``OPERATOR:SPLIT`` to its new position: a number, or for Kafka also
+            ``earliest``, ``latest`` or ``committed``.
+        earliest: Every split of Kafka that ``positions`` does not name starts over.
+
+    Raises:
+        SavepointError: No split has such a name, several have, or the format of the source cannot
+            be set.
+        ConfigError: A position is none.
+    """
+    sources = list(sources_of(snapshot))
+    wanted = _wanted(sources, positions, earliest=earliest)
+    states, moved = {}, []
+    for source in sources:
+        mine = {
+            split: value for (op, split), value in wanted.items() if op == source.operator.label
+        }
+        if not mine:
+            continue
+        moved += list(_moves(source, mine))
+        states[source.operator.operator_id] = _changed(source, mine)
+    return with_operators(snapshot, states), moved
+
+
+def _wanted(
+    sources: list[SourceState], positions: Mapping[str, str], *, earliest: bool
+) -> dict[tuple[str, str], int]:
+    """The new offset of each split, by operator and name."""
+    found: dict[tuple[str, str], int] = {}
+    known = {
+        (row.op, row.split): source
+        for source in sources
+        for row in source.positions()
+        if row.position != "not held"
+    }
+    if earliest:
+        every = [key for key, source in known.items() if source.form is KAFKA]
+        if not every:
+            raise SavepointError(
+                "--earliest sets partitions of Kafka, and the snapshot has none; set other splits "
+                "by name with --set."
+            )
+        found.update(dict.fromkeys(every, MARKERS["earliest"]))
+    for name, value in positions.items():
+        fits = [key for key in known if name in (key[1], f"{key[0]}:{key[1]}")]
+        if len(fits) != 1:
+            shown = ", ".join(f"{op}:{split}" for op, split in sorted(known)[:20]) or "none"
+            problem = "is in several sources" if fits else "is in no source"
+            raise SavepointError(
+                f"Split {name!r} {problem}; the snapshot has: {shown}.",
+                location=str(sources[0].operator.snapshot.folder) if sources else None,
+            )
+        found[fits[0]] = _offset(known[fits[0]], name, value)
+    return found
+
+
+def _offset(source: SourceState, split: str, text: str) -> int:
+    if source.form not in (KAFKA, NUMBER_SEQUENCE):
+        name = "of unknown format" if source.form is None else f"of {source.form.name}"
+        raise SavepointError(
+            f"The position of split {split!r} cannot be set: it is {name}, and only splits "
+            f"of Kafka and of number sequences can."
+        )
+    is_kafka = source.form is KAFKA
+    if is_kafka and text in MARKERS:
+        return MARKERS[text]
+    if re.fullmatch(r"-?[0-9]{1,19}", text) and -_LIMIT <= int(text) < _LIMIT:
+        number = int(text)
+        if not is_kafka or number >= 0:
+            return number
+    expected = "a number from 0, earliest, latest or committed" if is_kafka else "a number"
+    raise ConfigError(
+        f"The position of split {split!r} is wrong: expected {expected}, got {text!r}."
+    )
+
+
+def _moves(source: SourceState, wanted: Mapping[str, int]) -> Iterator[MovedSplit]:
+    names = {offset: name for name, offset in MARKERS.items()} if source.form is KAFKA else {}
+    for row in source.positions():
+        if row.split not in wanted:
+            continue
+        new = wanted[row.split]
+        is_number = re.fullmatch(r"-?\d+", row.position) is not None and new not in names
+        yield MovedSplit(
+            row.op,
+            row.split,
+            row.position,
+            names.get(new, str(new)),
+            new - int(row.position) if is_number else None,
+        )
+
+
+def _changed(source: SourceState, wanted: Mapping[str, int]) -> OperatorState:
+    form = source.form
+    assert form is not None, "a split that can be set has a format"
+
+    def change(_: int, elements: list[bytes]) -> list[bytes]:
+        return [_element(each) for each in elements]
+
+    def _element(element: bytes) -> bytes:
+        # A length, then the frame: both as they were, since no length changes.
+        framed = element[4:]
+        version, raw = int.from_bytes(framed[:4], "big", signed=True), framed[8:]
+        split = form.position(form.split(version, raw)).split
+        if split not in wanted:
+            return element
+        new = raw[: _OFFSET_AT.start] + wanted[split].to_bytes(8, "big", signed=True)
+        payload = write_versioned(Versioned(version, new + raw[_OFFSET_AT.stop :]))
+        form.split(version, new + raw[_OFFSET_AT.stop :])  # what is written can be read
+        return element[:4] + payload
+
+    state = with_elements(source.operator, READER_STATE, change)
+    if source.enumerator is None or state.coordinator_state is None:
+        return state
+    raw = write_coordinator(_enumerator(source, source.enumerator, wanted))
+    handle = ByteStreamStateHandle(state.coordinator_state.handle_name, raw)
+    return replace(state, coordinator_state=handle)
+
+
+def _enumerator(source: SourceState, stored: Versioned, wanted: Mapping[str, int]) -> Versioned:
+    """The enumerator's checkpoint with the offsets of splits that no reader has."""
+    assert source.form is not None, "a split that can be set has a format"
+    places = _PENDING_PLACES[source.form.name](stored.version, stored.data)
+    raw = bytearray(stored.data)
+    pending = (row.split for row in source.positions() if row.status == UNASSIGNED)
+    for split in (each for each in pending if each in wanted):
+        if split not in places:
+            raise SavepointError(
+                f"The position of split {split!r} cannot be set: no reader has it yet, and this "
+                f"version of the connector stores no offset for such a split."
+            )
+        raw[places[split] : places[split] + 8] = wanted[split].to_bytes(8, "big", signed=True)
+    changed = Versioned(stored.version, bytes(raw))
+    source.form.enumerator(changed.version, changed.data)  # what is written can be read
+    return changed
