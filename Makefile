@@ -26,7 +26,7 @@ ui: setup ## the Dagster UI on the demo's instance (run make demo first)
 
 test: setup ## all tests that need neither Flink nor a browser
 	@$(PYTEST) -n auto tests/unit tests/property tests/contract tests/simulation tests/fuzz -m "not soak"
-	@$(PYTEST) tests/docs -m "not soak"
+	@$(PYTEST) -n 2 tests/docs -m "not soak"
 	@$(PYTEST) $(TWO) tests/integration/dagster -m "not soak"
 	@$(PYTEST) $(TWO) tests/integration/spark -m "not soak"
 
