@@ -20,6 +20,7 @@ from dstl_core.cli.inspect_command import inspect
 from dstl_core.cli.ls_command import ls
 from dstl_core.cli.offsets_command import offsets
 from dstl_core.cli.output import complain
+from dstl_core.cli.report_command import report
 from dstl_core.cli.rewrite_command import rewrite
 from dstl_core.cli.upgrade_command import upgrade
 from dstl_core.cli.verify_command import verify
@@ -114,6 +115,7 @@ for command in (
     verify,
     diff,
     check,
+    report,
     rewrite,
     upgrade,
     changelog,

@@ -26,6 +26,10 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("dstl check savepoint --expect newer", "will the job that wrote newer restore savepoint?"),
         ("dstl check savepoint --expect newer --drop a-keyed", "the same, a-keyed may be lost"),
     ),
+    "report": (
+        ("dstl report savepoint -o report.html", "sizes, skew, and what to look at"),
+        ("dstl report newer --compare savepoint --json", "what grew, for programs"),
+    ),
     "rewrite": (
         (
             "dstl rewrite savepoint out --rename a-keyed=counts --dry-run",

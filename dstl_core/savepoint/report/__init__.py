@@ -1,0 +1,1 @@
+"""One page about a snapshot: sizes, skew, what resumes where, and what needs attention."""

@@ -1,0 +1,244 @@
+"""The figures of a report. They come from the metadata and the headers of state; no record is
+read, so a report of terabytes takes as long as one of megabytes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+from dstl_core.errors import DstlError
+from dstl_core.model.handle import (
+    ByteStreamStateHandle,
+    ChangelogStateBackendHandle,
+    KeyedStateHandle,
+    KeyGroupsSavepointStateHandle,
+    KeyGroupsStateHandle,
+)
+from dstl_core.savepoint.check.structure_diff import structure_differences
+from dstl_core.savepoint.check.summary import snapshot_summary
+from dstl_core.savepoint.connectors.pending_commits import pending_commits
+from dstl_core.savepoint.connectors.source_positions import LOST, TWICE, source_positions
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
+
+HIGH_SKEW = {"subtask": 2.0, "key group": 20.0}
+"""A share with this many times the median is worth a look. Key groups hold few keys each, so that
+they differ more.
+"""
+SMALL_FILE = 1 << 20
+MANY_FILES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How bytes are spread over subtasks or key groups. ``skew`` is the largest share over the
+    median of those that hold any; None if nothing is stored.
+    """
+
+    bytes: tuple[int, ...]
+    largest: int
+    median: float
+    skew: float | None
+    empty: int
+
+    @classmethod
+    def of(cls, sizes: Sequence[int]) -> Spread:
+        filled = [size for size in sizes if size]
+        middle = float(median(filled)) if filled else 0.0
+        largest = max(sizes, default=0)
+        skew = round(largest / middle, 2) if middle else None
+        return cls(tuple(sizes), largest, middle, skew, len(sizes) - len(filled))
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """Something that is worth a look, and the command that shows or fixes it."""
+
+    operator: str | None
+    what: str
+    command: str
+
+
+def report_figures(snapshot: Snapshot, older: Snapshot | None = None) -> dict[str, Any]:
+    """Everything that the page shows, as values for JSON.
+
+    Args:
+        snapshot: The snapshot.
+        older: A snapshot to compare with.
+
+    Raises:
+        FormatError: The state of a source or of a sink is damaged.
+    """
+    summary = snapshot_summary(snapshot)
+    details = {each.operator_id.hex: _details(each) for each in snapshot.operators}
+    operators = [each | details[each["hash"]] for each in summary.pop("operators")]
+    sources = [each.to_json() for each in source_positions(snapshot)]
+    pending = Counter(
+        (each.sink or each.op, each.checkpoint_id)
+        for each in pending_commits(snapshot)
+        if each.state in ("RECEIVED", "RETRY")
+    )
+    figures = {
+        **summary,
+        "inline_bytes": _inline_bytes(snapshot),
+        "bytes_by_kind": dict(
+            sum((Counter(each["bytes_by_kind"]) for each in operators), Counter())
+        ),
+        "operators": sorted(operators, key=lambda each: (-each["bytes"], each["hash"])),
+        "sources": sources,
+        "pending": [
+            {"sink": sink, "checkpoint_id": checkpoint_id, "committables": count}
+            for (sink, checkpoint_id), count in sorted(pending.items())
+        ],
+    }
+    figures["attention"] = [asdict(each) for each in _attention(figures)]
+    figures["compared"] = None if older is None else _compared(snapshot, older)
+    return figures
+
+
+def _details(operator: OperatorSnapshot) -> dict[str, Any]:
+    sizes = {each.index: each.state_size for each in operator.state.subtasks}
+    subtasks = [sizes.get(index, 0) for index in range(operator.parallelism)]
+    key_groups = key_group_bytes(operator)
+    return {
+        "bytes_by_kind": {key: size for key, size in _by_kind(operator).items() if size},
+        "subtasks": asdict(Spread.of(subtasks)),
+        "key_groups": None if key_groups is None else asdict(Spread.of(key_groups)),
+    }
+
+
+def _by_kind(operator: OperatorSnapshot) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for subtask in operator.state.subtasks:
+        keyed = subtask.managed_keyed_state
+        if isinstance(keyed, ChangelogStateBackendHandle):
+            found["changelog"] += sum(each.state_size for each in keyed.non_materialized)
+            found["keyed state"] += sum(each.state_size for each in keyed.materialized)
+        elif keyed is not None:
+            found["keyed state"] += keyed.state_size
+        if subtask.managed_operator_state is not None:
+            found["operator state"] += subtask.managed_operator_state.state_size
+        raw = (subtask.raw_keyed_state, subtask.raw_operator_state)
+        found["raw state"] += sum(each.state_size for each in raw if each is not None)
+        channels = subtask.input_channel_state + subtask.result_subpartition_state
+        found["in-flight data"] += sum(each.state_size for each in channels)
+    coordinator = operator.state.coordinator_state
+    found["coordinator state"] += 0 if coordinator is None else coordinator.state_size
+    return found
+
+
+def key_group_bytes(operator: OperatorSnapshot) -> list[int] | None:
+    """Bytes of keyed state by key group, as they are stored. None if files do not tell them apart,
+    as those of RocksDB.
+    """
+    found = [0] * operator.max_parallelism
+    handles = list(_bases(operator.keyed_handles))
+    for handle in handles:
+        if not isinstance(handle, KeyGroupsSavepointStateHandle | KeyGroupsStateHandle):
+            return None
+        is_canonical = isinstance(handle, KeyGroupsSavepointStateHandle)
+        stored = [
+            (offset, group)
+            for group, offset in handle.offsets.items()
+            if offset > 0 or not is_canonical
+        ]
+        stored.sort()
+        ends = [offset for offset, _ in stored[1:]] + [handle.stream.state_size]
+        for (offset, group), end in zip(stored, ends, strict=True):
+            found[group] += end - offset
+    return found if handles else None
+
+
+def _bases(handles: Iterable[KeyedStateHandle]) -> Iterator[KeyedStateHandle]:
+    for each in handles:
+        if isinstance(each, ChangelogStateBackendHandle):
+            yield from each.materialized
+        else:
+            yield each
+
+
+def _inline_bytes(snapshot: Snapshot) -> int:
+    """Bytes of state inside ``_metadata``."""
+    return sum(
+        stream.state_size
+        for operator in snapshot.operators
+        for subtask in operator.state.subtasks
+        for stream in subtask.streams()
+        if isinstance(stream, ByteStreamStateHandle)
+    )
+
+
+def _attention(figures: dict[str, Any]) -> Iterator[Attention]:
+    path = figures["path"]
+    for each in figures["operators"]:
+        yield from _operator_attention(path, each)
+    for each in figures["sources"]:
+        if each["status"] in (LOST, TWICE):
+            what = f"split {each['split']} is {each['status']}"
+            yield Attention(each["op"], what, f"dstl offsets {path}")
+    if figures["pending"]:
+        count = sum(each["committables"] for each in figures["pending"])
+        what = f"{count} committables are committed when a job restores this snapshot"
+        yield Attention(None, what, f"dstl committables {path}")
+    files = figures["files"]
+    small = sum(each["bytes"] < SMALL_FILE for each in files)
+    if len(files) > MANY_FILES and small > len(files) // 2:
+        what = f"{len(files):,} files, {small:,} of them smaller than 1 MiB"
+        yield Attention(None, what, f"dstl rewrite {path} OUT")
+
+
+def _operator_attention(path: str, operator: dict[str, Any]) -> Iterator[Attention]:
+    label = operator["uid"] or operator["hash"]
+    if operator["problem"]:
+        yield Attention(label, f"not readable: {operator['problem']}", f"dstl verify {path}")
+    for each in operator["not_readable"]:
+        what = f"state {each['state']} needs Java classes: {', '.join(each['classes'])}"
+        yield Attention(label, what, f"dstl dump {path} --op {label} --opaque")
+    if operator["uid"] is None and operator["bytes"]:
+        command = f"dstl rewrite {path} OUT --rename {label}=UID"
+        yield Attention(label, "no uid is known, only its hash", command)
+    for name, spread in (("subtask", operator["subtasks"]), ("key group", operator["key_groups"])):
+        if spread is not None and (spread["skew"] or 0) >= HIGH_SKEW[name]:
+            what = f"the largest {name} has {spread['skew']:g} times the bytes of the median"
+            yield Attention(label, what, f"dstl dump {path} --op {label}")
+    log = operator["bytes_by_kind"].get("changelog", 0)
+    if log > operator["bytes_by_kind"].get("keyed state", 0):
+        what = "the changelog is larger than its base, so that a restore replays more than it reads"
+        yield Attention(label, what, f"dstl changelog {path} --op {label}")
+    if operator["states"] and 2 * operator["parallelism"] > operator["max_parallelism"]:
+        what = f"its parallelism cannot double: max parallelism {operator['max_parallelism']}"
+        yield Attention(label, what, f"dstl rewrite {path} OUT --max-parallelism N")
+
+
+def _compared(snapshot: Snapshot, older: Snapshot) -> dict[str, Any]:
+    """What differs from an older snapshot, by operator; also the files that both use."""
+    sizes = [
+        {each.label: each.state.state_size for each in one.operators} for one in (older, snapshot)
+    ]
+    before, after = sizes
+    files = [
+        {each["path"]: each["bytes"] for each in snapshot_summary(one)["files"]}
+        for one in (older, snapshot)
+    ]
+    try:
+        changes = [str(each) for each in structure_differences(older, snapshot)]
+    except DstlError as error:
+        changes = [f"states cannot be compared: {error}"]
+    shared = files[0].keys() & files[1].keys()
+    return {
+        "path": str(older.folder),
+        "checkpoint_id": older.metadata.checkpoint_id,
+        "bytes_before": sum(before.values()),
+        "bytes_after": sum(after.values()),
+        "operators": [
+            {"operator": label, "before": before.get(label), "after": after.get(label)}
+            for label in dict.fromkeys([*after, *before])
+        ],
+        "shared_files": len(shared),
+        "shared_bytes": sum(files[1][path] for path in shared),
+        "new_bytes": sum(size for path, size in files[1].items() if path not in shared),
+        "changes": changes,
+    }
