@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from shlex import quote
 from statistics import median
 from typing import Any
 
@@ -172,7 +173,7 @@ def _inline_bytes(snapshot: Snapshot) -> int:
 
 
 def _attention(figures: dict[str, Any]) -> Iterator[Attention]:
-    path = figures["path"]
+    path = quote(figures["path"])
     for each in figures["operators"]:
         yield from _operator_attention(path, each)
     for each in figures["sources"]:
@@ -191,23 +192,25 @@ def _attention(figures: dict[str, Any]) -> Iterator[Attention]:
 
 
 def _operator_attention(path: str, operator: dict[str, Any]) -> Iterator[Attention]:
+    """The findings of one operator; ``path`` is quoted for a shell."""
     label = operator["uid"] or operator["hash"]
+    selected = quote(label)
     if operator["problem"]:
         yield Attention(label, f"not readable: {operator['problem']}", f"dstl verify {path}")
     for each in operator["not_readable"]:
         what = f"state {each['state']} needs Java classes: {', '.join(each['classes'])}"
-        yield Attention(label, what, f"dstl dump {path} --op {label} --opaque")
+        yield Attention(label, what, f"dstl dump {path} --op {selected} --jar JOB.jar")
     if operator["uid"] is None and operator["bytes"]:
-        command = f"dstl rewrite {path} OUT --rename {label}=UID"
+        command = f"dstl rewrite {path} OUT --rename {selected}=UID"
         yield Attention(label, "no uid is known, only its hash", command)
     for name, spread in (("subtask", operator["subtasks"]), ("key group", operator["key_groups"])):
         if spread is not None and (spread["skew"] or 0) >= HIGH_SKEW[name]:
             what = f"the largest {name} has {spread['skew']:g} times the bytes of the median"
-            yield Attention(label, what, f"dstl dump {path} --op {label}")
+            yield Attention(label, what, f"dstl dump {path} --op {selected}")
     log = operator["bytes_by_kind"].get("changelog", 0)
     if log > operator["bytes_by_kind"].get("keyed state", 0):
         what = "the changelog is larger than its base, so that a restore replays more than it reads"
-        yield Attention(label, what, f"dstl changelog {path} --op {label}")
+        yield Attention(label, what, f"dstl changelog {path} --op {selected}")
     if operator["states"] and 2 * operator["parallelism"] > operator["max_parallelism"]:
         what = f"its parallelism cannot double: max parallelism {operator['max_parallelism']}"
         yield Attention(label, what, f"dstl rewrite {path} OUT --max-parallelism N")

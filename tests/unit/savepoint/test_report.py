@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -69,6 +70,14 @@ def test_planted_skew_and_empty_key_groups(tmp_path: Path) -> None:
     assert "the largest key group has 60 times the bytes of the median" in texts
 
 
+def test_a_command_is_safe_to_paste_whatever_the_uid(tmp_path: Path) -> None:
+    uid = "hot; rm -rf 'x'"
+    subtasks = (keyed(0, 0, (50, 0, 60, 80), 980), keyed(1, 4, (50, 60, 0, 70), 100))
+    figures = report_figures(written(tmp_path / "a b", operator(uid, *subtasks)))
+    [command] = [each["command"] for each in figures["attention"] if "dump" in each["command"]]
+    assert shlex.split(command) == ["dstl", "dump", figures["path"], "--op", uid]
+
+
 def test_state_of_the_heap_begins_at_any_offset(tmp_path: Path) -> None:
     offsets = KeyGroupRangeOffsets(KeyGroupRange(0, 7), (0, 3, 6, 9, 12, 15, 18, 21))
     handle = KeyGroupsStateHandle(offsets, ByteStreamStateHandle("s", bytes(30)), None)
@@ -108,6 +117,7 @@ def test_state_that_needs_java_is_named_with_a_command(tmp_path: Path) -> None:
     found = [each for each in figures["attention"] if "h3.Opaque" in each["what"]]
     assert {each["operator"] for each in found} == {"with-kryo"}
     assert all(each["command"].startswith("dstl dump file:") for each in found)
+    assert all(each["command"].endswith("--jar JOB.jar") for each in found)
 
 
 def test_sources_and_pending_commits() -> None:
