@@ -26,6 +26,7 @@
     │   ├─ NonRestoredStateError
     │   └─ StateMigrationError
     ├─ SavepointError
+    │   ├─ SnapshotExistsError
     │   ├─ NoSuchOperatorError(KeyError)
     │   ├─ NoSuchStateError(KeyError)
     │   └─ DuplicateKeyError
@@ -212,6 +213,10 @@ class StateMigrationError(RestoreError):
 
 class SavepointError(DstlError):
     """A savepoint cannot be read or written as asked."""
+
+
+class SnapshotExistsError(SavepointError):
+    """The folder holds a snapshot already, or an unfinished one: ``context["found"]``."""
 
 
 class NoSuchOperatorError(SavepointError, KeyError):

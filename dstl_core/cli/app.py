@@ -24,7 +24,7 @@ from dstl_core.cli.report_command import report
 from dstl_core.cli.rewrite_command import rewrite
 from dstl_core.cli.upgrade_command import upgrade
 from dstl_core.cli.verify_command import verify
-from dstl_core.errors import DstlError
+from dstl_core.errors import DstlError, SnapshotExistsError
 from dstl_core.version import __version__
 
 DEBUG_OPTION = "--debug"
@@ -69,6 +69,8 @@ def _forget_output() -> None:
 
 
 def _sentence(error: DstlError | OSError) -> str:
+    if isinstance(error, SnapshotExistsError):
+        return f"{error.context['found']}; choose another folder, remove it, or give --overwrite."
     if isinstance(error, DstlError):
         return str(error)
     if error.errno is not None and error.filename is None:

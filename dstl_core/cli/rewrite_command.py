@@ -11,6 +11,7 @@ from dstl_core.cli.options import (
     JarOption,
     JsonOption,
     KeyTypeOption,
+    OverwriteOption,
     PathArgument,
     RelocateOption,
     RootOption,
@@ -56,9 +57,7 @@ def rewrite(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check and show the plan; write nothing.")
     ] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the snapshot in OUT.")
-    ] = False,
+    overwrite: OverwriteOption = False,
     as_json: JsonOption = False,
     allow_root: RootOption = None,
     changelog_base: ChangelogBaseOption = None,

@@ -12,6 +12,7 @@ from dstl_core.cli.options import (
     JarOption,
     JsonOption,
     KeyTypeOption,
+    OverwriteOption,
     PathArgument,
     RelocateOption,
     RootOption,
@@ -45,9 +46,7 @@ def upgrade(
         list[str] | None,
         typer.Option("--drop", metavar="STATE", help="Leave a state out: STATE or OP/STATE."),
     ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the snapshot in OUT.")
-    ] = False,
+    overwrite: OverwriteOption = False,
     as_json: JsonOption = False,
     allow_root: RootOption = None,
     relocate: RelocateOption = None,

@@ -34,6 +34,8 @@ def test_rewrite_renames_removes_and_rescales(run: Any, tmp_path: Path) -> None:
     code, _, error = run("rewrite", INCREMENTAL, out)
     assert code == 2
     assert "already there" in error
+    assert "--overwrite" in error
+    assert "mode=" not in error
     assert run("rewrite", INCREMENTAL, out, "--overwrite", "--json")[0] == 0
     assert run("diff", INCREMENTAL, out)[0] == 0
 

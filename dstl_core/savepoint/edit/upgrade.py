@@ -222,7 +222,7 @@ class SavepointUpgrade:
             first = blocked[0]
             raise SavepointError(
                 f"State {first.state!r} of operator {first.operator!r} cannot be upgraded "
-                f"({first.reason}); {len(blocked)} states are blocked in all, so drop them by name "
+                f"({first.reason}); states blocked in all: {len(blocked)}; drop them by name "
                 f"(--drop) or give what is missing.",
                 location=str(self._source.folder),
             )

@@ -13,7 +13,7 @@ from dstl_core.checkpoint.store.metadata_file import (
     replace_metadata_file,
 )
 from dstl_core.codec.operator_state import OperatorStream
-from dstl_core.errors import ConfigError, SavepointError
+from dstl_core.errors import ConfigError, SnapshotExistsError
 from dstl_core.model.checkpoint import CheckpointMetadata
 from dstl_core.model.handle import (
     ByteStreamStateHandle,
@@ -111,7 +111,7 @@ class SavepointFolder(StateFiles):
             the folder, ``is_finished`` is true.
 
     Raises:
-        SavepointError: The folder already holds a snapshot.
+        SnapshotExistsError: The folder already holds a snapshot.
     """
 
     def __init__(
@@ -145,9 +145,9 @@ class SavepointFolder(StateFiles):
         has_sidecar = self.file_io.size(self.folder.child(SIDECAR_FILE_NAME)) is not None
         if has_metadata or has_sidecar:
             what = "A snapshot is already" if has_metadata else "An unfinished snapshot is"
-            raise SavepointError(
-                f"{what} there: {self.folder}; choose another folder, remove it, or use "
-                f"mode=overwrite."
+            found = f"{what} there: {self.folder}"
+            raise SnapshotExistsError(
+                f"{found}; choose another folder, remove it, or use mode='overwrite'.", found=found
             )
 
     def publish(self, metadata: CheckpointMetadata, notes: Mapping[str, Any]) -> str:

@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 from dstl_core import Snapshot, edit_savepoint, rewrite_savepoint
-from dstl_core.errors import ConfigError, NoSuchOperatorError, SavepointError
+from dstl_core.errors import (
+    ConfigError,
+    NoSuchOperatorError,
+    SavepointError,
+    SnapshotExistsError,
+)
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.savepoint.check.verify import verify_snapshot
 from dstl_core.savepoint.edit.savepoint_edit import SavepointEdit
@@ -75,7 +80,7 @@ def test_an_edit_in_place_writes_no_state(tmp_path: Path) -> None:
     edit = edit_savepoint(Snapshot.load(out)).change_operator_identifier(
         UID("a-keyed"), UID("renamed")
     )
-    with pytest.raises(SavepointError, match="already there"):
+    with pytest.raises(SnapshotExistsError, match=r"already there.*mode='overwrite'"):
         edit.write(out)
     edit.write(out, "overwrite")
     after = {path.name: path.stat().st_mtime_ns for path in out.iterdir()}

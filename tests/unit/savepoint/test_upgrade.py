@@ -111,7 +111,7 @@ def test_without_the_jar_states_are_blocked_and_nothing_is_written(tmp_path: Pat
     blocked = {step.state: step.reason for step in upgrade.plan() if step.action == "blocked"}
     assert set(blocked) == {"session", "events", "byName"}
     assert "Class sessions.Session of the job is needed" in blocked["session"]
-    with pytest.raises(SavepointError, match="3 states are blocked in all"):
+    with pytest.raises(SavepointError, match="states blocked in all: 3"):
         upgrade.write(tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
