@@ -108,7 +108,7 @@ class JobTasks:
             if checkpoint == self.coordinator.latest():
                 raise RestoreError(
                     f"The files of the latest checkpoint, {checkpoint.checkpoint_id}, are missing, "
-                    f"and no driver has deleted them; put them back, or start a pipeline of "
+                    f"and dstl did not delete them; put them back, or start a pipeline of "
                     f"another name from a savepoint.",
                     location=str(self.job.layout.root),
                 ) from error

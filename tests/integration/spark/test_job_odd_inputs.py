@@ -389,7 +389,7 @@ def test_state_that_somebody_deleted_is_an_error_also_for_a_warm_job(spark, job_
     for number in range(2):
         job.run(rows, number)
     shutil.rmtree(job.path.removeprefix("file:"))
-    with pytest.raises(RestoreError, match="The files of the latest checkpoint, 3, are gone"):
+    with pytest.raises(RestoreError, match="files of the latest checkpoint, 3, are missing"):
         job.run(rows, 2)
 
 
