@@ -221,7 +221,7 @@ def test_what_a_reader_is_asked_for_and_is_not_there(spark, tmp_path):
     made = bootstrap_with(rows).key_by("k").transform_columns()
     operator = write(spark, tmp_path / "sp", "op", made)
     frame = read(spark, operator, function=Misnamed(), out_type="key string, n bigint")
-    with pytest.raises(PySparkException, match="a row with 'number'; out_type has: key, n"):
+    with pytest.raises(PySparkException, match="the unknown column 'number'; out_type has: key, n"):
         frame.collect()
     reader = SavepointReader.read(spark, str(operator.snapshot.folder))
     with pytest.raises(
