@@ -62,10 +62,14 @@ class EpochMetadata:
         commit: CompletedCheckpoint,
         *,
         committed_before: bool = False,
+        profiled: bool = True,
         tags: Mapping[str, str] | None = None,
     ) -> Iterator[dg.AssetMaterialization]:
-        """The materializations of a partition, with its own data version."""
-        shown = self.of_commit(commit, committed_before=committed_before)
+        """The materializations of a partition, with its own data version.
+
+        ``profiled`` reads a sample of the state, which takes longer than a small epoch.
+        """
+        shown = self.of_commit(commit, committed_before=committed_before, profiled=profiled)
         found = {self.pipeline.key(kind): shown[kind] for kind in EPOCH_KINDS}
         for uid in self.pipeline.outputs:
             found[self.pipeline.key("output", operator=uid)] = self._of_output(commit, uid)
@@ -78,7 +82,7 @@ class EpochMetadata:
             )
 
     def of_commit(
-        self, commit: CompletedCheckpoint, *, committed_before: bool
+        self, commit: CompletedCheckpoint, *, committed_before: bool, profiled: bool = True
     ) -> dict[DstlAssetKind, dict[str, Any]]:
         """Of each asset: the numbers of the epoch, and what its checkpoint holds."""
         history = self.store.recent(SHOWN_COMMITS, until=commit.checkpoint_id)
@@ -98,7 +102,7 @@ class EpochMetadata:
                 "dstl/commits": show.epochs_table(history),
             },
         }
-        of_snapshot = self._of_snapshot(commit)
+        of_snapshot = self._of_snapshot(commit, profiled)
         for kind, more in of_snapshot.items():
             found[kind] |= more
         log_bytes = of_snapshot.get("changelog", {}).get("dstl/log_bytes")
@@ -126,7 +130,9 @@ class EpochMetadata:
                 found["dstl/preview"] = show.rows_table(first_rows(first, PREVIEW_ROWS))
         return found
 
-    def _of_snapshot(self, commit: CompletedCheckpoint) -> dict[DstlAssetKind, dict[str, Any]]:
+    def _of_snapshot(
+        self, commit: CompletedCheckpoint, profiled: bool
+    ) -> dict[DstlAssetKind, dict[str, Any]]:
         """Schema and sizes; nothing for a checkpoint that is no longer retained."""
         try:
             size = StateSize.of(self.store.metadata_of(commit).metadata)
@@ -142,6 +148,8 @@ class EpochMetadata:
                 **key_group_chart(snapshot.metadata, OperatorID.for_uid(self.pipeline.uid)),
             },
         }
+        if not profiled:
+            return found
         try:
             sample = StateSample.of(snapshot, self.pipeline.uid)
         except DstlError as error:

@@ -42,6 +42,7 @@ class EpochReport:
         self._metadata = metadata
         has_partitions = context.assets_def.partitions_def is not None
         asked = list(context.partition_keys) if has_partitions else [None]
+        self._left = len(keys)
         self._is_one = list(keys) == asked and len(keys) == 1
         self._results: list[dg.MaterializeResult] = []
         self._latest = 0
@@ -49,14 +50,19 @@ class EpochReport:
     def epoch(
         self, key: str | None, commit: CompletedCheckpoint, committed_before: bool
     ) -> Iterator[dg.AssetMaterialization]:
-        """The materializations of one window."""
+        """The materializations of one window. Only the last one of a run is profiled."""
+        self._left -= 1
         self._latest = max(self._latest, commit.checkpoint_id)
         tags = {}
         backfill = self._context.run.tags.get(BACKFILL_TAG)
         if backfill is not None:
             tags[BACKFILL_TAG] = backfill
         for event in self._metadata.events(
-            key, commit, committed_before=committed_before, tags=tags
+            key,
+            commit,
+            committed_before=committed_before,
+            profiled=not self._left,
+            tags=tags,
         ):
             if self._is_one and event.asset_key in self._context.selected_asset_keys:
                 self._results.append(
