@@ -16,7 +16,7 @@ from dstl_core.cli.options import (
     load,
     required_out,
 )
-from dstl_core.cli.output import print_lines, progress, write_json
+from dstl_core.cli.output import print_lines, write_json, write_savepoint
 from dstl_core.errors import ConfigError
 from dstl_core.shown import table_lines
 
@@ -54,8 +54,7 @@ def committables(
         folder = required_out(out, "--drop needs")
         changed = without_commits(snapshot, _checkpoints(drop), op)
         edit = edit_savepoint(changed)
-        with progress("writing", edit.source_size) as advance:
-            written = edit.write(folder, "overwrite" if overwrite else "error", on_progress=advance)
+        written = write_savepoint(edit, folder, overwrite=overwrite)
         before, after = (
             len(list(pending_commits(snapshot))),
             len(list(pending_commits(changed))),

@@ -17,7 +17,7 @@ from dstl_core.cli.options import (
     pairs,
     required_out,
 )
-from dstl_core.cli.output import complain, print_lines, progress, write_json
+from dstl_core.cli.output import complain, print_lines, write_json, write_savepoint
 from dstl_core.errors import ConfigError
 from dstl_core.shown import table_lines
 
@@ -65,8 +65,7 @@ def offsets(
         changes = pairs("--set", set_, "SPLIT=POSITION")
         changed, moved = set_positions(snapshot, changes, earliest=earliest)
         edit = edit_savepoint(changed)
-        with progress("writing", edit.source_size) as advance:
-            written = edit.write(folder, "overwrite" if overwrite else "error", on_progress=advance)
+        written = write_savepoint(edit, folder, overwrite=overwrite)
         if as_json:
             write_json([{"path": written, "moved": [each.to_json() for each in moved]}])
         else:

@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal, Protocol
 
 from dstl_core.shown import printable
 
@@ -64,6 +64,25 @@ def _text_of(line: str | tuple[str, str]) -> str:
 def complain(sentence: str) -> None:
     """Writes one sentence to stderr."""
     sys.stderr.write(f"dstl: {printable(sentence)}\n")
+
+
+class Copy(Protocol):
+    """A savepoint that is planned and not written yet."""
+
+    @property
+    def source_size(self) -> int:
+        """Number of bytes to read."""
+
+    def write(
+        self, path: str, mode: Literal["error", "overwrite"] = ..., *, on_progress: Advance = ...
+    ) -> str:
+        """Writes it into a folder and gives the folder."""
+
+
+def write_savepoint(copy: Copy, folder: str, *, overwrite: bool, what: str = "writing") -> str:
+    """Writes a copy of a savepoint with a progress bar, and gives its folder."""
+    with progress(what, copy.source_size) as advance:
+        return copy.write(folder, "overwrite" if overwrite else "error", on_progress=advance)
 
 
 @contextmanager

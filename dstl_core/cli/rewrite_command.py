@@ -18,7 +18,7 @@ from dstl_core.cli.options import (
     load,
     pairs,
 )
-from dstl_core.cli.output import print_lines, progress, write_json
+from dstl_core.cli.output import print_lines, write_json, write_savepoint
 from dstl_core.errors import ConfigError, NoSuchOperatorError
 from dstl_core.shown import printable, size_text
 
@@ -83,8 +83,7 @@ def rewrite(
     plan = edit.plan()
     written = None
     if not dry_run:
-        with progress("writing", edit.source_size) as advance:
-            written = edit.write(out, "overwrite" if overwrite else "error", on_progress=advance)
+        written = write_savepoint(edit, out, overwrite=overwrite)
     if as_json:
         write_json([{"path": written, "operators": plan}], indent=1)
         return

@@ -18,7 +18,7 @@ from dstl_core.cli.options import (
     RootOption,
     load,
 )
-from dstl_core.cli.output import print_lines, progress, write_json
+from dstl_core.cli.output import print_lines, write_json, write_savepoint
 from dstl_core.errors import ConfigError
 from dstl_core.shown import printable, size_text, table_lines
 
@@ -67,8 +67,7 @@ def upgrade(
     steps = found.plan()
     written = None
     if out is not None and not plan:
-        with progress("converting", found.source_size) as advance:
-            written = found.write(out, "overwrite" if overwrite else "error", advance)
+        written = write_savepoint(found, out, overwrite=overwrite, what="converting")
     if as_json:
         write_json([_report(found, steps, written)], indent=1)
     else:

@@ -35,7 +35,7 @@ def _other(old: pa.Array, new: pa.Array) -> pa.Array:
         if bits is not None:
             old, new = old.view(bits), new.view(bits)
         return pc.or_(other, pc.fill_null(pc.not_equal(old, new), False))
-    except pa.ArrowNotImplementedError:
+    except pa.ArrowNotImplementedError:  # Arrow compares no maps: such a value counts as changed
         return pc.or_(other, now)
 
 
