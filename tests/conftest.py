@@ -25,7 +25,7 @@ _BUCKETS = itertools.count()
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 hypothesis.settings.register_profile(
-    "ci", derandomize=True, deadline=None, database=None, max_examples=200
+    "ci", derandomize=True, deadline=None, database=None, max_examples=100
 )
 hypothesis.settings.register_profile(
     "fast", derandomize=True, deadline=None, database=None, max_examples=20

@@ -45,7 +45,7 @@ class StateSample:
 
     @classmethod
     def of(cls, snapshot: Snapshot, uid: str, *, columns: Sequence[str] | None = None) -> Self:
-        """Reads key groups until there are ``PROFILED_KEYS`` keys.
+        """Reads key groups until there are ``PROFILED_KEYS`` keys, or up to twice as many.
 
         Args:
             snapshot: A checkpoint or savepoint.
@@ -59,16 +59,18 @@ class StateSample:
         reader = operator.keyed() if columns is None else operator.keyed(columns=tuple(columns))
         batches: list[pa.RecordBatch] = []
         rows = whole = keys = 0
-        for group in range(operator.max_parallelism):
-            if rows >= PROFILED_KEYS:
-                break
-            for batch in reader.read(KeyGroupRange(group, group)):
+        while whole < operator.max_parallelism and rows < PROFILED_KEYS:
+            # Twice as many each time: each read opens the log of changes again.
+            last = min(2 * whole, operator.max_parallelism - 1)
+            for batch in reader.read(KeyGroupRange(whole, last)):
                 if rows >= PROFILED_KEYS:
                     break
                 batches.append(batch)
                 rows += batch.num_rows
             else:
-                whole, keys = group + 1, rows
+                whole, keys = last + 1, rows
+                continue
+            break
         table = pa.Table.from_batches(batches, reader.schema)
         return cls(table, whole, keys, operator.max_parallelism)
 

@@ -59,7 +59,7 @@ def test_a_slice_of_flips() -> None:
 @pytest.mark.slow
 def test_a_slice_of_cuts() -> None:
     chance = random.Random(21)
-    for file in chance.sample(FILES, 100):
+    for file in chance.sample(FILES, 40):
         for size in chance.sample(range(len(file.raw)), min(6, len(file.raw))):
             check(file, file.raw[:size])
 

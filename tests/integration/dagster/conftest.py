@@ -42,7 +42,18 @@ def instance_in(home: Path) -> Iterator[dg.DagsterInstance]:
 
 @pytest.fixture
 def instance(tmp_path) -> Iterator[dg.DagsterInstance]:
+    """An instance of one process. One of a folder makes a database for each run."""
+    gc.collect()
     home = tmp_path / "dagster_home"
+    home.mkdir()
+    with dg.DagsterInstance.ephemeral(tempdir=str(home)) as found:
+        yield found
+
+
+@pytest.fixture
+def instance_on_disk(tmp_path) -> Iterator[dg.DagsterInstance]:
+    """An instance that other processes and contexts of schedules can open."""
+    home = tmp_path / "home_on_disk"
     home.mkdir()
     with instance_in(home) as found:
         yield found

@@ -276,7 +276,8 @@ def test_a_long_backfill_folds_its_log_into_the_base(storage, instance):
     assert check("log_size", storage, instance).passed
 
 
-def test_a_schedule_runs_all_windows_that_are_due(storage, instance):
+def test_a_schedule_runs_all_windows_that_are_due(storage, instance_on_disk):
+    instance = instance_on_disk
     fails: list[str] = []
 
     def batch(session: Any, day: str) -> Any:

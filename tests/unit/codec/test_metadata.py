@@ -28,7 +28,7 @@ from dstl_core.model.ids import OperatorID
 from tests.golden_files import SNAPSHOTS, Fixture
 from tests.unit.codec.java_bytes import i32, i64, utf
 
-SMALL = 30_000
+SMALL = 6_000
 """Files up to this size are cut at every byte in the default run, larger ones at every 61st."""
 
 
