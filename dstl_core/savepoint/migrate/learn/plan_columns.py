@@ -1,0 +1,360 @@
+"""What the columns of a compiled plan mean: from which source columns they are computed, and how.
+
+Two columns have the same meaning if they have the same text ``meaning``. It has no positions, so it
+stays the same when other columns come, go or move.
+
+Source: ``RexNodeJsonSerializer``, ``AggregateCallJsonSerializer`` of Flink 2.2.1.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dstl_core.savepoint.migrate.learn.compiled_plan import (
+    CompiledPlan,
+    PlanNode,
+    source_table,
+    wrong_plan,
+)
+
+_LONGEST = 400
+"""Characters of a meaning; longer ones become a hash, so that shared inputs cannot multiply."""
+_PASSING = frozenset(
+    [
+        "changelog-normalize",
+        "deduplicate",
+        "drop-update-before",
+        "exchange",
+        "limit",
+        "mini-batch-assigner",
+        "sort",
+        "sort-limit",
+        "temporal-sort",
+        "watermark-assigner",
+    ]
+)
+"""Types of nodes whose output columns are those of their input."""
+_JOINS = frozenset(
+    ["delta-join", "interval-join", "join", "lookup-join", "temporal-join", "window-join"]
+)
+AGGREGATES = frozenset(
+    [
+        "global-group-aggregate",
+        "global-window-aggregate",
+        "group-aggregate",
+        "group-window-aggregate",
+        "window-aggregate",
+    ]
+)
+_DETAILS = ("isRowtime", "keepLastRow", "rankRange", "rankType")
+_LOCAL = frozenset(["local-group-aggregate", "local-window-aggregate"])
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: its name for people, and what it means."""
+
+    name: str
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """A call of an aggregate function.
+
+    Attributes:
+        function: Its name, e.g. ``COUNT``, ``SUM0``.
+        column: The call as text, e.g. ``COUNT(DISTINCT item)``, and what it means.
+        is_distinct: Whether equal arguments count once.
+        retracts: Whether the input may take rows back.
+    """
+
+    function: str
+    column: Column
+    arguments: tuple[Column, ...]
+    is_distinct: bool
+    retracts: bool
+
+
+class PlanColumns:
+    """The columns and calls of the nodes of a plan.
+
+    Raises:
+        ConfigError: A node refers to a column that its input does not have.
+    """
+
+    def __init__(self, plan: CompiledPlan) -> None:
+        self.plan = plan
+        self._columns: dict[int, Sequence[Column]] = {}
+        self._conditions: dict[int, frozenset[str]] = {}
+        self._tables: dict[int, frozenset[str]] = {}
+        for node in plan.ordered:
+            table = source_table(node)
+            read = frozenset(each for number in node.inputs for each in self._tables[number])
+            self._tables[node.id] = read if table is None else frozenset([table])
+            inputs = [self._columns[each] for each in node.inputs]
+            self._columns[node.id] = [_short(each) for each in self._of(node, inputs)]
+            self._conditions[node.id] = frozenset(self._filters(node))
+
+    def _filters(self, node: PlanNode) -> Iterator[str]:
+        for number in node.inputs:
+            yield from self._conditions[number]
+        condition = node.fields.get("condition")
+        if condition is not None and node.inputs:
+            row = self._columns[node.inputs[0]]
+            yield _short(_expression(condition, row, self.plan.where)).meaning
+
+    def of(self, node: PlanNode) -> Sequence[Column]:
+        """The output columns of a node."""
+        return self._columns[node.id]
+
+    def of_input(self, node: PlanNode, at: int = 0) -> Sequence[Column]:
+        """The columns that a node reads. Those of a local aggregate are those that it reads."""
+        source = self.plan.inputs_of(node)[at]
+        while source.type in _PASSING or source.type in _LOCAL:
+            if source.type in _LOCAL:
+                return self.of_input(source)
+            if not source.inputs:
+                break
+            source = self.plan.inputs_of(source)[0]
+        return self._columns[node.inputs[at]]
+
+    def conditions(self, node: PlanNode) -> frozenset[str]:
+        """The filters on the way to a node."""
+        return self._conditions[node.id]
+
+    def details(self, node: PlanNode) -> frozenset[str]:
+        """What else a node says about the rows that it keeps: its window, its order, its limit."""
+        found = set()
+        for name in _DETAILS:
+            if name in node.fields:
+                found.add(f"{name} {json.dumps(node.fields[name], sort_keys=True)[:_LONGEST]}")
+        windowing, by = node.fields.get("windowing"), node.fields.get("orderBy")
+        if isinstance(windowing, dict):
+            found.add(f"window {json.dumps(windowing.get('window'), sort_keys=True)[:_LONGEST]}")
+        sorts = by.get("fields") if isinstance(by, dict) else None
+        for at, each in enumerate(sorts if isinstance(sorts, list) else ()):
+            if isinstance(each, dict):
+                column = _at(each.get("index"), self.of_input(node), self.plan.where)
+                found.add(f"sorts {at} {column.meaning} {each.get('isAscending')}")
+        return frozenset(found)
+
+    def tables(self, node: PlanNode) -> frozenset[str]:
+        """The source tables of a node."""
+        return self._tables[node.id]
+
+    def picked(self, node: PlanNode, field: str, at: int = 0) -> Sequence[Column] | None:
+        """The input columns that a field of a node lists by position; None if it has no list."""
+        places = node.fields.get(field)
+        if not isinstance(places, list):
+            return None
+        row = self.of_input(node, at)
+        return [_at(each, row, self.plan.where) for each in places]
+
+    def aggregates(self, node: PlanNode) -> Sequence[Aggregate]:
+        """The calls of an aggregate, in the order of their buffers."""
+        calls, retractions = _calls(node), node.fields.get("aggCallNeedRetractions")
+        # A row that leaves the window of OVER is taken back.
+        every = bool(node.fields.get("needRetraction")) or node.type == "over-aggregate"
+        flags = retractions if isinstance(retractions, list) else [every] * len(calls)
+        if len(flags) != len(calls):
+            raise wrong_plan(self.plan.where, f"{len(calls)} flags of retraction", len(flags))
+        row = self.of_input(node)
+        return [
+            _aggregate(call, bool(flag), row, self.plan.where)
+            for call, flag in zip(calls, flags, strict=True)
+        ]
+
+    def _of(self, node: PlanNode, inputs: Sequence[Sequence[Column]]) -> Sequence[Column]:
+        """The columns of a node, from those of its inputs."""
+        names = node.columns
+        if (table := source_table(node)) is not None:
+            return [Column(name, f"{table}.{name}") for name in names]
+        before = [column for each in inputs for column in each]
+        if node.type == "calc":
+            return self._projected(node, inputs[0] if inputs else ())
+        if node.type in AGGREGATES:
+            return self._aggregated(node, names)
+        if node.type in _JOINS and len(names) <= len(before):
+            before = before[: len(names)]  # a semi-join gives the left row only
+        elif node.type == "union" and all(len(each) == len(names) for each in inputs):
+            rows = zip(*inputs, strict=True)
+            before = [
+                Column(name, f"UNION({', '.join(each.meaning for each in row)})")
+                for name, row in zip(names, rows, strict=True)
+            ]
+        elif node.type not in _PASSING and node.type != "rank" and node.type not in _JOINS:
+            before = []
+        found = list(before[: len(names)])
+        place = f"{node.type}({' '.join(sorted(self.tables(node)))})"
+        found += [Column(name, f"{place}.{name}") for name in names[len(found) :]]
+        return [
+            each if _is_made_up(name) else replace(each, name=name)
+            for each, name in zip(found, names, strict=True)
+        ]
+
+    def _projected(self, node: PlanNode, row: Sequence[Column]) -> Sequence[Column]:
+        projection = node.fields.get("projection")
+        if not isinstance(projection, list) or len(projection) != len(node.columns):
+            raise wrong_plan(self.plan.where, "a projection of each column", node.id)
+        found = []
+        for name, each in zip(node.columns, projection, strict=True):
+            column = _expression(each, row, self.plan.where)
+            found.append(column if _is_made_up(name) else replace(column, name=name))
+        return found
+
+    def _aggregated(self, node: PlanNode, names: Sequence[str]) -> Sequence[Column]:
+        grouping = self.picked(node, "grouping") or ()
+        calls = [each.column for each in self.aggregates(node)]
+        found = [*grouping, *calls][: len(names)]
+        by = ", ".join(each.meaning for each in grouping)
+        # A sum by customer is not a sum by customer and day.
+        found = [*found[: len(grouping)], *(_grouped(each, by) for each in found[len(grouping) :])]
+        rest = names[len(found) :]
+        return [*found, *(Column(name, f"{node.type}.{name} BY {by}") for name in rest)]
+
+
+def _calls(node: PlanNode) -> Sequence[Any]:
+    """The calls of an aggregate as JSON; those of OVER are in groups, of which Flink runs one."""
+    over = node.fields.get("overSpec")
+    groups = over.get("groups") if isinstance(over, dict) else None
+    if isinstance(groups, list) and len(groups) == 1 and isinstance(groups[0], dict):
+        calls = groups[0].get("aggCalls")
+    else:
+        calls = node.fields.get("aggCalls")
+    return calls if isinstance(calls, list) else ()
+
+
+def _grouped(column: Column, by: str) -> Column:
+    return replace(column, meaning=f"{column.meaning} BY {by}")
+
+
+def _aggregate(call: Any, retracts: bool, row: Sequence[Column], where: str) -> Aggregate:
+    given = call if isinstance(call, dict) else {}
+    name = given.get("internalName") or given.get("systemName") or given.get("catalogName")
+    name = name or given.get("name")
+    places = given.get("argList")
+    if not isinstance(name, str) or not isinstance(places, list):
+        raise wrong_plan(where, "aggregate calls with a name and arguments", repr(call)[:80])
+    arguments = tuple(_at(each, row, where) for each in places)
+    is_distinct = bool(given.get("distinct"))
+    filtered = given.get("filterArg", -1)
+    by = None if filtered in (-1, None) else _at(filtered, row, where)
+    function = _function(name)
+    return Aggregate(
+        function,
+        Column(
+            _call_text(
+                function,
+                [each.name for each in arguments],
+                is_distinct,
+                None if by is None else by.name,
+            ),
+            _call_text(
+                name,
+                [each.meaning for each in arguments],
+                is_distinct,
+                None if by is None else by.meaning,
+            ),
+        ),
+        arguments,
+        is_distinct,
+        retracts,
+    )
+
+
+def _call_text(
+    function: str, arguments: Sequence[str], is_distinct: bool, condition: str | None
+) -> str:
+    if not arguments and _function(function) == "COUNT":
+        arguments = ["*"]
+    text = f"{function}({'DISTINCT ' * is_distinct}{', '.join(arguments)})"
+    return text if condition is None else f"{text} FILTER ({condition})"
+
+
+def _function(name: str) -> str:
+    """``COUNT`` of ``$COUNT$1``."""
+    parts = name.strip("$").split("$")
+    return parts[0] if name.startswith("$") else name
+
+
+def _is_made_up(name: str) -> bool:
+    """Whether the planner made a name, e.g. ``$f2``, ``EXPR$1``."""
+    return "$" in name
+
+
+# ------------------------------------------------------------------------------- expressions
+
+_SIGNS = frozenset(["+", "-", "*", "/", "%", "=", "<>", "<", ">", "<=", ">=", "AND", "OR"])
+_DEEPEST = 200
+
+
+def _expression(given: Any, row: Sequence[Column], where: str, depth: int = 0) -> Column:
+    """An expression of the plan over the columns of a row."""
+    if depth > _DEEPEST:
+        raise wrong_plan(where, f"expressions of at most {_DEEPEST} levels", "more")
+    fields = given if isinstance(given, dict) else {}
+    kind = fields.get("kind")
+    if kind == "INPUT_REF":
+        return _at(fields.get("inputIndex"), row, where)
+    if kind == "LITERAL":
+        value = fields.get("value")
+        text = f"'{value}'" if isinstance(value, str) else str(value)
+        return Column(text, f"{text}:{fields.get('type')}")
+    if kind == "CALL" and isinstance(fields.get("operands"), list):
+        parts = [_expression(each, row, where, depth + 1) for each in fields["operands"]]
+        name = next(
+            (
+                fields[each]
+                for each in ("internalName", "systemName", "catalogName")
+                if fields.get(each)
+            ),
+            str(fields.get("class", "?")),
+        )
+        meaning = f"{name}({', '.join(each.meaning for each in parts)})"
+        if _function(name).endswith("CAST"):
+            meaning += f":{fields.get('type')}"
+        return _short(Column(_text_of_call(_function(name), parts), meaning))
+    parts = list(_operands(fields, row, where, depth))
+    rest = {name: each for name, each in fields.items() if name not in ("operands", "expr")}
+    meaning = f"{rest}({', '.join(each.meaning for each in parts)})"
+    name = fields.get("name") if kind == "FIELD_ACCESS" else None
+    return _short(Column(str(name or kind), meaning))
+
+
+def _operands(
+    fields: Mapping[str, Any], row: Sequence[Column], where: str, depth: int
+) -> Iterator[Column]:
+    operands = fields.get("operands")
+    for each in operands if isinstance(operands, list) else ():
+        yield _expression(each, row, where, depth + 1)
+    if isinstance(fields.get("expr"), dict):
+        yield _expression(fields["expr"], row, where, depth + 1)
+
+
+def _text_of_call(function: str, parts: Sequence[Column]) -> str:
+    names = [each.name for each in parts]
+    if function in _SIGNS and len(names) > 1:
+        return f" {function} ".join(names)
+    if function.startswith("IS ") and len(names) == 1:
+        return f"{names[0]} {function}"
+    return f"{function}({', '.join(names)})"
+
+
+def _at(place: Any, row: Sequence[Column], where: str) -> Column:
+    if type(place) is not int or not 0 <= place < len(row):
+        raise wrong_plan(where, f"a column of the input, 0..{len(row) - 1}", repr(place)[:80])
+    return row[place]
+
+
+def _short(column: Column) -> Column:
+    name, meaning = column.name, column.meaning
+    if len(meaning) > _LONGEST:
+        meaning = f"sha256:{hashlib.sha256(meaning.encode()).hexdigest()}"
+    if len(name) > _LONGEST:
+        name = f"{name[:_LONGEST]}.."
+    return Column(name, meaning)

@@ -1,0 +1,295 @@
+"""Proposed migrations of real pairs of jobs: what is proposed is right, the rest is asked."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dstl_core.errors import ConfigError
+from dstl_core.savepoint.migrate.learn.compiled_plan import CompiledPlan, column_names
+from dstl_core.savepoint.migrate.learn.plan_columns import PlanColumns
+from dstl_core.savepoint.migrate.learn.proposal import Proposal, propose
+from dstl_core.savepoint.read.snapshot import Snapshot
+from tests.golden_files import GOLDEN
+
+JOBS = GOLDEN / "changed-jobs"
+
+
+def plans_of(pair: str) -> tuple[CompiledPlan, CompiledPlan] | None:
+    paths = [JOBS / pair / f"{each}.plan.json" for each in ("old", "new")]
+    return (CompiledPlan.load(paths[0]), CompiledPlan.load(paths[1])) if paths[0].exists() else None
+
+
+def proposal_of(pair: str, *, with_plans: bool = True) -> Proposal:
+    old, new = (Snapshot.load(JOBS / pair / each) for each in ("old", "new"))
+    return propose(old, new, plans=plans_of(pair) if with_plans else None, header={"from": "old"})
+
+
+def entries_of(proposal: Proposal) -> dict[str, Any]:
+    """The proposal without its head, as a reader of YAML gets it from the text."""
+    found = yaml.safe_load(proposal.text)
+    assert found == proposal.declaration
+    assert (found.pop("migration"), found.pop("from")) == (1, "old")
+    return {**found.pop("operators", {}), **found}
+
+
+# Each is what the change of the query means, written by hand. An empty one keeps all as it is.
+WITH_PLANS = {
+    "agg-add": "4_group-aggregate: {states: {accState: {columns: [f0, f1, f2, 0, null]}}}",
+    "agg-avg": "4_group-aggregate: {states: {accState: {columns: [f0, 0, 0, f1]}}}",
+    "agg-expr": "4_group-aggregate: {states: {accState: {columns: ['???', f1]}}}",
+    "agg-remove": "4_group-aggregate: {states: {accState: {columns: [f0, f2]}}}",
+    "agg-rename": "4_group-aggregate: {states: {accState: {columns: ['???', '???']}}}",
+    "agg-reorder": "3_group-aggregate: {states: {accState: {columns: [f1, f0, f2]}}}",
+    "agg-retract": (
+        "4_group-aggregate: {states: {accState: {columns: ['???', '???', '???', '???']}}}"
+    ),
+    "agg-widen": (
+        "4_group-aggregate:"
+        " {states: {accState: {columns: [f0, 'cast(f1, BIGINT)', 'cast(f2, BIGINT)']}}}"
+    ),
+    "crossed": (
+        "{8_group-aggregate: {from: 4_group-aggregate}, 4_group-aggregate:"
+        " {from: 8_group-aggregate}}"
+    ),
+    "crossed-filter": (
+        "{8_group-aggregate: {from: 4_group-aggregate}, 4_group-aggregate:"
+        " {from: 8_group-aggregate}}"
+    ),
+    "dedup-addcol": (
+        "4_deduplicate: {states: {deduplicate-state:"
+        " {columns: [f0, null, 'cast(f1, BIGINT)', f2, f3]}}}"
+    ),
+    "dedup-reorder": (
+        "4_deduplicate: {states: {deduplicate-state: {columns: [f0, f2, f1, f3, f4]}}}"
+    ),
+    "distinct-add": (
+        "3_group-aggregate:"
+        " {from: 4_group-aggregate, states: {accState: {columns: [f0, 0, f1, '???']}}}"
+    ),
+    "distinct-reorder": """
+        3_group-aggregate:
+          states:
+            accState: {columns: [f1, f2, f0, f4, f3]}
+            distinctAcc_0: {from: distinctAcc_1}
+            distinctAcc_0_null_state: {from: distinctAcc_1_null_state}
+            distinctAcc_1: {from: distinctAcc_0}
+            distinctAcc_1_null_state: {from: distinctAcc_0_null_state}
+    """,
+    "hop": "5_global-window-aggregate: {states: {window-aggs: {columns: [f1, f0, f2]}}}",
+    "join-addcol": ("5_join: {from: 6_join, states: {left-records: {map_key: [f0, f1, null]}}}"),
+    "join-left": "6_join: {states: {left-records: {value: '???'}}}",
+    "join-outer": "6_join: {states: {left-records: {map_key: [f0, f1, null]}}}",
+    "key-drop": (
+        "4_group-aggregate: {from: '???', key: [f0], states: {accState: {merge: [sum, sum, max]}}}"
+    ),
+    "key-varchar": "{}",
+    "key-widen": "{}",
+    "listagg": "3_group-aggregate: {states: {accState: {columns: [f3, f2, f0, f1, 0]}}}",
+    "materialize": """
+        4_group-aggregate: {states: {accState: {columns: [f0, null, f1]}}}
+        6_upsert-materialize: {states: {values: {columns: [f0, f1, '???', f2]}}}
+    """,
+    "minibatch": "6_global-group-aggregate: {from: 4_group-aggregate}",
+    "not-null": "4_group-aggregate: {key: ['???']}",
+    "over": "4_over-aggregate: {states: {accState: {columns: [f1, f2, f0, '???']}}}",
+    "plan-shift": "{}",
+    "replaced": "4_group-aggregate: {from: '???'}",
+    "retract-reorder": """
+        4_group-aggregate:
+          states:
+            accState: {columns: [f1, f2, f3, f0, f4]}
+            agg0$map: {from: agg1$map}
+            agg2$map: {from: agg0$map}
+    """,
+    "same-twice": (
+        "{8_group-aggregate: {from: 4_group-aggregate}, 4_group-aggregate:"
+        " {from: 8_group-aggregate}}"
+    ),
+    "second-insert": (
+        "{8_group-aggregate: {from: 4_group-aggregate}, start_empty: [4_group-aggregate]}"
+    ),
+    "table-renamed": "4_group-aggregate: {from: '???', key: ['???']}",
+    "temporal": (
+        "6_temporal-join: {from: 7_temporal-join, states: {left: {columns: [f0, f1, null, f2]}}}"
+    ),
+    "topn-addcol": (
+        "3_rank: {states: {data-state-with-append:"
+        " {map_key: ['cast(f0, BIGINT)'], columns: [f0, null, 'cast(f1, BIGINT)', f2]}}}"
+    ),
+    "topn-n": "{}",
+    "window-add": "5_global-window-aggregate: {states: {window-aggs: {columns: [f0, f1, null]}}}",
+}
+OF_DATA_STREAMS = {
+    "key-type": "accounts: {key: '???'}",
+    "pojo-class": "accounts: {classes: {h3.shop.Account: h3.shop.Client}}",
+    "split": "{numbers: {from: '???'}, totals: {from: '???'}}",
+    "state-rename": "accounts: {states: {sum: {from: '???'}}}",
+    "uid-forgotten": "accounts: {from: '???'}",
+    "value-to-map": "accounts: {states: {total: {kind: map, map_key: '???', value: value}}}",
+    "nouid-same": "{}",
+}
+NOTES = {
+    "agg-reorder": "nothing: it restores, and reads other values than the old job wrote",
+    "crossed": "8_group-aggregate of the old job does the same",
+    "join-addcol": "cannot map the state of operator 266aecd05c4c332db4f9caafd3941826",
+    "key-type": "StateMigrationException, new key serializer",
+    "nouid-same": "types equal, Flink cannot notice a mistake here",
+    "plan-shift": "the filter, the window or the limit on the way differs",
+    "pojo-class": "could not find class 'h3.shop.Account' in classpath",
+    "state-rename": "nothing: it restores, and ignores state 'total'",
+    "topn-n": "the filter, the window or the limit on the way differs",
+    "value-to-map": "was [VALUE], registered with [MAP]",
+    "window-add": "MAX(bonus) is new: it counts from now on only",
+}
+
+
+def test_every_pair_has_an_expectation() -> None:
+    assert {each.name for each in JOBS.iterdir() if each.is_dir()} == {
+        *WITH_PLANS,
+        *OF_DATA_STREAMS,
+    }
+
+
+@pytest.mark.parametrize("pair", [*WITH_PLANS, *OF_DATA_STREAMS])
+def test_a_proposal_is_right_or_asks(pair: str) -> None:
+    proposal = proposal_of(pair)
+    expected = yaml.safe_load({**WITH_PLANS, **OF_DATA_STREAMS}[pair])
+    assert entries_of(proposal) == expected
+    assert proposal.decisions == str(expected).count("???")
+
+
+@pytest.mark.parametrize("pair", NOTES)
+def test_a_proposal_explains_itself(pair: str) -> None:
+    lines = [each.strip(" #") for each in proposal_of(pair).text.splitlines()]
+    assert NOTES[pair] in " ".join(lines)
+
+
+@pytest.mark.parametrize("pair", WITH_PLANS)
+def test_without_plans_equal_types_bring_a_warning_and_changed_ones_a_question(pair: str) -> None:
+    """No proposal permutes, adds or merges by types alone."""
+    proposal = proposal_of(pair, with_plans=False)
+    for rules in proposal.declaration.get("operators", {}).values():
+        for rule in rules.get("states", {}).values():
+            columns = rule.get("columns", [])
+            places = [str(each) for each in columns]
+            assert all(each == "???" or f"f{at}" in each for at, each in enumerate(places)), columns
+        assert str(rules.get("from", "???")) == "???"
+    assert "give plans to find" in proposal.text
+
+
+def test_crossed_ids_are_asked_about_without_plans() -> None:
+    entries = entries_of(proposal_of("second-insert", with_plans=False))
+    assert entries == {
+        "8_group-aggregate": {"from": "???"},
+        "4_group-aggregate": {"states": {"accState": {"columns": ["???"]}}},
+    }
+
+
+# ------------------------------------------------------------------------------ compiled plans
+
+
+def test_names_of_columns_may_hold_every_sign() -> None:
+    text = "`a,b` ROW<`x` INT, `y` MAP<INT, INT>>, `c``d` DECIMAL(10, 2) NOT NULL, `e>` RAW('k,`')"
+    assert column_names(f"ROW<{text}>", "here") == ["a,b", "c`d", "e>"]
+
+
+def test_conditions_and_expressions_have_names_not_positions() -> None:
+    old, new = (PlanColumns(each) for each in plans_of("agg-add") or ())
+    calls = [
+        [call.column.name for call in each.aggregates(each.plan.nodes[4])] for each in (old, new)
+    ]
+    assert calls == [
+        ["COUNT(*)", "SUM(amount)", "MAX(amount)"],
+        ["COUNT(*)", "SUM(amount)", "MAX(amount)", "COUNT(tag)", "MIN(bonus)"],
+    ]
+
+
+BAD_VALUES: list[Any] = [None, 99, "x", {}]
+CALC = {"id": 1, "type": "stream-exec-calc_1"}
+BAD_PLANS = {
+    "no JSON": "SELECT 1",
+    "no nodes": "[]",
+    "a node twice": json.dumps({"nodes": [CALC, CALC]}),
+    "no type": '{"nodes": [{"id": 1}]}',
+    "a circle": json.dumps({"nodes": [CALC], "edges": [{"source": 1, "target": 1}]}),
+    "an edge to nowhere": json.dumps({"nodes": [CALC], "edges": [{"source": 2, "target": 1}]}),
+    "deep JSON": "[" * 100_000,
+    "no column": json.dumps(
+        {
+            "nodes": [
+                {
+                    "id": 1,
+                    "type": "stream-exec-calc_1",
+                    "outputType": "ROW<`a` INT>",
+                    "projection": [{"kind": "INPUT_REF", "inputIndex": 7}],
+                }
+            ]
+        }
+    ),
+}
+
+
+@pytest.mark.parametrize("text", BAD_PLANS.values(), ids=BAD_PLANS)
+def test_a_file_that_is_no_plan_is_one_clear_error(text: str, tmp_path: Path) -> None:
+    (tmp_path / "job.plan.json").write_text(text)
+    with pytest.raises(ConfigError, match="give the file that COMPILE PLAN wrote") as error:
+        PlanColumns(CompiledPlan.load(tmp_path / "job.plan.json"))
+    assert str(error.value).endswith("job.plan.json]")
+
+
+def test_an_expression_that_uses_itself_many_times_stays_small() -> None:
+    """Each node doubles its column; the text of the last one would have 2^80 characters."""
+    column = {"kind": "INPUT_REF", "inputIndex": 0}
+    double = {"kind": "CALL", "internalName": "$+$1", "operands": [column, column]}
+    nodes: list[dict[str, Any]] = [
+        {
+            "id": 0,
+            "type": "stream-exec-table-source-scan_1",
+            "outputType": "ROW<`a` INT>",
+            "scanTableSource": {"table": {"identifier": "t"}},
+        }
+    ]
+    nodes += [
+        {
+            "id": each,
+            "type": "stream-exec-calc_1",
+            "outputType": "ROW<`$f0` INT>",
+            "projection": [double],
+        }
+        for each in range(1, 81)
+    ]
+    edges = [{"source": each, "target": each + 1} for each in range(80)]
+    plan = CompiledPlan.parse(json.dumps({"nodes": nodes, "edges": edges}))
+    found = PlanColumns(plan).of(plan.nodes[80])[0]
+    assert len(found.meaning) < 500
+    assert len(found.name) < 500
+
+
+def test_a_damaged_plan_raises_nothing_else(tmp_path: Path) -> None:
+    """Values of a plan are replaced by others, one at a time."""
+    shutil.copytree(JOBS / "retract-reorder", tmp_path / "pair")
+    old, new = (Snapshot.load(tmp_path / "pair" / each) for each in ("old", "new"))
+    plan = json.loads((JOBS / "retract-reorder" / "new.plan.json").read_text())
+    good = CompiledPlan.load(JOBS / "retract-reorder" / "old.plan.json")
+    for holder, key in list(_places(plan))[::7]:
+        before = holder[key]
+        for bad in BAD_VALUES:
+            holder[key] = bad
+            with suppress(ConfigError):
+                propose(old, new, plans=(good, CompiledPlan.parse(json.dumps(plan))))
+        holder[key] = before
+
+
+def _places(value: Any) -> Any:
+    for key in list(value) if isinstance(value, dict) else range(len(value)):
+        if key not in ("configuration", "description", "resolvedTable"):
+            yield value, key
+            if isinstance(value[key], dict | list):
+                yield from _places(value[key])
