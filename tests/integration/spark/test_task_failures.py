@@ -90,10 +90,10 @@ spark.stop()
 @pytest.mark.parametrize(
     ("how", "master"),
     [
-        ("columns", "local[2,4]"),
         ("columns", "local-cluster[2,1,1024]"),
         ("function", "local[2,4]"),
-        ("function", "local-cluster[2,1,1024]"),
+        pytest.param("columns", "local[2,4]", marks=pytest.mark.soak),
+        pytest.param("function", "local-cluster[2,1,1024]", marks=pytest.mark.soak),
     ],
 )
 def test_a_killed_task_is_retried_and_the_savepoint_is_exact(tmp_path, master, how):
