@@ -317,12 +317,15 @@ class FlinkChecker:
     Args:
         work: A folder for Flink's temporary files and the JVM's log.
         jars: Those of another release; by default of the one that is installed.
+        job_jars: Jars of the jobs that ``run_job`` runs.
     """
 
-    def __init__(self, work: Path, jars: Sequence[Path] | None = None) -> None:
+    def __init__(
+        self, work: Path, jars: Sequence[Path] | None = None, job_jars: Sequence[Path] = ()
+    ) -> None:
         java = Java.find()
         jars = find_jars() if jars is None else jars
-        classpath = os.pathsep.join(map(str, [compile_checker(java, jars), *jars]))
+        classpath = os.pathsep.join(map(str, [compile_checker(java, jars), *jars, *job_jars]))
         self._command = [str(java.java), *_JVM_FLAGS, "-cp", classpath, _MAIN, str(work)]
         self._log = work / "jvm.log"
         self._jvm: _Jvm | None = None
@@ -442,6 +445,47 @@ class FlinkChecker:
         }
         answer = self._ask(case, timeout_s)
         return sorted(each["number"] for each in answer["fired"])
+
+    def run_job(
+        self,
+        snapshot: str | os.PathLike[str],
+        job: str,
+        *,
+        savepoint_to: str | os.PathLike[str],
+        backend: str = "hashmap",
+        parallelism: int = 1,
+        max_parallelism: int = 128,
+        timeout_s: int = CASE_TIMEOUT_S,
+    ) -> str:
+        """Restores a job of one of the ``job_jars``, and takes a savepoint of it: its folder.
+
+        Args:
+            snapshot: As of ``restore``.
+            job: The class, whose static method ``build`` makes the job.
+            savepoint_to: As of ``restore``; it is canonical.
+            backend: As of ``restore``.
+            parallelism: Of operators that set none.
+            max_parallelism: Of operators that set none.
+            timeout_s: As of ``restore``.
+
+        Raises:
+            FlinkRestoreError: Flink could not restore, or the job failed.
+            FlinkCheckerError: No answer in time, or the JVM ended.
+        """
+        case = {
+            "snapshot": _flink_path(snapshot),
+            "job": job,
+            "savepoint_to": _flink_path(savepoint_to),
+            "savepoint_format": "canonical",
+            "backend": backend,
+            "parallelism": parallelism,
+            "max_parallelism": max_parallelism,
+            "changelog": False,
+            "strict": True,
+            "timeout_s": timeout_s,
+        }
+        answer = self._ask(case, timeout_s)
+        return str(answer["savepoint"])
 
     def _ask(self, case: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         if self._jvm is None:

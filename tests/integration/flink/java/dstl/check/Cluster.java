@@ -1,6 +1,7 @@
 package dstl.check;
 
 import org.apache.flink.api.common.JobID;
+import org.apache.flink.api.common.JobStatus;
 import org.apache.flink.configuration.Configuration;
 import org.apache.flink.core.execution.SavepointFormatType;
 import org.apache.flink.runtime.execution.ExecutionState;
@@ -94,6 +95,15 @@ final class Cluster implements AutoCloseable {
         /** Tasks work before the job manager knows that they run, and only then it takes savepoints. */
         private void awaitRunning() throws Exception {
             while (true) {
+                JobStatus status = get("the job's status", cluster.getJobStatus(id));
+                if (status.isTerminalState()) {
+                    awaitEnd();
+                    throw new IllegalStateException("The job ended by itself.");
+                }
+                if (status != JobStatus.RUNNING) {
+                    Thread.sleep(5);
+                    continue;
+                }
                 boolean running = true;
                 var graph = get("the job's tasks", cluster.getExecutionGraph(id));
                 for (AccessExecutionJobVertex vertex : graph.getVerticesTopologically()) {

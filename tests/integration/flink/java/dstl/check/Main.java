@@ -56,6 +56,9 @@ public final class Main {
         if (request.hasNonNull("query")) {
             return new SqlCase(cluster, request).run();
         }
+        if (request.hasNonNull("job")) {
+            return new JobCase(cluster, request).run();
+        }
         return request.hasNonNull("source")
                 ? new SourceCase(cluster, request).run()
                 : new RestoreCase(cluster, request).run();

@@ -1,0 +1,62 @@
+"""Jobs of Flink 1.20.5: real Flink restores their upgraded savepoints and writes the same state.
+
+Each job runs its own classes. Flink reads the state with the serializers that the job has in this
+release, and writes it again in a savepoint of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dstl_core import Snapshot
+from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
+from tests.integration.flink.checker import FlinkChecker, FlinkRestoreError
+from tests.unit.savepoint.test_job_values import JOBS, lines, savepoint
+
+pytestmark = pytest.mark.flink
+CASES = [(job, "hashmap", 1) for job in JOBS]
+CASES += [(job, "rocksdb", 3) for job in JOBS if job.name in ("carts", "orders")]
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkChecker]:
+    """Real Flink with the classes of all jobs."""
+    jars = [job / "job.jar" for job in JOBS]
+    checker = FlinkChecker(tmp_path_factory.mktemp("flink"), job_jars=jars)
+    yield checker
+    checker.close()
+
+
+def class_of(job: Path) -> str:
+    return str(json.loads((job / "outcome.json").read_bytes())["job"])
+
+
+@pytest.mark.parametrize(
+    ("job", "backend", "parallelism"), CASES, ids=[f"{job.name}-{b}-{p}" for job, b, p in CASES]
+)
+def test_the_job_goes_on_with_its_upgraded_state(
+    jobs: FlinkChecker, tmp_path: Path, job: Path, backend: str, parallelism: int
+) -> None:
+    jar = job / "job.jar"
+    upgraded = SavepointUpgrade(Snapshot.load(savepoint(job), jars=[jar])).write(tmp_path / "up")
+    taken = jobs.run_job(
+        upgraded,
+        class_of(job),
+        savepoint_to=tmp_path / "taken",
+        backend=backend,
+        parallelism=parallelism,
+    )
+    truth = json.loads((job / "truth.json").read_bytes())["entries"]
+    operators = Snapshot.load(taken, jars=[jar]).operators
+    found = json.loads(json.dumps([line for each in operators for line in each.dump()]))
+    assert lines(found) == lines(truth)
+
+
+def test_flink_refuses_what_is_not_upgraded(jobs: FlinkChecker, tmp_path: Path) -> None:
+    carts = next(job for job in JOBS if job.name == "carts")
+    with pytest.raises(FlinkRestoreError, match="must not be incompatible"):
+        jobs.run_job(savepoint(carts), class_of(carts), savepoint_to=tmp_path / "taken")
