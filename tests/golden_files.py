@@ -63,10 +63,13 @@ UPGRADE_JOBS = GOLDEN / "upgrade-jobs"
 """Jobs of Flink 1.20.5 whose values need their jars."""
 CONNECTORS = GOLDEN / "connectors"
 """Savepoints of sources and sinks; ``truth.json`` has their splits and committables."""
+CHANGED_JOBS = GOLDEN / "changed-jobs"
+"""Pairs of a job and a changed job: savepoints ``old`` and ``new``, and compiled plans."""
 SNAPSHOTS = [
     fixture
     for fixture in map(Fixture, sorted(GOLDEN.iterdir()))
-    if fixture.metadata_files and fixture.folder not in (PIPELINE, UPGRADE_JOBS, CONNECTORS)
+    if fixture.metadata_files
+    and fixture.folder not in (PIPELINE, UPGRADE_JOBS, CONNECTORS, CHANGED_JOBS)
 ]
 
 

@@ -16,9 +16,7 @@ from dstl_core.savepoint.migrate.learn.compiled_plan import CompiledPlan, column
 from dstl_core.savepoint.migrate.learn.plan_columns import PlanColumns
 from dstl_core.savepoint.migrate.learn.proposal import Proposal, propose
 from dstl_core.savepoint.read.snapshot import Snapshot
-from tests.golden_files import GOLDEN
-
-JOBS = GOLDEN / "changed-jobs"
+from tests.golden_files import CHANGED_JOBS as JOBS
 
 
 def plans_of(pair: str) -> tuple[CompiledPlan, CompiledPlan] | None:
