@@ -1,0 +1,374 @@
+"""The declaration of a migration: what becomes of each operator and state of the old job.
+
+    Migration.load("orders-v2.yaml")
+    Migration.of({"migration": 1, "operators": {"4_group-aggregate": {...}}})
+
+Everything that it does not name stays as it is. Unknown keys are errors.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from dstl_core.errors import ConfigError
+from dstl_core.savepoint.migrate.expression import (
+    MERGES,
+    UNDECIDED,
+    Expression,
+    is_undecided,
+    parse_expression,
+)
+
+FORMAT = 1
+KINDS = ("value", "list", "map", "reducing", "aggregating")
+_TOP = (
+    "migration",
+    "from",
+    "to_template",
+    "plans",
+    "max_parallelism",
+    "operators",
+    "drop_operators",
+    "start_empty",
+)
+_OPERATOR = (
+    "from",
+    "key",
+    "on_collision",
+    "states",
+    "drop",
+    "classes",
+    "fields",
+)
+_STATE = (
+    "from",
+    "kind",
+    "type",
+    "columns",
+    "value",
+    "map_key",
+    "merge",
+    "on_collision",
+    "add",
+)
+
+
+@dataclass(frozen=True)
+class StateRule:
+    """Where a state of the new job gets its contents.
+
+    Args:
+        from_: The old state; None is the state of the same name. With several old operators,
+            ``OPERATOR/STATE`` names one.
+        kind: The kind of the new state, which a template has as well.
+        type: The type of its values, without a template.
+        columns: The columns of the new row (or of a new map value, or list element), in order.
+        value: The whole new value, instead of ``columns``.
+        map_key: The user key of the new map: one expression, or one per column of a row.
+        merge: How values of keys that become one merge: a rule for each column, or one for all.
+        add: New aggregates by meaning, with their start values. It needs the compiled plans.
+    """
+
+    from_: str | None = None
+    kind: str | None = None
+    type: str | None = None
+    columns: tuple[Expression, ...] | None = None
+    value: Expression | None = None
+    map_key: Expression | tuple[Expression, ...] | None = None
+    merge: str | tuple[str, ...] | None = None
+    add: Mapping[str, Expression] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class OperatorRule:
+    """Where an operator of the new job gets its states.
+
+    Args:
+        from_: The old operators, by uid, ``hash:..`` or ``name:..``; several are merged. None is
+            the operator with the same id.
+        key: The new key: one expression, or one per column of a row. None keeps the key, in the
+            type of the template.
+        on_collision: How values of keys that become one merge; None and ``error`` refuse them.
+        states: Rules by new state. A state without a rule keeps its name and columns.
+        drop: States of the old operator that may go.
+        classes: New names of POJO classes, by old name.
+        fields: By new class: the new fields, and the old fields they come from.
+    """
+
+    from_: tuple[str, ...] | None = None
+    key: Expression | tuple[Expression, ...] | None = None
+    on_collision: str | None = None
+    states: Mapping[str, StateRule] = field(default_factory=dict)
+    drop: tuple[str, ...] = ()
+    classes: Mapping[str, str] = field(default_factory=dict)
+    fields: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Migration:
+    """What becomes of the state of an old job.
+
+    Args:
+        from_: The old savepoint; None if it is given on its own.
+        to_template: A savepoint of the new job that started empty; it has the new types.
+        plans: The compiled plans of SQL jobs: ``old`` and ``new``.
+        max_parallelism: Key groups of the result; None keeps those of the source.
+        operators: Rules by operator of the new job: its uid, ``hash:..`` or ``name:..``.
+        drop_operators: Operators of the old job that may go.
+        start_empty: Operators, or ``OPERATOR/STATE``, of the new job that start without state.
+    """
+
+    from_: str | None = None
+    to_template: str | None = None
+    plans: Mapping[str, str] = field(default_factory=dict)
+    max_parallelism: int | None = None
+    operators: Mapping[str, OperatorRule] = field(default_factory=dict)
+    drop_operators: tuple[str, ...] = ()
+    start_empty: tuple[str, ...] = ()
+    given: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """The declaration as it was given."""
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Migration:
+        """Reads a declaration from a YAML file. Local paths in it are relative to its folder, or
+        to the working folder.
+
+        Raises:
+            ConfigError: The file is missing, is not YAML, or is not a declaration.
+        """
+        try:
+            with open(path, encoding="utf-8") as file:
+                text = file.read()
+            _refuse_repeats(text)
+            given = yaml.safe_load(text)
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(
+                f"The declaration {os.fspath(path)!r} cannot be read: {error}."
+            ) from (error)
+        except yaml.YAMLError as error:
+            raise ConfigError(
+                f"The declaration {os.fspath(path)!r} is not YAML: {' '.join(str(error).split())}."
+            ) from error
+        found = cls.of(given)
+        folder = os.path.dirname(os.path.abspath(path))
+        near = _near(folder)
+        return cls(
+            **{
+                **{name: getattr(found, name) for name in cls.__dataclass_fields__},
+                "from_": near(found.from_),
+                "to_template": near(found.to_template),
+                "plans": {name: str(near(each)) for name, each in found.plans.items()},
+            }
+        )
+
+    @classmethod
+    def of(cls, given: object) -> Migration:
+        """Makes a migration of the values that stand in a YAML file.
+
+        Raises:
+            ConfigError: It is not a declaration; the message names the place.
+        """
+        top = _mapping(given, "The declaration", _TOP)
+        if top.get("migration") != FORMAT:
+            raise ConfigError(
+                f"The declaration has no known version: expected 'migration: {FORMAT}', "
+                f"got {top.get('migration')!r}."
+            )
+        operators = _mapping(top.get("operators") or {}, "operators")
+        return cls(
+            _text(top.get("from"), "from"),
+            _text(top.get("to_template"), "to_template"),
+            {
+                name: str(_text(each, f"plans.{name}"))
+                for name, each in _mapping(top.get("plans") or {}, "plans", ("old", "new")).items()
+            },
+            _max_parallelism(top.get("max_parallelism")),
+            {name: _operator(each, f"operators.{name}") for name, each in operators.items()},
+            _names(top.get("drop_operators"), "drop_operators"),
+            _names(top.get("start_empty"), "start_empty"),
+            top,
+        )
+
+    @property
+    def undecided(self) -> list[str]:
+        """The places with ``???``."""
+        return list(_undecided(self.given, "")) or [
+            f"operators.{name}" for name, rule in self.operators.items() if _has_undecided(rule)
+        ]
+
+
+def _refuse_repeats(text: str) -> None:
+    """Refuses a key that stands twice in one mapping, of which YAML would keep the last."""
+    waiting = [yaml.compose(text, Loader=yaml.SafeLoader)]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, yaml.SequenceNode):
+            waiting += node.value
+        if not isinstance(node, yaml.MappingNode):
+            continue
+        seen: set[str] = set()
+        for key, value in node.value:
+            name = str(getattr(key, "value", key))
+            if name in seen:
+                line = key.start_mark.line + 1
+                raise ConfigError(
+                    f"The declaration names {name!r} twice in one place (line {line}); "
+                    f"name it once."
+                )
+            seen.add(name)
+            waiting.append(value)
+
+
+def _undecided(given: object, where: str) -> Iterator[str]:
+    if isinstance(given, Mapping):
+        for name, each in given.items():
+            if name == UNDECIDED:
+                yield where or "the declaration"
+            yield from _undecided(each, f"{where}.{name}" if where else str(name))
+    elif isinstance(given, list | tuple):
+        for at, each in enumerate(given):
+            yield from _undecided(each, f"{where}[{at}]")
+    elif isinstance(given, str) and UNDECIDED in given:
+        yield where
+
+
+def _has_undecided(rule: OperatorRule) -> bool:
+    keys = rule.key if isinstance(rule.key, tuple) else (rule.key,)
+    found = [each for each in keys if each is not None]
+    for state in rule.states.values():
+        found += [*(state.columns or ()), *state.add.values()]
+        found += [] if state.value is None else [state.value]
+    return any(map(is_undecided, found))
+
+
+def _near(folder: str) -> Any:
+    """Local paths beside the declaration become absolute; others stay."""
+
+    def near(path: str | None) -> str | None:
+        if path is None or "://" in path or os.path.isabs(path):
+            return path
+        own = os.path.join(folder, path)
+        return own if os.path.exists(own) or not os.path.exists(path) else path
+
+    return near
+
+
+# ---------------------------------------------------------------------------------- parts
+
+
+def _mapping(given: object, where: str, known: tuple[str, ...] | None = None) -> dict[str, Any]:
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{where} is wrong: expected names with values, got {given!r}.")
+    found = {str(name): each for name, each in given.items()}
+    for name in found:
+        if known is not None and name not in known:
+            raise ConfigError(
+                f"{where} has an unknown key {name!r}; the known keys are: {', '.join(known)}."
+            )
+    return found
+
+
+def _text(given: object, where: str) -> str | None:
+    if given is not None and not isinstance(given, str | os.PathLike):
+        raise ConfigError(f"{where} is wrong: expected a text, got {given!r}.")
+    return None if given is None else os.fspath(given)
+
+
+def _names(given: object, where: str) -> tuple[str, ...]:
+    if given is None:
+        return ()
+    every = [given] if isinstance(given, str) else given
+    if not isinstance(every, list | tuple) or not all(isinstance(each, str) for each in every):
+        raise ConfigError(f"{where} is wrong: expected a list of names, got {given!r}.")
+    for each in every:
+        if list(every).count(each) > 1:
+            raise ConfigError(f"{where} names {each!r} twice; name it once.")
+    return tuple(every)
+
+
+def _max_parallelism(given: object) -> int | None:
+    if given in (None, "keep"):
+        return None
+    if not isinstance(given, int) or isinstance(given, bool) or not 1 <= given <= 32768:
+        raise ConfigError(
+            f"max_parallelism is wrong: expected keep or a number from 1 to 32768, got {given!r}."
+        )
+    return given
+
+
+def _operator(given: object, where: str) -> OperatorRule:
+    own = _mapping(given or {}, where, _OPERATOR)
+    states = _mapping(own.get("states") or {}, f"{where}.states")
+    classes = _mapping(own.get("classes") or {}, f"{where}.classes")
+    return OperatorRule(
+        _names(own["from"], f"{where}.from") if own.get("from") is not None else None,
+        _expressions(own["key"], f"{where}.key") if "key" in own else None,
+        _merge_rule(own.get("on_collision"), f"{where}.on_collision"),
+        {name: _state(each, f"{where}.states.{name}") for name, each in states.items()},
+        _names(own.get("drop"), f"{where}.drop"),
+        {name: str(each) for name, each in classes.items()},
+        _fields(own.get("fields") or {}, f"{where}.fields"),
+    )
+
+
+def _fields(given: object, where: str) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for name, fields in _mapping(given, where).items():
+        found[name] = {}
+        for new, old in _mapping(fields, f"{where}.{name}").items():
+            place = f"{where}.{name}.{new}"
+            text = old if isinstance(old, str) else _mapping(old, place, ("from",)).get("from")
+            if not isinstance(text, str):
+                raise ConfigError(f"{place} is wrong: expected from: NAME, got {old!r}.")
+            found[name][new] = text
+    return found
+
+
+def _state(given: object, where: str) -> StateRule:
+    own = _mapping({"from": given} if isinstance(given, str) else given or {}, where, _STATE)
+    kind = own.get("kind")
+    if kind is not None and kind not in KINDS:
+        raise ConfigError(f"{where}.kind is wrong: expected {', '.join(KINDS)}, got {kind!r}.")
+    columns = own.get("columns")
+    if columns is not None and "value" in own:
+        raise ConfigError(f"{where} has columns and value; give one of them.")
+    if columns is not None and not isinstance(columns, list | tuple):
+        raise ConfigError(f"{where}.columns is wrong: expected a list, got {columns!r}.")
+    if "merge" in own and "on_collision" in own:
+        raise ConfigError(f"{where} has merge and on_collision; give one of them.")
+    name = "merge" if "merge" in own else "on_collision"
+    merge = own.get(name)
+    added = _mapping(own.get("add") or {}, f"{where}.add")
+    return StateRule(
+        _text(own.get("from"), f"{where}.from"),
+        kind,
+        _text(own.get("type"), f"{where}.type"),
+        None if columns is None else _several(columns, f"{where}.columns"),
+        parse_expression(own["value"], f"{where}.value") if "value" in own else None,
+        _expressions(own["map_key"], f"{where}.map_key") if "map_key" in own else None,
+        tuple(str(_merge_rule(each, f"{where}.{name}")) for each in merge)
+        if isinstance(merge, list | tuple)
+        else _merge_rule(merge, f"{where}.{name}"),
+        {each: parse_expression(how, f"{where}.add.{each}") for each, how in added.items()},
+    )
+
+
+def _merge_rule(given: object, where: str) -> str | None:
+    if given is None or given in MERGES or given == UNDECIDED:
+        return None if given is None else str(given)
+    raise ConfigError(f"{where} is wrong: expected {', '.join(MERGES)}, got {given!r}.")
+
+
+def _expressions(given: object, where: str) -> Expression | tuple[Expression, ...]:
+    if isinstance(given, list | tuple):
+        return _several(given, where)
+    return parse_expression(given, where)
+
+
+def _several(given: list[object] | tuple[object, ...], where: str) -> tuple[Expression, ...]:
+    return tuple(parse_expression(each, f"{where}[{at}]") for at, each in enumerate(given))

@@ -1,0 +1,245 @@
+"""The expressions of a migration: a value of the new state, from columns of the old row.
+
+    NAME, fN, a.b             a column of the old row; a field of a column
+    key, key.NAME             the old key, a column of it
+    value, map_key            the whole old value (of a map: of an entry), the user key of a map
+    1, 1.5, 'text', true, null
+    cast(x, TYPE)             a value that does not fit is an error
+    cast_or_null(x, TYPE)     a value that does not fit is null
+    coalesce(x, literal)
+    size(x), count(x)         of a list state: how many elements
+    sum(x), min(x), max(x), first(x), last(x)      of a list state: over its elements
+
+A type is one of SQL: INT, BIGINT, DECIMAL(12, 2), VARCHAR(10), DATE, ...; nothing is evaluated by
+Python.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Union
+
+from dstl_core.errors import ConfigError
+
+UNDECIDED = "???"
+AGGREGATES = ("size", "count", "sum", "min", "max", "first", "last")
+MERGES = ("sum", "min", "max", "first", "last", "count", "error")
+
+Scalar = str | int | float | bool | None
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the old row; ``path`` leads to it: ``("f0",)``, ``("key", "f1")``."""
+
+    path: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return ".".join(self.path)
+
+
+@dataclass(frozen=True)
+class Literal:
+    """A constant."""
+
+    value: Scalar
+
+    def __str__(self) -> str:
+        match self.value:
+            case None:
+                return "null"
+            case bool():
+                return str(self.value).lower()
+            case str():
+                return "'" + self.value.replace("'", "''") + "'"
+            case _:
+                return str(self.value)
+
+
+@dataclass(frozen=True)
+class Cast:
+    """A value in another type; ``or_null`` makes null of values that do not fit."""
+
+    of: Expression
+    type: str
+    or_null: bool = False
+
+    def __str__(self) -> str:
+        return f"cast{'_or_null' * self.or_null}({self.of}, {self.type})"
+
+
+@dataclass(frozen=True)
+class Coalesce:
+    """A value, or a constant instead of null."""
+
+    of: Expression
+    default: Literal
+
+    def __str__(self) -> str:
+        return f"coalesce({self.of}, {self.default})"
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """One value of all elements of a list."""
+
+    function: str
+    of: Expression
+
+    def __str__(self) -> str:
+        return f"{self.function}({self.of})"
+
+
+@dataclass(frozen=True)
+class Undecided:
+    """A decision that a person has to make."""
+
+    def __str__(self) -> str:
+        return UNDECIDED
+
+
+Expression = Union[Column, Literal, Cast, Coalesce, Aggregate, Undecided]  # noqa: UP007
+
+_TOKEN = re.compile(
+    r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<number>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)"
+    r"|(?P<name>[A-Za-z_$][\w$-]*|`[^`]+`)|(?P<sign>[(),.]))"
+)
+_MOST_DEPTH = 32
+
+
+def parse_expression(given: object, where: str) -> Expression:
+    """Reads an expression, or a constant of YAML.
+
+    Args:
+        given: The text, a number, true, false or null.
+        where: Where it stands, for messages.
+
+    Raises:
+        ConfigError: It is not an expression.
+    """
+    if given is None or isinstance(given, bool | int | float):
+        return Literal(given)
+    if not isinstance(given, str):
+        raise ConfigError(f"{where} is wrong: expected an expression, got {given!r}.")
+    if given.strip() == UNDECIDED:
+        return Undecided()
+    return _Parser(given, where).whole()
+
+
+def columns_of(expression: Expression) -> Iterator[Column]:
+    """The columns that an expression reads."""
+    match expression:
+        case Column():
+            yield expression
+        case Cast() | Coalesce() | Aggregate():
+            yield from columns_of(expression.of)
+
+
+def is_undecided(expression: Expression) -> bool:
+    return isinstance(expression, Undecided)
+
+
+class _Parser:
+    """A recursive descent over the tokens of one expression."""
+
+    def __init__(self, text: str, where: str) -> None:
+        self._text = text
+        self._where = where
+        self._at = 0
+        self._depth = 0
+
+    def whole(self) -> Expression:
+        found = self._value()
+        if self._text[self._at :].strip():
+            raise self._error("an end of the expression")
+        return found
+
+    def _error(self, expected: str) -> ConfigError:
+        rest = self._text[self._at :].strip() or "its end"
+        return ConfigError(
+            f"{self._where} is not an expression: expected {expected}, got {rest[:40]!r} "
+            f"in {self._text[:80]!r}."
+        )
+
+    def _next(self, expected: str) -> tuple[str, str]:
+        found = _TOKEN.match(self._text, self._at)
+        if found is None:
+            raise self._error(expected)
+        self._at = found.end()
+        assert found.lastgroup is not None  # one of the alternatives has matched
+        return found.lastgroup, found.group(found.lastgroup)
+
+    def _peek(self) -> str:
+        found = _TOKEN.match(self._text, self._at)
+        return "" if found is None or found.lastgroup != "sign" else found.group("sign")
+
+    def _expect(self, sign: str) -> None:
+        if self._peek() != sign:
+            raise self._error(repr(sign))
+        self._next(sign)
+
+    def _value(self) -> Expression:
+        self._depth += 1
+        if self._depth > _MOST_DEPTH:
+            raise ConfigError(f"{self._where} nests deeper than {_MOST_DEPTH} levels.")
+        start = self._at
+        kind, text = self._next("a column, a constant or a function")
+        if kind == "text":
+            return Literal(text[1:-1].replace("''", "'"))
+        if kind == "number":
+            return Literal(float(text) if re.search(r"[.eE]", text) else int(text))
+        if kind == "sign":
+            self._at = start
+            raise self._error("a column, a constant or a function")
+        if self._peek() == "(":
+            return self._call(text.lower(), start)
+        if text.lower() in ("null", "true", "false"):
+            return Literal({"null": None, "true": True, "false": False}[text.lower()])
+        path = [text.strip("`")]
+        while self._peek() == ".":
+            self._next(".")
+            kind, part = self._next("the name of a field")
+            if kind not in ("name", "number"):
+                raise self._error("the name of a field")
+            path.append(part.strip("`"))
+        return Column(tuple(path))
+
+    def _call(self, function: str, start: int) -> Expression:
+        self._expect("(")
+        if function in AGGREGATES:
+            of = Column(("value",)) if self._peek() == ")" else self._value()
+            self._expect(")")
+            return Aggregate(function, of)
+        if function in ("cast", "cast_or_null"):
+            of = self._value()
+            self._expect(",")
+            return Cast(of, self._type(), function == "cast_or_null")
+        if function == "coalesce":
+            of = self._value()
+            self._expect(",")
+            default = self._value()
+            if not isinstance(default, Literal):
+                raise ConfigError(
+                    f"{self._where} is wrong: the default of coalesce is a constant, got {default}."
+                )
+            self._expect(")")
+            return Coalesce(of, default)
+        self._at = start
+        known = ("cast", "cast_or_null", "coalesce", *AGGREGATES)
+        raise self._error(f"one of the functions {', '.join(known)}")
+
+    def _type(self) -> str:
+        """The text up to the closing parenthesis of the cast, which it reads, too."""
+        depth, start = 0, self._at
+        for at in range(start, len(self._text)):
+            sign = self._text[at]
+            depth += (sign == "(") - (sign == ")")
+            if depth < 0:
+                self._at = at + 1
+                found = " ".join(self._text[start:at].split())
+                if found:
+                    return found
+                break
+        raise self._error("a type and ')'")
