@@ -17,7 +17,7 @@ from dstl_core.errors import (
     UnreadableValueError,
 )
 from tests.columnar_values import as_column, plain, sql_texts
-from tests.golden_files import SNAPSHOTS, snapshot
+from tests.golden_files import CHANGED_JOBS, SNAPSHOTS, snapshot
 
 OPERATORS = [
     (fixture, operator.label)
@@ -106,6 +106,23 @@ def test_a_value_of_an_unknown_class_is_named():
     operator = Snapshot.load(snapshot("o-wide"))["wide"]
     with pytest.raises(UnreadableValueError, match=r"h3\.Reg"):
         list(operator.keyed(types=EXACT_OPTIONS).read())
+
+
+def test_deduplicated_rows_are_read_with_their_kind_and_without_options():
+    """A replaced row is +U in this state; the expected rows are those that Flink restores."""
+    operator = Snapshot.load(CHANGED_JOBS / "dedup-reorder" / "old")["4_deduplicate"]
+    found = [
+        list(row["state_value"].values())
+        for batch in operator.flat("deduplicate-state").read()
+        for row in batch.to_pylist()
+    ]
+    assert sorted(found) == [
+        ["+U", "ada", "a10", "b10", 10, None],
+        ["+U", "bob", "a11", "b11", 11, None],
+        ["+U", "cyd", "a7", "b7", 7, None],
+        ["+U", "dee", "a8", "b8", 8, None],
+        ["+U", "eve", "a9", "b9", 9, None],
+    ]
 
 
 @pytest.mark.slow

@@ -45,9 +45,10 @@ WITH_PLANS = {
     "agg-remove": "4_group-aggregate: {states: {accState: {columns: [f0, f2]}}}",
     "agg-rename": "4_group-aggregate: {states: {accState: {columns: ['???', '???']}}}",
     "agg-reorder": "3_group-aggregate: {states: {accState: {columns: [f1, f0, f2]}}}",
-    "agg-retract": (
-        "4_group-aggregate: {states: {accState: {columns: ['???', '???', '???', '???']}}}"
-    ),
+    "agg-retract": """
+        4_group-aggregate: {states: {accState: {columns: ['???', '???', '???', '???']}}}
+        start_empty: [4_group-aggregate/agg1$map]
+    """,
     "agg-widen": (
         "4_group-aggregate:"
         " {states: {accState: {columns: [f0, 'cast(f1, BIGINT)', 'cast(f2, BIGINT)']}}}"
@@ -67,10 +68,13 @@ WITH_PLANS = {
     "dedup-reorder": (
         "4_deduplicate: {states: {deduplicate-state: {columns: [f0, f2, f1, f3, f4]}}}"
     ),
-    "distinct-add": (
-        "3_group-aggregate:"
-        " {from: 4_group-aggregate, states: {accState: {columns: [f0, 0, f1, '???']}}}"
-    ),
+    "distinct-add": """
+        3_group-aggregate:
+          from: 4_group-aggregate
+          states: {accState: {columns: [f0, 0, f1, '???']}}
+        start_empty:
+          [3_group-aggregate/distinctAcc_0, 3_group-aggregate/distinctAcc_0_null_state]
+    """,
     "distinct-reorder": """
         3_group-aggregate:
           states:
@@ -96,7 +100,10 @@ WITH_PLANS = {
     """,
     "minibatch": "6_global-group-aggregate: {from: 4_group-aggregate}",
     "not-null": "4_group-aggregate: {key: ['???']}",
-    "over": "4_over-aggregate: {states: {accState: {columns: [f1, f2, f0, '???']}}}",
+    "over": """
+        4_over-aggregate: {states: {accState: {columns: [f1, f2, f0, '???']}}}
+        start_empty: [4_over-aggregate/agg3$map]
+    """,
     "plan-shift": "{}",
     "replaced": "4_group-aggregate: {from: '???'}",
     "retract-reorder": """

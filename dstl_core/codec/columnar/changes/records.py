@@ -25,6 +25,7 @@ from dstl_core.codec.columnar.keyed.decoder import (
     USER_KEY,
     VALUE,
     SpanProgram,
+    state_options,
 )
 from dstl_core.codec.columnar.keyed.encoder import EncodeProgram
 from dstl_core.codec.columnar.keyed.spans import SpanBatch
@@ -111,7 +112,7 @@ class ChangeRecords:
 
     def _whole(self) -> Layout:
         """The layout of a whole value in the changelog, where lists and maps have counts."""
-        meta, options = self._format.meta, self._options
+        meta, options = self._format.meta, state_options(self._format, self._options)
         if self._format.is_queue:
             return Repeated(self._timer(), 1)
         match self._format.kind:

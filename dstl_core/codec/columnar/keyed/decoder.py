@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -354,9 +354,24 @@ def key_roots(record_format: RecordFormat, options: ColumnOptions) -> list[tuple
     return roots
 
 
+_KEEP_ROW_KINDS = frozenset(["deduplicate-state"])
+"""States of SQL whose rows keep the kind of their last change: +I, or +U for a replaced row.
+
+Source: ``DeduplicateFunctionHelper`` of Flink 2.2.1, for deduplicate and changelog-normalize.
+"""
+
+
+def state_options(record_format: RecordFormat, options: ColumnOptions) -> ColumnOptions:
+    """The options for the values of a state: rows that keep their kind have a column for it."""
+    if record_format.meta.name in _KEEP_ROW_KINDS:
+        return replace(options, row_kinds="column")
+    return options
+
+
 def value_layout(record_format: RecordFormat, options: ColumnOptions) -> Layout | None:
     """The layout of a stored value; None for a queue, which has no values."""
     meta = record_format.meta
+    options = state_options(record_format, options)
     match record_format.kind:
         case None:
             return None

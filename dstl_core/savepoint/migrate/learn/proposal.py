@@ -209,11 +209,12 @@ class _Proposing:
                 names = ", ".join(f"{each.name} ({each.kind} {each.type})" for each in similar)
                 rules[now.name] = {"from": DECIDE}
                 found.state_notes[now.name] = [
-                    f"{now.kind} {now.type} is new; from: may be {names}; without a renamed state, "
-                    f"delete this line: it starts empty"
+                    f"{now.kind} {now.type} is new; from: may be {names}; if it starts empty, "
+                    f"delete this line and add {found.label}/{now.name} to start_empty"
                 ]
             else:
                 found.state_notes[now.name] = [f"{now.kind} {now.type} is new: it starts empty"]
+                self._start_empty.append(f"{found.label}/{now.name}")
         if open_old and not open_new:
             found.rules["drop"] = [DECIDE]
             names = ", ".join(f"{each.name} ({each.kind} {each.type})" for each in open_old)

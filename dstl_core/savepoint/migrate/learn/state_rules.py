@@ -256,13 +256,12 @@ def _field(
     before, after = kinds
     if before is None or after is None or before == after:
         return
-    target = sql_name(after)
-    if target is not None and scalar_widens(before, after):
-        rules[name] = cast(name, target)
-        found.notes.append(f"field {name!r}: {before.type_name} -> {after.type_name} loses nothing")
+    change = f"field {name!r}: {before.type_name} -> {after.type_name}"
+    if scalar_widens(before, after):
+        found.notes.append(f"{change} loses nothing")
     else:
-        rules[name] = DECIDE
-        found.notes.append(f"field {name!r}: {before.type_name} -> {after.type_name}")
+        found.notes.append(f"{change}: from: {name} stops at a value that does not fit")
+        rules[name] = {"from": DECIDE}
 
 
 def merge_rule(state: StateInfo, columns: Mapping[str, Sequence[StateColumn]]) -> list[str] | str:
