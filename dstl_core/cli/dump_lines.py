@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
-from dstl_core.cli.options import require_state
+from dstl_core.cli.options import duration_ms, require_state
 from dstl_core.cli.output import Advance, complain, progress, write_json, write_lines
 from dstl_core.clock import SystemClock
-from dstl_core.errors import ConfigError, DstlError
+from dstl_core.errors import DstlError
 from dstl_core.savepoint.read.entries import Entry, Expiry, KeyedEntry, Unreadable, summarize
 from dstl_core.savepoint.read.entry_reader import EntryReader
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
-
-_TTL = re.compile(r"(\d+)\s*(ms|s|m|h|d)")
-_MILLIS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 COLUMNS_FROM_BYTES = 4 << 20
 """Keyed state of an operator is printed by columns from this size on."""
@@ -68,10 +64,7 @@ def expiry_of(text: str | None) -> Expiry | None:
     """
     if text is None:
         return None
-    match = _TTL.fullmatch(text.strip())
-    if match is None:
-        raise ConfigError(f"--hide-expired is wrong: expected e.g. 90m, 24h, 7d, got {text!r}.")
-    return Expiry(int(match[1]) * _MILLIS[match[2]], SystemClock().now_ms())
+    return Expiry(duration_ms("--hide-expired", text), SystemClock().now_ms())
 
 
 class _Printer:

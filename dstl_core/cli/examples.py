@@ -27,7 +27,8 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("dstl check savepoint --expect newer --drop a-keyed", "the same, a-keyed may be lost"),
     ),
     "report": (
-        ("dstl report savepoint -o report.html", "sizes, skew, and what to look at"),
+        ("dstl report savepoint -o report.html", "sizes, hot keys, skew, and what to look at"),
+        ("dstl report savepoint -o sizes.html --headers-only", "sizes only, without reading state"),
         ("dstl report newer --compare savepoint --json", "what grew, for programs"),
     ),
     "rewrite": (

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
@@ -68,6 +70,38 @@ OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace the 
 
 SNAPSHOTS_NAMED = 3
 """Snapshots that the message about a folder without one names."""
+
+_DURATION = re.compile(r"(\d{1,18})\s*(ms|s|m|h|d)")
+_MILLIS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def duration_ms(option: str, text: str) -> int:
+    """The value of an option that is a duration.
+
+    Raises:
+        ConfigError: It has another form.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise ConfigError(f"{option} is wrong: expected e.g. 90m, 24h, 7d, got {text!r}.")
+    return int(match[1]) * _MILLIS[match[2]]
+
+
+def moment_ms(option: str, text: str) -> int:
+    """The value of an option that is a date and time, in milliseconds. It is UTC without an offset.
+
+    Raises:
+        ConfigError: It has another form.
+    """
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError as error:
+        raise ConfigError(
+            f"{option} is wrong: expected e.g. 2026-11-22T18:30Z, got {text!r}."
+        ) from error
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
 
 
 def pairs(option: str, given: list[str] | None, form: str) -> dict[str, str]:

@@ -8,16 +8,36 @@ import typer
 
 from dstl_core.cli.options import (
     ChangelogBaseOption,
+    JarOption,
     JsonOption,
     KeyTypeOption,
     PathArgument,
     RelocateOption,
     RootOption,
+    duration_ms,
     load,
+    moment_ms,
 )
-from dstl_core.cli.output import print_lines, write_json
+from dstl_core.cli.output import print_lines, progress, write_json
 from dstl_core.errors import ConfigError
 from dstl_core.shown import printable
+
+TtlOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--ttl",
+        metavar="[STATE=]TTL",
+        help="Count what has expired: 24h, 7d, .., for one state or for all.",
+    ),
+]
+AtOption = Annotated[
+    str | None,
+    typer.Option(
+        "--at",
+        metavar="TIME",
+        help="Count ages to this time; by default to when the snapshot was written.",
+    ),
+]
 
 
 def report(
@@ -28,27 +48,49 @@ def report(
     compare: Annotated[
         str | None, typer.Option("--compare", metavar="OLD", help="An older snapshot.")
     ] = None,
+    headers_only: Annotated[
+        bool,
+        typer.Option("--headers-only", help="Read no records: sizes only, in a second or two."),
+    ] = False,
+    show_keys: Annotated[
+        bool, typer.Option("--show-keys", help="Show keys and values instead of digests of keys.")
+    ] = False,
+    ttl: TtlOption = None,
+    at: AtOption = None,
     as_json: JsonOption = False,
+    jar: JarOption = None,
     allow_root: RootOption = None,
     relocate: RelocateOption = None,
     changelog_base: ChangelogBaseOption = None,
     key_type: KeyTypeOption = None,
 ) -> None:
-    """Write a page: sizes, skew, growth, what to look at.
+    """Write a page: sizes, hot keys, skew, expiry, growth.
 
-    The page is one file without scripts, which opens from disk. It shows no keys and no values: the
-    figures come from metadata and headers.
+    The page is one file without scripts, which opens from disk. It counts every record. Keys are
+    digests, and no values are shown, unless --show-keys is given.
     """
-    from dstl_core.savepoint.report.figures import report_figures
+    from dstl_core.clock import SystemClock
+    from dstl_core.savepoint.report.count_options import CountOptions
+    from dstl_core.savepoint.report.figures import bytes_to_read, report_figures, written_ms
     from dstl_core.savepoint.report.html_page import report_page
 
     if output is None and not as_json:
         raise ConfigError("A report needs -o FILE for the page, or --json for the figures.")
-    snapshot = load(path, allow_root, relocate, changelog_base, key_type)
+    ttls = _ttls(ttl)
+    given = None if at is None else moment_ms("--at", at)
+    snapshot = load(path, allow_root, relocate, changelog_base, key_type, jar)
     older = None
     if compare is not None:
-        older = load(compare, allow_root, relocate, changelog_base, key_type)
-    figures = report_figures(snapshot, older)
+        older = load(compare, allow_root, relocate, changelog_base, key_type, jar)
+    contents = None
+    if not headers_only:
+        if given is None:
+            given = written_ms(snapshot)
+        at_ms = SystemClock().now_ms() if given is None else given
+        contents = CountOptions(at_ms, show_keys=show_keys, ttls=ttls)
+    total = bytes_to_read(snapshot, older, contents=not headers_only)
+    with progress("reading", total) as advance:
+        figures = report_figures(snapshot, older, contents=contents, on_progress=advance)
     if output is not None:
         with open(output, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(report_page(figures))
@@ -56,3 +98,12 @@ def report(
         write_json([figures], indent=1)
     else:
         print_lines([printable(f"written: {output}")])
+
+
+def _ttls(given: list[str] | None) -> dict[str, int]:
+    """Times to live in milliseconds by name of the state, for ``CountOptions``."""
+    found = {}
+    for each in given or []:
+        state, _, text = each.rpartition("=")
+        found[state] = duration_ms("--ttl", text)
+    return found

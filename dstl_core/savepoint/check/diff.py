@@ -92,6 +92,69 @@ def diff_snapshots(
         portion.reach(1)
 
 
+@dataclass(slots=True)
+class KeyChanges:
+    """How many entries of a keyed state are new, gone, or changed in their bytes.
+
+    An entry belongs to a key and a namespace: a value, a whole list, a whole map. A timer is an
+    entry, too. ``changed`` is None if the types of the state differ.
+    """
+
+    state: str
+    kind: str
+    new: int = 0
+    gone: int = 0
+    changed: int | None = 0
+
+
+def count_changes(
+    a: OperatorSnapshot | None, b: OperatorSnapshot | None, on_progress: Advance = no_progress
+) -> list[KeyChanges]:
+    """Counts the changes of an operator's keyed states, without decoding them.
+
+    Args:
+        a: The operator in the older snapshot, if it is there.
+        b: The operator in the newer snapshot, if it is there.
+        on_progress: Called with the bytes of state of both snapshots that were compared.
+
+    Raises:
+        SavepointError: The keys cannot be compared.
+        FormatError: A snapshot is damaged.
+    """
+    both = [each for each in (a, b) if each is not None]
+    portion = Portion(on_progress, sum(each.state.state_size for each in both))
+    found: dict[tuple[str, str], KeyChanges] = {}
+    for one, two in _OperatorDiff(a, b, portion).sides():
+        side = two or one
+        if side is not None:
+            info = side.info
+            changes = found.setdefault((info.name, info.kind), KeyChanges(info.name, info.kind))
+            _count(changes, one, two)
+    portion.reach(1)
+    return list(found.values())
+
+
+def _count(changes: KeyChanges, a: _Side | None, b: _Side | None) -> None:
+    if a is None or b is None:
+        changes.new += 0 if b is None else len(ByteIndex(_scopes(b)))
+        changes.gone += 0 if a is None else len(ByteIndex(_scopes(a)))
+        return
+    if a.types[0] != b.types[0]:
+        raise SavepointError(
+            f"Keys of state {a.info.name!r} cannot be compared: their type was "
+            f"{a.key_type.type_name} and is {b.key_type.type_name}."
+        )
+    scopes = _numbers(_scopes(a), _scopes(b))
+    before, after = np.unique(scopes[0]), np.unique(scopes[1])
+    changes.new += len(np.setdiff1d(after, before, assume_unique=True))
+    changes.gone += len(np.setdiff1d(before, after, assume_unique=True))
+    if a.types[1] != b.types[1]:
+        changes.changed = None
+    elif changes.changed is not None:
+        touched = _touched(a, b, scopes)
+        changes.changed += int((np.isin(touched, before) & np.isin(touched, after)).sum())
+
+
 def _difference(before: Line | None, after: Line | None) -> Difference | None:
     if before is None:
         return Difference("added", None, after)
@@ -113,6 +176,12 @@ class _OperatorDiff:
         self._portion = portion
 
     def run(self) -> Iterator[Difference]:
+        for one, two in self.sides():
+            yield from _compare(one, two)
+        yield from _by_line(_other_lines(self._a), _other_lines(self._b))
+
+    def sides(self) -> Iterator[tuple[_Side | None, _Side | None]]:
+        """The records of each keyed state in both snapshots, some key groups at a time."""
         ours, theirs = _states(self._a), _states(self._b)
         names = list(dict.fromkeys([*ours, *theirs]))
         ranges = list(self._key_groups())
@@ -120,9 +189,8 @@ class _OperatorDiff:
         for step, (name, (first, second)) in enumerate(product(names, ranges), 1):
             one = _Side.of(self._a, ours.get(name), first)
             two = _Side.of(self._b, theirs.get(name), second)
-            yield from _compare(one, two)
+            yield one, two
             self._portion.reach(step / steps)
-        yield from _by_line(_other_lines(self._a), _other_lines(self._b))
 
     def _key_groups(self) -> Iterator[tuple[KeyGroupRange, KeyGroupRange]]:
         """Ranges with the same keys in both snapshots.

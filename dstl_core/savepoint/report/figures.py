@@ -1,14 +1,14 @@
-"""The figures of a report. They come from the metadata and the headers of state; no record is
-read, so a report of terabytes takes as long as one of megabytes.
+"""The figures of a report: sizes from metadata and headers, and what stands in the state.
+
+Without the contents no record is read, so a report of terabytes takes as long as one of megabytes.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from shlex import quote
-from statistics import median
 from typing import Any
 
 from dstl_core.errors import DstlError
@@ -23,35 +23,23 @@ from dstl_core.savepoint.check.structure_diff import structure_differences
 from dstl_core.savepoint.check.summary import snapshot_summary
 from dstl_core.savepoint.connectors.pending_commits import pending_commits
 from dstl_core.savepoint.connectors.source_positions import LOST, TWICE, source_positions
+from dstl_core.savepoint.progress import Advance, no_progress
+from dstl_core.savepoint.read.entries import PROC_TIMER
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
+from dstl_core.savepoint.report.count_options import CountOptions
+from dstl_core.savepoint.report.spread import Spread
+from dstl_core.storage.location import METADATA_FILE_NAME
 
 HIGH_SKEW = {"subtask": 2.0, "key group": 20.0}
 """A share with this many times the median is worth a look. Key groups hold few keys each, so that
 they differ more.
 """
+HOT_SHARE, HOT_KEYS = 0.1, 100
+"""A key with more than this share of a state of at least so many keys is worth a look."""
+EXPIRED_SHARE = 0.1
+OVERDUE_MS = 86_400_000
 SMALL_FILE = 1 << 20
 MANY_FILES = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """How bytes are spread over subtasks or key groups. ``skew`` is the largest share over the
-    median of those that hold any; None if nothing is stored.
-    """
-
-    bytes: tuple[int, ...]
-    largest: int
-    median: float
-    skew: float | None
-    empty: int
-
-    @classmethod
-    def of(cls, sizes: Sequence[int]) -> Spread:
-        filled = [size for size in sizes if size]
-        middle = float(median(filled)) if filled else 0.0
-        largest = max(sizes, default=0)
-        skew = round(largest / middle, 2) if middle else None
-        return cls(tuple(sizes), largest, middle, skew, len(sizes) - len(filled))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +51,31 @@ class Attention:
     command: str
 
 
-def report_figures(snapshot: Snapshot, older: Snapshot | None = None) -> dict[str, Any]:
+def report_figures(
+    snapshot: Snapshot,
+    older: Snapshot | None = None,
+    *,
+    contents: CountOptions | None = None,
+    on_progress: Advance = no_progress,
+) -> dict[str, Any]:
     """Everything that the page shows, as values for JSON.
 
     Args:
         snapshot: The snapshot.
         older: A snapshot to compare with.
+        contents: Reads every record, to count keys, entries, ages, timers and windows. Without it,
+            only metadata and headers are read.
+        on_progress: Called with the bytes that were read; ``bytes_to_read`` says how many they are.
 
     Raises:
         FormatError: The state of a source or of a sink is damaged.
     """
     summary = snapshot_summary(snapshot)
-    details = {each.operator_id.hex: _details(each) for each in snapshot.operators}
+    counted = {} if contents is None else _contents(snapshot, contents, on_progress)
+    details = {
+        each.operator_id.hex: _details(each) | {"contents": counted.get(each.operator_id.hex)}
+        for each in snapshot.operators
+    }
     operators = [each | details[each["hash"]] for each in summary.pop("operators")]
     sources = [each.to_json() for each in source_positions(snapshot)]
     pending = Counter(
@@ -84,6 +85,8 @@ def report_figures(snapshot: Snapshot, older: Snapshot | None = None) -> dict[st
     )
     figures = {
         **summary,
+        "at_ms": None if contents is None else contents.at_ms,
+        "shows_keys": contents is not None and contents.show_keys,
         "inline_bytes": _inline_bytes(snapshot),
         "bytes_by_kind": dict(
             sum((Counter(each["bytes_by_kind"]) for each in operators), Counter())
@@ -97,7 +100,50 @@ def report_figures(snapshot: Snapshot, older: Snapshot | None = None) -> dict[st
     }
     figures["attention"] = [asdict(each) for each in _attention(figures)]
     figures["compared"] = None if older is None else _compared(snapshot, older)
+    if older is not None and contents is not None:
+        from dstl_core.savepoint.report.growth import state_growth  # loads the compiler
+
+        before = _contents(older, contents, on_progress)
+        figures["compared"]["states"] = list(
+            state_growth(older, snapshot, before, counted, on_progress)
+        )
     return figures
+
+
+def bytes_to_read(
+    snapshot: Snapshot, older: Snapshot | None = None, *, contents: bool = True
+) -> int:
+    """The bytes of state that ``report_figures`` reports to ``on_progress``."""
+    if not contents:
+        return 0
+    both = [each for each in (snapshot, older) if each is not None]
+    total = sum(operator.state.state_size for each in both for operator in each.operators)
+    return total if older is None else 2 * total
+
+
+def written_ms(snapshot: Snapshot) -> int | None:
+    """When ``_metadata`` was written, in milliseconds; None if the store does not tell."""
+    for each in snapshot.file_io.list_folder(snapshot.folder):
+        if each.location.name == METADATA_FILE_NAME:
+            return each.modified_ms
+    return None
+
+
+def _contents(
+    snapshot: Snapshot, options: CountOptions, on_progress: Advance
+) -> dict[str, dict[str, Any]]:
+    """The contents of each operator by its hash; ``problem`` says why one cannot be read."""
+    # Loads Arrow and the compiler, which metadata and headers do not need.
+    from dstl_core.savepoint.report.contents import operator_contents
+
+    found = {}
+    for each in snapshot.operators:
+        try:
+            counted = operator_contents(each, options, on_progress) | {"problem": None}
+        except DstlError as error:
+            counted = {"states": [], "operator_states": [], "problem": str(error)}
+        found[each.operator_id.hex] = counted
+    return found
 
 
 def _details(operator: OperatorSnapshot) -> dict[str, Any]:
@@ -106,8 +152,8 @@ def _details(operator: OperatorSnapshot) -> dict[str, Any]:
     key_groups = key_group_bytes(operator)
     return {
         "bytes_by_kind": {key: size for key, size in _by_kind(operator).items() if size},
-        "subtasks": asdict(Spread.of(subtasks)),
-        "key_groups": None if key_groups is None else asdict(Spread.of(key_groups)),
+        "subtasks": Spread.of(subtasks).to_json("bytes"),
+        "key_groups": None if key_groups is None else Spread.of(key_groups).to_json("bytes"),
     }
 
 
@@ -207,6 +253,8 @@ def _operator_attention(path: str, operator: dict[str, Any]) -> Iterator[Attenti
         if spread is not None and (spread["skew"] or 0) >= HIGH_SKEW[name]:
             what = f"the largest {name} has {spread['skew']:g} times the bytes of the median"
             yield Attention(label, what, f"dstl dump {path} --op {selected}")
+    if operator["contents"] is not None:
+        yield from _contents_attention(path, label, operator["contents"])
     log = operator["bytes_by_kind"].get("changelog", 0)
     if log > operator["bytes_by_kind"].get("keyed state", 0):
         what = "the changelog is larger than its base, so that a restore replays more than it reads"
@@ -214,6 +262,34 @@ def _operator_attention(path: str, operator: dict[str, Any]) -> Iterator[Attenti
     if operator["states"] and 2 * operator["parallelism"] > operator["max_parallelism"]:
         what = f"its parallelism cannot double: max parallelism {operator['max_parallelism']}"
         yield Attention(label, what, f"dstl rewrite {path} OUT --max-parallelism N")
+
+
+def _contents_attention(path: str, label: str, contents: dict[str, Any]) -> Iterator[Attention]:
+    if contents["problem"]:
+        yield Attention(label, f"not readable: {contents['problem']}", f"dstl verify {path}")
+    for each in contents["states"]:
+        name = each["name"]
+        command = f"dstl dump {path} --op {quote(label)} --state {quote(name)}"
+        total = each["key_bytes"] + each["value_bytes"]
+        hot = each["largest_keys"][:1]
+        if hot and (each["keys"] or 0) >= HOT_KEYS and hot[0]["bytes"] > HOT_SHARE * total:
+            share = 100 * hot[0]["bytes"] / total
+            yield Attention(
+                label, f"one key has {share:.0f} % of the bytes of state {name}", command
+            )
+        ttl = each["ttl"]
+        if ttl is not None and (ttl["expired"] or 0) > EXPIRED_SHARE * ttl["count"]:
+            share = 100 * ttl["expired"] / ttl["count"]
+            yield Attention(label, f"{share:.0f} % of state {name} have expired", command)
+        if each["kind"] == PROC_TIMER:
+            late = sum(
+                part["count"]
+                for part in each["timers"]["distances"]
+                if part["to_ms"] is not None and part["to_ms"] <= -OVERDUE_MS
+            )
+            if late:
+                what = f"{late:,} processing timers of {name} are overdue by more than a day"
+                yield Attention(label, what, f"dstl dump {path} --op {quote(label)}")
 
 
 def _compared(snapshot: Snapshot, older: Snapshot) -> dict[str, Any]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
-from dstl_core.shown import html_table, html_text, size_text
+from dstl_core.savepoint.report.html_contents import (
+    StateName,
+    contents_parts,
+    detailed_states,
+)
+from dstl_core.savepoint.report.page_parts import count_text, moment_text, spread, table
+from dstl_core.shown import html_text, size_text
 
-CELLS = 128
-"""Bars of a chart. More key groups than that share bars."""
-_WIDTH, _HEIGHT = 768, 64
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c1e26; --soft: #5b6070; --line: #d5d8e0;
   --back: #ffffff; --bar: #3f51b5; --warn: #8a4b00; }
@@ -17,7 +20,7 @@ _STYLE = """
   --back: #16181f; --bar: #9fa8da; --warn: #ffb74d; } }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--back);
   margin: 0 auto; max-width: 60rem; padding: 1rem; overflow-wrap: anywhere; }
-h1 { font-size: 1.5rem; } h1, h2 { line-height: 1.25; }
+h1 { font-size: 1.5rem; } h1, h2, h3 { line-height: 1.25; }
 h2 { border-top: 1px solid var(--line); padding-top: 1rem; }
 .soft { color: var(--soft); } .warn { color: var(--warn); }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; }
@@ -48,12 +51,13 @@ def _parts(figures: dict[str, Any], title: str) -> Iterator[str]:
             (each["operator"] or "", each["what"], each["command"]) for each in figures["attention"]
         ]
         heads = ("operator", "what", "command")
-        yield f'\n<h2 class="warn">Needs attention</h2>{_table(heads, rows)}'
+        yield f'\n<h2 class="warn">Needs attention</h2>{table(heads, rows)}'
     yield f"\n<h2>Sizes</h2>{_shares(figures)}"
     if figures["compared"] is not None:
         yield from _comparison(figures["compared"])
+    detailed = detailed_states(figures["operators"])
     for each in figures["operators"]:
-        yield from _operator(each)
+        yield from _operator(each, detailed)
     if figures["sources"]:
         columns = ("source", "split", "position", "held by", "status")
         splits = [
@@ -66,18 +70,18 @@ def _parts(figures: dict[str, Any], title: str) -> Iterator[str]:
             )
             for each in figures["sources"]
         ]
-        yield f"\n<h2>Where it resumes</h2>{_table(columns, splits)}"
+        yield f"\n<h2>Where it resumes</h2>{table(columns, splits)}"
     if figures["pending"]:
         rows = [
             (each["sink"], str(each["checkpoint_id"]), f"{each['committables']:,}")
             for each in figures["pending"]
         ]
-        yield f"\n<h2>What is committed</h2>{_table(('sink', 'checkpoint', 'committables'), rows)}"
+        yield f"\n<h2>What is committed</h2>{table(('sink', 'checkpoint', 'committables'), rows)}"
 
 
 def _sentence(figures: dict[str, Any]) -> str:
     operators, total = figures["operators"], figures["bytes"]
-    parts = [f"{size_text(total)} of state, {len(operators)} operators"]
+    parts = [f"{size_text(total)} of state, {count_text(len(operators), 'operator')}"]
     if total:
         first = operators[0]
         name = first["uid"] or first["name"] or first["hash"]
@@ -89,16 +93,21 @@ def _sentence(figures: dict[str, Any]) -> str:
 def _form(figures: dict[str, Any]) -> str:
     kind = " ".join(each for each in (figures["kind"], figures["format"]) if each)
     stored = sum(each["bytes"] for each in figures["files"])
+    files = count_text(len(figures["files"]), "file")
     return (
         f"{kind or 'Snapshot'} of checkpoint {figures['checkpoint_id']}, metadata version "
-        f"{figures['version']}; {len(figures['files']):,} files with {size_text(stored)}, "
-        f"{size_text(figures['inline_bytes'])} of state inside the metadata. The figures come from "
-        f"metadata and headers; no record was read."
+        f"{figures['version']}; {files} with {size_text(stored)}, "
+        f"{size_text(figures['inline_bytes'])} of state inside the metadata. {_how(figures)}"
     )
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return f'<div class="scroll">{html_table(heads, rows)}</div>'
+def _how(figures: dict[str, Any]) -> str:
+    if figures["at_ms"] is None:
+        return "The figures come from metadata and headers; no record was read."
+    counted = f"Every record was counted. Ages count to {moment_text(figures['at_ms'])}."
+    if figures["shows_keys"]:
+        return f"{counted} The page shows keys and values."
+    return f"{counted} A key is shown as the first digits of the sha256 of its text."
 
 
 def _shares(figures: dict[str, Any]) -> str:
@@ -116,10 +125,10 @@ def _shares(figures: dict[str, Any]) -> str:
         for each in figures["operators"]
     ]
     heads = ("bytes", "share")
-    return _table(("operator", *heads), operators) + _table(("kind", *heads), kinds)
+    return table(("operator", *heads), operators) + table(("kind", *heads), kinds)
 
 
-def _operator(operator: dict[str, Any]) -> Iterator[str]:
+def _operator(operator: dict[str, Any], detailed: set[StateName]) -> Iterator[str]:
     title = operator["uid"] or operator["name"] or operator["hash"]
     yield f'\n<h2>{html_text(title)}</h2><p class="soft">'
     yield html_text(
@@ -131,53 +140,32 @@ def _operator(operator: dict[str, Any]) -> Iterator[str]:
     states = operator["states"] + operator["operator_states"]
     if states:
         rows = [(each["name"], each["kind"], each["type"]) for each in states]
-        yield _table(("state", "kind", "type"), rows)
+        yield table(("state", "kind", "type"), rows)
     if operator["bytes"]:
-        yield _spread("subtask", operator["subtasks"])
+        yield spread("subtask", "bytes", operator["subtasks"])
     if operator["key_groups"] is not None and operator["key_groups"]["largest"]:
-        yield _spread("key group", operator["key_groups"])
-
-
-def _spread(what: str, spread: dict[str, Any]) -> str:
-    text = (
-        f"Bytes by {what}: largest {size_text(spread['largest'])}, median "
-        f"{size_text(round(spread['median']))}, skew {spread['skew']:g}, {spread['empty']} empty."
-    )
-    return f"<p>{html_text(text)}</p>{_bars(spread['bytes'], text)}"
-
-
-def _bars(sizes: Sequence[int], label: str) -> str:
-    """A bar for each size; neighbours share one if there are more than ``CELLS``."""
-    each = -(-len(sizes) // CELLS)
-    cells = [sum(sizes[at : at + each]) for at in range(0, len(sizes), each)]
-    largest, width = max(cells), _WIDTH / len(cells)
-    bar = f"h{width * 0.8:.1f}V{_HEIGHT}z"
-    path = "".join(
-        f"M{index * width:.1f} {_HEIGHT}v-{_HEIGHT * size / largest:.1f}{bar}"
-        for index, size in enumerate(cells)
-        if size
-    )
-    return (
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" preserveAspectRatio="none" role="img">'
-        f'<title>{html_text(label)}</title><path d="{path}"/></svg>'
-    )
+        yield spread("key group", "bytes", operator["key_groups"])
+    if operator["contents"] is not None:
+        yield from contents_parts(operator, detailed)
 
 
 def _comparison(compared: dict[str, Any]) -> Iterator[str]:
     before, after = compared["bytes_before"], compared["bytes_after"]
+    shared = count_text(compared["shared_files"], "file")
     yield f"\n<h2>Since checkpoint {compared['checkpoint_id']}</h2><p>"
     yield html_text(
-        f"{size_text(before)} became {size_text(after)}. {compared['shared_files']:,} files with "
+        f"{size_text(before)} became {size_text(after)}. {shared} with "
         f"{size_text(compared['shared_bytes'])} are the same; files with "
         f"{size_text(compared['new_bytes'])} are new. Compared with {compared['path']}."
     )
     yield "</p>"
     rows = [(each["operator"], *_change(each)) for each in compared["operators"]]
-    yield _table(("operator", "before", "after", "growth"), rows)
+    yield table(("operator", "before", "after", "growth"), rows)
+    if compared.get("states"):
+        heads = ("operator", "state", "entries before", "after", "new", "gone", "changed", "bytes")
+        yield table(heads, [_state_change(each) for each in compared["states"]])
     if compared["changes"]:
-        yield _table(
-            ("changes of operators and states",), [(each,) for each in compared["changes"]]
-        )
+        yield table(("changes of operators and states",), [(each,) for each in compared["changes"]])
 
 
 def _change(operator: dict[str, Any]) -> tuple[str, str, str]:
@@ -188,3 +176,20 @@ def _change(operator: dict[str, Any]) -> tuple[str, str, str]:
         return size_text(before), "", "gone"
     growth = f"{100 * (after - before) / before:+.1f} %" if before else ""
     return size_text(before), size_text(after), growth
+
+
+def _state_change(state: dict[str, Any]) -> tuple[str, ...]:
+    if state["problem"]:
+        return state["operator"], state["problem"], "", "", "", "", "", ""
+    before, after = (state[side] or {"entries": 0, "bytes": 0} for side in ("before", "after"))
+    return (
+        state["operator"],
+        state["state"],
+        f"{before['entries']:,}",
+        f"{after['entries']:,}",
+        f"{state['new']:,}",
+        f"{state['gone']:,}",
+        "other type" if state["changed"] is None else f"{state['changed']:,}",
+        f"{'-' if after['bytes'] < before['bytes'] else '+'}"
+        f"{size_text(abs(after['bytes'] - before['bytes']))}",
+    )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -233,10 +235,39 @@ def test_the_command_writes_the_page_and_the_figures(run: Any, tmp_path: Path) -
     ran = run("report", path, "--compare", path, "--json")
     assert ran.code == 0
     assert json.loads(ran.out)["compared"]["bytes_after"] == 22157
-    ran = run("report", path)
-    assert ran.code == 2
-    assert is_one_sentence(ran.err)
-    assert "needs -o FILE" in ran.err
+    ran = run("report", path, "--headers-only", "--json")
+    assert [each["contents"] for each in json.loads(ran.out)["operators"]] == [None, None, None]
+    for options, text in (
+        ((), "needs -o FILE"),
+        (("--json", "--ttl", "names=soon"), "--ttl is wrong: expected e.g. 90m, 24h, 7d"),
+        (("--json", "--at", "noon"), "--at is wrong: expected e.g. 2026-11-22T18:30Z"),
+    ):
+        ran = run("report", path, *options)
+        assert ran.code == 2
+        assert is_one_sentence(ran.err)
+        assert text in ran.err
+
+
+def test_ages_count_to_the_time_of_the_snapshot_or_to_a_given_one(run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    shutil.copytree(snapshot("e-ttl-hashmap"), path)
+    os.utime(path / "_metadata", (1_800_000_000, 1_800_000_000))
+    ran = run("report", str(path), "--json", "--ttl", "1d", "--ttl", "cnt=4000d")
+    assert json.loads(ran.out)["at_ms"] == 1_800_000_000_000
+    ages = {
+        state["name"]: (state["ttl"]["expired"], state["ttl"]["count"])
+        for operator in json.loads(ran.out)["operators"]
+        for state in operator["contents"]["states"]
+        if state["ttl"] is not None
+    }
+    assert ages["cnt"] == (0, 26)
+    assert ages["m"] == (103, 103)
+    ran = run("report", str(path), "--json", "--at", "2026-11-22T18:30+02:00")
+    assert json.loads(ran.out)["at_ms"] == 1_795_365_000_000
+
+
+def test_errors_of_the_output_are_one_sentence(run: Any, tmp_path: Path) -> None:
+    path = str(snapshot("a-hashmap-canonical"))
     ran = run("report", path, "-o", str(tmp_path / "missing" / "report.html"))
     assert ran.code == 2
     assert is_one_sentence(ran.err)

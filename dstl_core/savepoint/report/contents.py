@@ -1,0 +1,176 @@
+"""What stands in the state of an operator: every record is counted, none is kept.
+
+Keyed state is read in columns, a few megabytes at a time. Memory holds a batch, and the keys of one
+key group.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from dstl_core.codec.columnar.keyed.decoder import StateDecoder
+from dstl_core.codec.columnar.keyed.spans import SectionScanner, SpanBatch
+from dstl_core.codec.keyed_records import RecordFormat
+from dstl_core.errors import DstlError, NotInColumnsError
+from dstl_core.model.handle import KeyedStateHandle
+from dstl_core.model.key_group import KeyGroupRange, compute_key_group_range_for_operator_index
+from dstl_core.savepoint.progress import Advance, Portion, no_progress
+from dstl_core.savepoint.read.entries import OP_BROADCAST
+from dstl_core.savepoint.read.entry_reader import BYTES_AT_ONCE
+from dstl_core.savepoint.read.operator_catalog import OPERATOR_KINDS, OperatorCatalog
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot
+from dstl_core.savepoint.read.stored_records import handle_parts, open_part
+from dstl_core.savepoint.read.timer_queues import with_timer_services, with_timers_of
+from dstl_core.savepoint.report.count_options import CountOptions
+from dstl_core.savepoint.report.spread import Spread
+from dstl_core.savepoint.report.state_counts import COUNT_OPTIONS, StateCounts
+
+WATERMARK = "watermark"
+"""The list state in which Flink's SQL operators record their watermark, one for each subtask."""
+
+
+def operator_contents(
+    operator: OperatorSnapshot, options: CountOptions, on_progress: Advance = no_progress
+) -> dict[str, Any]:
+    """The figures of every state of an operator, as values for JSON.
+
+    Args:
+        operator: The operator to read.
+        options: What to count.
+        on_progress: Called with the bytes of state that were read.
+
+    Raises:
+        FormatError: The state is damaged.
+        StateFileNotFoundError: A file is missing.
+    """
+    portion = Portion(on_progress, operator.state.state_size)
+    keyed = _KeyedContents(operator, _watermark(operator), options, portion)
+    keyed.read()
+    states = [_with_spreads(operator, each) for each in keyed.states.values()]
+    portion.reach(1)
+    return {
+        "states": sorted(states, key=lambda each: -(each["key_bytes"] + each["value_bytes"])),
+        "operator_states": list(_operator_states(operator)),
+    }
+
+
+class _KeyedContents:
+    """Reads the keyed state of an operator, and its timers, once."""
+
+    def __init__(
+        self,
+        operator: OperatorSnapshot,
+        watermark_ms: int | None,
+        options: CountOptions,
+        portion: Portion,
+    ) -> None:
+        self.states: dict[tuple[str, bool], StateCounts] = {}
+        self._operator = operator
+        self._watermark = watermark_ms
+        self._options = options
+        self._portion = portion
+
+    def read(self) -> None:
+        operator = self._operator
+        every = KeyGroupRange(0, operator.max_parallelism - 1)
+        for handle, own in handle_parts(operator, every):
+            self._part(operator, handle, own)
+            self._portion.add(handle.state_size * len(own) // len(handle.key_group_range))
+        for ready, key_groups in _raw_timers(operator):
+            for handle, own in handle_parts(ready, key_groups):
+                if handle in ready.timer_queues:
+                    self._part(ready, handle, own)
+
+    def _part(
+        self, operator: OperatorCatalog, handle: KeyedStateHandle, own: KeyGroupRange
+    ) -> None:
+        stored = open_part(operator, handle, own)
+        if stored is None:
+            return
+        formats = [
+            RecordFormat(meta.as_key_value(), stored.header.key_serializer)
+            for meta in stored.header.states
+        ]
+        counts = [self._counts_of(each) for each in formats]
+        decoders = [_decoder(each, stored.prefix_bytes) for each in formats]
+        scanner = SectionScanner(stored.prefix_bytes, [True] * len(formats))
+        with stored.context():
+            for batch in scanner.batches(stored.chunks()):
+                for state, records in _by_state(batch):
+                    counts[state].add(records, decoders[state])
+
+    def _counts_of(self, record_format: RecordFormat) -> StateCounts:
+        key = (record_format.meta.name, record_format.is_queue)
+        if key not in self.states:
+            self.states[key] = StateCounts(
+                record_format, self._operator.max_parallelism, self._watermark, self._options
+            )
+        return self.states[key]
+
+
+def _decoder(record_format: RecordFormat, prefix_bytes: int) -> StateDecoder | None:
+    try:
+        return StateDecoder(record_format, prefix_bytes, COUNT_OPTIONS)
+    except NotInColumnsError:
+        return None
+
+
+def _by_state(batch: SpanBatch) -> Iterator[tuple[int, SpanBatch]]:
+    states = batch.states
+    found = np.unique(states).tolist()
+    for state in found:
+        yield state, batch if len(found) == 1 else batch.take(states == state)
+
+
+def _raw_timers(operator: OperatorSnapshot) -> Iterator[tuple[OperatorCatalog, KeyGroupRange]]:
+    """The operator with the timers of its raw keyed state, for a few key groups at a time."""
+    if not with_timer_services(operator).timer_queues:
+        return
+    raw = [each.raw_keyed_state for each in operator.state.subtasks if each.raw_keyed_state]
+    size = sum(each.state_size for each in raw)
+    for key_groups in operator.key_group_splits(max(1, -(-size // BYTES_AT_ONCE))):
+        yield with_timers_of(operator, key_groups), key_groups
+
+
+def _watermark(operator: OperatorSnapshot) -> int | None:
+    """The smallest watermark of the subtasks of a SQL operator; None if it records none."""
+    kinds = {info.kind for info in operator.operator_states if info.name == WATERMARK}
+    if kinds.isdisjoint(("op-list", "op-union")):
+        return None
+    read = operator.union if "op-union" in kinds else operator.list
+    values = [each for each in read(WATERMARK) if isinstance(each, int)]
+    return min(values, default=None)
+
+
+def _with_spreads(operator: OperatorSnapshot, counts: StateCounts) -> dict[str, Any]:
+    entries = counts.entries
+    subtasks = []
+    for index in range(operator.parallelism):
+        own = compute_key_group_range_for_operator_index(
+            operator.max_parallelism, operator.parallelism, index
+        )
+        subtasks.append(int(entries[own.start_key_group : own.end_key_group + 1].sum()))
+    return counts.to_json() | {
+        "key_groups": Spread.of(entries.tolist()).to_json("entries"),
+        "subtasks": Spread.of(subtasks).to_json("entries"),
+    }
+
+
+def _operator_states(operator: OperatorSnapshot) -> Iterator[dict[str, Any]]:
+    """The elements of list and union state, and the pairs of broadcast state."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for _, handle, _reader in operator.operator_state_readers():
+        for info in handle.states:
+            counts[info.name, OPERATOR_KINDS[info.mode]] += len(info.offsets)
+    for state in operator.operator_states:
+        elements: int | None = counts[state.name, state.kind]
+        if state.kind == OP_BROADCAST:  # every subtask has all pairs, behind one offset
+            try:
+                elements = len(operator.broadcast(state.name))
+            except DstlError:
+                elements = None
+        yield {"name": state.name, "kind": state.kind, "entries": elements}

@@ -1,0 +1,68 @@
+"""How each keyed state grew from one snapshot to another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from dstl_core.errors import DstlError
+from dstl_core.savepoint.check.diff import count_changes
+from dstl_core.savepoint.progress import Advance, no_progress
+from dstl_core.savepoint.read.snapshot import Snapshot
+
+Contents = Mapping[str, dict[str, Any]]
+
+
+def state_growth(
+    older: Snapshot,
+    snapshot: Snapshot,
+    before: Contents,
+    after: Contents,
+    on_progress: Advance = no_progress,
+) -> Iterator[dict[str, Any]]:
+    """Entries and bytes of each state in both snapshots, and its new, gone and changed entries.
+
+    Args:
+        older: The snapshot to compare with.
+        snapshot: The snapshot that may have grown.
+        before: The contents of the older snapshot's operators, by hash.
+        after: The same for the newer snapshot.
+        on_progress: Called with the bytes of state of both that were compared.
+
+    Yields:
+        The states of each operator. The figures of a state that cannot be compared are None, and
+        ``problem`` says why.
+    """
+    ours = {each.operator_id: each for each in older.operators}
+    theirs = {each.operator_id: each for each in snapshot.operators}
+    for operator_id in dict.fromkeys([*theirs, *ours]):
+        one, two = ours.get(operator_id), theirs.get(operator_id)
+        operator = two or one
+        assert operator is not None  # one of the snapshots has the id
+        sizes = [_by_state(side.get(operator_id.hex)) for side in (before, after)]
+        label = operator.label
+        try:
+            changes = [asdict(each) for each in count_changes(one, two, on_progress)]
+        except DstlError as error:
+            yield {"operator": label, "state": None, "problem": str(error)}
+            continue
+        for each in changes:
+            yield {
+                "operator": label,
+                **each,
+                "before": sizes[0].get((each["state"], each["kind"])),
+                "after": sizes[1].get((each["state"], each["kind"])),
+                "problem": None,
+            }
+
+
+def _by_state(contents: dict[str, Any] | None) -> dict[tuple[str, str], dict[str, int]]:
+    states = [] if contents is None else contents["states"]
+    return {
+        (each["name"], each["kind"]): {
+            "entries": each["entries"],
+            "bytes": each["key_bytes"] + each["value_bytes"],
+        }
+        for each in states
+    }
