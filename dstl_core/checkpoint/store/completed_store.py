@@ -66,7 +66,13 @@ class CompletedCheckpointStore:
     """
 
     def __init__(
-        self, file_io: FileIO, layout: JobLayout, clock: Clock, *, num_retained: int = 1
+        self,
+        file_io: FileIO,
+        layout: JobLayout,
+        clock: Clock,
+        *,
+        num_retained: int = 1,
+        retain_ms: int = 0,
     ) -> None:
         if num_retained < 1:
             raise ConfigError(f"At least one checkpoint must be retained, got {num_retained}.")
@@ -74,6 +80,7 @@ class CompletedCheckpointStore:
         self.layout = layout
         self._log = log = CommitLog(file_io, layout.commit_log, clock)
         self._num_retained = num_retained
+        self._retain_ms = retain_ms
         self._owner: str | None = None
         self.references = ReferencedFiles(self)
         self._cleaner = self._cleaner_on(file_io)
@@ -200,7 +207,7 @@ class CompletedCheckpointStore:
     @property
     def retained(self) -> list[CompletedCheckpoint]:
         """The retained checkpoints, oldest first."""
-        return self._read().retained(self._num_retained)
+        return self._read().retained(self._num_retained, self._retain_ms)
 
     def folder_of(self, checkpoint: CompletedCheckpoint) -> Location:
         if checkpoint.location is not None:

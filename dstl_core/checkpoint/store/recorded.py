@@ -198,9 +198,15 @@ class RecordedCheckpoints:
         self._extend(1)
         return self._checkpoint(self._held[-1].number) if self._held else None
 
-    def retained(self, count: int) -> list[CompletedCheckpoint]:
-        """The checkpoints that a store of this size retains, oldest first."""
-        wanted = count
+    def retained(self, count: int, retain_ms: int = 0) -> list[CompletedCheckpoint]:
+        """The checkpoints that a store retains, oldest first.
+
+        Args:
+            count: Its size.
+            retain_ms: Checkpoints that were committed less than this time, in milliseconds, before
+                the latest one are retained as well.
+        """
+        wanted = count = max(count, self._young(retain_ms))
         while True:
             self._extend(wanted)
             last = [self._checkpoint(each.number) for each in self._held[-wanted:]]
@@ -208,6 +214,24 @@ class RecordedCheckpoints:
                 gone = subsumed(last, count)
                 return [each for each in last if each not in gone]
             wanted *= 2  # the newest one that is no savepoint stays, however old it is
+
+    def _young(self, retain_ms: int) -> int:
+        """How many of the last held checkpoints are retained because of their age."""
+        latest = self.latest if retain_ms else None
+        if latest is None:
+            return 0
+        since = latest.committed_ms - retain_ms
+        found = 1
+        while True:
+            self._extend(found + 1)
+            if len(self._held) == found:
+                break
+            if self._checkpoint(self._held[-found - 1].number).committed_ms <= since:
+                break
+            found += 1
+        # The next commit needs the places of these checkpoints again.
+        self._kept = max(self._kept, found)
+        return found
 
     def held(self, there: Collection[int]) -> list[CompletedCheckpoint]:
         """The held checkpoints with a location of their own or one of the given ids, oldest first.

@@ -146,7 +146,15 @@ class JobCoordinator:
     outcome; (3) a checkpoint is committed only directly after the one that its state starts from.
     """
 
-    def __init__(self, layout: JobLayout, *, num_retained: int, timeout_ms: int, clock: Clock):
+    def __init__(
+        self,
+        layout: JobLayout,
+        *,
+        num_retained: int,
+        retain_ms: int = 0,
+        timeout_ms: int,
+        clock: Clock,
+    ) -> None:
         self._layout = layout
         self._file_io = open_file_io(layout.root)
         self._clock = clock
@@ -158,7 +166,7 @@ class JobCoordinator:
         self.commit_seconds = 0.0
         """Duration of the last commit in seconds, from the reports to the record in the log."""
         self._store = CompletedCheckpointStore(
-            self._file_io, layout, clock, num_retained=num_retained
+            self._file_io, layout, clock, num_retained=num_retained, retain_ms=retain_ms
         )
 
     def latest(self) -> CompletedCheckpoint | None:

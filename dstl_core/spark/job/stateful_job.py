@@ -15,6 +15,7 @@ from dstl_core.checkpoint.store.epoch_facts import NO_FACTS, EpochFacts
 from dstl_core.clock import Clock, SystemClock
 from dstl_core.closing import Closing
 from dstl_core.errors import ConfigError
+from dstl_core.flink_text import parse_duration_ms
 from dstl_core.model.checkpoint import OperatorState
 from dstl_core.model.state_size import StateSize
 from dstl_core.savepoint.read.snapshot import Snapshot
@@ -65,7 +66,9 @@ class StatefulJob(Closing):
         operator: The operator of the job, or the first of several.
         parallelism: Number of subtasks of every operator.
         max_parallelism: Number of key groups; fixed for the life of the state.
-        num_retained: Committed checkpoints that are kept.
+        num_retained: Committed checkpoints that are kept at least.
+        retain: A duration as Flink writes it, e.g. ``"14 days"``. Checkpoints that were committed
+            less than this time before the latest one are kept as well.
         num_retained_outputs: Epochs whose stored output is kept; by default all.
         compress_log: Whether changelog segments are compressed.
         changelog_options: Further options of the changelog, by name or Flink's key.
@@ -98,6 +101,7 @@ class StatefulJob(Closing):
     value_logging: ValueLogging = ValueLogging.LAST_PER_CHECKPOINT
     allow_non_restored_state: bool = False
     num_retained_outputs: int | None = None
+    retain: str | None = None
 
     def __post_init__(self) -> None:
         self._spec = JobSpec(
@@ -123,6 +127,7 @@ class StatefulJob(Closing):
         self._coordinator = JobCoordinator(
             self._spec.layout,
             num_retained=self.num_retained,
+            retain_ms=0 if self.retain is None else parse_duration_ms(self.retain),
             timeout_ms=int(self.checkpoint_timeout_s * 1000),
             clock=self.clock,
         )

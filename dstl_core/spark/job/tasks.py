@@ -114,8 +114,8 @@ class JobTasks:
                 ) from error
             raise RestoreError(
                 f"Checkpoint {checkpoint.checkpoint_id} was retired and cannot be restored; "
-                f"raise num_retained (now {self.coordinator.num_retained}), or start a pipeline of "
-                f"another name from an earlier savepoint."
+                f"raise num_retained (now {self.coordinator.num_retained}) or retain, or start a "
+                f"pipeline of another name from an earlier savepoint."
             ) from error
 
     def full_checkpoint(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.completed_store import CompletedCheckpointStore
+from dstl_core.clock import Clock
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
 from dstl_core.model.handle import (
     ChangelogStateBackendHandle,
@@ -42,10 +43,20 @@ class Pipeline:
         self.files = UncertainFileIO(files or open_file_io(self.layout.root, fsync=False))
 
     def store(
-        self, *, num_retained: int = 1, files: FileIO | None = None
+        self,
+        *,
+        num_retained: int = 1,
+        retain_ms: int = 0,
+        files: FileIO | None = None,
+        clock: Clock | None = None,
     ) -> CompletedCheckpointStore:
-        files = files or self.files
-        return CompletedCheckpointStore(files, self.layout, FixedClock(), num_retained=num_retained)
+        return CompletedCheckpointStore(
+            files or self.files,
+            self.layout,
+            clock or FixedClock(),
+            num_retained=num_retained,
+            retain_ms=retain_ms,
+        )
 
     def owner(self, name: str = "owner", *, num_retained: int = 1) -> CompletedCheckpointStore:
         store = self.store(num_retained=num_retained)

@@ -29,6 +29,7 @@ from dstl_core.model.handle import (
 )
 from dstl_core.storage.commit_log import LogRecord
 from dstl_core.storage.location import Location
+from dstl_core.testing import ManualClock
 from tests.uncertain_file_io import lose_the_answer
 from tests.unit.checkpoint.pipeline import Pipeline, metadata, named_by, subtask
 
@@ -402,6 +403,27 @@ def test_several_can_be_retained(pipeline: Pipeline) -> None:
         store.commit(metadata(number, segment))
     assert store.subsume() == [1, 2, 3]
     assert {name for name in pipeline.there() if name.startswith("dstl")} == {"dstl/3", "dstl/4"}
+
+
+def test_young_checkpoints_are_retained_whatever_their_number(pipeline: Pipeline) -> None:
+    """Age counts from the latest commit, so a pipeline that rests loses nothing."""
+    clock, hour = ManualClock(), 3_600_000
+    store = pipeline.store(num_retained=2, retain_ms=3 * hour, clock=clock)
+    store.claim("owner")
+
+    def commit(number: int) -> list[int]:
+        store.commit(metadata(number, pipeline.write(f"dstl/{number}")))
+        return store.subsume()
+
+    assert [commit(number) for number in (1, 2, 3)] == [[], [], []]
+    clock.advance(2 * hour)
+    assert commit(4) == []
+    clock.advance(hour)
+    assert commit(5) == [1, 2, 3], "three hours old"
+    clock.advance(1_000 * hour)
+    assert store.subsume() == []
+    assert commit(6) == [4], "two are retained at any age"
+    assert {name for name in pipeline.there() if name.startswith("dstl")} == {"dstl/5", "dstl/6"}
 
 
 @pytest.mark.parametrize("damage", ["missing", "truncated", "exchanged"])

@@ -14,9 +14,10 @@ from dstl_core.checkpoint.store.subsume import subsumed
 from dstl_core.storage.commit_log import CommitLog
 from dstl_core.storage.file_io import FileIO
 from dstl_core.storage.location import Location
-from dstl_core.testing import MemoryFileIO
+from dstl_core.testing import ManualClock, MemoryFileIO
 from tests.uncertain_file_io import FixedClock, UncertainFileIO
 
+STEP_MS = 1_000
 FOLDER = Location.parse("s3://bucket/job/_dstl/log")
 
 
@@ -35,7 +36,8 @@ class History:
 
     def __init__(self) -> None:
         self.files = CountingFileIO(MemoryFileIO())
-        self.log = CommitLog(self.files, FOLDER, FixedClock())
+        self.clock = ManualClock()
+        self.log = CommitLog(self.files, FOLDER, self.clock)
         self.seen = RecordedCheckpoints(self.log, lambda _: None)
         self.held: list[CompletedCheckpoint] = []
         self.commits: list[CompletedCheckpoint] = []
@@ -52,6 +54,7 @@ class History:
 
     def append(self, type_: Any, checkpoint_id: int, **payload: Any) -> None:
         body = {"checkpoint_id": checkpoint_id, "metadata_sha256": "", "facts": {}, **payload}
+        self.clock.advance(STEP_MS)
         record = self.log.append(f"owner {self.claims}", type_, body)
         if type_ in ("commit", "restore"):
             self.held.append(CompletedCheckpoint.of(record))
@@ -81,12 +84,21 @@ class History:
         seen.read()
         return seen
 
+    def younger(self, than_ms: int, least: int) -> list[CompletedCheckpoint]:
+        """What a store keeps that retains checkpoints by age, and some at least."""
+        since = max((each.committed_ms for each in self.held), default=0) - than_ms
+        young = [each for each in self.held if each.committed_ms > since]
+        gone = subsumed(self.held, max(least, len(young)))
+        return [each for each in self.held if each not in gone]
+
     def check(self, seen: RecordedCheckpoints) -> None:
         assert seen.next_id == self.next_id
         assert seen.latest == (self.held[-1] if self.held else None)
         for count in (1, 3, 200):
             gone = subsumed(self.held, count)
             assert seen.retained(count) == [each for each in self.held if each not in gone]
+        for steps in (2, 100, 10**6):
+            assert seen.retained(3, steps * STEP_MS) == self.younger(steps * STEP_MS, 3)
         assert list(seen.commits()) == self.commits[::-1]
         there = {each.checkpoint_id for each in self.held[::7]} | {0, 2, self.next_id, 10**6}
         expected = [
