@@ -36,7 +36,7 @@ TYPES = "dstl/types"
 class DstlIOManager(dg.ConfigurableIOManager):
     """Loads state and output of pipelines, and stores DataFrames as savepoints.
 
-    **Loading.** An input on ``state/<op>`` or ``output/<op>`` of a pipeline gives the committed
+    **Loading.** An input on the state or an output of a pipeline gives the committed
     rows of the input's partitions, by the commit log: the state after the last of them, or what the
     operator gave in them. An asset without partitions gets the latest state, or all output that the
     latest state stands on. The annotation of the input says in which type: a DataFrame of pyspark,

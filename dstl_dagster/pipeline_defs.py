@@ -49,6 +49,7 @@ def build_pipeline_defs(
     materialization_cron: str | None = "0 3 * * *",
     verify_cron: str | None = "30 4 * * *",
     schedule: str | None = None,
+    checks: Sequence[dg.AssetChecksDefinition] = (),
     with_jobs: bool = True,
     with_sensors: bool = True,
     resources: Mapping[str, Any] | None = None,
@@ -65,6 +66,7 @@ def build_pipeline_defs(
         materialization_cron: Schedule of the materialization; None for none.
         verify_cron: Schedule of the full check of the checkpoint; None for none.
         schedule: Cron of a schedule that runs all windows which are due; None for none.
+        checks: Further checks, e.g. from ``build_state_check``.
         with_jobs: Whether to add jobs. Without, there are neither sensors nor schedules, which
             launch them.
         with_sensors: Whether to add sensors.
@@ -73,6 +75,8 @@ def build_pipeline_defs(
     Raises:
         ConfigError: There is a schedule, and no result of ``dstl_assets`` among the assets.
     """
+    epochs = _epochs_of(pipeline, assets)
+    pipeline = pipeline if epochs is None else pipeline.retaining(epochs.specs)
     materialize, reset, verify = (
         build_materialization_job(pipeline),
         build_reset_job(pipeline),
@@ -81,7 +85,6 @@ def build_pipeline_defs(
     behind = [build_materialization_asset(pipeline), build_savepoint_asset(pipeline)]
     if rewrite is not None:
         behind.append(build_rewritten_asset(pipeline, **rewrite))
-    epochs = _epochs_of(pipeline, assets)
     watched: dict[str, Any] = {
         "minimum_interval_seconds": sensor_interval_seconds,
         "default_status": _RUNNING if sensors_running else _STOPPED,
@@ -90,11 +93,14 @@ def build_pipeline_defs(
     sensors = _sensors(pipeline, materialize, reset, max_log_ratio, watched)
     return dg.Definitions(
         assets=[*assets, *behind],
-        asset_checks=build_pipeline_checks(
-            pipeline,
-            max_log_ratio=2 * max_log_ratio,
-            partitions_def=None if epochs is None else _windows_of(epochs),
-        ),
+        asset_checks=[
+            *build_pipeline_checks(
+                pipeline,
+                max_log_ratio=2 * max_log_ratio,
+                partitions_def=None if epochs is None else _windows_of(epochs),
+            ),
+            *checks,
+        ],
         jobs=[materialize, reset, verify, *others] if with_jobs else [],
         sensors=sensors if with_jobs and with_sensors else [],
         schedules=[

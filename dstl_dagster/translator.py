@@ -42,7 +42,7 @@ class DstlTranslatorData:
         pipeline: Name of the pipeline, or of the group of savepoints.
         kind: The kind of the part.
         operator: Uid of the operator, for a part of one operator.
-        name: Last part of the key, if it is not the kind.
+        name: Name of the part in the key, if it is not the kind.
     """
 
     pipeline: str
@@ -52,15 +52,31 @@ class DstlTranslatorData:
 
 
 class DagsterDstlTranslator:
-    """Names and describes assets. To change that, override ``get_asset_spec``."""
+    """Names and describes assets. To change that, override ``get_asset_spec``.
+
+    Args:
+        unique_keys: Whether the last part of each key names the pipeline, so that no two nodes of
+            Dagster's graph look the same: ``payments/payments_state_totals``. Otherwise keys are
+            those of versions before: ``payments/state/totals``.
+    """
+
+    unique_keys = True
+    """A subclass that does not call ``__init__`` has this value."""
+
+    def __init__(self, *, unique_keys: bool = True) -> None:
+        self.unique_keys = unique_keys
 
     def get_asset_spec(self, data: DstlTranslatorData) -> dg.AssetSpec:
-        """The spec of one part: ``<pipeline>/state/<uid>``, ``<pipeline>/checkpoint``, .."""
-        key = [data.pipeline, data.name or data.kind]
+        """The spec of one part: ``<pipeline>/<pipeline>_state_<uid>``,
+        ``<pipeline>/<pipeline>_checkpoint``, ..
+        """
+        parts = [data.name or data.kind]
         if data.operator is not None and data.kind in _WITH_OPERATOR:
-            key.append(data.operator.replace("/", "_"))
+            parts.append(data.operator.replace("/", "_"))
+        if self.unique_keys:
+            parts = ["_".join([data.pipeline, *parts])]
         return dg.AssetSpec(
-            dg.AssetKey(key),
+            dg.AssetKey([data.pipeline, *parts]),
             description=_DESCRIPTIONS[data.kind],
             group_name=data.pipeline.replace("-", "_").replace(".", "_"),
             kinds={"flink", "pyspark"} if data.kind in _ON_SPARK else {"flink"},

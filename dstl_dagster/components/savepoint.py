@@ -71,15 +71,35 @@ class SavepointComponent(dg.Component, dg.Resolvable):
             "savepoints/next-orders",
         ),
     ] = None
+    automation_condition: Annotated[
+        dg.AutomationCondition | None,
+        shown(
+            "Condition under which Dagster takes or finds the savepoint by itself.",
+            "{{ dg.AutomationCondition.on_cron('0 2 * * *') }}",
+            model_field_type=str | None,
+        ),
+    ] = None
+    schedule: Annotated[
+        str | None,
+        shown("Cron of a schedule that takes or finds the savepoint.", "0 2 * * *"),
+    ] = None
     sensor_interval_seconds: Annotated[
         int, shown("Seconds between two looks for checkpoints.", 60)
     ] = 60
     sensors_running: Annotated[bool, shown("Whether sensors run by default.", True)] = False
+    unique_keys: Annotated[
+        bool,
+        shown(
+            "Whether the last part of each asset key names the pipeline; false keeps the keys of "
+            "versions before, e.g. `payments/state/totals`.",
+            False,
+        ),
+    ] = True
     translation: Translation = None
 
     def get_asset_spec(self, data: DstlTranslatorData) -> dg.AssetSpec:
         """The spec of one part; override it to rename or describe assets."""
-        return translated(self.translation, data)
+        return translated(self.translation, data, unique_keys=self.unique_keys)
 
     def spec(self, kind: DstlAssetKind, name: str) -> dg.AssetSpec:
         return self.get_asset_spec(DstlTranslatorData(self.name, kind, name=name))
@@ -98,6 +118,8 @@ class SavepointComponent(dg.Component, dg.Resolvable):
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The definitions of the savepoint."""
         savepoint = self.spec("external", "savepoint")
+        if self.automation_condition is not None:
+            savepoint = savepoint.replace_attributes(automation_condition=self.automation_condition)
         assets: list[Any] = [self._savepoint_asset(savepoint)]
         checks: list[Any] = [build_verify_check(savepoint.key, self.source, blocking=True)]
         sensors: list[Any] = []
@@ -115,7 +137,19 @@ class SavepointComponent(dg.Component, dg.Resolvable):
             checkpoints = self.spec("external", "checkpoints")
             assets.append(checkpoints)
             sensors.append(self._checkpoint_sensor(checkpoints, self.checkpoints))
-        return dg.Definitions(assets=assets, asset_checks=checks, sensors=sensors)
+        return dg.Definitions(
+            assets=assets,
+            asset_checks=checks,
+            sensors=sensors,
+            schedules=[] if self.schedule is None else [self._schedule(savepoint, self.schedule)],
+        )
+
+    def _schedule(self, savepoint: dg.AssetSpec, cron: str) -> dg.ScheduleDefinition:
+        return dg.ScheduleDefinition(
+            name=self._op_name("savepoint_schedule"),
+            cron_schedule=cron,
+            target=dg.AssetSelection.assets(savepoint.key),
+        )
 
     def _op_name(self, what: str) -> str:
         return "".join(c if c.isalnum() else "_" for c in f"{self.name}_{what}")
@@ -128,6 +162,7 @@ class SavepointComponent(dg.Component, dg.Resolvable):
                 group=self.name,
                 stop=self.stop,
                 translator=ComponentTranslator(self),
+                automation_condition=self.automation_condition,
             )
         source = self.source
 

@@ -41,7 +41,7 @@ class StatefulPipelineScaffolder(dg.Scaffolder[Any]):
             request,
             {
                 "name": name,
-                "uid": f"{name}-totals",
+                "uid": "totals",
                 "events": {
                     "path": f"{ROOT}/{events}",
                     "format": "csv",

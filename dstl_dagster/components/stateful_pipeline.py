@@ -81,8 +81,12 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
         str | None, shown("Savepoint that the first epoch starts from.", "savepoints/orders")
     ] = None
     num_retained: Annotated[
-        int, shown("Committed checkpoints that are kept; a run can go back to each.", 32)
+        int, shown("Committed checkpoints that are kept at least; a run can go back to each.", 32)
     ] = NUM_RETAINED
+    retain: Annotated[
+        str | None,
+        shown("Duration: younger checkpoints are kept as well, whatever their number.", "14 days"),
+    ] = None
     materialize_at_ratio: Annotated[
         float | None,
         shown("Size of the log against the base at which a run folds the log into it.", 1.0),
@@ -111,6 +115,9 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
     ] = field(default_factory=list)
     max_retries: Annotated[int, shown("Times that Dagster retries a failed run of epochs.", 3)] = 3
     pool: Annotated[str | None, shown("Dagster's concurrency pool.", "payments")] = None
+    op_tags: Annotated[
+        dict[str, str], shown("Tags of the op of the epochs.", {"dagster/priority": "2"})
+    ] = field(default_factory=dict)
     automation_condition: Annotated[
         dg.AutomationCondition | None,
         shown(
@@ -140,6 +147,14 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
         bool, shown("Whether there are jobs, and the sensors and schedules of jobs.", False)
     ] = True
     with_sensors: Annotated[bool, shown("Whether there are sensors.", False)] = True
+    unique_keys: Annotated[
+        bool,
+        shown(
+            "Whether the last part of each asset key names the pipeline; false keeps the keys of "
+            "versions before, e.g. `payments/state/totals`.",
+            False,
+        ),
+    ] = True
     translation: Translation = None
 
     @property
@@ -155,6 +170,7 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
             "order_by": self.order_by,
             "starts_from": self.starts_from,
             "num_retained": self.num_retained,
+            "retain": self.retain,
             "materialize_at_ratio": self.materialize_at_ratio,
             "small_log_bytes": self.small_log_bytes,
             "uploads": None if self.uploads is None else self.uploads.build(),
@@ -184,7 +200,7 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
 
     def get_asset_spec(self, data: DstlTranslatorData) -> dg.AssetSpec:
         """The spec of one part; override it to rename or describe assets."""
-        return translated(self.translation, data)
+        return translated(self.translation, data, unique_keys=self.unique_keys)
 
     def execute(
         self,
@@ -208,6 +224,7 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
             partitions_def=self.partitions.build(),
             deps=upstream,
             pool=self.pool,
+            op_tags=self.op_tags,
             automation_condition=self.automation_condition,
             retry_policy=DEFAULT_RETRIES._replace(max_retries=self.max_retries),
         )
@@ -219,7 +236,7 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
             yield from component.execute(context, storage, spark)
 
         rewrite = self.rewrite
-        defs = build_pipeline_defs(
+        return build_pipeline_defs(
             pipeline,
             [epochs],
             rewrite=None if rewrite is None else {"name": rewrite.name, **rewrite.edit()},
@@ -231,15 +248,14 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
             with_jobs=self.with_jobs,
             with_sensors=self.with_sensors,
             schedule=self.schedule,
+            checks=[
+                build_state_check(
+                    check.uid,
+                    check.sql,
+                    asset=pipeline.key("checkpoint"),
+                    source=checkpoint_of(pipeline),
+                    **check.arguments(),
+                )
+                for check in self.checks
+            ],
         )
-        checks = [
-            build_state_check(
-                check.uid,
-                check.sql,
-                asset=pipeline.key("checkpoint"),
-                source=checkpoint_of(pipeline),
-                **check.arguments(),
-            )
-            for check in self.checks
-        ]
-        return dg.Definitions.merge(defs, dg.Definitions(asset_checks=checks))

@@ -35,6 +35,7 @@ class ComponentTranslator(DagsterDstlTranslator):
     """Asks a component for its specs, so that a subclass of the component can change them."""
 
     def __init__(self, component: Any) -> None:
+        super().__init__(unique_keys=component.unique_keys)
         self._component = component
 
     def get_asset_spec(self, data: DstlTranslatorData) -> dg.AssetSpec:
@@ -43,8 +44,11 @@ class ComponentTranslator(DagsterDstlTranslator):
 
 
 def translated(
-    translation: TranslationFn[DstlTranslatorData] | None, data: DstlTranslatorData
+    translation: TranslationFn[DstlTranslatorData] | None,
+    data: DstlTranslatorData,
+    *,
+    unique_keys: bool,
 ) -> dg.AssetSpec:
     """The spec of a part, with the changes of a ``translation``."""
-    spec = DagsterDstlTranslator().get_asset_spec(data)
+    spec = DagsterDstlTranslator(unique_keys=unique_keys).get_asset_spec(data)
     return spec if translation is None else translation(spec, data)

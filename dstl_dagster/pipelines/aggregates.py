@@ -150,6 +150,7 @@ def aggregating_pipeline(
     max_parallelism: int = 128,
     starts_from: str | None = None,
     num_retained: int = NUM_RETAINED,
+    retain: str | None = None,
     materialize_at_ratio: float | None = 1.0,
     small_log_bytes: int = SMALL_LOG_BYTES,
     uploads: UploadSchedulerResource | None = None,
@@ -166,11 +167,12 @@ def aggregating_pipeline(
         key_type: Type of the key in any form, e.g. ``"bigint"``.
         order_by: Order of a key's rows; first and last need one, unless they have their own.
         output: What an epoch gives: a row for each key that changed, with the values of all
-            aggregates (True) or of these. It is an asset of its own, ``output/<uid>``.
+            aggregates (True) or of these. It is an asset of its own.
         parallelism: Number of subtasks.
         max_parallelism: Number of key groups.
         starts_from: Savepoint to start from.
-        num_retained: Committed checkpoints that are kept; a run can go back to each.
+        num_retained: Committed checkpoints that are kept at least; a run can go back to each.
+        retain: As in ``StatefulPipeline``.
         materialize_at_ratio: As in ``StatefulPipeline``.
         small_log_bytes: As in ``StatefulPipeline``.
         uploads: How changes are uploaded.
@@ -200,6 +202,7 @@ def aggregating_pipeline(
         outputs=[uid] if output else [],
         show_keys=show_keys,
         num_retained=num_retained,
+        retain=retain,
         lineage=_lineage(job.operator, key_by),
         translator=translator or DagsterDstlTranslator(),
     )

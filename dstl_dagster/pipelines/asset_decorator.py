@@ -12,7 +12,7 @@ import dagster as dg
 from dstl_core.errors import ConfigError
 from dstl_dagster.pipelines.epoch_metadata import EPOCH_KINDS
 from dstl_dagster.pipelines.epoch_runs import EpochConfig, InputConfig
-from dstl_dagster.pipelines.pipeline import StatefulPipeline
+from dstl_dagster.pipelines.pipeline import NUM_RETAINED_KEY, RETAIN_KEY, StatefulPipeline
 
 DEFAULT_RETRIES = dg.RetryPolicy(
     max_retries=3, delay=2, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.FULL
@@ -74,6 +74,8 @@ def dstl_assets(
     check_specs: Sequence[dg.AssetCheckSpec] | None = None,
     op_tags: Mapping[str, Any] | None = None,
     pool: str | None = None,
+    num_retained: int | None = None,
+    retain: str | None = None,
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """Makes state, changelog and checkpoint assets from a function that runs the epochs.
 
@@ -101,11 +103,18 @@ def dstl_assets(
         check_specs: Checks that the function reports.
         op_tags: Tags of the op.
         pool: Dagster's concurrency pool.
+        num_retained: As in ``StatefulPipeline``, whose value it replaces. ``build_pipeline_defs``
+            gives it to the other assets and jobs, too; what you build one by one takes the value of
+            the pipeline.
+        retain: As ``num_retained``.
 
     Raises:
-        ConfigError: The partitions are static or have several dimensions.
+        ConfigError: The partitions are static or have several dimensions, or the retention is
+            wrong.
     """
     is_windows = _are_windows(partitions_def)
+    given = {NUM_RETAINED_KEY: num_retained, RETAIN_KEY: retain}
+    retention = {name: value for name, value in given.items() if value is not None}
     specs = build_dstl_asset_specs(
         pipeline,
         deps=deps,
@@ -113,6 +122,8 @@ def dstl_assets(
         automation_condition=automation_condition,
         freshness_policy=freshness_policy,
     )
+    specs[0] = specs[0].merge_attributes(metadata=retention)
+    pipeline.retaining(specs)  # refuses what is wrong
 
     return partial(
         _multi_asset,

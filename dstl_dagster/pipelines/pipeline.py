@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ import dagster as dg
 
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
 from dstl_core.errors import ConfigError
+from dstl_core.flink_text import parse_duration_ms
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 from dstl_dagster.resources.upload_resource import UploadSchedulerResource
 from dstl_dagster.translator import DagsterDstlTranslator, DstlAssetKind, DstlTranslatorData
@@ -31,6 +32,8 @@ SMALL_LOG_BYTES = 1 << 20
 """A log below this size is not worth a Spark job that folds it into the base."""
 PIPELINE, KIND, UID = "dstl/pipeline", "dstl/kind", "dstl/operator"
 """Metadata of the definition of a pipeline's assets: what the IO manager finds its rows by."""
+NUM_RETAINED_KEY, RETAIN_KEY = "dstl/num_retained", "dstl/retain"
+"""Metadata of the definition of the state, where ``dstl_assets`` says what is retained."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}")
 
 
@@ -49,6 +52,8 @@ class StatefulPipeline:
             against the base; None leaves that to the truncation sensor.
         small_log_bytes: A log below this size stays as it is, whatever the ratio.
         num_retained: Committed checkpoints that are kept at least; a run can go back to each.
+        retain: A duration as Flink writes it, e.g. ``"14 days"``: checkpoints that were committed
+            less than this time before the latest one are kept as well.
         uploads: How changes are uploaded; by default the job's own options apply.
         outputs: Uids of the operators whose output is an asset of its own.
         show_keys: Whether metadata may show keys and values: the first rows of output, and the
@@ -65,6 +70,7 @@ class StatefulPipeline:
     materialize_at_ratio: float | None = 1.0
     small_log_bytes: int = SMALL_LOG_BYTES
     num_retained: int = NUM_RETAINED
+    retain: str | None = None
     uploads: UploadSchedulerResource | None = None
     outputs: Sequence[str] = ()
     show_keys: bool = False
@@ -82,6 +88,8 @@ class StatefulPipeline:
                 f"The pipeline {self.name!r} keeps at least one checkpoint: expected num_retained "
                 f">= 1, got {self.num_retained}."
             )
+        if self.retain is not None:
+            parse_duration_ms(self.retain)
 
     def spec(
         self, kind: DstlAssetKind, name: str | None = None, *, operator: str | None = None
@@ -96,6 +104,16 @@ class StatefulPipeline:
     ) -> dg.AssetKey:
         """The asset key of one part; ``operator`` is the first one of the job by default."""
         return self.spec(kind, name, operator=operator).key
+
+    def retaining(self, specs: Iterable[dg.AssetSpec]) -> StatefulPipeline:
+        """This pipeline, with the retention that ``dstl_assets`` was given."""
+        state = next((spec for spec in specs if spec.key == self.key("state")), None)
+        said = {} if state is None else state.metadata
+        return replace(
+            self,
+            num_retained=said.get(NUM_RETAINED_KEY, self.num_retained),
+            retain=said.get(RETAIN_KEY, self.retain),
+        )
 
     def python_name(self, what: str) -> str:
         """A name for an op, job, sensor or schedule of this pipeline."""
@@ -139,11 +157,16 @@ class StatefulPipeline:
         return replace(
             job,
             num_retained=max(job.num_retained, self.num_retained),
+            retain=max(job.retain, self.retain, key=_duration_ms),
             changelog_options={**job.changelog_options, **uploads, **(changelog_options or {})},
         )
 
     def _factory(self) -> JobFactory:
         return load_object(self.job) if isinstance(self.job, str) else self.job
+
+
+def _duration_ms(text: str | None) -> int:
+    return 0 if text is None else parse_duration_ms(text)
 
 
 def load_object(path: str) -> Any:

@@ -1,5 +1,6 @@
 """A Flink cluster as a resource, and savepoints of its running jobs as assets."""
 
+import re
 from typing import Any
 
 import dagster as dg
@@ -142,8 +143,10 @@ def build_flink_savepoint_asset(
     """
     data = DstlTranslatorData(group, "external", name=name)
     spec = (translator or DagsterDstlTranslator()).get_asset_spec(data)
-    spec = spec.replace_attributes(deps=list(deps), automation_condition=automation_condition)
-    op_name = "_".join("".join(c if c.isalnum() else "_" for c in part) for part in spec.key.path)
+    spec = spec.replace_attributes(
+        deps=list(deps), automation_condition=automation_condition or spec.automation_condition
+    )
+    op_name = re.sub(r"[^A-Za-z0-9]", "_", f"{group}_{name}")
 
     @dg.multi_asset(
         name=op_name,

@@ -6,6 +6,7 @@ wrote, and reports the same data version.
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -234,7 +235,7 @@ def build_bootstrapped_asset(
     data = DstlTranslatorData(group, "bootstrapped", name=name)
     spec = (translator or DagsterDstlTranslator()).get_asset_spec(data)
     spec = spec.replace_attributes(deps=list(deps))
-    op_name = "_".join("".join(c if c.isalnum() else "_" for c in part) for part in spec.key.path)
+    op_name = re.sub(r"[^A-Za-z0-9]", "_", f"{group}_{name}")
 
     @dg.multi_asset(name=op_name, specs=[spec], retry_policy=DEFAULT_RETRIES)
     def bootstrapped(

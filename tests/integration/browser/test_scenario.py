@@ -278,7 +278,9 @@ def test_the_lineage_shows_all_assets(dagster, page):
 
 
 def test_a_checkpoint_shows_its_metadata_and_its_chart(dagster, page):
-    page.goto(f"{dagster.url}/assets/payments/checkpoint?partition=2026-01-06&view=partitions")
+    page.goto(
+        f"{dagster.url}/assets/payments/payments_checkpoint?partition=2026-01-06&view=partitions"
+    )
     page.get_by_text("dstl/log_chart").first.wait_for()
     for text in ("dstl/checkpoint_id", "dstl/data_version", "dstl/commits"):
         page.get_by_text(text, exact=False).first.wait_for()
@@ -290,7 +292,7 @@ def test_a_checkpoint_shows_its_metadata_and_its_chart(dagster, page):
 
 
 def test_the_checks_are_shown(dagster, page):
-    page.goto(f"{dagster.url}/assets/payments/checkpoint?view=checks")
+    page.goto(f"{dagster.url}/assets/payments/payments_checkpoint?view=checks")
     for name in ("committed", "verified", "log_size", "no_leftovers"):
         page.get_by_text(name).first.wait_for()
     page.get_by_text("Passed", exact=False).first.wait_for()

@@ -80,7 +80,11 @@ def test_a_scaffolded_project_passes_dagsters_checks(scaffolded):
     command(scaffolded, "dg", "check", "yaml")
     command(scaffolded, "dg", "check", "defs")
     listed = command(scaffolded, "dg", "list", "defs", "--json").stdout
-    for key in ("payments/state/payments-totals", "payments/savepoint", "orders/savepoint"):
+    for key in (
+        "payments/payments_state_totals",
+        "payments/payments_savepoint",
+        "orders/orders_savepoint",
+    ):
         assert key in listed
     command(scaffolded, "dagster", "definitions", "validate", "-m", "scaffolded.definitions")
 
@@ -98,9 +102,9 @@ def test_what_is_scaffolded_runs(scaffolded, monkeypatch, instance):
         assert done.success
     base_path = Path(defs.resources["storage"].base_path)
     assert base_path == scaffolded / "data" / "dstl"
-    store = StatefulPipeline("payments", "payments-totals", "a:b").store(defs.resources["storage"])
+    store = StatefulPipeline("payments", "totals", "a:b").store(defs.resources["storage"])
     snapshot = Snapshot.load(store.path_of(store.require_latest()))
-    totals = snapshot["uid:payments-totals"].keyed_entries("total")
+    totals = snapshot["uid:totals"].keyed_entries("total")
     assert {each.key: each.value for each in totals} == {"ada": 17, "bob": 23, "eve": 7}
 
     done = dg.materialize(
@@ -113,7 +117,7 @@ def test_what_is_scaffolded_runs(scaffolded, monkeypatch, instance):
     [renamed] = [
         str(event.step_materialization_data.materialization.metadata["dagster/uri"].value)
         for event in done.get_asset_materialization_events()
-        if "rewritten" in event.asset_key.path
+        if event.asset_key.path[-1] == "orders_rewritten"
     ]
     entries = Snapshot.load(renamed)["uid:orders-counts"].keyed_entries("n")
     assert {each.key: each.value for each in entries} == {"ada": 3, "bob": 2, "eve": 2}
@@ -257,7 +261,7 @@ def test_a_savepoint_of_real_flink_in_yaml(tmp_path):
     checks = {each.check_name: each.passed for each in done.get_asset_check_evaluations()}
     assert checks == {"verified": True, "restore_plan": True, "schema": True}
     [event] = [
-        e for e in done.get_asset_materialization_events() if "rewritten" in e.asset_key.path
+        e for e in done.get_asset_materialization_events() if "rewritten" in e.asset_key.path[-1]
     ]
     path = str(event.step_materialization_data.materialization.metadata["dagster/uri"].value)
     assert "renamed" in {operator.uid for operator in Snapshot.load(path).operators}
@@ -272,10 +276,12 @@ def test_a_component_takes_what_a_pipeline_takes_and_leaves_out_what_it_should()
         "key_by": "account",
         "states": {"payments": {"how": "count"}},
         "num_retained": 5,
+        "retain": "14 days",
         "materialize_at_ratio": 3.5,
     }
     pipeline = StatefulPipelineComponent.from_attributes_dict(attributes=attributes).pipeline
-    assert (pipeline.num_retained, pipeline.materialize_at_ratio) == (5, 3.5)
+    assert (pipeline.num_retained, pipeline.retain) == (5, "14 days")
+    assert pipeline.materialize_at_ratio == 3.5
 
     def counts(**options):
         defs = build(StatefulPipelineComponent, **attributes, **options)
@@ -313,14 +319,14 @@ def test_specs_are_translated_and_automated_in_yaml():
     specs = {
         each.key.to_user_string(): each for each in with_resources(defs).resolve_all_asset_specs()
     }
-    state = specs["lake/payments/state/totals"]
+    state = specs["lake/payments/payments_state_totals"]
     assert (state.group_name, state.owners) == ("finance", ["team:payments"])
     assert state.tags["operator"] == "totals" and state.tags["dstl/pipeline"] == "payments"
     assert state.automation_condition == dg.AutomationCondition.on_cron("15 * * * *")
-    assert [each.asset_key for each in specs["lake/payments/checkpoint"].deps] == [
-        dg.AssetKey(["lake", "payments", "changelog", "totals"])
+    assert [each.asset_key for each in specs["lake/payments/payments_checkpoint"].deps] == [
+        dg.AssetKey(["lake", "payments", "payments_changelog_totals"])
     ]
-    assert "raw/payments/savepoint" in specs
+    assert "raw/payments/payments_savepoint" in specs
     names = {each.name for each in defs.schedules or ()}
     assert "payments_epochs_schedule" in names and len(names) == 3
 
@@ -336,8 +342,34 @@ def test_specs_are_translated_and_automated_in_yaml():
     }
     assert conditions == {dg.AutomationCondition.on_missing()}
 
+    # Of a running job as of a savepoint that is there.
+    nightly = {"automation_condition": "{{ dg.AutomationCondition.on_cron('0 2 * * *') }}"}
+    for source in ({"path": "savepoints/orders"}, {"flink_job": "orders"}):
+        defs = build(SavepointComponent, name="orders", schedule="0 2 * * *", **source, **nightly)
+        [spec] = [spec for assets in defs.assets for spec in assets.specs]
+        assert spec.automation_condition == dg.AutomationCondition.on_cron("0 2 * * *")
+        [schedule] = defs.schedules
+        assert (schedule.name, schedule.cron_schedule) == ("orders_savepoint_schedule", "0 2 * * *")
 
-def test_a_component_takes_uploads_and_keys_whose_last_part_is_unique():
+
+def test_a_component_keeps_the_keys_of_versions_before_or_takes_others():
+    def keys_of(**options):
+        defs = build(StatefulPipelineComponent, **{**MINIMAL, **options})
+        specs = with_resources(defs).resolve_all_asset_specs()
+        return {each.key.to_user_string() for each in specs}
+
+    parts = ("state_totals", "changelog_totals", "checkpoint", "materialization_totals")
+    assert keys_of() == {f"payments/payments_{part}" for part in (*parts, "savepoint")}
+    assert keys_of(unique_keys=False) == {
+        "payments/state/totals",
+        "payments/changelog/totals",
+        "payments/checkpoint",
+        "payments/materialization/totals",
+        "payments/savepoint",
+    }
+
+
+def test_a_component_takes_uploads_and_keys_of_its_own():
     def component(**options):
         return StatefulPipelineComponent.from_attributes_dict(attributes={**MINIMAL, **options})
 

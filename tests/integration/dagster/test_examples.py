@@ -52,7 +52,7 @@ def test_savepoints_of_flink_are_governed_in_yaml(tmp_path, monkeypatch, instanc
         "names_are_few": True,
     }
     [event] = [
-        e for e in done.get_asset_materialization_events() if "rewritten" in e.asset_key.path
+        e for e in done.get_asset_materialization_events() if "rewritten" in e.asset_key.path[-1]
     ]
     path = str(event.step_materialization_data.materialization.metadata["dagster/uri"].value)
     operators = {operator.uid: operator for operator in Snapshot.load(path).operators}

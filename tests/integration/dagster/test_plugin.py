@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from inspect import getsourcelines
 from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
@@ -35,7 +36,9 @@ from dstl_dagster import (
     S3Credentials,
     StatefulPipeline,
     UploadSchedulerResource,
+    build_bootstrapped_asset,
     build_dstl_asset_specs,
+    build_pipeline_defs,
     dstl_assets,
 )
 from dstl_dagster.charts import bar_chart, epoch_charts, line_chart, shown
@@ -91,12 +94,12 @@ def test_definitions_are_loadable():
     graph = definitions.defs.resolve_asset_graph()
     path = [
         "flights/events",
-        "flights/state/flights-by-aircraft",
-        "flights/changelog/flights-by-aircraft",
-        "flights/checkpoint",
-        "flights/materialization/flights-by-aircraft",
-        "flights/savepoint",
-        "flights/rewritten",
+        "flights/flights_state_flights-by-aircraft",
+        "flights/flights_changelog_flights-by-aircraft",
+        "flights/flights_checkpoint",
+        "flights/flights_materialization_flights-by-aircraft",
+        "flights/flights_savepoint",
+        "flights/flights_rewritten",
     ]
     keys = [dg.AssetKey.from_user_string(text) for text in path]
     for before, after in pairwise(keys):
@@ -299,11 +302,82 @@ def test_the_translator_has_one_point_to_override():
     days = dg.DailyPartitionsDefinition("2026-01-01")
     specs = build_dstl_asset_specs(pipeline(translator=Renaming()), partitions_def=days)
     assert [spec.key.to_user_string() for spec in specs] == [
-        "team/p/state/u",
-        "team/p/changelog/u",
-        "team/p/checkpoint",
+        "team/p/p_state_u",
+        "team/p/p_changelog_u",
+        "team/p/p_checkpoint",
     ]
     assert all(spec.owners == ["team:data"] for spec in specs)
+
+
+def test_no_two_nodes_of_three_pipelines_have_the_same_last_part():
+    """That part alone is the name of a node in Dagster's graph."""
+    days = dg.DailyPartitionsDefinition("2026-01-01")
+
+    def defs_of(name):
+        made = StatefulPipeline(name, "totals", "nowhere:job", outputs=["totals", "late"])
+
+        @dstl_assets(pipeline=made, partitions_def=days)
+        def epochs(context: dg.AssetExecutionContext):
+            yield from ()
+
+        behind = build_bootstrapped_asset("history", print, group=name)
+        return build_pipeline_defs(made, [epochs, behind], rewrite={})
+
+    defs = dg.Definitions.merge(*map(defs_of, ("payments", "orders", "carts")))
+    keys = [each.key for assets in defs.assets for each in assets.specs]
+    assert len(keys) == 3 * 9
+    assert len({key.path[-1] for key in keys}) == len(keys)
+    assert dg.AssetKey(["carts", "carts_output_late"]) in keys
+    assert dg.AssetKey(["carts", "carts_history"]) in keys
+
+
+def test_the_keys_of_versions_before_are_one_option_away():
+    """Also for a translator that does not call ``__init__``."""
+
+    class Silent(DagsterDstlTranslator):
+        unique_keys = False
+
+        def __init__(self):
+            pass
+
+    for translator in (DagsterDstlTranslator(unique_keys=False), Silent()):
+        made = pipeline(translator=translator)
+        assert made.key("state") == dg.AssetKey(["p", "state", "u"])
+        assert made.key("checkpoint") == dg.AssetKey(["p", "checkpoint"])
+        assert made.key("savepoint", "nightly") == dg.AssetKey(["p", "nightly"])
+
+
+@pytest.mark.filterwarnings("ignore:.*is currently in beta")
+def test_code_references_and_owners_pass_through():
+    link = dg.UrlCodeReference(url="https://example.com/payments.py", label="payments")
+
+    class Owned(DagsterDstlTranslator):
+        def get_asset_spec(self, data):
+            spec = super().get_asset_spec(data)
+            shown = {
+                "dagster/code_references": dg.CodeReferencesMetadataValue(code_references=[link])
+            }
+            return spec.replace_attributes(owners=["team:data"]).merge_attributes(metadata=shown)
+
+    def defs_of(made):
+        @dstl_assets(pipeline=made, partitions_def=dg.DailyPartitionsDefinition("2026-01-01"))
+        def epochs(context: dg.AssetExecutionContext):
+            yield from ()
+
+        return build_pipeline_defs(made, [epochs], rewrite={}).assets
+
+    given = [spec for assets in defs_of(pipeline(translator=Owned())) for spec in assets.specs]
+    assert len(given) == 6
+    for spec in given:
+        assert spec.owners == ["team:data"]
+        assert spec.metadata["dagster/code_references"].code_references == [link]
+
+    # Dagster finds the function of the epochs, which is the user's.
+    [epochs, *_] = dg.with_source_code_references(defs_of(pipeline()))
+    for spec in epochs.specs:
+        [found] = spec.metadata["dagster/code_references"].code_references
+        assert found.file_path == __file__
+        assert getsourcelines(test_code_references_and_owners_pass_through)[1] < found.line_number
 
 
 def test_only_time_windows_can_be_partitions():

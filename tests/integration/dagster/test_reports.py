@@ -1,13 +1,23 @@
 """What Dagster is told of epochs, and when."""
 
+from dataclasses import replace
+
 import dagster as dg
 import pytest
 from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
 from dagster._core.loader import LoadingContextForTest
 
-from dstl_dagster import build_pipeline_checks, build_report_job
-from tests.integration.dagster.small_pipeline import PAYMENTS, ROWS, SPARK, rows_of, small_defs
-from tests.integration.dagster.test_windows import materialize
+from dstl_dagster import DagsterDstlTranslator, build_pipeline_checks, build_report_job
+from tests.integration.dagster.small_pipeline import (
+    PAYMENTS,
+    ROWS,
+    SPARK,
+    expected_totals,
+    rows_of,
+    small_defs,
+    totals_in,
+)
+from tests.integration.dagster.test_windows import assets_of, materialize
 
 pytestmark = [pytest.mark.dagster, pytest.mark.spark]
 
@@ -134,6 +144,21 @@ def test_the_job_report_commits_repairs_what_dagster_does_not_show(run_days, sto
         assert not shown.passed
         assert "2026-01-02 (checkpoint 3) is not shown" in shown.metadata["problems"].value
         assert "ck-99:of-nothing is shown and is no commit" in shown.metadata["problems"].value
+
+
+def test_a_pipeline_with_the_keys_of_a_version_before_goes_on_with_new_ones(storage, instance):
+    """The new assets begin without a history; one job gives it to them."""
+    old = replace(PAYMENTS, translator=DagsterDstlTranslator(unique_keys=False))
+    days = dg.DailyPartitionsDefinition("2026-01-01")
+    for pipeline, day in ((old, DAYS[0]), (old, DAYS[1]), (PAYMENTS, DAYS[2])):
+        assert materialize(assets_of(days, rows_of, pipeline), storage, instance, [day]).success
+    assert [each.partition for each in materializations(instance, "state")] == [DAYS[2]]
+    job = build_report_job(PAYMENTS)
+    assert job.execute_in_process(instance=instance, resources={"storage": storage}).success
+    for kind in KINDS:
+        shown = instance.get_materialized_partitions(PAYMENTS.key(kind))
+        assert shown == set(DAYS[:3])
+    assert totals_in(storage) == expected_totals(*DAYS[:3])
 
 
 def reported(storage, instance):

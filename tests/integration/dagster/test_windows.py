@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -10,7 +11,11 @@ import pytest
 
 import dstl_dagster as dstl
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
+from dstl_core.errors import ConfigError
 from dstl_dagster.pipelines.windows import Windows
+from tests.integration.dagster.small_pipeline import (
+    DAYS as SMALL_DAYS,
+)
 from tests.integration.dagster.small_pipeline import (
     PAYMENTS,
     ROWS,
@@ -258,6 +263,41 @@ def test_a_pipeline_keeps_enough_checkpoints_to_go_back_14_windows(storage):
         "few", uid="u", key_by="k", states={"n": dstl.Aggregate("count")}, num_retained=3
     )
     assert few.open(SPARK.spark_session, storage).num_retained == 3
+
+
+def test_a_pipeline_keeps_checkpoints_by_age_and_its_op_can_say_so(storage, instance):
+    """``build_pipeline_defs`` gives the retention of the op to what else commits."""
+    states = {"n": dstl.Aggregate("count")}
+    aged = dstl.aggregating_pipeline("p", uid="u", key_by="k", states=states, retain="14 days")
+    assert aged.open(SPARK.spark_session, storage).retain == "14 days"
+    with pytest.raises(ConfigError, match=r"Not a duration: expected .*got '2 weeks'"):
+        replace(PAYMENTS, retain="2 weeks")
+
+    def made(**retention):
+        @dstl.dstl_assets(pipeline=PAYMENTS, partitions_def=SMALL_DAYS, **retention)
+        def payments_state(
+            context: dg.AssetExecutionContext,
+            storage: dstl.DstlStorageResource,
+            spark: dstl.DstlSparkResource,
+        ) -> Iterator[Any]:
+            yield from dstl.run_epochs(context, PAYMENTS, rows_of, storage=storage, spark=spark)
+
+        return payments_state
+
+    def checkpoints():
+        return len(list(Path(PAYMENTS.store(storage).layout.root.path).glob("chk-*/_metadata")))
+
+    assert materialize(made(num_retained=1, retain="1 h"), storage, instance, DAYS[:3]).success
+    assert checkpoints() == 4, "of three days, and of the start"
+    assert materialize(made(num_retained=2), storage, instance, DAYS[3:5]).success
+    assert checkpoints() == 2
+    with pytest.raises(ConfigError, match="expected num_retained >= 1, got 0"):
+        made(num_retained=0)
+
+    behind = dstl.build_pipeline_defs(PAYMENTS, [made(num_retained=1)]).assets[1]
+    resources = {"storage": storage, "spark": SPARK}
+    assert dg.materialize([behind], instance=instance, resources=resources).success
+    assert checkpoints() == 1
 
 
 def test_a_long_backfill_folds_its_log_into_the_base(storage, instance):
