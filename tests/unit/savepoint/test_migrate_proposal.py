@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from contextlib import suppress
 from pathlib import Path
@@ -12,9 +13,13 @@ import pytest
 import yaml
 
 from dstl_core.errors import ConfigError
+from dstl_core.savepoint.migrate.declaration import Migration
 from dstl_core.savepoint.migrate.learn.compiled_plan import CompiledPlan, column_names
+from dstl_core.savepoint.migrate.learn.named_columns import added_columns, forgotten_changes
 from dstl_core.savepoint.migrate.learn.plan_columns import PlanColumns
 from dstl_core.savepoint.migrate.learn.proposal import Proposal, propose
+from dstl_core.savepoint.migrate.learn.proposal_file import write_proposal
+from dstl_core.savepoint.migrate.learn.sql_state import operator_columns
 from dstl_core.savepoint.read.snapshot import Snapshot
 from tests.golden_files import CHANGED_JOBS as JOBS
 
@@ -298,3 +303,119 @@ def _places(value: Any) -> Any:
             yield value, key
             if isinstance(value[key], dict | list):
                 yield from _places(value[key])
+
+
+# ------------------------------------------------------------------------------- the declaration
+
+
+def job_folder(pair: str, tmp_path: Path) -> Path:
+    """A folder as a user has it: the savepoint, the template, the plans, and a declaration."""
+    shutil.copytree(JOBS / pair, tmp_path / "jobs")
+    file = tmp_path / "jobs" / "migration.yaml"
+    file.write_text(
+        "migration: 1\nfrom: old\nto_template: new\n"
+        "plans: {old: old.plan.json, new: new.plan.json}\n"
+    )
+    return file
+
+
+def test_a_file_without_rules_is_completed(tmp_path: Path) -> None:
+    file = job_folder("agg-reorder", tmp_path)
+    proposal = write_proposal(file)
+    assert file.read_text() == proposal.text
+    migration = Migration.load(file)
+    assert migration.from_ == str(file.parent / "old")
+    rule = migration.operators["3_group-aggregate"].states["accState"]
+    assert [str(each) for each in rule.columns or ()] == ["f1", "f0", "f2"]
+    assert migration.undecided == []
+    with pytest.raises(ConfigError, match=r"has rules already \(operators\)"):
+        write_proposal(file)
+    assert [each.name for each in file.parent.iterdir() if "part" in each.name] == []
+
+
+def test_a_proposal_with_a_decision_is_a_declaration_that_is_not_ready(tmp_path: Path) -> None:
+    file = job_folder("key-drop", tmp_path)
+    write_proposal(file)
+    assert Migration.load(file).undecided == ["operators.4_group-aggregate.from"]
+
+
+@pytest.mark.parametrize("pair", [*WITH_PLANS, *OF_DATA_STREAMS])
+def test_every_proposal_follows_the_format_of_declarations(pair: str) -> None:
+    proposal = proposal_of(pair)
+    found = Migration.of(yaml.safe_load(proposal.text))
+    assert len(found.undecided) == proposal.decisions
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("migration: 1\nto_template: new\n", "has no from"),
+        ("migration: 1\nfrom: old\n", "has no to_template"),
+        ("migration: 1\nfrom: old\nto_template: new\nplans: {old: old.plan.json}\n", "no 'new'"),
+    ],
+)
+def test_what_a_file_lacks_is_named(text: str, problem: str, tmp_path: Path) -> None:
+    file = job_folder("agg-add", tmp_path)
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=problem):
+        write_proposal(file)
+    assert file.read_text() == text
+
+
+FORGOTTEN = {
+    "agg-reorder": ("{}", "accState has no columns, .* add columns: \\[f1, f0, f2\\]"),
+    "crossed": ("{}", "8_group-aggregate has no from, .* add from: 4_group-aggregate"),
+    "dedup-reorder": ("{}", "deduplicate-state has no columns"),
+    "distinct-reorder": (
+        "3_group-aggregate: {states: {accState: {columns: [f1, f2, f0, f4, f3]}}}",
+        "distinctAcc_0 has no from, .* add from: distinctAcc_1",
+    ),
+}
+
+
+@pytest.mark.parametrize("pair", FORGOTTEN)
+def test_what_a_declaration_forgets_is_asked_about(pair: str) -> None:
+    operators, question = FORGOTTEN[pair]
+    migration = Migration.of({"migration": 1, "operators": yaml.safe_load(operators)})
+    new = Snapshot.load(JOBS / pair / "new")
+    proposal = proposal_of(pair)
+    found = list(forgotten_changes(migration, proposal, new))
+    assert any(re.search(question, each) for each in found), found
+    # Whoever declares what is proposed is asked nothing.
+    declared = Migration.of(dict(proposal.declaration))
+    assert list(forgotten_changes(declared, proposal, new)) == []
+
+
+@pytest.mark.parametrize("pair", ["agg-widen", "key-widen", "key-varchar", "agg-add"])
+def test_a_declaration_may_leave_out_what_no_one_can_mistake(pair: str) -> None:
+    added = {"agg-add": {"states": {"accState": {"add": {"COUNT(tag)": 0, "MIN(bonus)": None}}}}}
+    operators = {"4_group-aggregate": added.get(pair, {})}
+    migration = Migration.of({"migration": 1, "operators": operators})
+    new = Snapshot.load(JOBS / pair / "new")
+    assert list(forgotten_changes(migration, proposal_of(pair), new)) == []
+
+
+def accumulator(pair: str, which: int) -> Any:
+    plans = plans_of(pair)
+    assert plans is not None
+    snapshot = Snapshot.load(JOBS / pair / ("old", "new")[which])
+    columns = PlanColumns(plans[which])
+    found = operator_columns(snapshot["4_group-aggregate"], columns.plan.nodes[4], columns)
+    return found.rows["accState"]
+
+
+def test_aggregates_are_added_by_name() -> None:
+    old, new = accumulator("agg-add", 0), accumulator("agg-add", 1)
+    start = {"COUNT(tag)": "0", "MIN(bonus)": "null"}
+    assert added_columns(old, new, start, "here") == [0, 1, 2, "0", "null"]
+    old, new = accumulator("agg-avg", 0), accumulator("agg-avg", 1)
+    assert added_columns(old, new, {"AVG(amount)": "0"}, "here") == [0, "0", "0", 1]
+
+
+def test_a_wrong_name_of_an_added_aggregate_is_named() -> None:
+    old, new = accumulator("agg-add", 0), accumulator("agg-add", 1)
+    with pytest.raises(ConfigError, match=r"here lacks 'MIN\(bonus\)'"):
+        added_columns(old, new, {"COUNT(tag)": "0"}, "here")
+    given = {"COUNT(tag)": "0", "MIN(bonus)": "null", "SUM(amount)": "0"}
+    with pytest.raises(ConfigError, match=r"names 'SUM\(amount\)', which is not new"):
+        added_columns(old, new, given, "here")

@@ -1,0 +1,98 @@
+"""Completes the file of a declaration: from the two savepoints that it names, and its plans."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from dstl_core.errors import ConfigError
+from dstl_core.savepoint.migrate.declaration import Migration
+from dstl_core.savepoint.migrate.learn.compiled_plan import CompiledPlan
+from dstl_core.savepoint.migrate.learn.proposal import Proposal, propose
+from dstl_core.savepoint.read.snapshot import Snapshot
+
+_RULES = ("operators", "drop_operators", "start_empty")
+
+
+def propose_for(
+    migration: Migration, old: Snapshot | None = None, new: Snapshot | None = None
+) -> Proposal:
+    """Proposes the rules for the savepoints and plans that a declaration names.
+
+    Args:
+        migration: A declaration. Its own rules have no effect on the proposal.
+        old: The savepoint of the old job, if it is loaded already.
+        new: The savepoint of the new job, if it is loaded already.
+
+    Raises:
+        ConfigError: The declaration names no savepoint or template, or only one plan.
+        FormatError: A savepoint is damaged.
+        StateFileNotFoundError: A file is missing.
+    """
+    for name, value, given in (
+        ("from", migration.from_, old),
+        ("to_template", migration.to_template, new),
+    ):
+        if value is None and given is None:
+            raise ConfigError(
+                f"The declaration has no {name}: expected the folder of a savepoint; add it."
+            )
+    head = {name: each for name, each in migration.given.items() if name not in _RULES}
+    head.pop("migration", None)
+    return propose(
+        old or Snapshot.load(str(migration.from_)),
+        new or Snapshot.load(str(migration.to_template)),
+        plans=load_plans(migration),
+        header=head,
+    )
+
+
+def load_plans(migration: Migration) -> tuple[CompiledPlan, CompiledPlan] | None:
+    """The compiled plans of the old and the new job; None if the declaration names none.
+
+    Raises:
+        ConfigError: It names only one, or a file is no compiled plan.
+        StateFileNotFoundError: A file is missing.
+    """
+    if not migration.plans:
+        return None
+    missing = {"old", "new"} - migration.plans.keys()
+    if missing:
+        raise ConfigError(
+            f"plans has no {missing.pop()!r}: a plan explains columns only beside the other one; "
+            f"add it, or leave out plans."
+        )
+    return CompiledPlan.load(migration.plans["old"]), CompiledPlan.load(migration.plans["new"])
+
+
+def write_proposal(path: str | os.PathLike[str], from_: str | None = None) -> Proposal:
+    """Completes a file that has no rules yet, in one step.
+
+    Args:
+        path: The file. It names the template, the plans of SQL jobs, and the savepoint.
+        from_: The savepoint, if the file does not name it.
+
+    Raises:
+        ConfigError: The file has rules already, or lacks a savepoint. It stays as it is.
+    """
+    migration = Migration.load(path)
+    given: dict[str, Any] = {
+        name: migration.given[name] for name in _RULES if name in migration.given
+    }
+    if any(given.values()):
+        raise ConfigError(
+            f"The declaration {os.fspath(path)!r} has rules already ({', '.join(given)}), which a "
+            f"proposal would replace; give a file without them (--write)."
+        )
+    old = Snapshot.load(from_) if from_ is not None else None
+    proposal = propose_for(migration, old)
+    partial = f"{os.fspath(path)}.{os.getpid()}.part"
+    try:
+        with open(partial, "x", encoding="utf-8") as file:
+            file.write(proposal.text)
+        os.replace(partial, path)
+    except OSError as error:
+        raise ConfigError(
+            f"The declaration {os.fspath(path)!r} cannot be written: {error}."
+        ) from error
+    return proposal
