@@ -18,6 +18,7 @@ from dstl_core.cli.examples import epilog
 from dstl_core.cli.gc_command import gc
 from dstl_core.cli.inspect_command import inspect
 from dstl_core.cli.ls_command import ls
+from dstl_core.cli.migrate_command import migrate
 from dstl_core.cli.offsets_command import offsets
 from dstl_core.cli.output import complain
 from dstl_core.cli.report_command import report
@@ -120,6 +121,7 @@ for command in (
     report,
     rewrite,
     upgrade,
+    migrate,
     changelog,
     offsets,
     committables,

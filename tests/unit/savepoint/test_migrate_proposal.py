@@ -18,7 +18,7 @@ from dstl_core.savepoint.migrate.learn.compiled_plan import CompiledPlan, column
 from dstl_core.savepoint.migrate.learn.named_columns import added_columns, forgotten_changes
 from dstl_core.savepoint.migrate.learn.plan_columns import PlanColumns
 from dstl_core.savepoint.migrate.learn.proposal import Proposal, propose
-from dstl_core.savepoint.migrate.learn.proposal_file import write_proposal
+from dstl_core.savepoint.migrate.learn.proposal_file import propose_file
 from dstl_core.savepoint.migrate.learn.sql_state import operator_columns
 from dstl_core.savepoint.read.snapshot import Snapshot
 from tests.golden_files import CHANGED_JOBS as JOBS
@@ -321,7 +321,7 @@ def job_folder(pair: str, tmp_path: Path) -> Path:
 
 def test_a_file_without_rules_is_completed(tmp_path: Path) -> None:
     file = job_folder("agg-reorder", tmp_path)
-    proposal = write_proposal(file)
+    proposal = propose_file(file, write=True)
     assert file.read_text() == proposal.text
     migration = Migration.load(file)
     assert migration.from_ == str(file.parent / "old")
@@ -329,13 +329,13 @@ def test_a_file_without_rules_is_completed(tmp_path: Path) -> None:
     assert [str(each) for each in rule.columns or ()] == ["f1", "f0", "f2"]
     assert migration.undecided == []
     with pytest.raises(ConfigError, match=r"has rules already \(operators\)"):
-        write_proposal(file)
+        propose_file(file, write=True)
     assert [each.name for each in file.parent.iterdir() if "part" in each.name] == []
 
 
 def test_a_proposal_with_a_decision_is_a_declaration_that_is_not_ready(tmp_path: Path) -> None:
     file = job_folder("key-drop", tmp_path)
-    write_proposal(file)
+    propose_file(file, write=True)
     assert Migration.load(file).undecided == ["operators.4_group-aggregate.from"]
 
 
@@ -358,7 +358,7 @@ def test_what_a_file_lacks_is_named(text: str, problem: str, tmp_path: Path) -> 
     file = job_folder("agg-add", tmp_path)
     file.write_text(text)
     with pytest.raises(ConfigError, match=problem):
-        write_proposal(file)
+        propose_file(file, write=True)
     assert file.read_text() == text
 
 

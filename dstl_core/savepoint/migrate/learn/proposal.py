@@ -64,6 +64,18 @@ class Proposal:
         """The number of ``???``: what a person has to decide."""
         return _decisions(self.declaration)
 
+    def to_json(self) -> dict[str, Any]:
+        """The proposal as one object: the declaration, and the notes by operator and state."""
+        return {
+            "declaration": dict(self.declaration),
+            "decisions": self.decisions,
+            "notes": list(self.notes),
+            "operators": [
+                {"operator": each.label, "notes": each.notes, "states": each.state_notes}
+                for each in self.operators
+            ],
+        }
+
     @property
     def text(self) -> str:
         """The file: YAML, with the notes as comments."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from dstl_core.errors import ConfigError
 from dstl_core.savepoint.migrate.declaration import Migration
@@ -65,34 +64,41 @@ def load_plans(migration: Migration) -> tuple[CompiledPlan, CompiledPlan] | None
     return CompiledPlan.load(migration.plans["old"]), CompiledPlan.load(migration.plans["new"])
 
 
-def write_proposal(path: str | os.PathLike[str], from_: str | None = None) -> Proposal:
-    """Completes a file that has no rules yet, in one step.
+def propose_file(
+    path: str | os.PathLike[str], from_: str | None = None, *, write: bool = False
+) -> Proposal:
+    """Proposes the rules of a file that has none yet; with ``write`` it completes the file.
 
     Args:
         path: The file. It names the template, the plans of SQL jobs, and the savepoint.
         from_: The savepoint, if the file does not name it.
+        write: Whether to replace the file by the proposal, in one step.
 
     Raises:
         ConfigError: The file has rules already, or lacks a savepoint. It stays as it is.
     """
     migration = Migration.load(path)
-    given: dict[str, Any] = {
-        name: migration.given[name] for name in _RULES if name in migration.given
-    }
-    if any(given.values()):
+    given = [name for name in _RULES if migration.given.get(name)]
+    if given:
         raise ConfigError(
             f"The declaration {os.fspath(path)!r} has rules already ({', '.join(given)}), which a "
-            f"proposal would replace; give a file without them (--write)."
+            f"proposal would replace; give a file without them."
         )
     old = Snapshot.load(from_) if from_ is not None else None
     proposal = propose_for(migration, old)
+    if write:
+        _replace(path, proposal.text)
+    return proposal
+
+
+def _replace(path: str | os.PathLike[str], text: str) -> None:
+    """Replaces a file in one step: a reader finds the old text or the new one."""
     partial = f"{os.fspath(path)}.{os.getpid()}.part"
     try:
         with open(partial, "x", encoding="utf-8") as file:
-            file.write(proposal.text)
+            file.write(text)
         os.replace(partial, path)
     except OSError as error:
         raise ConfigError(
             f"The declaration {os.fspath(path)!r} cannot be written: {error}."
         ) from error
-    return proposal
