@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ _MAX_BYTES = 64 << 20
 """Compiled plans have some kilobytes a node."""
 _NODE_TYPE = re.compile(r"(?:stream|batch)-exec-(.+)_(\d+)")
 _UID = re.compile(r"(\d+)_(.+)")
-_NAME = re.compile(r".*\[(\d+)\]", re.DOTALL)
+_NAME = re.compile(r"(?:Source: |Sink: )?(.*)\[(\d+)\]", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +124,31 @@ class CompiledPlan:
             node = self.nodes.get(int(found[1]))
             return None if node is None else (node, found[2])
         if not uid and (found := _NAME.fullmatch(name)):
-            node = self.nodes.get(int(found[1]))
-            kind = name.partition("[")[0].lower()
-            if node is not None and node.type.replace("-", "") == kind:
+            node = self.nodes.get(int(found[2]))
+            if node is not None and node.type.replace("-", "") == found[1].lower():
                 return node, node.type
+        return None
+
+    def misfit(self, names: Iterable[str]) -> str | None:
+        """The first operator, by its name, that another plan made; None if this plan fits.
+
+        Ids of nodes come from a counter of the session. A plan of another session has other ids.
+
+        Args:
+            names: The names of all operators of a savepoint, e.g. ``GroupAggregate[4]``. Names
+                without a number do not count.
+        """
+        for name in names:
+            found = _NAME.fullmatch(name)
+            if found is None:
+                continue
+            node = self.nodes.get(int(found[2]))
+            if node is None:
+                return name
+            # A connector names its own operators, and some nodes have several.
+            word, own = found[1].lower(), node.type.replace("-", "")
+            if word != own and word in {each.type.replace("-", "") for each in self.ordered}:
+                return name
         return None
 
 

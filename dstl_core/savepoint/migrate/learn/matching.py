@@ -7,7 +7,7 @@ statement before another one moves them. Without plans, operators match by their
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from dstl_core.savepoint.migrate.learn.compiled_plan import CompiledPlan, PlanNode
@@ -157,6 +157,8 @@ class Matches:
 
     matches: Sequence[Match]
     left_over: Sequence[JobOperator]
+    notes: Sequence[str] = ()
+    """Why a plan was not used."""
 
 
 def match_operators(
@@ -173,10 +175,21 @@ def match_operators(
         ConfigError: A plan is damaged.
         FormatError: A savepoint is damaged.
     """
-    columns = (None, None) if plans is None else (PlanColumns(plans[0]), PlanColumns(plans[1]))
+    columns: list[PlanColumns | None] = [None, None]
+    notes = []
+    for at, (plan, snapshot) in enumerate(zip(plans or (), (old, new), strict=False)):
+        wrong = plan.misfit(each.name for each in snapshot.operators)
+        if wrong is None:
+            columns[at] = PlanColumns(plan)
+        else:
+            notes.append(
+                f"plans.{('old', 'new')[at]} is not the plan of this savepoint: operator {wrong!r} "
+                f"is not in it; compile the statement in a fresh session"
+            )
     ours = [JobOperator(each, columns[0]) for each in old.operators if has_state(each)]
     theirs = [JobOperator(each, columns[1]) for each in new.operators if has_state(each)]
-    return _Matching(ours, theirs).run()
+    found = _Matching(ours, theirs).run()
+    return replace(found, notes=notes)
 
 
 def has_state(operator: OperatorCatalog) -> bool:

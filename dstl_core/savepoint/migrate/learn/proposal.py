@@ -116,12 +116,12 @@ class _Proposing:
     ) -> None:
         self._matches: Matches = match_operators(old, new, plans)
         self._outcomes: Mapping[OperatorID, str] = flink_outcomes(old, new)
-        self._with_plans = plans is not None
+        self._with_plans = plans is not None and not self._matches.notes
         self._header = dict(header or {"from": str(old.folder), "to_template": str(new.folder)})
         self._operators: list[OperatorProposal] = []
         self._start_empty: list[str] = []
         self._undecided: set[str] = set()
-        self._notes: list[str] = []
+        self._notes = list(self._matches.notes)
 
     def run(self) -> Proposal:
         for match in self._matches.matches:
@@ -155,6 +155,7 @@ class _Proposing:
             # The rest is filled in for the only candidate.
             self._rules(found, match.new, match.candidates[0])
             found.rules.pop("drop", None)  # other operators may take these states
+            self._says(found, match.candidates[0])
         if match.new.is_source:
             found.notes.append(_SOURCE)
         return found
