@@ -1,14 +1,17 @@
 """Loads, checks, edits and reads savepoints and checkpoints in the code of assets."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from pydantic import Field
 
 from dstl_core.errors import StateFileNotFoundError
 from dstl_core.savepoint.check.verify import Report, verify_snapshot
-from dstl_core.savepoint.edit.rewrite import rewrite_savepoint
+from dstl_core.savepoint.edit.savepoint_edit import edit_by_names
+from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 
@@ -56,18 +59,56 @@ class SavepointResource(dg.ConfigurableResource):
         """Writes an edited copy of a snapshot. If ``out`` holds that copy already, it returns it.
 
         Raises:
-            SavepointError: The edit is impossible, or ``out`` holds another snapshot.
+            SavepointError: The edit is impossible, or ``out`` holds another snapshot: of another
+                source, or by another edit.
         """
         snapshot = self.load(source)
+        edit = edit_by_names(
+            snapshot, rename=rename, remove=remove, max_parallelism=max_parallelism
+        )
+        given = [dict(rename or {}), list(remove), max_parallelism]
+        return self._copied(edit.write, snapshot, out, given)
+
+    def upgrade(
+        self,
+        source: str,
+        out: str,
+        *,
+        to: str = "2.2",
+        jars: Sequence[str] = (),
+        drop: Sequence[str] = (),
+    ) -> Snapshot:
+        """Writes a copy of a savepoint of Flink 1.x that Flink 2.x restores. If ``out`` holds that
+        copy already, it returns it.
+
+        Args:
+            source: The savepoint of Flink 1.x.
+            out: Where the copy goes.
+            to: The version of Flink that restores it, 2.0 to 2.3.
+            jars: Paths of the jars of the job that wrote it.
+            drop: States to leave out, as ``state`` or ``operator/state``.
+
+        Raises:
+            ConfigError: ``source`` is of Flink 2.x.
+            SavepointError: A state is blocked, or ``out`` holds another snapshot: of another
+                source, or by another edit.
+        """
+        path = self.storage.path_of(source)
+        snapshot = Snapshot.load(
+            path, allow_roots=self.allow_roots, relocate=self.relocate, jars=jars
+        )
+        write = SavepointUpgrade(snapshot, to, drop).write
+        return self._copied(write, snapshot, out, [to, sorted(drop)])
+
+    def _copied(
+        self, write: Callable[..., str], source: Snapshot, out: str, edit: Sequence[Any]
+    ) -> Snapshot:
+        """Writes the copy that an edit makes of a snapshot, unless it is there."""
+        text = json.dumps([source.file.sha256, *edit], sort_keys=True)
+        run_key = hashlib.sha256(text.encode()).hexdigest()[:16]
         existing = self.find(out)
-        if existing is None or not is_made_of(existing, snapshot):
-            rewrite_savepoint(
-                snapshot,
-                self.storage.path_of(out),
-                rename=rename,
-                remove=remove,
-                max_parallelism=max_parallelism,
-            )
+        if existing is None or not _is_copy(existing, source, run_key):
+            write(self.storage.path_of(out), run_key=run_key)
             return self.load(out)
         return existing
 
@@ -91,10 +132,14 @@ class SavepointResource(dg.ConfigurableResource):
         return reader.load(self.storage.path_of(place))
 
 
-def is_made_of(snapshot: Snapshot, source: Snapshot) -> bool:
-    """Whether a savepoint is a rewrite of the present content of another one."""
+def _is_copy(snapshot: Snapshot, source: Snapshot, run_key: str) -> bool:
+    """Whether a savepoint is what an edit makes of the present content of another one. A copy of a
+    version before does not know its edit, so its source decides.
+    """
     sidecar = snapshot.file.sidecar
-    return sidecar is not None and sidecar.notes.get("source_sha256") == source.file.sha256
+    if sidecar is None or sidecar.notes.get("source_sha256") != source.file.sha256:
+        return False
+    return bool(sidecar.notes.get("run_key", run_key) == run_key)
 
 
 def version_of(snapshot: Snapshot) -> str:

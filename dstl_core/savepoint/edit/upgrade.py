@@ -204,6 +204,7 @@ class SavepointUpgrade:
         self,
         path: str | os.PathLike[str],
         mode: Mode = "error",
+        run_key: str | None = None,
         on_progress: Advance = no_progress,
     ) -> str:
         """Writes the upgraded savepoint and returns its path. The source does not change.
@@ -211,6 +212,7 @@ class SavepointUpgrade:
         Args:
             path: Folder of the new savepoint.
             mode: ``error`` refuses a folder with a snapshot; ``overwrite`` replaces it in one step.
+            run_key: Names the run. A second write under the same key does nothing.
             on_progress: Called with the bytes of the source that are done.
 
         Raises:
@@ -228,7 +230,9 @@ class SavepointUpgrade:
             )
         for operator in self._source.operators:
             check_writable(operator, None)
-        target = SavepointFolder(path, mode=mode)
+        target = SavepointFolder(path, mode=mode, run_key=run_key)
+        if target.is_finished:
+            return str(target.folder)
         target.advance = on_progress
         states = [self._written(operator, target) for operator in self._source.operators]
         version = max(self._source.metadata.version, FIRST_VERSION_OF_FLINK_2)

@@ -1,0 +1,54 @@
+"""Copies that the resource writes: the same edit again finds its copy, another edit is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dstl_core import Snapshot
+from dstl_core.errors import ConfigError, SnapshotExistsError
+from dstl_dagster import DstlStorageResource, SavepointResource
+from tests.golden_files import UPGRADE_JOBS, snapshot
+from tests.unit.savepoint.test_job_values import lines, savepoint
+
+pytestmark = pytest.mark.dagster
+ORDERS = UPGRADE_JOBS / "orders"
+JAR = str(ORDERS / "job.jar")
+
+
+@pytest.fixture
+def savepoints(tmp_path: Path) -> SavepointResource:
+    return SavepointResource(storage=DstlStorageResource(base_path=str(tmp_path / "state")))
+
+
+def written_at(found: Snapshot) -> int:
+    return Path(str(found.folder).removeprefix("file:"), "_metadata").stat().st_mtime_ns
+
+
+def test_the_same_edit_again_finds_its_copy_and_another_one_is_refused(
+    savepoints: SavepointResource,
+) -> None:
+    source = str(snapshot("f-two-ops-hashmap"))
+    first = savepoints.rewrite(source, "next", rename={"f-uid": "counts"})
+    again = savepoints.rewrite(source, "next", rename={"f-uid": "counts"})
+    assert written_at(again) == written_at(first)
+    with pytest.raises(SnapshotExistsError, match="A snapshot is already there: .*next"):
+        savepoints.rewrite(source, "next", rename={"f-uid": "sums"})
+    assert "counts" in {each.label for each in savepoints.load("next").operators}
+
+
+def test_a_savepoint_of_flink_1_is_upgraded_once(savepoints: SavepointResource) -> None:
+    source = str(savepoint(ORDERS))
+    first = savepoints.upgrade(source, "upgraded", jars=[JAR])
+    again = savepoints.upgrade(source, "upgraded", jars=[JAR])
+    assert written_at(again) == written_at(first)
+    operators = Snapshot.load(str(first.folder), jars=[JAR]).operators
+    found = json.loads(json.dumps([line for each in operators for line in each.dump()]))
+    truth = json.loads((ORDERS / "truth.json").read_bytes())["entries"]
+    assert lines(found) == lines(truth)
+    with pytest.raises(SnapshotExistsError, match="A snapshot is already there"):
+        savepoints.upgrade(source, "upgraded", to="2.3", jars=[JAR])
+    with pytest.raises(ConfigError, match="The snapshot is of Flink 2.x already"):
+        savepoints.upgrade(str(first.folder), "twice")
