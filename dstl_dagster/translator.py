@@ -15,6 +15,7 @@ DstlAssetKind = Literal[
     "materialization",
     "savepoint",
     "rewritten",
+    "upgraded",
     "bootstrapped",
     "external",
 ]
@@ -27,6 +28,7 @@ _DESCRIPTIONS: dict[DstlAssetKind, str] = {
     "materialization": "The full state as a new base; the log before it goes.",
     "savepoint": "The state as a self-contained canonical savepoint.",
     "rewritten": "An edited copy of a savepoint: other uids, other max parallelism.",
+    "upgraded": "A copy of a savepoint of Flink 1.x that Flink 2.x restores.",
     "bootstrapped": "State computed in bulk and written as a savepoint.",
     "external": "Snapshots of a Flink job that runs elsewhere.",
 }

@@ -132,7 +132,7 @@ class AggregateModel(dg.Model, dg.Resolvable):
 class RewriteModel(dg.Model, dg.Resolvable):
     """An edited copy of a savepoint."""
 
-    name: Annotated[str, shown("Last part of the asset's key.", "rewritten")] = "rewritten"
+    name: Annotated[str, shown("Name of the asset in its key.", "rewritten")] = "rewritten"
     rename: Annotated[
         dict[str, str], shown("Uid of an operator to its new uid.", {"totals": "sums"})
     ] = Field(default={})
@@ -147,6 +147,22 @@ class RewriteModel(dg.Model, dg.Resolvable):
             "remove": self.remove,
             "max_parallelism": self.max_parallelism,
         }
+
+
+class UpgradeModel(dg.Model, dg.Resolvable):
+    """A copy of a savepoint of Flink 1.x that Flink 2.x restores."""
+
+    name: Annotated[str, shown("Name of the asset in its key.", "upgraded")] = "upgraded"
+    to: Annotated[str, shown("Version of Flink that restores it: 2.0 to 2.3.", "2.2")] = "2.2"
+    jars: Annotated[
+        list[str], shown("Paths of the jars of the job that wrote it.", ["jobs/orders.jar"])
+    ] = Field(default=[])
+    drop: Annotated[
+        list[str], shown("States to leave out: STATE or OPERATOR/STATE.", ["cache"])
+    ] = Field(default=[])
+
+    def edit(self) -> dict[str, Any]:
+        return {"to": self.to, "jars": self.jars, "drop": self.drop}
 
 
 class StateCheckModel(dg.Model, dg.Resolvable):

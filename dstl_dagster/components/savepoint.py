@@ -15,14 +15,14 @@ from dstl_dagster.checks.restore_checks import (
 )
 from dstl_dagster.checks.state_checks import build_state_check
 from dstl_dagster.checks.store_checks import build_verify_check
-from dstl_dagster.components.models import RewriteModel, StateCheckModel, shown
+from dstl_dagster.components.models import RewriteModel, StateCheckModel, UpgradeModel, shown
 from dstl_dagster.components.scaffolders import SavepointScaffolder
 from dstl_dagster.components.translation import ComponentTranslator, Translation, translated
 from dstl_dagster.resources.flink_resource import build_flink_savepoint_asset
 from dstl_dagster.resources.savepoint_resource import SavepointResource, version_of
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 from dstl_dagster.sensors import build_external_checkpoint_sensor
-from dstl_dagster.snapshots.snapshot_assets import rewritten_asset
+from dstl_dagster.snapshots.snapshot_assets import rewritten_asset, upgraded_asset
 from dstl_dagster.snapshots.sources import SnapshotSource, latest_below, snapshot_at
 from dstl_dagster.translator import DstlAssetKind, DstlTranslatorData
 
@@ -30,7 +30,7 @@ from dstl_dagster.translator import DstlAssetKind, DstlTranslatorData
 @dg.scaffold_with(SavepointScaffolder)
 @dataclass
 class SavepointComponent(dg.Component, dg.Resolvable):
-    """Takes or finds savepoints of a Flink job, checks and rewrites them.
+    """Takes or finds savepoints of a Flink job, checks, rewrites and upgrades them.
 
     Give either ``flink_job`` (name or id; the resource ``flink`` takes its savepoint) or ``path``
     (an existing savepoint, by path or by name in the storage). With ``checkpoints``, the folder of
@@ -56,6 +56,10 @@ class SavepointComponent(dg.Component, dg.Resolvable):
     rewrite: Annotated[
         RewriteModel | None,
         shown("An edited copy of the savepoint.", {"rename": {"counts": "order-counts"}}),
+    ] = None
+    upgrade: Annotated[
+        UpgradeModel | None,
+        shown("A copy of a savepoint of Flink 1.x for Flink 2.x.", {"jars": ["jobs/orders.jar"]}),
     ] = None
     checks: Annotated[
         list[StateCheckModel],
@@ -132,7 +136,15 @@ class SavepointComponent(dg.Component, dg.Resolvable):
             for check in self.checks
         ]
         if self.rewrite is not None:
-            assets.append(self._rewritten_asset(savepoint, self.rewrite))
+            spec = self._copy_spec(savepoint, "rewritten", self.rewrite.name)
+            op_name = self._op_name(self.rewrite.name)
+            edit = self.rewrite.edit()
+            assets.append(rewritten_asset(spec, self.source, op_name=op_name, **edit))
+        if self.upgrade is not None:
+            spec = self._copy_spec(savepoint, "upgraded", self.upgrade.name)
+            op_name = self._op_name(self.upgrade.name)
+            edit = self.upgrade.edit()
+            assets.append(upgraded_asset(spec, self.source, op_name=op_name, **edit))
         if self.checkpoints is not None:
             checkpoints = self.spec("external", "checkpoints")
             assets.append(checkpoints)
@@ -177,16 +189,11 @@ class SavepointComponent(dg.Component, dg.Resolvable):
 
         return savepoint
 
-    def _rewritten_asset(
-        self, savepoint: dg.AssetSpec, rewrite: RewriteModel
-    ) -> dg.AssetsDefinition:
-        spec = self.spec("rewritten", rewrite.name)
-        spec = spec.replace_attributes(
+    def _copy_spec(self, savepoint: dg.AssetSpec, kind: DstlAssetKind, name: str) -> dg.AssetSpec:
+        spec = self.spec(kind, name)
+        return spec.replace_attributes(
             deps=[savepoint.key],
             automation_condition=spec.automation_condition or dg.AutomationCondition.eager(),
-        )
-        return rewritten_asset(
-            spec, self.source, op_name=self._op_name(rewrite.name), **rewrite.edit()
         )
 
     def _template_checks(self, key: dg.AssetKey, template: str) -> Sequence[Any]:

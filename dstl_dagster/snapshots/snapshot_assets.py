@@ -184,23 +184,52 @@ def rewritten_asset(
         "remove": list(remove),
         "max_parallelism": max_parallelism,
     }
+    return _copy_asset(spec, source, SavepointResource.rewrite, edit, op_name=op_name)
+
+
+def upgraded_asset(
+    spec: dg.AssetSpec,
+    source: Callable[[DstlStorageResource], str],
+    *,
+    op_name: str,
+    to: str = "2.2",
+    jars: Sequence[str] = (),
+    drop: Sequence[str] = (),
+) -> dg.AssetsDefinition:
+    """An asset that is the snapshot of Flink 1.x that ``source`` finds, as Flink 2.x restores it.
+
+    Args:
+        spec: Of the asset.
+        source: Finds the snapshot.
+        op_name: Of the op.
+        to: The version of Flink that restores it.
+        jars: Paths of the jars of the job that wrote it.
+        drop: States to leave out, as ``state`` or ``operator/state``.
+    """
+    edit = {"to": to, "jars": list(jars), "drop": list(drop)}
+    return _copy_asset(spec, source, SavepointResource.upgrade, edit, op_name=op_name)
+
+
+def _copy_asset(
+    spec: dg.AssetSpec,
+    source: Callable[[DstlStorageResource], str],
+    write: Callable[..., Snapshot],
+    edit: Mapping[str, Any],
+    *,
+    op_name: str,
+) -> dg.AssetsDefinition:
+    """A copy of a snapshot. Its folder is named after the source and the edit."""
     digest = hashlib.sha256(json.dumps(edit, sort_keys=True).encode()).hexdigest()[:8]
 
     @dg.multi_asset(name=op_name, specs=[spec], retry_policy=DEFAULT_RETRIES)
-    def rewritten(
+    def copy(
         context: dg.AssetExecutionContext, storage: DstlStorageResource
     ) -> dg.MaterializeResult:
         with no_retry_of_permanent_errors():
             resource = SavepointResource(storage=storage)
             original = resource.load(source(storage))
             out = f"{original.folder.name}-{digest}-{original.file.sha256[:8]}"
-            snapshot = resource.rewrite(
-                str(original.folder),
-                out,
-                rename=rename,
-                remove=remove,
-                max_parallelism=max_parallelism,
-            )
+            snapshot = write(resource, str(original.folder), out, **edit)
         return dg.MaterializeResult(
             spec.key,
             metadata={
@@ -212,7 +241,7 @@ def rewritten_asset(
             data_version=dg.DataVersion(version_of(snapshot)),
         )
 
-    return rewritten
+    return copy
 
 
 def build_bootstrapped_asset(

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import dagster as dg
 import pytest
 
 from dstl_core import Snapshot
 from dstl_core.errors import ConfigError, SnapshotExistsError
 from dstl_dagster import DstlStorageResource, SavepointResource
+from dstl_dagster.components.models import UpgradeModel
+from dstl_dagster.components.savepoint import SavepointComponent
 from tests.golden_files import UPGRADE_JOBS, snapshot
 from tests.unit.savepoint.test_job_values import lines, savepoint
 
@@ -34,7 +37,7 @@ def test_the_same_edit_again_finds_its_copy_and_another_one_is_refused(
     first = savepoints.rewrite(source, "next", rename={"f-uid": "counts"})
     again = savepoints.rewrite(source, "next", rename={"f-uid": "counts"})
     assert written_at(again) == written_at(first)
-    with pytest.raises(SnapshotExistsError, match="A snapshot is already there: .*next"):
+    with pytest.raises(SnapshotExistsError, match=r"A snapshot is already there: .*next"):
         savepoints.rewrite(source, "next", rename={"f-uid": "sums"})
     assert "counts" in {each.label for each in savepoints.load("next").operators}
 
@@ -50,5 +53,23 @@ def test_a_savepoint_of_flink_1_is_upgraded_once(savepoints: SavepointResource) 
     assert lines(found) == lines(truth)
     with pytest.raises(SnapshotExistsError, match="A snapshot is already there"):
         savepoints.upgrade(source, "upgraded", to="2.3", jars=[JAR])
-    with pytest.raises(ConfigError, match="The snapshot is of Flink 2.x already"):
+    with pytest.raises(ConfigError, match=r"The snapshot is of Flink 2\.x already"):
         savepoints.upgrade(str(first.folder), "twice")
+
+
+def test_an_upgrade_in_yaml_is_an_asset(savepoints: SavepointResource) -> None:
+    component = SavepointComponent(
+        name="orders", path=str(savepoint(ORDERS)), upgrade=UpgradeModel(jars=[JAR])
+    )
+    defs = component.build_defs(dg.ComponentTree.for_test().load_context)
+    with dg.DagsterInstance.ephemeral() as instance:
+        done = dg.materialize(
+            list(defs.assets or ()), instance=instance, resources={"storage": savepoints.storage}
+        )
+    [event] = [
+        each
+        for each in done.get_asset_materialization_events()
+        if each.asset_key == dg.AssetKey(["orders", "orders_upgraded"])
+    ]
+    path = str(event.step_materialization_data.materialization.metadata["dagster/uri"].value)
+    assert Snapshot.load(path).metadata.version == 5
