@@ -25,9 +25,14 @@ def rows_of(commands: typer.Typer, name: str) -> Iterator[tuple[str, str, str]]:
     """Command, argument or option, and meaning."""
     root: Any = typer.main.get_command(commands)
     context = typer.Context(root, **root.context_settings)
-    yield from _command_rows(root, name, context)
-    for each, command in getattr(root, "commands", {}).items():
-        yield from _command_rows(command, f"{name} {each}", typer.Context(command, parent=context))
+    yield from _rows_below(root, name, context)
+
+
+def _rows_below(command: Any, name: str, context: typer.Context) -> Iterator[tuple[str, str, str]]:
+    """The rows of a command, and of the commands of a group."""
+    yield from _command_rows(command, name, context)
+    for each, below in getattr(command, "commands", {}).items():
+        yield from _rows_below(below, f"{name} {each}", typer.Context(below, parent=context))
 
 
 def _command_rows(

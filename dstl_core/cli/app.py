@@ -121,13 +121,13 @@ for command in (
     report,
     rewrite,
     upgrade,
-    migrate,
     changelog,
     offsets,
     committables,
     gc,
 ):
     app.command(epilog=epilog(command.__name__))(command)
+app.add_typer(migrate)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -42,7 +42,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("dstl upgrade flink-1 --plan", "what an upgrade to Flink 2.2 would change"),
         ("dstl upgrade flink-1 upgraded --to 2.3", "writes the upgraded savepoint"),
     ),
-    "migrate": (
+    "migrate plan": (
         ("dstl migrate plan changed-job.yaml", "what becomes of each state of a changed job"),
         ("dstl migrate plan changed-job.yaml --write", "writes that into the file"),
     ),

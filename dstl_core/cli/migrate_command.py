@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dstl_core.cli.examples import epilog
 from dstl_core.cli.options import JsonOption
 from dstl_core.cli.output import print_lines, write_json, write_lines
 from dstl_core.shown import printable
@@ -15,29 +15,27 @@ if TYPE_CHECKING:
     from dstl_core.savepoint.migrate.learn.proposal import Proposal
 
 
-class Action(StrEnum):
-    """What to do with a declaration."""
+migrate = typer.Typer(
+    name="migrate",
+    help="Keep the state of a job that changed.",
+    no_args_is_help=True,
+)
 
-    PLAN = "plan"
+FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="The declaration, a YAML file.")]
+FromOption = Annotated[
+    str | None,
+    typer.Option("--from", metavar="SAVEPOINT", help="Savepoint of the old job; default: in FILE."),
+]
 
 
-def migrate(
-    action: Annotated[Action, typer.Argument(metavar="ACTION", help="plan: propose the rules.")],
-    file: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE",
-            help="The declaration (YAML): from, to_template, and for SQL jobs plans.",
-        ),
-    ],
+@migrate.command(epilog=epilog("migrate plan"))
+def plan(
+    file: FileArgument,
     write: Annotated[
-        bool, typer.Option("--write", help="Write the proposed rules into FILE.")
+        bool, typer.Option("--write", help="Write proposed rules into FILE, which has none yet.")
     ] = False,
-    from_: Annotated[
-        str | None,
-        typer.Option("--from", metavar="SAVEPOINT", help="The old savepoint, if FILE has none."),
-    ] = None,
     as_json: JsonOption = False,
+    from_: FromOption = None,
 ) -> None:
     """Propose what becomes of each state of a job that changed.
 
