@@ -147,7 +147,7 @@ def _upkeep_schedules(
     verify: Job,
     verify_cron: str | None,
 ) -> list[dg.ScheduleDefinition]:
-    """Those of the materialization and of the full check."""
+    """The schedules of the materialization and of the full check."""
     found = []
     if materialization_cron is not None:
         found.append(
