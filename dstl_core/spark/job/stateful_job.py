@@ -21,6 +21,7 @@ from dstl_core.model.state_size import StateSize
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.spark.job.epoch import EpochRun, InputEpoch
 from dstl_core.spark.job.job_coordinator import JobCoordinator, PersistedCheckpoint
+from dstl_core.spark.job.key_counts import keys_before, no_keys
 from dstl_core.spark.job.materialize import (
     BackgroundMaterialization,
     adopt,
@@ -207,7 +208,7 @@ class StatefulJob(Closing):
             return start_from_savepoint(self._tasks, savepoint, names)
 
     def _start_empty(self, *, after: int | None, implied: bool = False) -> CompletedCheckpoint:
-        facts = EpochFacts(kind="start", implied=implied)
+        facts = EpochFacts(kind="start", implied=implied, keys=no_keys(self.operators))
         return self._tasks.full_checkpoint(self._tasks.root_specs(), facts, after=after)
 
     def _start_for_input(self) -> None:
@@ -348,6 +349,7 @@ class StatefulJob(Closing):
             parent.checkpoint_id,
             started,
             place.latest.checkpoint_id,
+            keys_before(parent, self.operators),
             as_read_back(notes or {}, "The notes of an input"),
         )
 
@@ -521,6 +523,7 @@ class StatefulJob(Closing):
                 reports,
                 watermarks=latest.facts.watermarks,
                 restored_from=latest.checkpoint_id,
+                keys_before=keys_before(latest, self.operators),
             )
 
         self._coordinator.checkpoint(
