@@ -15,6 +15,7 @@ import yaml
 from dstl_core.errors import ConfigError
 from dstl_core.savepoint.migrate.declaration import Migration
 from dstl_core.savepoint.migrate.learn.compiled_plan import CompiledPlan, column_names
+from dstl_core.savepoint.migrate.learn.matching import JobOperator
 from dstl_core.savepoint.migrate.learn.named_columns import added_columns, forgotten_changes
 from dstl_core.savepoint.migrate.learn.plan_columns import PlanColumns
 from dstl_core.savepoint.migrate.learn.plan_names import PlanNames
@@ -442,6 +443,18 @@ def test_a_wrong_name_of_an_added_aggregate_is_named() -> None:
     given = {"COUNT(tag)": "0", "MIN(bonus)": "null", "SUM(amount)": "0"}
     with pytest.raises(ConfigError, match=r"names 'SUM\(amount\)', which is not new"):
         added_columns(old, new, given, "here")
+
+
+@pytest.mark.parametrize("pair", WITH_PLANS)
+def test_every_operator_of_a_plan_has_columns_or_none(pair: str) -> None:
+    """Sources, sinks and calcs, too: a connector may give them state."""
+    for plan, each in zip(plans_of(pair) or (), ("old", "new"), strict=True):
+        columns = PlanColumns(plan)
+        for operator in Snapshot.load(JOBS / pair / each).operators:
+            found = JobOperator(operator, columns)
+            assert found.node is not None
+            assert found.columns is not None
+            assert bool(found.columns.rows or found.columns.map_keys) == bool(operator.states)
 
 
 def names_of(pair: str, operators: str) -> PlanNames:
