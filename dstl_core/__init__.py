@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from dstl_core.savepoint.edit.savepoint_edit import edit_savepoint
     from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
     from dstl_core.savepoint.read.snapshot import Snapshot
+    from dstl_core.savepoint.report.snapshot_report import report_snapshot
     from dstl_core.spark.job.stateful_job import StatefulJob
     from dstl_core.spark.savepoints.data_source import register
     from dstl_core.spark.savepoints.savepoint_reader import SavepointReader
@@ -109,6 +110,7 @@ __all__ = [
     "functions",
     "plan_restore",
     "register",
+    "report_snapshot",
     "rewrite_savepoint",
     "testing",
     "verify_snapshot",
@@ -160,6 +162,7 @@ _HOME = {
     "plan_restore": "savepoint.check.restore_plan",
     "register": "spark.savepoints.data_source",
     "rewrite_savepoint": "savepoint.edit.rewrite",
+    "report_snapshot": "savepoint.report.snapshot_report",
     "verify_snapshot": "savepoint.check.verify",
 }
 """The module of each name, below ``dstl_core``."""

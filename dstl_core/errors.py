@@ -40,13 +40,36 @@
 swallowed by code that handles bad input.
 
 A message is one sentence: what failed, expected and got, where, what to do. ``context`` carries
-the same facts as values; ``location`` (a file) is added once, at the boundary that knows it.
+the same facts as values; ``location`` (a file) is added once, at the boundary that knows it. A
+message gives an option both names, ``(key_types, --key-type)``, of which the reader sees their own.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+
+_OPTION = re.compile(r"\((\w+), (--[a-z][a-z-]*)\)")
+"""An option in a message: its name in Python, and its flag on the command line."""
+_names_flags: ContextVar[bool] = ContextVar("names_flags", default=False)
+
+
+@contextmanager
+def flags_in_messages() -> Iterator[None]:
+    """Messages name an option by its flag while the block runs. Otherwise they name it as the
+    argument in Python.
+    """
+    token = _names_flags.set(True)
+    try:
+        yield
+    finally:
+        _names_flags.reset(token)
+
+
+def _for_reader(message: str) -> str:
+    return _OPTION.sub(r"(\2)" if _names_flags.get() else r"(\1)", message)
 
 
 class DstlError(Exception):
@@ -54,8 +77,13 @@ class DstlError(Exception):
 
     def __init__(self, message: str, /, **context: object) -> None:
         super().__init__(message)
-        self.message = message
+        self._message = message
         self.context: dict[str, object] = {k: v for k, v in context.items() if v is not None}
+
+    @property
+    def message(self) -> str:
+        """The sentence without ``location``. It names options as the reader does."""
+        return _for_reader(self._message)
 
     def __str__(self) -> str:
         location = self.context.get("location")
@@ -63,7 +91,7 @@ class DstlError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross the border of a Spark worker, so the context has to survive pickling.
-        return _rebuild, (type(self), self.message, self.context)
+        return _rebuild, (type(self), self._message, self.context)
 
 
 def _rebuild(cls: type[DstlError], message: str, context: dict[str, object]) -> DstlError:
@@ -98,7 +126,7 @@ class FormatError(DstlError, ValueError):
         got: object = None,
         **context: object,
     ) -> None:
-        self.what = what
+        self._what = what
         found = [
             f"{name} {value}"
             for name, value in (("expected", expected), ("got", got))
@@ -111,12 +139,17 @@ class FormatError(DstlError, ValueError):
             message += f", at byte {offset}"
         super().__init__(message, offset=offset, field=field, expected=expected, got=got, **context)
 
+    @property
+    def what(self) -> str:
+        """What could not be read, without expected, got and offset."""
+        return _for_reader(self._what)
+
     def moved(self, by: int) -> FormatError:
         """The same error for a buffer that starts ``by`` bytes into its file."""
         context = dict(self.context)
         offset = context.pop("offset", None)
         moved = None if not isinstance(offset, int) else offset + by
-        return type(self)(self.what, **context, offset=moved)  # type: ignore[arg-type]  # as given
+        return type(self)(self._what, **context, offset=moved)  # type: ignore[arg-type]  # as given
 
 
 class TruncatedDataError(FormatError, EOFError):

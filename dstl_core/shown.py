@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 
 _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _AGES = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
@@ -44,6 +45,17 @@ def age_text(moment_ms: int, now_ms: int) -> str:
     if moment_ms > now_ms:
         return f"in {duration_text(moment_ms - now_ms)}"
     return f"{duration_text(now_ms - moment_ms)} ago"
+
+
+def moment_text(moment_ms: int | None) -> str:
+    """A moment in UTC; a moment that no calendar has is shown as a number."""
+    if moment_ms is None:
+        return "none"
+    try:
+        moment = datetime.fromtimestamp(moment_ms / 1000, UTC)
+    except (OverflowError, OSError, ValueError):
+        return f"{moment_ms:,} ms"
+    return moment.strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def table_lines(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

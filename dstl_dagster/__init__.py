@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         StatefulPipelineComponent,
     )
     from dstl_dagster.io_manager import DstlIOManager
+    from dstl_dagster.metadata import report_metadata
     from dstl_dagster.pipeline_defs import build_pipeline_defs
     from dstl_dagster.pipelines.aggregates import Aggregate, aggregating_pipeline
     from dstl_dagster.pipelines.asset_decorator import build_dstl_asset_specs, dstl_assets
@@ -150,6 +151,7 @@ _MODULES = {
     "pipelines.epochs": ("run_epochs",),
     # ``StatefulPipeline.store`` gives a store of dstl_core.
     "pipelines.pipeline": ("PipelineStore", "StatefulPipeline"),
+    "metadata": ("report_metadata",),
     "resources.savepoint_resource": ("SavepointResource",),
     "snapshots.snapshot_assets": (
         "build_bootstrapped_asset",
@@ -229,6 +231,7 @@ __all__ = [
     "checkpoint_of",
     "dstl_assets",
     "expected_of",
+    "report_metadata",
     "run_epochs",
     "savepoint_of",
     "snapshot_at",

@@ -13,6 +13,7 @@ from dstl_core.model.handle import ChangelogStateBackendHandle
 from dstl_core.model.state_size import StateSize
 from dstl_core.savepoint.columns.state_columns import is_queue
 from dstl_core.savepoint.read.snapshot import Snapshot
+from dstl_core.savepoint.report.snapshot_report import SnapshotReport
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -99,6 +100,32 @@ def snapshot_metadata(snapshot: Snapshot) -> dict[str, Any]:
         ),
         "dstl/metadata_version": snapshot.metadata.version,
     }
+
+
+def report_metadata(report: SnapshotReport, page: str | None = None) -> dict[str, Any]:
+    """Metadata of an asset that is a report: its numbers, its findings, and where its page is.
+
+    Args:
+        report: The report.
+        page: The file or the URL of its page.
+    """
+    figures = report.figures
+    found: dict[str, Any] = {
+        "dstl/bytes": figures["bytes"],
+        "dstl/findings": len(figures["attention"]),
+        "dstl/snapshot": figures["path"],
+    }
+    contents = [each["contents"] for each in figures["operators"] if each["contents"]]
+    if contents:
+        states = [state for each in contents for state in each["states"]]
+        found["dstl/entries"] = sum(state["entries"] for state in states)
+    if figures["attention"]:
+        found["dstl/needs_attention"] = rows_table(figures["attention"])
+    if page is not None:
+        is_url = "://" in page
+        value = dg.MetadataValue.url(page) if is_url else dg.MetadataValue.path(page)
+        found["dstl/report"] = value
+    return found
 
 
 def _names_of_states(operator: Any) -> str:

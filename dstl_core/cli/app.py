@@ -25,7 +25,7 @@ from dstl_core.cli.report_command import report
 from dstl_core.cli.rewrite_command import rewrite
 from dstl_core.cli.upgrade_command import upgrade
 from dstl_core.cli.verify_command import verify
-from dstl_core.errors import DstlError, SnapshotExistsError
+from dstl_core.errors import DstlError, SnapshotExistsError, flags_in_messages
 from dstl_core.version import __version__
 
 DEBUG_OPTION = "--debug"
@@ -133,8 +133,9 @@ app.add_typer(migrate)
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the console script."""
     argv = sys.argv[1:] if arguments is None else arguments
-    app(
-        args=[each for each in argv if each != DEBUG_OPTION],
-        prog_name="dstl",
-        obj={"debug": DEBUG_OPTION in argv},
-    )
+    with flags_in_messages():
+        app(
+            args=[each for each in argv if each != DEBUG_OPTION],
+            prog_name="dstl",
+            obj={"debug": DEBUG_OPTION in argv},
+        )

@@ -73,7 +73,7 @@ def committables(
     rows = [
         (
             each.sink or each.op,
-            str(each.checkpoint_id),
+            "" if each.checkpoint_id is None else str(each.checkpoint_id),
             "" if each.subtask is None else str(each.subtask),
             each.state,
             str(each.retries),

@@ -69,33 +69,32 @@ def report(
     The page is one file without scripts, which opens from disk. It counts every record. Keys are
     digests, and no values are shown, unless --show-keys is given.
     """
-    from dstl_core.clock import SystemClock
-    from dstl_core.savepoint.report.count_options import CountOptions
-    from dstl_core.savepoint.report.figures import bytes_to_read, report_figures, written_ms
-    from dstl_core.savepoint.report.html_page import report_page
+    from dstl_core.savepoint.report.figures import bytes_to_read
+    from dstl_core.savepoint.report.snapshot_report import report_snapshot
 
     if output is None and not as_json:
         raise ConfigError("A report needs -o FILE for the page, or --json for the figures.")
     ttls = _ttls(ttl)
-    given = None if at is None else moment_ms("--at", at)
+    at_ms = None if at is None else moment_ms("--at", at)
     snapshot = load(path, allow_root, relocate, changelog_base, key_type, jar)
     older = None
     if compare is not None:
         older = load(compare, allow_root, relocate, changelog_base, key_type, jar)
-    contents = None
-    if not headers_only:
-        if given is None:
-            given = written_ms(snapshot)
-        at_ms = SystemClock().now_ms() if given is None else given
-        contents = CountOptions(at_ms, show_keys=show_keys, ttls=ttls)
     total = bytes_to_read(snapshot, older, contents=not headers_only)
     with progress("reading", total) as advance:
-        figures = report_figures(snapshot, older, contents=contents, on_progress=advance)
+        found = report_snapshot(
+            snapshot,
+            compare=older,
+            headers_only=headers_only,
+            show_keys=show_keys,
+            ttls=ttls,
+            at_ms=at_ms,
+            on_progress=advance,
+        )
     if output is not None:
-        with open(output, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(report_page(figures))
+        found.write(output)
     if as_json:
-        write_json([figures], indent=1)
+        write_json([found.figures], indent=1)
     else:
         print_lines([printable(f"written: {output}")])
 

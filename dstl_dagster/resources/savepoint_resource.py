@@ -13,6 +13,7 @@ from dstl_core.savepoint.check.verify import Report, verify_snapshot
 from dstl_core.savepoint.edit.savepoint_edit import edit_by_names
 from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
 from dstl_core.savepoint.read.snapshot import Snapshot
+from dstl_core.savepoint.report.snapshot_report import SnapshotReport, report_snapshot
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 
 if TYPE_CHECKING:
@@ -46,6 +47,17 @@ class SavepointResource(dg.ConfigurableResource):
     def verify(self, place: str) -> Report:
         """Reads a whole snapshot and reports what is wrong with it."""
         return verify_snapshot(self.load(place))
+
+    def report(self, place: str, compare: str | None = None, **options: Any) -> SnapshotReport:
+        """Reports on a snapshot, and on what grew since another one. It reads every record.
+
+        Args:
+            place: The snapshot.
+            compare: An older snapshot.
+            options: Further options of ``dstl_core.report_snapshot``.
+        """
+        older = None if compare is None else self.load(compare)
+        return report_snapshot(self.load(place), compare=older, **options)
 
     def rewrite(
         self,

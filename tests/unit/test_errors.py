@@ -18,6 +18,7 @@ from dstl_core.errors import (
     StorageError,
     TruncatedDataError,
     error_context,
+    flags_in_messages,
 )
 
 ERROR_CLASSES = [
@@ -104,6 +105,15 @@ def test_a_format_error_says_only_what_it_knows(error: FormatError, text: str) -
 def test_plain_except_clauses_still_work(cls: type[DstlError], plain: type[Exception]) -> None:
     with pytest.raises(plain):
         raise cls("no")
+
+
+def test_a_message_names_an_option_as_its_reader_does() -> None:
+    error = ConfigError("Give the type of the key (key_types, --key-type).", location="chk-1")
+    assert str(error) == "Give the type of the key (key_types). [chk-1]"
+    with flags_in_messages():
+        assert str(error) == "Give the type of the key (--key-type). [chk-1]"
+        again = pickle.loads(pickle.dumps(error))
+    assert again.message == "Give the type of the key (key_types)."
 
 
 def test_a_key_error_of_ours_shows_its_sentence_not_its_repr() -> None:

@@ -55,6 +55,7 @@ NAMES = [
     "rewrite_savepoint",
     "edit_savepoint",
     "SavepointUpgrade",
+    "report_snapshot",
     "verify_snapshot",
     "plan_restore",
     "check_restore",

@@ -342,6 +342,6 @@ def _unknown(name: str, role: str = "") -> UnreadableValueError:
             f"Class {name}{role} of the JDK is stored by Kryo in a form that dstl does not know"
         )
     return UnreadableValueError(
-        f"Class {name}{role} of the job is needed to read a Kryo value; give the job's jar with "
-        f"--jar (option jar)"
+        f"Class {name}{role} of the job is needed to read a Kryo value; give the job's jar "
+        f"(jars, --jar)"
     )

@@ -209,7 +209,7 @@ class FlinkTypes:
             if name.startswith(("java.", "javax.", "org.apache.flink.")) or name == OBJECT:
                 return None
             raise UnreadableValueError(
-                f"Class {name} of the job is not in its jar; give the jar that has it with --jar"
+                f"Class {name} of the job is not in its jar; give the jar that has it (jars, --jar)"
             )
         if found.is_enum:
             return EnumSerializer(name, found.constants)

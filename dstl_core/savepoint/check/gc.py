@@ -224,8 +224,8 @@ def _pipelines(
         elif not flink_job_stopped:
             raise SavepointError(
                 f"A Flink job keeps its checkpoints in {job}, and only that job knows which files "
-                f"it still uses; stop it and say so with --flink-job-stopped, or choose another "
-                f"folder."
+                f"it still uses; stop it and say so (flink_job_stopped, --flink-job-stopped), or "
+                f"choose another folder."
             )
     return found
 

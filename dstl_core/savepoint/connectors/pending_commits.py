@@ -13,9 +13,14 @@ from dstl_core.codec.connectors.committables import (
     parse_collector,
 )
 from dstl_core.codec.connectors.envelope import Versioned, write_versioned
+from dstl_core.codec.serializers.operators.two_phase_commit import (
+    SinkState,
+    TwoPhaseCommitSerializer,
+)
 from dstl_core.errors import SavepointError
 from dstl_core.savepoint.connectors.state_copy import with_elements, with_operators
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
+from dstl_core.shown import moment_text
 
 COMMITTER_STATE = "streaming_committer_raw_states"
 _COMMITTER_OF = "Sink Committer: "
@@ -28,18 +33,20 @@ class PendingCommit:
     Args:
         op: The committer: its uid, or its hash.
         sink: Uid of the sink, if the committer's uid tells it.
-        checkpoint_id: The checkpoint whose completion commits it.
+        checkpoint_id: The checkpoint whose completion commits it; None where Flink does not store
+            it.
         subtask: Index of the writer that made it; None where Flink does not store it.
-        state: ``RECEIVED`` and ``RETRY`` are committed at restore; ``FAILED`` and ``COMMITTED`` are
-            not.
+        state: ``RECEIVED``, ``RETRY`` and ``PRECOMMITTED`` are committed at restore; ``FAILED`` and
+            ``COMMITTED`` are not; ``OPEN`` is aborted.
         retries: How often the commit was tried again.
-        kind: ``kafka``, ``file``, or ``bytes`` if no format fits.
+        kind: ``kafka``, ``file``, ``transaction`` (of a ``TwoPhaseCommitSinkFunction``), or
+            ``bytes`` if no format fits.
         committable: Its fields; hex for ``bytes``.
     """
 
     op: str
     sink: str | None
-    checkpoint_id: int
+    checkpoint_id: int | None
     subtask: int | None
     state: str
     retries: int
@@ -58,15 +65,21 @@ class PendingCommit:
         if self.kind == "file" and self.committable["pending"]:
             pending = self.committable["pending"]
             return f"{pending['path']} ({pending['size']} bytes)"
+        if self.kind == "transaction":
+            fields = self.committable
+            return f"{fields['transaction']} (since {moment_text(fields['start'])})"
         return str(self.committable)
 
 
 def pending_commits(snapshot: Snapshot) -> Iterator[PendingCommit]:
-    """Every committable that a Sink V2 keeps.
+    """Every committable that a Sink V2 keeps, and every transaction of a
+    ``TwoPhaseCommitSinkFunction``.
 
     Raises:
         FormatError: The state of a committer is damaged.
     """
+    for operator in snapshot.operators:
+        yield from _transactions(operator)
     for operator, _, collector in _collectors(snapshot):
         uid = operator.uid
         sink = uid.removeprefix(_COMMITTER_OF) if uid.startswith(_COMMITTER_OF) else None
@@ -82,6 +95,32 @@ def pending_commits(snapshot: Snapshot) -> Iterator[PendingCommit]:
                 kind,
                 committable,
             )
+
+
+def _transactions(operator: OperatorSnapshot) -> Iterator[PendingCommit]:
+    """The transactions of a sink that commits in two phases; an unreadable one has no fields."""
+    for subtask, handle, reader in operator.operator_state_readers():
+        for info in handle.states:
+            serializer = reader.header.state(info).value_serializer
+            if not isinstance(serializer, TwoPhaseCommitSerializer):
+                continue
+            for element in reader.elements(info):
+                if not isinstance(element, SinkState):
+                    continue  # only Java classes can read the handle of its transaction
+                text: Any = serializer.to_text(element)
+                running = [] if text["pending"] is None else [text["pending"]]
+                for state, listed in (("PRECOMMITTED", text["to_commit"]), ("OPEN", running)):
+                    for each in listed:
+                        yield PendingCommit(
+                            operator.label,
+                            operator.uid or None,
+                            None,
+                            subtask,
+                            state,
+                            0,
+                            "transaction",
+                            each,
+                        )
 
 
 def without_commits(

@@ -30,6 +30,7 @@ class PositionTable(SnapshotTable):
                 ("subtask", pa.int32()),
                 ("status", pa.string()),
                 ("version", pa.int32()),
+                ("snapshot_ms", pa.int64()),
             ]
         )
     )

@@ -99,8 +99,8 @@ def _wanted(
         every = [key for key, source in known.items() if source.form is KAFKA]
         if not every:
             raise SavepointError(
-                "--earliest sets partitions of Kafka, and the snapshot has none; set other splits "
-                "by name with --set."
+                "Only partitions of Kafka are set to their start (earliest, --earliest), and the "
+                "snapshot has none; set other splits by name (positions, --set)."
             )
         found.update(dict.fromkeys(every, MARKERS["earliest"]))
     for name, value in positions.items():

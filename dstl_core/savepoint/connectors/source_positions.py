@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from dstl_core.codec.connectors.connector_fields import Position, SourceFormat
@@ -36,6 +36,8 @@ class SourcePosition:
         status: ``assigned``, ``unassigned``, ``lost`` (assigned, and held by no reader) ``held
             twice``, or ``unknown`` for the bytes of an enumerator without a format.
         version: Version of the payload.
+        snapshot_ms: When the snapshot was written, in milliseconds; None if the store does not
+            tell.
     """
 
     op: str
@@ -47,6 +49,7 @@ class SourcePosition:
     subtask: int | None
     status: str
     version: int
+    snapshot_ms: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -152,7 +155,8 @@ def source_positions(snapshot: Snapshot) -> Iterator[SourcePosition]:
         FormatError: The state of a source is damaged.
     """
     for each in sources_of(snapshot):
-        yield from each.positions()
+        for position in each.positions():
+            yield replace(position, snapshot_ms=snapshot.written_ms)
 
 
 def _bytes(element: object) -> bytes:

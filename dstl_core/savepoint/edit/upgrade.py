@@ -90,8 +90,8 @@ class SavepointUpgrade:
     def __init__(self, source: Snapshot, to: str = "2.2", drop: Sequence[str] = ()) -> None:
         if to not in TARGETS:
             raise ConfigError(
-                f"The target is wrong: expected {', '.join(TARGETS)}, got {to!r}; --to names the "
-                f"version of Flink that restores the result."
+                f"The target is wrong: expected {', '.join(TARGETS)}, got {to!r}; give the "
+                f"version of Flink that restores the result (to, --to)."
             )
         if source.kryo.dialect is not Dialect.KRYO_2:
             raise ConfigError(
@@ -225,7 +225,7 @@ class SavepointUpgrade:
             raise SavepointError(
                 f"State {first.state!r} of operator {first.operator!r} cannot be upgraded "
                 f"({first.reason}); states blocked in all: {len(blocked)}; drop them by name "
-                f"(--drop) or give what is missing.",
+                f"(drop, --drop) or give what is missing.",
                 location=str(self._source.folder),
             )
         for operator in self._source.operators:

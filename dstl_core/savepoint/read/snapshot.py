@@ -42,7 +42,7 @@ from dstl_core.savepoint.read.window_entries import WindowEntry, windows_of
 from dstl_core.shown import html_table, html_text, size_text
 from dstl_core.storage.file_io import FileIO, open_file_io
 from dstl_core.storage.handle_resolver import HandleResolver
-from dstl_core.storage.location import Location
+from dstl_core.storage.location import METADATA_FILE_NAME, Location
 
 if TYPE_CHECKING:
     from dstl_core.savepoint.read.change_reader import StateChangeReader
@@ -123,6 +123,16 @@ class Snapshot:
         for name, serializer in (key_types or {}).items():
             snapshot[name].give_key_type(serializer)
         return snapshot
+
+    @cached_property
+    def written_ms(self) -> int | None:
+        """When ``_metadata`` was written, in milliseconds; None if the store does not tell. A copy
+        has the time of the copy.
+        """
+        for each in self.file_io.list_folder(self.folder):
+            if each.location.name == METADATA_FILE_NAME:
+                return each.modified_ms
+        return None
 
     def __repr__(self) -> str:
         kind = checkpoint_kind(self.metadata.properties)

@@ -28,6 +28,7 @@ from dstl_core.savepoint.read.timer_queues import with_timer_services, with_time
 from dstl_core.savepoint.report.count_options import CountOptions
 from dstl_core.savepoint.report.spread import Spread
 from dstl_core.savepoint.report.state_counts import COUNT_OPTIONS, StateCounts
+from dstl_core.state.backends.timers import MIN_WATERMARK
 
 WATERMARK = "watermark"
 """The list state in which Flink's SQL operators record their watermark, one for each subtask."""
@@ -137,7 +138,14 @@ def _raw_timers(operator: OperatorSnapshot) -> Iterator[tuple[OperatorCatalog, K
 
 
 def _watermark(operator: OperatorSnapshot) -> int | None:
-    """The smallest watermark of the subtasks of a SQL operator; None if it records none."""
+    """The watermark that a pipeline of dstl records, or the smallest one of the subtasks of a SQL
+    operator; None if neither does.
+    """
+    sidecar = operator.snapshot.file.sidecar
+    recorded = {} if sidecar is None else sidecar.notes.get("watermarks")
+    own = recorded.get(operator.uid) if isinstance(recorded, dict) else None
+    if isinstance(own, int) and own > MIN_WATERMARK:
+        return own
     kinds = {info.kind for info in operator.operator_states if info.name == WATERMARK}
     if kinds.isdisjoint(("op-list", "op-union")):
         return None

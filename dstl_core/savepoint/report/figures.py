@@ -28,7 +28,6 @@ from dstl_core.savepoint.read.entries import PROC_TIMER
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.report.count_options import CountOptions
 from dstl_core.savepoint.report.spread import Spread
-from dstl_core.storage.location import METADATA_FILE_NAME
 
 HIGH_SKEW = {"subtask": 2.0, "key group": 20.0}
 """A share with this many times the median is worth a look. Key groups hold few keys each, so that
@@ -81,10 +80,11 @@ def report_figures(
     pending = Counter(
         (each.sink or each.op, each.checkpoint_id)
         for each in pending_commits(snapshot)
-        if each.state in ("RECEIVED", "RETRY")
+        if each.state in ("RECEIVED", "RETRY", "PRECOMMITTED")
     )
     figures = {
         **summary,
+        "written_ms": snapshot.written_ms,
         "at_ms": None if contents is None else contents.at_ms,
         "shows_keys": contents is not None and contents.show_keys,
         "inline_bytes": _inline_bytes(snapshot),
@@ -95,7 +95,9 @@ def report_figures(
         "sources": sources,
         "pending": [
             {"sink": sink, "checkpoint_id": checkpoint_id, "committables": count}
-            for (sink, checkpoint_id), count in sorted(pending.items())
+            for (sink, checkpoint_id), count in sorted(
+                pending.items(), key=lambda each: (each[0][0], each[0][1] or 0)
+            )
         ],
     }
     figures["attention"] = [asdict(each) for each in _attention(figures)]
@@ -119,14 +121,6 @@ def bytes_to_read(
     both = [each for each in (snapshot, older) if each is not None]
     total = sum(operator.state.state_size for each in both for operator in each.operators)
     return total if older is None else 2 * total
-
-
-def written_ms(snapshot: Snapshot) -> int | None:
-    """When ``_metadata`` was written, in milliseconds; None if the store does not tell."""
-    for each in snapshot.file_io.list_folder(snapshot.folder):
-        if each.location.name == METADATA_FILE_NAME:
-            return each.modified_ms
-    return None
 
 
 def _contents(

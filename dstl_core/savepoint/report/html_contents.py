@@ -8,12 +8,11 @@ from typing import Any
 from dstl_core.savepoint.report.page_parts import (
     bars,
     distance_text,
-    moment_text,
     paragraph,
     spread,
     table,
 )
-from dstl_core.shown import duration_text, html_text, size_text
+from dstl_core.shown import duration_text, html_text, moment_text, size_text
 
 DETAILED_STATES = 60
 """States with charts and largest keys; the others stand in the tables of their operators."""

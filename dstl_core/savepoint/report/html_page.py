@@ -10,8 +10,8 @@ from dstl_core.savepoint.report.html_contents import (
     contents_parts,
     detailed_states,
 )
-from dstl_core.savepoint.report.page_parts import count_text, moment_text, spread, table
-from dstl_core.shown import html_text, size_text
+from dstl_core.savepoint.report.page_parts import count_text, paragraph, spread, table
+from dstl_core.shown import html_text, moment_text, size_text
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c1e26; --soft: #5b6070; --line: #d5d8e0;
@@ -70,10 +70,11 @@ def _parts(figures: dict[str, Any], title: str) -> Iterator[str]:
             )
             for each in figures["sources"]
         ]
-        yield f"\n<h2>Where it resumes</h2>{table(columns, splits)}"
+        when = f"The snapshot was written at {moment_text(figures['written_ms'])}."
+        yield f"\n<h2>Where it resumes</h2>{paragraph(when)}{table(columns, splits)}"
     if figures["pending"]:
         rows = [
-            (each["sink"], str(each["checkpoint_id"]), f"{each['committables']:,}")
+            (each["sink"], str(each["checkpoint_id"] or ""), f"{each['committables']:,}")
             for each in figures["pending"]
         ]
         yield f"\n<h2>What is committed</h2>{table(('sink', 'checkpoint', 'committables'), rows)}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from dstl_core.shown import duration_text, html_table, html_text, size_text
@@ -58,17 +57,6 @@ def bars(shares: Sequence[int], label: str) -> str:
 def count_text(count: int, noun: str) -> str:
     """A number of things: ``1 file``, ``2 files``."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
-def moment_text(moment_ms: int | None) -> str:
-    """A moment in UTC; a moment that no calendar has is shown as a number."""
-    if moment_ms is None:
-        return "none"
-    try:
-        moment = datetime.fromtimestamp(moment_ms / 1000, UTC)
-    except (OverflowError, OSError, ValueError):
-        return f"{moment_ms:,} ms"
-    return moment.strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def distance_text(from_ms: int | None, to_ms: int | None) -> str:

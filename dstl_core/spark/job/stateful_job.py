@@ -19,9 +19,10 @@ from dstl_core.flink_text import parse_duration_ms
 from dstl_core.model.checkpoint import OperatorState
 from dstl_core.model.state_size import StateSize
 from dstl_core.savepoint.read.snapshot import Snapshot
+from dstl_core.savepoint.report.snapshot_report import SnapshotReport, report_snapshot
 from dstl_core.spark.job.epoch import EpochRun, InputEpoch
+from dstl_core.spark.job.history import JobHistory
 from dstl_core.spark.job.job_coordinator import JobCoordinator, PersistedCheckpoint
-from dstl_core.spark.job.key_counts import keys_before, no_keys
 from dstl_core.spark.job.materialize import (
     BackgroundMaterialization,
     adopt,
@@ -161,9 +162,12 @@ class StatefulJob(Closing):
         """The last committed checkpoint."""
         return self._coordinator.latest()
 
-    def history(self) -> list[CompletedCheckpoint]:
-        """All commits, oldest first. It reads them all, so the time grows with their number."""
-        return self._coordinator.history()
+    def history(self) -> JobHistory:
+        """All commits, oldest first. It reads them all, so the time grows with their number.
+
+        A notebook shows the list as a chart and a table.
+        """
+        return JobHistory(self._coordinator.history())
 
     def latest_path(self) -> str:
         """The folder of the last committed checkpoint, which Flink can restore from."""
@@ -172,6 +176,14 @@ class StatefulJob(Closing):
     def snapshot(self) -> Snapshot:
         """The last committed checkpoint as a catalog."""
         return Snapshot.load(self.latest_path())
+
+    def report(self, **options: Any) -> SnapshotReport:
+        """Reports on the last committed checkpoint: sizes, skew, hot keys, expiry, timers.
+
+        Args:
+            options: Those of ``report_snapshot``.
+        """
+        return report_snapshot(self.snapshot(), **options)
 
     def state_size(self) -> StateSize:
         """Bytes of the log and of the base of the latest checkpoint."""
@@ -208,7 +220,7 @@ class StatefulJob(Closing):
             return start_from_savepoint(self._tasks, savepoint, names)
 
     def _start_empty(self, *, after: int | None, implied: bool = False) -> CompletedCheckpoint:
-        facts = EpochFacts(kind="start", implied=implied, keys=no_keys(self.operators))
+        facts = EpochFacts(kind="start", implied=implied)
         return self._tasks.full_checkpoint(self._tasks.root_specs(), facts, after=after)
 
     def _start_for_input(self) -> None:
@@ -349,7 +361,6 @@ class StatefulJob(Closing):
             parent.checkpoint_id,
             started,
             place.latest.checkpoint_id,
-            keys_before(parent, self.operators),
             as_read_back(notes or {}, "The notes of an input"),
         )
 
@@ -523,7 +534,6 @@ class StatefulJob(Closing):
                 reports,
                 watermarks=latest.facts.watermarks,
                 restored_from=latest.checkpoint_id,
-                keys_before=keys_before(latest, self.operators),
             )
 
         self._coordinator.checkpoint(

@@ -128,7 +128,7 @@ def test_a_flink_jobs_folder_needs_to_be_told_that_the_job_is_stopped(tmp_path: 
     (job / "shared").mkdir(parents=True)
     (job / "shared" / str(uuid4())).write_bytes(b"an SST file")
     make_old(tmp_path)
-    with pytest.raises(SavepointError, match="flink-job-stopped"):
+    with pytest.raises(SavepointError, match=r"say so \(flink_job_stopped\)"):
         collect_garbage(str(tmp_path))
     assert len(collect_garbage(str(tmp_path), flink_job_stopped=True).garbage) == 1
 
@@ -155,7 +155,7 @@ def test_merged_files_of_a_flink_job_without_a_checkpoint_are_its_own(
     merged.parent.mkdir(parents=True)
     merged.write_bytes(b"of several subtasks")
     make_old(tmp_path)
-    with pytest.raises(SavepointError, match="flink-job-stopped"):
+    with pytest.raises(SavepointError, match=r"say so \(flink_job_stopped\)"):
         collect_garbage(str(tmp_path), delete=True)
     assert merged.exists()
 

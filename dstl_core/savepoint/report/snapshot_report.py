@@ -1,0 +1,89 @@
+"""A report as a value: its figures, its page, and the page as HTML in a notebook."""
+
+from __future__ import annotations
+
+import html
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dstl_core.clock import SystemClock
+from dstl_core.savepoint.progress import Advance, no_progress
+from dstl_core.savepoint.read.snapshot import Snapshot
+from dstl_core.savepoint.report.count_options import CountOptions
+from dstl_core.savepoint.report.figures import report_figures
+from dstl_core.savepoint.report.html_page import report_page
+from dstl_core.shown import size_text
+
+
+@dataclass(frozen=True)
+class SnapshotReport:
+    """What ``report_snapshot`` found. ``figures`` are what ``dstl report --json`` prints."""
+
+    figures: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        figures = self.figures
+        return (
+            f"<SnapshotReport of {figures['path']}: {size_text(figures['bytes'])}, "
+            f"{len(figures['operators'])} operators, {len(figures['attention'])} findings>"
+        )
+
+    @property
+    def page(self) -> str:
+        """One HTML page, without scripts. Equal figures give equal bytes."""
+        return report_page(dict(self.figures))
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Writes the page into a local file.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(self.page)
+
+    def _repr_html_(self) -> str:
+        """The page in a frame, so that its style does not change the notebook's."""
+        page = html.escape(self.page, quote=True)
+        return f'<iframe sandbox srcdoc="{page}" width="100%" height="600"></iframe>'
+
+
+def report_snapshot(
+    snapshot: Snapshot,
+    *,
+    compare: Snapshot | None = None,
+    headers_only: bool = False,
+    show_keys: bool = False,
+    ttls: Mapping[str, int] | None = None,
+    at_ms: int | None = None,
+    on_progress: Advance = no_progress,
+) -> SnapshotReport:
+    """Reports on a savepoint or checkpoint: sizes, skew, hot keys, expiry, timers, growth.
+
+    It reads every record, in bounded memory: a batch, and the keys of one key group.
+
+    Args:
+        snapshot: The snapshot.
+        compare: An older snapshot, for growth.
+        headers_only: Whether to read metadata and headers only, which gives sizes.
+        show_keys: Whether keys and values are shown. Otherwise a key is the first 16 digits of
+            the sha256 of its text.
+        ttls: Times to live in milliseconds by name of the state, to count what has expired; ``""``
+            is for all other states. A snapshot does not record them.
+        at_ms: The moment that ages count to; by default when the snapshot was written.
+        on_progress: Called with the bytes that were read; ``bytes_to_read`` is their sum.
+
+    Raises:
+        FormatError: The state of a source or of a sink is damaged. Damage elsewhere is a finding.
+    """
+    contents = None
+    if not headers_only:
+        if at_ms is None:
+            at_ms = snapshot.written_ms
+        at_ms = SystemClock().now_ms() if at_ms is None else at_ms
+        contents = CountOptions(at_ms, show_keys=show_keys, ttls=dict(ttls or {}))
+    return SnapshotReport(
+        report_figures(snapshot, compare, contents=contents, on_progress=on_progress)
+    )

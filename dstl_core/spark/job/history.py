@@ -1,0 +1,41 @@
+"""The commits of a pipeline, as a list that notebooks show with a chart."""
+
+from __future__ import annotations
+
+from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
+from dstl_core.savepoint.report.page_parts import bars
+from dstl_core.shown import html_table, html_text, moment_text, size_text
+
+SHOWN = 20
+"""Commits in the table of a notebook."""
+
+
+class JobHistory(list[CompletedCheckpoint]):
+    """Commits, oldest first. A notebook shows the bytes that each added, and the last ones."""
+
+    def _repr_html_(self) -> str:
+        added = [_added(each) for each in self]
+        text = f"{len(self):,} commits; bytes that each added, {size_text(sum(added))} in all"
+        rows = [
+            (
+                str(each.checkpoint_id),
+                each.facts.kind or "",
+                "" if each.facts.input is None else str(each.facts.input.id),
+                "" if each.facts.input is None else f"{each.facts.input.rows:,}",
+                f"{each.facts.changed_keys:,}",
+                size_text(_added(each)),
+                f"{each.facts.seconds:.1f} s",
+                moment_text(each.committed_ms),
+            )
+            for each in self[-SHOWN:]
+        ]
+        heads = ("checkpoint", "kind", "input", "rows", "keys", "added", "time", "committed")
+        chart = bars(added, text) if added else ""
+        return (
+            f'<p>{html_text(text)}.</p><div style="fill:#6e66e8">{chart}</div>'
+            f"{html_table(heads, rows)}"
+        )
+
+
+def _added(commit: CompletedCheckpoint) -> int:
+    return commit.facts.log_bytes + (commit.facts.materialized_bytes or 0)
