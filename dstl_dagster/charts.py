@@ -29,12 +29,12 @@ _BASES = ("start", "materialization")
 
 
 def line_chart(points: Sequence[tuple[str, float]], title: str, unit: str) -> Chart:
-    """A line through values. Of more points than fit, each shown one is the largest of some.
+    """A line through values. Of too many points, each drawn one is the maximum of several.
 
     Args:
         points: Label and value, oldest first.
         title: What the values are; for those who cannot see the picture, too.
-        unit: Of the values; bytes are ``B``.
+        unit: Unit of the values; bytes are ``B``.
     """
     values = _largest([value for _, value in points])
     top = max([*values, 0]) or 1
@@ -54,12 +54,12 @@ def line_chart(points: Sequence[tuple[str, float]], title: str, unit: str) -> Ch
 
 
 def bar_chart(values: Sequence[float], title: str, unit: str, middle: str) -> Chart:
-    """Bars over numbered places. Of more than fit, each shown one is the largest of some.
+    """Bars over numbered places. Of too many, each drawn bar is the maximum of several.
 
     Args:
         values: The first is that of place 0.
         title: What the values are.
-        unit: Of the values.
+        unit: Unit of the values.
         middle: What stands under the bars.
     """
     last = str(max(len(values) - 1, 0))

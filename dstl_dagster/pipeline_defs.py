@@ -93,14 +93,7 @@ def build_pipeline_defs(
     sensors = _sensors(pipeline, materialize, reset, max_log_ratio, watched)
     return dg.Definitions(
         assets=[*assets, *behind],
-        asset_checks=[
-            *build_pipeline_checks(
-                pipeline,
-                max_log_ratio=2 * max_log_ratio,
-                partitions_def=None if epochs is None else _windows_of(epochs),
-            ),
-            *checks,
-        ],
+        asset_checks=[*_checks(pipeline, epochs, max_log_ratio), *checks],
         jobs=[materialize, reset, verify, *others] if with_jobs else [],
         sensors=sensors if with_jobs and with_sensors else [],
         schedules=[
@@ -110,6 +103,16 @@ def build_pipeline_defs(
         if with_jobs
         else [],
         resources=dict(resources or {}),
+    )
+
+
+def _checks(
+    pipeline: StatefulPipeline, epochs: dg.AssetsDefinition | None, max_log_ratio: float
+) -> list[dg.AssetChecksDefinition]:
+    return build_pipeline_checks(
+        pipeline,
+        max_log_ratio=2 * max_log_ratio,
+        partitions_def=None if epochs is None else _windows_of(epochs),
     )
 
 
@@ -147,7 +150,7 @@ def _upkeep_schedules(
     verify: Job,
     verify_cron: str | None,
 ) -> list[dg.ScheduleDefinition]:
-    """Those of the materialization and of the full check."""
+    """The schedules of the materialization and of the full check."""
     found = []
     if materialization_cron is not None:
         found.append(

@@ -10,7 +10,7 @@ from typing import Any
 
 import dagster as dg
 
-from dstl_core.errors import DstlError
+from dstl_core.errors import ConfigError, DstlError
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import METADATA_FILE_NAME, Location, checkpoint_id_of
@@ -88,7 +88,7 @@ def build_sweeper_sensor(
     minimum_interval_seconds: int = 60,
     default_status: dg.DefaultSensorStatus = STOPPED,
 ) -> dg.SensorDefinition:
-    """Requests a reset when a run was killed: it is gone, and its lease is left."""
+    """Requests a reset after a run was killed. Such a run leaves its lease."""
 
     @dg.sensor(
         name=pipeline.python_name("sweeper"),
@@ -119,7 +119,7 @@ def build_reset_sensors(
     *,
     default_status: dg.DefaultSensorStatus = STOPPED,
 ) -> list[dg.SensorDefinition]:
-    """Make sensors that request a reset after a run of the pipeline was cancelled or has failed.
+    """Makes sensors that request a reset after a run of the pipeline was cancelled or has failed.
 
     They do so only if the run left files or a lease. They also run after a cancel, unlike hooks.
     """
@@ -227,7 +227,12 @@ def build_input_sensor(
         if working:
             return dg.SkipReason(f"run {working[0]} is at work")
         last = next(commits_of_inputs(store), None)
-        done = "" if last is None or last.facts.input is None else str(last.facts.input.id)
+        done = "" if last is None or last.facts.input is None else last.facts.input.id
+        if not isinstance(done, str):
+            raise ConfigError(
+                f"The sensor cannot order the inputs of pipeline {pipeline.name!r}: expected ids "
+                f"that are text, as a sensor requests them, got {done!r} as the last committed one."
+            )
         due = sorted(each for each in inputs() if each > done)
         if not due:
             return dg.SkipReason("every input that is there is committed")

@@ -25,7 +25,7 @@ _DESCRIPTIONS: dict[DstlAssetKind, str] = {
     "changelog": "What each epoch changed, on top of the materialized state.",
     "checkpoint": "Committed checkpoints: folders that real Flink restores.",
     "output": "What the functions of the operator give, for each window of input.",
-    "materialization": "The full state as a new base; the log before it goes.",
+    "materialization": "The full state as a new base; the log before it is released.",
     "savepoint": "The state as a self-contained canonical savepoint.",
     "rewritten": "An edited copy of a savepoint: other uids, other max parallelism.",
     "upgraded": "A copy of a savepoint of Flink 1.x that Flink 2.x restores.",

@@ -14,6 +14,7 @@ from dstl_dagster.pipelines.epoch_metadata import EPOCH_KINDS
 from dstl_dagster.pipelines.epoch_runs import EpochConfig, InputConfig
 from dstl_dagster.pipelines.pipeline import NUM_RETAINED_KEY, RETAIN_KEY, StatefulPipeline
 
+InputPartitions = dg.TimeWindowPartitionsDefinition | dg.DynamicPartitionsDefinition
 DEFAULT_RETRIES = dg.RetryPolicy(
     max_retries=3, delay=2, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.FULL
 )
@@ -62,9 +63,7 @@ def build_dstl_asset_specs(
 def dstl_assets(
     *,
     pipeline: StatefulPipeline,
-    partitions_def: dg.TimeWindowPartitionsDefinition
-    | dg.DynamicPartitionsDefinition
-    | None = None,
+    partitions_def: InputPartitions | None = None,
     deps: Sequence[Any] = (),
     name: str | None = None,
     backfill_policy: dg.BackfillPolicy | None = None,
@@ -103,18 +102,13 @@ def dstl_assets(
         check_specs: Checks that the function reports.
         op_tags: Tags of the op.
         pool: Dagster's concurrency pool.
-        num_retained: As in ``StatefulPipeline``, whose value it replaces. ``build_pipeline_defs``
-            gives it to the other assets and jobs, too; what you build one by one takes the value of
-            the pipeline.
+        num_retained: Replaces that of the pipeline, also for what ``build_pipeline_defs`` adds.
         retain: As ``num_retained``.
 
     Raises:
-        ConfigError: The partitions are static or have several dimensions, or the retention is
-            wrong.
+        ConfigError: The partitions are static or have several dimensions, or a retention is wrong.
     """
     is_windows = _are_windows(partitions_def)
-    given = {NUM_RETAINED_KEY: num_retained, RETAIN_KEY: retain}
-    retention = {name: value for name, value in given.items() if value is not None}
     specs = build_dstl_asset_specs(
         pipeline,
         deps=deps,
@@ -122,13 +116,10 @@ def dstl_assets(
         automation_condition=automation_condition,
         freshness_policy=freshness_policy,
     )
-    specs[0] = specs[0].merge_attributes(metadata=retention)
-    pipeline.retaining(specs)  # refuses what is wrong
-
     return partial(
         _multi_asset,
         name=name or pipeline.python_name("state"),
-        specs=specs,
+        specs=_retaining(pipeline, specs, num_retained, retain),
         can_subset=True,
         partitions_def=partitions_def,
         backfill_policy=backfill_policy or dg.BackfillPolicy.single_run(),
@@ -138,6 +129,21 @@ def dstl_assets(
         op_tags=op_tags,
         pool=pool,
     )
+
+
+def _retaining(
+    pipeline: StatefulPipeline,
+    specs: Sequence[dg.AssetSpec],
+    num_retained: int | None,
+    retain: str | None,
+) -> list[dg.AssetSpec]:
+    """The specs, with the retention in the metadata of the state."""
+    given = {NUM_RETAINED_KEY: num_retained, RETAIN_KEY: retain}
+    said = {name: value for name, value in given.items() if value is not None}
+    state, *others = specs
+    found = [state.merge_attributes(metadata=said), *others]
+    pipeline.retaining(found)  # refuses what is wrong
+    return found
 
 
 def _are_windows(partitions_def: dg.PartitionsDefinition | None) -> bool:

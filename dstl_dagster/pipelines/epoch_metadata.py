@@ -17,7 +17,7 @@ from dstl_dagster import metadata as show
 from dstl_dagster.charts import epoch_charts, key_group_chart
 from dstl_dagster.pipelines.epoch_output import first_rows, kept, output_files, read_schema
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
-from dstl_dagster.pipelines.state_profile import StateSample
+from dstl_dagster.pipelines.state_profile import StateSample, committed_keys
 from dstl_dagster.translator import DstlAssetKind
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class EpochMetadata:
     def of_commit(
         self, commit: CompletedCheckpoint, *, committed_before: bool, profiled: bool = True
     ) -> dict[DstlAssetKind, dict[str, Any]]:
-        """Of each asset: the numbers of the epoch, and what its checkpoint holds."""
+        """The metadata of each asset: counts of the epoch, and contents of its checkpoint."""
         history = self.store.recent(SHOWN_COMMITS, until=commit.checkpoint_id)
         common = {
             "dstl/checkpoint_id": commit.checkpoint_id,
@@ -135,10 +135,12 @@ class EpochMetadata:
     ) -> dict[DstlAssetKind, dict[str, Any]]:
         """Schema and sizes; nothing for a checkpoint that is no longer retained."""
         try:
-            size = StateSize.of(self.store.metadata_of(commit).metadata)
             snapshot = Snapshot.load(self.store.path_of(commit))
         except FileNotFoundError:
             return {}
+        if snapshot.file.sha256 != commit.metadata_sha256:
+            self.store.metadata_of(commit)  # raises an error that says so
+        size = StateSize.of(snapshot.metadata)
         found: dict[DstlAssetKind, dict[str, Any]] = {
             "state": {"dagster/column_schema": show.column_schema(snapshot, self.pipeline.uid)},
             "changelog": {"dstl/log_bytes": size.log, "dstl/handles": show.handles_table(snapshot)},
@@ -148,15 +150,18 @@ class EpochMetadata:
                 **key_group_chart(snapshot.metadata, OperatorID.for_uid(self.pipeline.uid)),
             },
         }
+        uid = self.pipeline.uid
+        counted = committed_keys(commit, uid)
+        found["state"] |= counted
         if not profiled:
             return found
         try:
-            sample = StateSample.of(snapshot, self.pipeline.uid)
+            sample = StateSample.of(snapshot, uid)
         except DstlError as error:
             # State without columns, e.g. of a serializer that only Java knows, still has epochs.
             found["checkpoint"]["dstl/profile"] = f"none: {type(error).__name__}"
             return found
-        found["state"] |= sample.count()
+        found["state"] |= counted or sample.count()
         found["checkpoint"] |= sample.histograms()
         if self.pipeline.show_keys:
             found["checkpoint"] |= sample.largest()

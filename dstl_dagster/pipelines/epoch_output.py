@@ -23,7 +23,7 @@ def output_files(store: PipelineStore, commit: CompletedCheckpoint, uid: str) ->
 
 
 def kept(files: Iterable[Location]) -> Iterator[Location]:
-    """Those of the files that are there."""
+    """The files that exist."""
     return (each for each in files if open_file_io(each).size(each) is not None)
 
 

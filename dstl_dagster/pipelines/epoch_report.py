@@ -30,7 +30,7 @@ class EpochReport:
     of the op report nothing.
 
     Args:
-        context: Of the op.
+        context: Context of the op.
         metadata: What is shown of an epoch.
         keys: Partition keys of the run, in order; None for an asset without partitions.
     """

@@ -1,4 +1,4 @@
-"""What a run of epochs runs: windows of input, or inputs that have an id of their own."""
+"""The inputs of a run: time windows, or inputs with an id of their own."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ REWOUND_UNTIL_TAG = "dstl/rewound-until"
 
 
 class EpochConfig(dg.Config):
-    """What a run of windows can be told in the launchpad."""
+    """The options of a run of windows in the launchpad."""
 
     rewind_to: str | None = Field(
         default=None,
@@ -49,7 +49,7 @@ class EpochConfig(dg.Config):
 
 
 class InputConfig(dg.Config):
-    """What a run of an input can be told in the launchpad, if partitions are no windows."""
+    """The options of a run in the launchpad if its inputs are not time windows."""
 
     input_id: str | None = Field(
         default=None, description="Id of the input, for assets without partitions."
@@ -229,6 +229,6 @@ def _tags_now(context: dg.AssetExecutionContext) -> Mapping[str, str]:
 
 
 def mark_rewound(instance: dg.DagsterInstance, run_id: str, key: str, until: str) -> None:
-    """A run goes back once: a retry of it, or a run like it, goes on from there."""
+    """Records in the tags that a run has gone back, so that its retry continues instead."""
     tags = {REWIND_TAG: f"done, to before {key}", REWOUND_UNTIL_TAG: until}
     instance.add_run_tags(run_id, tags)

@@ -40,7 +40,7 @@ def run_epochs(
     commits.
 
     Args:
-        context: Of the op that ``dstl_assets`` made.
+        context: Context of the op that ``dstl_assets`` made.
         pipeline: The pipeline.
         batch: The rows of one partition key, or of one input id for assets without partitions.
         storage: Where the state is.

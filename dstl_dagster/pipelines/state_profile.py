@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.errors import DstlError
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.read.snapshot import Snapshot
@@ -101,8 +102,16 @@ class StateSample:
         return [each.name for each in self.rows.schema if _is_number(each)][:MAX_HISTOGRAMS]
 
 
-def key_count(snapshot: Snapshot, uid: str) -> dict[str, int]:
-    """The number of keys of a snapshot; nothing if the state has no columnar form."""
+def committed_keys(commit: CompletedCheckpoint, uid: str) -> dict[str, int]:
+    """The number of keys as the commit records it; nothing if it does not."""
+    known = commit.facts.keys.get(uid)
+    return {} if known is None else {"dagster/row_count": known.count}
+
+
+def key_count(snapshot: Snapshot, commit: CompletedCheckpoint, uid: str) -> dict[str, int]:
+    """The number of keys of a commit's snapshot; nothing if the state has no columnar form."""
+    if counted := committed_keys(commit, uid):
+        return counted
     try:
         return StateSample.of(snapshot, uid, columns=["state_key"]).count()
     except DstlError:

@@ -132,7 +132,7 @@ class Windows:
 
     @property
     def definition(self) -> dict[str, str]:
-        """What makes windows: two definitions that differ have other windows."""
+        """The definition of the windows, as commits record it."""
         return {
             "cron": self.partitions.cron_schedule,
             "timezone": self.partitions.timezone,
@@ -207,9 +207,9 @@ class CommittedWindows:
         """Checks that a window was committed before, or follows the last one that was.
 
         Args:
-            key: Of its partition.
-            allow_gap: Whether it may leave windows out.
-            rewind: Whether state goes back to before it first.
+            key: Partition key of the window.
+            allow_gap: Whether windows may be missing before it.
+            rewind: Whether the state is first restored as it was before the window.
 
         Raises:
             ConfigError: It comes before the last one, leaves windows out, or the definition of

@@ -28,8 +28,8 @@ class FlinkClusterResource(dg.ConfigurableResource):
     """
 
     url: str = Field(description="REST endpoint, e.g. http://jobmanager:8081.")
-    request_timeout_s: float = Field(default=30.0, gt=0, description="Of one request.")
-    savepoint_timeout_s: float = Field(default=600.0, gt=0, description="Of one savepoint.")
+    request_timeout_s: float = Field(default=30.0, gt=0, description="Timeout of one request.")
+    savepoint_timeout_s: float = Field(default=600.0, gt=0, description="Timeout of one savepoint.")
     poll_interval_s: float = Field(default=1.0, gt=0, description="Between two looks.")
     authorization: str | None = Field(
         default=None, repr=False, description="Authorization header, for a proxy; use EnvVar."
@@ -131,7 +131,7 @@ def build_flink_savepoint_asset(
     """A savepoint of a running Flink job, taken when the asset is materialized.
 
     Args:
-        name: Last part of the key.
+        name: Name of the savepoint in the key.
         job: Name or id of the job.
         group: First part of the key.
         stop: Whether the savepoint stops the job.

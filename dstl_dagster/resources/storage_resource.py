@@ -25,8 +25,12 @@ class S3Credentials(dg.Config):
     kind: Literal["s3"] = "s3"
     access_key_id: str = Field(repr=False, description="Id of the access key.")
     secret_access_key: str = Field(repr=False, description="The key itself; use EnvVar.")
-    session_token: str | None = Field(default=None, repr=False, description="Of a temporary key.")
-    endpoint_url: str | None = Field(default=None, description="Of a store that is not Amazon's.")
+    session_token: str | None = Field(
+        default=None, repr=False, description="Session token of a temporary key."
+    )
+    endpoint_url: str | None = Field(
+        default=None, description="URL of a store that is not Amazon's."
+    )
     region: str | None = Field(default=None, description="Region of the bucket.")
 
     def storage_options(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ class RetryOptions(dg.Config):
     """Attempts of one upload. Dagster's own retries multiply them, so keep one of the two low."""
 
     max_attempts: int = Field(default=3, ge=1, description="Attempts of one upload.")
-    timeout_ms: int = Field(default=1_000, ge=0, description="Of one attempt; 0 for none.")
+    timeout_ms: int = Field(default=1_000, ge=0, description="Timeout of one attempt; 0 for none.")
     delay_ms: int = Field(default=500, ge=0, description="Pause after a failed attempt.")
 
     def options(self) -> dict[str, Any]:

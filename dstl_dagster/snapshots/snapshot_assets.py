@@ -66,7 +66,7 @@ def build_materialization_asset(
         metadata["dstl/log_bytes_cut"] = before.log - size.log
         snapshot = Snapshot.load(store.path_of(latest))
         metadata |= show.state_columns(snapshot, pipeline.uid, pipeline.key("state"))
-        metadata |= key_count(snapshot, pipeline.uid)
+        metadata |= key_count(snapshot, latest, pipeline.uid)
         yield dg.AssetObservation(
             pipeline.key("changelog"),
             metadata={"dstl/log_bytes": size.log, "dstl/log_bytes_cut": before.log - size.log},
@@ -107,7 +107,7 @@ def build_savepoint_asset(
             metadata={
                 **show.snapshot_metadata(snapshot),
                 **show.state_columns(snapshot, pipeline.uid, pipeline.key("state")),
-                **key_count(snapshot, pipeline.uid),
+                **key_count(snapshot, latest, pipeline.uid),
                 "dstl/checkpoint": latest.data_version,
                 "dstl/run": dg.MetadataValue.dagster_run(run_id),
             },
@@ -255,10 +255,10 @@ def build_bootstrapped_asset(
     """A savepoint that a function writes in bulk; written once.
 
     Args:
-        name: Of the savepoint in the storage, and last part of the key.
+        name: Name of the savepoint, in the storage and in the key.
         write: Takes a session and the path; writes the savepoint there.
         group: First part of the key, e.g. the pipeline's name.
-        deps: What it is made of.
+        deps: Upstream assets.
         translator: Names of the assets.
     """
     data = DstlTranslatorData(group, "bootstrapped", name=name)

@@ -54,6 +54,19 @@ class SourceFacts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class KeyFacts:
+    """How many keys an operator has after a commit.
+
+    Args:
+        count: Number of keys with a value in at least one state.
+        states: Names of the states that were looked at.
+    """
+
+    count: int
+    states: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class WorkFacts:
     """Counts and times of one subtask in an epoch, or of all subtasks of an operator.
 
@@ -61,6 +74,8 @@ class WorkFacts:
         rows: Rows that it read.
         changes: Changes that it logged.
         changed_keys: Keys whose state changed.
+        keys_gained: Keys that got their first value, less those that lost their last one. Functions
+            on columns count them; it is 0 of others.
         output_rows: Rows that it emitted.
         output_files: Names of the files with these rows.
         late_rows: Rows that came after all of their windows had ended.
@@ -75,6 +90,7 @@ class WorkFacts:
     rows: int = 0
     changes: int = 0
     changed_keys: int = 0
+    keys_gained: int = 0
     output_rows: int = 0
     output_files: tuple[str, ...] = ()
     late_rows: int = 0
@@ -158,6 +174,9 @@ class EpochFacts:
         implied: Whether this start was made for a first input that is not committed yet. Until
             then, another start may replace it.
         notes: Values that the caller of the job stores with the commit.
+        keys: The keys of each operator after the commit, by uid, where they are known: those of
+            functions on columns, unless the pipeline started from a savepoint or with an earlier
+            release.
     """
 
     kind: Kind | None = None
@@ -181,6 +200,7 @@ class EpochFacts:
     savepoint: str | None = None
     implied: bool = False
     notes: Mapping[str, Any] = field(default_factory=dict)
+    keys: Mapping[str, KeyFacts] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """The JSON object of the record."""
@@ -220,7 +240,8 @@ def _plain(part: Any, always: tuple[str, ...] = ()) -> dict[str, Any]:
 
 def _json(value: Any) -> Any:
     if isinstance(value, OperatorFacts):
-        return _plain(value, tuple(each.name for each in fields(value)))
+        always = tuple(each.name for each in fields(value) if each.name != "keys_gained")
+        return _plain(value, always)
     if is_dataclass(value):
         return _plain(value)
     if isinstance(value, Mapping):
@@ -312,6 +333,7 @@ _READERS: Mapping[str, _Reader] = {
     "Mapping[str, Any]": _each(lambda value, path: value),
     "Mapping[str, int]": _each(_WHOLE),
     "Mapping[str, OperatorFacts]": _each(_part(OperatorFacts)),
+    "Mapping[str, KeyFacts]": _each(_part(KeyFacts)),
     "Kind | None": _optional(_kind),
     "InputFacts | None": _optional(_part(InputFacts)),
     "SourceFacts | None": _optional(_part(SourceFacts)),

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from dstl_core.checkpoint.store.epoch_facts import EpochFacts
+from dstl_core.checkpoint.store.epoch_facts import EpochFacts, KeyFacts
 from dstl_core.errors import ConfigError, InputChangedError, InvariantViolation
 from dstl_core.functions import KeyedProcessFunction, WindowFunction
 from dstl_core.model.checkpoint import OperatorState
@@ -211,6 +211,7 @@ class InputEpoch:
         started: When the call began, by ``time.monotonic``.
         after: Id of the latest checkpoint when the epoch was prepared. After a rewind it differs
             from ``restored_from``.
+        keys_before: The keys of operators that count them, before the epoch, by uid.
         notes: Values that the commit record stores for the caller.
     """
 
@@ -219,6 +220,7 @@ class InputEpoch:
     restored_from: int
     started: float
     after: int
+    keys_before: Mapping[str, KeyFacts] = field(default_factory=dict)
     notes: Mapping[str, Any] = field(default_factory=dict)
     _fingerprint: Fingerprint = field(default_factory=lambda: Fingerprint(0, 0))
 
@@ -237,6 +239,7 @@ class InputEpoch:
             seconds=time.monotonic() - self.started,
             watermarks=self.epoch.watermarks,
             restored_from=self.restored_from,
+            keys_before=self.keys_before,
             notes=self.notes,
         )
 

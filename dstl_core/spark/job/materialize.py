@@ -13,6 +13,7 @@ from dstl_core.model.checkpoint import CheckpointMetadata, OperatorSubtaskState
 from dstl_core.model.handle import ChangelogStateBackendHandle
 from dstl_core.model.ids import OperatorID
 from dstl_core.model.state_size import StateSize
+from dstl_core.spark.job.key_counts import keys_kept
 from dstl_core.spark.job.tasks import JobTasks
 from dstl_core.spark.task.local_copies import Parts
 from dstl_core.spark.task.reports import SubtaskReport, encode_state
@@ -50,7 +51,7 @@ def materialize(tasks: JobTasks) -> CompletedCheckpoint:
     """Writes the full state as a new base and commits a checkpoint without a log."""
     latest = tasks.coordinator.require_latest()
     file = tasks.load(latest)
-    facts = _facts(latest, file.metadata)
+    facts = _facts(tasks, latest, file.metadata)
     return tasks.full_checkpoint(tasks.specs_of(latest, file), facts, after=latest.checkpoint_id)
 
 
@@ -96,7 +97,7 @@ def adopt(
         return [_bound(each, checkpoint_id) for each in states]
 
     facts = replace(
-        _facts(latest, current),
+        _facts(tasks, latest, current),
         of_checkpoint=materialization.parent.checkpoint_id,
         materialized_bytes=sum(each.subtask_state.state_size for each in reports),
     )
@@ -105,12 +106,15 @@ def adopt(
     )
 
 
-def _facts(latest: CompletedCheckpoint, metadata: CheckpointMetadata) -> EpochFacts:
+def _facts(
+    tasks: JobTasks, latest: CompletedCheckpoint, metadata: CheckpointMetadata
+) -> EpochFacts:
     return EpochFacts(
         kind="materialization",
         log_bytes_before=StateSize.of(metadata).log,
         restored_from=latest.checkpoint_id,
         watermarks=latest.facts.watermarks,
+        keys=keys_kept(latest, tasks.job.operators),
     )
 
 

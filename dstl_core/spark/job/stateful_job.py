@@ -23,6 +23,7 @@ from dstl_core.savepoint.report.snapshot_report import SnapshotReport, report_sn
 from dstl_core.spark.job.epoch import EpochRun, InputEpoch
 from dstl_core.spark.job.history import JobHistory
 from dstl_core.spark.job.job_coordinator import JobCoordinator, PersistedCheckpoint
+from dstl_core.spark.job.key_counts import keys_before, no_keys
 from dstl_core.spark.job.materialize import (
     BackgroundMaterialization,
     adopt,
@@ -220,7 +221,7 @@ class StatefulJob(Closing):
             return start_from_savepoint(self._tasks, savepoint, names)
 
     def _start_empty(self, *, after: int | None, implied: bool = False) -> CompletedCheckpoint:
-        facts = EpochFacts(kind="start", implied=implied)
+        facts = EpochFacts(kind="start", implied=implied, keys=no_keys(self.operators))
         return self._tasks.full_checkpoint(self._tasks.root_specs(), facts, after=after)
 
     def _start_for_input(self) -> None:
@@ -361,6 +362,7 @@ class StatefulJob(Closing):
             parent.checkpoint_id,
             started,
             place.latest.checkpoint_id,
+            keys_before(parent, self.operators),
             as_read_back(notes or {}, "The notes of an input"),
         )
 
@@ -534,6 +536,7 @@ class StatefulJob(Closing):
                 reports,
                 watermarks=latest.facts.watermarks,
                 restored_from=latest.checkpoint_id,
+                keys_before=keys_before(latest, self.operators),
             )
 
         self._coordinator.checkpoint(

@@ -16,6 +16,7 @@ from dstl_core.model.ids import OperatorID
 from dstl_core.model.snapshot_type import CheckpointOptions
 from dstl_core.model.task_restore import PrioritizedOperatorSubtaskState
 from dstl_core.spark.job.job_coordinator import JobCoordinator
+from dstl_core.spark.job.key_counts import keys_kept
 from dstl_core.spark.task.job_spec import JobSpec, TaskSpec
 from dstl_core.spark.task.reports import SubtaskReport, encode_state
 from dstl_core.spark.task.restore import assign, carried
@@ -178,7 +179,10 @@ class JobTasks:
             ]
 
         kept = replace(
-            facts, restored_from=latest.checkpoint_id, watermarks=latest.facts.watermarks
+            facts,
+            restored_from=latest.checkpoint_id,
+            watermarks=latest.facts.watermarks,
+            keys=keys_kept(latest, self.job.operators),
         )
         plans = self.plans(file.metadata)
         after = latest.checkpoint_id

@@ -78,6 +78,7 @@ class ColumnSubtask:
         )
         self._changes = 0
         self._changed_keys = 0
+        self._keys_gained = 0
         self._waiting = WaitingRows()
         with user_code(function, "open"):
             function.open(RuntimeContext(None, subtask, task.job.parallelism))
@@ -91,6 +92,7 @@ class ColumnSubtask:
         return SubtaskMetrics(
             changes=self._changes,
             changed_keys=self._changed_keys,
+            keys_gained=self._keys_gained,
             late_rows=0,
             back_pressure_ms=self._files.back_pressure_ms,
             failed_uploads=self._files.failed_uploads,
@@ -275,6 +277,7 @@ class ColumnSubtask:
                     at, groups[rows], keys.values.take(places), new.take(places), operation
                 )
         self._changed_keys += int(np.count_nonzero(any_changed))
+        self._keys_gained += _keys_with_state(after) - _keys_with_state(before)
         self._store.put(keys, after, any_changed)
         return any_changed
 
@@ -306,6 +309,16 @@ class ColumnSubtask:
     def abandon(self) -> None:
         self._snapshots.abandon()
         self._files.close()
+
+
+def _keys_with_state(table: pa.Table) -> int:
+    """How many rows have a value in at least one column."""
+    if any(column.null_count == 0 for column in table.columns):
+        return int(table.num_rows)
+    there = np.zeros(table.num_rows, np.bool_)
+    for column in table.columns:
+        there |= _one(column).is_valid().to_numpy(zero_copy_only=False)
+    return int(np.count_nonzero(there))
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, field, fields
+from dataclasses import KW_ONLY, asdict, dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -15,6 +15,7 @@ from pyspark.sql import Row
 from dstl_core.checkpoint.store.epoch_facts import (
     EpochFacts,
     InputFacts,
+    KeyFacts,
     Kind,
     OperatorFacts,
     WorkFacts,
@@ -48,6 +49,7 @@ REPORT_SCHEMA = pa.schema(
 )
 
 NO_NOTES: Mapping[str, Any] = MappingProxyType({})
+NO_KEYS: Mapping[str, KeyFacts] = MappingProxyType({})
 _WARMTHS = ("warm", "caught up", "cold", "idle")
 _NAMES = ("output_files", "late_files")
 
@@ -58,6 +60,7 @@ class SubtaskMetrics:
 
     changes: int
     changed_keys: int
+    keys_gained: int
     late_rows: int
     back_pressure_ms: int
     failed_uploads: int
@@ -158,6 +161,7 @@ def epoch_facts(
     seconds: float = 0.0,
     watermarks: Mapping[str, int],
     restored_from: int,
+    keys_before: Mapping[str, KeyFacts] = NO_KEYS,
     notes: Mapping[str, Any] = NO_NOTES,
 ) -> EpochFacts:
     """Makes the facts of an epoch for its commit record.
@@ -169,6 +173,7 @@ def epoch_facts(
         seconds: Time from the call to the commit.
         watermarks: Event time that operators have reached, in milliseconds, by uid.
         restored_from: Id of the checkpoint whose state it restored.
+        keys_before: The keys of operators that count them, before the epoch, by uid.
         notes: Values that the record stores for the caller.
     """
     uids = list(dict.fromkeys(report.uid for report in reports))
@@ -193,6 +198,10 @@ def epoch_facts(
         ),
         operators=operators,
         notes=notes,
+        keys={
+            uid: replace(before, count=before.count + operators[uid].keys_gained)
+            for uid, before in keys_before.items()
+        },
     )
 
 

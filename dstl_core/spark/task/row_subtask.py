@@ -66,6 +66,7 @@ class RowSubtask:
         return SubtaskMetrics(
             changes=0 if changelog is None else changelog.changes,
             changed_keys=0 if changelog is None else len(changelog.changed_scopes),
+            keys_gained=0,
             late_rows=self._subtask.late_rows,
             back_pressure_ms=self._files.back_pressure_ms,
             failed_uploads=self._files.failed_uploads,

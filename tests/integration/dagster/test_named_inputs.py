@@ -7,6 +7,7 @@ import dagster as dg
 import pytest
 
 import dstl_dagster as dstl
+from dstl_core.errors import ConfigError
 from tests.integration.dagster.small_pipeline import (
     PAYMENTS,
     ROWS,
@@ -123,3 +124,11 @@ def test_files_run_without_partitions_too(storage, instance):
     done = run(epochs, storage, instance, run_config=request.run_config, tags=request.tags)
     assert done.success
     assert totals_in(storage) == expected_totals(FIRST)
+
+    numbers = dstl.DstlStorageResource(base_path=f"{storage.base_path}-numbers")
+    assert run(assets_of(input_id=lambda _: 7), numbers, instance).success
+    with (
+        dg.build_sensor_context(instance) as context,
+        pytest.raises(ConfigError, match=r"expected ids that are text, .* got 7 as the last"),
+    ):
+        sensor(context, storage=numbers)

@@ -8,6 +8,7 @@ from dagster._core.definitions.data_version import CachingStaleStatusResolver, S
 from dagster._core.loader import LoadingContextForTest
 
 from dstl_dagster import DagsterDstlTranslator, build_pipeline_checks, build_report_job
+from dstl_dagster.pipelines import state_profile
 from tests.integration.dagster.small_pipeline import (
     PAYMENTS,
     ROWS,
@@ -36,7 +37,10 @@ def versions_in(storage):
     return {each.facts.input.id: each.data_version for each in commits if each.facts.input}
 
 
-def test_each_epoch_is_reported_once_as_it_commits_and_the_newest_last(run_days, storage, instance):
+def test_each_epoch_is_reported_once_as_it_commits_and_the_newest_last(
+    run_days, storage, instance, monkeypatch
+):
+    monkeypatch.setattr(state_profile, "PROFILED_KEYS", 2)  # keys are counted, and not by a sample
     seen = {}
 
     def looks_at_dagster(session, day):
@@ -53,6 +57,10 @@ def test_each_epoch_is_reported_once_as_it_commits_and_the_newest_last(run_days,
             assert each.tags["dagster/data_version"] == versions[each.partition]
     for each in materializations(instance, "state"):
         assert {"dagster/column_schema", "dstl/input_rows", "dstl/seconds"} <= set(each.metadata)
+    keys = [
+        each.metadata["dagster/row_count"].value for each in materializations(instance, "state")
+    ]
+    assert keys == [len(expected_totals(*DAYS[:at])) for at in (1, 2, 3)]
     for each in materializations(instance, "checkpoint"):
         assert {"dstl/state_bytes", "dstl/log_bytes", "dagster/uri"} <= set(each.metadata)
     sizes = [

@@ -8,6 +8,8 @@ import pyarrow as pa
 import pytest
 
 from dstl_core import Snapshot
+from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.store.epoch_facts import EpochFacts, KeyFacts
 from dstl_core.codec.serializers import Types
 from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
@@ -64,7 +66,11 @@ def texts_of(chart):
 
 def test_each_numeric_column_has_a_histogram(snapshot):
     sample = StateSample.of(snapshot, "op")
-    assert sample.count() == key_count(snapshot, "op") == {"dagster/row_count": 200}
+    without = CompletedCheckpoint(1, None, "0" * 64, 0, EpochFacts())
+    assert sample.count() == key_count(snapshot, without, "op") == {"dagster/row_count": 200}
+    keys = {"op": KeyFacts(count=123_456, states=("n",))}
+    counted = CompletedCheckpoint(1, None, "0" * 64, 0, EpochFacts(keys=keys))
+    assert key_count(snapshot, counted, "op") == {"dagster/row_count": 123_456}
     found = sample.histograms()
     assert found["dstl/profiled_keys"] == 200
     # Smallest value, largest bar, axis, largest value, what is counted: 20 bars of 10 keys each.

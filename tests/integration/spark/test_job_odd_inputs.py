@@ -261,6 +261,67 @@ class LastColumns(KeyedColumnFunction):
         return ColumnResult(pa.Table.from_batches([own]))
 
 
+class Balances(KeyedColumnFunction):
+    """A sum, which is removed when it is zero, and the largest even value."""
+
+    order_insensitive = True
+    states = (COUNT, ValueStateDescriptor("even", Types.LONG))
+
+    def process_batch(self, keys, state, rows):
+        sums = [each or 0 for each in state["n"].to_pylist()]
+        evens = state["even"].to_pylist()
+        for at, value in zip(rows["key_index"].to_pylist(), rows["v"].to_pylist(), strict=True):
+            sums[at] += value
+            if value % 2 == 0:
+                evens[at] = max(evens[at] or value, value)
+        kept = [each or None for each in sums]
+        columns = [pa.array(each, pa.int64()) for each in (kept, evens)]
+        return ColumnResult(pa.record_batch(columns, names=["n", "even"]))
+
+
+class Sums(Balances):
+    """The same without the largest even value."""
+
+    states = (COUNT,)
+
+    def process_batch(self, keys, state, rows):
+        both = state.append_column("even", pa.nulls(state.num_rows, pa.int64()))
+        return ColumnResult(super().process_batch(keys, both, rows).state.select(["n"]))
+
+
+def test_commits_count_the_keys_of_functions_on_columns(spark, job_of):
+    """As the snapshot has them: keys come and go, state is undone, moved and written in full."""
+
+    def keys_of(job):
+        there = {line["key"] for line in job.snapshot()["u"].dump()}
+        counted = job.latest().facts.keys["u"]
+        assert counted.count == len(there)
+        return there
+
+    def epoch(job, number, **rows):
+        job.run(spark.createDataFrame(list(rows.items()), SCHEMA), number, **options)
+        return keys_of(job)
+
+    options = {}
+    job = job_of(Balances(), output_schema=None, num_retained=9)
+    assert epoch(job, 1, a=1, b=3, c=5) == {"a", "b", "c"}
+    assert epoch(job, 2, a=-1, d=2, e=0) == {"b", "c", "d", "e"}
+    assert epoch(job, 3, a=1, d=-2, b=-3) == {"a", "c", "d", "e"}, "d has its even value"
+    job.materialize()
+    assert keys_of(job) == {"a", "c", "d", "e"}
+    options["rewind"] = True
+    assert epoch(job, 2, a=-1) == {"b", "c"}
+    options.clear()
+    wide = job_of(Balances(), output_schema=None, num_retained=9, parallelism=3)
+    assert epoch(wide, 4, **{f"k{at}": 1 for at in range(40)}) >= {"b", "c", "k7"}
+    assert len(epoch(wide, 5, **{f"k{at}": -1 for at in range(39)})) == 3
+
+    # Keys whose only value is in a state that is given up would be counted twice.
+    fewer = job_of(Sums(), output_schema=None, parallelism=3)
+    fewer.run(spark.createDataFrame([("x", 1)], SCHEMA), 6)
+    assert fewer.latest().facts.keys == {}
+
+
 def test_columns_of_a_batch_may_be_state_as_they_are(spark, job_of):
     rows = spark.sql(
         "SELECT 'a' AS k, -1.28bd AS dec, timestamp '1969-12-31 23:59:59.999999Z' AS ts, "

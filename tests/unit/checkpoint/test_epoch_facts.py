@@ -15,13 +15,14 @@ import pytest
 from dstl_core.checkpoint.store.epoch_facts import (
     EpochFacts,
     InputFacts,
+    KeyFacts,
     OperatorFacts,
     SourceFacts,
 )
 from dstl_core.errors import FormatError, UnsupportedVersionError
 from tests.golden_files import PIPELINE
 
-PARTS = (EpochFacts, InputFacts, OperatorFacts, SourceFacts)
+PARTS = (EpochFacts, InputFacts, KeyFacts, OperatorFacts, SourceFacts)
 SCHEMA = json.loads(
     (Path(__file__).parents[3] / "docs" / "formats" / "commit.schema.json").read_bytes()
 )
@@ -32,6 +33,7 @@ OPERATOR = {
     "rows": 3,
     "changes": 2,
     "changed_keys": 2,
+    "keys_gained": -1,
     "log_bytes": 100,
     "output_rows": 1,
     "output_files": ["a.parquet"],
@@ -75,6 +77,11 @@ KINDS: dict[str, dict[str, Any]] = {
         "input": INPUT,
         **WORK,
         "notes": {"w": {"at": [1, None]}},
+    },
+    "epoch that counts its keys": {
+        "input": INPUT,
+        **WORK,
+        "keys": {"u": {"count": 7, "states": ["n", "total"]}},
     },
     "epoch that did nothing": {
         "input": {"id": 7, "rows": 0, "hash_sum": "0" * 16, "fingerprint_version": 2},
@@ -200,6 +207,10 @@ TYPES: dict[str, dict[str, Any]] = {
     "Mapping[str, OperatorFacts]": {
         "type": "object",
         "additionalProperties": {"$ref": "#/$defs/OperatorFacts"},
+    },
+    "Mapping[str, KeyFacts]": {
+        "type": "object",
+        "additionalProperties": {"$ref": "#/$defs/KeyFacts"},
     },
     "Kind | None": {
         "enum": ["start", "epoch", "drain", "materialization", "savepoint", "stop", "resume"]

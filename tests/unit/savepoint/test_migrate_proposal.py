@@ -15,8 +15,10 @@ import yaml
 from dstl_core.errors import ConfigError
 from dstl_core.savepoint.migrate.declaration import Migration
 from dstl_core.savepoint.migrate.learn.compiled_plan import CompiledPlan, column_names
+from dstl_core.savepoint.migrate.learn.matching import JobOperator
 from dstl_core.savepoint.migrate.learn.named_columns import added_columns, forgotten_changes
 from dstl_core.savepoint.migrate.learn.plan_columns import PlanColumns
+from dstl_core.savepoint.migrate.learn.plan_names import PlanNames
 from dstl_core.savepoint.migrate.learn.proposal import Proposal, propose
 from dstl_core.savepoint.migrate.learn.proposal_file import propose_file
 from dstl_core.savepoint.migrate.learn.sql_state import operator_columns
@@ -441,3 +443,69 @@ def test_a_wrong_name_of_an_added_aggregate_is_named() -> None:
     given = {"COUNT(tag)": "0", "MIN(bonus)": "null", "SUM(amount)": "0"}
     with pytest.raises(ConfigError, match=r"names 'SUM\(amount\)', which is not new"):
         added_columns(old, new, given, "here")
+
+
+@pytest.mark.parametrize("pair", WITH_PLANS)
+def test_every_operator_of_a_plan_has_columns_or_none(pair: str) -> None:
+    """Sources, sinks and calcs, too: a connector may give them state."""
+    for plan, each in zip(plans_of(pair) or (), ("old", "new"), strict=True):
+        columns = PlanColumns(plan)
+        for operator in Snapshot.load(JOBS / pair / each).operators:
+            found = JobOperator(operator, columns)
+            assert found.node is not None
+            assert found.columns is not None
+            assert bool(found.columns.rows or found.columns.map_keys) == bool(operator.states)
+
+
+def names_of(pair: str, operators: str) -> PlanNames:
+    plans = {each: str(JOBS / pair / f"{each}.plan.json") for each in ("old", "new")}
+    given = {"migration": 1, "plans": plans, "operators": yaml.safe_load(operators)}
+    old, new = (Snapshot.load(JOBS / pair / each) for each in ("old", "new"))
+    return PlanNames(Migration.of(given), old, new)
+
+
+@pytest.mark.parametrize(
+    ("pair", "operators", "columns"),
+    [
+        (
+            "agg-add",
+            "4_group-aggregate: {states: {accState: {add: {COUNT(tag): 0, MIN(bonus): null}}}}",
+            ["f0", "f1", "f2", "0", "null"],
+        ),
+        (
+            "dedup-addcol",
+            "4_deduplicate: {states: {deduplicate-state:"
+            " {columns: [cust, null, 'cast(n, BIGINT)', 'coalesce(item, ''-'')', f3]}}}",
+            ["f0", "null", "cast(f1, BIGINT)", "coalesce(f2, '-')", "f3"],
+        ),
+        (
+            "join-addcol",
+            "5_join: {from: 6_join, states: {left-records: {map_key: [cust, amount, null]}}}",
+            ["f0", "f1", "null"],
+        ),
+    ],
+)
+def test_names_of_columns_become_places(pair: str, operators: str, columns: list[str]) -> None:
+    names = names_of(pair, operators)
+    [rule] = names.resolved().operators.values()
+    [state] = rule.states.values()
+    found = state.map_key if pair == "join-addcol" else state.columns
+    assert isinstance(found, tuple)
+    assert [str(each) for each in found] == columns
+    assert state.add == {}
+    assert names.problems == []
+
+
+def test_a_declaration_that_forgets_moved_columns_has_problems() -> None:
+    [problem] = names_of("agg-reorder", "{}").problems
+    assert "accState has no columns, and the plans say that columns changed" in problem
+
+
+def test_aggregates_are_added_by_name_only_with_plans() -> None:
+    given = {
+        "migration": 1,
+        "operators": {"4_group-aggregate": {"states": {"accState": {"add": {"COUNT(tag)": 0}}}}},
+    }
+    old, new = (Snapshot.load(JOBS / "agg-add" / each) for each in ("old", "new"))
+    with pytest.raises(ConfigError, match="no compiled plan explains this state: give plans"):
+        PlanNames(Migration.of(given), old, new).resolved()

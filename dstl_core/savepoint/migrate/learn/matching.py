@@ -175,9 +175,24 @@ def match_operators(
         ConfigError: A plan is damaged.
         FormatError: A savepoint is damaged.
     """
+    columns, notes = usable_plans(plans, (old, new))
+    ours = [JobOperator(each, columns[0]) for each in old.operators if has_state(each)]
+    theirs = [JobOperator(each, columns[1]) for each in new.operators if has_state(each)]
+    found = _Matching(ours, theirs).run()
+    return replace(found, notes=notes)
+
+
+def usable_plans(
+    plans: tuple[CompiledPlan, CompiledPlan] | None, snapshots: tuple[Snapshot, Snapshot]
+) -> tuple[list[PlanColumns | None], list[str]]:
+    """The columns of the plans that belong to their savepoints, and why others do not.
+
+    Raises:
+        ConfigError: A plan is damaged.
+    """
     columns: list[PlanColumns | None] = [None, None]
     notes = []
-    for at, (plan, snapshot) in enumerate(zip(plans or (), (old, new), strict=False)):
+    for at, (plan, snapshot) in enumerate(zip(plans or (), snapshots, strict=False)):
         wrong = plan.misfit(each.name for each in snapshot.operators)
         if wrong is None:
             columns[at] = PlanColumns(plan)
@@ -186,10 +201,7 @@ def match_operators(
                 f"plans.{('old', 'new')[at]} is not the plan of this savepoint: operator {wrong!r} "
                 f"is not in it; compile the statement in a fresh session"
             )
-    ours = [JobOperator(each, columns[0]) for each in old.operators if has_state(each)]
-    theirs = [JobOperator(each, columns[1]) for each in new.operators if has_state(each)]
-    found = _Matching(ours, theirs).run()
-    return replace(found, notes=notes)
+    return columns, notes
 
 
 def has_state(operator: OperatorCatalog) -> bool:

@@ -114,6 +114,10 @@ class PlanColumns:
 
     def of_input(self, node: PlanNode, at: int = 0) -> Sequence[Column]:
         """The columns that a node reads. Those of a local aggregate are those that it reads."""
+        if at >= len(node.inputs):
+            raise wrong_plan(
+                self.plan.where, f"{at + 1} inputs of node {node.id}", len(node.inputs)
+            )
         source = self.plan.inputs_of(node)[at]
         while source.type in _PASSING or source.type in _LOCAL:
             if source.type in _LOCAL:
@@ -158,6 +162,8 @@ class PlanColumns:
     def aggregates(self, node: PlanNode) -> Sequence[Aggregate]:
         """The calls of an aggregate, in the order of their buffers."""
         calls, retractions = _calls(node), node.fields.get("aggCallNeedRetractions")
+        if not calls:
+            return ()
         # A row that leaves the window of OVER is taken back.
         every = bool(node.fields.get("needRetraction")) or node.type == "over-aggregate"
         flags = retractions if isinstance(retractions, list) else [every] * len(calls)

@@ -1,0 +1,119 @@
+"""A project as a new user makes it: outside the repository, from the wheel, by Dagster's commands.
+
+It installs everything twice, so it is part of ``make soak``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.dagster, pytest.mark.spark, pytest.mark.soak]
+
+ROOT = Path(__file__).parents[3]
+TOOLS = ["create-dagster", "dagster-dg-cli", "dagster-webserver"]
+MAX_MACHINE_SECONDS = 180
+DAYS = {
+    "2026-01-01": {"ada": 17, "bob": 3},
+    "2026-01-02": {"ada": 17, "bob": 23, "eve": 7},
+}
+"""Totals of the scaffolder's example after each day, by hand."""
+
+
+def interpreter(version: str) -> str:
+    """A Python of this version; the shims of version managers may exist and not run."""
+    name = f"python{version}"
+    candidates = [shutil.which(name), *Path.home().glob(f".pyenv/versions/{version}*/bin/{name}")]
+    for each in candidates:
+        if (
+            each is not None
+            and subprocess.run([each, "-c", ""], capture_output=True).returncode == 0
+        ):
+            return str(each)
+    pytest.fail(f"No Python {version} was found on the PATH; install it, e.g. as {name}.")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    python = [interpreter("3.11"), "-m", "pip", "wheel", "--quiet", "--no-deps"]
+    subprocess.run([*python, "--wheel-dir", folder, ROOT], check=True, cwd=folder)
+    [found] = folder.glob("*.whl")
+    return found
+
+
+class User:
+    """Somebody's shell: a virtual environment, a folder, and nothing of this repository."""
+
+    def __init__(self, folder: Path, version: str) -> None:
+        self.folder = folder
+        subprocess.run([interpreter(version), "-m", "venv", folder / "venv"], check=True)
+        kept = {"PYTHONPATH", "PYTHONHOME", "DAGSTER_HOME", "VIRTUAL_ENV"}
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if name not in kept},
+            "PATH": os.pathsep.join([str(folder / "venv" / "bin"), os.environ["PATH"]]),
+            "DAGSTER_HOME": str(folder / "home"),
+            "DAGSTER_DISABLE_TELEMETRY": "yes",
+            "DAGSTER_DG_UPDATE_CHECK_ENABLED": "0",
+        }
+        (folder / "home").mkdir()
+        (folder / "home" / "dagster.yaml").touch()
+
+    def run(self, *words: str | Path, where: str = ".") -> str:
+        done = subprocess.run(
+            [str(self.folder / "venv" / "bin" / words[0]), *map(str, words[1:])],
+            cwd=self.folder / where,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=1_200,
+        )
+        assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+
+def machine_seconds() -> float:
+    """Time of processors that commands have taken so far."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+@pytest.mark.parametrize("version", ["3.11", "3.13"])
+def test_a_new_project_has_its_first_green_partition_within_three_minutes(
+    version: str, wheel: Path, tmp_path: Path
+) -> None:
+    user = User(tmp_path, version)
+    user.run("pip", "install", "--quiet", "-c", ROOT / "constraints.txt", wheel, *TOOLS)
+    started = machine_seconds()
+
+    user.run("create-dagster", "project", "--no-uv-sync", "state")
+    user.run("pip", "install", "--quiet", "--no-deps", "-e", "state")
+    component = "dstl_dagster.StatefulPipelineComponent"
+    user.run("dg", "scaffold", "defs", component, "payments", where="state")
+    user.run("dg", "check", "defs", where="state")
+
+    def launch(day: str) -> None:
+        select = "key:payments/payments_checkpoint"
+        user.run("dg", "launch", "--assets", select, "--partition", day, where="state")
+
+    first, second = DAYS
+    launch(first)
+    taken = machine_seconds() - started
+    assert totals(user) == DAYS[first]
+    launch(second)
+    assert totals(user) == DAYS[second]
+    assert taken < MAX_MACHINE_SECONDS, f"{taken:.0f} s"
+
+
+def totals(user: User) -> dict[str, int]:
+    """The state of the newest checkpoint, by the command of the wheel."""
+    found = (user.folder / "state" / "data" / "dstl").glob("jobs/*/chk-*")
+    newest = max(found, key=lambda each: int(each.name.removeprefix("chk-")))
+    lines = user.run("dstl", "dump", newest, "--state", "total").splitlines()
+    return {each["key"]: each["value"] for each in map(json.loads, lines)}
