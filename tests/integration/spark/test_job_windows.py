@@ -66,6 +66,22 @@ def in_time(batches):
         watermark = max([watermark, *(row[2] - 501 for row in rows)])
 
 
+def check_report(job, watermark):
+    """The report counts windows and timers from the watermark that the commit records."""
+    [operator] = job.report().figures["operators"]
+    states = [each for each in operator["contents"]["states"] if each["entries"]]
+    [timers] = [each["timers"] for each in states if each["timers"]]
+    [windows] = [each["windows"] for each in states if each["windows"]]
+    for each in (timers, windows):
+        assert (each["counts_from"], each["from_ms"]) == ("watermark", watermark)
+        assert each["behind"] == 0
+    assert windows["entries"] == sum(1 for _ in job.snapshot()["w"].window_entries()) > 0
+    assert timers["count"] == windows["entries"]
+    page = job.history()._repr_html_()
+    assert page.count("<tr>") == len(job.history()) + 1
+    assert page.startswith(f"<p>{len(job.history())} commits; bytes that each added")
+
+
 def test_tumbling_windows_over_epochs_are_a_plain_aggregation(spark, tmp_path):
     late_schema = pa.schema([("ts", pa.int64()), ("k", pa.string()), ("v", pa.int64())])
     parts = {"side_output_late_data": late_schema}
@@ -83,6 +99,7 @@ def test_tumbling_windows_over_epochs_are_a_plain_aggregation(spark, tmp_path):
         seen += rows_of(result)
         dropped += result.facts.operators["w"].late_rows
         late += [(row.k, row.v, row.ts) for row in result.outputs["w.late"].collect()]
+    check_report(job, max(row[2] for rows in batches for row in rows) - 501)
     path = job.stop_with_savepoint(str(tmp_path / "savepoint"), drain=True)
     drained = job.history()[-2]
     seen += [
