@@ -46,6 +46,9 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("dstl migrate plan changed-job.yaml", "what becomes of each state of a changed job"),
         ("dstl migrate plan changed-job.yaml --write", "writes that into the file"),
     ),
+    "migrate apply": (
+        ("dstl migrate apply declared.yaml migrated", "writes the migrated savepoint"),
+    ),
     "changelog": (
         (
             "dstl changelog checkpoints/chk-2 --changelog-base dstl",

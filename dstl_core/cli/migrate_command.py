@@ -1,4 +1,4 @@
-"""``dstl migrate``: what becomes of the state of a job that changed."""
+"""``dstl migrate``: moves the state of a job to the changed job, by a declaration."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dstl_core.cli.examples import epilog
-from dstl_core.cli.options import JsonOption
-from dstl_core.cli.output import print_lines, write_json, write_lines
+from dstl_core.cli.options import JsonOption, OverwriteOption
+from dstl_core.cli.output import print_lines, write_json, write_lines, write_savepoint
+from dstl_core.errors import ConfigError
 from dstl_core.shown import printable
 
 if TYPE_CHECKING:
     from dstl_core.savepoint.migrate.learn.proposal import Proposal
-
+    from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
 
 migrate = typer.Typer(
     name="migrate",
@@ -26,6 +27,15 @@ FromOption = Annotated[
     str | None,
     typer.Option("--from", metavar="SAVEPOINT", help="Savepoint of the old job; default: in FILE."),
 ]
+TemplateOption = Annotated[
+    str | None,
+    typer.Option(
+        "--to-template", metavar="SAVEPOINT", help="Savepoint of the new job, started empty."
+    ),
+]
+KeysOption = Annotated[
+    bool, typer.Option("--show-keys", help="Show up to five keys of values that do not fit.")
+]
 
 
 @migrate.command(epilog=epilog("migrate plan"))
@@ -36,13 +46,33 @@ def plan(
     ] = False,
     as_json: JsonOption = False,
     from_: FromOption = None,
+    to_template: TemplateOption = None,
 ) -> None:
-    """Propose what becomes of each state of a job that changed.
+    """Show what becomes of each state of a job that changed.
 
     FILE names the old savepoint, a savepoint of the new job that started empty, and the compiled
-    plans of SQL jobs. The proposal keeps what is the same and converts what loses nothing; ???
-    stands where a person has to decide. The exit code is then 1.
+    plans of SQL jobs. Without rules in FILE, the plan is a proposal: it keeps what is the same and
+    converts what loses nothing; ??? stands where a person has to decide. With rules, the plan says
+    what they do. The exit code is 1 if something must be decided.
     """
+    from dstl_core.savepoint.migrate.declaration import Migration
+
+    given = Migration.load(file).given
+    if write or not {"operators", "drop_operators", "start_empty"} & given.keys():
+        if to_template is not None:
+            raise ConfigError("A proposal reads to_template from FILE: write it there.")
+        _propose(file, from_, write=write, as_json=as_json)
+        return
+    found = _migration(file, from_, to_template)
+    if as_json:
+        write_json([found.plan_json()], indent=1)
+    else:
+        print_lines(map(printable, found.plan_lines()))
+    if found.plan.problems:
+        raise typer.Exit(1)
+
+
+def _propose(file: str, from_: str | None, *, write: bool, as_json: bool) -> None:
     from dstl_core.savepoint.migrate.learn.proposal_file import propose_file
 
     proposal = propose_file(file, from_, write=write)
@@ -61,3 +91,43 @@ def _summary(proposal: Proposal) -> str:
     decisions = proposal.decisions
     ready = "nothing is left to decide" if not decisions else f"{decisions} to decide (???)"
     return f"rules for {operators} of {len(proposal.operators)} operators with state; {ready}"
+
+
+@migrate.command(epilog=epilog("migrate apply"))
+def apply(
+    file: FileArgument,
+    out: Annotated[str, typer.Argument(metavar="OUT", help="Folder of the new savepoint.")],
+    overwrite: OverwriteOption = False,
+    as_json: JsonOption = False,
+    from_: FromOption = None,
+    to_template: TemplateOption = None,
+    show_keys: KeysOption = False,
+) -> None:
+    """Write the migrated savepoint, and read it back before it becomes visible."""
+    found = _migration(file, from_, to_template, show_keys=show_keys)
+    written = write_savepoint(found, out, overwrite=overwrite, what="migrating")
+    if as_json:
+        write_json([{"path": written, **found.report}], indent=1)
+        return
+    lines = [
+        f"{operator}/{state}: {each.before:,} entries before, {each.after:,} after"
+        + (f", {each.merged:,} merged" if each.merged else "")
+        + (f", {each.nulled:,} became null" if each.nulled else "")
+        for (operator, state), each in sorted(found.counts.items())
+    ]
+    print_lines(map(printable, [*lines, f"written: {written}"]))
+
+
+def _migration(
+    file: str, from_: str | None, to_template: str | None, *, show_keys: bool = False
+) -> SavepointMigration:
+    from dstl_core.savepoint.migrate.declaration import Migration
+    from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
+    from dstl_core.savepoint.read.snapshot import Snapshot
+
+    return SavepointMigration(
+        Migration.load(file),
+        None if from_ is None else Snapshot.load(from_),
+        None if to_template is None else Snapshot.load(to_template),
+        show_keys=show_keys,
+    )

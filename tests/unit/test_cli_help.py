@@ -44,6 +44,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "migration: 1\nfrom: changed-job/old\nto_template: changed-job/new\n"
         "plans: {old: changed-job/old.plan.json, new: changed-job/new.plan.json}\n"
     )
+    (tmp_path / "declared.yaml").write_text(
+        "migration: 1\nfrom: changed-job/old\nto_template: changed-job/new\n"
+        "operators: {3_group-aggregate: {states: {accState: {columns: [f1, f0, f2]}}}}\n"
+    )
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

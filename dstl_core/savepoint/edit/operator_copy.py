@@ -225,13 +225,13 @@ def _rescaled(
 ) -> list[KeyGroupsSavepointStateHandle | None]:
     """The keyed state of each subtask with the new number of key groups."""
     header = merged_header([StatesOf(operator)])
-    ranges = _ranges(max_parallelism, parallelism)
+    ranges = key_group_ranges_of(max_parallelism, parallelism)
     if header is None:
         return [None] * parallelism
     portion = Portion(target.advance, sum(each.state_size for each in operator.keyed_handles))
     try:
         with _collect([StatesOf(operator)], header, max_parallelism, portion) as sections:
-            return _streams(sections, ranges, target, portion)
+            return streams_of(sections, ranges, target, portion)
     except NotInColumnsError:
         everything = KeyGroupRange(0, operator.max_parallelism - 1)
         restored = operator.restore(operator.keyed_handles, everything)
@@ -252,7 +252,9 @@ def _composed(
     portion = Portion(target.advance, sum(sizes))
     try:
         with _collect(parts, header, max_parallelism, portion) as sections:
-            return _streams(sections, _ranges(max_parallelism, parallelism), target, portion)
+            return streams_of(
+                sections, key_group_ranges_of(max_parallelism, parallelism), target, portion
+            )
     except NotInColumnsError as error:
         raise SavepointError(
             f"Keyed state of operator {parts[0].operator.label!r} cannot be split or merged: its "
@@ -274,7 +276,7 @@ def _collect(
     return collect(parts, header, max_parallelism, handle, advance=portion.add)
 
 
-def _streams(
+def streams_of(
     sections: KeyedSections,
     ranges: Sequence[KeyGroupRange],
     target: StateFiles,
@@ -290,7 +292,7 @@ def _streams(
     return found
 
 
-def _ranges(max_parallelism: int, parallelism: int) -> list[KeyGroupRange]:
+def key_group_ranges_of(max_parallelism: int, parallelism: int) -> list[KeyGroupRange]:
     return [
         compute_key_group_range_for_operator_index(max_parallelism, parallelism, index)
         for index in range(parallelism)

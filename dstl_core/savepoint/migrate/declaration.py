@@ -97,7 +97,8 @@ class OperatorRule:
         states: Rules by new state. A state without a rule keeps its name and columns.
         drop: States of the old operator that may go.
         classes: New names of POJO classes, by old name.
-        fields: By new class: the new fields, and the old fields they come from.
+        fields: By new class: the new fields, each from an old field (``from``), or as an
+            expression over the old fields; null starts with Java's default.
     """
 
     from_: tuple[str, ...] | None = None
@@ -106,7 +107,7 @@ class OperatorRule:
     states: Mapping[str, StateRule] = field(default_factory=dict)
     drop: tuple[str, ...] = ()
     classes: Mapping[str, str] = field(default_factory=dict)
-    fields: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    fields: Mapping[str, Mapping[str, Expression]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -316,16 +317,17 @@ def _operator(given: object, where: str) -> OperatorRule:
     )
 
 
-def _fields(given: object, where: str) -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = {}
+def _fields(given: object, where: str) -> dict[str, dict[str, Expression]]:
+    found: dict[str, dict[str, Expression]] = {}
     for name, fields in _mapping(given, where).items():
         found[name] = {}
         for new, old in _mapping(fields, f"{where}.{name}").items():
             place = f"{where}.{name}.{new}"
-            text = old if isinstance(old, str) else _mapping(old, place, ("from",)).get("from")
-            if not isinstance(text, str):
-                raise ConfigError(f"{place} is wrong: expected from: NAME, got {old!r}.")
-            found[name][new] = text
+            if isinstance(old, Mapping):
+                old = _mapping(old, place, ("from",)).get("from")
+                if not isinstance(old, str):
+                    raise ConfigError(f"{place} is wrong: expected from: NAME, got {old!r}.")
+            found[name][new] = parse_expression(old, place)
     return found
 
 

@@ -5,7 +5,7 @@ Memory is bounded: beyond a limit, records go to a temporary file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -41,7 +41,7 @@ from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 from dstl_core.savepoint.read.state_parts import StatesOf, merged_header
 from dstl_core.savepoint.read.stored_records import handle_parts, open_part
 from dstl_core.state.restore.stored_key_groups import StoredKeyGroups
-from dstl_core.state.tables.keyed_state import describe_state, state_key, types_of
+from dstl_core.state.tables.keyed_state import StateKey, describe_state, state_key, types_of
 
 ROWS_PER_BATCH = 1 << 18
 BYTES_PER_BATCH = 64 << 20
@@ -84,6 +84,30 @@ def collect(
         sections.close()
         raise
     return sections
+
+
+def copy_states(
+    sections: KeyedSections,
+    operator: OperatorCatalog,
+    ids: Mapping[StateKey, int],
+    max_parallelism: int,
+    advance: Advance = no_progress,
+) -> None:
+    """Copies states as bytes into sections whose header calls them otherwise.
+
+    Args:
+        sections: Where the records go. The bytes of their values must be of the types there.
+        operator: Where they come from.
+        ids: The states to copy, with their ids in the sections.
+        max_parallelism: Number of key groups to write.
+        advance: See ``collect``.
+
+    Raises:
+        NotInColumnsError: The key group of a key cannot be computed in columns.
+    """
+    copy = _Copy(sections, max_parallelism, ids)
+    source = StatesOf(operator, frozenset(name for name, _ in ids))
+    _add(copy, source, KeyGroupRange(0, operator.max_parallelism - 1), None, advance)
 
 
 def whole_parts(
@@ -146,11 +170,18 @@ def _add(
 class _Copy:
     """Copies records into sections."""
 
-    def __init__(self, sections: KeyedSections, max_parallelism: int) -> None:
+    def __init__(
+        self,
+        sections: KeyedSections,
+        max_parallelism: int,
+        ids: Mapping[StateKey, int] | None = None,
+    ) -> None:
         self._sections = sections
+        self._is_checked = ids is not None
         self._max_parallelism = max_parallelism
         self._prefix = key_group_prefix_bytes(max_parallelism)
-        self._ids = {state_key(meta): at for at, meta in enumerate(sections.header.states)}
+        every = {state_key(meta): at for at, meta in enumerate(sections.header.states)}
+        self._ids = every if ids is None else ids
 
     def add(
         self, stored: StoredKeyGroups, source: StatesOf, key_groups: KeyGroupRange, portion: Portion
@@ -158,12 +189,13 @@ class _Copy:
         states = stored.header.states
         if any(meta.backend_state_type is BackendStateType.KEY_VALUE_V2 for meta in states):
             raise NotInColumnsError
-        wanted = [source.has(meta.name) for meta in states]
+        wanted = [source.has(meta.name) and state_key(meta) in self._ids for meta in states]
         targets: dict[int, int] = {}
         for at, meta in enumerate(states):
             if wanted[at]:
                 targets[at] = self._ids[state_key(meta)]
-                _check_types(self._sections.header.states[targets[at]], meta)
+                if not self._is_checked:
+                    _check_types(self._sections.header.states[targets[at]], meta)
         scanner = SectionScanner(stored.prefix_bytes, wanted, ROWS_PER_BATCH, BYTES_PER_BATCH)
         is_same = source.operator.max_parallelism == self._max_parallelism
         for batch in scanner.batches(stored.chunks()):

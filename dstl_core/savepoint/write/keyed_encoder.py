@@ -73,6 +73,7 @@ class KeyedStateEncoder:
         key_groups: The key groups that rows may have; by default all.
         types: Representation of types as columns.
         compressed: Whether sections will be compressed (Snappy).
+        first_id: The id of the first state, if other states stand before it in the stream.
 
     Raises:
         NotInColumnsError: A type has no columnar form.
@@ -87,7 +88,9 @@ class KeyedStateEncoder:
         key_groups: KeyGroupRange | None = None,
         types: ColumnOptions = DEFAULT_OPTIONS,
         compressed: bool = False,
+        first_id: int = 0,
     ) -> None:
+        self._first_id = first_id
         check_max_parallelism(max_parallelism)
         self.header = KeyedBackendHeader(key_type, tuple(states), compressed)
         self.max_parallelism = max_parallelism
@@ -162,6 +165,7 @@ class KeyedStateEncoder:
                 f"The writer of key groups {self.key_groups} got a key of key group {stranger}."
             )
         records = own.encoder.encode(columns, len(keys))
+        state_id += self._first_id
         runs: Runs = runs_of(
             records.spans,
             state_id,

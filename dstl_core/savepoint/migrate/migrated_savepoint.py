@@ -1,0 +1,256 @@
+r"""Migrates a savepoint by a declaration: a plan first, then a new savepoint that was read back.
+
+    migration = SavepointMigration(Migration.load("orders-v2.yaml"))
+    print("\n".join(migration.plan_lines()))
+    migration.write("s3://bucket/savepoints/orders-v2")
+
+The source never changes. The new savepoint becomes visible in one step, after its state was read
+back and compared with the plan.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from dstl_core.checkpoint.store.metadata_file import MetadataFile
+from dstl_core.codec.data_io import DataOutput
+from dstl_core.codec.metadata.metadata_format import WRITABLE_VERSIONS
+from dstl_core.codec.state_meta import StateMetaInfoSnapshot, write_state_meta
+from dstl_core.errors import ConfigError, SavepointError
+from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
+from dstl_core.savepoint.check.verify import verify_snapshot
+from dstl_core.savepoint.edit.operator_copy import check_writable, copy_operator_state
+from dstl_core.savepoint.migrate.declaration import Migration
+from dstl_core.savepoint.migrate.keyed_migration import KeyedMigration, StateCount, count_entries
+from dstl_core.savepoint.migrate.migration_plan import OperatorPlan, Plan, plan_of
+from dstl_core.savepoint.migrate.operator_migration import write_operator_states
+from dstl_core.savepoint.migrate.plan_text import json_of, lines_of
+from dstl_core.savepoint.progress import Advance, no_progress
+from dstl_core.savepoint.read.snapshot import Snapshot
+from dstl_core.savepoint.write.folder import Mode, SavepointFolder
+from dstl_core.storage.handle_resolver import HandleResolver
+
+_LOG = logging.getLogger(__name__)
+REPORT_FILE = "_migration.json"
+
+
+class SavepointMigration:
+    """A migration of one savepoint.
+
+    Args:
+        migration: The declaration.
+        source: The savepoint or checkpoint of the old job; by default the one in the declaration.
+        template: A savepoint of the new job that started empty; by default the one in the
+            declaration.
+        show_keys: Whether messages may show keys of values that do not fit, five at most.
+
+    Raises:
+        ConfigError: The declaration names no source, or what is not there.
+        StateFileNotFoundError: A savepoint is missing.
+    """
+
+    def __init__(
+        self,
+        migration: Migration,
+        source: Snapshot | None = None,
+        template: Snapshot | None = None,
+        *,
+        show_keys: bool = False,
+    ) -> None:
+        if source is None and migration.from_ is None:
+            raise ConfigError("The declaration has no from: name the savepoint of the old job.")
+        self.migration = migration
+        self.source = source or Snapshot.load(str(migration.from_))
+        if template is None and migration.to_template is not None:
+            template = Snapshot.load(migration.to_template)
+        self.template = template
+        self._show_keys = show_keys
+        self.counts: dict[tuple[str, str], StateCount] = {}
+        """What happened to each state, by operator and state, after ``write``."""
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan. ``plan.problems`` has what a person must decide or mend.
+
+        Raises:
+            ConfigError: The declaration names what is not there, or names it twice.
+        """
+        return plan_of(self.migration, self.source, self.template)
+
+    def plan_lines(self) -> list[str]:
+        """The plan as text. It counts entries, and writes nothing."""
+        return lines_of(self.plan)
+
+    def plan_json(self) -> dict[str, Any]:
+        """The plan as one object."""
+        return json_of(self.plan)
+
+    @property
+    def source_size(self) -> int:
+        """Bytes of state that ``write`` reads."""
+        every = {each.operator_id: each for op in self.plan.operators for each in op.sources}
+        return sum(each.state.state_size for each in every.values())
+
+    def write(
+        self,
+        path: str | os.PathLike[str],
+        mode: Mode = "error",
+        on_progress: Advance = no_progress,
+    ) -> str:
+        """Writes the migrated savepoint and returns its path.
+
+        Args:
+            path: Folder of the new savepoint.
+            mode: ``error`` refuses a folder with a snapshot; ``overwrite`` replaces it in one step.
+            on_progress: Called with the bytes of the source that are done.
+
+        Raises:
+            SavepointError: The plan has problems, the folder holds a snapshot, or what was written
+                is not what the plan says.
+            ColumnValueError: Values do not fit; nothing is published.
+        """
+        plan = self.plan
+        if plan.problems:
+            raise SavepointError(
+                f"The migration is not ready: {plan.problems[0]}; decisions in all: "
+                f"{len(plan.problems)} (dstl migrate plan shows them).",
+                location=str(self.source.folder),
+            )
+        for operator in self.source.operators:
+            check_writable(operator, self.migration.max_parallelism)
+        target = SavepointFolder(path, mode=mode)
+        target.advance = on_progress
+        states = tuple(self._operator(each, target) for each in plan.operators if each.sources)
+        if not states:
+            raise SavepointError("Nothing is left to write: no operator of the new job has state.")
+        version = max(self.source.metadata.version, min(WRITABLE_VERSIONS))
+        metadata = replace(self.source.metadata, version=version, operators=states)
+        self._read_back(metadata, target)
+        report = json.dumps(self.report, indent=1, sort_keys=True, default=str).encode()
+        target.file_io.replace(target.folder.child(REPORT_FILE), report + b"\n")
+        facts = {
+            "kind": "migrated savepoint",
+            "source": str(self.source.folder),
+            "source_sha256": self.source.file.sha256,
+        }
+        return target.publish(metadata, facts)
+
+    def _operator(self, plan: OperatorPlan, target: SavepointFolder) -> OperatorState:
+        _LOG.info("%s: operator %s", target.folder, plan.label)
+        first = plan.sources[0]
+        keyed_sources = [each for each in plan.sources if each.keyed_handles]
+        parallelism = max(each.parallelism for each in plan.sources)
+        max_parallelism = self.migration.max_parallelism or max(
+            each.max_parallelism for each in keyed_sources or plan.sources
+        )
+        parallelism = min(parallelism, max_parallelism)
+        work = KeyedMigration(plan, target, max_parallelism, parallelism, self._show_keys)
+        keyed = work.written()
+        self.counts |= {(plan.label, name): each for name, each in work.counts.items()}
+        listed = write_operator_states(plan, target, parallelism)
+        raw = {each.index: each.raw_operator_state for each in first.state.subtasks}
+        subtasks = tuple(
+            OperatorSubtaskState(
+                index,
+                listed[index],
+                copy_operator_state(first, raw.get(index), target),
+                keyed[index],
+            )
+            for index in range(parallelism)
+        )
+        own = plan.target
+        return replace(
+            first.state,
+            operator_id=own.operator_id,
+            uid=own.uid,
+            name=own.name,
+            parallelism=parallelism,
+            max_parallelism=max_parallelism,
+            subtasks=subtasks,
+        )
+
+    # ------------------------------------------------------------------------------- read back
+
+    def _read_back(self, metadata: CheckpointMetadata, target: SavepointFolder) -> None:
+        """Reads all that was written, before anybody else sees it."""
+        file = MetadataFile(target.folder, metadata, "", 0, None)
+        resolver = HandleResolver(target.file_io, target.folder)
+        found = Snapshot(file, target.file_io, resolver, self.source.registry)
+        found.kryo = self.source.kryo
+        report = verify_snapshot(found)
+        if report.findings:
+            raise SavepointError(
+                f"The migrated savepoint is damaged and was not published: {report.findings[0]}."
+            )
+        by_id = {each.operator_id: each for each in found.operators}
+        for plan in self.plan.operators:
+            if plan.sources:
+                self._compare(plan, by_id[plan.target.operator_id])
+
+    def _compare(self, plan: OperatorPlan, written: Any) -> None:
+        stored = {info.name: info for info in written.states}
+        for state in plan.states:
+            if state.is_operator_state or state.old is None or state.operator is None:
+                continue
+            count = self.counts.setdefault((plan.label, state.new.name), StateCount())
+            if state.new.name in stored:
+                count.after = count_entries(written, state.new.name)
+                if _bytes_of(stored[state.new.name].meta) != _bytes_of(state.new.meta):
+                    raise SavepointError(
+                        f"State {state.new.name!r} of operator {plan.label!r} has another header "
+                        f"than the template; nothing was published."
+                    )
+            before = count.before or count_entries(state.operator, state.old.name)
+            count.before = before
+            timers = state.new.kind.endswith("timer")
+            if before != count.after and state.merge is None and not timers and _counts_rows(state):
+                raise SavepointError(
+                    f"State {state.new.name!r} of operator {plan.label!r} had {before} entries and "
+                    f"has {count.after}: keys became one; say how they merge (on_collision, merge)."
+                )
+
+    @property
+    def report(self) -> Mapping[str, Any]:
+        """What stands in ``_migration.json``: no keys, no values."""
+        declared = json.dumps(self.migration.given, sort_keys=True, default=str).encode()
+        return {
+            "declaration": self.migration.given,
+            "declaration_sha256": hashlib.sha256(declared).hexdigest(),
+            "source_sha256": self.source.file.sha256,
+            "template_sha256": None if self.template is None else self.template.file.sha256,
+            "states": [
+                {
+                    "operator": operator,
+                    "state": state,
+                    "before": each.before,
+                    "after": each.after,
+                    "merged": each.merged,
+                    "nulled": each.nulled,
+                }
+                for (operator, state), each in sorted(self.counts.items())
+            ],
+            "dropped": [
+                {"operator": op.label, "state": info.name}
+                for each in self.plan.operators
+                for op, info in each.dropped
+            ],
+            "dropped_operators": [each.label for each in self.plan.dropped],
+        }
+
+
+def _counts_rows(state: Any) -> bool:
+    """Whether each entry of the old state is one entry of the new state."""
+    return bool((state.old.kind == "list") == (state.new.kind == "list"))
+
+
+def _bytes_of(meta: StateMetaInfoSnapshot) -> bytes:
+    out = DataOutput()
+    write_state_meta(out, meta)
+    return out.to_bytes()

@@ -1,0 +1,586 @@
+"""Turns columns of an old state into columns of a new one, by a rule and by their types.
+
+The same code runs over an empty column before anything is written: that finds every wrong name,
+type and cast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Union
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dstl_core.codec.columnar.types.type_layouts import layout_of
+from dstl_core.codec.logical_types import LogicalType
+from dstl_core.codec.serializers import (
+    AnySerializer,
+    ListSerializer,
+    MapSerializer,
+    TtlSerializer,
+    TupleSerializer,
+)
+from dstl_core.codec.serializers.pojo import PojoSerializer
+from dstl_core.codec.serializers.table_types import RowDataSerializer
+from dstl_core.errors import ConfigError
+from dstl_core.savepoint.migrate.expression import (
+    Aggregate,
+    Cast,
+    Coalesce,
+    Column,
+    Expression,
+    Literal,
+    Undecided,
+)
+from dstl_core.savepoint.migrate.learn.lossless import sql_name, widens
+from dstl_core.savepoint.migrate.sql_cast import (
+    OPTIONS,
+    arrow_type_of,
+    cast_column,
+    parse_sql_type,
+    rows_of,
+)
+
+Kind = Union[LogicalType, AnySerializer, None]  # noqa: UP007
+"""A type; None is that of a null."""
+MOST_KEYS = 5
+
+
+@dataclass(frozen=True)
+class Values:
+    """A column, and the type of its values."""
+
+    column: pa.Array
+    kind: Kind
+    constant: pa.Array | None = None
+    """The one value of all rows, also where there are no rows."""
+
+
+@dataclass
+class Misfits:
+    """Values that a cast did not take.
+
+    Attributes:
+        refused: Place to the number of values that make the migration fail.
+        nulled: Place to the number of values that became null by ``cast_or_null``.
+        keys: Keys of some refused values, as text.
+    """
+
+    refused: dict[str, int] = field(default_factory=dict)
+    nulled: dict[str, int] = field(default_factory=dict)
+    keys: list[str] = field(default_factory=list)
+
+    def add(self, place: str, mask: pa.BooleanArray, keys: pa.Array | None, *, null: bool) -> None:
+        into = self.nulled if null else self.refused
+        rows = rows_of(mask)
+        into[place] = into.get(place, 0) + len(rows)
+        if not null and keys is not None and len(keys) == len(mask):
+            room = MOST_KEYS - len(self.keys)
+            self.keys += [str(keys[row].as_py()) for row in rows[: max(room, 0)]]
+
+
+def kind_of(serializer: AnySerializer) -> Kind:
+    """A type; scalars of Java as SQL knows them."""
+    name = sql_name(serializer)
+    if name is None:
+        return serializer
+    return parse_sql_type(name)
+
+
+def arrow_of(kind: Kind) -> pa.DataType:
+    if kind is None:
+        return pa.null()
+    return (
+        arrow_type_of(kind)
+        if isinstance(kind, LogicalType)
+        else layout_of(kind, OPTIONS).arrow_type
+    )
+
+
+def name_of(kind: Kind) -> str:
+    if kind is None:
+        return "null"
+    return str(kind) if isinstance(kind, LogicalType) else kind.type_name
+
+
+def fields_of(kind: Kind) -> list[tuple[str, Kind]] | None:
+    """The fields of a row, tuple or POJO; None for other types."""
+    match kind:
+        case LogicalType(root="ROW"):
+            return list(zip(kind.names, kind.children, strict=True))
+        case RowDataSerializer():
+            return [(f"f{at}", each) for at, each in enumerate(kind.types)]
+        case TupleSerializer():
+            return [(f"f{at}", kind_of(each)) for at, each in enumerate(kind.fields)]
+        case PojoSerializer():
+            return [
+                (name, None if each is None else kind_of(each)) for name, _, each in kind.fields
+            ]
+    return None
+
+
+def field_column(column: pa.Array, name: str) -> pa.Array:
+    """A field of a struct; null where the struct is."""
+    at = column.type.get_field_index(name)
+    found = column.field(at)
+    return found if not column.null_count else pc.struct_field(column, [at])
+
+
+@dataclass
+class Conversion:
+    """The conversion of one column of a state: its values, its keys, or its user keys.
+
+    Args:
+        where: The place in the declaration, for messages.
+        old: The type of the old values; None without old values.
+        new: The type of the new values.
+        row: Expressions for the columns of the row in the value.
+        whole: The expression of the whole value.
+        name: What the whole old value is called in expressions.
+        classes: New names of POJO classes.
+        fields: Fields of POJO classes.
+        misfits: Collects values that do not fit.
+    """
+
+    where: str
+    old: AnySerializer
+    new: AnySerializer
+    row: tuple[Expression, ...] | None = None
+    whole: Expression | None = None
+    name: str = "value"
+    classes: Mapping[str, str] = field(default_factory=dict)
+    fields: Mapping[str, Mapping[str, Expression]] = field(default_factory=dict)
+    misfits: Misfits = field(default_factory=Misfits)
+    _keys: pa.Array | None = field(default=None, init=False)
+    _others: Mapping[str, Values] = field(default_factory=dict, init=False)
+
+    def apply(
+        self, column: pa.Array, others: Mapping[str, Values], keys: pa.Array | None = None
+    ) -> pa.Array:
+        """The new column.
+
+        Args:
+            column: The old column.
+            others: Further columns by name: ``key``, ``map_key``.
+            keys: Keys that messages may show.
+
+        Raises:
+            ConfigError: A name, type or cast is wrong.
+        """
+        self._keys, self._others = keys, others
+        target = arrow_of(self.new)
+        old = Values(column, kind_of(self.old))
+        if self.whole is not None:
+            found = self.value_of(self.whole, self._scope(old, others), len(column), self.where)
+            return self.assign(found, kind_of(self.new), target, self.where)
+        return self.assign(old, kind_of(self.new), target, self.where)
+
+    def _scope(self, old: Values, others: Mapping[str, Values]) -> dict[str, Values]:
+        scope = dict(others)
+        kind, column = old.kind, old.column
+        if isinstance(kind, TtlSerializer):
+            kind, column = kind_of(kind.value), field_column(column, "v")
+        scope[self.name] = Values(column, kind)
+        for name, each in fields_of(kind) or ():
+            scope[name] = Values(field_column(column, name), each)
+        return scope
+
+    # ----------------------------------------------------------------------------- expressions
+
+    def value_of(
+        self, expression: Expression, scope: Mapping[str, Values], rows: int, where: str
+    ) -> Values:
+        match expression:
+            case Column():
+                return self._column(expression, scope, where)
+            case Literal():
+                return _literal(expression, rows)
+            case Cast():
+                return self._cast(expression, scope, rows, where)
+            case Coalesce():
+                return self._coalesce(expression, scope, rows, where)
+            case Aggregate():
+                raise ConfigError(
+                    f"{where} is wrong: {expression} is over the elements of a list state; it "
+                    f"stands alone."
+                )
+            case Undecided():
+                raise ConfigError(f"{where} is ???: a person has to decide.")
+
+    def _column(self, column: Column, scope: Mapping[str, Values], where: str) -> Values:
+        first, *rest = column.path
+        if first not in scope:
+            known = ", ".join(scope)
+            raise ConfigError(
+                f"{where} is wrong: there is no old column {first!r}; there are: {known}."
+            )
+        found = scope[first]
+        for name in rest:
+            fields = dict(fields_of(found.kind) or ())
+            if name not in fields:
+                raise ConfigError(
+                    f"{where} is wrong: {first!r} ({name_of(found.kind)}) has no field {name!r}; "
+                    f"it has: {', '.join(fields) or 'none'}."
+                )
+            found = Values(field_column(found.column, name), fields[name])
+        return found
+
+    def _cast(self, cast: Cast, scope: Mapping[str, Values], rows: int, where: str) -> Values:
+        of = self.value_of(cast.of, scope, rows, where)
+        kind = parse_sql_type(cast.type)
+        if of.kind is None:
+            return Values(pa.nulls(rows, arrow_type_of(kind)), kind)
+        if isinstance(of.kind, LogicalType):
+            try:
+                found, mask = cast_column(of.column, of.kind, kind)
+            except ConfigError as error:
+                raise ConfigError(f"{where} is wrong: {error.message}") from error
+            if mask is not None:
+                self.misfits.add(f"{where}: {cast}", mask, self._keys, null=cast.or_null)
+            return Values(found, kind)
+        fields = fields_of(of.kind)
+        if fields is not None and len(fields) == 1:  # a key row of one column
+            name, own = fields[0]
+            inner = {name: Values(field_column(of.column, name), own)}
+            return self._cast(Cast(Column((name,)), cast.type, cast.or_null), inner, rows, where)
+        raise ConfigError(f"{where} is wrong: a value of type {name_of(of.kind)} is never cast.")
+
+    def _coalesce(
+        self, expression: Coalesce, scope: Mapping[str, Values], rows: int, where: str
+    ) -> Values:
+        of = self.value_of(expression.of, scope, rows, where)
+        default = _literal(expression.default, 1)
+        if of.kind is None:
+            return _literal(expression.default, rows)
+        filled = self.assign(default, of.kind, of.column.type, where)
+        if pa.types.is_nested(of.column.type):
+            raise ConfigError(f"{where} is wrong: coalesce takes a plain column.")
+        kind = of.kind
+        if isinstance(kind, LogicalType) and expression.default.value is not None:
+            kind = _not_null(kind)
+        return Values(of.column.fill_null(filled[0]), kind)
+
+    # ------------------------------------------------------------------------------ assignment
+
+    def assign(self, values: Values, new: Kind, target: pa.DataType, where: str) -> pa.Array:
+        """The values as values of another type, which must hold all of them.
+
+        Raises:
+            ConfigError: The type is another one, and needs a cast.
+        """
+        column, old = values.column, values.kind
+        if old is None:
+            self._refuse_nulls(column, new, where)
+            return pa.nulls(len(column), target)
+        if isinstance(old, LogicalType) and isinstance(new, LogicalType) and not old.children:
+            if values.constant is not None:
+                found = _constant(values.constant, old, new, where)
+                return pa.repeat(found.cast(target)[0], len(column))
+            return self._leaf(column, old, new, target, where)
+        if isinstance(new, TtlSerializer) or isinstance(old, TtlSerializer):
+            return self._ttl(column, old, new, target, where)
+        if self.row is not None and isinstance(new, RowDataSerializer):
+            return self._row(column, old, new, target, where)
+        if old == new:
+            return column
+        if isinstance(old, PojoSerializer) and isinstance(new, PojoSerializer):
+            return self._pojo(column, old, new, target, where)
+        inner, wanted = fields_of(old), fields_of(new)
+        if inner is not None and wanted is not None and len(inner) == len(wanted):
+            return self._fields(column, inner, wanted, target, where)
+        if inner is not None and len(inner) == 1 and wanted is None:  # a key row of one column
+            only = Values(field_column(column, inner[0][0]), inner[0][1])
+            return self.assign(only, new, target, where)
+        if wanted is not None and len(wanted) == 1 and inner is None:
+            return self._fields_of_scalar(values, wanted, target, where)
+        if isinstance(old, ListSerializer) and isinstance(new, ListSerializer):
+            return self._list(column, old, new, target, where)
+        if isinstance(old, MapSerializer) and isinstance(new, MapSerializer):
+            return self._map(column, old, new, target, where)
+        raise ConfigError(
+            f"{where} is wrong: {name_of(old)} does not become {name_of(new)} by itself; "
+            f"give columns, value or a cast."
+        )
+
+    def _leaf(
+        self,
+        column: pa.Array,
+        old: LogicalType,
+        new: LogicalType,
+        target: pa.DataType,
+        where: str,
+    ) -> pa.Array:
+        if not widens(_nullable(old), _nullable(new)):
+            raise ConfigError(
+                f"{where} is wrong: {old} does not fit into {new} in all cases; write "
+                f"cast(.., {_nullable(new)}) to try it, or cast_or_null."
+            )
+        if old.nullable and not new.nullable:
+            self._refuse_nulls(column, new, where)
+        found, mask = cast_column(column, old, new)
+        if mask is not None:
+            self.misfits.add(where, mask, self._keys, null=False)
+        return found if found.type == target else found.cast(target)
+
+    def _refuse_nulls(self, column: pa.Array, new: Kind, where: str) -> None:
+        if isinstance(new, LogicalType) and not new.nullable:
+            if column.type == pa.null():
+                raise ConfigError(f"{where} is wrong: null does not fit into {new}; give a value.")
+            if column.null_count:
+                self.misfits.add(
+                    f"{where}: null in {new}", column.is_null(), self._keys, null=False
+                )
+
+    def _row(
+        self, column: pa.Array, old: Kind, new: RowDataSerializer, target: pa.DataType, where: str
+    ) -> pa.Array:
+        """A row whose columns are given one by one. Its row kind stays."""
+        assert self.row is not None
+        if len(self.row) != len(new.types):
+            raise ConfigError(
+                f"{where} is wrong: the new row has {len(new.types)} columns "
+                f"({', '.join(map(str, new.types))}), got {len(self.row)} expressions."
+            )
+        scope = self._scope(Values(column, old), self._others)
+        arrays = []
+        for at, (expression, kind) in enumerate(zip(self.row, new.types, strict=True)):
+            place = f"{where}[{at}]"
+            found = self.value_of(expression, scope, len(column), place)
+            arrays.append(self.assign(found, kind, target.field(f"f{at}").type, place))
+        return _struct(column, arrays, target)
+
+    def _fields(
+        self,
+        column: pa.Array,
+        inner: Sequence[tuple[str, Kind]],
+        wanted: Sequence[tuple[str, Kind]],
+        target: pa.DataType,
+        where: str,
+    ) -> pa.Array:
+        arrays = [
+            self.assign(
+                Values(field_column(column, old), kind),
+                new,
+                target.field(name).type,
+                f"{where}.{old}",
+            )
+            for (old, kind), (name, new) in zip(inner, wanted, strict=True)
+        ]
+        return _struct(column, arrays, target)
+
+    def _fields_of_scalar(
+        self, values: Values, wanted: Sequence[tuple[str, Kind]], target: pa.DataType, where: str
+    ) -> pa.Array:
+        [(name, kind)] = wanted
+        found = self.assign(values, kind, target.field(name).type, where)
+        return _struct(found, [found], target)
+
+    def _pojo(
+        self,
+        column: pa.Array,
+        old: PojoSerializer,
+        new: PojoSerializer,
+        target: pa.DataType,
+        where: str,
+    ) -> pa.Array:
+        if old.pojo_class != new.pojo_class and self.classes.get(old.pojo_class) != new.pojo_class:
+            raise ConfigError(
+                f"{where} is wrong: class {old.pojo_class} became {new.pojo_class}; if that is so, "
+                f"say classes: {{{old.pojo_class}: {new.pojo_class}}}."
+            )
+        if pa.types.is_dictionary(column.type) or column.type.get_field_index("$class") >= 0:
+            raise ConfigError(f"{where} is wrong: POJOs with subclasses are not converted.")
+        rules = self.fields.get(new.pojo_class, {})
+        before = dict(fields_of(old) or ())
+        scope = {name: Values(field_column(column, name), kind) for name, kind in before.items()}
+        wanted = fields_of(new) or []
+        for name in rules:
+            if name not in dict(wanted):
+                raise ConfigError(
+                    f"{where} is wrong: class {new.pojo_class} has no field {name!r}; it has: "
+                    f"{', '.join(dict(wanted))}."
+                )
+        arrays = []
+        gone = [name for name in before if name not in dict(wanted)]
+        used = {path for each in rules.values() for path in _names_in(each)}
+        for name, kind in wanted:
+            place, own = f"{where}.{name}", target.field(name).type
+            if name in rules:
+                found = self.value_of(rules[name], scope, len(column), place)
+            elif name in before:
+                found = scope[name]
+            else:
+                left = [each for each in gone if each not in used]
+                if left:
+                    raise ConfigError(
+                        f"{place} is new, and {', '.join(left)} is gone: say fields: "
+                        f"{{{new.pojo_class}: {{{name}: {{from: {left[0]}}}}}}}, or null if it is "
+                        f"not the same."
+                    )
+                found = Values(pa.nulls(len(column)), None)
+            arrays.append(self.assign(found, kind, own, place))
+        return _struct(column, arrays, target)
+
+    def _list(
+        self,
+        column: pa.Array,
+        old: ListSerializer,
+        new: ListSerializer,
+        target: pa.DataType,
+        where: str,
+    ) -> pa.Array:
+        elements = Values(column.flatten(), kind_of(old.element))
+        found = self._below(elements, kind_of(new.element), target.value_type, f"{where}[]")
+        return pa.ListArray.from_arrays(_offsets(column), found, mask=_mask(column))
+
+    def _below(self, values: Values, new: Kind, target: pa.DataType, where: str) -> pa.Array:
+        """Values inside a list or map: they are not one for each row."""
+        keys, others = self._keys, self._others
+        self._keys, self._others = None, {}
+        try:
+            return self.assign(values, new, target, where)
+        finally:
+            self._keys, self._others = keys, others
+
+    def _map(
+        self,
+        column: pa.Array,
+        old: MapSerializer,
+        new: MapSerializer,
+        target: pa.DataType,
+        where: str,
+    ) -> pa.Array:
+        entries, own = column.flatten(), target.value_type
+        parts = [
+            self._below(
+                Values(field_column(entries, name), kind_of(before)),
+                kind_of(after),
+                own.field(name).type,
+                f"{where}.{name}",
+            )
+            for name, before, after in (("key", old.key, new.key), ("value", old.value, new.value))
+        ]
+        found = pa.StructArray.from_arrays(parts, fields=list(own))
+        return pa.ListArray.from_arrays(_offsets(column), found, mask=_mask(column))
+
+    def _ttl(
+        self, column: pa.Array, old: Kind, new: Kind, target: pa.DataType, where: str
+    ) -> pa.Array:
+        """Times of last access stay."""
+        if not (isinstance(old, TtlSerializer) and isinstance(new, TtlSerializer)):
+            raise ConfigError(
+                f"{where} is wrong: time to live is turned on or off in the same step; let Flink "
+                f"do that by itself, in a restart of its own."
+            )
+        values = Values(field_column(column, "v"), kind_of(old.value))
+        found = self.assign(values, kind_of(new.value), target.field("v").type, where)
+        arrays = {"ts": field_column(column, "ts"), "v": found}
+        return pa.StructArray.from_arrays(
+            [arrays[each.name] for each in target], fields=list(target)
+        )
+
+
+def _names_in(expression: Expression) -> list[str]:
+    match expression:
+        case Column():
+            return [expression.path[0]]
+        case Cast() | Coalesce():
+            return _names_in(expression.of)
+    return []
+
+
+def _nullable(kind: LogicalType) -> LogicalType:
+    return _with_null(kind, nullable=True)
+
+
+def _not_null(kind: LogicalType) -> LogicalType:
+    return _with_null(kind, nullable=False)
+
+
+def _with_null(kind: LogicalType, *, nullable: bool) -> LogicalType:
+    return LogicalType(
+        kind.root, nullable, kind.precision, kind.scale, kind.length, kind.children, kind.names
+    )
+
+
+def _literal(literal: Literal, rows: int) -> Values:
+    """A constant, in the narrowest type that holds it."""
+    value = literal.value
+    kind: LogicalType
+    match value:
+        case None:
+            return Values(pa.nulls(rows), None)
+        case bool():
+            kind = LogicalType("BOOLEAN", False)
+        case int():
+            sizes: Sequence[tuple[str, int]] = (
+                ("TINYINT", 7),
+                ("SMALLINT", 15),
+                ("INT", 31),
+                ("BIGINT", 63),
+            )
+            fitting = [name for name, bits in sizes if -(1 << bits) <= value < 1 << bits]
+            if not fitting:
+                raise ConfigError(f"The constant {value} is too large for BIGINT.")
+            kind = LogicalType(fitting[0], False)
+        case float():
+            kind = LogicalType("DOUBLE", False)
+        case str():
+            kind = LogicalType("VARCHAR", False, length=max(len(value), 1))
+    target = arrow_type_of(kind)
+    return Values(pa.repeat(pa.scalar(value, target), rows), kind, pa.array([value], target))
+
+
+_CONSTANTS = {
+    "BOOLEAN": ("BOOLEAN",),
+    "VARCHAR": ("VARCHAR", "CHAR", "DATE", "TIME", "TIMESTAMP", "TIMESTAMP_LTZ"),
+}
+_NUMBERS = ("TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL")
+
+
+def _constant(one: pa.Array, old: LogicalType, new: LogicalType, where: str) -> pa.Array:
+    """A constant in the type of a column, exactly."""
+    takes = new.root in _CONSTANTS.get(old.root, _NUMBERS)
+    fraction = old.root == "DOUBLE" and new.root not in ("FLOAT", "DOUBLE", "DECIMAL")
+    found, mask = (None, None)
+    if takes and not fraction:
+        if old.root == "DOUBLE" and new.root == "DECIMAL":
+            text = pa.array([None if each is None else repr(each) for each in one.to_pylist()])
+            found, mask = cast_column(text.cast(pa.string()), old, new)
+        else:
+            found, mask = cast_column(one, old, new)
+    if found is None or mask is not None:
+        value = one[0].as_py()
+        raise ConfigError(
+            f"{where} is wrong: the constant {value!r} is no value of type {_nullable(new)}."
+        )
+    return found
+
+
+def _struct(old: pa.Array, arrays: Sequence[pa.Array], target: pa.DataType) -> pa.Array:
+    """A struct with new fields; the row kind and nulls of the old one stay."""
+    fields = list(target)
+    if fields and fields[0].name == "$row_kind":
+        has_kind = pa.types.is_struct(old.type) and old.type.get_field_index("$row_kind") >= 0
+        kinds = (
+            field_column(old, "$row_kind")
+            if has_kind
+            else pa.repeat(pa.scalar("+I", fields[0].type), len(old))
+        )
+        arrays = [kinds, *arrays]
+    return pa.StructArray.from_arrays(arrays, fields=fields, mask=_mask(old))
+
+
+def _mask(old: pa.Array) -> pa.Array | None:
+    return old.is_null() if old.null_count else None
+
+
+def _offsets(column: pa.Array) -> pa.Array:
+    """Offsets of a list column into its flattened elements."""
+    sizes = np.asarray(pc.fill_null(pc.list_value_length(column), 0))
+    offsets = np.zeros(len(sizes) + 1, np.int32)
+    np.cumsum(sizes, out=offsets[1:])
+    return pa.array(offsets)

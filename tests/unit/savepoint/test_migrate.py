@@ -1,0 +1,227 @@
+"""Declared migrations: what real Flink's new job holds is what the migrated savepoint holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dstl_core.errors import ColumnValueError, ConfigError, SavepointError
+from dstl_core.savepoint.migrate.declaration import Migration
+from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
+from dstl_core.savepoint.read.snapshot import Snapshot
+from tests.golden_files import CHANGED_JOBS as JOBS
+from tests.golden_files import GOLDEN, snapshot
+
+ROOT = Path(__file__).parents[3]
+# What the new job holds after the old job's input, by real Flink 2.2.1.
+EXPECTED: dict[str, list[dict[str, Any]]] = json.loads((GOLDEN / "migrated-jobs.json").read_bytes())
+
+
+def migration_of(pair: str, declared: dict[str, Any], **options: Any) -> SavepointMigration:
+    old, new = (Snapshot.load(JOBS / pair / each) for each in ("old", "new"))
+    return SavepointMigration(Migration.of({"migration": 1, **declared}), old, new, **options)
+
+
+def contents(folder: str | Path, *, places: bool = False) -> list[str]:
+    """The entries as texts, without the names of operators, and without key groups."""
+    found = []
+    for operator in Snapshot.load(folder).operators:
+        for line in operator.dump():
+            kept = {name: each for name, each in line.items() if places or name not in ("op", "kg")}
+            found.append(text_of(kept))
+    return sorted(found)
+
+
+def text_of(entry: dict[str, Any]) -> str:
+    if entry["kind"] == "map":
+        entry["value"] = sorted(entry["value"], key=json.dumps)
+    return json.dumps(entry, sort_keys=True)
+
+
+def texts(entries: Iterable[dict[str, Any]]) -> list[str]:
+    return sorted(map(text_of, entries))
+
+
+@pytest.mark.parametrize("pair", sorted(EXPECTED))
+def test_the_new_job_gets_its_state(pair: str, tmp_path: Path) -> None:
+    declared = Migration.load(ROOT / "examples" / "migrate" / f"{pair}.yaml")
+    old, new = (Snapshot.load(JOBS / pair / each) for each in ("old", "new"))
+    migration = SavepointMigration(declared, old, new)
+    assert migration.plan.problems == []
+    written = Snapshot.load(migration.write(tmp_path / "out"))
+    assert contents(tmp_path / "out") == texts(EXPECTED[pair])
+    for operator in written.operators:
+        target = new[f"hash:{operator.operator_id.hex}"]
+        metas = {info.name: info.meta for info in target.states}
+        assert {info.name: info.meta for info in operator.states} == (metas if metas else {})
+    report = json.loads((tmp_path / "out" / "_migration.json").read_bytes())
+    assert all(each["after"] <= each["before"] for each in report["states"])
+
+
+def test_there_and_back_gives_the_same_state(tmp_path: Path) -> None:
+    there = migration_of("key-type", {"operators": {"accounts": {"key": "cast(key, BIGINT)"}}})
+    there.write(tmp_path / "there")
+    old, new = JOBS / "key-type" / "old", Snapshot.load(tmp_path / "there")
+    declared = {"migration": 1, "operators": {"accounts": {"key": "cast(key, STRING)"}}}
+    back = SavepointMigration(Migration.of(declared), new, Snapshot.load(old))
+    back.write(tmp_path / "back")
+    assert contents(tmp_path / "back", places=True) == contents(old, places=True)
+    assert contents(tmp_path / "there", places=True) != contents(old, places=True)
+
+
+def test_the_same_migration_gives_the_same_bytes(tmp_path: Path) -> None:
+    declared = {"operators": {"4_group-aggregate": {"key": ["cast(f0, BIGINT)"]}}}
+    found = []
+    for name in ("one", "two"):
+        migration_of("key-widen", declared).write(tmp_path / name)
+        [operator] = [
+            each for each in Snapshot.load(tmp_path / name).operators if each.keyed_handles
+        ]
+        handles = operator.keyed_handles
+        found.append([operator.snapshot.resolver.read(each.stream) for each in handles])  # type: ignore[union-attr]
+    assert found[0] == found[1]
+
+
+FORMS = [
+    "a-hashmap-p3-max17",
+    "a-hashmap-native",
+    "a-rocksdb-checkpoint-incremental",
+    "a-hashmap-changelog-checkpoint-files",
+]
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_every_form_of_state_migrates(name: str, tmp_path: Path) -> None:
+    """Parallelism 3, native, incremental, and a changelog; without a template, and back."""
+    source = Snapshot.load(snapshot(name))
+    for sql, java, path in (("STRING", "string", "texts"), ("BIGINT", "long", "numbers")):
+        rule = {"value": f"cast(value, {sql})", "type": java}
+        declared = {"operators": {"a-keyed": {"states": {"cnt": rule, "red": rule}}}}
+        migration = SavepointMigration(Migration.of({"migration": 1, **declared}), source)
+        assert migration.plan.problems == []
+        source = Snapshot.load(migration.write(tmp_path / path))
+        assert source["a-keyed"].state_info("cnt").type.lower() == java
+    assert contents(tmp_path / "numbers", places=True) == contents(snapshot(name), places=True)
+    assert contents(tmp_path / "texts") != contents(snapshot(name))
+
+
+def test_keys_that_are_no_numbers_stop_the_migration(tmp_path: Path) -> None:
+    declared = {"migration": 1, "operators": {"a-keyed": {"key": "cast(key, BIGINT)"}}}
+    migration = SavepointMigration(Migration.of(declared), Snapshot.load(snapshot(FORMS[1])))
+    with pytest.raises(ColumnValueError, match=r"does not fit: \d+ values of .*cast_or_null"):
+        migration.write(tmp_path / "out")
+    assert not (tmp_path / "out" / "_metadata").exists()
+
+
+AGGREGATE = "4_group-aggregate"
+
+
+def columns(*expressions: object) -> dict[str, Any]:
+    return {"operators": {AGGREGATE: {"states": {"accState": {"columns": list(expressions)}}}}}
+
+
+@pytest.mark.parametrize(
+    ("declared", "says"),
+    [
+        (columns("f0", "f1", "f2", 0), "the new row has 5 columns"),
+        (columns("f0", "f1", "f2", 0, "f9"), "there is no old column 'f9'"),
+        (columns("f0", "f1", "f2", 0, "'x'"), "the constant 'x' is no value of type INT"),
+        (columns("f0", "f1", "f2", 1.5, None), "the constant 1.5 is no value of type BIGINT"),
+        (columns("f0", "f1", "f2", 0, "f0"), "BIGINT does not fit into INT in all cases"),
+        (columns("f0", "f1", "f2", 0, "cast(f0, DATE)"), "never cast to DATE"),
+        (columns("f0", "f1", "f2", 0, "???"), "a person has to decide"),
+        (columns("f0", "f1", "f2", 0, "sum(f1)"), "over the elements of a list state"),
+        ({}, "does not become RowData"),
+    ],
+)
+def test_a_wrong_declaration_is_found_before_anything_is_written(
+    declared: dict[str, Any], says: str, tmp_path: Path
+) -> None:
+    migration = migration_of("agg-add", declared)
+    assert any(says in each for each in migration.plan.problems), migration.plan.problems
+    with pytest.raises(SavepointError, match="not ready"):
+        migration.write(tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("declared", "says"),
+    [
+        ({"operators": {AGGREGATE: {"colums": []}}}, "has an unknown key 'colums'"),
+        ({"operators": {"5_x": {}}}, "Operator '5_x' is not in the new job"),
+        ({"operators": {AGGREGATE: {"states": {"acc": {}}}}}, "State 'acc' is not in operator"),
+        (
+            {"operators": {AGGREGATE: {"states": {"accState": {"from": "x"}}}}},
+            "State 'x' is not in the old operator",
+        ),
+        (
+            {
+                "operators": {
+                    AGGREGATE: {"states": {"accState": {"from": "accState"}}, "drop": ["accState"]}
+                }
+            },
+            "name it once",
+        ),
+        ({"drop_operators": [AGGREGATE]}, "is dropped and becomes another one"),
+        ({"drop_operators": ["a", "a"]}, "names 'a' twice"),
+        ({"start_empty": ["a"]}, "start_empty names 'a'"),
+        ({"migration": 2}, "no known version"),
+        (columns("f0 +"), "is not an expression"),
+        (columns("eval(f0)"), "expected one of the functions"),
+        ({"operators": {AGGREGATE: {"on_collision": "add"}}}, "expected sum, min"),
+    ],
+)
+def test_a_declaration_of_what_is_not_there(declared: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says.replace("+", r"\+")):
+        _ = migration_of("agg-add", declared).plan
+
+
+def test_a_name_that_stands_twice(tmp_path: Path) -> None:
+    path = tmp_path / "twice.yaml"
+    path.write_text("migration: 1\noperators:\n  a: {}\n  a: {}\n")
+    with pytest.raises(ConfigError, match=r"names 'a' twice in one place \(line 4\)"):
+        Migration.load(path)
+
+
+def test_a_value_that_does_not_fit_is_counted(tmp_path: Path) -> None:
+    """The keys are 'ada', 'bob', ..: no numbers. Keys are shown only if that is asked for."""
+    declared = {"operators": {AGGREGATE: {"key": ["cast(f0, BIGINT)"]}}}
+    pair = JOBS / "key-varchar" / "old", JOBS / "key-widen" / "new"
+    old, new = map(Snapshot.load, pair)
+    for show, text in ((False, r"5 values of .*--show-keys"), (True, r"keys: .*ada")):
+        migration = SavepointMigration(
+            Migration.of({"migration": 1, **declared}), old, new, show_keys=show
+        )
+        with pytest.raises(ColumnValueError, match=text) as error:
+            migration.write(tmp_path / str(show))
+        assert ("ada" in str(error.value)) is show
+        assert not (tmp_path / str(show) / "_metadata").exists()
+
+
+def test_keys_that_become_one_need_a_rule(tmp_path: Path) -> None:
+    declared: dict[str, Any] = {AGGREGATE: {"from": "3_group-aggregate", "key": ["f0"]}}
+    migration = migration_of("key-drop", {"operators": declared})
+    with pytest.raises(SavepointError, match="a key comes more than once"):
+        migration.write(tmp_path / "out")
+    assert not (tmp_path / "out" / "_metadata").exists()
+
+
+def test_state_without_a_place_is_named() -> None:
+    problems = migration_of("state-rename", {}).plan.problems
+    assert any("add start_empty: [accounts/sum]" in each for each in problems)
+    assert any("add drop: [total] to operator accounts" in each for each in problems)
+    problems = migration_of("uid-forgotten", {}).plan.problems
+    assert any("add drop_operators" in each for each in problems)
+
+
+def test_the_plan_as_a_person_reads_it() -> None:
+    declared = columns("f0", "f1", "f2", 0, None)
+    text = "\n".join(migration_of("agg-add", declared).plan_lines())
+    assert text.startswith("old -> new   4 operators kept, 1 changed, 0 dropped, 0 start empty")
+    assert "f3 <- 0      new: from now on only" in text
+    assert "without the migration Flink would say: StateMigrationException" in text
+    assert text.endswith("nothing is lost.")
