@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from dstl_core.savepoint.edit.rewrite import rewrite_savepoint
     from dstl_core.savepoint.edit.savepoint_edit import edit_savepoint
     from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
+    from dstl_core.savepoint.migrate.declaration import Migration
+    from dstl_core.savepoint.migrate.learn.proposal_file import propose_file
+    from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
     from dstl_core.savepoint.read.snapshot import Snapshot
     from dstl_core.savepoint.report.snapshot_report import report_snapshot
     from dstl_core.spark.job.stateful_job import StatefulJob
@@ -84,6 +87,7 @@ __all__ = [
     "KeyedStateReaderFunction",
     "ListStateDescriptor",
     "MapStateDescriptor",
+    "Migration",
     "OperatorIdentifier",
     "OperatorTransformation",
     "ProcessFunction",
@@ -91,6 +95,7 @@ __all__ = [
     "ProcessWindowFunction",
     "ReducingStateDescriptor",
     "RichMapFunction",
+    "SavepointMigration",
     "SavepointReader",
     "SavepointUpgrade",
     "SavepointWriter",
@@ -109,6 +114,7 @@ __all__ = [
     "errors",
     "functions",
     "plan_restore",
+    "propose_file",
     "register",
     "report_snapshot",
     "rewrite_savepoint",
@@ -145,10 +151,12 @@ _HOME = {
     "KeyedOperator": "spark.task.operators",
     "ListStateDescriptor": "state.tables.descriptor",
     "MapStateDescriptor": "state.tables.descriptor",
+    "Migration": "savepoint.migrate.declaration",
     "OperatorIdentifier": "model.ids",
     "OperatorTransformation": "spark.savepoints.transformations",
     "ProcessOperator": "spark.task.operators",
     "ReducingStateDescriptor": "state.tables.descriptor",
+    "SavepointMigration": "savepoint.migrate.migrated_savepoint",
     "SavepointReader": "spark.savepoints.savepoint_reader",
     "SavepointUpgrade": "savepoint.edit.upgrade",
     "SavepointWriter": "spark.savepoints.savepoint_writer",
@@ -160,6 +168,7 @@ _HOME = {
     "check_restore": "savepoint.check.restore_check",
     "edit_savepoint": "savepoint.edit.savepoint_edit",
     "plan_restore": "savepoint.check.restore_plan",
+    "propose_file": "savepoint.migrate.learn.proposal_file",
     "register": "spark.savepoints.data_source",
     "rewrite_savepoint": "savepoint.edit.rewrite",
     "report_snapshot": "savepoint.report.snapshot_report",

@@ -27,6 +27,7 @@ from typing import Any
 import dagster as dg
 import yaml
 
+from dstl_core import Migration
 from tests.docs.fences import ROOT, SETUP, SHOWN, Block, PageError
 from tests.golden_files import GOLDEN, snapshot
 
@@ -181,6 +182,9 @@ class PageRun:
         if "ops" in document:
             every = self._names["defs"].resolve_implicit_global_asset_job_def()
             dg.validate_run_config(every, document)
+            return
+        if "migration" in document:
+            Migration.of(document)
             return
         module, _, name = str(document.get("type")).rpartition(".")
         if not module.startswith("dstl_dagster"):

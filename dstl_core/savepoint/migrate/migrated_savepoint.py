@@ -29,6 +29,7 @@ from dstl_core.savepoint.check.verify import verify_snapshot
 from dstl_core.savepoint.edit.operator_copy import check_writable, copy_operator_state
 from dstl_core.savepoint.migrate.declaration import Migration
 from dstl_core.savepoint.migrate.keyed_migration import KeyedMigration, StateCount, count_entries
+from dstl_core.savepoint.migrate.learn.plan_names import PlanNames
 from dstl_core.savepoint.migrate.migration_plan import OperatorPlan, Plan, plan_of
 from dstl_core.savepoint.migrate.operator_migration import write_operator_states
 from dstl_core.savepoint.migrate.plan_text import json_of, lines_of
@@ -82,11 +83,17 @@ class SavepointMigration:
         Raises:
             ConfigError: The declaration names what is not there, or names it twice.
         """
-        return plan_of(self.migration, self.source, self.template)
+        found = plan_of(self._names.resolved(), self.source, self.template)
+        found.problems += self._names.problems
+        return found
+
+    @cached_property
+    def _names(self) -> PlanNames:
+        return PlanNames(self.migration, self.source, self.template)
 
     def plan_lines(self) -> list[str]:
         """The plan as text. It counts entries, and writes nothing."""
-        return lines_of(self.plan)
+        return lines_of(self.plan, self._names)
 
     def plan_json(self) -> dict[str, Any]:
         """The plan as one object."""

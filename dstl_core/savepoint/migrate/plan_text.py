@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dstl_core.errors import DstlError
@@ -11,6 +11,8 @@ from dstl_core.model.ids import OperatorID
 from dstl_core.savepoint.columns.state_columns import KEY_COLUMN
 from dstl_core.savepoint.migrate.expression import Expression, Literal
 from dstl_core.savepoint.migrate.learn.flink_outcome import flink_outcomes
+from dstl_core.savepoint.migrate.learn.plan_names import PlanNames
+from dstl_core.savepoint.migrate.learn.sql_state import OperatorColumns, StateColumn
 from dstl_core.savepoint.migrate.migration_plan import (
     EMPTY,
     SAME,
@@ -24,24 +26,24 @@ from dstl_core.savepoint.read.snapshot import OperatorSnapshot
 _WIDTH = 78
 
 
-def lines_of(plan: Plan) -> list[str]:
-    """The plan as text."""
-    return list(_lines(plan))
+def lines_of(plan: Plan, names: PlanNames) -> list[str]:
+    """The plan as text, with the names of columns where compiled plans have them."""
+    return list(_lines(plan, names))
 
 
-def _lines(plan: Plan) -> Iterator[str]:
+def _lines(plan: Plan, names: PlanNames) -> Iterator[str]:
     kept = [each for each in plan.operators if each.sources]
     changed = sum(each.is_changed for each in kept)
     empty = len(plan.operators) - len(kept)
-    names = f"{_base(str(plan.source.folder))} -> {_target_name(plan)}"
+    jobs = f"{_base(str(plan.source.folder))} -> {_target_name(plan)}"
     yield (
-        f"{names}   {len(kept)} operators kept, {changed} changed, "
+        f"{jobs}   {len(kept)} operators kept, {changed} changed, "
         f"{len(plan.dropped)} dropped, {empty} {'starts' if empty == 1 else 'start'} empty"
     )
     outcomes = {} if plan.template is None else flink_outcomes(plan.source, plan.template)
     for operator in plan.operators:
         if operator.is_changed or operator.starts_empty or operator.dropped:
-            yield from _operator(operator, outcomes)
+            yield from _operator(operator, outcomes, names.of_new(operator.target))
     lost = [
         f"state {info.name} of {op.label}" for each in plan.operators for op, info in each.dropped
     ]
@@ -53,7 +55,9 @@ def _lines(plan: Plan) -> Iterator[str]:
     yield "nothing is lost." if not lost else f"lost: {'; '.join(lost)}."
 
 
-def _operator(plan: OperatorPlan, outcomes: Mapping[OperatorID, str]) -> Iterator[str]:
+def _operator(
+    plan: OperatorPlan, outcomes: Mapping[OperatorID, str], names: OperatorColumns | None
+) -> Iterator[str]:
     name = f"  ({plan.target.name})" if plan.target.name else ""
     head = f"{plan.label}{name}"
     if plan.starts_empty:
@@ -66,7 +70,7 @@ def _operator(plan: OperatorPlan, outcomes: Mapping[OperatorID, str]) -> Iterato
     if plan.key_type is not None:
         yield f"  key        {_key_text(plan)}"
     for state in plan.states:
-        yield from _state(state)
+        yield from _state(state, names)
     for source in plan.sources:
         if source.operator_id in outcomes:
             yield f"  without the migration Flink would say: {outcomes[source.operator_id]}"
@@ -97,7 +101,7 @@ def _source_text(conversion: Conversion) -> str:
     return "cast without loss" if conversion.whole is None else str(conversion.whole)
 
 
-def _state(state: StatePlan) -> Iterator[str]:
+def _state(state: StatePlan, names: OperatorColumns | None) -> Iterator[str]:
     new = state.new
     if state.action == EMPTY:
         if not new.kind.endswith("timer"):
@@ -112,22 +116,30 @@ def _state(state: StatePlan) -> Iterator[str]:
         return
     yield f"  {new.name + renamed:10} {kind}  {types}   {state.action}{merge}"
     if state.map_key is not None:
-        yield from _columns(state.map_key, "map_key ")
+        known = None if names is None else names.map_keys.get(new.name)
+        yield from _columns(state.map_key, "map_key ", known)
     if state.value is not None:
-        yield from _columns(state.value, "")
+        known = None if names is None else names.rows.get(new.name)
+        yield from _columns(state.value, "", known)
 
 
 def _merge_text(state: StatePlan) -> str:
     return state.merge if isinstance(state.merge, str) else ", ".join(state.merge or ())
 
 
-def _columns(conversion: Conversion, mark: str) -> Iterator[str]:
+def _columns(
+    conversion: Conversion, mark: str, names: Sequence[StateColumn] | None
+) -> Iterator[str]:
     if conversion.row is None:
         if conversion.whole is not None:
             yield f"             {mark}<- {conversion.whole}"
         return
+    known = [] if names is None or len(names) != len(conversion.row) else [n.name for n in names]
+    width = max(map(len, known), default=0)
     for at, expression in enumerate(conversion.row):
-        yield f"             {mark}f{at} <- {expression!s:6} {_meaning(expression, at)}".rstrip()
+        name = f"{known[at]:{width}}   " if known else ""
+        line = f"             {mark}f{at} <- {expression!s:6} {name}{_meaning(expression, at)}"
+        yield line.rstrip()
 
 
 def _meaning(expression: Expression, at: int) -> str:

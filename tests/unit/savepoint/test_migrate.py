@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dstl_core.errors import ColumnValueError, ConfigError, SavepointError
+from dstl_core.errors import ColumnValueError, ConfigError, NoSuchOperatorError, SavepointError
 from dstl_core.savepoint.migrate.declaration import Migration
 from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
 from dstl_core.savepoint.read.snapshot import Snapshot
@@ -152,7 +153,7 @@ def test_a_wrong_declaration_is_found_before_anything_is_written(
     ("declared", "says"),
     [
         ({"operators": {AGGREGATE: {"colums": []}}}, "has an unknown key 'colums'"),
-        ({"operators": {"5_x": {}}}, "Operator '5_x' is not in the new job"),
+        ({"operators": {"5_x": {}}}, "Operator '5_x' is not in the snapshot"),
         ({"operators": {AGGREGATE: {"states": {"acc": {}}}}}, "State 'acc' is not in operator"),
         (
             {"operators": {AGGREGATE: {"states": {"accState": {"from": "x"}}}}},
@@ -176,7 +177,7 @@ def test_a_wrong_declaration_is_found_before_anything_is_written(
     ],
 )
 def test_a_declaration_of_what_is_not_there(declared: dict[str, Any], says: str) -> None:
-    with pytest.raises(ConfigError, match=says.replace("+", r"\+")):
+    with pytest.raises((ConfigError, NoSuchOperatorError), match=re.escape(says)):
         _ = migration_of("agg-add", declared).plan
 
 
