@@ -5,6 +5,7 @@ records, and refuse the same damage.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -15,12 +16,13 @@ from dstl_core.codec.change_payload import (
     data_change,
     metadata_change,
 )
+from dstl_core.codec.columnar.changes.change_spans import HEAD_BYTES
 from dstl_core.codec.serializers import Types, VoidNamespaceSerializer
 from dstl_core.codec.state_meta import BackendStateType, StateMetaInfoSnapshot
 from dstl_core.errors import DstlError
 from dstl_core.model.change import META_KEY_GROUP
 from dstl_core.model.handle import ChangelogStateBackendHandle, InMemoryChangelogStateHandle
-from dstl_core.state.restore import into_sections
+from dstl_core.state.restore import changelog, into_sections
 from tests.stored_forms import (
     RANGE,
     StoredForm,
@@ -52,6 +54,18 @@ def test_the_heaps_own_form(form):
 @given(changelog_forms())
 def test_changelogs(form):
     assert_same(form)
+    assert in_batches(form) == records_of_tables(form.restored())
+
+
+def one_by_one(form):
+    return records_of_tables(form.restored())
+
+
+def in_batches(form):
+    """The records of tables into which the log was replayed in batches."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(changelog, "COLUMNS_FROM_BYTES", 0)
+        return records_of_tables(form.restored())
 
 
 def outcome(read):
@@ -104,8 +118,14 @@ def test_damage_to_changelogs(form, data):
         cut = data.draw(st.booleans())
         changes[place] = key_group, raw[:at] if cut else raw[:at] + byte + raw[at + 1 :]
         damaged = replace(log, changes=tuple(changes))
-        handle = replace(form.handle, non_materialized=(damaged,))
-        assert_same_outcome(replace(form, handle=handle))
+        broken = replace(form, handle=replace(form.handle, non_materialized=(damaged,)))
+        assert_same_outcome(broken)
+        batched = outcome(partial(in_batches, broken))
+        single = outcome(partial(one_by_one, broken))
+        if cut and at < HEAD_BYTES:  # the sentence of a batch has both fields of the head
+            assert batched[0] is single[0]
+        else:
+            assert batched == single
 
 
 @pytest.mark.parametrize("flag", [1, 2, 255])

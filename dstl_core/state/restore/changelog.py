@@ -1,4 +1,4 @@
-"""Replays a changelog into tables, change by change."""
+"""Replays a changelog into tables: a large one in batches, a small one change by change."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from dstl_core.state.tables.key_type import key_type_of_changes
 from dstl_core.state.tables.keyed_state import KeyedState
 from dstl_core.state.tables.state_table import StateTable
 from dstl_core.storage.handle_resolver import HandleResolver
+
+COLUMNS_FROM_BYTES = 1 << 20
+"""Below this size in bytes, loading the kernels takes longer than they save."""
 
 
 def replay_changelog(
@@ -46,19 +49,57 @@ def apply_changelog(
 
     ``tables`` has the tables that earlier logs of the same handle described, by state id.
     """
+    if handle.state_size >= COLUMNS_FROM_BYTES:
+        _apply_in_batches(state, handle, reader, registry, tables)
+        return
     for change in reader.get_changes(handle):
         parsed = read_change(change.change, registry)
         if isinstance(parsed, MetadataChange):
-            if state.key_serializer is None:
-                continue  # no change of a key follows, else its type would be known
-            tables[parsed.state_id] = state.table(parsed.state, state.key_serializer)
+            _describe(state, parsed, tables)
             continue
-        table = tables.get(parsed.state_id)
-        if table is None:
-            raise FormatError(
-                "A change is for a state that its log has not described",
-                field="state id",
-                expected=f"one of {sorted(tables)}",
-                got=parsed.state_id,
-            )
+        table = _described(parsed.state_id, tables)
         table.apply(parsed.operation, change.key_group, parsed.body)
+
+
+def _apply_in_batches(
+    state: KeyedState,
+    handle: ChangelogStateHandle,
+    reader: StateChangelogHandleReader,
+    registry: SerializerRegistry,
+    tables: dict[int, StateTable[Any]],
+) -> None:
+    from dstl_core.state.restore.changelog_tables import (  # it compiles kernels
+        TableReplay,
+        changes_of,
+    )
+
+    replays: dict[int, TableReplay] = {}
+    for batch in reader.read_batches(handle):
+        for state_id, changes in changes_of(batch, registry):
+            if isinstance(changes, MetadataChange):
+                _describe(state, changes, tables)
+                replays.pop(state_id, None)
+                continue
+            table = _described(state_id, tables)
+            if state_id not in replays:
+                replays[state_id] = TableReplay(table, registry)
+            replays[state_id].apply(changes)
+
+
+def _describe(
+    state: KeyedState, change: MetadataChange, tables: dict[int, StateTable[Any]]
+) -> None:
+    if state.key_serializer is not None:  # else no change of a key follows
+        tables[change.state_id] = state.table(change.state, state.key_serializer)
+
+
+def _described(state_id: int, tables: dict[int, StateTable[Any]]) -> StateTable[Any]:
+    table = tables.get(state_id)
+    if table is None:
+        raise FormatError(
+            "A change is for a state that its log has not described",
+            field="state id",
+            expected=f"one of {sorted(tables)}",
+            got=state_id,
+        )
+    return table

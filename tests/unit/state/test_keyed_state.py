@@ -52,7 +52,7 @@ FOLDER = Location.parse("memory://savepoint")
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small state comes in record by record, large state by columns: both have to do all this."""
     least = 0 if request.param == "columns" else 1 << 30
-    monkeypatch.setattr(into_tables, "_COLUMNS_FROM_BYTES", least)
+    monkeypatch.setattr(into_tables, "COLUMNS_FROM_BYTES", least)
 
 
 def resolver() -> HandleResolver:

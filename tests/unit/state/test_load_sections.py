@@ -68,7 +68,7 @@ def test_every_snapshot_comes_in_as_it_does_record_by_record(
             continue
         expected = restored(operator, HEAP)
         with monkeypatch.context() as patch:
-            patch.setattr(into_tables, "_COLUMNS_FROM_BYTES", 0)
+            patch.setattr(into_tables, "COLUMNS_FROM_BYTES", 0)
             patch.setattr(load_sections, "_FILES_AT_ONCE", 1000)
             store: EntryStore = HEAP
             if on_disk:

@@ -129,7 +129,7 @@ class StateReplay:
         self._kept.append(batch.source)
         program = self._programs.get(operation)
         if program is None:
-            program = PlaceProgram(_roots(self._format, operation))
+            program = PlaceProgram(change_roots(self._format, operation))
             self._programs[operation] = program
         columns = program.run(batch)
         groups = batch.key_groups
@@ -272,8 +272,12 @@ def _numbered(keys: Ranges, key_groups: Int64s) -> Int64s:
     return numbers
 
 
-def _roots(record_format: RecordFormat, operation: Operation) -> list[tuple[str, Layout]]:
-    """The parts of a change after its state id."""
+def change_roots(record_format: RecordFormat, operation: Operation) -> list[tuple[str, Layout]]:
+    """The parts of a change after its state id, as roots of a ``PlaceProgram``.
+
+    Raises:
+        NotInColumnsError: A kernel cannot read such changes.
+    """
     meta = record_format.meta
     if record_format.is_queue:
         timer = passed_timer(part_of(meta, TimerSerializer))
