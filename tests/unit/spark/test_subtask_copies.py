@@ -6,7 +6,9 @@ import pytest
 
 from dstl_core.errors import FormatError, StorageError, UploadFailedError
 from dstl_core.spark.engine.checked_files import check_file, write_checked
-from dstl_core.state.backends.state_backend import EmbeddedRocksDBStateBackend
+from dstl_core.spark.engine.held_state import HELD
+from dstl_core.state.backends.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
+from dstl_core.state.restore import changelog
 from tests.full_disk import full_disk
 from tests.unit.spark.subtasks import BY_ROW_AND_COLUMN, ByColumn, ByRow, Subtask
 
@@ -111,3 +113,25 @@ def test_state_that_is_too_large_for_memory_is_restored_and_a_warning_says_so(tm
     assert subtask.run(5.0, 6.0, 7.0) == ("warm", 3, [3.0, 4.0, None])
     assert "a subtask has 3 entries, a worker keeps at most 2; raise max_entries" in caplog.text
     assert subtask.run(8.0) == ("cold", 1, [5.0])
+
+
+@pytest.mark.parametrize("least", [0, 1 << 30], ids=["in batches", "one by one"])
+@pytest.mark.parametrize(
+    "backend", [HashMapStateBackend(), EmbeddedRocksDBStateBackend()], ids=["heap", "rocksdb"]
+)
+def test_a_worker_that_gets_a_subtask_back_replays_the_logs_of_the_other(
+    tmp_path, monkeypatch, backend, least
+):
+    monkeypatch.setattr(changelog, "COLUMNS_FROM_BYTES", least)
+    subtask = Subtask(tmp_path, ByRow(), backend)
+    subtask.run(1.0, 2.0)
+    one = HELD.copy()
+    HELD.clear()
+    subtask.local = tmp_path / "other"  # the second worker is on another machine
+    assert subtask.run(3.0, 4.0, 5.0) == ("cold", 3, [1.0, 2.0, None])
+    assert subtask.run(6.0, 7.0) == ("warm", 2, [3.0, 4.0])
+    HELD.clear()
+    HELD.update(one)
+    subtask.local = tmp_path / "local"
+    assert subtask.run(8.0, 9.0, 10.0) == ("caught up", 3, [6.0, 7.0, 5.0])
+    assert subtask.run(0.0) == ("warm", 1, [8.0])
