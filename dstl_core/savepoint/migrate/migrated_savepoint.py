@@ -85,6 +85,7 @@ class SavepointMigration:
         """
         found = plan_of(self._names.resolved(), self.source, self.template)
         found.problems += self._names.problems
+        found.notes += self._names.notes
         return found
 
     @cached_property

@@ -23,7 +23,10 @@ from dstl_core.savepoint.migrate.learn.proposal import Proposal, propose
 from dstl_core.savepoint.migrate.learn.proposal_file import propose_file
 from dstl_core.savepoint.migrate.learn.sql_state import operator_columns
 from dstl_core.savepoint.read.snapshot import Snapshot
+from tests.command_line import run
 from tests.golden_files import CHANGED_JOBS as JOBS
+
+__all__ = ["run"]
 
 
 def plans_of(pair: str) -> tuple[CompiledPlan, CompiledPlan] | None:
@@ -509,3 +512,51 @@ def test_aggregates_are_added_by_name_only_with_plans() -> None:
     old, new = (Snapshot.load(JOBS / "agg-add" / each) for each in ("old", "new"))
     with pytest.raises(ConfigError, match="no compiled plan explains this state: give plans"):
         PlanNames(Migration.of(given), old, new).resolved()
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        "{columns: [f0, f1, f2, 0, null]}",
+        "{add: {COUNT(tag): 0, MIN(bonus): null}}",
+        "{columns: ['`COUNT(*)`', '`SUM(amount)`', '`MAX(amount)`', 0, null]}",
+    ],
+)
+def test_a_plan_names_the_columns(rules: str, tmp_path: Path, run: Any) -> None:
+    file = job_folder("agg-add", tmp_path)
+    file.write_text(
+        f"{file.read_text()}operators:\n  4_group-aggregate: {{states: {{accState: {rules}}}}}\n"
+    )
+    ran = run("migrate", "plan", str(file))
+    assert (ran.code, ran.err) == (0, "")
+    lines = [" ".join(each.split()) for each in ran.out.splitlines()]
+    columns = [each for each in lines if " <- " in each]
+    assert columns == [
+        "f0 <- f0 COUNT(*) same",
+        "f1 <- f1 SUM(amount) same",
+        "f2 <- f2 MAX(amount) same",
+        "f3 <- 0 COUNT(tag) new: from now on only",
+        "f4 <- null MIN(bonus) new: from now on only",
+    ]
+    assert lines[-1] == "nothing is lost."
+
+
+def test_apply_refuses_what_the_plans_say_and_the_file_does_not(tmp_path: Path, run: Any) -> None:
+    """By its types the savepoint fits: Flink would restore it, and read a sum as a maximum."""
+    file = job_folder("agg-reorder", tmp_path)
+    file.write_text(f"{file.read_text()}operators: {{3_group-aggregate: {{}}}}\n")
+    ran = run("migrate", "plan", str(file))
+    assert ran.code == 1
+    assert "accState has no columns, and the plans say that columns changed" in ran.out
+    applied = run("migrate", "apply", str(file), str(tmp_path / "out"))
+    assert applied.code == 2
+    assert not (tmp_path / "out" / "_metadata").exists()
+
+
+def test_equal_types_are_warned_of_without_plans(tmp_path: Path, run: Any) -> None:
+    file = job_folder("agg-reorder", tmp_path)
+    text = file.read_text().splitlines()[:3]
+    file.write_text("\n".join([*text, "operators: {3_group-aggregate: {}}", ""]))
+    ran = run("migrate", "plan", str(file))
+    assert ran.code == 0
+    assert "3_group-aggregate/accState: several columns are INT: types equal" in ran.out

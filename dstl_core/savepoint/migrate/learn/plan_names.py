@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from dstl_core.errors import ConfigError
+from dstl_core.savepoint.check.compatibility import columns_that_may_swap
 from dstl_core.savepoint.migrate.declaration import Migration, OperatorRule, StateRule
 from dstl_core.savepoint.migrate.expression import (
     Aggregate,
@@ -65,6 +66,22 @@ class PlanNames:
             return []
         proposal = propose(self._source, self._template, plans=self._plans)
         return list(forgotten_changes(self._migration, proposal, self._template))
+
+    @cached_property
+    def notes(self) -> list[str]:
+        """Where columns of one type may have changed places, and nothing could notice."""
+        found = []
+        for operator in () if self._template is None else self._template.operators:
+            columns = self.of_new(operator)
+            known = set() if columns is None else {*columns.rows, *columns.map_keys}
+            for info in operator.states:
+                kind = columns_that_may_swap(info.meta.as_key_value().value_serializer)
+                if kind is not None and info.name not in known and not info.kind.endswith("timer"):
+                    found.append(
+                        f"{operator.label}/{info.name}: several columns are {kind}: types equal, "
+                        f"Flink cannot notice a mistake here"
+                    )
+        return found
 
     def of_new(self, operator: OperatorSnapshot) -> OperatorColumns | None:
         """The names of the columns of an operator of the new job; None if no plan has them."""
