@@ -19,7 +19,9 @@ from tests.golden_files import GOLDEN, snapshot
 
 ROOT = Path(__file__).parents[3]
 # What the new job holds after the old job's input, by real Flink 2.2.1.
-EXPECTED: dict[str, list[dict[str, Any]]] = json.loads((GOLDEN / "migrated-jobs.json").read_bytes())
+EXPECTED: dict[str, list[dict[str, Any]]] = json.loads(
+    (GOLDEN / "migrated-jobs" / "expected.json").read_bytes()
+)
 
 
 def migration_of(pair: str, declared: dict[str, Any], **options: Any) -> SavepointMigration:
