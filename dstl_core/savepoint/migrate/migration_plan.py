@@ -20,9 +20,10 @@ from dstl_core.codec.serializers import (
 from dstl_core.codec.state_meta import KEY_SERIALIZER, VALUE_SERIALIZER, StateMetaInfoSnapshot
 from dstl_core.errors import ConfigError, DstlError, NotInColumnsError
 from dstl_core.model.ids import OperatorID
-from dstl_core.savepoint.columns.state_columns import is_queue
+from dstl_core.savepoint.columns.state_columns import is_queue, namespace_type
+from dstl_core.savepoint.migrate.colliding_rows import check_merge
 from dstl_core.savepoint.migrate.declaration import Migration, OperatorRule, StateRule
-from dstl_core.savepoint.migrate.expression import Aggregate, Expression
+from dstl_core.savepoint.migrate.expression import Aggregate, Expression, Literal
 from dstl_core.savepoint.migrate.same_bytes import same_bytes
 from dstl_core.savepoint.migrate.value_conversion import (
     Conversion,
@@ -155,13 +156,14 @@ class _Planning:
 
     def run(self) -> Plan:
         plan, migration = self._plan, self._migration
-        for place in migration.undecided:
-            plan.problems.append(f"{place} is ???: a person has to decide")
         rules = self._rules()
         for target in self._targets(rules):
             self._operator(target, rules.get(target.operator_id, OperatorRule()))
         self._left_over()
         self._check_names()
+        for place in migration.undecided:
+            if not any("???" in each and place in each for each in plan.problems):
+                plan.problems.append(f"{place} is ???: a person has to decide")
         return plan
 
     # ------------------------------------------------------------------------------- operators
@@ -415,6 +417,12 @@ class _Planning:
             state.action = CONVERT if plan.key is not None else SAME
             return
         where = f"operators.{plan.label}.states.{new.name}"
+        if not state.is_operator_state and namespace_type(old.meta) != namespace_type(new.meta):
+            self._plan.problems.append(
+                f"state {new.name} of operator {plan.label} has windows of another type, which "
+                f"do not migrate"
+            )
+            return
         merge = rule.merge if rule.merge is not None else plan.rule.on_collision
         state.merge = None if merge == "error" else merge
         before, after = _value_types(old), _value_types(new)
@@ -466,6 +474,10 @@ class _Planning:
             self._try(state.value, before[-1], others, what)
             if len(after) == 2:
                 self._map_key(plan, state, others, what)
+            if state.merge is not None and not state.is_operator_state:
+                check_merge(state.merge, arrow_of(kind_of(after[-1])), f"{where}.merge")
+        except ConfigError as error:
+            self._plan.problems.append(error.message.rstrip("."))
         except NotInColumnsError as error:
             self._plan.problems.append(
                 f"{what} would have to change, and values of type {error.type_name} are not "
@@ -477,15 +489,13 @@ class _Planning:
     ) -> tuple[Expression | None, tuple[Expression, ...] | None]:
         """A list or map becomes one value: elements first, then the merge."""
         if isinstance(whole, Aggregate):
-            state.merge = "count" if whole.function in ("size", "count") else whole.function
-            return whole.of, None
+            merge, of = _aggregated(whole)
+            state.merge = merge
+            return of, None
         if row is not None and all(isinstance(each, Aggregate) for each in row):
-            aggregates = [each for each in row if isinstance(each, Aggregate)]
-            state.merge = tuple(
-                "count" if each.function in ("size", "count") else each.function
-                for each in aggregates
-            )
-            return None, tuple(each.of for each in aggregates)
+            parts = [_aggregated(each) for each in row if isinstance(each, Aggregate)]
+            state.merge = tuple(merge for merge, _ in parts)
+            return None, tuple(of for _, of in parts)
         return whole, row
 
     def _map_key(
@@ -589,6 +599,13 @@ class _Planning:
                     f"start_empty names {name!r}, which is no operator with state of the new job "
                     f"and no OPERATOR/STATE of it."
                 )
+
+
+def _aggregated(aggregate: Aggregate) -> tuple[str, Expression]:
+    """How the elements of a list merge, and what each of them gives. Each one counts as 1."""
+    if aggregate.function in ("size", "count"):
+        return "sum", Literal(1)
+    return aggregate.function, aggregate.of
 
 
 def _none(serializer: AnySerializer) -> pa.Array:

@@ -228,3 +228,38 @@ def test_the_plan_as_a_person_reads_it() -> None:
     assert "f3 <- 0      new: from now on only" in text
     assert "without the migration Flink would say: StateMigrationException" in text
     assert text.endswith("nothing is lost.")
+
+
+def values_of(folder: str | Path, state: str) -> dict[str, Any]:
+    lines = Snapshot.load(folder)["a-keyed"].dump()
+    return {each["key"]: each["value"] for each in lines if each.get("state") == state}
+
+
+def test_kinds_of_state_change_and_change_back(tmp_path: Path) -> None:
+    """A list is counted, a map is summed, a field is taken, a value becomes a map and a list."""
+    folder = snapshot("a-hashmap-canonical")
+    states = {
+        "cnt": {"from": "names", "value": "count(value)"},
+        "red": {"from": "m", "value": "sum(value)"},
+        "m": {"from": "cnt", "kind": "map", "map_key": "cast(value, STRING)", "value": "value"},
+        "names": {"from": "cnt", "kind": "list", "value": "'x'"},
+    }
+    declared = {"migration": 1, "operators": {"a-keyed": {"states": states, "drop": ["red"]}}}
+    source = Snapshot.load(folder)
+    SavepointMigration(Migration.of(declared), source, source).write(tmp_path / "out")
+    names, maps, counts = (values_of(folder, each) for each in ("names", "m", "cnt"))
+    found = {each: values_of(tmp_path / "out", each) for each in states}
+    assert found["cnt"] == {key: len(each) for key, each in names.items()}
+    assert found["red"] == {key: sum(n for _, n in each) for key, each in maps.items()}
+    assert found["m"] == {key: [[str(each), each]] for key, each in counts.items()}
+    assert found["names"] == {key: ["x"] for key in counts}
+
+
+def test_a_merge_that_its_type_does_not_have() -> None:
+    rule = {"from": "3_group-aggregate", "key": ["f0"]}
+    for merge, says in (("sum", "2 rules"), ("error", "error stands alone")):
+        rules = [merge, merge] + ["max"] * (merge == "error")
+        states = {"accState": {"merge": rules}}
+        declared = {"operators": {AGGREGATE: {**rule, "states": states}}}
+        problems = migration_of("key-drop", declared).plan.problems
+        assert any(says in each for each in problems), problems
