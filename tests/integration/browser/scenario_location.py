@@ -1,4 +1,7 @@
-"""The code location of the browser scenario: the small pipeline, slowed down where a file asks."""
+"""The code location of the browser scenario: the small pipeline over 14 days.
+
+Files that the scenario makes slow its epochs down, or let its seventh day fail.
+"""
 
 import os
 from collections.abc import Iterator
@@ -9,18 +12,29 @@ import dagster as dg
 
 from dstl_dagster import DstlSparkResource, DstlStorageResource, build_pipeline_defs, dstl_assets
 from dstl_dagster import run_epochs as run
-from tests.integration.dagster.small_pipeline import DAYS, PAYMENTS, SPARK_CONFIG, rows_of
+from tests.integration.dagster.small_pipeline import PAYMENTS, ROWS, SPARK_CONFIG, rows_of
 
 FOLDER = Path(os.environ["DSTL_SCENARIO"])
 STORAGE = DstlStorageResource(base_path=str(FOLDER / "state"))
 SLOW = FOLDER / "slow"
 IN_EPOCH = FOLDER / "in-epoch"
+BROKEN = FOLDER / "broken"
+DAYS = dg.DailyPartitionsDefinition(start_date="2026-01-01", end_date="2026-01-15")
+ROWS_LIKE = dict(zip(DAYS.get_partition_keys(), [*ROWS, *ROWS], strict=True))
+"""Of each day, the day of the small pipeline whose rows it has."""
+FAILING_DAY = "2026-01-07"
 SECONDS = 120
 
 
 def slow_rows(session: Any, day: str) -> Any:
-    """The rows of a day; where the file ``slow`` is, each takes its time in Spark."""
-    rows = rows_of(session, day)
+    """The rows of a day; where the file ``slow`` is, each takes its time in Spark.
+
+    Raises:
+        FileNotFoundError: The file ``broken`` is there, and it is the failing day.
+    """
+    if day == FAILING_DAY and BROKEN.exists():
+        raise FileNotFoundError(f"the events of {day} have not arrived")
+    rows = rows_of(session, ROWS_LIKE[day])
     if not SLOW.exists():
         return rows
     IN_EPOCH.write_text(f"{os.getpid()}")

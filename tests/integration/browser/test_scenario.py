@@ -5,6 +5,7 @@ Steps build on each other. The pictures are kept in ``artefacts/``.
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -20,7 +21,8 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 from dstl_dagster import DstlStorageResource
-from tests.integration.dagster.small_pipeline import PAYMENTS, expected_totals, totals_in
+from examples.flights.run import RANGE_END, RANGE_START
+from tests.integration.dagster.small_pipeline import PAYMENTS, ROWS, expected_totals, totals_in
 
 pytestmark = pytest.mark.browser
 
@@ -28,10 +30,20 @@ ROOT = Path(__file__).parents[3]
 ARTEFACTS = ROOT / "artefacts"
 LOCATION = Path(__file__).with_name("scenario_location.py")
 REPOSITORY = {"repositoryLocationName": "scenario", "repositoryName": "__repository__"}
-ALL_DAYS = [f"2026-01-0{day}" for day in range(1, 8)]
+ALL_DAYS = [f"2026-01-{day:02}" for day in range(1, 15)]
+BEFORE, FAILING, AFTER = ALL_DAYS[:6], ALL_DAYS[6], ALL_DAYS[7:]
+EPOCH = ("state", "changelog", "checkpoint")
+CHECKPOINT = "/assets/" + "/".join(PAYMENTS.key("checkpoint").path)
+PARTITION, RANGE = "dagster/partition", (RANGE_START, RANGE_END)
+ROWS_LIKE = dict(zip(ALL_DAYS, [*ROWS, *ROWS], strict=True))
+CHARTS = ("log bytes per epoch", "bytes of the whole log", "bytes of state per materialization")
 DAGSTER_YAML = """
 telemetry: {enabled: false}
 nux: {enabled: false}
+run_coordinator:
+  module: dagster.core.run_coordinator
+  class: QueuedRunCoordinator
+  config: {dequeue_interval_seconds: 1}
 concurrency:
   pools: {granularity: op, default_limit: 1}
 run_monitoring:
@@ -89,18 +101,22 @@ class Dagster:
         entries = data["workspaceOrError"]["locationEntries"] if data else []
         return bool(entries) and all(entry["loadStatus"] == "LOADED" for entry in entries)
 
-    def launch(self, *kinds, partition=None):
+    def launch(self, *kinds, tags=None, config=None):
         """A run of some assets; returns its id."""
         selector = {
             **REPOSITORY,
             "jobName": "__ASSET_JOB",
             "assetSelection": [{"path": PAYMENTS.key(kind).path} for kind in kinds],
         }
-        tags = [{"key": "dagster/partition", "value": partition}] if partition else []
+        tags = [{"key": key, "value": value} for key, value in (tags or {}).items()]
         data = self.query(
             "mutation($p: ExecutionParams!){launchRun(executionParams:$p){__typename "
             "... on LaunchRunSuccess{run{runId}} ... on PythonError{message}}}",
-            p={"selector": selector, "runConfigData": {}, "executionMetadata": {"tags": tags}},
+            p={
+                "selector": selector,
+                "runConfigData": config or {},
+                "executionMetadata": {"tags": tags},
+            },
         )
         assert data["launchRun"]["__typename"] == "LaunchRunSuccess", data
         return data["launchRun"]["run"]["runId"]
@@ -114,6 +130,23 @@ class Dagster:
         return wait_until(
             lambda: status if (status := self.status(run_id)) in ends else None, f"run {run_id}"
         )
+
+    def shown(self, kind):
+        """What Dagster shows of an asset: the partitions that are green, and the latest event."""
+        data = self.query(
+            "query($k: AssetKeyInput!){assetNodeOrError(assetKey:$k){... on AssetNode{"
+            "assetPartitionStatuses{... on TimePartitionStatuses{ranges{startKey endKey status}}}"
+            "assetMaterializations(limit:1){partition}}}}",
+            k={"path": PAYMENTS.key(kind).path},
+        )["assetNodeOrError"]
+        green = [
+            day
+            for each in data["assetPartitionStatuses"]["ranges"]
+            if each["status"] == "MATERIALIZED"
+            for day in ALL_DAYS
+            if each["startKey"] <= day <= each["endKey"]
+        ]
+        return green, data["assetMaterializations"][0]["partition"]
 
     def runs_of(self, job):
         data = self.query(
@@ -229,37 +262,51 @@ def storage_of(dagster):
     return DstlStorageResource(base_path=str(dagster.folder / "state"))
 
 
-def test_a_backfill_of_six_days_is_one_run_in_order(dagster):
+def expected(days):
+    return expected_totals(*(ROWS_LIKE[day] for day in days))
+
+
+def see_overview(dagster, page, name, days):
+    """The asset's page shows the last of the days, and Dagster shows these as materialized."""
+    for kind in EPOCH:
+        assert dagster.shown(kind) == (days, days[-1])
+    page.goto(f"{dagster.url}{CHECKPOINT}?view=overview")
+    page.get_by_text("dstl/log_chart").first.wait_for()
+    page.get_by_text(days[-1]).first.wait_for()
+    shoot(page, name, height=738)
+
+
+def test_a_backfill_of_14_days_that_fails_on_the_seventh_has_six(dagster, page):
+    (dagster.folder / "broken").touch()
     data = dagster.query(
         "mutation($p: LaunchBackfillParams!){launchPartitionBackfill(backfillParams:$p){__typename "
         "... on LaunchBackfillSuccess{backfillId} ... on PythonError{message}}}",
         p={
-            "assetSelection": [
-                {"path": PAYMENTS.key(kind).path} for kind in ("state", "changelog", "checkpoint")
-            ],
-            "partitionNames": ALL_DAYS[:6],
+            "assetSelection": [{"path": PAYMENTS.key(kind).path} for kind in EPOCH],
+            "partitionNames": ALL_DAYS,
         },
     )
     backfill_id = data["launchPartitionBackfill"]["backfillId"]
 
-    def is_done():
+    def runs():
         found = dagster.query(
             "query($i: String!){partitionBackfillOrError(backfillId:$i)"
-            "{... on PartitionBackfill{status runs(limit:9){runId status}}}}",
+            "{... on PartitionBackfill{runs(limit:9){runId}}}}",
             i=backfill_id,
         )["partitionBackfillOrError"]
-        return found if found["status"].startswith("COMPLETED") else None
+        return found["runs"]
 
-    done = wait_until(is_done, "the backfill")
-    assert done["status"] == "COMPLETED_SUCCESS"
-    assert [run["status"] for run in done["runs"]] == ["SUCCESS"]
-    assert epochs(dagster.store) == ALL_DAYS[:6]
+    [run] = wait_until(runs, "the run of the backfill")
+    assert dagster.await_end(run["runId"]) == "FAILURE"
+    assert epochs(dagster.store) == BEFORE
+    see_overview(dagster, page, "backfill-failed", BEFORE)
+    (dagster.folder / "broken").unlink()
 
 
 def test_the_truncation_sensor_launches_a_run_and_the_log_shrinks(dagster):
     dagster.await_success_of("payments_materialize")
     wait_until(lambda: dagster.store.size().log == 0, "a checkpoint without a log")
-    assert totals_in(storage_of(dagster)) == expected_totals(*ALL_DAYS[:6])
+    assert totals_in(storage_of(dagster)) == expected(BEFORE)
 
 
 def test_savepoint_and_rewritten_savepoint(dagster):
@@ -267,43 +314,11 @@ def test_savepoint_and_rewritten_savepoint(dagster):
     assert dagster.await_end(run_id) == "SUCCESS"
 
 
-def test_the_lineage_shows_all_assets(dagster, page):
-    page.set_viewport_size({"width": 2300, "height": 700})
-    page.goto(f"{dagster.url}/asset-groups")
-    for name in ("totals", "checkpoint", "savepoint", "rewritten"):
-        page.get_by_text(name, exact=False).first.wait_for()
-    page.get_by_text("Materialized", exact=False).first.wait_for()
-    shoot(page, "lineage")
-    page.set_viewport_size({"width": 1500, "height": 950})
-
-
-def test_a_checkpoint_shows_its_metadata_and_its_chart(dagster, page):
-    page.goto(
-        f"{dagster.url}/assets/payments/payments_checkpoint?partition=2026-01-06&view=partitions"
-    )
-    page.get_by_text("dstl/log_chart").first.wait_for()
-    for text in ("dstl/checkpoint_id", "dstl/data_version", "dstl/commits"):
-        page.get_by_text(text, exact=False).first.wait_for()
-    chart = page.locator("img[alt='log bytes per epoch']").first
-    chart.wait_for()
-    # A picture that is broken, or hidden behind a link, has no width.
-    assert chart.evaluate("image => image.naturalWidth") == 320
-    shoot(page, "checkpoint", height=738)
-
-
-def test_the_checks_are_shown(dagster, page):
-    page.goto(f"{dagster.url}/assets/payments/payments_checkpoint?view=checks")
-    for name in ("committed", "verified", "log_size", "no_leftovers"):
-        page.get_by_text(name).first.wait_for()
-    page.get_by_text("Passed", exact=False).first.wait_for()
-    shoot(page, "checks")
-
-
 def test_the_tick_of_the_truncation_sensor_is_shown(dagster, page):
     selector = {**REPOSITORY, "sensorName": "payments_truncation"}
     data = dagster.query(
         "query($s: SensorSelector!){sensorOrError(sensorSelector:$s){... on Sensor{"
-        "sensorState{ticks(limit:99){status runIds}}}}}",
+        "sensorState{id ticks(limit:99){status runIds}}}}}",
         s=selector,
     )
     ticks = data["sensorOrError"]["sensorState"]["ticks"]
@@ -311,6 +326,10 @@ def test_the_tick_of_the_truncation_sensor_is_shown(dagster, page):
     page.goto(f"{dagster.url}/locations/scenario/sensors/payments_truncation")
     page.get_by_text("payments_materialize", exact=True).first.wait_for()
     shoot(page, "sensor")
+    # The steps after this one do not wait for further materializations.
+    state = data["sensorOrError"]["sensorState"]["id"]
+    stopped = dagster.query("mutation($i: String!){stopSensor(id:$i){__typename}}", i=state)
+    assert stopped["stopSensor"]["__typename"] == "StopSensorMutationResult"
 
 
 def start_slow_epoch(dagster):
@@ -318,7 +337,7 @@ def start_slow_epoch(dagster):
     in_epoch = dagster.folder / "in-epoch"
     in_epoch.unlink(missing_ok=True)
     (dagster.folder / "slow").touch()
-    run_id = dagster.launch("state", "changelog", "checkpoint", partition=ALL_DAYS[6])
+    run_id = dagster.launch(*EPOCH, tags={PARTITION: FAILING})
     wait_until(in_epoch.exists, "the middle of an epoch")
     return run_id, int(in_epoch.read_text())
 
@@ -330,7 +349,7 @@ def test_a_run_that_is_terminated_in_an_epoch_is_reset(dagster):
     assert data["terminateRun"]["__typename"] == "TerminateRunSuccess"
     assert dagster.await_end(run_id) == "CANCELED"
     assert dagster.store.leases() == [] and dagster.store.orphans() == []
-    assert epochs(dagster.store) == ALL_DAYS[:6]
+    assert epochs(dagster.store) == BEFORE
 
 
 def test_a_step_that_is_killed_is_swept(dagster, page):
@@ -348,9 +367,65 @@ def test_a_step_that_is_killed_is_swept(dagster, page):
     shoot(page, "killed-run")
 
 
-def test_the_day_runs_after_all_that_and_the_state_is_exact(dagster):
+def test_the_days_after_the_failing_one_run_if_the_run_may_leave_it_out(dagster, page):
     """The pool slot of the killed step is free again, too."""
-    run_id = dagster.launch("state", "changelog", "checkpoint", partition=ALL_DAYS[6])
+    days = dict(zip(RANGE, (AFTER[0], AFTER[-1]), strict=True))
+    run_id = dagster.launch(*EPOCH, tags={**days, "dstl/allow-gap": "true"})
     assert dagster.await_end(run_id) == "SUCCESS"
-    assert epochs(dagster.store) == ALL_DAYS
-    assert totals_in(storage_of(dagster)) == expected_totals(*ALL_DAYS)
+    assert epochs(dagster.store) == [*BEFORE, *AFTER]
+    assert totals_in(storage_of(dagster)) == expected([*BEFORE, *AFTER])
+    see_overview(dagster, page, "gap", [*BEFORE, *AFTER])
+
+
+def test_the_failing_day_is_put_in_by_one_run_and_the_state_is_exact(dagster, page):
+    again = {"ops": {"payments_state": {"config": {"rewind_to": FAILING}}}}
+    run_id = dagster.launch(*EPOCH, tags={PARTITION: FAILING}, config=again)
+    assert dagster.await_end(run_id) == "SUCCESS"
+    assert epochs(dagster.store)[-8:] == [FAILING, *AFTER]
+    assert totals_in(storage_of(dagster)) == expected(ALL_DAYS)
+    see_overview(dagster, page, "repaired", ALL_DAYS)
+
+
+def test_a_checkpoint_shows_its_metadata_and_its_chart(dagster, page):
+    page.goto(f"{dagster.url}{CHECKPOINT}?partition={ALL_DAYS[-1]}&view=partitions")
+    page.get_by_text("dstl/log_chart").first.wait_for()
+    for text in ("dstl/checkpoint_id", "dstl/data_version", "dstl/commits"):
+        page.get_by_text(text, exact=False).first.wait_for()
+    chart = page.locator("img[alt='log bytes per epoch']").first
+    chart.wait_for()
+    # A picture that is broken, or hidden behind a link, has no width.
+    assert chart.evaluate("image => image.naturalWidth") == 320
+    shoot(page, "checkpoint", height=738)
+
+
+def test_the_lineage_shows_all_assets(dagster, page):
+    page.set_viewport_size({"width": 2300, "height": 700})
+    page.goto(f"{dagster.url}/asset-groups")
+    for name in ("totals", "checkpoint", "savepoint", "rewritten"):
+        page.get_by_text(name, exact=False).first.wait_for()
+    page.get_by_text("Materialized", exact=False).first.wait_for()
+    shoot(page, "lineage")
+    page.set_viewport_size({"width": 1500, "height": 950})
+
+
+def test_the_checks_are_shown(dagster, page):
+    page.goto(f"{dagster.url}{CHECKPOINT}?view=checks")
+    for name in ("committed", "verified", "log_size", "no_leftovers"):
+        page.get_by_text(name).first.wait_for()
+    page.get_by_text("Passed", exact=False).first.wait_for()
+    shoot(page, "checks")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_charts_are_drawn_in_both_themes(dagster, page, theme):
+    page.emulate_media(color_scheme=theme)  # Dagster follows the system's setting
+    page.goto(f"{dagster.url}{CHECKPOINT}?partition={ALL_DAYS[-1]}&view=partitions")
+    for name in CHARTS:
+        chart = page.locator(f"img[alt='{name}']").first
+        chart.wait_for()
+        assert chart.evaluate("image => image.complete && image.naturalWidth") == 320
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    shades = [int(each) for each in re.findall(r"\d+", background)[:3]]
+    assert (sum(shades) < 3 * 128) == (theme == "dark"), background
+    page.locator(f"img[alt='{CHARTS[0]}']").first.scroll_into_view_if_needed()
+    shoot(page, f"charts-{theme}")
