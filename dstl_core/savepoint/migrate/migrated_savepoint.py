@@ -193,9 +193,11 @@ class SavepointMigration:
         found = Snapshot(file, target.file_io, resolver, self.source.registry)
         found.kryo = self.source.kryo
         report = verify_snapshot(found)
-        if report.findings:
+        # A sidecar in the folder belongs to the snapshot that is replaced, not to these files.
+        findings = [each for each in report.findings if each.operator is not None]
+        if findings:
             raise SavepointError(
-                f"The migrated savepoint is damaged and was not published: {report.findings[0]}."
+                f"The migrated savepoint is damaged and was not published: {findings[0]}."
             )
         by_id = {each.operator_id: each for each in found.operators}
         for plan in self.plan.operators:

@@ -10,7 +10,13 @@ from typing import Any
 
 import pytest
 
-from dstl_core.errors import ColumnValueError, ConfigError, NoSuchOperatorError, SavepointError
+from dstl_core.errors import (
+    ColumnValueError,
+    ConfigError,
+    NoSuchOperatorError,
+    SavepointError,
+    SnapshotExistsError,
+)
 from dstl_core.savepoint.migrate.declaration import Migration
 from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
 from dstl_core.savepoint.read.snapshot import Snapshot
@@ -63,6 +69,10 @@ def test_the_new_job_gets_its_state(pair: str, tmp_path: Path) -> None:
         assert {info.name: info.meta for info in operator.states} == (metas if metas else {})
     report = json.loads((tmp_path / "out" / "_migration.json").read_bytes())
     assert all(each["after"] <= each["before"] for each in report["states"])
+    with pytest.raises(SnapshotExistsError):
+        migration.write(tmp_path / "out")
+    migration.write(tmp_path / "out", mode="overwrite")
+    assert contents(tmp_path / "out") == texts(EXPECTED[pair])
 
 
 def test_there_and_back_gives_the_same_state(tmp_path: Path) -> None:
