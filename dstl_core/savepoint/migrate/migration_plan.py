@@ -65,6 +65,8 @@ class StatePlan:
     value: Conversion | None = None
     map_key: Conversion | None = None
     misfits: Misfits = field(default_factory=Misfits)
+    joins_lists: bool = False
+    """Whether lists of keys that become one are joined, as the declaration says."""
 
     @property
     def is_operator_state(self) -> bool:
@@ -425,6 +427,8 @@ class _Planning:
             return
         merge = rule.merge if rule.merge is not None else plan.rule.on_collision
         state.merge = None if merge == "error" else merge
+        if new.kind == "list" and state.merge is not None:
+            state.merge, state.joins_lists = None, True
         before, after = _value_types(old), _value_types(new)
         whole, row = rule.value, rule.columns
         if row is None and new.kind != old.kind and whole is None:

@@ -265,6 +265,18 @@ def test_kinds_of_state_change_and_change_back(tmp_path: Path) -> None:
     assert found["names"] == {key: ["x"] for key in counts}
 
 
+def test_lists_of_keys_that_become_one_are_joined(tmp_path: Path) -> None:
+    folder = snapshot("a-hashmap-canonical")
+    rule = {"key": "coalesce(null, 'one')", "drop": ["agg"], "on_collision": "sum"}
+    declared = {"migration": 1, "operators": {"a-keyed": rule}}
+    source = Snapshot.load(folder)
+    SavepointMigration(Migration.of(declared), source, source).write(tmp_path / "out")
+    names, counts = (values_of(folder, each) for each in ("names", "cnt"))
+    found = {each: values_of(tmp_path / "out", each) for each in ("names", "cnt")}
+    assert found["cnt"] == {"one": sum(counts.values())}
+    assert sorted(found["names"]["one"]) == sorted(n for each in names.values() for n in each)
+
+
 def test_a_merge_that_its_type_does_not_have() -> None:
     rule = {"from": "3_group-aggregate", "key": ["f0"]}
     for merge, says in (("sum", "2 rules"), ("error", "error stands alone")):
