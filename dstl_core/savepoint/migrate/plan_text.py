@@ -132,7 +132,7 @@ def _columns(
 ) -> Iterator[str]:
     if conversion.row is None:
         if conversion.whole is not None:
-            yield f"             {mark}<- {conversion.whole}"
+            yield f"             {mark or 'value '}<- {conversion.whole}"
         return
     known = [] if names is None or len(names) != len(conversion.row) else [n.name for n in names]
     width = max(map(len, known), default=0)
