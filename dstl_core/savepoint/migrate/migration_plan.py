@@ -461,20 +461,20 @@ class _Planning:
             fields=plan.rule.fields,
             misfits=state.misfits,
         )
-        others = (
-            {
-                "key": Values(
-                    _none(plan.sources[0].key_type.serializer),
-                    kind_of(plan.sources[0].key_type.serializer),
-                )
-            }
-            if plan.sources and plan.sources[0].key_type
-            else {}
-        )
+        self._try_all(plan, state, where)
+
+    def _try_all(self, plan: OperatorPlan, state: StatePlan, where: str) -> None:
+        """Checks the conversions of a state, before anything runs."""
+        before, after = _value_types(state.old), _value_types(state.new)
+        others: dict[str, Values] = {}
+        key_type = plan.sources[0].key_type if plan.sources else None
+        if key_type is not None:
+            others["key"] = Values(_none(key_type.serializer), kind_of(key_type.serializer))
         if len(before) == 2:
             others["map_key"] = Values(_none(before[0]), kind_of(before[0]))
-        what = f"state {new.name} of operator {plan.label}"
+        what = f"state {state.new.name} of operator {plan.label}"
         try:
+            assert state.value is not None
             self._try(state.value, before[-1], others, what)
             if len(after) == 2:
                 self._map_key(plan, state, others, what)
