@@ -185,6 +185,11 @@ def arrow_columns(schema: pa.Schema) -> dg.TableSchema:
     return dg.TableSchema([dg.TableColumn(each.name, str(each.type)) for each in schema])
 
 
+def text_block(text: str) -> dg.MarkdownMetadataValue:
+    """Text as it stands, with its columns. Names in it are not Markdown."""
+    return dg.MetadataValue.md("\n".join(f"    {line}" for line in text.splitlines()))
+
+
 def rows_table(rows: Sequence[Mapping[str, Any]]) -> dg.TableMetadataValue:
     """A few rows; values that Dagster's tables do not hold are text."""
     records = [

@@ -16,6 +16,7 @@ DstlAssetKind = Literal[
     "savepoint",
     "rewritten",
     "upgraded",
+    "migrated",
     "bootstrapped",
     "external",
 ]
@@ -29,6 +30,7 @@ _DESCRIPTIONS: dict[DstlAssetKind, str] = {
     "savepoint": "The state as a self-contained canonical savepoint.",
     "rewritten": "An edited copy of a savepoint: other uids, other max parallelism.",
     "upgraded": "A copy of a savepoint of Flink 1.x that Flink 2.x restores.",
+    "migrated": "A savepoint as a changed job restores it, by a declaration.",
     "bootstrapped": "State computed in bulk and written as a savepoint.",
     "external": "Snapshots of a Flink job that runs elsewhere.",
 }

@@ -165,6 +165,13 @@ class UpgradeModel(dg.Model, dg.Resolvable):
         return {"to": self.to, "jars": self.jars, "drop": self.drop}
 
 
+class MigrateModel(dg.Model, dg.Resolvable):
+    """A savepoint as a changed job restores it, by a declaration of ``dstl migrate``."""
+
+    name: Annotated[str, shown("Name of the asset in its key.", "migrated")] = "migrated"
+    declaration: Annotated[str, shown("Path of the declaration.", "migrations/orders-v2.yaml")]
+
+
 class StateCheckModel(dg.Model, dg.Resolvable):
     """A query that returns the violations; ``{state}`` is the operator's keyed state.
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import dagster as dg
 
 from dstl_core.errors import ConfigError
+from dstl_core.savepoint.migrate.declaration import Migration
 from dstl_dagster import metadata as show
 from dstl_dagster.checks.restore_checks import (
     build_restore_plan_check,
@@ -15,14 +16,25 @@ from dstl_dagster.checks.restore_checks import (
 )
 from dstl_dagster.checks.state_checks import build_state_check
 from dstl_dagster.checks.store_checks import build_verify_check
-from dstl_dagster.components.models import RewriteModel, StateCheckModel, UpgradeModel, shown
+from dstl_dagster.components.models import (
+    MigrateModel,
+    RewriteModel,
+    StateCheckModel,
+    UpgradeModel,
+    shown,
+)
 from dstl_dagster.components.scaffolders import SavepointScaffolder
 from dstl_dagster.components.translation import ComponentTranslator, Translation, translated
 from dstl_dagster.resources.flink_resource import build_flink_savepoint_asset
 from dstl_dagster.resources.savepoint_resource import SavepointResource, version_of
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 from dstl_dagster.sensors import build_external_checkpoint_sensor
-from dstl_dagster.snapshots.snapshot_assets import rewritten_asset, upgraded_asset
+from dstl_dagster.snapshots.snapshot_assets import (
+    migrated_asset,
+    migrated_source,
+    rewritten_asset,
+    upgraded_asset,
+)
 from dstl_dagster.snapshots.sources import SnapshotSource, latest_below, snapshot_at
 from dstl_dagster.translator import DstlAssetKind, DstlTranslatorData
 
@@ -30,7 +42,8 @@ from dstl_dagster.translator import DstlAssetKind, DstlTranslatorData
 @dg.scaffold_with(SavepointScaffolder)
 @dataclass
 class SavepointComponent(dg.Component, dg.Resolvable):
-    """Takes or finds savepoints of a Flink job, checks, rewrites and upgrades them.
+    """Takes or finds savepoints of a Flink job, checks and rewrites them, upgrades and migrates
+    them.
 
     Give either ``flink_job`` (name or id; the resource ``flink`` takes its savepoint) or ``path``
     (an existing savepoint, by path or by name in the storage). With ``checkpoints``, the folder of
@@ -60,6 +73,13 @@ class SavepointComponent(dg.Component, dg.Resolvable):
     upgrade: Annotated[
         UpgradeModel | None,
         shown("A copy of a savepoint of Flink 1.x for Flink 2.x.", {"jars": ["jobs/orders.jar"]}),
+    ] = None
+    migrate: Annotated[
+        MigrateModel | None,
+        shown(
+            "The savepoint as a changed job restores it.",
+            {"declaration": "migrations/orders-v2.yaml"},
+        ),
     ] = None
     checks: Annotated[
         list[StateCheckModel],
@@ -145,6 +165,13 @@ class SavepointComponent(dg.Component, dg.Resolvable):
             op_name = self._op_name(self.upgrade.name)
             edit = self.upgrade.edit()
             assets.append(upgraded_asset(spec, self.source, op_name=op_name, **edit))
+        if self.migrate is not None:
+            spec = self._copy_spec(savepoint, "migrated", self.migrate.name)
+            op_name = self._op_name(self.migrate.name)
+            assets.append(
+                migrated_asset(spec, self.source, self.migrate.declaration, op_name=op_name)
+            )
+            checks += self._migrated_checks(spec.key, self.migrate.declaration)
         if self.checkpoints is not None:
             checkpoints = self.spec("external", "checkpoints")
             assets.append(checkpoints)
@@ -195,6 +222,15 @@ class SavepointComponent(dg.Component, dg.Resolvable):
             deps=[savepoint.key],
             automation_condition=spec.automation_condition or dg.AutomationCondition.eager(),
         )
+
+    def _migrated_checks(self, key: dg.AssetKey, declaration: str) -> Sequence[Any]:
+        written = migrated_source(self.source, declaration)
+        checks: list[Any] = [build_verify_check(key, written, blocking=True)]
+        template = Migration.load(declaration).to_template
+        if template is not None:
+            job = expected_of(snapshot_at(template))
+            checks.append(build_restore_plan_check(job, asset=key, source=written, blocking=True))
+        return checks
 
     def _template_checks(self, key: dg.AssetKey, template: str) -> Sequence[Any]:
         job = expected_of(snapshot_at(template))

@@ -12,6 +12,8 @@ from dstl_core.errors import StateFileNotFoundError
 from dstl_core.savepoint.check.verify import Report, verify_snapshot
 from dstl_core.savepoint.edit.savepoint_edit import edit_by_names
 from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
+from dstl_core.savepoint.migrate.declaration import Migration
+from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.savepoint.report.snapshot_report import SnapshotReport, report_snapshot
 from dstl_dagster.resources.storage_resource import DstlStorageResource
@@ -112,11 +114,50 @@ class SavepointResource(dg.ConfigurableResource):
         write = SavepointUpgrade(snapshot, to, drop).write
         return self._copied(write, snapshot, out, [to, sorted(drop)])
 
+    def migration(
+        self, declaration: str | Mapping[str, Any], source: str | None = None
+    ) -> SavepointMigration:
+        """A migration of a savepoint, to plan it.
+
+        Args:
+            declaration: Path of the YAML file, or its values.
+            source: The savepoint of the old job; by default the one that the declaration names.
+
+        Raises:
+            ConfigError: It is not a declaration.
+            StateFileNotFoundError: A savepoint is missing.
+        """
+        declared = (
+            Migration.load(declaration)
+            if isinstance(declaration, str)
+            else Migration.of(declaration)
+        )
+        place = source or declared.from_
+        return SavepointMigration(declared, None if place is None else self.load(place))
+
+    def migrate(
+        self, declaration: str | Mapping[str, Any], out: str, *, source: str | None = None
+    ) -> Snapshot:
+        """Writes a savepoint for a job that changed, by a declaration. If ``out`` holds that copy
+        already, it returns it.
+
+        Raises:
+            ConfigError: It is not a declaration, or it does not fit the savepoint.
+            SavepointError: Something has to be decided, or ``out`` holds another snapshot: of
+                another source, or by another declaration.
+            ColumnValueError: Values do not fit.
+        """
+        migration = self.migration(declaration, source)
+        plan = json.loads(json.dumps(migration.plan_json(), default=str))
+        return self._copied(
+            migration.write, migration.source, out, [migration.migration.given, plan]
+        )
+
     def _copied(
         self, write: Callable[..., str], source: Snapshot, out: str, edit: Sequence[Any]
     ) -> Snapshot:
         """Writes the copy that an edit makes of a snapshot, unless it is there."""
-        text = json.dumps([source.file.sha256, *edit], sort_keys=True)
+        text = json.dumps([source.file.sha256, *edit], sort_keys=True, default=str)
         run_key = hashlib.sha256(text.encode()).hexdigest()[:16]
         existing = self.find(out)
         if existing is None or not _is_copy(existing, source, run_key):

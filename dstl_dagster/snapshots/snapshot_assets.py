@@ -12,6 +12,7 @@ from typing import Any
 
 import dagster as dg
 
+from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_dagster import metadata as show
 from dstl_dagster.pipelines.asset_decorator import DEFAULT_RETRIES
@@ -210,6 +211,61 @@ def upgraded_asset(
     return _copy_asset(spec, source, SavepointResource.upgrade, edit, op_name=op_name)
 
 
+def migrated_asset(
+    spec: dg.AssetSpec,
+    source: Callable[[DstlStorageResource], str],
+    declaration: str | Mapping[str, Any],
+    *,
+    op_name: str,
+) -> dg.AssetsDefinition:
+    """An asset that is the snapshot that ``source`` finds, as a changed job restores it.
+
+    Its metadata have the plan. ``migrated_source`` finds it for checks.
+
+    Args:
+        spec: Of the asset.
+        source: Finds the savepoint of the old job.
+        declaration: Path of the YAML file, or its values.
+        op_name: Of the op.
+    """
+
+    @dg.multi_asset(name=op_name, specs=[spec], retry_policy=DEFAULT_RETRIES)
+    def migrated(
+        context: dg.AssetExecutionContext, storage: DstlStorageResource
+    ) -> dg.MaterializeResult:
+        with no_retry_of_permanent_errors():
+            resource = SavepointResource(storage=storage)
+            migration = resource.migration(declaration, source(storage))
+            plan = "\n".join(migration.plan_lines())
+            snapshot = resource.migrate(
+                declaration, _migrated_place(migration), source=str(migration.source.folder)
+            )
+        result = _copy_result(context, spec, migration.source, snapshot)
+        return result._replace(
+            metadata={**(result.metadata or {}), "dstl/plan": show.text_block(plan)}
+        )
+
+    return migrated
+
+
+def migrated_source(
+    source: Callable[[DstlStorageResource], str], declaration: str | Mapping[str, Any]
+) -> Callable[[DstlStorageResource], str]:
+    """Finds what ``migrated_asset`` wrote of the present snapshot and declaration."""
+
+    def find(storage: DstlStorageResource) -> str:
+        migration = SavepointResource(storage=storage).migration(declaration, source(storage))
+        return storage.path_of(_migrated_place(migration))
+
+    return find
+
+
+def _migrated_place(migration: SavepointMigration) -> str:
+    given = json.dumps(migration.migration.given, sort_keys=True, default=str)
+    digest = hashlib.sha256(given.encode()).hexdigest()[:8]
+    return f"{migration.source.folder.name}-{digest}-{migration.source.file.sha256[:8]}"
+
+
 def _copy_asset(
     spec: dg.AssetSpec,
     source: Callable[[DstlStorageResource], str],
@@ -230,18 +286,24 @@ def _copy_asset(
             original = resource.load(source(storage))
             out = f"{original.folder.name}-{digest}-{original.file.sha256[:8]}"
             snapshot = write(resource, str(original.folder), out, **edit)
-        return dg.MaterializeResult(
-            spec.key,
-            metadata={
-                **show.snapshot_metadata(snapshot),
-                "dstl/source": str(original.folder),
-                "dstl/source_version": version_of(original),
-                "dstl/run": dg.MetadataValue.dagster_run(context.run.run_id),
-            },
-            data_version=dg.DataVersion(version_of(snapshot)),
-        )
+        return _copy_result(context, spec, original, snapshot)
 
     return copy
+
+
+def _copy_result(
+    context: dg.AssetExecutionContext, spec: dg.AssetSpec, original: Snapshot, snapshot: Snapshot
+) -> dg.MaterializeResult:
+    return dg.MaterializeResult(
+        spec.key,
+        metadata={
+            **show.snapshot_metadata(snapshot),
+            "dstl/source": str(original.folder),
+            "dstl/source_version": version_of(original),
+            "dstl/run": dg.MetadataValue.dagster_run(context.run.run_id),
+        },
+        data_version=dg.DataVersion(version_of(snapshot)),
+    )
 
 
 def build_bootstrapped_asset(

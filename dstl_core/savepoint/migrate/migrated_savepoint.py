@@ -110,6 +110,7 @@ class SavepointMigration:
         self,
         path: str | os.PathLike[str],
         mode: Mode = "error",
+        run_key: str | None = None,
         on_progress: Advance = no_progress,
     ) -> str:
         """Writes the migrated savepoint and returns its path.
@@ -117,6 +118,7 @@ class SavepointMigration:
         Args:
             path: Folder of the new savepoint.
             mode: ``error`` refuses a folder with a snapshot; ``overwrite`` replaces it in one step.
+            run_key: Names the run. A second write under the same key does nothing.
             on_progress: Called with the bytes of the source that are done.
 
         Raises:
@@ -133,7 +135,9 @@ class SavepointMigration:
             )
         for operator in self.source.operators:
             check_writable(operator, self.migration.max_parallelism)
-        target = SavepointFolder(path, mode=mode)
+        target = SavepointFolder(path, mode=mode, run_key=run_key)
+        if target.is_finished:
+            return str(target.folder)
         target.advance = on_progress
         states = tuple(self._operator(each, target) for each in plan.operators if each.sources)
         if not states:

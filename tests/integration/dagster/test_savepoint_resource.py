@@ -11,9 +11,9 @@ import pytest
 from dstl_core import Snapshot
 from dstl_core.errors import ConfigError, SnapshotExistsError
 from dstl_dagster import DstlStorageResource, SavepointResource
-from dstl_dagster.components.models import UpgradeModel
+from dstl_dagster.components.models import MigrateModel, UpgradeModel
 from dstl_dagster.components.savepoint import SavepointComponent
-from tests.golden_files import UPGRADE_JOBS, snapshot
+from tests.golden_files import CHANGED_JOBS, UPGRADE_JOBS, snapshot
 from tests.unit.savepoint.test_job_values import lines, savepoint
 
 pytestmark = pytest.mark.dagster
@@ -73,3 +73,61 @@ def test_an_upgrade_in_yaml_is_an_asset(savepoints: SavepointResource) -> None:
     ]
     path = str(event.step_materialization_data.materialization.metadata["dagster/uri"].value)
     assert Snapshot.load(path).metadata.version == 5
+
+
+@pytest.fixture
+def declaration(tmp_path: Path) -> Path:
+    """A counter and a minimum more, as in the pair agg-add."""
+    rules = {"accState": {"columns": ["f0", "f1", "f2", 0, None]}}
+    pair = CHANGED_JOBS / "agg-add"
+    path = tmp_path / "orders-v2.yaml"
+    path.write_text(
+        json.dumps(
+            {
+                "migration": 1,
+                "from": str(pair / "old"),
+                "to_template": str(pair / "new"),
+                "operators": {"4_group-aggregate": {"states": rules}},
+            }
+        )
+    )
+    return path
+
+
+def test_a_savepoint_is_migrated_once_for_a_declaration(
+    savepoints: SavepointResource, declaration: Path
+) -> None:
+    first = savepoints.migrate(str(declaration), "migrated")
+    again = savepoints.migrate(str(declaration), "migrated")
+    assert written_at(again) == written_at(first)
+    declaration.write_text(declaration.read_text().replace("0, null]", "7, null]"))
+    with pytest.raises(SnapshotExistsError, match="A snapshot is already there"):
+        savepoints.migrate(str(declaration), "migrated")
+    other = savepoints.migrate(str(declaration), "other")
+    assert {line["value"][4] for line in other["4_group-aggregate"].dump()} == {7}
+
+
+def test_a_migration_in_yaml_is_an_asset_with_its_plan_and_checks(
+    savepoints: SavepointResource, declaration: Path
+) -> None:
+    component = SavepointComponent(
+        name="orders",
+        path=str(CHANGED_JOBS / "agg-add" / "old"),
+        migrate=MigrateModel(declaration=str(declaration)),
+    )
+    defs = component.build_defs(dg.ComponentTree.for_test().load_context)
+    with dg.DagsterInstance.ephemeral() as instance:
+        done = dg.materialize(
+            [*(defs.assets or ()), *(defs.asset_checks or ())],
+            instance=instance,
+            resources={"storage": savepoints.storage},
+        )
+    key = dg.AssetKey(["orders", "orders_migrated"])
+    checks = done.get_asset_check_evaluations()
+    assert {each.check_name for each in checks if each.asset_key == key and each.passed} == {
+        "verified",
+        "restore_plan",
+    }
+    [event] = [e for e in done.get_asset_materialization_events() if e.asset_key == key]
+    plan = str(event.step_materialization_data.materialization.metadata["dstl/plan"].value)
+    assert "f3 <- 0" in plan and "nothing is lost." in plan
