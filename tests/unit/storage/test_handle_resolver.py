@@ -12,6 +12,7 @@ from dstl_core.errors import (
     StateFileNotFoundError,
     StorageError,
     TruncatedDataError,
+    flags_in_messages,
 )
 from dstl_core.model.handle import (
     ByteStreamStateHandle,
@@ -153,8 +154,11 @@ def test_the_refusal_names_the_handle_and_the_options(job: Path, tmp_path: Path)
     with pytest.raises(PathNotAllowedError) as caught:
         resolver(job / "chk-7").read(absolute(tmp_path / "outside" / "secret"))
     assert f"file:{tmp_path}/outside/secret" in str(caught.value)
-    assert "--allow-root" in str(caught.value)
-    assert "--relocate" in str(caught.value)
+    assert "(allow_roots)" in str(caught.value)
+    assert "(relocate)" in str(caught.value)
+    with flags_in_messages():
+        assert "(--allow-root)" in str(caught.value)
+        assert "--relocate)" in str(caught.value)
 
 
 def test_a_savepoint_does_not_open_its_parent_folder(job: Path) -> None:
