@@ -206,8 +206,12 @@ class Migration:
 def _refuse_repeats(text: str) -> None:
     """Refuses a key that stands twice in one mapping, of which YAML would keep the last."""
     waiting = [yaml.compose(text, Loader=yaml.SafeLoader)]
+    visited: set[int] = set()  # an alias is one node in many places
     while waiting:
         node = waiting.pop()
+        if id(node) in visited:
+            continue
+        visited.add(id(node))
         if isinstance(node, yaml.SequenceNode):
             waiting += node.value
         if not isinstance(node, yaml.MappingNode):

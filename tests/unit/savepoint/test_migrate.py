@@ -285,3 +285,11 @@ def test_a_merge_that_its_type_does_not_have() -> None:
         declared = {"operators": {AGGREGATE: {**rule, "states": states}}}
         problems = migration_of("key-drop", declared).plan.problems
         assert any(says in each for each in problems), problems
+
+
+def test_aliases_within_aliases_are_read_once(tmp_path: Path) -> None:
+    levels = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 30)]
+    path = tmp_path / "many.yaml"
+    path.write_text("\n".join(["a0: &a0 [1]", *levels]))
+    with pytest.raises(ConfigError, match="The declaration has an unknown key 'a0'"):
+        Migration.load(path)
