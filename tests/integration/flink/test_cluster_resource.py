@@ -94,17 +94,17 @@ def test_a_savepoint_is_taken_checked_rewritten_and_restored_in_one_graph(cluste
         )
     assert done.success
     paths = {
-        event.asset_key.path[-1]: str(
+        event.asset_key: str(
             event.step_materialization_data.materialization.metadata["dagster/uri"].value
         )
         for event in done.get_asset_materialization_events()
         if "dagster/uri" in event.step_materialization_data.materialization.metadata
     }
     before = {f"key-{i}": 10 if i < 5 else 9 for i in range(10)}
-    assert counts(paths["savepoint"], "counts") == before
-    assert counts(paths["rewritten"], "order-counts") == before
+    assert counts(paths[taken_key], "counts") == before
+    assert counts(paths[rewritten_spec.key], "order-counts") == before
     after = {key: value + (int(key[-1]) < 5) for key, value in before.items()}
-    assert counts(paths["final"], "order-counts") == after
+    assert counts(paths[stopped.key], "order-counts") == after
     evaluations = done.get_asset_check_evaluations()
     assert {each.check_name: each.passed for each in evaluations} == {
         "verified": True,
@@ -113,7 +113,7 @@ def test_a_savepoint_is_taken_checked_rewritten_and_restored_in_one_graph(cluste
     statuses = {job.name: job.status for job in flink.client.jobs()}
     assert statuses == {"orders": "RUNNING", "next-orders": "FINISHED"}
     assert flink.job("orders").job_id == first
-    assert flink.checkpoints("orders")[-1].path == paths["savepoint"]
+    assert flink.checkpoints("orders")[-1].path == paths[taken_key]
 
 
 def test_a_repeated_request_takes_no_second_savepoint(cluster, flink, storage):

@@ -76,7 +76,7 @@ def snapshots(tmp_path_factory):
             for event in result.get_asset_materialization_events():
                 shown = event.step_materialization_data.materialization.metadata
                 if "dagster/uri" in shown:
-                    paths[event.asset_key.path[1]] = str(shown["dagster/uri"].value)
+                    paths[event.asset_key] = str(shown["dagster/uri"].value)
 
         run(flights.flight_events, flights.bootstrapped_savepoint)
         run(flights.state, tags={RANGE_START: DAYS[0], RANGE_END: DAYS[1]})
@@ -88,8 +88,8 @@ def snapshots(tmp_path_factory):
     yield Snapshots(
         storage.savepoint("january-to-october"),
         checkpoint,
-        paths["savepoint"],
-        paths["rewritten"],
+        paths[flights.FLIGHTS.key("savepoint")],
+        paths[flights.FLIGHTS.key("rewritten")],
     )
     SPARK.spark_session.stop()
 
