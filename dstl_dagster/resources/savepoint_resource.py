@@ -147,11 +147,12 @@ class SavepointResource(dg.ConfigurableResource):
                 another source, or by another declaration.
             ColumnValueError: Values do not fit.
         """
-        migration = self.migration(declaration, source)
-        plan = json.loads(json.dumps(migration.plan_json(), default=str))
-        return self._copied(
-            migration.write, migration.source, out, [migration.migration.given, plan]
-        )
+        return self.write_migration(self.migration(declaration, source), out)
+
+    def write_migration(self, migration: SavepointMigration, out: str) -> Snapshot:
+        """Writes a migration that was planned; see ``migrate``."""
+        edit = [migration.migration.given, migration.plan_json()]
+        return self._copied(migration.write, migration.source, out, edit)
 
     def _copied(
         self, write: Callable[..., str], source: Snapshot, out: str, edit: Sequence[Any]

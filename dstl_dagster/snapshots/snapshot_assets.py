@@ -237,9 +237,7 @@ def migrated_asset(
             resource = SavepointResource(storage=storage)
             migration = resource.migration(declaration, source(storage))
             plan = "\n".join(migration.plan_lines())
-            snapshot = resource.migrate(
-                declaration, _migrated_place(migration), source=str(migration.source.folder)
-            )
+            snapshot = resource.write_migration(migration, _migrated_place(migration))
         result = _copy_result(context, spec, migration.source, snapshot)
         return result._replace(
             metadata={**(result.metadata or {}), "dstl/plan": show.text_block(plan)}

@@ -30,9 +30,10 @@ from dstl_core.savepoint.edit.operator_copy import check_writable, copy_operator
 from dstl_core.savepoint.migrate.declaration import Migration
 from dstl_core.savepoint.migrate.keyed_migration import KeyedMigration, StateCount, count_entries
 from dstl_core.savepoint.migrate.learn.plan_names import PlanNames
-from dstl_core.savepoint.migrate.migration_plan import OperatorPlan, Plan, plan_of
+from dstl_core.savepoint.migrate.migration_plan import OperatorPlan, Plan
 from dstl_core.savepoint.migrate.operator_migration import write_operator_states
 from dstl_core.savepoint.migrate.plan_text import json_of, lines_of
+from dstl_core.savepoint.migrate.planning import plan_of
 from dstl_core.savepoint.progress import Advance, no_progress
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.savepoint.write.folder import Mode, SavepointFolder
