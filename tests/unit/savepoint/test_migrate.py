@@ -293,3 +293,15 @@ def test_aliases_within_aliases_are_read_once(tmp_path: Path) -> None:
     path.write_text("\n".join(["a0: &a0 [1]", *levels]))
     with pytest.raises(ConfigError, match="The declaration has an unknown key 'a0'"):
         Migration.load(path)
+
+
+def test_one_operator_becomes_two_and_two_become_one_again(tmp_path: Path) -> None:
+    pair = JOBS / "split"
+    declared = Migration.load(ROOT / "examples" / "migrate" / "split.yaml")
+    old, new = Snapshot.load(pair / "old"), Snapshot.load(pair / "new")
+    two = SavepointMigration(declared, old, new).write(tmp_path / "two")
+    assert {"totals", "numbers"} <= {each.label for each in Snapshot.load(two).operators}
+    back = {"migration": 1, "operators": {"accounts": {"from": ["totals", "numbers"]}}}
+    one = SavepointMigration(Migration.of(back), Snapshot.load(two), old).write(tmp_path / "one")
+    assert contents(one, places=True) == contents(pair / "old", places=True)
+    assert len(contents(one)) == len(EXPECTED["split"]) > 0
