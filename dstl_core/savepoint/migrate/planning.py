@@ -6,7 +6,7 @@ state of the old job goes without a word.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -34,7 +34,7 @@ from dstl_core.savepoint.migrate.migration_plan import (
     Plan,
     StatePlan,
 )
-from dstl_core.savepoint.migrate.same_bytes import same_bytes
+from dstl_core.savepoint.migrate.same_bytes import pojo_classes, same_bytes
 from dstl_core.savepoint.migrate.value_conversion import (
     Conversion,
     Values,
@@ -167,8 +167,27 @@ class _Planning:
                 f"{target.max_parallelism}, and the declaration says {wanted}"
             )
         self._plan.operators.append(plan)
+        self._check_classes(plan)
         self._key(plan)
         self._states(plan)
+
+    def _check_classes(self, plan: OperatorPlan) -> None:
+        """Whether each POJO class that the declaration names is in a type of the operator."""
+        rule, where = plan.rule, f"operators.{plan.label}"
+        if rule.classes and self._template is None:
+            raise ConfigError(f"{where}.classes needs to_template, which has the new classes.")
+        old, new = _classes_of(plan.sources), _classes_of([plan.target])
+        for option, names, known, job in (
+            ("classes", rule.classes, old, "old"),
+            ("classes", rule.classes.values(), new, "new"),
+            ("fields", rule.fields, new, "new"),
+        ):
+            for name in names:
+                if name not in known:
+                    raise ConfigError(
+                        f"{where}.{option} is wrong: no type of the {job} operator has POJO class "
+                        f"{name}; it has: {', '.join(sorted(known)) or 'none'}."
+                    )
 
     def _key(self, plan: OperatorPlan) -> None:
         old = [each.key_type.serializer for each in plan.sources if each.key_type is not None]
@@ -185,12 +204,15 @@ class _Planning:
         if any(each != first for each in old):
             self._plan.problems.append(f"operator {plan.label}: its sources have keys of two types")
             return
-        if given is None and same_bytes(first, plan.key_type):
+        classes, fields = plan.rule.classes, plan.rule.fields
+        kept = given is None and not pojo_classes(plan.key_type) & fields.keys()
+        if kept and same_bytes(first, plan.key_type, classes):
             return
         row = given if isinstance(given, tuple) else None
         whole = given if given is not None and not isinstance(given, tuple) else None
+        where = f"operators.{plan.label}.key"
         plan.key = Conversion(
-            f"operators.{plan.label}.key", first, plan.key_type, row, whole, name="key"
+            where, first, plan.key_type, row, whole, name="key", classes=classes, fields=fields
         )
         self._try(plan.key, first, {}, f"operator {plan.label}: its key")
 
@@ -359,6 +381,7 @@ class _Planning:
             and rule.value is None
             and rule.map_key is None
             and old.kind == new.kind
+            and not pojo_classes(*after) & plan.rule.fields.keys()
             and all(same_bytes(a, b, plan.rule.classes) for a, b in zip(before, after, strict=True))
         )
         if untouched and (plan.key is None or state.is_operator_state) and state.rule.merge is None:
@@ -559,6 +582,15 @@ def _value_types(info: StateInfo | None) -> tuple[AnySerializer, ...]:
     if info.kind == "list" and isinstance(value, ListSerializer):
         return (value.element,)
     return (value,)
+
+
+def _classes_of(operators: Sequence[OperatorSnapshot]) -> set[str]:
+    """The POJO classes in the types of keys and states."""
+    types = [each.key_type.serializer for each in operators if each.key_type is not None]
+    for operator in operators:
+        for info in operator.states + operator.operator_states:
+            types += [serializer for _, serializer in info.meta.serializers]
+    return pojo_classes(*types)
 
 
 def _declared_key(given: Expression | tuple[Expression, ...], label: str) -> AnySerializer:

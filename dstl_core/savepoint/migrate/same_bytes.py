@@ -1,4 +1,4 @@
-"""Whether values of two types have the same bytes, so that only a header has to change."""
+"""Which types have the same bytes, so that only a header has to change."""
 
 from __future__ import annotations
 
@@ -11,8 +11,14 @@ from dstl_core.codec.serializers.pojo import PojoSerializer
 from dstl_core.codec.serializers.table_types import RowDataSerializer
 from dstl_core.savepoint.migrate.learn.lossless import widens
 
-_WITH_LENGTH = ("VARCHAR", "VARBINARY")
 _NO_CLASSES: Mapping[str, str] = {}
+_WITH_LENGTH = ("VARCHAR", "VARBINARY")
+
+
+def pojo_classes(*serializers: AnySerializer) -> set[str]:
+    """The POJO classes in types, at any depth."""
+    found = {each.pojo_class for each in serializers if isinstance(each, PojoSerializer)}
+    return found.union(*(pojo_classes(*each.nested) for each in serializers))
 
 
 def same_bytes(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from dstl_core.errors import (
     ColumnValueError,
@@ -305,3 +306,60 @@ def test_one_operator_becomes_two_and_two_become_one_again(tmp_path: Path) -> No
     one = SavepointMigration(Migration.of(back), Snapshot.load(two), old).write(tmp_path / "one")
     assert contents(one, places=True) == contents(pair / "old", places=True)
     assert len(contents(one)) == len(EXPECTED["split"]) > 0
+
+
+POJO = "classes: {h3.shop.Account: h3.shop.Client}"
+
+
+def pojo_migration(rest: str) -> SavepointMigration:
+    rule = yaml.safe_load(f"{{{POJO}, {rest}}}")
+    return migration_of("pojo-class", {"operators": {"accounts": rule}})
+
+
+def test_fields_of_a_class_swap_though_the_types_have_the_same_bytes(tmp_path: Path) -> None:
+    swapped = "fields: {h3.shop.Client: {n: 'cast(total, INT)', total: {from: n}}}"
+    pojo_migration(swapped).write(tmp_path / "out")
+    before = snapshot_values(JOBS / "pojo-class" / "old")
+    after = snapshot_values(tmp_path / "out")
+    assert len(before) == 5
+    assert after == {
+        key: {**each, "n": each["total"], "total": each["n"]} for key, each in before.items()
+    }
+
+
+def snapshot_values(folder: Path) -> dict[str, dict[str, Any]]:
+    entries = Snapshot.load(folder)["accounts"].dump()
+    return {each["key"]: each["value"] for each in entries if each.get("state") == "acc"}
+
+
+@pytest.mark.parametrize(
+    ("rest", "message"),
+    [
+        ("fields: {h3.shop.Client: {title: {from: name}}}", "has no field 'title'; it has: n,"),
+        ("fields: {h3.shop.Client: {name: {from: nope}}}", "there is no old column 'nope'"),
+        ("fields: {h3.shop.Nobody: {name: {from: name}}}", "has POJO class h3.shop.Nobody; it"),
+    ],
+)
+def test_unknown_fields_and_classes_are_refused(rest: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises((ConfigError, SavepointError), match=re.escape(message)):
+        pojo_migration(rest).write(tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("classes", "message"),
+    [
+        ({"shop.Acount": "h3.shop.Client"}, "old operator has POJO class shop.Acount; it has: h3"),
+        ({"h3.shop.Account": "shop.Clint"}, "new operator has POJO class shop.Clint; it has: h3"),
+    ],
+)
+def test_unknown_classes_to_rename_are_refused(classes: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        migration_of("pojo-class", {"operators": {"accounts": {"classes": classes}}}).plan_lines()
+
+
+def test_a_new_class_needs_the_template() -> None:
+    declared = {"migration": 1, "operators": {"accounts": {"classes": {"a.B": "a.C"}}}}
+    with pytest.raises(ConfigError, match=r"classes needs to_template, which has the new"):
+        old = Snapshot.load(JOBS / "pojo-class" / "old")
+        SavepointMigration(Migration.of(declared), old).plan_lines()
