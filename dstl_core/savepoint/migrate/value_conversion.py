@@ -175,6 +175,8 @@ class Conversion:
         old = Values(column, kind_of(self.old))
         if self.whole is not None:
             found = self.value_of(self.whole, self._scope(old, others), len(column), self.where)
+            if isinstance(self.old, TtlSerializer) and isinstance(self.new, TtlSerializer):
+                return self._accessed(column, found, self.new, target, self.where)
             return self.assign(found, kind_of(self.new), target, self.where)
         return self.assign(old, kind_of(self.new), target, self.where)
 
@@ -476,6 +478,17 @@ class Conversion:
                 f"do that by itself, in a restart of its own."
             )
         values = Values(field_column(column, "v"), kind_of(old.value))
+        return self._accessed(column, values, new, target, where)
+
+    def _accessed(
+        self,
+        column: pa.Array,
+        values: Values,
+        new: TtlSerializer,
+        target: pa.DataType,
+        where: str,
+    ) -> pa.Array:
+        """New values, each with the time of the last access to the old one."""
         found = self.assign(values, kind_of(new.value), target.field("v").type, where)
         arrays = {"ts": field_column(column, "ts"), "v": found}
         return pa.StructArray.from_arrays(
