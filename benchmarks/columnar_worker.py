@@ -207,8 +207,7 @@ class Work:
         rows, watch = 0, Stopwatch()
         with watch:
             files = [SstFile(partial(_part, each), len(each)) for each in raw]
-            for first in range(0, MAX_PARALLELISM, 16):
-                found = merged_spans(files, first, first + 15, 1)
+            for found in merged_spans(files, 0, MAX_PARALLELISM - 1, 1):
                 batch = SpanBatch(found.spans, Source(b"", []))
                 rows += len(decoder.decode(batch, {"key", "value"})["value"])
         assert rows == self.records

@@ -93,7 +93,7 @@ def records_of_sections(stored: StoredKeyGroups) -> Records:
     found: Records = {}
     states = stored.header.states
     for _, start, end in stored.sections:
-        for record in read_section(DataInput(stored.read(start, end)), len(states)):
+        for record in read_section(DataInput(bytes(stored.read(start, end))), len(states)):
             rows = found.setdefault(_label(states[record.state_id]), [])
             rows.append((record.key, record.value))
     return {name: sorted(rows) for name, rows in found.items()}

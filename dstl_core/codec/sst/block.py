@@ -25,7 +25,7 @@ MAX_BLOCK_BYTES = 64 << 20
 
 _CRC32C_TABLE: list[int] = []
 _MASK_DELTA = 0xA282EAD8
-_XXH3_LAST_BYTE = 0x6B9083D9
+XXH3_LAST_BYTE = 0x6B9083D9
 _U32 = 0xFFFFFFFF
 
 
@@ -97,7 +97,7 @@ def _checksum(packed: bytes, compression: int, checksum_type: int, offset: int) 
             return xxhash.xxh64_intdigest(packed + last) & _U32
         case 4:
             low = xxhash.xxh3_64_intdigest(packed) & _U32
-            return low ^ compression * _XXH3_LAST_BYTE & _U32
+            return low ^ compression * XXH3_LAST_BYTE & _U32
     raise FormatError(
         "A table file has an unknown checksum", offset=offset, expected="0..4", got=checksum_type
     )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 from dstl_core.codec.sst.block import (
@@ -30,6 +31,8 @@ TABLE_MAGIC = 0x88E241B785F4CFF7
 READABLE_FORMATS = (2, 3, 4, 5)
 
 DELETION, PUT, MERGE, SINGLE_DELETION, RANGE_DELETION = 0, 1, 2, 7, 15
+
+MAX_SEQUENCE = (1 << 56) - 1
 
 _BINARY_SEARCH, _TWO_LEVEL = 0, 2
 _COMPARATOR = b"leveldb.BytewiseComparator"
@@ -71,9 +74,9 @@ class SstFile:
     """
 
     def __init__(self, read: ReadRange, size: int) -> None:
-        self._read = read
+        self.read = read
         self._size = size
-        self._checksum_type, meta_index, index = self._footer()
+        self.checksum_type, meta_index, index = self._footer()
         meta_blocks = dict(block_entries(self._block(meta_index), meta_index.offset))
         self.properties = self._properties(meta_blocks)
         name = self.properties.get(b"rocksdb.column.family.name")
@@ -91,9 +94,11 @@ class SstFile:
                 expected=_COMPARATOR.decode(),
                 got=self.properties[b"rocksdb.comparator"][:80],
             )
-        self._user_key_index = self.number("rocksdb.index.key.is.user.key") != 0
-        self._delta_index = self.number("rocksdb.index.value.is.delta.encoded") != 0
-        self._index = self._read_index(index)
+        self.user_key_index = self.number("rocksdb.index.key.is.user.key") != 0
+        """Whether the keys of the index have no sequence number and kind."""
+        self.delta_index = self.number("rocksdb.index.value.is.delta.encoded") != 0
+        """Whether the values of the index are differences."""
+        self._index_blocks = self._find_index_blocks(index)
         self.tombstones = self._range_tombstones(meta_blocks)
 
     def number(self, name: str) -> int:
@@ -106,10 +111,14 @@ class SstFile:
         end.
         """
         count = 0
+        before = b"", -MAX_SEQUENCE
         for payload, offset in self.blocks(start, stop):
             for internal_key, value in block_entries(payload, offset):
                 count += 1
                 entry = _entry(internal_key, value, offset)
+                if entry[:2] < before:
+                    raise FormatError("The entries of a table file are not in order", offset=offset)
+                before = entry[:2]
                 if stop is not None and entry.key >= stop:
                     return
                 if entry.key >= start:
@@ -120,17 +129,17 @@ class SstFile:
         """The unpacked data blocks that may hold keys in ``[start, stop)``, each with its offset in
         the file.
         """
-        keys = [key for key, _ in self._index]
+        keys = [key for key, _ in self.index]
         first = bisect_left(keys, start)
         last = len(keys) if stop is None else min(len(keys), bisect_left(keys, stop) + 1)
-        handles = [handle for _, handle in self._index[first:last]]
+        handles = [handle for _, handle in self.index[first:last]]
         if not handles:
             return
         begin, end = handles[0].offset, handles[-1].end
-        raw = self._read(begin, end)
+        raw = self.read(begin, end)
         for handle in handles:
             block = raw[handle.offset - begin : handle.end - begin]
-            yield unpack_block(block, self._checksum_type, handle.offset), handle.offset
+            yield unpack_block(block, self.checksum_type, handle.offset), handle.offset
 
     def check_count(self, count: int, start: bytes, stop: bytes | None) -> None:
         """After a read of the whole file, compares the number of entries with the file's
@@ -158,7 +167,7 @@ class SstFile:
                 "A table file is too short", expected=f">= {FOOTER_BYTES}", got=self._size
             )
         at = self._size - FOOTER_BYTES
-        raw = self._read(at, self._size)
+        raw = self.read(at, self._size)
         magic = int.from_bytes(raw[-8:], "little")
         if magic != TABLE_MAGIC:
             raise FormatError(
@@ -187,8 +196,8 @@ class SstFile:
                 expected=f"<= {self._size - FOOTER_BYTES}",
                 got=handle.end,
             )
-        raw = self._read(handle.offset, handle.end)
-        return unpack_block(raw, self._checksum_type, handle.offset)
+        raw = self.read(handle.offset, handle.end)
+        return unpack_block(raw, self.checksum_type, handle.offset)
 
     def _properties(self, meta_blocks: dict[bytes, bytes]) -> dict[bytes, bytes]:
         raw = meta_blocks.get(b"rocksdb.properties")
@@ -197,8 +206,7 @@ class SstFile:
         handle, _ = read_handle(raw, 0, len(raw))
         return dict(block_entries(self._block(handle), handle.offset))
 
-    def _read_index(self, handle: BlockHandle) -> list[tuple[bytes, BlockHandle]]:
-        """``(upper bound of the user keys, handle)`` of every data block."""
+    def _find_index_blocks(self, handle: BlockHandle) -> list[BlockHandle]:
         raw = self.properties.get(b"rocksdb.block.based.table.index.type", b"\0\0\0\0")
         kind = int.from_bytes(raw, "little")
         if kind not in (_BINARY_SEARCH, _TWO_LEVEL):
@@ -207,17 +215,34 @@ class SstFile:
                 expected="binary search or two-level",
                 got=kind,
             )
-        entries = list(self._index_entries(handle))
-        if kind == _TWO_LEVEL:
-            entries = [each for _, part in entries for each in self._index_entries(part)]
-        limit = self._size - FOOTER_BYTES
+        if kind == _BINARY_SEARCH:
+            return [handle]
+        return [part for _, part in self._index_entries(handle)]
+
+    @property
+    def data_limit(self) -> int:
+        """Where the data blocks end at the latest."""
+        return self._size - FOOTER_BYTES
+
+    def index_payloads(self) -> Iterator[bytes]:
+        """The unpacked blocks of the index of the data blocks."""
+        return map(self._block, self._index_blocks)
+
+    @cached_property
+    def index(self) -> list[tuple[bytes, BlockHandle]]:
+        """``(upper bound of the user keys, handle)`` of every data block.
+
+        Raises:
+            FormatError: The index is damaged.
+        """
+        entries = [each for part in self._index_blocks for each in self._index_entries(part)]
         last_end = 0
         for _, block in entries:
-            if block.offset < last_end or block.end > limit:
+            if block.offset < last_end or block.end > self.data_limit:
                 raise FormatError(
                     "A data block lies outside its file or overlaps another one",
                     offset=block.offset,
-                    expected=f"{last_end}..{limit}",
+                    expected=f"{last_end}..{self.data_limit}",
                     got=block.end,
                 )
             last_end = block.end
@@ -225,8 +250,8 @@ class SstFile:
 
     def _index_entries(self, handle: BlockHandle) -> Iterator[tuple[bytes, BlockHandle]]:
         payload = self._block(handle)
-        for key, block in index_entries(payload, handle.offset, delta_encoded=self._delta_index):
-            if self._user_key_index:
+        for key, block in index_entries(payload, handle.offset, delta_encoded=self.delta_index):
+            if self.user_key_index:
                 yield key, block
             else:
                 yield _entry(key, b"", handle.offset).key, block

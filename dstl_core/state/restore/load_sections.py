@@ -143,8 +143,10 @@ class _Loader:
             self._check_keys = SpanProgram(roots, scan.KEY_START, ArrowAllocator())
 
     def load(self, batch: SpanBatch) -> None:
-        data = batch.source.data
         places = batch.spans[:, : scan.TAG] - batch.source.base
+        first, last = int(places[:, 0].min()), int(places[:, -1].max())
+        data = bytes(memoryview(batch.source.data)[first:last])
+        places -= first
         key_starts, key_ends, starts, ends = places.T.tolist()
         key_groups = batch.key_groups.tolist()
         keys = [data[start:end] for start, end in zip(key_starts, key_ends, strict=True)]

@@ -18,8 +18,9 @@ from dstl_core.state.tables.keyed_tables import KeyedTables
 from dstl_core.storage.handle_resolver import HandleResolver
 
 SST_SUFFIX = ".sst"
-READ_WHOLE_BYTES = 8 << 20
-"""Files up to this size in bytes are read with one request."""
+_TAIL_BYTES = 1 << 20
+_TAIL_SHARE = 16
+"""The last megabyte of a file, or a sixteenth of it, is read at once: it has the index."""
 
 
 def read_meta_header(
@@ -47,10 +48,16 @@ def open_table_files(
 
 
 def _reader(stream: StreamStateHandle, resolver: HandleResolver) -> ReadRange:
-    if stream.state_size > READ_WHOLE_BYTES:
-        return lambda start, end: resolver.read(stream, start, end)
-    raw = resolver.read(stream)
-    return lambda start, end: raw[start:end]
+    size = stream.state_size
+    first = max(0, size - max(_TAIL_BYTES, size // _TAIL_SHARE))
+    tail = resolver.read(stream, first, size)
+
+    def read(start: int, end: int) -> bytes:
+        if start < first:
+            return resolver.read(stream, start, end)
+        return tail[start - first : end - first]
+
+    return read
 
 
 def load_rocksdb(

@@ -46,12 +46,9 @@ def open_table_rows(
         location = ", ".join(sorted({resolver.describe(stream) for stream, _ in files}))
         with error_context(location=location):
             first, last = key_groups.start_key_group, key_groups.end_key_group
-            rows = merged_spans(tables, first, last, prefix_bytes)
-        if len(rows.spans):
-            groups = rows.key_groups
-            own = groups - first
-            runs.append(
-                runs_of(rows.spans, ids[family], own, groups, len(key_groups), prefix_bytes)
-            )
+            for rows in merged_spans(tables, first, last, prefix_bytes):
+                groups, own = rows.key_groups, rows.key_groups - first
+                run = runs_of(rows.spans, ids[family], own, groups, len(key_groups), prefix_bytes)
+                runs.append(run)
     plain = KeyedBackendHeader(header.key_serializer, metas)
     return in_memory(plain, *sections_of(runs, key_groups), key_groups, prefix_bytes)

@@ -17,7 +17,7 @@ from dstl_core.errors import FormatError, error_context
 from dstl_core.model.handle import KeyGroupRangeOffsets
 from dstl_core.model.key_group import KeyGroupRange
 
-ReadRange = Callable[[int, int], bytes]
+ReadRange = Callable[[int, int], bytes | memoryview]
 Placed = list[tuple[int, int, int]]
 
 
@@ -48,7 +48,7 @@ class StoredKeyGroups:
 
 def in_memory(
     header: KeyedBackendHeader,
-    raw: bytes,
+    raw: bytes | memoryview,
     offsets: KeyGroupRangeOffsets,
     key_groups: KeyGroupRange,
     prefix_bytes: int,

@@ -51,7 +51,7 @@ def test_columns_give_the_records_that_are_restored(fixture, label, number, monk
     found = [
         (metas[record.state_id].name, record.key, record.value)
         for _, start, end in stored.sections
-        for record in read_section(DataInput(stored.read(start, end)), len(metas))
+        for record in read_section(DataInput(bytes(stored.read(start, end))), len(metas))
     ]
     assert sorted(found) == sorted(expected)
     assert bool(calls) == (label in MERGING or fixture.name in RANGE_DELETIONS)

@@ -1,6 +1,7 @@
 package dstl.bench;
 
 import org.apache.flink.api.common.functions.OpenContext;
+import org.apache.flink.api.common.state.CheckpointListener;
 import org.apache.flink.api.common.state.ValueState;
 import org.apache.flink.api.common.state.ValueStateDescriptor;
 import org.apache.flink.api.common.typeinfo.Types;
@@ -19,24 +20,31 @@ import org.apache.flink.streaming.api.operators.OneInputStreamOperator;
 import org.apache.flink.streaming.runtime.streamrecord.StreamRecord;
 import org.apache.flink.util.Collector;
 
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.nio.file.Paths;
+import java.util.Comparator;
 import java.util.Iterator;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.stream.Stream;
 
 /**
- * {@code write N FOLDER COMPRESSED}: a job fills keyed state ({@code key-%d} to Long) and takes a canonical savepoint.
- * {@code read N SAVEPOINT ROUNDS}: a job restores it and reads every key. One line of JSON each.
+ * {@code write N FOLDER FORM}: a job fills keyed state ({@code key-%d} to Long) and takes a canonical savepoint
+ * ({@code plain}, {@code compressed}), or incremental checkpoints with RocksDB while it fills ({@code incremental}),
+ * of which the last one has every key. {@code read N PATH ROUNDS BACKEND}: a job restores it and reads every key. One
+ * line of JSON each.
  */
 public final class SavepointBench {
     static final int PARALLELISM = 2;
+    static final String CHECKPOINTS = Paths.get("checkpoints").toAbsolutePath().toUri().toString();
     static final AtomicLong FILLED = new AtomicLong();
     static final AtomicLong KEYS = new AtomicLong();
     static final AtomicLong STARTED = new AtomicLong(Long.MAX_VALUE);
     static final AtomicLong ENDED = new AtomicLong();
+    static final AtomicLong CHECKPOINT = new AtomicLong();
 
     /** Gives numbers 0..n-1, then waits, or ends at once for n = 0. */
-    static final class Numbers extends RichParallelSourceFunction<Long> {
+    static final class Numbers extends RichParallelSourceFunction<Long> implements CheckpointListener {
         final long n;
         volatile boolean running = true;
 
@@ -54,6 +62,11 @@ public final class SavepointBench {
             while (running && n > 0) {
                 Thread.sleep(5);
             }
+        }
+
+        @Override
+        public void notifyCheckpointComplete(long checkpoint) {
+            CHECKPOINT.accumulateAndGet(checkpoint, Math::max);
         }
 
         @Override
@@ -111,13 +124,19 @@ public final class SavepointBench {
         public void processElement(StreamRecord<Long> element) {}
     }
 
-    private static StreamExecutionEnvironment environment(boolean compressed, String restore) {
+    private static StreamExecutionEnvironment environment(String form, String backend, String folder, String restore) {
         Configuration configuration = new Configuration();
-        configuration.setString("execution.checkpointing.snapshot-compression", String.valueOf(compressed));
+        configuration.setString(
+                "execution.checkpointing.snapshot-compression", String.valueOf(form.equals("compressed")));
         configuration.setString("rest.bind-port", "0");
-        configuration.setString("state.backend.type", "hashmap");
+        configuration.setString("state.backend.type", backend);
         configuration.setString("execution.checkpointing.storage", "filesystem");
-        configuration.setString("execution.checkpointing.dir", Paths.get("checkpoints").toAbsolutePath().toUri().toString());
+        configuration.setString("execution.checkpointing.dir", folder);
+        if (form.equals("incremental")) {
+            configuration.setString("execution.checkpointing.incremental", "true");
+            configuration.setString("execution.checkpointing.interval", "2 s");
+            configuration.setString("execution.checkpointing.externalized-checkpoint-retention", "RETAIN_ON_CANCELLATION");
+        }
         if (restore != null) {
             configuration.setString("execution.state-recovery.path", restore);
         }
@@ -127,8 +146,10 @@ public final class SavepointBench {
         return environment;
     }
 
-    private static void write(long n, String folder, boolean compressed) throws Exception {
-        StreamExecutionEnvironment environment = environment(compressed, null);
+    private static void write(long n, String folder, String form) throws Exception {
+        boolean incremental = form.equals("incremental");
+        StreamExecutionEnvironment environment =
+                environment(form, incremental ? "rocksdb" : "hashmap", incremental ? folder : CHECKPOINTS, null);
         environment.addSource(new Numbers(n)).keyBy(i -> "key-" + i, Types.STRING).process(new Fill()).uid("bench")
                 .returns(Types.LONG).sinkTo(new DiscardingSink<>());
         long start = 0;
@@ -139,18 +160,40 @@ public final class SavepointBench {
             }
             Thread.sleep(1);
         }
-        String path = client.triggerSavepoint(folder, SavepointFormatType.CANONICAL).get();
+        String path;
+        if (incremental) {
+            // The next one may have begun before the last key; the one after it has all.
+            for (long seen = CHECKPOINT.get(); CHECKPOINT.get() < seen + 2; ) {
+                Thread.sleep(1);
+            }
+            path = folder + "/" + client.getJobID() + "/chk-" + CHECKPOINT.get();
+        } else {
+            path = client.triggerSavepoint(folder, SavepointFormatType.CANONICAL).get();
+        }
         double seconds = (System.nanoTime() - start) / 1e9;
         client.cancel().get();
+        if (incremental) {
+            path = newest(Paths.get(java.net.URI.create(path)).getParent()).toUri().toString();
+        }
         System.out.printf("{\"path\": \"%s\", \"seconds\": %.3f}%n", path, seconds);
     }
 
-    private static void read(long n, String path, int rounds) throws Exception {
+    /** The last checkpoint: another one may have completed before the job ended. */
+    private static Path newest(Path job) throws Exception {
+        try (Stream<Path> found = Files.list(job)) {
+            return found.filter(each -> each.getFileName().toString().startsWith("chk-"))
+                    .filter(each -> Files.exists(each.resolve("_metadata")))
+                    .max(Comparator.comparingLong(each -> Long.parseLong(each.getFileName().toString().substring(4))))
+                    .get();
+        }
+    }
+
+    private static void read(long n, String path, int rounds, String backend) throws Exception {
         StringBuilder seconds = new StringBuilder();
         for (int round = 0; round < rounds; round++) {
             KEYS.set(0);
             STARTED.set(Long.MAX_VALUE);
-            StreamExecutionEnvironment environment = environment(false, path);
+            StreamExecutionEnvironment environment = environment("plain", backend, CHECKPOINTS, path);
             environment.addSource(new Numbers(0)).keyBy(i -> "key-" + i, Types.STRING)
                     .transform("read", Types.LONG, new Read()).uid("bench").sinkTo(new DiscardingSink<>());
             // Making the graph copies the operator; only the copies of the tasks count.
@@ -168,9 +211,9 @@ public final class SavepointBench {
     public static void main(String[] arguments) throws Exception {
         long n = Long.parseLong(arguments[1]);
         if (arguments[0].equals("write")) {
-            write(n, arguments[2], Boolean.parseBoolean(arguments[3]));
+            write(n, arguments[2], arguments[3]);
         } else {
-            read(n, arguments[2], Integer.parseInt(arguments[3]));
+            read(n, arguments[2], Integer.parseInt(arguments[3]), arguments[4]);
         }
         System.exit(0);
     }

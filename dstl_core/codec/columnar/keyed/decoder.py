@@ -306,7 +306,7 @@ class StateDecoder:
         key_start = int(batch.spans[failure.row, scan.KEY_START])
         section = source.section_of(key_start)
         start = key_start - source.base - self._prefix_bytes - 4
-        data = DataInput(source.data, start, section.end)
+        data = DataInput(bytes(source.data), start, section.end)
         offset = failure.address - source.base + section.origin
         refusal = Refusal(failure.code, offset)
         try:

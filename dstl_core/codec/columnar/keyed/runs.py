@@ -82,24 +82,29 @@ def _aligned(values: Int64s) -> Int64s:
 
 def sections_of(
     runs: Sequence[Runs], key_groups: KeyGroupRange
-) -> tuple[bytes, KeyGroupRangeOffsets]:
+) -> tuple[memoryview, KeyGroupRangeOffsets]:
     """Writes the sections of some key groups. Each key group is a bucket of the runs.
 
     Returns:
         The sections, and their offsets. Offsets count from 1, since 0 means that there is no
         section.
     """
-    parts: list[bytes | memoryview] = [b"\0"]
-    offsets, at = [], 1
-    data = [memoryview(each.data) for each in runs]
-    bounds = [each.bounds.tolist() for each in runs]
-    for index in range(len(key_groups)):
-        own = [
-            part[bound[index] : bound[index + 1]] for part, bound in zip(data, bounds, strict=True)
-        ]
-        size = sum(map(len, own))
-        offsets.append(at if size else 0)
-        if size:
-            parts += [*own, _END]
-            at += size + len(_END)
-    return b"".join(parts), KeyGroupRangeOffsets(key_groups, tuple(offsets))
+    sizes = np.zeros(len(key_groups), np.int64)
+    for run in runs:
+        sizes += np.diff(run.bounds)
+    starts = 1 + np.cumsum(np.append(0, sizes + len(_END) * (sizes > 0)))
+    # Arrow's pool returns the same pages again.
+    sections = memoryview(pa.allocate_buffer(int(starts[-1]))).cast("B")
+    sections[:1] = b"\0"
+    cursors = starts[:-1].tolist()
+    for run in runs:
+        data, bound = memoryview(run.data).cast("B"), run.bounds.tolist()
+        for index in np.flatnonzero(np.diff(run.bounds)).tolist():
+            part = data[bound[index] : bound[index + 1]]
+            sections[cursors[index] : cursors[index] + len(part)] = part
+            cursors[index] += len(part)
+    offsets = np.where(sizes > 0, starts[:-1], 0).tolist()
+    for cursor, offset in zip(cursors, offsets, strict=True):
+        if offset:
+            sections[cursor : cursor + len(_END)] = _END
+    return sections.toreadonly(), KeyGroupRangeOffsets(key_groups, tuple(offsets))

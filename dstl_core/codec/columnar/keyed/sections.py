@@ -21,7 +21,7 @@ CHUNK_BYTES = 4 << 20
 UNKNOWN_END = 1 << 46
 """The end of a section whose size is not yet known."""
 
-ReadRange = Callable[[int, int], bytes]
+ReadRange = Callable[[int, int], bytes | memoryview]
 """Reads the bytes ``[start, end)`` of a stream."""
 
 
@@ -45,7 +45,7 @@ class SectionChunk:
     one.
     """
 
-    data: bytes
+    data: bytes | memoryview
     sections: Sequence[Section]
     resumed: bool = False
 
@@ -109,7 +109,7 @@ def compressed_chunks(
         if len(run) == 1 and end - start > max(chunk_bytes // 2, whole_bytes):
             yield from _compressed_parts(read, run[0], chunk_bytes // 2)
             continue
-        raw = read(start, end)
+        raw = bytes(read(start, end))
         placed: list[Section] = []
         parts: list[bytes] = []
         size = 0
@@ -137,7 +137,7 @@ def _compressed_parts(
 ) -> SectionChunks:
     key_group, at, end = section
     mark = len(STREAM_IDENTIFIER)
-    raw = read(at, min(end, at + mark))
+    raw = bytes(read(at, min(end, at + mark)))
     _decompressed(raw, 0, len(raw), at)
     at += mark
     raw = pending = b""

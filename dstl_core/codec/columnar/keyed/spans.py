@@ -27,7 +27,7 @@ BYTES_PER_BATCH = 4 << 20
 class Source:
     """Keeps the bytes of spans alive, and maps their addresses to positions for messages."""
 
-    def __init__(self, data: bytes, sections: Sequence[Section]) -> None:
+    def __init__(self, data: bytes | memoryview, sections: Sequence[Section]) -> None:
         self.data = data
         self._array: npt.NDArray[Any] = np.frombuffer(data or b"\0", np.uint8)
         self.base = address_of(self._array)
@@ -155,7 +155,7 @@ class SectionScanner:
         """Raises the record-wise decoder's error for the place where the scan stopped."""
         at = int(self._resume[scan.RESUME_AT]) - source.base
         section = source.sections[int(self._resume[scan.RESUME_SECTION])]
-        data = DataInput(source.data, at, section.end)
+        data = DataInput(bytes(source.data), at, section.end)
         refusal = Refusal(code, int(self._status[1]) - source.base + section.origin)
         try:
             if int(self._resume[scan.RESUME_STATE]) == scan.NO_STATE:

@@ -5,39 +5,58 @@ import random
 
 import pytest
 
-from dstl_core.codec.columnar.kernels import scan
+from dstl_core.codec.columnar.keyed import sst_rows
 from dstl_core.codec.columnar.keyed.sst_rows import has_twin, merged_spans
 from dstl_core.codec.sst.file import SstFile
 from dstl_core.codec.sst.merge import merged_rows
 from dstl_core.errors import FormatError
-from tests.unit.codec.test_sst import KEY_GROUPS, filled, flinks, table_files
+from tests.unit.codec.test_sst import KEY_GROUPS, LAYOUTS, filled, flinks, opened, table_files
 
 FLINKS = flinks()
 
 
 def rows_of(files, first, last, prefix_bytes=1):
     """Rows by stored key, as ``merged_rows`` gives them."""
-    found = merged_spans(files, first, last, prefix_bytes)
     rows = {}
-    for span, key_group in zip(found.spans, found.key_groups, strict=True):
-        words = [int(each) for each in span]
-        key = ctypes.string_at(words[scan.KEY_START], words[scan.KEY_END] - words[scan.KEY_START])
-        value = ctypes.string_at(
-            words[scan.VALUE_START], words[scan.VALUE_END] - words[scan.VALUE_START]
-        )
-        stored = int(key_group).to_bytes(prefix_bytes, "big") + key
-        assert stored not in rows
-        rows[stored] = value
+    for found in merged_spans(files, first, last, prefix_bytes):
+        for span, key_group in zip(found.spans.tolist(), found.key_groups.tolist(), strict=True):
+            start, end, value, value_end, _ = span
+            key = key_group.to_bytes(prefix_bytes, "big") + ctypes.string_at(start, end - start)
+            assert not rows or key > max(rows)
+            rows[key] = ctypes.string_at(value, value_end - value)
     return rows
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_rows_are_those_that_rocksdb_reads(tmp_path, seed):
-    expected = filled(tmp_path, seed)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("seed", range(2))
+def test_rows_are_those_that_rocksdb_reads(tmp_path, layout, seed):
+    expected = filled(tmp_path, seed, **LAYOUTS[layout])
     files = table_files(tmp_path)
     assert rows_of(files, 0, KEY_GROUPS - 1) == expected
     part = rows_of(files, 3, 7)
     assert part == {key: value for key, value in expected.items() if 3 <= key[0] <= 7}
+
+
+def test_a_large_file_is_read_some_key_groups_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(sst_rows, "BYTES_AT_ONCE", 2_000)
+    expected = filled(tmp_path, 3, rounds=6)
+    files = table_files(tmp_path)
+    assert len(list(merged_spans(files, 0, KEY_GROUPS - 1, 1))) > 4
+    assert rows_of(files, 0, KEY_GROUPS - 1) == expected
+
+
+def test_files_of_one_state_by_flink_are_merged():
+    together = {}
+    for path in FLINKS:
+        file = opened(path.read_bytes())
+        together.setdefault((path.parent, file.column_family), []).append(file)
+    lists = [files for (_, name), files in together.items() if len(files) > 1 and name == "names"]
+    assert lists, "list state, whose elements are merge operands"
+    for (folder, _), files in together.items():
+        prefix_bytes = 2 if "4096" in str(folder) else 1
+        if has_twin(files):
+            expected = dict(merged_rows(files, b"", None))
+            assert rows_of(files, 0, (1 << 8 * prefix_bytes) - 1, prefix_bytes) == expected
 
 
 def test_range_deletions_are_left_to_the_record_wise_merge(tmp_path):
@@ -56,13 +75,25 @@ def test_files_by_flink(path):
 
 
 class OneBlock:
-    """A file of one data block without a checksum."""
+    """A file of one data block without compression and checksum."""
+
+    checksum_type = 0
+    user_key_index = True
+    delta_index = False
+    tombstones = ()
 
     def __init__(self, payload):
-        self.payload = payload
+        self.raw = payload + bytes(5)
+        self.data_limit = len(self.raw)
+        self.size = len(payload)
 
-    def blocks(self, start, stop):
-        yield self.payload, 0
+    def index_payloads(self):
+        size = self.size
+        value = bytes((0, size & 0x7F | 0x80, size >> 7))
+        yield bytes((0, 1, len(value))) + b"\xff" + value + bytes(4) + bytes((1, 0, 0, 0))
+
+    def read(self, start, end):
+        return self.raw[start:end]
 
     def check_count(self, count, start, stop):
         pass
@@ -84,3 +115,22 @@ def test_damaged_blocks_are_refused_or_read_as_the_record_wise_code_does():
         except FormatError:
             refused += 1
     assert refused > 100
+
+
+def test_entries_out_of_order_are_refused():
+    def entry(key, sequence):
+        stored = key + (sequence << 8 | 1).to_bytes(8, "little")
+        return bytes((0, len(stored), 1)) + stored + b"v"
+
+    def block(*entries):
+        return b"".join(entries) + bytes(4) + bytes((1, 0, 0, 0))
+
+    sorted_ = block(entry(b"\1a", 5), entry(b"\1b", 9), entry(b"\1b", 7))
+    assert rows_of([OneBlock(sorted_)], 0, 255) == {b"\1a": b"v", b"\1b": b"v"}
+    for wrong in (
+        block(entry(b"\1b", 5), entry(b"\1a", 6)),
+        block(entry(b"\1b", 5), entry(b"\1b", 6)),
+        block(entry(b"\1bb", 5), entry(b"\1b", 4)),
+    ):
+        with pytest.raises(FormatError, match="not in order"):
+            rows_of([OneBlock(wrong)], 0, 255)

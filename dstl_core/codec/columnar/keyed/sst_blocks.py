@@ -1,0 +1,246 @@
+"""Unpacks the data blocks of a table file, many at a time: the compiled ``SstFile.blocks``.
+
+The Python code per block only computes its checksum and decompresses it. Whatever a kernel refuses
+goes to the record-wise code, whose error says what is wrong.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from bisect import bisect_left
+from dataclasses import dataclass
+from typing import Any
+
+import cramjam
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import xxhash
+
+from dstl_core.codec.columnar.kernels.memory import address_of
+from dstl_core.codec.columnar.kernels.table_blocks import (
+    BLOCK_END,
+    BLOCK_START,
+    ENTRIES,
+    ENTRY_WORDS,
+    INDEX_WORDS,
+    KEY_BYTES,
+    KEY_END,
+    KEY_START,
+    MEASURED_WORDS,
+    TRAILER_BYTES,
+    measure_blocks,
+    measure_index,
+    unpack_blocks,
+    unpack_index,
+)
+from dstl_core.codec.columnar.types.program import Int64s
+from dstl_core.codec.sst.block import (
+    BLOCK_TRAILER_BYTES,
+    XXH3_LAST_BYTE,
+    block_entries,
+    unpack_block,
+)
+from dstl_core.codec.sst.file import SstFile
+from dstl_core.errors import FormatError, InvariantViolation
+
+_XXH3 = 4
+_NONE, _SNAPPY = 0, 1
+_MOST_TIMES = 32
+"""Snappy writes at most 64 bytes for 3 bytes; a block that declares more is damaged."""
+_TOO_LARGE = 1 << 40
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Entries in the order of their keys, ``[entries, ENTRY_WORDS]``; ``kept`` has their bytes."""
+
+    lines: Int64s
+    kept: list[Any]
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def key(self, row: int) -> bytes:
+        start, end = int(self.lines[row, KEY_START]), int(self.lines[row, KEY_END])
+        return ctypes.string_at(start, end - start)
+
+
+class TableReader:
+    """Reads the entries of one table file.
+
+    Raises:
+        FormatError: The index is damaged.
+    """
+
+    def __init__(self, file: SstFile) -> None:
+        self.file = file
+        parts = [self._unpacked_index(payload) for payload in file.index_payloads()]
+        self._keys = [keys for _, keys in parts]
+        self._index = np.concatenate([np.empty((0, INDEX_WORDS), np.int64), *(p for p, _ in parts)])
+        starts, ends = self._index[:, BLOCK_START], self._index[:, BLOCK_END]
+        befores = np.concatenate([np.zeros(1, np.int64), ends])[:-1]
+        if (starts < befores).any() or (ends > file.data_limit).any() or (ends < starts).any():
+            self._refuse_index()
+
+    def _unpacked_index(self, payload: bytes) -> tuple[Int64s, Bytes]:
+        raw = np.frombuffer(payload or b"\0", np.uint8)
+        at = address_of(raw)
+        end = at + len(payload)
+        has_sizes = not self.file.delta_index
+        measured = np.zeros(MEASURED_WORDS, np.int64)
+        if not measure_index(at, end, has_sizes, address_of(measured)):
+            self._refuse_index()
+        keys = np.empty(max(1, int(measured[KEY_BYTES])), np.uint8)
+        lines = np.empty((int(measured[ENTRIES]), INDEX_WORDS), np.int64)
+        key_trailer = 0 if self.file.user_key_index else TRAILER_BYTES
+        room = address_of(keys), address_of(lines)
+        if not unpack_index(at, end, has_sizes, key_trailer, BLOCK_TRAILER_BYTES, *room):
+            self._refuse_index()
+        return lines, keys
+
+    def _refuse_index(self) -> None:
+        _ = self.file.index
+        raise InvariantViolation("a kernel refused an index that the decoder accepts")
+
+    def entries(self, start: bytes, stop: bytes | None, least_key: int) -> Entries:
+        """The entries of the blocks that may hold keys in ``[start, stop)``.
+
+        Args:
+            start: First key.
+            stop: End of the keys; None means up to the end of the file.
+            least_key: Smallest number of bytes of a key.
+
+        Raises:
+            FormatError: The file is damaged.
+        """
+        places = self._places(start, stop)
+        if not len(places):
+            return Entries(np.empty((0, ENTRY_WORDS), np.int64), [])
+        begin = int(places[0, BLOCK_START])
+        raw = self.file.read(begin, int(places[-1, BLOCK_END]))
+        data, bounds = self._unpacked(raw, places, begin)
+        lines, keys = self._lines(data, bounds, places[:, BLOCK_START], least_key)
+        self.file.check_count(len(lines), start, stop)
+        return Entries(lines, [data, keys])
+
+    def stored_bytes(self, start: bytes, stop: bytes | None) -> int:
+        """Size of these blocks in the file."""
+        places = self._places(start, stop)
+        return int(places[-1, BLOCK_END] - places[0, BLOCK_START]) if len(places) else 0
+
+    def _places(self, start: bytes, stop: bytes | None) -> Int64s:
+        every = range(len(self._index))
+        first = bisect_left(every, start, key=self._bound)
+        last = len(every)
+        if stop is not None:
+            last = min(last, bisect_left(every, stop, key=self._bound) + 1)
+        return self._index[first:last]
+
+    def _bound(self, row: int) -> bytes:
+        start, end = int(self._index[row, KEY_START]), int(self._index[row, KEY_END])
+        return ctypes.string_at(start, end - start)
+
+    def _unpacked(self, raw: bytes, places: Int64s, begin: int) -> tuple[Bytes, Int64s]:
+        """The payloads one after the other, and where each one starts."""
+        data = np.frombuffer(raw, np.uint8)
+        starts = places[:, BLOCK_START] - begin
+        stops = places[:, BLOCK_END] - begin - BLOCK_TRAILER_BYTES
+        kinds = data[stops]
+        sizes = np.where(kinds == _SNAPPY, _declared_sizes(data, starts), stops - starts)
+        is_plain = (kinds == _NONE) | (kinds == _SNAPPY) & (sizes <= _MOST_TIMES * (stops - starts))
+        is_plain &= self._are_whole(raw, starts, stops)
+        others: dict[int, bytes] = {}
+        for row in np.flatnonzero(~is_plain).tolist():
+            block = raw[int(starts[row]) : int(stops[row]) + BLOCK_TRAILER_BYTES]
+            payload = unpack_block(block, self.file.checksum_type, begin + int(starts[row]))
+            others[row], sizes[row] = payload, len(payload)
+        bounds = np.zeros(len(places) + 1, np.int64)
+        np.cumsum(sizes, out=bounds[1:])
+        room = scratch(int(bounds[-1]))
+        source, target = memoryview(raw), room.data
+        unpack = cramjam.snappy.decompress_raw_into
+        columns = (starts, stops, bounds[:-1], bounds[1:])
+        rows = zip(*(each.tolist() for each in columns), strict=True)
+        is_packed = (is_plain & (kinds == _SNAPPY)).tolist()
+        for row, (start, stop, low, high) in enumerate(rows):
+            if not is_packed[row]:
+                target[low:high] = others.get(row, source[start:stop])
+                continue
+            try:
+                size = unpack(source[start:stop], target[low:high])
+            except cramjam.DecompressionError:
+                size = -1
+            if size != high - low:
+                _refuse_payload(raw[start : stop + BLOCK_TRAILER_BYTES], begin + start)
+        return room, bounds
+
+    def _are_whole(self, raw: bytes, starts: Int64s, stops: Int64s) -> Any:
+        """Whether the checksum of each block is right; none of them for other types than XXH3."""
+        if self.file.checksum_type != _XXH3:
+            return np.zeros(len(starts), np.bool_)
+        view, checksum = memoryview(raw), xxhash.xxh3_64_intdigest
+        places = zip(starts.tolist(), stops.tolist(), strict=True)
+        found = np.fromiter((checksum(view[at:to]) for at, to in places), np.uint64, len(starts))
+        data = np.frombuffer(raw, np.uint8)
+        last = data[stops].astype(np.uint64) * np.uint64(XXH3_LAST_BYTE)
+        stored = np.zeros(len(starts), np.uint32)
+        for at in range(4):
+            stored |= data[stops + 1 + at].astype(np.uint32) << np.uint32(8 * at)
+        return (found ^ last).astype(np.uint32) == stored
+
+    def _lines(
+        self, data: Bytes, bounds: Int64s, offsets: Int64s, least_key: int
+    ) -> tuple[Int64s, Bytes]:
+        blocks = len(bounds) - 1
+        measured = np.zeros(MEASURED_WORDS, np.int64)
+        place = address_of(data), address_of(bounds), blocks
+        wrong = measure_blocks(*place, least_key, address_of(measured))
+        if wrong >= 0:
+            payload = bytes(data[int(bounds[wrong]) : int(bounds[wrong + 1])])
+            _refuse_block(payload, int(offsets[wrong]), least_key)
+        keys = scratch(int(measured[KEY_BYTES]))
+        lines = scratch_words(int(measured[ENTRIES]), ENTRY_WORDS)
+        wrong = unpack_blocks(*place, address_of(keys), address_of(lines))
+        if wrong >= 0:
+            raise FormatError(
+                "The entries of a table file are not in order", offset=int(offsets[wrong])
+            )
+        return lines, keys
+
+
+def scratch(size: int) -> Bytes:
+    """Memory from Arrow's pool, which gives the same pages again once they are free."""
+    return np.frombuffer(pa.allocate_buffer(max(1, size)), np.uint8)
+
+
+def scratch_words(rows: int, words: int) -> Int64s:
+    """As ``scratch``, for ``rows`` lines of int64."""
+    return scratch(8 * rows * words)[: 8 * rows * words].view(np.int64).reshape(rows, words)
+
+
+def _declared_sizes(data: Bytes, starts: Int64s) -> Int64s:
+    """The first number of each block, or ``_TOO_LARGE`` for one of more than three bytes."""
+    first, second, third = (data[starts + at].astype(np.int64) for at in range(3))
+    sizes = first & 0x7F
+    sizes |= np.where(first < 0x80, 0, (second & 0x7F) << 7)
+    sizes |= np.where(first & second < 0x80, 0, third << 14)
+    return np.where(first & second & third < 0x80, sizes, _TOO_LARGE)
+
+
+def _refuse_payload(block: bytes, offset: int) -> None:
+    unpack_block(block, _XXH3, offset)
+    raise InvariantViolation("a block could not be unpacked into its room")
+
+
+def _refuse_block(payload: bytes, offset: int, least_key: int) -> None:
+    for key, _ in block_entries(payload, offset):
+        if len(key) < least_key + TRAILER_BYTES:
+            raise FormatError(
+                "A row's key is too short",
+                offset=offset,
+                expected=least_key,
+                got=len(key) - TRAILER_BYTES,
+            )
+    raise InvariantViolation("a kernel refused a block that the decoder accepts")
