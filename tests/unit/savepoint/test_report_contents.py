@@ -34,13 +34,17 @@ from dstl_core.savepoint.columns.keyed_sections import KeyedSections
 from dstl_core.savepoint.report.contents import operator_contents
 from dstl_core.savepoint.report.count_options import CountOptions
 from dstl_core.savepoint.report.figures import bytes_to_read, report_figures
-from dstl_core.savepoint.report.html_contents import DETAILED_STATES
+from dstl_core.savepoint.report.html_contents import (
+    DETAILED_STATES,
+    contents_parts,
+    detailed_states,
+)
 from dstl_core.savepoint.report.html_page import report_page
 from dstl_core.savepoint.report.value_counts import MAX_WINDOWS, NumberCounts, WindowCounts
 from dstl_core.savepoint.write.change_encoder import StateChangeEncoder
 from dstl_core.savepoint.write.folder import SavepointFolder
 from dstl_core.savepoint.write.keyed_encoder import KeyedStateEncoder
-from tests.golden_files import GOLDEN, Fixture
+from tests.golden_files import GOLDEN, PLANTED, Fixture
 
 NOON = 1_795_250_644_603
 """A moment between the time stamps of ``e-ttl-hashmap``."""
@@ -61,6 +65,7 @@ FORMS = [
     "d-windows-hashmap",
     "o-sql-session",
 ]
+FLINK_FORMS = ("canonical", "rocksdb-incremental", "rocksdb-changelog", "hashmap-changelog")
 _QUEUES = ("_timer_state/event_", "_timer_state/processing_")
 Expected = dict[tuple[str, str, str], list[dict[str, Any]]]
 
@@ -357,6 +362,108 @@ def test_planted_growth(tmp_path: Path) -> None:
     assert (seen["before"]["entries"], seen["after"]["entries"]) == (KEYS, KEYS + 30)
     # user-0007 stays with 30 items instead of one; the items of 800 others have new numbers.
     assert (seen["new"], seen["gone"], seen["changed"]) == (200, 199, 801)
+
+
+# The plan of the snapshots in ``planted-state``: a savepoint of 300 keys, then a job of Flink.
+BASE = names(300)
+CLEARED = [each for each in BASE[:20] if each != "user-0007"]
+ADDED = names(30, 300)
+HOT_ITEMS = 500
+LATE, SOON = AT - 2 * DAY, AT + DAY // 24
+
+
+def planted_timers() -> dict[str, int]:
+    """The timers of the base without those of the first 20 keys, and those of the new keys."""
+    kept = {key: LATE if at % 2 == 0 else SOON for at, key in enumerate(BASE[::10])}
+    return {key: time for key, time in kept.items() if key >= BASE[20]} | dict.fromkeys(
+        ADDED[::10], LATE
+    )
+
+
+def entries_by_group(keys: list[str], hot: int = 0) -> list[int]:
+    groups = Counter(assign_to_key_group(Types.STRING.java_hash(each), GROUPS) for each in keys)
+    groups[assign_to_key_group(Types.STRING.java_hash("user-0007"), GROUPS)] += hot
+    return [groups[each] for each in range(GROUPS)]
+
+
+def check_spread(state: dict[str, Any], by_group: list[int]) -> None:
+    """Key groups and the two subtasks, which own four key groups each."""
+    for name, expected in (
+        ("key_groups", by_group),
+        ("subtasks", [sum(by_group[:4]), sum(by_group[4:])]),
+    ):
+        spread = state[name]
+        assert list(spread["entries"]) == expected
+        assert spread["skew"] == round(max(expected) / median(expected), 2)
+
+
+@pytest.mark.parametrize("form", FLINK_FORMS)
+def test_planted_state_has_the_same_figures_in_every_form(form: str, tmp_path: Path) -> None:
+    snapshot = Snapshot.load(Fixture(PLANTED / form).snapshot)
+    old = planted(tmp_path / "base", BASE, hot=0)
+    options = CountOptions(AT, ttls={"": 7 * DAY})
+    figures = report_figures(snapshot, old, contents=options)
+    [operator] = [each for each in figures["operators"] if each["uid"] == "op"]
+    states = {each["name"]: each for each in operator["contents"]["states"]}
+    assert operator["contents"]["problem"] is None
+
+    # Skew and the hot key: "first" and 500 items.
+    seen, kept = states["seen"], [each for each in BASE if each not in CLEARED]
+    assert (seen["entries"], seen["keys"]) == (len(kept) + 30 + HOT_ITEMS, len(kept) + 30)
+    check_spread(seen, entries_by_group([*kept, *ADDED], HOT_ITEMS))
+    hot = seen["largest_keys"][0]
+    assert hot["key"] == hashlib.sha256(b'"user-0007"').hexdigest()[:16]
+    items = sum(len(f"item-{each}") for each in range(HOT_ITEMS)) + len("first")
+    assert (hot["entries"], hot["bytes"]) == (501, 501 * (len("user-0007") + 12) + items)
+    assert seen["most_entries"][0] == hot
+
+    # Expiry: every fourth value is eight days old; the new keys have no values.
+    total = states["total"]
+    old_keys = [each for each in BASE[::4] if each not in CLEARED]
+    assert (total["entries"], total["value_bytes"]) == (len(kept), 16 * len(kept))
+    check_spread(total, entries_by_group(kept))
+    assert (total["ttl"]["expired"], total["ttl"]["count"]) == (len(old_keys), len(kept))
+    assert total["ttl"]["expired_bytes"] == len(old_keys) * (len("user-0000") + 2 + 16)
+
+    timers, expected = states[TIMERS.name], planted_timers()
+    check_spread(timers, entries_by_group(list(expected)))
+    assert timers["timers"]["count"] == len(expected)
+    assert timers["timers"]["behind"] == list(expected.values()).count(LATE)
+    assert (timers["timers"]["earliest_ms"], timers["timers"]["latest_ms"]) == (LATE, SOON)
+
+    # Growth since the savepoint of 300 keys.
+    grown = {each["state"]: each for each in figures["compared"]["states"]}
+    changes = {
+        name: tuple(each[c] for c in ("new", "gone", "changed")) for name, each in grown.items()
+    }
+    assert changes["total"] == (0, len(CLEARED), 0)
+    assert changes["seen"] == (30, len(CLEARED), 1)
+    assert grown["seen"]["after"]["entries"] - grown["seen"]["before"]["entries"] == (
+        30 + HOT_ITEMS - len(CLEARED)
+    )
+
+    texts = [each["what"] for each in figures["attention"] if each["operator"] == "op"]
+    share = round(100 * hot["bytes"] / (seen["key_bytes"] + seen["value_bytes"]))
+    assert f"one key has {share} % of the bytes of state seen" in texts
+    assert f"{round(100 * len(old_keys) / len(kept))} % of state total have expired" in texts
+
+
+@pytest.mark.parametrize("form", FLINK_FORMS[1:])
+def test_the_page_says_the_same_in_every_form(form: str) -> None:
+    """All parts about keyed state; ties between keys of one size are in the order of reading."""
+    pages = []
+    for each in (FLINK_FORMS[0], form):
+        figures = report_figures(
+            Snapshot.load(Fixture(PLANTED / each).snapshot), contents=CountOptions(AT)
+        )
+        [operator] = [op for op in figures["operators"] if op["uid"] == "op"]
+        for state in operator["contents"]["states"]:
+            for ranking in ("largest_keys", "most_entries", "largest_entries"):
+                state[ranking] = [row for row in state[ranking] if row["bytes"] > 29]
+        detailed = detailed_states([operator])
+        pages.append("".join(contents_parts(operator, detailed)))
+    assert pages[0] == pages[1]
+    assert "user-0" not in pages[0]
 
 
 def test_numbers_of_a_column(tmp_path: Path) -> None:
