@@ -38,6 +38,9 @@ from dstl_core.savepoint.write.folder import StateFiles
 from dstl_core.savepoint.write.keyed_encoder import KeyedStateEncoder
 from dstl_core.state.tables.keyed_state import state_key
 
+MEMORY = 128 << 20
+"""Bytes of new records in memory; more go to a temporary file, which costs no time to speak of."""
+
 
 @dataclass
 class StateCount:
@@ -85,7 +88,7 @@ class KeyedMigration:
         everything = KeyGroupRange(0, self.max_parallelism - 1)
         size = sum(h.state_size for op in self.plan.sources for h in op.keyed_handles)
         portion = Portion(self.target.advance, size)
-        with KeyedSections(header, everything, self.max_parallelism) as sections:
+        with KeyedSections(header, everything, self.max_parallelism, memory=MEMORY) as sections:
             self._copied(sections, own, portion.add)
             for at, state in enumerate(own):
                 if state.action == CONVERT:

@@ -124,7 +124,7 @@ public final class SavepointBench {
         public void processElement(StreamRecord<Long> element) {}
     }
 
-    private static StreamExecutionEnvironment environment(String form, String backend, String folder, String restore) {
+    static StreamExecutionEnvironment environment(String form, String backend, String folder, String restore) {
         Configuration configuration = new Configuration();
         configuration.setString(
                 "execution.checkpointing.snapshot-compression", String.valueOf(form.equals("compressed")));
