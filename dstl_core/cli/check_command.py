@@ -72,8 +72,7 @@ def check(
 
 
 def _print(found: RestoreCheck) -> None:
-    from dstl_core.savepoint.check.compatibility import Verdict, version_text
-    from dstl_core.savepoint.check.restore_check import VERDICT_TEXTS
+    from dstl_core.savepoint.check.compatibility import Verdict
 
     styles = {Verdict.INCOMPATIBLE: "red", Verdict.UNKNOWN: "yellow"}
     lines = [
@@ -82,6 +81,4 @@ def _print(found: RestoreCheck) -> None:
         if line.reason or line.verdict is not Verdict.COMPATIBLE_AS_IS
     ]
     lines += [(printable(f"note: {note}"), "") for note in found.notes]
-    states = sum(line.state is not None for line in found.lines)
-    end = f"{VERDICT_TEXTS[found.verdict]}: {states} states, Flink {version_text(found.flink)}"
-    print_lines([*lines, (end, "bold")])
+    print_lines([*lines, (found.summary, "bold")])

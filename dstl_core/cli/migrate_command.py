@@ -103,7 +103,10 @@ def apply(
     to_template: TemplateOption = None,
     show_keys: KeysOption = False,
 ) -> None:
-    """Write the migrated savepoint, and read it back before it becomes visible."""
+    """Write the migrated savepoint, and read it back before it becomes visible.
+
+    With a template, the result is checked as ``dstl check`` does it.
+    """
     found = _migration(file, from_, to_template, show_keys=show_keys)
     written = write_savepoint(found, out, overwrite=overwrite, what="migrating")
     if as_json:
@@ -115,6 +118,9 @@ def apply(
         + (f", {each.nulled:,} became null" if each.nulled else "")
         for (operator, state), each in sorted(found.counts.items())
     ]
+    lines += [f"note: {each}" for each in found.plan.notes]
+    if found.check is not None:
+        lines.append(f"check: {found.check.summary}")
     print_lines(map(printable, [*lines, f"written: {written}"]))
 
 

@@ -87,6 +87,12 @@ class RestoreCheck:
         """Whether the job restores the snapshot with all its values, perhaps after migration."""
         return self.verdict <= Verdict.AFTER_MIGRATION
 
+    @property
+    def summary(self) -> str:
+        """The verdict in one line, with the number of states and the version of Flink."""
+        states = sum(line.state is not None for line in self.lines)
+        return f"{VERDICT_TEXTS[self.verdict]}: {states} states, Flink {version_text(self.flink)}"
+
     def to_json(self) -> dict[str, Any]:
         return {
             "path": self.path,

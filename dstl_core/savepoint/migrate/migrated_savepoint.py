@@ -25,6 +25,8 @@ from dstl_core.codec.metadata.metadata_format import WRITABLE_VERSIONS
 from dstl_core.codec.state_meta import StateMetaInfoSnapshot, write_state_meta
 from dstl_core.errors import ConfigError, SavepointError
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
+from dstl_core.savepoint.check.compatibility import Verdict
+from dstl_core.savepoint.check.restore_check import VERDICT_TEXTS, RestoreCheck, check_restore
 from dstl_core.savepoint.check.verify import verify_snapshot
 from dstl_core.savepoint.edit.operator_copy import check_writable, copy_operator_state
 from dstl_core.savepoint.migrate.declaration import Migration
@@ -32,6 +34,7 @@ from dstl_core.savepoint.migrate.keyed_migration import KeyedMigration, StateCou
 from dstl_core.savepoint.migrate.learn.plan_names import PlanNames
 from dstl_core.savepoint.migrate.migration_plan import OperatorPlan, Plan
 from dstl_core.savepoint.migrate.operator_migration import write_operator_states
+from dstl_core.savepoint.migrate.plan_notes import plan_notes, state_without_a_carrier
 from dstl_core.savepoint.migrate.plan_text import json_of, lines_of
 from dstl_core.savepoint.migrate.planning import plan_of
 from dstl_core.savepoint.progress import Advance, no_progress
@@ -76,6 +79,8 @@ class SavepointMigration:
         self._show_keys = show_keys
         self.counts: dict[tuple[str, str], StateCount] = {}
         """What happened to each state, by operator and state, after ``write``."""
+        self.check: RestoreCheck | None = None
+        """What ``dstl check`` says of the result and the template, after ``write``."""
 
     @cached_property
     def plan(self) -> Plan:
@@ -85,8 +90,8 @@ class SavepointMigration:
             ConfigError: The declaration names what is not there, or names it twice.
         """
         found = plan_of(self._names.resolved(), self.source, self.template)
-        found.problems += self._names.problems
-        found.notes += self._names.notes
+        found.problems += [*state_without_a_carrier(found), *self._names.problems]
+        found.notes += [*plan_notes(found), *self._names.notes]
         return found
 
     @cached_property
@@ -135,7 +140,7 @@ class SavepointMigration:
                 location=str(self.source.folder),
             )
         for operator in self.source.operators:
-            check_writable(operator, self.migration.max_parallelism)
+            check_writable(operator, None)  # the plan has the parallelism of the result
         target = SavepointFolder(path, mode=mode, run_key=run_key)
         if target.is_finished:
             return str(target.folder)
@@ -159,11 +164,10 @@ class SavepointMigration:
         _LOG.info("%s: operator %s", target.folder, plan.label)
         first = plan.sources[0]
         keyed_sources = [each for each in plan.sources if each.keyed_handles]
-        parallelism = max(each.parallelism for each in plan.sources)
         max_parallelism = self.migration.max_parallelism or max(
             each.max_parallelism for each in keyed_sources or plan.sources
         )
-        parallelism = min(parallelism, max_parallelism)
+        parallelism = min(max(each.parallelism for each in plan.sources), max_parallelism)
         work = KeyedMigration(plan, target, max_parallelism, parallelism, self._show_keys)
         keyed = work.written()
         self.counts |= {(plan.label, name): each for name, each in work.counts.items()}
@@ -204,10 +208,24 @@ class SavepointMigration:
             raise SavepointError(
                 f"The migrated savepoint is damaged and was not published: {findings[0]}."
             )
+        self._check_restore(found)
         by_id = {each.operator_id: each for each in found.operators}
         for plan in self.plan.operators:
             if plan.sources:
                 self._compare(plan, by_id[plan.target.operator_id])
+
+    def _check_restore(self, found: Snapshot) -> None:
+        """Asks whether the new job restores what was written, as ``dstl check`` does."""
+        if self.template is None:
+            return
+        # The plan has asked about columns of one type already.
+        self.check = check_restore(found, self.template, columns_kept=True)
+        worst = max(self.check.lines, key=lambda each: each.verdict, default=None)
+        if worst is not None and worst.verdict is Verdict.INCOMPATIBLE:
+            raise SavepointError(
+                f"The new job would not restore the migrated savepoint, so it was not published: "
+                f"{worst}."
+            )
 
     def _compare(self, plan: OperatorPlan, written: Any) -> None:
         stored = {info.name: info for info in written.states}
@@ -257,6 +275,8 @@ class SavepointMigration:
                 for op, info in each.dropped
             ],
             "dropped_operators": [each.label for each in self.plan.dropped],
+            "notes": list(self.plan.notes),
+            "check": None if self.check is None else VERDICT_TEXTS[self.check.verdict],
         }
 
 

@@ -27,7 +27,11 @@ Held = dict[int, list[Any]]
 def write_operator_states(
     plan: OperatorPlan, target: StateFiles, parallelism: int
 ) -> list[OperatorStreamStateHandle | None]:
-    """The operator states of each subtask. Elements stay in the subtask that has them."""
+    """The operator states of each subtask.
+
+    Elements stay in the subtask that has them. Those of a subtask that is no longer there go to
+    another one, as in a restore with a lower parallelism.
+    """
     lists: list[tuple[StateMetaInfoSnapshot, Held]] = []
     broadcasts: list[tuple[StateMetaInfoSnapshot, Held]] = []
     for state in plan.states:
@@ -39,7 +43,10 @@ def write_operator_states(
             held = {index: parts[index % len(parts)] for index in range(parallelism)}
             broadcasts.append((state.new.meta, held))
         else:
-            lists.append((state.new.meta, held))
+            own: Held = {}
+            for index, elements in held.items():
+                own.setdefault(index % parallelism, []).extend(elements)
+            lists.append((state.new.meta, own))
     found: list[OperatorStreamStateHandle | None] = []
     for index in range(parallelism):
         stream = write_operator_stream(

@@ -70,6 +70,7 @@ def test_the_new_job_gets_its_state(pair: str, tmp_path: Path) -> None:
         assert {info.name: info.meta for info in operator.states} == (metas if metas else {})
     report = json.loads((tmp_path / "out" / "_migration.json").read_bytes())
     assert all(each["after"] <= each["before"] for each in report["states"])
+    assert report["check"] == "compatible"
     with pytest.raises(SnapshotExistsError):
         migration.write(tmp_path / "out")
     migration.write(tmp_path / "out", mode="overwrite")
@@ -98,6 +99,15 @@ def test_the_same_migration_gives_the_same_bytes(tmp_path: Path) -> None:
         handles = operator.keyed_handles
         found.append([operator.snapshot.resolver.read(each.stream) for each in handles])  # type: ignore[union-attr]
     assert found[0] == found[1]
+
+
+def test_a_result_that_the_new_job_would_not_restore_is_not_published(tmp_path: Path) -> None:
+    migration = migration_of("agg-add", columns("f0", "f1", "f2", 0, None))
+    assert migration.plan.problems == []
+    migration.template = Snapshot.load(JOBS / "agg-add" / "old")  # somebody replaced the template
+    with pytest.raises(SavepointError, match=r"would not restore .*incompatible: .* accState"):
+        migration.write(tmp_path / "out")
+    assert not (tmp_path / "out" / "_metadata").exists()
 
 
 FORMS = [

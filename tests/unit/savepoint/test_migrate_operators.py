@@ -1,0 +1,218 @@
+"""Migrations of what is not keyed state, and what a plan says about whole operators."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from dstl_core.codec.logical_types import LogicalType
+from dstl_core.codec.serializers.table_types import RowDataSerializer
+from dstl_core.errors import ColumnValueError, ConfigError
+from dstl_core.savepoint.migrate.declaration import Migration
+from dstl_core.savepoint.migrate.expression import parse_expression
+from dstl_core.savepoint.migrate.learn.sql_state import row_of_map_key, row_of_value
+from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
+from dstl_core.savepoint.migrate.migration_plan import CONVERT
+from dstl_core.savepoint.migrate.value_conversion import Conversion, arrow_of
+from dstl_core.savepoint.read.operator_catalog import StateInfo
+from dstl_core.savepoint.read.snapshot import Snapshot
+from tests.golden_files import CHANGED_JOBS as JOBS
+from tests.golden_files import snapshot
+
+OPERATOR_STATES = "c-opstate-hashmap"
+
+
+def migration_of(
+    source: Snapshot, declared: dict[str, Any], template: Snapshot | None = None
+) -> SavepointMigration:
+    return SavepointMigration(Migration.of({"migration": 1, **declared}), source, template)
+
+
+def values(found: Snapshot, operator: str, state: str) -> list[Any]:
+    """The values of an operator state: one for each subtask, or one in all."""
+    return [each["value"] for each in found[operator].dump() if each.get("state") == state]
+
+
+def elements(found: Snapshot, operator: str, state: str) -> list[str]:
+    """The elements of an operator state, of all subtasks, in any order."""
+    return sorted(str(each) for part in values(found, operator, state) for each in part)
+
+
+def lines(found: Snapshot, operator: str) -> list[str]:
+    """The entries; a union has no order between its subtasks."""
+    every = list(found[operator].dump())
+    for each in every:
+        if each["kind"] == "op-union":
+            each["value"].sort()
+    return sorted(map(str, every))
+
+
+def test_lists_unions_and_broadcasts_convert_and_come_back(tmp_path: Path) -> None:
+    old = Snapshot.load(snapshot(OPERATOR_STATES))
+    source = old
+    for to, java, name in (("STRING", "string", "there"), ("BIGINT", "long", "back")):
+        cast = {"value": f"cast(value, {to})", "type": java}
+        declared = {
+            "operators": {
+                "c-list": {"states": {"buf": cast}},
+                "c-broadcast": {"states": {"rules": cast}},
+            }
+        }
+        migration = migration_of(source, declared)
+        assert migration.plan.problems == []
+        source = Snapshot.load(migration.write(tmp_path / name))
+    there = Snapshot.load(tmp_path / "there")
+    for before, after in zip(
+        values(old, "c-list", "buf"), values(there, "c-list", "buf"), strict=True
+    ):
+        assert after == [str(each) for each in before] != []
+    [rules], [texts] = (values(each, "c-broadcast", "rules") for each in (old, there))
+    assert texts == [[name, str(number)] for name, number in rules] != []
+    for operator in ("c-list", "c-broadcast"):
+        assert lines(source, operator) == lines(old, operator)
+
+
+def test_an_element_that_does_not_fit_stops_the_migration(tmp_path: Path) -> None:
+    rule = {"value": "cast(value, BIGINT)", "type": "long"}
+    declared = {"operators": {"c-list": {"states": {"txt": rule}}}}
+    migration = migration_of(Snapshot.load(snapshot(OPERATOR_STATES)), declared)
+    with pytest.raises(ColumnValueError, match="Operator state 'txt' does not fit: 9 values of"):
+        migration.write(tmp_path / "out")
+    assert not (tmp_path / "out" / "_metadata").exists()
+
+
+def test_fewer_key_groups_than_subtasks_lose_no_element(tmp_path: Path) -> None:
+    old = Snapshot.load(snapshot("o-opstate-p4"))
+    migration = migration_of(old, {"max_parallelism": 2})
+    found = Snapshot.load(migration.write(tmp_path / "out"))
+    for label in ("lists", "broadcast"):
+        says = f"operator {label} had parallelism 4 and has 2 key groups now"
+        assert any(says in each for each in migration.plan.notes)
+        operator = found[label]
+        assert (operator.parallelism, operator.max_parallelism) == (2, 2)
+        for info in old[label].operator_states:
+            before, after = (elements(each, label, info.name) for each in (old, found))
+            assert after == before != []
+    keyed = [[x for x in each["broadcast"].dump() if x["kind"] == "value"] for each in (old, found)]
+    before, after = (sorted((x["key"], x["value"]) for x in each) for each in keyed)
+    assert after == before != []
+
+
+SQL = ["o-sql-types", "o-sql-topn", "o-sql-session", "o-sql-outer-join-ttl-rocksdb", "o-sql-over"]
+
+
+def kept_columns(info: StateInfo) -> dict[str, list[str]]:
+    """A rule that names each column of the rows in a state."""
+    if info.kind.endswith("timer"):
+        return {}
+    rows = {"columns": row_of_value(info), "map_key": row_of_map_key(info)}
+    return {
+        name: [f"f{at}" for at in range(len(row.types))]
+        for name, row in rows.items()
+        if row is not None
+    }
+
+
+@pytest.mark.parametrize("name", SQL)
+def test_a_rule_that_keeps_each_column_keeps_each_value(name: str, tmp_path: Path) -> None:
+    """Nested rows, arrays, maps and bytes of Flink's own go through columns and come back."""
+    old = Snapshot.load(snapshot(name))
+    operators: dict[str, Any] = {}
+    for operator in old.operators:
+        states = {info.name: rule for info in operator.states if (rule := kept_columns(info))}
+        if states:
+            operators[f"hash:{operator.operator_id.hex}"] = {"states": states}
+    migration = migration_of(old, {"operators": operators}, old)
+    assert migration.plan.problems == []
+    assert any(
+        state.action == CONVERT for each in migration.plan.operators for state in each.states
+    )
+    found = Snapshot.load(migration.write(tmp_path / "out"))
+    before, after = ([x for op in each.operators for x in op.dump()] for each in (old, found))
+    assert sorted(map(str, after)) == sorted(map(str, before)) != []
+
+
+def row(*types: LogicalType) -> RowDataSerializer:
+    return RowDataSerializer(types)
+
+
+def nested(*fields: tuple[str, LogicalType]) -> LogicalType:
+    return LogicalType(
+        "ROW", names=tuple(n for n, _ in fields), children=tuple(t for _, t in fields)
+    )
+
+
+def texts(length: int) -> LogicalType:
+    return LogicalType("VARCHAR", length=length)
+
+
+def test_rows_in_rows_take_new_names_and_wider_types() -> None:
+    old = row(nested(("a", LogicalType("INT", False)), ("b", texts(5))), LogicalType("BIGINT"))
+    new = row(nested(("x", LogicalType("BIGINT")), ("y", texts(9))), LogicalType("BIGINT"))
+    given = [
+        {"$row_kind": "+U", "f0": {"$row_kind": "+I", "a": 1, "b": "one"}, "f1": 7},
+        {"$row_kind": "+I", "f0": None, "f1": None},
+    ]
+    column = pa.array(given, arrow_of(old))
+    found = Conversion("here", old, new).apply(column, {}).to_pylist()
+    assert found == [
+        {"$row_kind": "+U", "f0": {"$row_kind": "+I", "x": 1, "y": "one"}, "f1": 7},
+        {"$row_kind": "+I", "f0": None, "f1": None},
+    ]
+    flat = row(LogicalType("BIGINT"), LogicalType("INT"))
+    taken = tuple(parse_expression(each, "here") for each in ("f1", "f0.a"))
+    assert Conversion("here", old, flat, taken).apply(column, {}).to_pylist() == [
+        {"$row_kind": "+U", "f0": 7, "f1": 1},
+        {"$row_kind": "+I", "f0": None, "f1": None},
+    ]
+
+
+def test_rows_in_rows_that_do_not_fit() -> None:
+    old = row(nested(("a", LogicalType("BIGINT")), ("b", texts(5))))
+    column = pa.array([], arrow_of(old))
+    fewer = row(nested(("a", LogicalType("BIGINT"))))
+    with pytest.raises(ConfigError, match=r"does not become .* by itself"):
+        Conversion("here", old, fewer).apply(column, {})
+    narrow = row(nested(("a", LogicalType("INT")), ("b", texts(5))))
+    with pytest.raises(ConfigError, match=r"here\.f0\.a is wrong: BIGINT does not fit into INT"):
+        Conversion("here", old, narrow).apply(column, {})
+
+
+def test_a_source_that_loses_its_positions_is_named() -> None:
+    old = Snapshot.load(snapshot("o-source-coordinator"))
+    [label] = [each.label for each in old.operators if each.has_state("SourceReaderState")]
+    plan = migration_of(old, {"drop_operators": [label]}).plan
+    [note] = [each for each in plan.notes if "IS A SOURCE" in each]
+    assert note.startswith(f"OPERATOR {label} IS A SOURCE and its positions go")
+    assert migration_of(old, {}).plan.notes == []
+    plan = migration_of(old, {"drop_operators": [], "start_empty": [label]}, old).plan
+    assert any(f"OPERATOR {label} IS A SOURCE and starts empty" in each for each in plan.notes)
+
+
+def test_the_state_of_a_coordinator_goes_with_the_first_operator_only() -> None:
+    old = Snapshot.load(snapshot("o-source-coordinator"))
+    plan = migration_of(old, {"operators": {"count": {"from": ["count", "seq"]}}}).plan
+    [problem] = [each for each in plan.problems if "coordinator" in each]
+    assert problem.startswith("operator seq has raw operator state or the state of a coordinator")
+    plan = migration_of(old, {"operators": {"seq": {"from": ["seq", "count"]}}}).plan
+    assert plan.problems == []
+
+
+def test_a_template_with_entries_is_read_for_its_types_only(tmp_path: Path) -> None:
+    """The new job of this template had read input before its savepoint."""
+    old = Snapshot.load(JOBS / "key-type" / "old")
+    declared = {"operators": {"accounts": {"drop": ["total"]}}}
+    migration = migration_of(old, declared, old)
+    [note] = migration.plan.notes
+    assert "the template has entries in accounts (" in note
+    assert f"note: {note}" in migration.plan_lines()
+    found = Snapshot.load(migration.write(tmp_path / "out"))
+    assert values(found, "accounts", "total") == []
+    kept = [each for each in old["accounts"].dump() if each.get("state") != "total"]
+    assert sorted(map(str, found["accounts"].dump())) == sorted(map(str, kept)) != []
+    report = json.loads((tmp_path / "out" / "_migration.json").read_bytes())
+    assert report["notes"] == [note]
