@@ -40,6 +40,8 @@ from dstl_core.spark.savepoints.transformations import (
 
 JAVA_MAIN = "dstl.bench.SavepointBench"
 OPENS = ["java.lang", "java.util", "java.util.concurrent", "java.net", "java.nio", "sun.nio.ch"]
+FORMS = {"plain": "hashmap", "compressed": "hashmap", "incremental": "rocksdb"}
+"""What Flink writes, and the state backend that reads it again."""
 UID = OperatorIdentifier.for_uid("bench")
 ROWS_PER_BATCH = 10_000
 ARROW_BATCHES = {"spark.sql.execution.arrow.maxRecordsPerBatch": "100000"}
@@ -77,12 +79,12 @@ def _measure(keys: int, rounds: int, work: Path) -> dict[str, Any]:
     classes.mkdir()
     classpath = flink.compiled_classpath(classes)
     if classpath is not None:
-        for name, compressed in (("plain", "false"), ("compressed", "true")):
+        for name, backend in FORMS.items():
             print(f"# Flink, {keys} keys, {name}", file=sys.stderr)
-            written = _java(classpath, work, "write", keys, f"file:{work}/flink-{name}", compressed)
+            written = _java(classpath, work, "write", keys, f"file:{work}/flink-{name}", name)
             seconds[f"write flink {name}"] = [written["seconds"]]
-            sources[name] = written["path"].removeprefix("file:")
-            read = _java(classpath, work, "read", keys, written["path"], 2)
+            sources[name] = "/" + written["path"].removeprefix("file:").strip("/")
+            read = _java(classpath, work, "read", keys, written["path"], 2, backend)
             seconds[f"read flink {name}"] = read["seconds"]
     spark = local_session(memory="3g", options=ARROW_BATCHES)
     register(spark)
@@ -237,6 +239,8 @@ def goals_of(keys: int, seconds: Mapping[str, list[float]]) -> list[dict[str, An
         ("read reader plain", "read flink plain", "at_least", 40 if large else 10),
         ("read source compressed", "read flink compressed", "at_least", 3 if large else 1.5),
         ("read reader compressed", "read flink compressed", "at_least", 3 if large else 1.5),
+        ("read source incremental", "read flink incremental", "at_least", 10),
+        ("read reader incremental", "read flink incremental", "at_least", 10),
         ("read reader plain", "read parquet", "at_most", 1.2),
         ("read source plain", "read parquet", "at_most", 2),
         ("sum reader plain", "sum parquet", "at_most", 3),
@@ -273,7 +277,8 @@ def table_of(figures: dict[str, Any]) -> str:
         "",
         f"{machine['date']}, {machine['cpu']}, commit {machine['commit']}"
         f"{' with changes' if machine['dirty'] else ''}. String -> Long. Flink restores and reads "
-        "a savepoint in a job (plain, and written with snapshot compression), and fills and saves "
+        "a savepoint in a job (plain, written with snapshot compression, and the last of several "
+        "incremental checkpoints of RocksDB), and fills and saves "
         'state in another; "source" is `format("savepoint")`, "reader" `SavepointReader`; the '
         "floors move the same rows between Python and the JVM and do nothing else (with bytes "
         "counted, as Spark does by itself). Medians of the rounds after the first, which stands "

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, nullcontext
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from dstl_core.codec.change_format import read_change_set, segment_body
+from dstl_core.changelog.open_segments import OpenSegments, Segment
+from dstl_core.codec.change_format import read_change_set
+from dstl_core.codec.snappy_frames import Allocate
 from dstl_core.errors import ConfigError, FormatError, StorageError, error_context
 from dstl_core.model.change import META_KEY_GROUP, StateChange
 from dstl_core.model.handle import (
@@ -32,15 +35,13 @@ _ITERATOR_ROWS = 4_096
 _SMALL_BYTES = 256 << 10
 """Payload up to this size is decoded in Python, which is faster than loading the kernels."""
 
-Segment = bytes | memoryview
-"""A whole segment file, with its flag byte."""
-
 
 class StateChangelogHandleReader:
     """Reads handles in their order: set by set, and metadata first in each set.
 
     Args:
-        read_segment: Returns the whole segment file of a stream handle.
+        read_segment: Returns the whole segment file of a stream handle. It may run on several
+            threads at once.
     """
 
     def __init__(self, read_segment: Callable[[StreamStateHandle], Segment]) -> None:
@@ -112,7 +113,10 @@ class StateChangelogHandleReader:
             yield from columnar_sets.read_inlined(handle, batch_rows)
         else:
             yield from columnar_sets.read_sets(
-                self._sets(handle, local), handle.key_group_range, batch_rows, batch_bytes
+                self._sets(handle, local, columnar_sets.scratch_bytes),
+                handle.key_group_range,
+                batch_rows,
+                batch_bytes,
             )
 
     def open_segment(self, handle: StreamStateHandle) -> AbstractContextManager[Segment]:
@@ -120,13 +124,19 @@ class StateChangelogHandleReader:
         return nullcontext(self._read_segment(handle))
 
     def _sets(
-        self, handle: ChangelogStateHandleStream, local: ChangelogStateHandleStream | None
+        self,
+        handle: ChangelogStateHandleStream,
+        local: ChangelogStateHandleStream | None,
+        allocate: Allocate = bytearray,
     ) -> Iterator[tuple[int, memoryview, int, str | None]]:
         """Yields each set: its number in the handle, the body that holds it, its offset there and
-        the file. Consecutive sets of one segment open it once.
+        the file. Consecutive sets of one segment open it once; the next segments are read ahead.
         """
         copies = local.handles_and_offsets if local is not None else ()
-        with _OpenSegment(self) as segment:
+        streams = (stream for stream, _ in handle.handles_and_offsets)
+        # Which of the remote files are needed depends on the copies.
+        expected = [] if copies else [stream for stream, _ in groupby(streams)]
+        with OpenSegments(self.open_segment, expected, allocate) as segment:
             for index, (stream, offset) in enumerate(handle.handles_and_offsets):
                 if index < len(copies) and copies[index][0] != stream:
                     copy, copy_offset = copies[index]
@@ -146,40 +156,7 @@ class StateChangelogHandleReader:
                 yield index, body, offset, _location(stream)
 
 
-class _OpenSegment:
-    """The segment that was opened last."""
-
-    def __init__(self, reader: StateChangelogHandleReader) -> None:
-        self._reader = reader
-        self._open = ExitStack()
-        self._stream: StreamStateHandle | None = None
-        self._body = memoryview(b"")
-
-    def __enter__(self) -> _OpenSegment:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._body = memoryview(b"")
-        self._open.close()
-
-    def body(self, stream: StreamStateHandle) -> memoryview:
-        if stream != self._stream:
-            self._stream, self._body = None, memoryview(b"")
-            self._open.close()
-            segment = self._open.enter_context(self._reader.open_segment(stream))
-            body = segment_body(segment)
-            size = stream.state_size if isinstance(stream, FileStateHandle) else len(body)
-            if len(body) != size:
-                raise FormatError(
-                    "A changelog segment has the wrong size",
-                    expected=f"{size} bytes uncompressed",
-                    got=len(body),
-                )
-            self._stream, self._body = stream, body
-        return self._body
-
-
-def _body_of_copy(segment: _OpenSegment, copy: StreamStateHandle, offset: int) -> memoryview | None:
+def _body_of_copy(segment: OpenSegments, copy: StreamStateHandle, offset: int) -> memoryview | None:
     """The body of a local copy, if its set is intact; None if the remote file must be read."""
     from dstl_core.changelog import columnar_sets
 

@@ -17,7 +17,8 @@ from pathlib import Path
 from random import Random
 from typing import IO
 
-from dstl_core.changelog.reader import Segment, StateChangelogHandleReader
+from dstl_core.changelog.open_segments import Segment
+from dstl_core.changelog.reader import StateChangelogHandleReader
 from dstl_core.codec.change_format import PLAIN_FLAG, segment_body
 from dstl_core.errors import SchedulerClosedError, WriterClosedError
 from dstl_core.model.handle import FileStateHandle, StreamStateHandle

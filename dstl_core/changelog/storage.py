@@ -16,7 +16,8 @@ from uuid import UUID, uuid4
 from dstl_core.changelog.discarder import FileDiscarder, delete_by_scheme
 from dstl_core.changelog.inbox import Mailbox
 from dstl_core.changelog.local_recovery import LOCAL_RECOVERY_DISABLED, LocalRecoveryConfig
-from dstl_core.changelog.reader import Segment, StateChangelogHandleReader
+from dstl_core.changelog.open_segments import Segment
+from dstl_core.changelog.reader import StateChangelogHandleReader
 from dstl_core.changelog.registry import LocalChangelogRegistry, TaskChangelogRegistry
 from dstl_core.changelog.segment_cache import ChangelogStreamHandleReaderWithCache
 from dstl_core.changelog.storage_metrics import ChangelogStorageMetricGroup

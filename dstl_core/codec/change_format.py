@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
 from dstl_core.codec.data_io import DataInput, DataOutput
-from dstl_core.codec.snappy_frames import decompress_all_frames
+from dstl_core.codec.snappy_frames import Allocate, decompress_all_frames
 from dstl_core.errors import FormatError
 from dstl_core.model.change import META_KEY_GROUP, StateChange
 
@@ -98,7 +98,7 @@ def _bucket(key_group: int, capacity: int) -> int:
     return (code ^ code >> 16) & (capacity - 1)
 
 
-def segment_body(segment: bytes | memoryview) -> memoryview:
+def segment_body(segment: bytes | memoryview, allocate: Allocate = bytearray) -> memoryview:
     """The uncompressed body of a segment, without a copy if the segment is not compressed.
 
     Flag 1 means compressed. Every other flag means uncompressed, as in Flink.
@@ -107,7 +107,7 @@ def segment_body(segment: bytes | memoryview) -> memoryview:
         raise FormatError("A changelog segment is empty", offset=0, expected="a flag byte")
     view = memoryview(segment)
     if view[0] == COMPRESSED_FLAG[0]:
-        return memoryview(decompress_all_frames(view, 1))
+        return decompress_all_frames(view, 1, allocate)
     return view[1:]
 
 

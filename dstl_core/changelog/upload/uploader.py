@@ -20,7 +20,7 @@ from dstl_core.changelog.registry import TaskChangelogRegistry
 from dstl_core.changelog.storage_metrics import ChangelogStorageMetricGroup
 from dstl_core.changelog.upload.task import Offsets, UploadTask, UploadTasksResult
 from dstl_core.codec.change_format import COMPRESSED_FLAG, PLAIN_FLAG
-from dstl_core.codec.snappy_frames import compress_frames
+from dstl_core.codec.snappy_frames import compress_together
 from dstl_core.config import ChangelogOptions
 from dstl_core.errors import ChangelogError, ConfigError, StorageError
 from dstl_core.model.handle import FileStateHandle
@@ -116,8 +116,7 @@ class StateChangeFsUploader:
     def _segment(self, sets: Sequence[StateChangeSet]) -> Buffers:
         bodies = [change_set.encoded for change_set in sets]
         if self._compressed:
-            body = bodies[0] if len(bodies) == 1 else b"".join(bodies)
-            return [COMPRESSED_FLAG, compress_frames(body)]
+            return [COMPRESSED_FLAG, compress_together(bodies)]
         return list(_joined([PLAIN_FLAG, *bodies], self._buffer_size))
 
     def _duplicate(

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from dstl_core.codec.columnar.kernels.jit import kernel
 from dstl_core.codec.columnar.kernels.pointers import copy_bytes, store_i32
+from dstl_core.codec.columnar.types.scratch import scratch
 from dstl_core.errors import InvariantViolation
 from dstl_core.model.change import META_KEY_GROUP
 from dstl_core.model.key_group import KeyGroupRange
@@ -242,7 +243,8 @@ def encode_change_set(
     ordered = np.empty(distinct, np.int64)
     buckets = np.empty(2 * _map_capacity(int(distinct)) + 1, np.int64)
     _java_order(seen, distinct, last_is_new, buckets, ordered)
-    out = np.empty(4 + 8 * int(distinct) + 4 * int(counts.sum()) + int(sizes.sum()), np.uint8)
+    size = 4 + 8 * int(distinct) + 4 * int(counts.sum()) + int(sizes.sum())
+    out = scratch(size)
     cursors, ends = np.zeros(slots, np.int64), np.zeros(slots, np.int64)
     whole = _write_headers(ordered, lowest, counts, sizes, cursors, ends, out)
     for part in parts:

@@ -14,7 +14,6 @@ from typing import Any
 import cramjam
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import xxhash
 
 from dstl_core.codec.columnar.kernels.memory import address_of
@@ -35,6 +34,7 @@ from dstl_core.codec.columnar.kernels.table_blocks import (
     unpack_index,
 )
 from dstl_core.codec.columnar.types.program import Int64s
+from dstl_core.codec.columnar.types.scratch import scratch, scratch_words
 from dstl_core.codec.sst.block import (
     BLOCK_TRAILER_BYTES,
     XXH3_LAST_BYTE,
@@ -208,16 +208,6 @@ class TableReader:
                 "The entries of a table file are not in order", offset=int(offsets[wrong])
             )
         return lines, keys
-
-
-def scratch(size: int) -> Bytes:
-    """Memory from Arrow's pool, which gives the same pages again once they are free."""
-    return np.frombuffer(pa.allocate_buffer(max(1, size)), np.uint8)
-
-
-def scratch_words(rows: int, words: int) -> Int64s:
-    """As ``scratch``, for ``rows`` lines of int64."""
-    return scratch(8 * rows * words)[: 8 * rows * words].view(np.int64).reshape(rows, words)
 
 
 def _declared_sizes(data: Bytes, starts: Int64s) -> Int64s:

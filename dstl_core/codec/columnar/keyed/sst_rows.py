@@ -13,8 +13,9 @@ from dstl_core.codec.columnar.kernels.memory import address_of
 from dstl_core.codec.columnar.kernels.table_blocks import ENTRY_BYTES, TRAILER
 from dstl_core.codec.columnar.keyed.byte_index import Ranges
 from dstl_core.codec.columnar.keyed.places import joined_items
-from dstl_core.codec.columnar.keyed.sst_blocks import Entries, TableReader, scratch_words
+from dstl_core.codec.columnar.keyed.sst_blocks import Entries, TableReader
 from dstl_core.codec.columnar.types.program import Int64s
+from dstl_core.codec.columnar.types.scratch import scratch_words
 from dstl_core.codec.sst.file import MERGE, SstFile
 from dstl_core.errors import FormatError
 
