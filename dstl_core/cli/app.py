@@ -77,6 +77,8 @@ def _sentence(error: DstlError | OSError) -> str:
     if error.errno is not None and error.filename is None:
         return f"The output cannot be written: {error.strerror or error}."
     reason = (str(error).splitlines() or [type(error).__name__])[0][:_LONGEST_REASON]
+    if error.strerror and isinstance(error.filename, str):
+        reason = f"{error.filename!r}: {error.strerror}"
     return f"A file cannot be reached: {reason}; --debug shows all of it."
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
@@ -74,6 +75,8 @@ def report(
 
     if output is None and not as_json:
         raise ConfigError("A report needs -o FILE for the page, or --json for the figures.")
+    if output is not None:
+        _check_output(output)
     ttls = _ttls(ttl)
     at_ms = None if at is None else moment_ms("--at", at)
     snapshot = load(path, allow_root, relocate, changelog_base, key_type, jar)
@@ -97,6 +100,21 @@ def report(
         write_json([found.figures], indent=1)
     else:
         print_lines([printable(f"written: {output}")])
+
+
+def _check_output(output: str) -> None:
+    """Refuses a place for the page before any state is read."""
+    folder = os.path.dirname(os.path.abspath(output))
+    if os.path.isdir(output):
+        raise ConfigError(
+            f"The page cannot be written to {output!r}, which is a folder; give a file, e.g. "
+            f"{os.path.join(output, 'report.html')!r}."
+        )
+    if not os.path.isdir(folder):
+        raise ConfigError(
+            f"The page cannot be written to {output!r}: there is no folder {folder!r}; make it "
+            f"first, or give another file."
+        )
 
 
 def _ttls(given: list[str] | None) -> dict[str, int]:

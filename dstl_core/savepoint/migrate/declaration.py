@@ -149,8 +149,9 @@ class Migration:
             given = yaml.safe_load(text)
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(
-                f"The declaration {os.fspath(path)!r} cannot be read: {error}."
-            ) from (error)
+                f"The declaration {os.fspath(path)!r} cannot be read: "
+                f"{getattr(error, 'strerror', None) or error}."
+            ) from error
         except yaml.YAMLError as error:
             raise ConfigError(
                 f"The declaration {os.fspath(path)!r} is not YAML: {' '.join(str(error).split())}."

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dstl_core.clock import SystemClock
+from dstl_core.errors import ConfigError, DstlError
 from dstl_core.savepoint.progress import Advance, no_progress
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.savepoint.report.count_options import CountOptions
@@ -76,8 +77,10 @@ def report_snapshot(
         on_progress: Called with the bytes that were read; ``bytes_to_read`` is their sum.
 
     Raises:
+        ConfigError: No state has a name that ``ttls`` gives, or no record is read.
         FormatError: The state of a source or of a sink is damaged. Damage elsewhere is a finding.
     """
+    _check_ttls(snapshot, ttls or {}, headers_only=headers_only)
     contents = None
     if not headers_only:
         if at_ms is None:
@@ -87,3 +90,26 @@ def report_snapshot(
     return SnapshotReport(
         report_figures(snapshot, compare, contents=contents, on_progress=on_progress)
     )
+
+
+def _check_ttls(snapshot: Snapshot, ttls: Mapping[str, int], *, headers_only: bool) -> None:
+    if ttls and headers_only:
+        raise ConfigError(
+            "Times to live (ttls, --ttl) count records, and a report of headers only "
+            "(headers_only, --headers-only) reads none; leave out one of the two."
+        )
+    if not any(ttls):
+        return
+    known: set[str] = set()
+    for operator in snapshot.operators:
+        try:
+            known.update(each.name for each in operator.states)
+        except DstlError:
+            return  # the report says what is damaged; its states have no known names
+    for name in ttls:
+        if name and name not in known:
+            raise ConfigError(
+                f"No state has the name {name!r}, for which a time to live (ttls, --ttl) is given; "
+                f"the states are: {', '.join(sorted(known)) or 'none'}.",
+                location=str(snapshot.folder),
+            )

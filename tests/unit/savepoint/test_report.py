@@ -240,6 +240,11 @@ def test_the_command_writes_the_page_and_the_figures(run: Any, tmp_path: Path) -
     for options, text in (
         ((), "needs -o FILE"),
         (("--json", "--ttl", "names=soon"), "--ttl is wrong: expected e.g. 90m, 24h, 7d"),
+        (
+            ("--json", "--ttl", "nmaes=1d"),
+            "name 'nmaes', for which a time to live (--ttl) is given",
+        ),
+        (("--json", "--ttl", "1d", "--headers-only"), "(--headers-only) reads none"),
         (("--json", "--at", "noon"), "--at is wrong: expected e.g. 2026-11-22T18:30Z"),
     ):
         ran = run("report", path, *options)
@@ -268,6 +273,15 @@ def test_ages_count_to_the_time_of_the_snapshot_or_to_a_given_one(run: Any, tmp_
 
 def test_errors_of_the_output_are_one_sentence(run: Any, tmp_path: Path) -> None:
     path = str(snapshot("a-hashmap-canonical"))
-    ran = run("report", path, "-o", str(tmp_path / "missing" / "report.html"))
-    assert ran.code == 2
-    assert is_one_sentence(ran.err)
+    missing = tmp_path / "missing"
+    full = tmp_path / "full.html"
+    full.symlink_to("/dev/full")
+    for output, text in (
+        (missing / "report.html", f"there is no folder {str(missing)!r}"),
+        (tmp_path, f"which is a folder; give a file, e.g. {str(tmp_path / 'report.html')!r}"),
+        (full, "The output cannot be written: No space left on device."),
+    ):
+        ran = run("report", path, "-o", str(output))
+        assert ran.code == 2
+        assert is_one_sentence(ran.err)
+        assert text in ran.err
