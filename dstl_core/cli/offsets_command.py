@@ -18,14 +18,16 @@ from dstl_core.cli.options import (
     required_out,
 )
 from dstl_core.cli.output import complain, print_lines, write_json, write_savepoint
+from dstl_core.clock import SystemClock
 from dstl_core.errors import ConfigError
-from dstl_core.shown import table_lines
+from dstl_core.shown import age_text, duration_text, moment_text, table_lines
 
 if TYPE_CHECKING:
     from dstl_core.savepoint.connectors.set_positions import MovedSplit
     from dstl_core.savepoint.connectors.source_positions import SourcePosition
 
 _HEADS = ("source", "connector", "split", "position", "stop", "held by", "status")
+_TIME_HEAD = "time of position"
 _MOVED_HEADS = ("source", "split", "old", "new", "effect")
 _LONGEST_HEX = 40
 
@@ -77,12 +79,35 @@ def offsets(
     if as_json:
         write_json(each.to_json() for each in found)
     else:
-        print_lines(table_lines(_HEADS, map(_row, found)) if found else ["no sources"])
+        _print(found, snapshot.written_ms)
     wrong = [each for each in found if each.status in (LOST, TWICE)]
     for each in wrong:
         complain(f"split {each.split!r} of source {each.op!r} is {each.status}")
     if wrong:
         raise typer.Exit(1)
+
+
+def _print(found: list[SourcePosition], written_ms: int | None) -> None:
+    """A table, with a column for times of positions if there are any, and the snapshot's time."""
+    heads, rows = list(_HEADS), [_row(each) for each in found]
+    if any(each.time_ms is not None for each in found):
+        heads.append(_TIME_HEAD)
+        for row, each in zip(rows, found, strict=True):
+            row.append(_time(each))
+    lines = table_lines(heads, rows) if found else ["no sources"]
+    if found and written_ms is not None:
+        age = age_text(written_ms, SystemClock().now_ms())
+        lines.append(f"snapshot written: {moment_text(written_ms)}, {age}")
+    print_lines(lines)
+
+
+def _time(each: SourcePosition) -> str:
+    """The time of a position, and how far it is behind the snapshot."""
+    if each.time_ms is None:
+        return ""
+    if each.snapshot_ms is None or each.snapshot_ms < each.time_ms:
+        return moment_text(each.time_ms)
+    return f"{moment_text(each.time_ms)}, {duration_text(each.snapshot_ms - each.time_ms)} behind"
 
 
 def _row(each: SourcePosition) -> list[str]:

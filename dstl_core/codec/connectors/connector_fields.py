@@ -24,12 +24,14 @@ class Position:
         word: Says what the value is: ``next`` to read, ``last`` read, ``records`` done, ``from`` a
             time; empty for markers such as ``earliest``.
         stop: Where the split ends, if it does.
+        time_ms: The time of the position in milliseconds, where the connector stores one.
     """
 
     split: str
     value: str
     word: str = ""
     stop: str | None = None
+    time_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

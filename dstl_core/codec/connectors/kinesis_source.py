@@ -89,7 +89,8 @@ def _position(split: Json) -> Position:
     if split["marker"] is None:
         return Position(name, split["iterator"].lower(), "", stop)
     word = _WORDS.get(split["iterator"], split["iterator"].lower())
-    return Position(name, str(split["marker"]), word, stop)
+    time_ms = split["marker"] if isinstance(split["marker"], int) else None
+    return Position(name, str(split["marker"]), word, stop, time_ms)
 
 
 def _pending(enumerator: Json) -> list[Position]:

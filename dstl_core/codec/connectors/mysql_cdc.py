@@ -15,6 +15,7 @@ kinds of enumerators hold stays bytes.
 from __future__ import annotations
 
 import json
+import re
 
 from dstl_core.codec.connectors.connector_fields import (
     Json,
@@ -28,6 +29,7 @@ from dstl_core.codec.data_io import DataInput
 from dstl_core.errors import FormatError
 
 _SNAPSHOT, _BINLOG = 1, 2
+_SECONDS = re.compile("[1-9][0-9]{0,11}")  # 0: not known
 _KINDS = {1: "snapshot", 2: "binlog", 3: "hybrid"}
 
 
@@ -117,10 +119,15 @@ def _position(split: Json) -> Position:
     if "table" in split:
         done = split["highWatermark"] is not None
         return Position(f"{split['table']} [{split['splitId']}]", "read" if done else "not read")
-    gtids = (split["start"] or {}).get("gtids")
+    start = split["start"] or {}
+    gtids, seconds = start.get("gtids"), str(start.get("ts_sec", ""))
     value = _place(split["start"]) or "not set"
     return Position(
-        split["splitId"], f"{value} {gtids}" if gtids else value, "next", _place(split["end"])
+        split["splitId"],
+        f"{value} {gtids}" if gtids else value,
+        "next",
+        _place(split["end"]),
+        int(seconds) * 1000 if _SECONDS.fullmatch(seconds) else None,
     )
 
 

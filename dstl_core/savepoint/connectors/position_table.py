@@ -30,6 +30,7 @@ class PositionTable(SnapshotTable):
                 ("subtask", pa.int32()),
                 ("status", pa.string()),
                 ("version", pa.int32()),
+                ("time_ms", pa.int64()),
                 ("snapshot_ms", pa.int64()),
             ]
         )

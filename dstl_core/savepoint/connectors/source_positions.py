@@ -36,6 +36,8 @@ class SourcePosition:
         status: ``assigned``, ``unassigned``, ``lost`` (assigned, and held by no reader) ``held
             twice``, or ``unknown`` for the bytes of an enumerator without a format.
         version: Version of the payload.
+        time_ms: The time of the position in milliseconds, where the connector stores one: the time
+            stamp of the binlog event, the time from which a shard of Kinesis is read.
         snapshot_ms: When the snapshot was written, in milliseconds; None if the store does not
             tell.
     """
@@ -49,6 +51,7 @@ class SourcePosition:
     subtask: int | None
     status: str
     version: int
+    time_ms: int | None = None
     snapshot_ms: int | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -137,6 +140,7 @@ class SourceState:
             subtask,
             status,
             version,
+            place.time_ms,
         )
 
 

@@ -8,6 +8,8 @@ read by Flink.
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -385,6 +387,22 @@ def test_the_command_shows_and_sets_positions(run: Any, tmp_path: Path) -> None:
     again = run("offsets", path, "--set", "1=10405", "--out", out)
     assert again.code == 2
     assert run("offsets", path, "--set", "1=1", "--out", out, "--overwrite").code == 0
+
+
+def test_times_of_positions_are_shown_beside_the_time_of_the_snapshot(
+    run: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "s"
+    shutil.copytree(CONNECTORS / "c-mysql-cdc" / "savepoint", path)
+    os.utime(path / "_metadata", (1_700_007_200, 1_700_007_200))
+    [row] = [each for each in run("offsets", str(path), "--json").lines if each["time_ms"]]
+    assert (row["time_ms"], row["snapshot_ms"]) == (1_700_000_000_000, 1_700_007_200_000)
+    *_, position, written = run("offsets", str(path)).out.splitlines()
+    assert position.rstrip().endswith("2023-11-14 22:13:20 UTC, 2 h behind")
+    assert written.startswith("snapshot written: 2023-11-15 00:13:20 UTC, ")
+    assert written.endswith(" ago")
+    kafka = run("offsets", str(CONNECTORS / "c-kafka" / "savepoint")).out
+    assert "time of position" not in kafka
 
 
 def test_the_command_shows_and_drops_committables(run: Any, tmp_path: Path) -> None:
