@@ -1,7 +1,7 @@
-"""Windows of input: what they are called in the commit log, their order, and gaps between them.
+"""Windows of input: their ids in the commit log, their order, and the gaps between them.
 
-The input id of a window is its start in ISO form, so that its order as text is its order in time,
-whatever the partitions are called. The commit keeps the window and its definition as a note.
+The input id of a window is its start in ISO form. Such ids sort as text in the order of time,
+whatever form the partition keys have. The commit records the window and its definition as a note.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from dstl_core.errors import ConfigError
 from dstl_core.spark.task.lineage import find_input, lineage
 
 REWIND_TAG, TRUE = "dstl/rewind", "true"
-"""A run with this tag and the value true goes back to before its first window."""
+"""A run with this tag and the value ``true`` first rewinds to the state before its first window."""
 ALLOW_GAP_TAG = "dstl/allow-gap"
-"""A run with this tag and the value true may leave windows out."""
+"""A run with this tag and the value ``true`` may skip windows."""
 NOTE = "window"
 INPUT_NOTE = "input"
-"""The note of an input that is no window: the partition that it was run for, if there was one."""
+"""The note of an input that is not a window. It has the partition of the run, if there was one."""
 Naming = Literal["start", "key"]
 
 
@@ -41,13 +41,14 @@ class Window:
 
 @dataclass(frozen=True)
 class Windows:
-    """The windows of one pipeline, against what is committed.
+    """The windows of a pipeline: their definition, and the store that has its commits.
 
     Args:
         pipeline: Name of the pipeline.
-        op: Name of the op that takes ``rewind_to``; None where a tag does that.
-        partitions: The definition of its windows.
-        store: Its folder.
+        op: Name of the op whose config has ``rewind_to``; None if a run rewinds by the tag
+            ``REWIND_TAG``.
+        partitions: The definition of the windows.
+        store: Folder of the pipeline.
     """
 
     pipeline: str
@@ -58,10 +59,10 @@ class Windows:
     # ----------------------------------------------------------------------------- windows
 
     def window(self, key: str) -> Window:
-        """The window of a partition key.
+        """Returns the window of a partition key.
 
         Raises:
-            ConfigError: There is none.
+            ConfigError: No window has this key.
         """
         try:
             found = self.partitions.time_window_for_partition_key(key)
@@ -73,11 +74,11 @@ class Windows:
         return Window(key, found.start.astimezone(UTC), found.end.astimezone(UTC))
 
     def in_order(self, keys: Iterable[str]) -> list[str]:
-        """Partition keys in the order of their windows."""
+        """Sorts partition keys by the start of their windows."""
         return sorted(keys, key=lambda key: self.window(key).start)
 
     def keys_between(self, start: datetime, end: datetime) -> list[str]:
-        """The partition keys of the windows that begin at or after one time and before another."""
+        """Returns the partition keys of the windows that begin in ``[start, end)``."""
         if start >= end:
             return []
         zone = ZoneInfo(self.partitions.timezone)
@@ -85,7 +86,7 @@ class Windows:
         return list(self.partitions.get_partition_keys_in_time_window(span))
 
     def start_id(self, key: str) -> str:
-        """The start of a window in ISO form: a date if all windows begin at midnight."""
+        """Returns the start of a window in ISO form: a date if all windows begin at midnight."""
         start = self.window(key).start
         if self.partitions.cron_schedule.split()[:2] == ["0", "0"]:
             return start.astimezone(ZoneInfo(self.partitions.timezone)).strftime("%Y-%m-%d")
@@ -94,19 +95,21 @@ class Windows:
     # --------------------------------------------------------------------------- committed
 
     def read(self) -> CommittedWindows:
-        """What is committed now. It reads the commit log once, as far as it is asked for."""
+        """Returns the commits of this moment. They are read from the log once, and only as far as
+        they are used.
+        """
         return CommittedWindows(self, _ListedOnce(lineage(self.store.commits())))
 
     def committed(self, commit: CompletedCheckpoint) -> Window:
-        """The window of a commit.
+        """Returns the window of a commit.
 
         Raises:
-            ConfigError: It was committed under another definition of windows.
+            ConfigError: The commit has another definition of windows.
         """
         input_id = _input_id(commit)
         note = _note(commit)
         if note is None:
-            # Of a version that called inputs by the key of their partition.
+            # An early version of dstl used the partition key as the input id, and wrote no note.
             try:
                 found = self.window(str(input_id))
             except ConfigError as error:
@@ -124,7 +127,7 @@ class Windows:
         )
 
     def _key_at(self, start: datetime) -> str | None:
-        """The key of the window that begins at a time; None if there is none."""
+        """Returns the key of the window that begins at this time; None if no window does."""
         found = self.partitions.get_next_partition_window(start, respect_bounds=False)
         if found is None or found.start != start:
             return None
@@ -132,7 +135,7 @@ class Windows:
 
     @property
     def definition(self) -> dict[str, str]:
-        """The definition of the windows, as commits record it."""
+        """The definition of the windows, in the form that commits record."""
         return {
             "cron": self.partitions.cron_schedule,
             "timezone": self.partitions.timezone,
@@ -149,11 +152,12 @@ class Windows:
 
 @dataclass(frozen=True)
 class CommittedWindows:
-    """The commits of one moment, against the windows of a pipeline.
+    """The commits of a pipeline at one moment, compared with its windows.
 
     Args:
-        windows: The windows.
-        line: The commits that the latest state stands on, newest first.
+        windows: The windows of the pipeline.
+        line: The commits that led to the latest state, newest first. Commits that a rewind
+            undid are not among them.
     """
 
     windows: Windows
@@ -168,16 +172,16 @@ class CommittedWindows:
         return self.windows.op
 
     def commits(self) -> Iterator[CompletedCheckpoint]:
-        """The commits of inputs that the latest state stands on, newest first."""
+        """Yields the commits of inputs that led to the latest state, newest first."""
         return (each for each in self.line if each.facts.input is not None)
 
     def last(self) -> CompletedCheckpoint | None:
-        """The commit of the last window that the latest state holds."""
+        """Returns the commit of the last window in the latest state; None without one."""
         return next(self.commits(), None)
 
     def naming(self) -> Naming:
-        """How inputs are called: by the start of the window, or, where a version before this one
-        has begun so, by the key of the partition.
+        """Says what the input ids of this pipeline are: the start of each window, or its partition
+        key in a pipeline that an early version of dstl began.
         """
         last = self.last()
         if last is None:
@@ -189,31 +193,31 @@ class CommittedWindows:
         return "start" if key == self.windows.start_id(key) else "key"
 
     def input_id(self, key: str) -> str:
-        """What the commit log calls the window of a partition."""
+        """Returns the input id of a partition's window."""
         return self.windows.start_id(key) if self.naming() == "start" else key
 
     def notes(self, key: str) -> dict[str, Any]:
-        """What the commit of a window keeps of it."""
+        """Returns the notes that the commit of a window records."""
         window = self.windows.window(key)
         found = {"key": key, "start": window.start.isoformat(), "end": window.end.isoformat()}
         return {NOTE: {**found, **self.windows.definition, "named": self.naming()}}
 
     def commit_of(self, key: str) -> CompletedCheckpoint | None:
-        """The commit of a window, if the latest state holds it."""
+        """Returns the commit of a window; None if the window is not in the latest state."""
         place = find_input(self.line, self.input_id(key))
         return None if place is None else place.commit
 
     def check(self, key: str, *, allow_gap: bool = False, rewind: bool = False) -> None:
-        """Checks that a window was committed before, or follows the last one that was.
+        """Checks that a window is committed already, or directly follows the last committed one.
 
         Args:
             key: Partition key of the window.
-            allow_gap: Whether windows may be missing before it.
-            rewind: Whether the state is first restored as it was before the window.
+            allow_gap: Whether windows between the last committed one and this one may be missing.
+            rewind: Whether the run first rewinds to the state before the window.
 
         Raises:
-            ConfigError: It comes before the last one, leaves windows out, or the definition of
-                windows has changed.
+            ConfigError: The window is earlier than the last committed one, windows before it are
+                missing, or the definition of windows has changed.
         """
         window, last = self.windows.window(key), self.last()
         before = None if last is None else self.windows.committed(last)
@@ -253,7 +257,7 @@ class CommittedWindows:
         )
 
     def way_back(self, key: str) -> str:
-        """Which run goes back to before a window, as the end of a sentence."""
+        """Describes the run that rewinds to before a window, as the end of a sentence."""
         last = self.last()
         until = key if last is None else self.windows.committed(last).key
         again = f"{key!r}" if until == key else f"{key!r} to {until!r}"
@@ -268,7 +272,9 @@ class CommittedWindows:
         )
 
     def from_on(self, key: str, until: Iterable[str]) -> list[str]:
-        """The windows from one on to the last of some, and to the last that is committed."""
+        """Returns the windows from ``key`` on, up to the last of ``until`` or the last committed
+        one, whichever is later.
+        """
         last = self.last()
         ends = [self.windows.window(each).end for each in until]
         if last is not None:
@@ -276,7 +282,7 @@ class CommittedWindows:
         return self.windows.keys_between(self.windows.window(key).start, max(ends))
 
     def due(self, now: datetime) -> list[str]:
-        """The windows that have ended and come after the last committed one, in order."""
+        """Returns the windows that have ended and follow the last committed one, in order."""
         last = self.last()
         windows = self.windows
         start = windows.partitions.start if last is None else windows.committed(last).end
@@ -287,10 +293,10 @@ class CommittedWindows:
         ]
 
     def missing(self, limit: int) -> list[str]:
-        """The windows up to the last committed one that the latest state does not hold.
+        """Returns the windows before the last committed one that are not in the latest state.
 
         Args:
-            limit: How many commits are looked at, from the last one on.
+            limit: Number of commits to look at, newest first.
         """
         commits = list(islice(self.commits(), limit + 1))
         found = [self.windows.committed(each) for each in reversed(commits)]
@@ -305,7 +311,7 @@ class CommittedWindows:
 
 
 class _ListedOnce:
-    """An iterator that can be gone through again: it keeps what it gave."""
+    """Makes an iterator iterable several times. It keeps the items that were read."""
 
     def __init__(self, items: Iterator[CompletedCheckpoint]) -> None:
         self._rest = items
@@ -324,12 +330,12 @@ class _ListedOnce:
 
 
 def commits_of_inputs(store: PipelineStore) -> Iterator[CompletedCheckpoint]:
-    """The commits of inputs that the latest state of a pipeline stands on, newest first."""
+    """Yields the commits of inputs that led to the latest state of a pipeline, newest first."""
     return (each for each in lineage(store.commits()) if each.facts.input is not None)
 
 
 def key_of(commit: CompletedCheckpoint) -> str | None:
-    """The partition key of the input of a commit; None if it has no partition."""
+    """Returns the partition key of a commit's input; None if the input has no partition."""
     note = _note(commit)
     if note is not None:
         return str(note["key"])
@@ -340,12 +346,12 @@ def key_of(commit: CompletedCheckpoint) -> str | None:
 
 
 def _input_id(commit: CompletedCheckpoint) -> str | int:
-    assert commit.facts.input is not None, "it is the commit of an input"
+    assert commit.facts.input is not None, "the commit has an input"
     return commit.facts.input.id
 
 
 def span_of(keys: list[str]) -> str:
-    """Some windows, with the verb."""
+    """Returns the first and the last window as text, with the verb."""
     if len(keys) == 1:
         return f"{keys[0]!r} is"
     return f"{keys[0]!r} to {keys[-1]!r} ({len(keys)} windows) are"

@@ -1,6 +1,7 @@
-"""The committed state and output of a pipeline, as what a downstream asset asks for.
+"""Loads the committed state and output of a pipeline, in the type that a downstream asset wants.
 
-It reads by the commit log: what a rewind undid is not in it. Only a Spark DataFrame needs Spark.
+The commit log decides what is committed. State and output that a rewind undid are not loaded. Only
+a Spark DataFrame needs Spark.
 """
 
 from __future__ import annotations
@@ -31,26 +32,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StoredRows:
-    """Rows that can be read in more than one way.
+    """Rows of a pipeline, which Arrow or Spark can read.
 
     Args:
-        in_arrow: Reads them in this process.
-        in_spark: Gives a DataFrame, which reads nothing before an action.
+        in_arrow: Reads the rows in this process.
+        in_spark: Returns a DataFrame. It reads the rows when an action runs.
     """
 
     in_arrow: Callable[[], pa.Table]
     in_spark: Callable[[SparkSession], DataFrame]
 
     def as_type(self, wanted: Any, session: Callable[[], SparkSession]) -> Any:
-        """The rows in the type of an annotation.
+        """Returns the rows in the type of an annotation.
 
         Args:
-            wanted: DataFrame of Spark, pandas or polars, LazyFrame of polars, or Table of pyarrow.
-                Without an annotation it is Spark's.
-            session: Gives the Spark session.
+            wanted: A DataFrame of Spark, pandas or polars, a LazyFrame of polars, or a Table of
+                pyarrow. None and ``Any``, for an input without an annotation, mean Spark's.
+            session: Returns the Spark session. It is called for Spark's DataFrame only.
 
         Raises:
-            ConfigError: It is another type.
+            ConfigError: The annotation is another type.
         """
         library, name = _library_and_name(wanted)
         if (library, name) in (("typing", "Any"), ("pyspark", "DataFrame")):
@@ -80,16 +81,19 @@ def _library_and_name(wanted: Any) -> tuple[str, str]:
 def committed_state(
     store: PipelineStore, pipeline: str, uid: str, keys: Sequence[str] | None
 ) -> StoredRows:
-    """The keyed state of an operator: a row per key, with ``state_key`` and a column per state.
+    """Returns the keyed state of an operator: a row per key, with ``state_key`` and a column per
+    state.
 
     Args:
         store: Folder of the pipeline.
-        pipeline: Its name.
-        uid: The operator.
-        keys: Partition keys; it is the state after the last of them. None: the latest state.
+        pipeline: Name of the pipeline.
+        uid: Uid of the operator.
+        keys: Partition keys: the state is the one after the last of their windows. None means the
+            latest state.
 
     Raises:
-        ConfigError: No commit that the latest state stands on is of such a window.
+        ConfigError: A window is not in the latest state: it was not committed, or a rewind undid
+            it.
         StateFileNotFoundError: The checkpoint is no longer retained.
     """
     commit = store.require_latest()
@@ -115,17 +119,18 @@ def committed_state(
 def committed_output(
     store: PipelineStore, pipeline: str, uid: str, keys: Sequence[str] | None
 ) -> StoredRows:
-    """What an operator gave: in the epochs of some windows, or in all that the state stands on.
+    """Returns the output of an operator, of some windows or of all epochs in the latest state.
 
     Args:
         store: Folder of the pipeline.
-        pipeline: Its name.
-        uid: The operator.
-        keys: Partition keys; None: all epochs.
+        pipeline: Name of the pipeline.
+        uid: Uid of the operator.
+        keys: Partition keys of the windows. None means all epochs whose output is still retained.
 
     Raises:
-        ConfigError: No commit that the latest state stands on is of such a window.
-        StateFileNotFoundError: The output of a window is no longer kept.
+        ConfigError: A window is not in the latest state: it was not committed, or a rewind undid
+            it.
+        StateFileNotFoundError: The output of a window is no longer retained.
     """
     if keys is None:
         commits = list(commits_of_inputs(store))[::-1]
@@ -141,7 +146,7 @@ def committed_output(
                 f"keep that of more epochs (num_retained_outputs).",
                 location=str(files[0].parent),
             )
-    # The newest file has the columns that the operator gives now.
+    # The newest file has the columns of the operator's present output.
     example = files[-1] if files else any_file(store, uid)
 
     def in_arrow() -> pa.Table:
@@ -159,7 +164,7 @@ def committed_output(
 
 
 def read_state(session: SparkSession, path: str, uid: str, state: str | None = None) -> DataFrame:
-    """The keyed state of an operator of a snapshot as a DataFrame."""
+    """Returns the keyed state of an operator of a snapshot as a DataFrame."""
     from dstl_core.spark.savepoints.data_source import register
 
     register(session)
@@ -172,7 +177,7 @@ def read_state(session: SparkSession, path: str, uid: str, state: str | None = N
 def _commits_of(
     store: PipelineStore, pipeline: str, keys: Sequence[str]
 ) -> list[CompletedCheckpoint]:
-    """The commits of some windows, in the order of the keys."""
+    """Returns the commits of the windows, in the order of ``keys``."""
     wanted, found = set(keys), {}
     for commit in commits_of_inputs(store):
         key = key_of(commit)
