@@ -1,16 +1,26 @@
-"""Raises errors of Spark tasks on the driver with their own class."""
+"""Errors of Spark tasks: raised on the driver with their own class, and with short tracebacks."""
 
 from __future__ import annotations
 
+import inspect
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from pyspark.errors import PySparkException
 
 from dstl_core import errors
 from dstl_core.errors import DstlError
 
+_SIMPLIFIED = "SPARK_SIMPLIFIED_TRACEBACK"
+"""Set in the workers unless ``spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled`` is
+false.
+"""
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 _LINE = re.compile(r"^dstl_core\.errors\.(\w+): (.+)$", re.MULTILINE)
 
 
@@ -31,3 +41,35 @@ def errors_of_workers() -> Iterator[None]:
             DstlError.__init__(raised, found[-1][1])
             raise raised from error
         raise
+
+
+def short_traceback(method: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Lets a method of a data source raise each ``DstlError`` without the frames inside of dstl.
+
+    Spark puts the traceback of the worker before the message. What is wrong with a path or an
+    option stands in the message, so the frames only hide it. Without Spark's simplified tracebacks,
+    all frames stay.
+    """
+    if inspect.isgeneratorfunction(method):
+
+        @wraps(method)
+        def generate(*args: Any, **options: Any) -> Any:
+            try:
+                yield from method(*args, **options)
+            except DstlError as error:
+                if _SIMPLIFIED not in os.environ:
+                    raise
+                raise error.with_traceback(None) from None
+
+        return generate
+
+    @wraps(method)
+    def call(*args: _P.args, **options: _P.kwargs) -> _R:
+        try:
+            return method(*args, **options)
+        except DstlError as error:
+            if _SIMPLIFIED not in os.environ:
+                raise
+            raise error.with_traceback(None) from None
+
+    return call

@@ -21,6 +21,7 @@ from dstl_core.savepoint.read.changes import change_lines, change_sets_of
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.spark.engine.schema import spark_schema_of
 from dstl_core.spark.engine.table_frames import SnapshotPlace
+from dstl_core.spark.engine.worker_errors import short_traceback
 from dstl_core.spark.engine.workers import settle, settled
 from dstl_core.spark.savepoints.read_only_source import ReadOnlySource, columns_asked_for
 from dstl_core.spark.savepoints.source_options import spec_of
@@ -114,6 +115,7 @@ class StateChangelogDataSource(ReadOnlySource):
     def schema(self) -> StructType:
         return spark_schema_of(SCHEMA)
 
+    @short_traceback
     def reader(self, schema: StructType) -> ds.DataSourceReader:
         use_profile_file(self.profiles)
         if columns_asked_for(schema, self.schema(), "the changelog") is not None:
@@ -129,10 +131,12 @@ class ChangelogReader(ds.DataSourceReader):
     def __init__(self, spec: ChangelogSpec) -> None:
         self._spec = spec
 
+    @short_traceback
     def partitions(self) -> list[Any]:
         operators = self._spec.operators(self._spec.place.load())
         settle()
         return [OperatorPartition(each) for each in operators]
 
+    @short_traceback
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        return settled(self._spec.read(partition.operator))
+        yield from settled(self._spec.read(partition.operator))

@@ -23,6 +23,7 @@ from dstl_core.savepoint.read.keyed_reader import KEYED
 from dstl_core.savepoint.read.table_base import METADATA, OFFSETS
 from dstl_core.spark.engine.schema import spark_schema_of
 from dstl_core.spark.engine.table_frames import SMALL_BYTES, TableSpec
+from dstl_core.spark.engine.worker_errors import short_traceback
 from dstl_core.spark.engine.workers import settle, settled
 from dstl_core.spark.savepoints.changelog_source import StateChangelogDataSource
 from dstl_core.spark.savepoints.read_only_source import (
@@ -54,6 +55,7 @@ class SavepointDataSource(ReadOnlySource):
     def name(cls) -> str:
         return "savepoint"
 
+    @short_traceback
     def schema(self) -> StructType:
         use_profile_file(self.profiles)
         spec = spec_of(self.options)
@@ -62,6 +64,7 @@ class SavepointDataSource(ReadOnlySource):
         settle()
         return found
 
+    @short_traceback
     def reader(self, schema: StructType) -> ds.DataSourceReader:
         use_profile_file(self.profiles)
         return SavepointSourceReader(*_asked_for(spec_of(self.options), schema))
@@ -82,6 +85,7 @@ class SavepointSourceReader(ds.DataSourceReader):
         self._spec = spec
         self._columns = columns
 
+    @short_traceback
     def partitions(self) -> list[Any]:
         table = self._spec.open()
         few = self._spec.options.keys is not None or table.size <= SMALL_BYTES
@@ -90,16 +94,18 @@ class SavepointSourceReader(ds.DataSourceReader):
         settle()
         return [SplitPartition(first, last) for first, last in splits]
 
+    @short_traceback
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         rows = self._spec.read((partition.first, partition.last))
         if self._columns is not None:
             rows = (batch.select(self._columns) for batch in rows)
-        return settled(rows)
+        yield from settled(rows)
 
 
 class PushdownSavepointDataSource(SavepointDataSource):
     """``SavepointDataSource`` with filters on the key pushed down. Needs ``FILTER_PUSHDOWN``."""
 
+    @short_traceback
     def reader(self, schema: StructType) -> ds.DataSourceReader:
         use_profile_file(self.profiles)
         return PushdownReader(*_asked_for(spec_of(self.options), schema))
@@ -124,6 +130,7 @@ class PushdownReader(SavepointSourceReader):
         super().__init__(spec, columns)
         self._ranges: list[tuple[str, Any]] = []
 
+    @short_traceback
     def pushFilters(self, filters: list[ds.Filter]) -> Iterable[ds.Filter]:  # Spark's name
         spec = self._spec
         snapshot = spec.place.load()

@@ -8,6 +8,7 @@ from pyspark.sql import datasource as ds
 from pyspark.sql.types import StructType
 
 from dstl_core.errors import ConfigError
+from dstl_core.spark.engine.worker_errors import short_traceback
 
 
 class ReadOnlySource(ds.DataSource):
@@ -16,12 +17,14 @@ class ReadOnlySource(ds.DataSource):
     profiles: ClassVar[str | None] = None
     """The path of the file with the driver's storage profiles; ``register`` fills it in."""
 
+    @short_traceback
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
         raise ConfigError(
             f"The source {self.name()!r} cannot be written with df.write: state needs a key and an "
             f"operator; use SavepointWriter and OperatorTransformation.bootstrap_with(df)."
         )
 
+    @short_traceback
     def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # Spark's name
         raise ConfigError(
             f"The source {self.name()!r} cannot be written by a stream; use "
@@ -29,6 +32,7 @@ class ReadOnlySource(ds.DataSource):
             f"checkpoint per batch."
         )
 
+    @short_traceback
     def streamReader(self, schema: StructType) -> NoReturn:  # Spark's name
         raise ConfigError(
             f"The source {self.name()!r} cannot be read as a stream: a snapshot does not change; "

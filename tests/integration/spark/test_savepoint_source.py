@@ -1,4 +1,5 @@
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,13 @@ from dstl_core.spark.savepoints.data_source import register
 from dstl_core.spark.savepoints.savepoint_reader import SavepointReader
 from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
 from dstl_core.spark.savepoints.transformations import OperatorTransformation
-from tests.golden_files import CONNECTORS
+from tests.golden_files import CONNECTORS, PLANTED
 
 pytestmark = pytest.mark.spark
 
 FIXTURES = Path(__file__).parents[2] / "golden"
 CANONICAL = FIXTURES / "a-hashmap-canonical"
+SIMPLIFIED = "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled"
 
 
 def truth(kind, state):
@@ -118,6 +120,9 @@ def test_in_sql(spark, canonical):
     try:
         [row] = spark.sql("SELECT count(*) AS n, sum(state_value) AS s FROM counts").collect()
         assert (row.n, row.s) == (len(truth("value", "cnt")), sum(truth("value", "cnt").values()))
+        plans = spark.table("counts")._jdf.queryExecution().toString()
+        assert "SubqueryAlias counts" in plans
+        assert "BatchScan savepoint" in plans
     finally:
         spark.catalog.dropTempView("counts")
 
@@ -135,14 +140,34 @@ def test_in_sql(spark, canonical):
     ],
 )
 def test_bad_options_say_what_is_right(spark, canonical, options, message):
+    """They do so when the DataFrame is made, with one frame of dstl before the sentence."""
     with pytest.raises(PySparkException) as raised:
-        read(spark, canonical, **options).collect()
+        read(spark, canonical, **options)
     assert message in str(raised.value)
+    assert str(raised.value).count("\n  File ") == 1
+
+
+def test_damage_is_told_with_a_short_traceback_or_with_all_of_it(spark, tmp_path):
+    folder = tmp_path / "damaged"
+    shutil.copytree(PLANTED / "canonical" / "savepoint", folder)
+    for file in folder.iterdir():
+        if not file.name.startswith("_"):
+            raw = file.read_bytes()
+            file.write_bytes(raw[:-40] + b"\x7f" * 40)
+    found = read(spark, str(folder), operator_uid="op")
+    for simplified, frames in (("true", range(1, 2)), ("false", range(5, 100))):
+        spark.conf.set(SIMPLIFIED, simplified)
+        try:
+            with pytest.raises(PySparkException, match="A count does not fit into") as raised:
+                found.collect()
+        finally:
+            spark.conf.unset(SIMPLIFIED)
+        assert str(raised.value).count("\n  File ") in frames
 
 
 def test_a_missing_path_is_named(spark, tmp_path):
     with pytest.raises(PySparkException, match="There is no snapshot: expected a file _metadata"):
-        read(spark, str(tmp_path / "nothing")).collect()
+        read(spark, str(tmp_path / "nothing"))
 
 
 # ------------------------------------------------------------------------------- bootstrap

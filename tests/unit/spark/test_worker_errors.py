@@ -1,11 +1,13 @@
 """Errors of tasks come back as what they were, those of Python's own kinds, too."""
 
+import traceback
+
 import pytest
 from pyspark.errors import PySparkException
 
 from dstl_core import errors
 from dstl_core.errors import DstlError
-from dstl_core.spark.engine.worker_errors import errors_of_workers
+from dstl_core.spark.engine.worker_errors import errors_of_workers, short_traceback
 
 KINDS = [
     kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, DstlError)
@@ -24,3 +26,24 @@ def test_every_error_of_ours_comes_back_as_itself(kind):
 def test_other_errors_stay_as_they_are():
     with pytest.raises(PySparkException), errors_of_workers():
         raise PySparkException("Traceback\nValueError: no\n")
+
+
+def fails(found):
+    raise errors.ConfigError(f"Nothing is {found}.")
+
+
+def fails_late(found):
+    yield 1
+    fails(found)
+
+
+@pytest.mark.parametrize("method", [fails, fails_late])
+@pytest.mark.parametrize("simplified", [True, False])
+def test_a_source_hides_its_frames_if_spark_hides_its_own(method, simplified, monkeypatch):
+    monkeypatch.delenv("SPARK_SIMPLIFIED_TRACEBACK", raising=False)
+    if simplified:
+        monkeypatch.setenv("SPARK_SIMPLIFIED_TRACEBACK", "1")
+    with pytest.raises(errors.ConfigError, match=r"Nothing is right\.") as raised:
+        list(short_traceback(method)("right"))
+    shown = "".join(traceback.format_exception(raised.value))
+    assert (", in fails\n" in shown) is not simplified
