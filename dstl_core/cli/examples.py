@@ -7,6 +7,7 @@ from collections.abc import Mapping
 EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "ls": (
         ("dstl ls checkpoints", "the snapshots of a job, by number"),
+        ("dstl ls checkpoints --states", "how each state grew from one to the next"),
         ("dstl ls . --json", "every snapshot below this folder, for programs"),
     ),
     "inspect": (

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,7 +11,21 @@ from dstl_core.cli.options import JsonOption
 from dstl_core.cli.output import complain, print_lines, write_json
 from dstl_core.shown import age_text, size_text, table_lines
 
+if TYPE_CHECKING:
+    from dstl_core.savepoint.check.listing import FoundSnapshot
+
 _HEADS = ("snapshot", "kind", "checkpoint", "written", "state", "operators", "metadata")
+_STATE_HEADS = (
+    "snapshot",
+    "checkpoint",
+    "operator",
+    "state",
+    "kind",
+    "entries",
+    "change",
+    "bytes",
+    "change",
+)
 
 
 def ls(
@@ -18,6 +33,12 @@ def ls(
         str,
         typer.Argument(metavar="BASE", help="Folder or bucket of savepoints, checkpoints or jobs."),
     ],
+    states: Annotated[
+        bool,
+        typer.Option(
+            "--states", help="Read every record, and list how each state grew since the last one."
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """List the snapshots below a folder or in a bucket.
@@ -34,7 +55,10 @@ def ls(
     check_is_folder(base)
     folder = Location.parse(base)
     files = open_file_io(folder)
-    found = (describe(each, folder, files) for each in snapshots_below(folder, files))
+    found = (
+        {**describe(each, folder, files), **(_states_of(each) if states else {})}
+        for each in snapshots_below(folder, files)
+    )
     problems = []
     if as_json:
         for each in found:
@@ -44,11 +68,12 @@ def ls(
         snapshots = list(found)
         problems = [each["problem"] for each in snapshots if each["problem"]]
         now_ms = SystemClock().now_ms()
-        print_lines(
-            table_lines(_HEADS, [_row(each, now_ms) for each in snapshots])
-            if snapshots
-            else ["no snapshots"]
-        )
+        if not snapshots:
+            print_lines(["no snapshots"])
+        elif states:
+            print_lines(table_lines(_STATE_HEADS, list(_state_rows(snapshots))))
+        else:
+            print_lines(table_lines(_HEADS, [_row(each, now_ms) for each in snapshots]))
     for problem in problems:
         complain(f"A snapshot cannot be read: {problem}")
     if problems:
@@ -70,3 +95,47 @@ def _row(snapshot: dict[str, Any], now_ms: int) -> list[str]:
         str(snapshot["operators"]),
         f"version {snapshot['version']}",
     ]
+
+
+def _states_of(found: FoundSnapshot) -> dict[str, Any]:
+    """The states of a snapshot with their sizes, or why they cannot be read."""
+    from dstl_core.errors import DstlError
+    from dstl_core.savepoint.read.snapshot import Snapshot
+    from dstl_core.savepoint.report.history import state_sizes
+
+    try:
+        return {"states": state_sizes(Snapshot.load(str(found.folder)))}
+    except DstlError as error:
+        return {"states": [], "problem": str(error)}
+
+
+def _state_rows(snapshots: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
+    """A row per state of each snapshot. A change counts from the snapshot before it that has the
+    state and lies in the same folder.
+    """
+    last: dict[tuple[str, ...], Mapping[str, Any]] = {}
+    for snapshot in snapshots:
+        folder = snapshot["name"].rpartition("/")[0]
+        for each in snapshot.get("states", ()):
+            key = (folder, each["operator"], each["state"], each["kind"])
+            before = last.get(key)
+            last[key] = each
+            yield [
+                snapshot["name"],
+                str(snapshot["checkpoint_id"]),
+                each["operator"],
+                each["state"],
+                each["kind"],
+                "" if each["entries"] is None else f"{each['entries']:,}",
+                _change(before, each, "entries"),
+                "" if each["bytes"] is None else size_text(each["bytes"]),
+                _change(before, each, "bytes"),
+            ]
+
+
+def _change(before: Mapping[str, Any] | None, after: Mapping[str, Any], figure: str) -> str:
+    if before is None or before[figure] is None or after[figure] is None:
+        return ""
+    change = after[figure] - before[figure]
+    sign = "-" if change < 0 else "+"
+    return f"{sign}{size_text(abs(change)) if figure == 'bytes' else f'{abs(change):,}'}"

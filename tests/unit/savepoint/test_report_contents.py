@@ -44,7 +44,11 @@ from dstl_core.savepoint.report.value_counts import MAX_WINDOWS, NumberCounts, W
 from dstl_core.savepoint.write.change_encoder import StateChangeEncoder
 from dstl_core.savepoint.write.folder import SavepointFolder
 from dstl_core.savepoint.write.keyed_encoder import KeyedStateEncoder
+from dstl_core.shown import size_text
+from tests.command_line import run
 from tests.golden_files import GOLDEN, PLANTED, Fixture
+
+__all__ = ["run"]
 
 NOON = 1_795_250_644_603
 """A moment between the time stamps of ``e-ttl-hashmap``."""
@@ -464,6 +468,40 @@ def test_the_page_says_the_same_in_every_form(form: str) -> None:
         pages.append("".join(contents_parts(operator, detailed)))
     assert pages[0] == pages[1]
     assert "user-0" not in pages[0]
+
+
+def test_growth_of_each_state_over_the_snapshots_of_a_folder(run: Any, tmp_path: Path) -> None:
+    sizes = [(names(200), 0), (names(250, 50), 30), (names(250, 50), 20)]
+    for number, (keys, hot) in enumerate(sizes, 1):
+        planted(tmp_path / f"chk-{number}", keys, hot=hot)
+    ran = run("ls", str(tmp_path), "--states", "--json")
+    assert (ran.code, ran.err) == (0, "")
+    found = [
+        {each["state"]: (each["entries"], each["bytes"]) for each in snapshot["states"]}
+        for snapshot in ran.lines
+    ]
+    for each, (keys, hot) in zip(found, sizes, strict=True):
+        assert each["total"] == (len(keys), 27 * len(keys))
+        assert each["seen"][0] == len(keys) + hot
+        assert each[TIMERS.name] == (len(keys) // 10, 19 * len(keys) // 10)
+    lines = run("ls", str(tmp_path), "--states").out.splitlines()
+    rows = [line.split() for line in lines if " total " in line]
+    assert [row[:6] for row in rows] == [
+        [f"chk-{at}", "1", "op", "total", "value", f"{len(keys)}"]
+        for at, (keys, _) in enumerate(sizes, 1)
+    ]
+    assert rows[1][6] == "+50"
+    assert " ".join(rows[1][9:]) == f"+{size_text(50 * 27)}"
+    assert [line.split()[6] for line in lines if " seen " in line][1:] == ["+80", "-10"]
+
+    [file] = [each for each in (tmp_path / "chk-2").iterdir() if not each.name.startswith("_")]
+    file.unlink()
+    ran = run("ls", str(tmp_path), "--states")
+    assert ran.code == 1
+    assert ran.err.startswith("dstl: A snapshot cannot be read: Cannot read ")
+    assert [line.split()[0] for line in ran.out.splitlines() if " total " in line] == (
+        ["chk-1", "chk-3"]
+    )
 
 
 def test_numbers_of_a_column(tmp_path: Path) -> None:
