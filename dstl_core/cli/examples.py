@@ -7,7 +7,10 @@ from collections.abc import Mapping
 EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "ls": (
         ("dstl ls checkpoints", "the snapshots of a job, by number"),
-        ("dstl ls checkpoints --states", "how each state grew from one to the next"),
+        (
+            "dstl ls checkpoints --states --changelog-base dstl",
+            "how each state grew from one to the next",
+        ),
         ("dstl ls . --json", "every snapshot below this folder, for programs"),
     ),
     "inspect": (

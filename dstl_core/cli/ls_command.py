@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from dstl_core.cli.options import JsonOption
+from dstl_core.cli.options import (
+    ChangelogBaseOption,
+    JsonOption,
+    RelocateOption,
+    RootOption,
+    load,
+)
 from dstl_core.cli.output import complain, print_lines, write_json
+from dstl_core.errors import ConfigError, DstlError
 from dstl_core.shown import age_text, size_text, table_lines
-
-if TYPE_CHECKING:
-    from dstl_core.savepoint.check.listing import FoundSnapshot
 
 _HEADS = ("snapshot", "kind", "checkpoint", "written", "state", "operators", "metadata")
 _STATE_HEADS = (
@@ -40,23 +44,38 @@ def ls(
         ),
     ] = False,
     as_json: JsonOption = False,
+    allow_root: RootOption = None,
+    relocate: RelocateOption = None,
+    changelog_base: ChangelogBaseOption = None,
 ) -> None:
     """List the snapshots below a folder or in a bucket.
 
     Age and size are rounded. With --json, they are exact, and each snapshot is one JSON object a
     line. The exit code is 1 if one of them cannot be read.
     """
+    if not states and (allow_root or relocate or changelog_base):
+        raise ConfigError("--allow-root, --relocate and --changelog-base need --states.")
+
     from dstl_core.clock import SystemClock
     from dstl_core.savepoint.check.gc import check_is_folder
     from dstl_core.savepoint.check.listing import describe, snapshots_below
     from dstl_core.storage.file_io import open_file_io
     from dstl_core.storage.location import Location
 
+    def states_of(path: str) -> dict[str, Any]:
+        """The states of a snapshot with their sizes, or why they cannot be read."""
+        from dstl_core.savepoint.report.state_sizes import state_sizes  # loads the compiler
+
+        try:
+            return {"states": state_sizes(load(path, allow_root, relocate, changelog_base, None))}
+        except DstlError as error:
+            return {"states": [], "problem": str(error)}
+
     check_is_folder(base)
     folder = Location.parse(base)
     files = open_file_io(folder)
     found = (
-        {**describe(each, folder, files), **(_states_of(each) if states else {})}
+        {**describe(each, folder, files), **(states_of(str(each.folder)) if states else {})}
         for each in snapshots_below(folder, files)
     )
     problems = []
@@ -95,18 +114,6 @@ def _row(snapshot: dict[str, Any], now_ms: int) -> list[str]:
         str(snapshot["operators"]),
         f"version {snapshot['version']}",
     ]
-
-
-def _states_of(found: FoundSnapshot) -> dict[str, Any]:
-    """The states of a snapshot with their sizes, or why they cannot be read."""
-    from dstl_core.errors import DstlError
-    from dstl_core.savepoint.read.snapshot import Snapshot
-    from dstl_core.savepoint.report.history import state_sizes
-
-    try:
-        return {"states": state_sizes(Snapshot.load(str(found.folder)))}
-    except DstlError as error:
-        return {"states": [], "problem": str(error)}
 
 
 def _state_rows(snapshots: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
