@@ -7,6 +7,7 @@
     cast(x, TYPE)             a value that does not fit is an error
     cast_or_null(x, TYPE)     a value that does not fit is null
     coalesce(x, literal)
+    empty()                   the RAW column of an aggregate whose own state holds no value yet
     size(x), count(x)         of a list state: how many elements
     sum(x), min(x), max(x), first(x), last(x)      of a list state: over its elements
 
@@ -93,6 +94,17 @@ class Aggregate:
 
 
 @dataclass(frozen=True)
+class Empty:
+    """The RAW column of an accumulator whose values are in a state of their own.
+
+    The distinct values of ``COUNT(DISTINCT x)`` are stored like this.
+    """
+
+    def __str__(self) -> str:
+        return "empty()"
+
+
+@dataclass(frozen=True)
 class Undecided:
     """A decision that a person has to make."""
 
@@ -100,7 +112,7 @@ class Undecided:
         return UNDECIDED
 
 
-Expression = Union[Column, Literal, Cast, Coalesce, Aggregate, Undecided]  # noqa: UP007
+Expression = Union[Column, Literal, Cast, Coalesce, Aggregate, Empty, Undecided]  # noqa: UP007
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<number>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)"
@@ -226,8 +238,11 @@ class _Parser:
                 )
             self._expect(")")
             return Coalesce(of, default)
+        if function == "empty":
+            self._expect(")")
+            return Empty()
         self._at = start
-        known = ("cast", "cast_or_null", "coalesce", *AGGREGATES)
+        known = ("cast", "cast_or_null", "coalesce", "empty", *AGGREGATES)
         raise self._error(f"one of the functions {', '.join(known)}")
 
     def _type(self) -> str:

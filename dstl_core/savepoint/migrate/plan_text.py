@@ -9,7 +9,7 @@ from typing import Any
 from dstl_core.errors import DstlError
 from dstl_core.model.ids import OperatorID
 from dstl_core.savepoint.columns.state_columns import KEY_COLUMN
-from dstl_core.savepoint.migrate.expression import Expression, Literal
+from dstl_core.savepoint.migrate.expression import Empty, Expression, Literal
 from dstl_core.savepoint.migrate.learn.flink_outcome import flink_outcomes
 from dstl_core.savepoint.migrate.learn.plan_names import PlanNames
 from dstl_core.savepoint.migrate.learn.sql_state import OperatorColumns, StateColumn
@@ -143,7 +143,7 @@ def _columns(
 
 
 def _meaning(expression: Expression, at: int) -> str:
-    if isinstance(expression, Literal):
+    if isinstance(expression, Literal | Empty):
         return "new: from now on only"
     return "same" if str(expression) == f"f{at}" else ""
 

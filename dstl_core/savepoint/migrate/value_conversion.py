@@ -31,6 +31,7 @@ from dstl_core.savepoint.migrate.expression import (
     Cast,
     Coalesce,
     Column,
+    Empty,
     Expression,
     Literal,
     Undecided,
@@ -47,6 +48,8 @@ from dstl_core.savepoint.migrate.sql_cast import (
 Kind = Union[LogicalType, AnySerializer, None]  # noqa: UP007
 """A type; None is that of a null."""
 MOST_KEYS = 5
+_EMPTY, _EMPTY_KIND = b"\x00", LogicalType("RAW", False)
+"""Source: savepoints of jobs of Flink 2.2.1 with DISTINCT."""
 
 
 @dataclass(frozen=True)
@@ -209,6 +212,8 @@ class Conversion:
                     f"{where} is wrong: {expression} is over the elements of a list state; it "
                     f"stands alone."
                 )
+            case Empty():
+                return Values(pa.repeat(pa.scalar(_EMPTY, pa.binary()), rows), _EMPTY_KIND)
             case Undecided():
                 raise ConfigError(f"{where} is ???: a person has to decide.")
 
@@ -315,6 +320,8 @@ class Conversion:
         target: pa.DataType,
         where: str,
     ) -> pa.Array:
+        if old is _EMPTY_KIND and new.root != "RAW":
+            raise ConfigError(f"{where} is wrong: empty() is for a column of type RAW, got {new}.")
         if not widens(_nullable(old), _nullable(new)):
             raise ConfigError(
                 f"{where} is wrong: {old} does not fit into {new} in all cases; write "

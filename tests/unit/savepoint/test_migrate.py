@@ -19,6 +19,8 @@ from dstl_core.errors import (
     SnapshotExistsError,
 )
 from dstl_core.savepoint.migrate.declaration import Migration
+from dstl_core.savepoint.migrate.learn.compiled_plan import CompiledPlan
+from dstl_core.savepoint.migrate.learn.proposal import propose
 from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
 from dstl_core.savepoint.read.snapshot import Snapshot
 from tests.golden_files import CHANGED_JOBS as JOBS
@@ -101,6 +103,29 @@ def test_the_same_migration_gives_the_same_bytes(tmp_path: Path) -> None:
     assert found[0] == found[1]
 
 
+def test_an_aggregate_of_distinct_values_starts_empty(tmp_path: Path) -> None:
+    """As the rows of a real job with DISTINCT have it: their RAW columns hold one byte 0."""
+    old, new = (Snapshot.load(JOBS / "distinct-add" / each) for each in ("old", "new"))
+    plans = [
+        CompiledPlan.load(JOBS / "distinct-add" / f"{each}.plan.json") for each in ("old", "new")
+    ]
+    proposal = propose(old, new, plans=(plans[0], plans[1]))
+    assert proposal.decisions == 0
+    migration = SavepointMigration(Migration.of(dict(proposal.declaration)), old, new)
+    found = Snapshot.load(migration.write(tmp_path / "out"))["3_group-aggregate"]
+    before = {each["key"][1]: each["value"] for each in old["4_group-aggregate"].dump()}
+    real = Snapshot.load(snapshot("x-sql-distinct-minibatch-hashmap"))
+    [empty] = {
+        json.dumps(each["value"][-1])
+        for operator in real.operators
+        for each in operator.dump()
+        if each.get("state") == "accState"
+    }
+    assert {each["key"][1]: each["value"] for each in found.dump()} == {
+        key: ["+I", count, 0, total, json.loads(empty)] for key, (_, count, total) in before.items()
+    }
+
+
 def test_a_result_that_the_new_job_would_not_restore_is_not_published(tmp_path: Path) -> None:
     migration = migration_of("agg-add", columns("f0", "f1", "f2", 0, None))
     assert migration.plan.problems == []
@@ -115,12 +140,14 @@ FORMS = [
     "a-hashmap-native",
     "a-rocksdb-checkpoint-incremental",
     "a-hashmap-changelog-checkpoint-files",
+    "a-hashmap-canonical-flink1.20.5",
+    "a-rocksdb-checkpoint-incremental-flink2.0.2",
 ]
 
 
 @pytest.mark.parametrize("name", FORMS)
 def test_every_form_of_state_migrates(name: str, tmp_path: Path) -> None:
-    """Parallelism 3, native, incremental, and a changelog; without a template, and back."""
+    """Parallelism 3, native, incremental, a changelog, older Flink; there and back."""
     source = Snapshot.load(snapshot(name))
     for sql, java, path in (("STRING", "string", "texts"), ("BIGINT", "long", "numbers")):
         rule = {"value": f"cast(value, {sql})", "type": java}
@@ -158,6 +185,7 @@ def columns(*expressions: object) -> dict[str, Any]:
         (columns("f0", "f1", "f2", 0, "f0"), "BIGINT does not fit into INT in all cases"),
         (columns("f0", "f1", "f2", 0, "cast(f0, DATE)"), "never cast to DATE"),
         (columns("f0", "f1", "f2", 0, "???"), "a person has to decide"),
+        (columns("f0", "f1", "f2", 0, "empty()"), "empty() is for a column of type RAW, got INT"),
         (columns("f0", "f1", "f2", 0, "sum(f1)"), "over the elements of a list state"),
         ({}, "does not become RowData"),
     ],

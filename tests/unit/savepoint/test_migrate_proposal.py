@@ -82,7 +82,7 @@ WITH_PLANS = {
     "distinct-add": """
         3_group-aggregate:
           from: 4_group-aggregate
-          states: {accState: {columns: [f0, 0, f1, '???']}}
+          states: {accState: {columns: [f0, 0, f1, empty()]}}
         start_empty:
           [3_group-aggregate/distinctAcc_0, 3_group-aggregate/distinctAcc_0_null_state]
     """,

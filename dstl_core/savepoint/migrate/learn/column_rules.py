@@ -121,9 +121,10 @@ def _new(
             f"name the old column, else give a start value"
         )
         return DECIDE
-    if column.is_buffer and column.start is not None:
+    of_sets = column.start == "empty()" and any(_is_set(old[at]) for at in unused)
+    if column.is_buffer and column.start is not None and not of_sets:
         rule.notes.append(f"{column.name} is new: it counts from now on only")
-        return 0 if column.start == "0" else None
+        return _STARTS[column.start]
     if column.is_buffer:
         rule.notes.append(
             f"{column.name} ({kind}) is new, and the old state does not have the values that it "
@@ -135,6 +136,14 @@ def _new(
         return DECIDE
     rule.notes.append(f"{column.name} is new: null in the old rows")
     return None
+
+
+_STARTS: dict[str, Expression] = {"0": 0, "null": None, "empty()": "empty()"}
+
+
+def _is_set(column: StateColumn) -> bool:
+    """Whether a column is of the distinct values of calls; other calls may share it now."""
+    return column.start == "empty()"
 
 
 def _may_be(old: StateColumn, new: StateColumn) -> bool:

@@ -24,7 +24,7 @@ from dstl_core.savepoint.migrate.learn.plan_columns import (
 )
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog, StateInfo
 
-Start = Literal["0", "null"]
+Start = Literal["0", "null", "empty()"]
 Merge = Literal["sum", "min", "max"]
 
 COUNT_OF_ROWS = Column("COUNT(*)", "$COUNT$1(*)")
@@ -266,8 +266,10 @@ def _accumulators(node: PlanNode, calls: Sequence[Aggregate]) -> list[list[State
         if buffers is None:
             return []
         found += buffers
+    # Rows that came before a set was added would be taken back from a set without them.
+    empty: Start | None = None if any(each.retracts for each in calls) else "empty()"
     distinct = [
-        StateColumn(f"values of {name}", meaning, is_buffer=True)
+        StateColumn(f"values of {name}", meaning, is_buffer=True, start=empty)
         for name, meaning in _distinct_sets(calls).items()
     ]
     counted = any(each.column.meaning == COUNT_OF_ROWS.meaning for each in calls)
