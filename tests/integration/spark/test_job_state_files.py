@@ -79,7 +79,7 @@ def test_nothing_is_committed_on_a_file_that_is_gone(spark, tmp_path, kind, fold
     assert {row.state_key: (row.total, row.last) for row in rows} == plain(BATCHES)
 
 
-def flipped(path, places=12):
+def flipped(path, places=6):
     """The file with one bit of it changed, at several places one after the other."""
     raw = path.read_bytes()
     chooser = random.Random(path.name)

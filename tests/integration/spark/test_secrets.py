@@ -51,11 +51,11 @@ def must_fail(work):
     else:
         raise SystemExit("no error")
 
-for name in ("secret", "fs.s3a.secret.key", "storage_options"):
-    must_fail(lambda: spark.read.format("savepoint").option(name, secret).load(out).collect())
-    must_fail(lambda: spark.read.format("state-changelog").option(name, secret).load(out).collect())
+for source in ("savepoint", "state-changelog"):
+    must_fail(lambda: spark.read.format(source).option("secret", secret).load(out).collect())
+for name in ("fs.s3a.secret.key", "storage_options"):
     must_fail(lambda: spark.sql(
-        f"CREATE TEMPORARY VIEW v USING savepoint OPTIONS (path '{out}', `{name}` 'x')"
+        f"CREATE TEMPORARY VIEW v USING savepoint OPTIONS (path '{out}', `{name}` '{secret}')"
     ).collect() or spark.sql("SELECT * FROM v").collect())
 must_fail(lambda: SavepointReader.read(spark, "s3://no-such-bucket-of-dstl/sp"))
 must_fail(lambda: spark.read.format("savepoint").load("s3://no-such-bucket-of-dstl/sp").collect())

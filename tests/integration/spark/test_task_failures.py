@@ -44,7 +44,7 @@ from dstl_core.functions import KeyedStateBootstrapFunction
 from dstl_core.state.tables.descriptor import ValueStateDescriptor
 from dstl_core.codec.serializers import Types
 
-master, out, marker, how = sys.argv[1:]
+master, base = sys.argv[1:]
 spark = (
     SparkSession.builder.master(master)
     .config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
@@ -54,13 +54,16 @@ spark = (
     .getOrCreate()
 )
 
+def die(form):
+    open(f"{base}/died {form}", "w").close()
+    os._exit(3)
+
 def dies_once(batches):
-    for number, batch in enumerate(batches):
+    for batch in batches:
         yield batch
         context = TaskContext.get()
         if context.partitionId() == 1 and context.attemptNumber() == 0:
-            open(marker, "w").close()
-            os._exit(3)
+            die("columns")
 
 class Fill(KeyedStateBootstrapFunction):
     def open(self, context):
@@ -70,40 +73,36 @@ class Fill(KeyedStateBootstrapFunction):
         self.n.update(value["n"])
         self.seen += 1
         context = TaskContext.get()
-        if self.seen == 100 and context.attemptNumber() == 0 and not os.path.exists(marker):
-            open(marker, "w").close()
-            os._exit(3)
+        first = context.attemptNumber() == 0 and not os.path.exists(f"{base}/died function")
+        if self.seen == 100 and first:
+            die("function")
 
 numbers = spark.range(0, 4000, 1, 4)
 rows = numbers.select(F.format_string("key-%d", "id").alias("k"), F.col("id").alias("n"))
 keyed = OperatorTransformation.bootstrap_with
-if how == "columns":
-    made = keyed(rows.mapInArrow(dies_once, rows.schema)).key_by("k").transform_columns()
-else:
-    made = keyed(rows).key_by("k").transform(Fill())
-writer = SavepointWriter.new_savepoint(spark, 128, 3)
-writer.with_operator(OperatorIdentifier.for_uid("op"), made).write(out)
+forms = {
+    "columns": keyed(rows.mapInArrow(dies_once, rows.schema)).key_by("k").transform_columns(),
+    "function": keyed(rows).key_by("k").transform(Fill()),
+}
+for form, made in forms.items():
+    writer = SavepointWriter.new_savepoint(spark, 128, 3)
+    writer.with_operator(OperatorIdentifier.for_uid("op"), made).write(f"{base}/{form}")
 spark.stop()
 """
 
 
 @pytest.mark.parametrize(
-    ("how", "master"),
-    [
-        ("columns", "local-cluster[2,1,1024]"),
-        ("function", "local[2,4]"),
-        pytest.param("columns", "local[2,4]", marks=pytest.mark.soak),
-        pytest.param("function", "local-cluster[2,1,1024]", marks=pytest.mark.soak),
-    ],
+    "master",
+    ["local-cluster[2,1,1024]", pytest.param("local[2,4]", marks=pytest.mark.soak)],
 )
-def test_a_killed_task_is_retried_and_the_savepoint_is_exact(tmp_path, master, how):
+def test_a_killed_task_is_retried_and_the_savepoint_is_exact(tmp_path, master):
     program = tmp_path / "program.py"
     program.write_text(textwrap.dedent(PROGRAM))
-    out, marker = tmp_path / "sp", tmp_path / "died"
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    base = tmp_path / "base"
+    base.mkdir()
     done = subprocess.run(
-        [sys.executable, program, master, out, marker, how],
-        env=environment,
+        [sys.executable, program, master, base],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -111,18 +110,20 @@ def test_a_killed_task_is_retried_and_the_savepoint_is_exact(tmp_path, master, h
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert marker.exists(), "no task was killed"
-    values = {line["key"]: line["value"] for line in Snapshot.load(out)["op"].dump()}
-    assert values == {f"key-{number}": number for number in range(4000)}
-    make_old(out)
-    named = {"_metadata", "_dstl.json"} | {
-        each.stream.relative_path
-        for each in Snapshot.load(out)["op"].keyed_handles
-        if hasattr(each.stream, "relative_path")
-    }
-    left = {path.name for path in out.iterdir()} - named
-    report = collect_garbage(str(tmp_path))
-    assert {each.location.name for each in report.garbage} == left
+    left = set()
+    make_old(base)
+    for form in ("columns", "function"):
+        assert (base / f"died {form}").exists(), f"no task was killed: {form}"
+        written = Snapshot.load(base / form)["op"]
+        values = {line["key"]: line["value"] for line in written.dump()}
+        assert values == {f"key-{number}": number for number in range(4000)}
+        named = {"_metadata", "_dstl.json"} | {
+            each.stream.relative_path
+            for each in written.keyed_handles
+            if hasattr(each.stream, "relative_path")
+        }
+        left |= {path.name for path in (base / form).iterdir()} - named
+    assert {each.location.name for each in collect_garbage(str(base)).garbage} == left
 
 
 def make_old(folder):
