@@ -87,14 +87,14 @@ def check_bounds(serializer: AnySerializer, values: list[Any]) -> None:
 
 @pytest.mark.slow
 @given(columns_of(typed(2)))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_writing_never_touches_what_is_not_its_own(case):
     check_bounds(*case)
 
 
 @pytest.mark.slow
 @given(columns_of(sql_typed_serializers()))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_writing_sql_never_touches_what_is_not_its_own(case):
     check_bounds(*case)
 

@@ -38,13 +38,13 @@ SOAK_SEEDS = 20_000
 
 def test_a_slice_of_the_seeds() -> None:
     commits = restored = 0
-    for seed in range(100):
+    for seed in range(60):
         world = CheckpointSimulation(seed)
         world.run()
         commits += world.commits
         restored += world.restored
-    assert commits > 300
-    assert restored > 400
+    assert commits > 180
+    assert restored > 240
 
 
 @pytest.mark.soak

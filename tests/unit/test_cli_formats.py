@@ -43,6 +43,7 @@ def validator(name: str) -> jsonschema.Draft202012Validator:
 
 
 __all__ = ["run"]
+DUMP = validator("dump")
 
 
 # ------------------------------------------------------------------------------------ schemas
@@ -59,14 +60,28 @@ def test_every_schema_refuses_something_else() -> None:
 @pytest.mark.parametrize("fixture", SNAPSHOTS, ids=str)
 def test_output_of_every_snapshot_is_valid(run: Run, fixture: Fixture) -> None:
     path = str(fixture.snapshot)
-    dump = validator("dump")
-    for line in run("dump", path, "--opaque")[1].splitlines():
-        dump.validate(json.loads(line))
+    for line in some_of_each_state(run("dump", path, "--opaque")[1]):
+        DUMP.validate(line)
     validator("inspect").validate(json.loads(run("inspect", path, "--json")[1]))
     validator("verify").validate(json.loads(run("verify", path, "--json")[1]))
     changelog = validator("changelog")
-    for line in run("changelog", path)[1].splitlines():
-        changelog.validate(json.loads(line))
+    for line in some_of_each_state(run("changelog", path)[1]):
+        changelog.validate(line)
+
+
+def some_of_each_state(out: str, most: int = 20) -> list[dict[str, Any]]:
+    """The first lines of each operator, state and kind: their form is that of all others."""
+    seen: Counter[tuple[object, ...]] = Counter()
+    lines = []
+    for each in out.splitlines():
+        line = json.loads(each)
+        place = tuple(
+            str(line.get(name)) for name in ("op", "state", "kind", "operation", "change")
+        )
+        seen[place] += 1
+        if seen[place] <= most:
+            lines.append(line)
+    return lines
 
 
 @pytest.mark.slow
@@ -84,7 +99,7 @@ def test_output_of_diff_is_valid(run: Run, a: str, b: str) -> None:
     code, out, err = run("diff", str(snapshot(a)), str(snapshot(b)), "--json")
     assert (code, err) == (1, "")
     check = validator("diff")
-    lines = [json.loads(line) for line in out.splitlines()]
+    lines = some_of_each_state(out)
     assert lines
     for line in lines:
         check.validate(line)
@@ -130,9 +145,8 @@ def test_plain_types_are_printed_by_columns(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("fixture", SNAPSHOTS, ids=str)
 def test_truth_is_valid_too(fixture: Fixture) -> None:
-    dump = validator("dump")
     for entry in fixture.truth:
-        dump.validate(entry)
+        DUMP.validate(entry)
 
 
 # ---------------------------------------------------------------------------------- changelog
