@@ -29,6 +29,8 @@ from dstl_core.errors import FormatError
 
 _MAGIC = 0xDEADBEEF - (1 << 32)
 _NO_OFFSET = -1
+RECORDS_DONE = "records done"
+"""The word of a position that is a number of records from the start of the split."""
 
 
 def _text(data: DataInput, field: str) -> str | None:
@@ -101,7 +103,7 @@ def _position(split: Json) -> Position:
         return Position(name, str(split["offset"]), "next byte", stop)
     offset, records = split["position"]
     if offset == _NO_OFFSET:
-        return Position(name, str(records), "records done", stop)
+        return Position(name, str(records), RECORDS_DONE, stop)
     return Position(name, f"{offset}+{records}", "next byte + records", stop)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from dstl_core.codec.connectors import kafka_source, number_sequence
 from dstl_core.codec.connectors.envelope import Versioned, write_coordinator, write_versioned
+from dstl_core.codec.connectors.file_source import FILE_SOURCE, RECORDS_DONE
 from dstl_core.codec.connectors.kafka_source import KAFKA, MARKERS
 from dstl_core.codec.connectors.number_sequence import NUMBER_SEQUENCE
 from dstl_core.errors import ConfigError, SavepointError
@@ -17,19 +18,27 @@ from dstl_core.model.handle import ByteStreamStateHandle
 from dstl_core.savepoint.connectors.source_positions import (
     READER_STATE,
     UNASSIGNED,
+    SourcePosition,
     SourceState,
     sources_of,
 )
 from dstl_core.savepoint.connectors.state_copy import with_elements, with_operators
 from dstl_core.savepoint.read.snapshot import Snapshot
 
-_OFFSET_AT = slice(-16, -8)
-"""The position of both formats that can be set: the long before the last one of a split."""
+_POSITION_AT = {
+    KAFKA.name: slice(-16, -8),
+    NUMBER_SEQUENCE.name: slice(-16, -8),
+    FILE_SOURCE.name: slice(-8, None),
+}
+"""The formats that can be set, and the long of a reader's split that is its position: the one
+before the stop, or the number of records of a file that are done.
+"""
 _LIMIT = 1 << 63
 _PENDING_PLACES = {
     KAFKA.name: kafka_source.pending_places,
     NUMBER_SEQUENCE.name: number_sequence.pending_places,
 }
+"""Where the enumerator keeps offsets of splits. The pending splits of files have none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +70,8 @@ def set_positions(
 
     Args:
         snapshot: The snapshot.
-        positions: ``SPLIT`` or ``OPERATOR:SPLIT`` to its new position: a number, or for Kafka also
-            ``earliest``, ``latest`` or ``committed``.
+        positions: ``SPLIT`` or ``OPERATOR:SPLIT`` to its new position: a number (for files, of
+            records that are done), or for Kafka also ``earliest``, ``latest`` or ``committed``.
         earliest: Every split of Kafka that ``positions`` does not name starts over.
 
     Raises:
@@ -90,13 +99,13 @@ def _wanted(
     """The new offset of each split, by operator and name."""
     found: dict[tuple[str, str], int] = {}
     known = {
-        (row.op, row.split): source
+        (row.op, row.split): (source, row)
         for source in sources
         for row in source.positions()
         if row.position != "not held"
     }
     if earliest:
-        every = [key for key, source in known.items() if source.form is KAFKA]
+        every = [key for key, (source, _) in known.items() if source.form is KAFKA]
         if not every:
             raise SavepointError(
                 "Only partitions of Kafka are set to their start (earliest, --earliest), and the "
@@ -112,25 +121,35 @@ def _wanted(
                 f"Split {name!r} {problem}; the snapshot has: {shown}.",
                 location=str(sources[0].operator.snapshot.folder) if sources else None,
             )
-        found[fits[0]] = _offset(known[fits[0]], name, value)
+        found[fits[0]] = _offset(*known[fits[0]], value)
     return found
 
 
-def _offset(source: SourceState, split: str, text: str) -> int:
-    if source.form not in (KAFKA, NUMBER_SEQUENCE):
-        name = "of unknown format" if source.form is None else f"of {source.form.name}"
+def _offset(source: SourceState, row: SourcePosition, text: str) -> int:
+    form, split = source.form, row.split
+    if form is None or form.name not in _POSITION_AT:
+        name = "of unknown format" if form is None else f"of {form.name}"
         raise SavepointError(
             f"The position of split {split!r} cannot be set: it is {name}, and only splits "
-            f"of Kafka and of number sequences can."
+            f"of Kafka, of files and of number sequences can."
         )
-    is_kafka = source.form is KAFKA
+    if form is FILE_SOURCE and row.status != UNASSIGNED and row.word != RECORDS_DONE:
+        raise SavepointError(
+            f"The position of split {split!r} cannot be set: its reader stores a place in the "
+            f"file ({row.word} {row.position}), and only a number of records that are done can "
+            f"be set."
+        )
+    is_kafka = form is KAFKA
     if is_kafka and text in MARKERS:
         return MARKERS[text]
     if re.fullmatch(r"-?[0-9]{1,19}", text) and -_LIMIT <= int(text) < _LIMIT:
         number = int(text)
-        if not is_kafka or number >= 0:
+        if form is NUMBER_SEQUENCE or number >= 0:
             return number
-    expected = "a number from 0, earliest, latest or committed" if is_kafka else "a number"
+    expected = {
+        KAFKA.name: "a number from 0, earliest, latest or committed",
+        FILE_SOURCE.name: "the number of records that are done, from 0",
+    }.get(form.name, "a number")
     raise ConfigError(
         f"The position of split {split!r} is wrong: expected {expected}, got {text!r}."
     )
@@ -166,10 +185,10 @@ def _changed(source: SourceState, wanted: Mapping[str, int]) -> OperatorState:
         split = form.position(form.split(version, raw)).split
         if split not in wanted:
             return element
-        new = raw[: _OFFSET_AT.start] + wanted[split].to_bytes(8, "big", signed=True)
-        payload = write_versioned(Versioned(version, new + raw[_OFFSET_AT.stop :]))
-        form.split(version, new + raw[_OFFSET_AT.stop :])  # what is written can be read
-        return element[:4] + payload
+        new = bytearray(raw)
+        new[_POSITION_AT[form.name]] = wanted[split].to_bytes(8, "big", signed=True)
+        form.split(version, bytes(new))  # what is written can be read
+        return element[:4] + write_versioned(Versioned(version, bytes(new)))
 
     state = with_elements(source.operator, READER_STATE, change)
     if source.enumerator is None or state.coordinator_state is None:
@@ -182,7 +201,8 @@ def _changed(source: SourceState, wanted: Mapping[str, int]) -> OperatorState:
 def _enumerator(source: SourceState, stored: Versioned, wanted: Mapping[str, int]) -> Versioned:
     """The enumerator's checkpoint with the offsets of splits that no reader has."""
     assert source.form is not None, "a split that can be set has a format"
-    places = _PENDING_PLACES[source.form.name](stored.version, stored.data)
+    pending_places = _PENDING_PLACES.get(source.form.name)
+    places = {} if pending_places is None else pending_places(stored.version, stored.data)
     raw = bytearray(stored.data)
     pending = (row.split for row in source.positions() if row.status == UNASSIGNED)
     for split in (each for each in pending if each in wanted):

@@ -433,18 +433,45 @@ class FlinkChecker:
         """Restores a ``NumberSequenceSource`` of this uid and reads it to its end: the numbers
         that it gave, sorted. State of other operators is left out. Errors as of ``restore``.
         """
+        read = self._read_source(snapshot, source, parallelism, timeout_s, last_number=last_number)
+        return sorted(map(int, read))
+
+    def read_lines(
+        self,
+        snapshot: str | os.PathLike[str],
+        source: str,
+        *,
+        folder: str | os.PathLike[str],
+        parallelism: int = 1,
+        timeout_s: int = CASE_TIMEOUT_S,
+    ) -> list[str]:
+        """Restores a bounded ``FileSource`` of lines of text of this uid and reads it to its end:
+        the lines that it gave, in any order. State of other operators is left out. Errors as of
+        ``restore``.
+        """
+        return self._read_source(
+            snapshot, source, parallelism, timeout_s, folder=_flink_path(folder)
+        )
+
+    def _read_source(
+        self,
+        snapshot: str | os.PathLike[str],
+        source: str,
+        parallelism: int,
+        timeout_s: int,
+        **options: Any,
+    ) -> list[str]:
         case = {
             "snapshot": _flink_path(snapshot),
             "source": source,
-            "last_number": last_number,
             "parallelism": parallelism,
             "backend": "hashmap",
             "changelog": False,
             "strict": False,
             "timeout_s": timeout_s,
+            **options,
         }
-        answer = self._ask(case, timeout_s)
-        return sorted(each["number"] for each in answer["fired"])
+        return [each["element"] for each in self._ask(case, timeout_s)["fired"]]
 
     def run_job(
         self,

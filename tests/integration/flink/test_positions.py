@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -29,3 +31,35 @@ def test_a_source_goes_on_where_it_was_set(
 
 LAST = 200_000
 """The last number of the source that the savepoint was taken of."""
+
+
+def test_files_go_on_after_the_records_that_were_set(flink: FlinkChecker) -> None:
+    """The fixture's files have 40 lines each. Its paths move to a folder whose name is as long."""
+    place = b"/checkpoints/conn/conn-filesource"
+    with tempfile.TemporaryDirectory(
+        prefix="x" * (len(place) - len("/tmp/12345678")), dir="/tmp"
+    ) as folder:
+        assert len(folder) == len(place)
+        work = Path(folder)
+        shutil.copytree(CONNECTORS / "c-filesource" / "savepoint", work / "savepoint")
+        metadata = work / "savepoint" / "_metadata"
+        metadata.write_bytes(metadata.read_bytes().replace(place, folder.encode()))
+        (work / "in").mkdir()
+        for file in range(7):
+            lines = "".join(f"file{file}-{line}\n" for line in range(40))
+            (work / "in" / f"part-{file}.txt").write_text(lines)
+        changed, _ = set_positions(
+            Snapshot.load(work / "savepoint"),
+            {
+                f"file:{folder}/in/part-1.txt [0000000001]": "12",
+                f"file:{folder}/in/part-2.txt [0000000004]": "40",
+            },
+        )
+        out = edit_savepoint(changed).write(work / "out")
+
+        read = flink.read_lines(out, "source", folder=work / "in", parallelism=2)
+
+    starts = {1: 12, 2: 40}
+    assert sorted(read) == sorted(
+        f"file{file}-{line}" for file in range(7) for line in range(starts.get(file, 0), 40)
+    )

@@ -315,6 +315,26 @@ def test_offsets_of_kafka_are_set_in_a_copy(tmp_path: Path) -> None:
             assert list(one.dump()) == list(two.dump())
 
 
+FILES = "file:/checkpoints/conn/conn-filesource/in"
+
+
+def test_records_of_files_are_set_in_a_copy(tmp_path: Path) -> None:
+    name = f"{FILES}/part-1.txt [0000000001]"
+    changed, moved = set_positions(loaded("c-filesource"), {name: "10"})
+    assert [(each.split, each.old, each.new, each.records) for each in moved] == [
+        (name, "37", "10", -27)
+    ]
+    edit_savepoint(changed).write(tmp_path / "out")
+    copy = Snapshot.load(tmp_path / "out")
+    assert verify_snapshot(copy).findings == []
+    assert rows(copy) == rows(loaded("c-filesource")) | {name: ("10", 0)}
+    [before], [after] = (
+        [each for _, each in next(sources_of(snapshot)).splits if b"part-1" in each.data]
+        for snapshot in (loaded("c-filesource"), copy)
+    )
+    assert (after.data[:-8], after.data[-8:]) == (before.data[:-8], (10).to_bytes(8, "big"))
+
+
 def test_every_partition_of_kafka_starts_over(tmp_path: Path) -> None:
     changed, moved = set_positions(loaded("c-kafka"), {"orders/1": "11"}, earliest=True)
     assert len(moved) == len(rows(loaded("c-kafka")))
@@ -337,6 +357,12 @@ def test_every_partition_of_kafka_starts_over(tmp_path: Path) -> None:
         ("c-kafka", {"orders/0": "9" * 19 + "9"}, "expected a number from 0"),
         ("c-numseq", {"1": "earliest"}, "expected a number, got 'earliest'"),
         ("c-kinesis", {}, "the snapshot has none"),
+        (
+            "c-filesource",
+            {f"{FILES}/part-1.txt [0000000001]": "-1"},
+            "records that are done, from 0",
+        ),
+        ("c-filesource", {f"{FILES}/part-5.txt [0000000005]": "3"}, "no reader has it yet"),
         ("c-mysql-cdc", {"binlog-split": "7"}, "it is of mysql cdc, and only splits of Kafka"),
     ],
 )
