@@ -86,6 +86,11 @@ WITH_PLANS = {
         start_empty:
           [3_group-aggregate/distinctAcc_0, 3_group-aggregate/distinctAcc_0_null_state]
     """,
+    "distinct-filter": """
+        4_group-aggregate: {states: {accState: {columns: [f0, f1, f2, 0, empty()]}}}
+        start_empty:
+          [4_group-aggregate/distinctAcc_0, 4_group-aggregate/distinctAcc_0_null_state]
+    """,
     "distinct-reorder": """
         3_group-aggregate:
           states:
@@ -99,6 +104,10 @@ WITH_PLANS = {
     "join-addcol": ("5_join: {from: 6_join, states: {left-records: {map_key: [f0, f1, null]}}}"),
     "join-left": "6_join: {states: {left-records: {value: '???'}}}",
     "join-outer": "6_join: {states: {left-records: {map_key: [f0, f1, null]}}}",
+    "join-swap": """
+        6_join:
+          states: {left-records: {from: right-records}, right-records: {from: left-records}}
+    """,
     "key-drop": (
         "4_group-aggregate: {from: '???', key: [f0], states: {accState: {merge: [sum, sum, max]}}}"
     ),
@@ -131,6 +140,7 @@ WITH_PLANS = {
     "second-insert": (
         "{8_group-aggregate: {from: 4_group-aggregate}, start_empty: [4_group-aggregate]}"
     ),
+    "session-add": "4_window-aggregate: {states: {window-aggs: {columns: [f0, f1, null]}}}",
     "table-renamed": "4_group-aggregate: {from: '???', key: ['???']}",
     "temporal": (
         "6_temporal-join: {from: 7_temporal-join, states: {left: {columns: [f0, f1, null, f2]}}}"

@@ -181,7 +181,11 @@ def _known_rows(node: PlanNode, columns: PlanColumns) -> _Known:
                     row,
                     *(each for each in unique if len(each) != len(row)),
                 ]
+            views |= _sides(node, columns, ("left-records", "right-records"))
         case "interval-join":
+            for part in ("Cache", "TimerState"):
+                names = (f"IntervalJoinLeft{part}", f"IntervalJoinRight{part}")
+                views |= _sides(node, columns, names)
             rows |= {"IntervalJoinLeftCache": [left], "IntervalJoinRightCache": [right]}
         case "temporal-join":
             rows |= {"left": [left], "right": [right]}
@@ -190,6 +194,15 @@ def _known_rows(node: PlanNode, columns: PlanColumns) -> _Known:
         case "sink":
             rows["values"] = [left]
     return _Known(_key(node, columns), rows, map_keys, views)
+
+
+def _sides(node: PlanNode, columns: PlanColumns, names: tuple[str, str]) -> dict[str, str]:
+    """The states of the sides of a join, by the tables of their rows: the sides may swap."""
+    tables = [columns.tables(each) for each in columns.plan.inputs_of(node)]
+    if len({*tables}) != len(names):
+        return {}  # only the side tells such rows apart
+    kind = names[0].replace("Left", "").replace("left", "")
+    return {name: f"{kind} of {sorted(each)}" for name, each in zip(names, tables, strict=True)}
 
 
 _RANKED = (
@@ -209,9 +222,20 @@ def _key(node: PlanNode, columns: PlanColumns) -> Sequence[StateColumn] | None:
     if node.type in AGGREGATES:
         picked = columns.picked(node, "grouping")
         return None if picked is None else _stored(picked)
-    if not node.inputs:
-        return None
-    source = columns.plan.inputs_of(node)[0]
+    sides = [_distribution(each, columns) for each in columns.plan.inputs_of(node)]
+    if node.type in ("join", "interval-join") and len(sides) == 2 and None not in sides:
+        left, right = [each or [] for each in sides]
+        if len(left) == len(right):
+            # Both sides have the same key, so its meaning does not depend on which is the left one.
+            return [
+                replace(one, meaning=" = ".join(sorted((one.meaning, other.meaning))))
+                for one, other in zip(left, right, strict=True)
+            ]
+    return sides[0] if sides else None
+
+
+def _distribution(source: PlanNode, columns: PlanColumns) -> list[StateColumn] | None:
+    """The columns by which an input of a node distributes its rows."""
     properties = source.fields.get("inputProperties")
     if source.type != "exchange" or not isinstance(properties, list) or not properties:
         return None
