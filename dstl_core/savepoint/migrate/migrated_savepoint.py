@@ -218,8 +218,14 @@ class SavepointMigration:
         """Asks whether the new job restores what was written, as ``dstl check`` does."""
         if self.template is None:
             return
+        late = [
+            f"{plan.label}/{state.new.name}"
+            for plan in self.plan.operators
+            for state in plan.states
+            if state.old is not None and not plan.target.has_state(state.new.name)
+        ]
         # The plan has asked about columns of one type already.
-        self.check = check_restore(found, self.template, columns_kept=True)
+        self.check = check_restore(found, self.template, drop=late, columns_kept=True)
         worst = max(self.check.lines, key=lambda each: each.verdict, default=None)
         if worst is not None and worst.verdict is Verdict.INCOMPATIBLE:
             raise SavepointError(

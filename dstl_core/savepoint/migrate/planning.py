@@ -240,13 +240,15 @@ class _Planning:
         for name in rules:
             known = ", ".join(each.new.name for each in plan.states) or "none"
             raise ConfigError(
-                f"State {name!r} is not in operator {plan.label!r} of the new job; it has: {known}."
+                f"State {name!r} is not in operator {plan.label!r} of the new job; it has: "
+                f"{known}. If the job registers it late, give its type in the rule."
             )
         self._dropped(plan)
 
     def _new_states(self, plan: OperatorPlan) -> list[StateInfo]:
+        own = plan.target.states + plan.target.operator_states
         if self._template is not None:
-            return plan.target.states + plan.target.operator_states
+            return own + self._late_states(plan, {each.name for each in own})
         found: dict[str, StateInfo] = {}
         taken = {rule.from_ or name for name, rule in plan.rule.states.items()}
         every = [(op, info) for op in plan.sources for info in op.states + op.operator_states]
@@ -260,6 +262,17 @@ class _Planning:
                 named = replace(old, name=name, meta=replace(old.meta, name=name))
                 found[name] = self._without_template(plan, named, rule)
         return list(found.values())
+
+    def _late_states(self, plan: OperatorPlan, known: set[str]) -> list[StateInfo]:
+        """States that the new job registers when it needs them; their rules give the types."""
+        every = [info for op in plan.sources for info in op.states + op.operator_states]
+        found = []
+        for name, rule in plan.rule.states.items():
+            old = next((info for info in every if info.name == (rule.from_ or name)), None)
+            if name not in known and rule.type is not None and old is not None:
+                named = replace(old, name=name, meta=replace(old.meta, name=name))
+                found.append(self._without_template(plan, named, rule))
+        return found
 
     def _moves_elsewhere(self, plan: OperatorPlan, info: StateInfo) -> bool:
         """Whether another operator takes the state by name."""
@@ -520,7 +533,8 @@ class _Planning:
                 self._plan.problems.append(
                     f"state {info.name} of operator {operator.label} of the old job has no place: "
                     f"add drop: [{info.name}] to operator {label}, or states: "
-                    f"{{NEW: {{from: {info.name}}}}}"
+                    f"{{NEW: {{from: {info.name}}}}}; with type: TYPE if the new job registers it "
+                    f"late"
                 )
 
     def _users(self, operator: OperatorSnapshot) -> list[OperatorPlan]:

@@ -202,6 +202,55 @@ def test_the_state_of_a_coordinator_goes_with_the_first_operator_only() -> None:
     assert plan.problems == []
 
 
+def test_a_state_that_the_new_job_registers_late_has_its_type_in_the_rule(tmp_path: Path) -> None:
+    """The template was saved before the job asked for ``total``."""
+    old, template = (Snapshot.load(JOBS / "state-rename" / each) for each in ("old", "new"))
+    declared: dict[str, Any] = {"start_empty": ["accounts/sum"]}
+    [problem] = migration_of(old, declared, template).plan.problems
+    assert "with type: TYPE if the new job registers it late" in problem
+    with pytest.raises(ConfigError, match=r"State 'total' is not in operator .* give its type"):
+        _ = migration_of(old, {"operators": {"accounts": {"states": {"total": {}}}}}, template).plan
+    for number, (rule, becomes) in enumerate(
+        [({"type": "long"}, int), ({"type": "string", "value": "cast(value, STRING)"}, str)]
+    ):
+        declared["operators"] = {"accounts": {"states": {"total": rule}}}
+        migration = migration_of(old, declared, template)
+        assert migration.plan.problems == []
+        found = Snapshot.load(migration.write(tmp_path / str(number)))
+        before, after = (sorted_values(each, "total") for each in (old, found))
+        assert after == {key: becomes(each) for key, each in before.items()} != {}
+        assert values(found, "accounts", "sum") == []
+
+
+def sorted_values(found: Snapshot, state: str) -> dict[str, Any]:
+    return {e["key"]: e["value"] for e in found["accounts"].dump() if e.get("state") == state}
+
+
+@pytest.mark.parametrize("name", ["o-rescaled-claim-rocksdb", "o-rescaled-claim-changelog"])
+def test_several_handles_of_one_operator_migrate(name: str, tmp_path: Path) -> None:
+    """Checkpoints after a rescale, whose subtasks still use files of the subtasks before it."""
+    old, label = Snapshot.load(snapshot(name)), "count"
+    there = {"operators": {label: {"key": "cast(key, STRING)"}}}
+    found = Snapshot.load(migration_of(old, there).write(tmp_path / "there"))
+    before, after = (contents(each, label) for each in (old, found))
+    assert after == sorted((kind, state, str(key), value) for kind, state, key, value in before)
+    back = {"operators": {label: {"key": "cast(key, BIGINT)"}}}
+    found = Snapshot.load(migration_of(found, back).write(tmp_path / "back"))
+    assert contents(found, label) == before != []
+
+
+def contents(found: Snapshot, operator: str) -> list[tuple[str, str, Any, str]]:
+    """Kind, state or timer service, key, and value or time."""
+    lines = []
+    for each in found[operator].dump():
+        value = each["ts"] if "ts" in each else each["value"]
+        if each["kind"] == "map":
+            value = sorted(value)
+        name = each.get("state", each.get("service"))
+        lines.append((each["kind"], name, each["key"], json.dumps(value)))
+    return sorted(lines)
+
+
 def test_a_template_with_entries_is_read_for_its_types_only(tmp_path: Path) -> None:
     """The new job of this template had read input before its savepoint."""
     old = Snapshot.load(JOBS / "key-type" / "old")
