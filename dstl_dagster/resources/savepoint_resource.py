@@ -175,15 +175,9 @@ class SavepointResource(dg.ConfigurableResource):
         state: str | None = None,
     ) -> "DataFrame":
         """Reads keyed state as a DataFrame: a column per state, or one state in flat form."""
-        from dstl_core.spark.savepoints.data_source import register
+        from dstl_core.spark.savepoints.data_source import load_state
 
-        register(session)
-        reader = session.read.format("savepoint")
-        if uid is not None:
-            reader = reader.option("operator.uid", uid)
-        if state is not None:
-            reader = reader.option("state", state)
-        return reader.load(self.storage.path_of(place))
+        return load_state(session, self.storage.path_of(place), uid=uid, state=state)
 
 
 def _is_copy(snapshot: Snapshot, source: Snapshot, run_key: str) -> bool:

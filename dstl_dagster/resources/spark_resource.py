@@ -106,13 +106,17 @@ class DstlSparkResource(dg.ConfigurableResource):
     def tagged(self, *names: str) -> Iterator["SparkSession"]:
         """A session whose Spark jobs have the joined names as their tag.
 
-        An exception that leaves the block, also that of a cancelled run, cancels these jobs.
+        An exception that leaves the block, also that of a cancelled run, cancels these jobs. An
+        error that dstl raised in a worker leaves the block as itself, with Spark's as its cause.
         """
+        from dstl_core.spark.engine.worker_errors import errors_of_workers
+
         session = self.spark_session
         tag = "/".join(name.replace(",", "_") for name in names)
         _add_tag(session, tag)
         try:
-            yield session
+            with errors_of_workers():
+                yield session
         except BaseException:
             if not is_stopped(session):
                 _cancel_tagged(session, tag)

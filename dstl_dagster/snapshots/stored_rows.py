@@ -165,13 +165,9 @@ def committed_output(
 
 def read_state(session: SparkSession, path: str, uid: str, state: str | None = None) -> DataFrame:
     """Returns the keyed state of an operator of a snapshot as a DataFrame."""
-    from dstl_core.spark.savepoints.data_source import register
+    from dstl_core.spark.savepoints.data_source import load_state
 
-    register(session)
-    reader = session.read.format("savepoint").option("operator.uid", uid)
-    if state is not None:
-        reader = reader.option("state", state)
-    return reader.load(path)
+    return load_state(session, path, uid=uid, state=state)
 
 
 def _commits_of(

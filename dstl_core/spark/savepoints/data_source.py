@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import AnalysisException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import datasource as ds
 from pyspark.sql.types import StructType
 
@@ -23,7 +23,7 @@ from dstl_core.savepoint.read.keyed_reader import KEYED
 from dstl_core.savepoint.read.table_base import METADATA, OFFSETS
 from dstl_core.spark.engine.schema import spark_schema_of
 from dstl_core.spark.engine.table_frames import SMALL_BYTES, TableSpec
-from dstl_core.spark.engine.worker_errors import short_traceback
+from dstl_core.spark.engine.worker_errors import errors_of_workers, short_traceback
 from dstl_core.spark.engine.workers import settle, settled
 from dstl_core.spark.savepoints.changelog_source import StateChangelogDataSource
 from dstl_core.spark.savepoints.read_only_source import (
@@ -218,3 +218,27 @@ def register(
             spark.createDataFrame([], "nothing int")
             spark.dataSource.register(each)
     return [] if path is None else create_views(spark, path, options)
+
+
+def load_state(
+    spark: SparkSession, path: str, *, uid: str | None = None, state: str | None = None
+) -> DataFrame:
+    """Registers the source and reads keyed state: a column per state, or one state in flat form.
+
+    Args:
+        spark: The session.
+        path: The snapshot.
+        uid: Uid of the operator; not needed if only one operator has keyed state.
+        state: The only state to read.
+
+    Raises:
+        DstlError: What is wrong with an argument, as itself and not in an error of Spark.
+    """
+    register(spark)
+    reader = spark.read.format("savepoint")
+    if uid is not None:
+        reader = reader.option("operator.uid", uid)
+    if state is not None:
+        reader = reader.option("state", state)
+    with errors_of_workers():
+        return reader.load(path)

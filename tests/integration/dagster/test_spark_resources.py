@@ -12,9 +12,11 @@ import pytest
 from pyspark.sql import functions as F
 
 from dstl_core import Snapshot
-from dstl_core.errors import ConfigError
+from dstl_core.errors import ConfigError, FormatError
+from dstl_core.spark.savepoints.data_source import load_state
 from dstl_dagster import DstlIOManager, DstlSparkResource, build_diff_size_check, snapshot_at
 from dstl_dagster.resources.spark_resource import is_stopped
+from tests.golden_files import PLANTED
 from tests.integration.dagster.small_pipeline import SPARK, SPARK_CONFIG
 
 pytestmark = [pytest.mark.dagster, pytest.mark.spark]
@@ -101,6 +103,21 @@ def test_a_cancelled_block_cancels_its_spark_jobs():
     worker.join(60)
     assert not worker.is_alive()
     assert len(failures) == 1 and "cancelled" in failures[0].lower()
+
+
+def test_an_error_of_a_worker_leaves_a_block_as_itself(tmp_path):
+    folder = tmp_path / "damaged"
+    shutil.copytree(PLANTED / "canonical" / "savepoint", folder)
+    for file in folder.iterdir():
+        if not file.name.startswith("_"):
+            file.write_bytes(file.read_bytes()[:-40] + b"\x7f" * 40)
+    with (
+        pytest.raises(FormatError, match="A count does not fit into the data") as raised,
+        resource().tagged("dstl", "run", "damaged") as session,
+    ):
+        load_state(session, str(folder), uid="op").collect()
+    assert "Traceback" not in str(raised.value)
+    assert "Traceback" in str(raised.value.__cause__)
 
 
 def test_a_snapshot_between_assets_is_a_dataframe(storage, instance):

@@ -8,9 +8,16 @@ from pyspark.sql import functions as F
 
 from dstl_core import Snapshot
 from dstl_core.codec.serializers import Types
-from dstl_core.errors import ConfigError, DuplicateKeyError, SavepointError
+from dstl_core.errors import (
+    ConfigError,
+    DuplicateKeyError,
+    NoSuchOperatorError,
+    NoSuchStateError,
+    SavepointError,
+    StateFileNotFoundError,
+)
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.spark.savepoints.data_source import register
+from dstl_core.spark.savepoints.data_source import load_state, register
 from dstl_core.spark.savepoints.savepoint_reader import SavepointReader
 from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
 from dstl_core.spark.savepoints.transformations import OperatorTransformation
@@ -145,6 +152,19 @@ def test_bad_options_say_what_is_right(spark, canonical, options, message):
         read(spark, canonical, **options)
     assert message in str(raised.value)
     assert str(raised.value).count("\n  File ") == 1
+
+
+def test_state_that_dstl_loads_raises_what_is_wrong_as_itself(spark, canonical):
+    for options, kind in (
+        ({"uid": "nobody"}, NoSuchOperatorError),
+        ({"uid": "a-keyed", "state": "nothing"}, NoSuchStateError),
+    ):
+        with pytest.raises(kind, match=r"in the snapshot; it has|in operator 'a-keyed'; it has"):
+            load_state(spark, canonical, **options)
+    with pytest.raises(StateFileNotFoundError, match="There is no snapshot: "):
+        load_state(spark, f"{canonical}/nothing")
+    rows = load_state(spark, canonical, state="cnt").collect()
+    assert len(rows) == len(truth("value", "cnt"))
 
 
 def test_damage_is_told_with_a_short_traceback_or_with_all_of_it(spark, tmp_path):
