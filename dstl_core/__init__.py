@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         WindowReaderFunction,
     )
     from dstl_core.model.ids import OperatorIdentifier
+    from dstl_core.savepoint.check.jar_check import check_jar
     from dstl_core.savepoint.check.restore_check import check_restore
     from dstl_core.savepoint.check.restore_plan import (
         JobDescription,
@@ -109,6 +110,7 @@ __all__ = [
     "WindowReaderFunction",
     "aggregates",
     "changelog",
+    "check_jar",
     "check_restore",
     "edit_savepoint",
     "errors",
@@ -165,6 +167,7 @@ _HOME = {
     "StatefulJob": "spark.job.stateful_job",
     "Types": "codec.serializers",
     "ValueStateDescriptor": "state.tables.descriptor",
+    "check_jar": "savepoint.check.jar_check",
     "check_restore": "savepoint.check.restore_check",
     "edit_savepoint": "savepoint.edit.savepoint_edit",
     "plan_restore": "savepoint.check.restore_plan",

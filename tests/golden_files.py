@@ -65,13 +65,16 @@ CONNECTORS = GOLDEN / "connectors"
 """Savepoints of sources and sinks; ``truth.json`` has their splits and committables."""
 CHANGED_JOBS = GOLDEN / "changed-jobs"
 """Pairs of a job and a changed job: savepoints ``old`` and ``new``, and compiled plans."""
+CHANGED_CLASSES = GOLDEN / "changed-classes"
+"""Small changed jobs: the savepoint of version 1, jars, and what Flink did with version 2."""
 PLANTED = GOLDEN / "planted-state"
 """One plan of hot key, skew, expiry, timers and growth, in each form of Flink."""
 SNAPSHOTS = [
     fixture
     for fixture in map(Fixture, sorted(GOLDEN.iterdir()))
     if fixture.metadata_files
-    and fixture.folder not in (PIPELINE, UPGRADE_JOBS, CONNECTORS, CHANGED_JOBS, PLANTED)
+    and fixture.folder
+    not in (PIPELINE, UPGRADE_JOBS, CONNECTORS, CHANGED_JOBS, CHANGED_CLASSES, PLANTED)
 ]
 
 

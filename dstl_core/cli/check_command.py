@@ -8,61 +8,120 @@ import typer
 
 from dstl_core.cli.options import (
     ChangelogBaseOption,
+    JarOption,
     JsonOption,
     KeyTypeOption,
-    PathArgument,
     RelocateOption,
     RootOption,
     load,
 )
 from dstl_core.cli.output import print_lines, write_json
+from dstl_core.errors import ConfigError
 from dstl_core.shown import printable
 
 if TYPE_CHECKING:
     from dstl_core.savepoint.check.restore_check import RestoreCheck
+    from dstl_core.savepoint.read.snapshot import Snapshot
+
+
+NewJobArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="JAR|PATH", help="The jar of the new job, and then PATH; or PATH with --expect."
+    ),
+]
+RestoredArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="PATH", help="Folder of the savepoint or checkpoint that the job restores."
+    ),
+]
+ExpectOption = Annotated[
+    str | None,
+    typer.Option("--expect", metavar="NEW", help="A savepoint of the new job, in place of a jar."),
+]
+ToOption = Annotated[
+    str | None,
+    typer.Option("--to", metavar="VERSION", help="The version of Flink that restores: 2.2, .."),
+]
+DropOption = Annotated[
+    list[str] | None,
+    typer.Option("--drop", metavar="OP[/STATE]", help="An operator or a state that may be lost."),
+]
+UnchangedOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--unchanged",
+        metavar="OP[/STATE]",
+        help="With a jar: an operator or a state whose declaration did not change.",
+    ),
+]
+ColumnsKeptOption = Annotated[
+    bool,
+    typer.Option("--columns-kept", help="With --expect: columns of SQL rows kept their places."),
+]
 
 
 def check(
-    path: PathArgument,
-    expect: Annotated[
-        str, typer.Option("--expect", metavar="NEW", help="A savepoint of the new job.")
-    ],
-    to: Annotated[
-        str | None,
-        typer.Option("--to", metavar="VERSION", help="The version of Flink that restores: 2.2, .."),
-    ] = None,
-    drop: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--drop",
-            metavar="OP[/STATE]",
-            help="An operator or a state that may be lost. Can be given several times.",
-        ),
-    ] = None,
-    columns_kept: Annotated[
-        bool,
-        typer.Option("--columns-kept", help="Columns of SQL rows kept their places."),
-    ] = False,
+    first: NewJobArgument,
+    path: RestoredArgument = None,
+    expect: ExpectOption = None,
+    jar: JarOption = None,
+    to: ToOption = None,
+    drop: DropOption = None,
+    unchanged: UnchangedOption = None,
+    columns_kept: ColumnsKeptOption = False,
     as_json: JsonOption = False,
     allow_root: RootOption = None,
     relocate: RelocateOption = None,
     changelog_base: ChangelogBaseOption = None,
     key_type: KeyTypeOption = None,
 ) -> None:
-    """Say whether the job that wrote NEW restores PATH.
+    """Say whether a job restores a savepoint.
 
-    It says so for each state: compatible, compatible after migration, unknown, incompatible. The
-    exit code is 1 if one of them is unknown or incompatible.
+    The job is the one in JAR, or the one that wrote NEW. The verdict is for each state:
+    compatible, compatible after migration, unknown, incompatible. The exit code is 1 if one of them
+    is unknown or incompatible. No class of the jar is run.
     """
-    from dstl_core.savepoint.check.restore_check import check_restore
+    if (path is None) == (expect is None):
+        raise ConfigError(
+            "The new job is wrong: expected its jar and then the savepoint (JAR PATH), or the "
+            f"savepoint and --expect NEW, got {'neither' if path is None else 'both'}."
+        )
+    if unchanged if path is None else columns_kept:
+        raise ConfigError(
+            "The options do not fit: --unchanged goes with JAR PATH, --columns-kept with --expect; "
+            "leave it out."
+        )
 
-    found = check_restore(
-        load(path, allow_root, relocate, changelog_base, key_type),
-        load(expect, allow_root, relocate, changelog_base, None),
-        to=to,
-        drop=drop or (),
-        columns_kept=columns_kept,
-    )
+    def snapshot(folder: str, types: list[str] | None) -> Snapshot:
+        return load(folder, allow_root, relocate, changelog_base, types)
+
+    if path is not None:
+        from dstl_core.savepoint.check.jar_check import check_jar
+
+        found = check_jar(
+            snapshot(path, key_type),
+            [first, *(jar or ())],
+            to=to,
+            drop=drop or (),
+            unchanged=unchanged or (),
+        )
+    else:
+        from dstl_core.savepoint.check.restore_check import check_restore
+
+        found = check_restore(
+            snapshot(first, key_type),
+            snapshot(str(expect), None),
+            to=to,
+            drop=drop or (),
+            columns_kept=columns_kept,
+            jars=jar or (),
+        )
+    _show(found, as_json=as_json)
+
+
+def _show(found: RestoreCheck, *, as_json: bool) -> None:
     if as_json:
         write_json([found.to_json()], indent=1)
     else:

@@ -27,6 +27,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("dstl diff savepoint newer --json", "every difference as one line"),
     ),
     "check": (
+        ("dstl check job.jar flink-1 --to 2.2", "will the job in job.jar restore flink-1?"),
         ("dstl check savepoint --expect newer", "will the job that wrote newer restore savepoint?"),
         ("dstl check savepoint --expect newer --drop a-keyed", "the same, a-keyed may be lost"),
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -45,13 +46,28 @@ def test_the_options_of_the_source_are_said_and_known() -> None:
     assert named <= set(SOURCE_OPTIONS)
 
 
+def script(name: str) -> Any:
+    """A script that writes a page."""
+    found = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    assert found is not None and found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+def test_the_tables_of_changed_jobs_are_those_of_the_code() -> None:
+    generator = script("changed_jobs_page")
+    text = (DOCS / "reference" / "changed-jobs.md").read_text()
+    # If it differs, run the script.
+    assert generator.written(text) == text
+    rows = [line.strip("| ").split(" | ") for line in generator.counts().splitlines()[2:]]
+    assert [row[-1] for row in rows if row[1] == "restores"] == ["0", "0"]
+    assert [row[3:5] for row in rows if row[1] != "restores"] == [["0", "0"], ["0", "0"]]
+    assert sum(int(row[2]) for row in rows[:2]) >= 75
+
+
 def test_the_page_of_the_command_line_says_what_the_code_says() -> None:
-    script = importlib.util.spec_from_file_location(
-        "command_line_page", ROOT / "scripts" / "command_line_page.py"
-    )
-    assert script is not None and script.loader is not None
-    generator = importlib.util.module_from_spec(script)
-    script.loader.exec_module(generator)
+    generator = script("command_line_page")
     text = (DOCS / "reference" / "command-line.md").read_text()
     assert generator.PAGE.read_text() == text
     # If it differs, run the script.

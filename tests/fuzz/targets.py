@@ -16,6 +16,7 @@ from pathlib import Path
 from dstl_core import Snapshot
 from dstl_core.checkpoint.store.metadata_file import MetadataFile
 from dstl_core.codec.classfile.class_file import methods_with_code, parse_class_file
+from dstl_core.codec.classfile.expressions import calls
 from dstl_core.codec.classfile.job_jar import JarFile, JobClasses
 from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.java_stream import read_java_object
@@ -119,7 +120,9 @@ def class_file(raw: bytes) -> None:
     """A class file, with its types and the code of its methods."""
     found = parse_class_file(raw)
     _ = found.generic, [found.type_of(each) for each in found.fields]
-    methods_with_code(raw)
+    for code in methods_with_code(raw):
+        for _ in calls(code):
+            pass
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {

@@ -16,7 +16,7 @@ from dstl_core import __version__
 from dstl_core.cli.app import app
 from dstl_core.cli.examples import EXAMPLES
 from tests.command_line import run
-from tests.golden_files import CHANGED_JOBS, CONNECTORS, GOLDEN, snapshot
+from tests.golden_files import CHANGED_JOBS, CONNECTORS, GOLDEN, UPGRADE_JOBS, snapshot
 
 __all__ = ["run"]
 
@@ -39,6 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copytree(GOLDEN / "a-hashmap-changelog-multi" / "dstl", tmp_path / "dstl")
     shutil.copytree(CONNECTORS / "c-kafka" / "savepoint", tmp_path / "kafka")
     shutil.copytree(snapshot("a-hashmap-canonical-flink1.20.5"), tmp_path / "flink-1")
+    shutil.copyfile(UPGRADE_JOBS / "orders" / "job.jar", tmp_path / "job.jar")
     shutil.copytree(CHANGED_JOBS / "agg-reorder", tmp_path / "changed-job")
     (tmp_path / "changed-job.yaml").write_text(
         "migration: 1\nfrom: changed-job/old\nto_template: changed-job/new\n"

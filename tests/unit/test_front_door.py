@@ -62,6 +62,7 @@ NAMES = [
     "verify_snapshot",
     "plan_restore",
     "check_restore",
+    "check_jar",
     "JobDescription",
     "JobOperator",
     "JobState",

@@ -19,6 +19,7 @@ from dstl_core.errors import FormatError
 
 CLASS_MAGIC = 0xCAFEBABE
 OBJECT = "java.lang.Object"
+_TYPE_INFO = "Lorg/apache/flink/api/common/typeinfo/TypeInfo;"
 
 _UTF8, _CLASS = 1, 7
 _CONSTANT_BYTES = {3: 4, 4: 4, 5: 8, 6: 8, 7: 2, 8: 2, 9: 4, 10: 4, 11: 4, 12: 4} | {
@@ -73,6 +74,8 @@ class ClassFile:
     fields: tuple[Member, ...]
     methods: tuple[Member, ...]
     signature: str | None = None
+    has_type_info: bool = False
+    """Whether ``@TypeInfo`` of Flink is on the class or on one of its fields."""
 
     def has(self, flag: int) -> bool:
         return self.flags & flag != 0
@@ -134,7 +137,8 @@ def parse_class_file(raw: bytes) -> ClassFile:
         elif attribute == "InnerClasses":
             flags = _nested_flags(body, pool, name, flags)
     known = tuple(each for each in interfaces if each is not None)
-    return ClassFile(name, flags, superclass, known, fields, methods, signature)
+    has_type_info = _TYPE_INFO in pool.all_texts
+    return ClassFile(name, flags, superclass, known, fields, methods, signature, has_type_info)
 
 
 @dataclass(frozen=True)
@@ -229,12 +233,29 @@ class ConstantPool:
 
     def member_at(self, index: int) -> tuple[str, str]:
         """Class and name of a field or method."""
+        owner, name, _ = self.typed_member_at(index)
+        return owner, name
+
+    def typed_member_at(self, index: int) -> tuple[str, str, str]:
+        """Class, name and descriptor of a field or method."""
         tag, raw = self._others.get(index, (0, b""))
         _, named = self._others.get(int.from_bytes(raw[2:], "big"), (0, b""))
         owner = self.class_at(int.from_bytes(raw[:2], "big"))
         if tag not in _MEMBERS or len(named) != 4 or owner is None:
             raise FormatError("A class file lacks a constant", expected="a member", got=index)
-        return owner, self.text(int.from_bytes(named[:2], "big"))
+        name, descriptor = (int.from_bytes(each, "big") for each in (named[:2], named[2:]))
+        return owner, self.text(name), self.text(descriptor)
+
+    def dynamic_call_at(self, index: int) -> str:
+        """The descriptor of an ``invokedynamic``."""
+        _, raw = self._others.get(index, (0, b""))
+        _, named = self._others.get(int.from_bytes(raw[2:], "big"), (0, b""))
+        return self.text(int.from_bytes(named[2:], "big"))
+
+    @cached_property
+    def all_texts(self) -> frozenset[str]:
+        """All texts: names of classes and members, descriptors, strings."""
+        return frozenset(self._texts.values())
 
     def class_name(self, data: DataInput) -> str | None:
         return self.class_at(data.read_u16("class"))

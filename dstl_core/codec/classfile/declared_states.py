@@ -26,7 +26,8 @@ _TWO_BYTES = frozenset((16, 18, *range(21, 26), *range(54, 59), 169, 188))
 _THREE_BYTES = frozenset(
     (17, 19, 20, 132, *range(153, 169), *range(178, 185), 187, 189, 192, 193, 198, 199)
 )
-_FIVE_BYTES = frozenset((185, 186, 200, 201))
+_FIVE_BYTES = frozenset((185, 186))
+_WIDE_BRANCHES = (200, 201)
 _LDC, _LDC_W, _GETSTATIC, _INVOKESPECIAL, _INVOKESTATIC, _NEW = 18, 19, 178, 183, 184, 187
 _TABLESWITCH, _LOOKUPSWITCH, _WIDE, _MULTIANEWARRAY = 170, 171, 196, 197
 
@@ -66,7 +67,7 @@ def declared_states(classes: JobClasses, names: set[str]) -> dict[str, DeclaredS
 
 def _calls(code: ClassCode, classes: JobClasses) -> Iterator[tuple[str, DeclaredState]]:
     call: _Call | None = None
-    for opcode, index in _instructions(code.code):
+    for opcode, index in instructions(code.code):
         if opcode in (_LDC, _LDC_W):
             text = code.pool.string_at(index)
             if text is not None:
@@ -104,7 +105,7 @@ def _type_hint(name: str | None, classes: JobClasses) -> JavaType | None:
     return parent.arguments[0] if parent is not None and len(parent.arguments) == 1 else None
 
 
-def _instructions(code: bytes) -> Iterator[tuple[int, int]]:
+def instructions(code: bytes) -> Iterator[tuple[int, int]]:
     """The opcodes, each with the index of its constant, or 0."""
     data = DataInput(code)
     while data.remaining:
@@ -116,6 +117,9 @@ def _instructions(code: bytes) -> Iterator[tuple[int, int]]:
         elif opcode in _THREE_BYTES:
             index = data.read_u16("operand")
         elif opcode in _FIVE_BYTES:
+            index = data.read_u16("operand")
+            data.read_bytes(2, "operand")
+        elif opcode in _WIDE_BRANCHES:
             data.read_bytes(4, "operand")
         elif opcode == _MULTIANEWARRAY:
             data.read_bytes(3, "operand")

@@ -71,6 +71,16 @@ _BASIC: dict[str, AnySerializer] = {
     "[C": arrays.CharPrimitiveArraySerializer(),
     "[Ljava.lang.String;": Types.STRING_ARRAY,
 }
+_WRAPPERS = {
+    "Z": "Ljava/lang/Boolean;",
+    "B": "Ljava/lang/Byte;",
+    "C": "Ljava/lang/Character;",
+    "S": "Ljava/lang/Short;",
+    "I": "Ljava/lang/Integer;",
+    "J": "Ljava/lang/Long;",
+    "F": "Ljava/lang/Float;",
+    "D": "Ljava/lang/Double;",
+}
 _LISTS = ("java.util.List", "java.util.Collection", "java.lang.Iterable")
 _TUPLE = "org.apache.flink.api.java.tuple.Tuple"
 _AVRO = "org.apache.avro.generic.GenericData$Array"
@@ -248,33 +258,49 @@ def _is_field(member: Member) -> bool:
 
 
 def is_pojo(chain: list[ClassFile]) -> bool:
-    """Whether Flink takes a class as a POJO; ``chain`` is the class and its superclasses."""
+    """Whether Flink takes a class as a POJO; ``chain`` is the class and its superclasses.
+
+    Source: ``TypeExtractor.analyzePojo`` and ``isValidPojoField`` of Flink 1.20.5 and 2.2.1.
+    """
     own = chain[0]
     if chain[-1].superclass not in (None, OBJECT, "java.lang.Record"):
         return False
     fields = [member for each in chain for member in each.fields if _is_field(member)]
     names = [member.name for member in fields]
-    if not names or len(set(names)) < len(names) or own.has(Flag.ABSTRACT):
+    if not names or len(set(names)) < len(names) or own.has(Flag.INTERFACE):
         return False
     if not own.has(Flag.PUBLIC) or any(member.has(Flag.SYNTHETIC) for member in fields):
         return False
+    methods = [each for each_class in chain for each in each_class.methods]
+    if any(each.name in ("readObject", "writeObject") for each in methods):
+        return False
     if own.is_record:
         return True
-    has_constructor = any(
-        each.name == "<init>" and each.descriptor == "()V" and each.has(Flag.PUBLIC)
-        for each in own.methods
-    )
-    methods = {each.name for each_class in chain for each in each_class.methods}
-    return has_constructor and all(
-        member.has(Flag.PUBLIC) or _has_accessors(member.name, methods) for member in fields
+    makers = [each for each in own.methods if each.name == "<init>" and each.descriptor == "()V"]
+    public = [each for each in methods if each.has(Flag.PUBLIC)]
+    return any(each.has(Flag.PUBLIC) for each in makers) and all(
+        member.has(Flag.PUBLIC) or _has_accessors(member, own.name, public) for member in fields
     )
 
 
-def _has_accessors(name: str, methods: set[str]) -> bool:
-    title = name[:1].upper() + name[1:]
-    getters = {f"get{title}", f"is{title}", name}
-    setters = {f"set{title}", f"{name}_$eq", name}
-    return bool(getters & methods) and bool(setters & methods)
+def _has_accessors(member: Member, owner: str, methods: list[Member]) -> bool:
+    """Whether a field has a getter and a setter, whose names differ in case and ``_`` at most."""
+    name, kinds = _plain(member.name), {member.descriptor, _WRAPPERS.get(member.descriptor)}
+    getters = {f"(){each}" for each in kinds if each}
+    results = ("V", f"L{owner.replace('.', '/')};")
+    setters = {f"({each}){result}" for each in kinds if each for result in results}
+    has_getter = any(
+        each.descriptor in getters and _plain(each.name) in (f"get{name}", f"is{name}", name)
+        for each in methods
+    )
+    return has_getter and any(
+        each.descriptor in setters and _plain(each.name) in (f"set{name}", f"{name}$eq")
+        for each in methods
+    )
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "")
 
 
 def _utf(text: str) -> bytes:

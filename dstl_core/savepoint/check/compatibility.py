@@ -107,7 +107,7 @@ def compatibility_of(
         return _time_to_live(stored, wanted, rules)
     if isinstance(stored, UnknownSerializer) or isinstance(wanted, UnknownSerializer):
         return _unknown(stored, wanted, rules)
-    if type(stored) is not type(wanted):
+    if not _are_one_kind(stored, wanted):
         return _changed(stored, wanted)
     match stored, wanted:
         case KryoSerializer(), KryoSerializer():
@@ -123,6 +123,14 @@ def compatibility_of(
         case RowDataSerializer(), RowDataSerializer() if stored.types != wanted.types:
             return _sql_row(stored, wanted)
     return _nested(stored, wanted, rules)
+
+
+def _are_one_kind(stored: AnySerializer, wanted: AnySerializer) -> bool:
+    # A jar makes subclasses of these two.
+    return type(stored) is type(wanted) or any(
+        isinstance(stored, each) and isinstance(wanted, each)
+        for each in (PojoSerializer, KryoSerializer)
+    )
 
 
 def compatibility_of_state(

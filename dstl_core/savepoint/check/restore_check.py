@@ -10,10 +10,12 @@ snapshots of Flink 2.2.1; readers of ``_metadata`` of Flink 1.20.5, 2.0.2, 2.1.3
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from dstl_core.codec.classfile.job_jar import JobClasses
 from dstl_core.codec.state_meta import BackendStateType
 from dstl_core.errors import ConfigError
 from dstl_core.savepoint.check.compatibility import (
@@ -23,6 +25,11 @@ from dstl_core.savepoint.check.compatibility import (
     parse_flink_version,
     version_text,
 )
+from dstl_core.savepoint.check.hidden_changes import (
+    check_loaded_without_jars,
+    fields_that_are_gone,
+    values_of_subclasses,
+)
 from dstl_core.savepoint.check.restore_plan import (
     METADATA_OF_FLINK_2,
     JobDescription,
@@ -31,6 +38,8 @@ from dstl_core.savepoint.check.restore_plan import (
     plan_restore,
     rules_of,
 )
+from dstl_core.savepoint.read.job_classes import open_job_classes
+from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 
 VERDICT_TEXTS = {
@@ -112,23 +121,30 @@ def check_restore(
     to: str | None = None,
     drop: Sequence[str] = (),
     columns_kept: bool = False,
+    jars: Sequence[str | os.PathLike[str]] = (),
 ) -> RestoreCheck:
     """Checks whether a job restores a snapshot, and whether its values stay what they are.
 
+    It reads the values of states with POJOs, since no header names the subclasses in them.
+
     Args:
-        snapshot: The snapshot to restore.
+        snapshot: The snapshot to restore, loaded without jars.
         expected: A savepoint of the new job.
         to: The version of Flink that restores, e.g. ``2.2``. By default 1.20 if Flink 1 wrote
             ``expected``, otherwise the newest known version.
         drop: Operators (uid, hash or name) and states (``OPERATOR/STATE``) that may be lost.
         columns_kept: Whether columns of SQL rows kept their places. Rows have no names of columns,
             so no file records whether columns of the same type swapped.
+        jars: Jars of the new job. They show whether a field that is gone from a POJO is gone from
+            its class.
 
     Raises:
-        ConfigError: The rules of a version are not known, or a name in ``drop`` matches nothing.
+        ConfigError: The rules of a version are not known, a name in ``drop`` matches nothing, or
+            the snapshot was loaded with jars.
         FormatError: A snapshot is damaged.
     """
-    return _Check(snapshot, expected, to, drop, columns_kept).run()
+    check_loaded_without_jars(snapshot)
+    return _Check(snapshot, expected, to, drop, columns_kept, open_job_classes(jars)).run()
 
 
 class _Check:
@@ -139,13 +155,15 @@ class _Check:
         to: str | None,
         drop: Sequence[str],
         columns_kept: bool,
+        classes: JobClasses,
     ) -> None:
         self._snapshot, self._expected = snapshot, expected
+        self._classes = classes
         self._rules = rules_of(snapshot, expected)
         if to is not None:
             self._rules = replace(self._rules, to=parse_flink_version(to))
         self._flink = self._rules.version
-        self._drop = _Dropped(snapshot, drop)
+        self._drop = DroppedState(snapshot, drop)
         self._columns_kept = columns_kept
         self._operators = {each.label: each for each in snapshot.operators}
         self._notes: list[str] = []
@@ -155,7 +173,7 @@ class _Check:
         # A savepoint does not record whether the job sets its max parallelism.
         own = [replace(each, max_parallelism=None) for each in job.operators]
         plan = plan_restore(self._snapshot, replace(job, operators=own), self._rules)
-        lines = list(self._metadata())
+        lines = metadata_lines(self._snapshot, self._flink)
         for fate in plan.operators:
             operator = self._operators.get(fate.operator)
             if fate.fate == "matched" and operator is not None:
@@ -172,16 +190,6 @@ class _Check:
             lines,
             (*plan.notes, *self._notes),
         )
-
-    def _metadata(self) -> Iterator[RestoreLine]:
-        version = self._snapshot.metadata.version
-        last = _LAST_METADATA.get(self._flink, version)
-        if version > last:
-            yield RestoreLine(
-                "_metadata",
-                Verdict.INCOMPATIBLE,
-                f"Flink {version_text(self._flink)} reads versions up to {last}, got {version}",
-            )
 
     def _lost(self, label: str) -> RestoreLine:
         if self._drop.takes(label):
@@ -255,6 +263,8 @@ class _Check:
                 )
                 meta = types[state.name]
                 is_queue = meta.backend_state_type is BackendStateType.PRIORITY_QUEUE
+                if not is_queue and line.verdict <= Verdict.AFTER_MIGRATION:
+                    line = self._with_hidden(line, operator, theirs)
                 kind = None if is_queue else self._may_swap(meta.value_serializer)
                 if line.verdict <= Verdict.AFTER_MIGRATION and kind is not None:
                     line = replace(line, verdict=Verdict.UNKNOWN, reason=_swapped(kind))
@@ -263,6 +273,23 @@ class _Check:
                 self._notes.append(
                     f"state {state.name!r} of operator {label!r} is new and starts empty"
                 )
+
+    def _with_hidden(
+        self, line: RestoreLine, operator: OperatorSnapshot, theirs: OperatorSnapshot
+    ) -> RestoreLine:
+        """The line with what no header shows."""
+        old, new = (_info(each, line.state) for each in (operator, theirs))
+        found = [values_of_subclasses(operator, old)]
+        now = dict(new.meta.serializers)
+        found += [
+            fields_that_are_gone(each, now[name], self._classes)
+            for name, each in old.meta.serializers
+            if name in now
+        ]
+        worst = max(found, key=lambda each: each.verdict)
+        if worst.verdict <= line.verdict:
+            return line
+        return replace(line, verdict=worst.verdict, reason=worst.reason)
 
     def _may_swap(self, serializer: Any) -> str | None:
         return None if self._columns_kept else columns_that_may_swap(serializer)
@@ -280,6 +307,21 @@ class _Check:
         return RestoreLine(label, verdict, reason, state.name, state.kind)
 
 
+def _info(operator: OperatorSnapshot, state: str | None) -> StateInfo:
+    infos = operator.states + operator.operator_states
+    return next(each for each in infos if each.name == state)
+
+
+def metadata_lines(snapshot: Snapshot, flink: FlinkVersion) -> list[RestoreLine]:
+    """A line if a version of Flink cannot read the ``_metadata`` of a snapshot."""
+    version = snapshot.metadata.version
+    last = _LAST_METADATA.get(flink, version)
+    if version <= last:
+        return []
+    reason = f"Flink {version_text(flink)} reads versions up to {last}, got {version}"
+    return [RestoreLine("_metadata", Verdict.INCOMPATIBLE, reason)]
+
+
 def _shape(operator: OperatorSnapshot) -> set[tuple[str, str, str]]:
     """Names, kinds and types of the states."""
     return {
@@ -294,7 +336,7 @@ def _swapped(kind: str) -> str:
     )
 
 
-class _Dropped:
+class DroppedState:
     """The operators and states that may be lost."""
 
     def __init__(self, snapshot: Snapshot, names: Sequence[str]) -> None:

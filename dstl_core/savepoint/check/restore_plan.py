@@ -238,11 +238,11 @@ def rules_of(snapshot: Snapshot, job: Snapshot) -> Rules:
 
     They are those of 1.20 or of the newest known version.
     """
-    to = FLINK_VERSIONS[0] if _line_of(job) == 1 else None
-    return Rules(to, _line_of(snapshot))
+    to = FLINK_VERSIONS[0] if line_of(job) == 1 else None
+    return Rules(to, line_of(snapshot))
 
 
-def _line_of(snapshot: Snapshot) -> int | None:
+def line_of(snapshot: Snapshot) -> int | None:
     """The major version of the Flink that wrote the values.
 
     None if dstl wrote the metadata, since dstl writes versions of both.

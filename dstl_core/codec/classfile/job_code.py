@@ -1,0 +1,187 @@
+"""What the bytecode of a job shows of its operators: uids, functions, descriptors. Nothing is run.
+
+An operator is a chain of calls that ends in its uid:
+
+    stream.keyBy(new ByUser()).process(new Count()).name("count").uid("count")
+
+The function is an object made in this chain. Its class, or one of its superclasses, makes the
+descriptors of its states. What is written in another way is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from dstl_core.codec.classfile.class_file import (
+    ClassFile,
+    methods_with_code,
+    parse_class_file,
+)
+from dstl_core.codec.classfile.expressions import Expression, calls
+from dstl_core.codec.classfile.job_jar import JobClasses
+
+_FLINK = "org.apache.flink."
+_DESCRIPTOR = "StateDescriptor"
+_TIME_TO_LIVE = "enableTimeToLive"
+_SAME_OPERATOR = (
+    "name",
+    "returns",
+    "slotSharingGroup",
+    "setDescription",
+    "disableChaining",
+    "startNewChain",
+    "setParallelism",
+    "setBufferTimeout",
+    "forceNonParallel",
+    "uid",
+)
+"""Methods that return the operator that they are called on."""
+_OTHER_TYPES = (
+    b"enableForceKryo",
+    b"enableForceAvro",
+    b"force-kryo",
+    b"force-avro",
+    b"registerTypeWithKryoSerializer",
+    b"addDefaultKryoSerializer",
+    b"registerKryoType",
+    b"registerPojoType",
+    b"serialization-config",
+    b"kryo-types",
+    b"default-kryo-serializers",
+)
+"""Settings that change which types Flink takes for classes."""
+_SETS_MAX_PARALLELISM = (b"setMaxParallelism", b"max-parallelism")
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """A descriptor that a class makes.
+
+    Args:
+        flink_class: The class of the descriptor.
+        arguments: Of its constructor; the name of the state is the first.
+        owner: The class that makes it.
+        has_ttl: Whether it has a time to live; None if that is not known.
+    """
+
+    flink_class: str
+    arguments: tuple[Expression | None, ...]
+    owner: str
+    has_ttl: bool | None
+
+    @property
+    def kind(self) -> str:
+        """value, list, map, reducing or aggregating."""
+        return self.flink_class.rpartition(".")[2].removesuffix(_DESCRIPTOR).lower()
+
+
+@dataclass
+class JobCode:
+    """Facts of all classes of a job but those of Flink itself.
+
+    Attributes:
+        uids: Uid to the class of the operator's function; None if it is not known.
+        descriptors: Class to the descriptors that it makes, by name of the state.
+        other_types: A setting that changes which types Flink takes for classes.
+        sets_max_parallelism: Whether the job may set its max parallelism.
+        texts: Class that makes descriptors to all names among its constants.
+    """
+
+    uids: dict[str, str | None] = field(default_factory=dict)
+    descriptors: dict[str, dict[str, list[Descriptor]]] = field(default_factory=dict)
+    other_types: str | None = None
+    sets_max_parallelism: bool = False
+    texts: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    def mentions(self, class_name: str, text: str) -> bool:
+        """Whether a class has a name among its constants, as it has if it calls such a method."""
+        return text in self.texts.get(class_name, ())
+
+
+def read_job_code(classes: JobClasses) -> JobCode:
+    """Reads the code of all classes of the jars, without those of their libraries.
+
+    Raises:
+        FormatError: A class file is damaged.
+    """
+    found = JobCode()
+    ttl_elsewhere = False
+    for raw in classes.class_files():
+        wanted = b"uid" in raw or _DESCRIPTOR.encode() in raw
+        settings = [each for each in _OTHER_TYPES if each in raw]
+        sets = any(each in raw for each in _SETS_MAX_PARALLELISM)
+        has_ttl = _TIME_TO_LIVE.encode() in raw
+        if not (wanted or settings or sets or has_ttl):
+            continue
+        own = parse_class_file(raw)
+        if own.name.startswith(_FLINK):
+            continue
+        if settings:
+            found.other_types = settings[0].decode()
+        found.sets_max_parallelism = found.sets_max_parallelism or sets
+        if wanted:
+            _read_class(raw, own, found)
+        ttl_elsewhere = ttl_elsewhere or (has_ttl and own.name not in found.descriptors)
+    if ttl_elsewhere:
+        _forget_ttl(found)
+    return found
+
+
+def _read_class(raw: bytes, own: ClassFile, found: JobCode) -> None:
+    made: list[tuple[str, Expression]] = []
+    texts: frozenset[str] = frozenset()
+    for code in methods_with_code(raw):
+        texts = code.pool.all_texts
+        for each in calls(code):
+            if each.kind == "new" and _is_descriptor(each.owner) and each.arguments:
+                first = each.arguments[0]
+                name = first.owner if first is not None and first.kind == "text" else ""
+                made.append((name, each))
+            elif each.name == "uid" and len(each.arguments) == 2:
+                _uid(each, found)
+    if not made:
+        return
+    ttl = None if len(made) > 1 else True
+    has_ttl = ttl if _TIME_TO_LIVE in texts else False
+    by_name = found.descriptors.setdefault(own.name, {})
+    for name, each in made:
+        by_name.setdefault(name, []).append(
+            Descriptor(each.owner, each.arguments, own.name, has_ttl)
+        )
+    found.texts[own.name] = texts
+
+
+def _forget_ttl(found: JobCode) -> None:
+    """A class that makes no descriptor gives some of them a time to live."""
+    for by_name in found.descriptors.values():
+        for name, made in by_name.items():
+            by_name[name] = [
+                Descriptor(each.flink_class, each.arguments, each.owner, None) for each in made
+            ]
+
+
+def _is_descriptor(name: str) -> bool:
+    return name.startswith(_FLINK) and name.endswith(_DESCRIPTOR)
+
+
+def _uid(call: Expression, found: JobCode) -> None:
+    text = call.arguments[1]
+    if text is None or text.kind != "text":
+        return
+    functions = set(_functions(call.arguments[0]))
+    function = functions.pop() if len(functions) == 1 else None
+    # A uid that is given in two places may be of two functions.
+    if text.owner in found.uids and found.uids[text.owner] != function:
+        function = None
+    found.uids[text.owner] = function
+
+
+def _functions(stream: Expression | None) -> Iterator[str]:
+    """The classes of the objects that make an operator of a stream."""
+    while stream is not None and stream.kind == "call" and stream.name in _SAME_OPERATOR:
+        stream = stream.arguments[0] if stream.arguments else None
+    if stream is not None and stream.kind == "call":
+        for each in stream.arguments[1:]:
+            if each is not None and each.kind == "new" and not each.owner.startswith(_FLINK):
+                yield each.owner

@@ -1,0 +1,371 @@
+"""Checks whether the job in a jar restores a snapshot. No class is loaded or run.
+
+The uids, functions and descriptors come from the bytecode of the job, the types from its classes.
+What the jar does not show for certain is unknown, never compatible.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from dstl_core.codec.classfile.generic_types import JavaType
+from dstl_core.codec.classfile.job_code import Descriptor, read_job_code
+from dstl_core.codec.kryo.class_layouts import ClassLayouts
+from dstl_core.codec.kryo.declared_types import DeclaredTypes
+from dstl_core.codec.kryo.flink_types import FlinkTypes
+from dstl_core.codec.kryo.kryo_objects import Dialect
+from dstl_core.codec.kryo.kryo_serializer import KryoClasses
+from dstl_core.codec.serializers import AnySerializer, ListSerializer, MapSerializer, TtlSerializer
+from dstl_core.codec.serializers.opaque import KryoSerializer
+from dstl_core.codec.serializers.pojo import PojoSerializer
+from dstl_core.codec.state_meta import NAMESPACE_SERIALIZER, BackendStateType
+from dstl_core.errors import ConfigError, UnreadableValueError
+from dstl_core.model.ids import OperatorID
+from dstl_core.savepoint.check.compatibility import (
+    FLINK_VERSIONS,
+    Compatibility,
+    Rules,
+    Verdict,
+    compatibility_of,
+    compatibility_of_state,
+    parse_flink_version,
+)
+from dstl_core.savepoint.check.hidden_changes import (
+    check_loaded_without_jars,
+    fields_that_are_gone,
+    holds,
+    parts_of,
+    values_of_subclasses,
+)
+from dstl_core.savepoint.check.restore_check import (
+    DroppedState,
+    RestoreCheck,
+    RestoreLine,
+    metadata_lines,
+)
+from dstl_core.savepoint.check.restore_plan import line_of
+from dstl_core.savepoint.read.job_classes import open_job_classes
+from dstl_core.savepoint.read.operator_catalog import StateInfo
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
+
+_TIMERS = ("event-timer", "proc-timer")
+_USER_TIMERS = "_user-timers"
+_FUNCTIONS = "org.apache.flink.streaming.api.functions."
+_KEYED_FUNCTIONS = (
+    f"{_FUNCTIONS}KeyedProcessFunction",
+    f"{_FUNCTIONS}co.KeyedCoProcessFunction",
+    f"{_FUNCTIONS}co.KeyedBroadcastProcessFunction",
+)
+"""Their first type argument is the key; their timers are ``user-timers``."""
+_VOID_NAMESPACE = "VoidNamespace"
+_ADVICE = "compare with a savepoint of the new job (--expect), or say that it did not change"
+
+
+def check_jar(
+    snapshot: Snapshot,
+    jars: Sequence[str | os.PathLike[str]],
+    *,
+    to: str | None = None,
+    drop: Sequence[str] = (),
+    unchanged: Sequence[str] = (),
+) -> RestoreCheck:
+    """Checks whether the job in a jar restores a snapshot, and whether values stay what they are.
+
+    It reads the values of states with POJOs, since no header names the subclasses in them.
+
+    Args:
+        snapshot: The snapshot to restore, loaded without jars.
+        jars: The jar of the new job; then further jars with its classes.
+        to: The version of Flink that restores, e.g. ``2.2``; by default the newest known one.
+        drop: Operators (uid, hash or name) and states (``OPERATOR/STATE``) that may be lost.
+        unchanged: Operators and states whose declarations did not change: their uid, keys, names,
+            kinds and types. The classes in their types are still compared.
+
+    Raises:
+        ConfigError: The rules of a version are not known, a name matches nothing, or the snapshot
+            was loaded with jars.
+        FormatError: A snapshot or a jar is damaged.
+        StateFileNotFoundError: A jar does not exist.
+    """
+    check_loaded_without_jars(snapshot)
+    return _JarCheck(snapshot, jars, to, drop, unchanged).run()
+
+
+class _JarCheck:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        jars: Sequence[str | os.PathLike[str]],
+        to: str | None,
+        drop: Sequence[str],
+        unchanged: Sequence[str],
+    ) -> None:
+        self._snapshot, self._jars = snapshot, jars
+        flink = FLINK_VERSIONS[-1] if to is None else parse_flink_version(to)
+        self._rules = Rules(flink, line_of(snapshot))
+        self._classes = open_job_classes(jars)
+        dialect = Dialect.KRYO_5 if flink >= (2, 0) else Dialect.KRYO_2
+        kryo = KryoClasses(dialect, ClassLayouts(self._classes))
+        self._types = FlinkTypes(kryo)
+        self._declared = DeclaredTypes(self._types)
+        self._code = read_job_code(self._classes)
+        self._functions = {
+            OperatorID.for_uid(uid): function for uid, function in self._code.uids.items() if uid
+        }
+        self._drop = DroppedState(snapshot, drop)
+        self._unchanged = _Names(snapshot, unchanged)
+
+    def run(self) -> RestoreCheck:
+        flink = self._rules.version
+        lines = metadata_lines(self._snapshot, flink)
+        if self._code.sets_max_parallelism:
+            reason = (
+                "the job may set its max parallelism: Flink refuses another than that of the "
+                f"savepoint; {_ADVICE.partition(',')[0]}"
+            )
+            lines.append(RestoreLine("job", Verdict.UNKNOWN, reason))
+        for operator in self._snapshot.operators:
+            if operator.state.state_size:
+                lines += self._operator(operator)
+        self._drop.check_used()
+        notes = ["settings outside the jar are not checked, such as those of Kryo and parallelism"]
+        is_refused = any(each.verdict is Verdict.INCOMPATIBLE for each in lines)
+        if is_refused and self._rules.stored_line == 1 and flink >= (2, 0):
+            notes.append("Flink 1 wrote the savepoint: convert it first (dstl upgrade)")
+        return RestoreCheck(
+            str(self._snapshot.folder), os.fspath(self._jars[0]), flink, lines, notes
+        )
+
+    # -------------------------------------------------------------------------- operators
+
+    def _operator(self, operator: OperatorSnapshot) -> Iterator[RestoreLine]:
+        label = operator.label
+        if self._drop.takes(label):
+            reason = "dropped as asked: start the job with --allowNonRestoredState"
+            yield RestoreLine(label, Verdict.COMPATIBLE_AS_IS, reason)
+            return
+        is_same = self._unchanged.has(label)
+        if operator.operator_id not in self._functions and not is_same:
+            yield RestoreLine(
+                label,
+                Verdict.UNKNOWN,
+                "no class of the jar gives an operator this uid as a constant: if the job has no "
+                "such operator, Flink refuses the restore, or drops the state with "
+                f"--allowNonRestoredState; {_ADVICE} (--unchanged {label})",
+            )
+            return
+        function = self._functions.get(operator.operator_id)
+        yield from self._key(operator, function)
+        for info in operator.states + operator.operator_states:
+            yield self._state(operator, info, function)
+
+    def _key(self, operator: OperatorSnapshot, function: str | None) -> Iterator[RestoreLine]:
+        if operator.key_type is None:
+            return
+        stored = operator.key_type.serializer
+        try:
+            if self._unchanged.has(operator.label):
+                wanted = self._declared.unchanged(stored)
+            else:
+                wanted = self._declared.of_java(self._key_of(function))
+            self._check_settings(stored)
+            found = compatibility_of(stored, wanted, self._rules)
+        except UnreadableValueError as error:
+            found = Compatibility(
+                Verdict.UNKNOWN,
+                f"{error.what}; {_ADVICE} (--unchanged {operator.label})",
+            )
+        if found.verdict is Verdict.COMPATIBLE_AS_IS:
+            return
+        # Flink refuses to migrate keys: their key groups would change.
+        is_unknown = found.verdict is Verdict.UNKNOWN
+        verdict = Verdict.UNKNOWN if is_unknown else Verdict.INCOMPATIBLE
+        yield RestoreLine(operator.label, verdict, f"key: {found.reason}")
+
+    def _key_of(self, function: str | None) -> JavaType:
+        own = None if function is None else self._classes.get(function)
+        parent = None if own is None else own.generic.superclass
+        if parent is None or parent.name not in _KEYED_FUNCTIONS or not parent.arguments:
+            raise UnreadableValueError("the jar does not show the type of the key")
+        key = parent.arguments[0]
+        if key is None:
+            raise UnreadableValueError("the jar does not show the type of the key")
+        return key
+
+    # ----------------------------------------------------------------------------- states
+
+    def _state(
+        self, operator: OperatorSnapshot, info: StateInfo, function: str | None
+    ) -> RestoreLine:
+        label = operator.label
+        line = RestoreLine(label, Verdict.COMPATIBLE_AS_IS, "", info.name, info.kind)
+        if self._drop.takes(label, info.name):
+            return replace(line, reason="dropped as asked")
+        is_same = self._unchanged.has(label, info.name)
+        try:
+            if info.meta.backend_state_type is BackendStateType.PRIORITY_QUEUE:
+                if not is_same:
+                    self._check_timers(info, function)
+                return line
+            found = self._fits(info, None if is_same else function, is_same)
+            if found.verdict <= Verdict.AFTER_MIGRATION:
+                hidden = values_of_subclasses(operator, info)
+                found = max(found, hidden, key=lambda each: each.verdict)
+        except UnreadableValueError as error:
+            advice = "" if is_same else f"; {_ADVICE} (--unchanged {label}/{info.name})"
+            found = self._at_best(info, Compatibility(Verdict.UNKNOWN, f"{error.what}{advice}"))
+        return replace(line, verdict=found.verdict, reason=found.reason)
+
+    def _at_best(self, info: StateInfo, unknown: Compatibility) -> Compatibility:
+        """Values of another Kryo do not restore, whatever the job declares."""
+        for _, each in info.meta.serializers:
+            found = compatibility_of(each, each, self._rules)
+            if found.verdict is Verdict.INCOMPATIBLE:
+                return found
+        return unknown
+
+    def _check_timers(self, info: StateInfo, function: str | None) -> None:
+        if info.kind in _TIMERS and info.name.endswith(_USER_TIMERS):
+            self._key_of(function)
+        else:
+            raise UnreadableValueError("it is state of Flink's own, which no jar declares")
+
+    def _fits(self, info: StateInfo, function: str | None, is_same: bool) -> Compatibility:
+        meta = info.meta.as_key_value()
+        stored = meta.value_serializer
+        classes = set().union(*(self._declared.classes_of(each) for _, each in meta.serializers))
+        gone = sorted(each for each in classes if self._classes.get(each) is None)
+        if gone:
+            return Compatibility(
+                Verdict.INCOMPATIBLE,
+                f"class {gone[0]} is not in the jar, so Flink cannot read the state's header; give "
+                f"the jar that has it (--jar), or rename the class in the savepoint",
+            )
+        for _, each in meta.serializers:
+            self._check_settings(each)
+        if is_same:
+            wanted = self._declared.unchanged(stored)
+        else:
+            descriptor = self._descriptor(info, function)
+            kind = self._kind(info, descriptor)
+            if kind != info.kind:
+                reason = f"the kind changed from {info.kind} to {kind}"
+                return Compatibility(Verdict.INCOMPATIBLE, reason)
+            wanted = self._wanted(info, stored, descriptor)
+        worst = compatibility_of_state(stored, wanted, is_map=info.kind == "map", rules=self._rules)
+        found = [
+            worst,
+            fields_that_are_gone(stored, wanted, self._classes),
+            *self._subclasses(stored),
+        ]
+        return max(found, key=lambda each: each.verdict)
+
+    def _descriptor(self, info: StateInfo, function: str | None) -> Descriptor:
+        """The only descriptor of this name in the operator's function."""
+        own = None if function is None else self._classes.get(function)
+        if own is None:
+            raise UnreadableValueError("the jar does not show the function of the operator")
+        names = [own.name, *(each.name for each in self._classes.parents(own))]
+        found = [
+            each
+            for name in names
+            for each in self._code.descriptors.get(name, {}).get(info.name, ())
+        ]
+        if len(found) != 1:
+            raise UnreadableValueError(
+                f"{own.name} has {len(found) or 'no'} descriptors of this name as a constant: if "
+                f"the job does not ask for the state, Flink ignores its values without an error"
+            )
+        return found[0]
+
+    def _wanted(
+        self, info: StateInfo, stored: AnySerializer, descriptor: Descriptor
+    ) -> AnySerializer:
+        """The type of the whole value that a descriptor declares."""
+        given = descriptor.arguments[1:]
+        count = {"map": 2, "reducing": 2, "aggregating": 2}.get(descriptor.kind, 1)
+        if len(given) != count:
+            raise UnreadableValueError("the descriptor has other arguments than dstl knows")
+        last = self._declared.of(given[-1])
+        wanted = last
+        if descriptor.kind == "map":
+            wanted = MapSerializer(self._declared.of(given[0]), last)
+        elif info.kind == "list":
+            inner = stored.value if isinstance(stored, TtlSerializer) else stored
+            kind = type(inner) if isinstance(inner, ListSerializer) else ListSerializer
+            wanted = kind(last)
+        if descriptor.has_ttl is None:
+            raise UnreadableValueError("the jar does not show whether it has a time to live")
+        if not descriptor.has_ttl:
+            return wanted
+        if info.kind in ("list", "map"):
+            raise UnreadableValueError("the time to live of its entries is not derived")
+        return TtlSerializer(wanted)
+
+    def _kind(self, info: StateInfo, descriptor: Descriptor) -> str:
+        """The kind of state that a descriptor declares."""
+        mentions = self._code.mentions
+        is_of_operator = info.kind.startswith("op-")
+        namespace = dict(info.meta.serializers).get(NAMESPACE_SERIALIZER)
+        if namespace is not None and namespace.type_name != _VOID_NAMESPACE:
+            raise UnreadableValueError("it is state of windows, whose type the jar does not show")
+        if mentions(descriptor.owner, "getOperatorStateStore") and (
+            not is_of_operator or mentions(descriptor.owner, "getKeyedStateStore")
+        ):
+            raise UnreadableValueError("the jar does not show whether it is state of keys")
+        if is_of_operator:
+            is_union = mentions(descriptor.owner, "getUnionListState")
+            if is_union and mentions(descriptor.owner, "getListState"):
+                raise UnreadableValueError("the jar does not show whether it is a union list")
+            kind = {"list": "op-union" if is_union else "op-list", "map": "op-broadcast"}.get(
+                descriptor.kind, descriptor.kind
+            )
+        else:
+            kind = descriptor.kind
+        is_new = ".v2." in descriptor.flink_class
+        if is_new != (info.meta.backend_state_type is BackendStateType.KEY_VALUE_V2):
+            raise UnreadableValueError("one of the jobs has asynchronous state, the other not")
+        return kind
+
+    # ---------------------------------------------------------------- what headers hide
+
+    def _check_settings(self, stored: AnySerializer) -> None:
+        setting = self._code.other_types
+        if setting is not None and holds(stored, PojoSerializer, KryoSerializer):
+            raise UnreadableValueError(f"the job calls or sets {setting}, which changes types")
+
+    def _subclasses(self, stored: AnySerializer) -> Iterator[Compatibility]:
+        """What becomes of the subclasses that a header lists. The job learns of them late."""
+        for each in parts_of(stored):
+            if not isinstance(each, PojoSerializer):
+                continue
+            for name, _, was in each.registered + each.others:
+                now = self._declared.of_java(JavaType(name))
+                if was is None:
+                    raise UnreadableValueError(f"the savepoint does not describe {name}")
+                found = compatibility_of(was, now, self._rules)
+                if found.verdict is Verdict.AFTER_MIGRATION:
+                    raise UnreadableValueError(f"subclass {name} changed: {found.reason}")
+                yield found
+
+
+class _Names:
+    """Operators and states that did not change."""
+
+    def __init__(self, snapshot: Snapshot, names: Sequence[str]) -> None:
+        self._places: set[tuple[str, str | None]] = set()
+        for name in names:
+            operator, slash, state = name.rpartition("/")
+            found = snapshot[operator if slash else name]
+            known = {info.name for info in found.states + found.operator_states}
+            if slash and state not in known:
+                raise ConfigError(
+                    f"State {state!r} of {operator!r} is not in the snapshot; name a state that it "
+                    f"has (unchanged, --unchanged)."
+                )
+            self._places.add((found.label, state if slash else None))
+
+    def has(self, operator: str, state: str | None = None) -> bool:
+        return (operator, None) in self._places or (operator, state) in self._places

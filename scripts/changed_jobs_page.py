@@ -1,0 +1,172 @@
+"""Writes the tables of ``docs/reference/changed-jobs.md``: verdicts beside what real Flink did."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from dstl_core import Snapshot, check_jar, check_restore  # noqa: E402
+from dstl_core.savepoint.check.compatibility import Verdict  # noqa: E402
+from dstl_core.savepoint.check.restore_check import VERDICT_TEXTS, RestoreCheck  # noqa: E402
+from tests.golden_files import CHANGED_CLASSES, GOLDEN, UPGRADE_JOBS  # noqa: E402
+from tests.integration.flink.changed_classes import WHAT  # noqa: E402
+
+PAGE = ROOT / "docs" / "reference" / "changed-jobs.md"
+_BLOCK = re.compile(r"(<!-- changed: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+MATRIX = GOLDEN / "restore-matrix"
+RESTORES, LOSES = "restores", "restores, but the job does not find the values"
+LOST = ("fieldrenamed", "staterenamed", "optional")
+"""Cases that restore, although the new job cannot use the values."""
+JOBS = {
+    "agg-add": "SQL: one more aggregate",
+    "agg-reorder": "SQL: aggregates in another order",
+    "agg-widen": "SQL: an aggregate of another type",
+    "dedup-reorder": "SQL: deduplicated columns in another order",
+    "join-addcol": "SQL: one more column of a join",
+    "key-drop": "SQL: one grouping column less",
+    "key-type": "keys of another type, with timers",
+    "key-varchar": "SQL: a longer `VARCHAR` as key",
+    "key-widen": "SQL: `INT` became `BIGINT` in a key",
+    "pojo-class": "POJO: the class has another name",
+    "second-insert": "SQL: one more `INSERT` in the statement set",
+    "split": "an operator became two",
+    "state-rename": "the state has another name",
+    "uid-forgotten": "the operator has a uid now",
+    "value-to-map": "value state became map state",
+    "window-add": "SQL: one more aggregate of a window",
+}
+LINES = {
+    "carts": "lists, maps and sets in value state",
+    "fleet": "subclasses, arrays, fields of `Object`",
+    "opstate": "Kryo in operator state",
+    "orders": "POJO with lists, maps and sets",
+    "registered": "classes registered at Kryo",
+    "sessions": "classes that are no POJOs",
+    "silent": "`ArrayList` and `HashMap`",
+    "times": "`java.time`, `UUID`, `Optional`",
+}
+
+
+def _verdicts(found: RestoreCheck) -> Mapping[str, Verdict]:
+    worst: dict[str, Verdict] = {}
+    for line in found.lines:
+        worst[line.operator] = max(line.verdict, worst.get(line.operator, line.verdict))
+    return worst
+
+
+def _of_classes() -> list[tuple[str, str, Verdict, Verdict]]:
+    """Change, what Flink does, and the verdicts with the jar and with a savepoint and the jar."""
+    outcomes = json.loads((CHANGED_CLASSES / "outcomes.json").read_bytes())
+    old, new = (Snapshot.load(CHANGED_CLASSES / each) for each in ("old", "new"))
+    jars = [CHANGED_CLASSES / "new.jar"]
+    by_jar = _verdicts(check_jar(old, jars, to="2.2", unchanged=["source"]))
+    by_savepoint = _verdicts(check_restore(old, new, to="2.2", jars=jars))
+    return [
+        (what, _done(name, outcomes[name]), by_jar[name], by_savepoint[name])
+        for name, what in WHAT.items()
+    ]
+
+
+def _done(name: str, outcome: Mapping[str, str]) -> str:
+    heap, rocksdb = (outcome[each] == "restored" for each in ("hashmap", "rocksdb"))
+    if heap and rocksdb:
+        return LOSES if name in LOST else RESTORES
+    if rocksdb:
+        return "fails at the restore; with RocksDB when it reads a value"
+    return "refuses it with RocksDB" if heap else "refuses it"
+
+
+def _of_jobs() -> list[tuple[str, str, Verdict]]:
+    outcomes = json.loads((MATRIX / "outcomes.json").read_bytes())
+    found = []
+    for name, what in JOBS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            loaded = []
+            for version in ("old", "new"):
+                (Path(folder) / version).mkdir()
+                copy = Path(folder) / version / "_metadata"
+                shutil.copyfile(MATRIX / f"{name}.{version}", copy)
+                loaded.append(Snapshot.load(copy.parent))
+            refused = outcomes[name]["result"] == "fails"
+            done = "refuses it" if refused else "restores it, and gives wrong results"
+            found.append((what, done, check_restore(*loaded, to="2.2").verdict))
+    return found
+
+
+def _of_lines() -> list[tuple[str, str, Verdict]]:
+    found = []
+    for name, what in LINES.items():
+        job = UPGRADE_JOBS / name
+        [path] = job.glob("savepoint-*")
+        outcome = json.loads((job / "outcome.json").read_bytes())
+        restores = outcome["hashmap"]["restores"]
+        done = "restores it with other contents" if restores else "refuses it, or fails"
+        check = check_jar(Snapshot.load(path), [job / "job.jar"], to="2.2")
+        found.append((what, done, check.verdict))
+    return found
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    lines = [tuple(head), *rows]
+    texts = [f"| {' | '.join(each)} |" for each in lines]
+    return "\n".join([texts[0], "|---" * len(list(lines[0])) + "|", *texts[1:]])
+
+
+def classes() -> str:
+    rows = [(a, b, VERDICT_TEXTS[c], VERDICT_TEXTS[d]) for a, b, c, d in _of_classes()]
+    return _table(("change", "Flink 2.2.1", "with the jar", "with a savepoint and the jar"), rows)
+
+
+def jobs() -> str:
+    rows = [(a, b, VERDICT_TEXTS[c]) for a, b, c in _of_jobs()]
+    return _table(("change", "Flink 2.2.1", "with a savepoint"), rows)
+
+
+def lines() -> str:
+    rows = [(a, b, VERDICT_TEXTS[c]) for a, b, c in _of_lines()]
+    return _table(("state of Flink 1.20.5", "Flink 2.2.1", "with the jar"), rows)
+
+
+def counts() -> str:
+    """How many verdicts there are for what Flink restores, and for what it does not."""
+    of_classes = _of_classes()
+    groups = {
+        "with the jar": [(done, jar) for _, done, jar, _ in of_classes]
+        + [(done, found) for _, done, found in _of_lines()],
+        "with a savepoint": [(done, found) for _, done, _, found in of_classes]
+        + [(done, found) for _, done, found in _of_jobs()],
+    }
+    rows = []
+    for group, each in groups.items():
+        for good in (True, False):
+            count = Counter(found for done, found in each if (done == RESTORES) is good)
+            what = "restores" if good else "refuses, fails, or gives other values"
+            found = [str(count[verdict]) for verdict in Verdict]
+            rows.append((group, what, str(count.total()), *found))
+    return _table(("check", "Flink 2.2.1", "jobs", *VERDICT_TEXTS.values()), rows)
+
+
+PARTS: Mapping[str, Callable[[], str]] = {
+    "counts": counts,
+    "classes": classes,
+    "jobs": jobs,
+    "lines": lines,
+}
+
+
+def written(text: str) -> str:
+    """The page with its tables as the code makes them now."""
+    return _BLOCK.sub(lambda found: f"{found[1]}{PARTS[found[2]]()}\n{found[3]}", text)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(written(PAGE.read_text()))

@@ -1,0 +1,193 @@
+"""``dstl check JAR SAVEPOINT``: verdicts against what real Flink did with changed classes."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from dstl_core import Snapshot, check_jar, check_restore
+from dstl_core.errors import ConfigError, StateFileNotFoundError
+from dstl_core.savepoint.check.compatibility import Verdict
+from dstl_core.savepoint.check.restore_check import RestoreCheck
+from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot
+from tests.command_line import run
+from tests.golden_files import CHANGED_CLASSES, UPGRADE_JOBS
+
+__all__ = ["run"]
+
+OUTCOMES: dict[str, dict[str, str]] = json.loads((CHANGED_CLASSES / "outcomes.json").read_bytes())
+JOBS = sorted(path.name for path in UPGRADE_JOBS.iterdir() if path.is_dir())
+SCHEMA = Path(__file__).parents[3] / "docs" / "formats" / "check.schema.json"
+LOSES = ("fieldrenamed", "staterenamed", "optional")
+"""Flink restores these without an error, and the job does not find its values."""
+
+
+@cache
+def changed() -> RestoreCheck:
+    """All changed classes at once: each is an operator of its own."""
+    old = Snapshot.load(CHANGED_CLASSES / "old")
+    return check_jar(old, [CHANGED_CLASSES / "new.jar"], to="2.2", unchanged=["source"])
+
+
+def verdict(found: RestoreCheck, operator: str) -> Verdict:
+    lines = [each.verdict for each in found.lines if each.operator == operator]
+    assert lines
+    return max(lines)
+
+
+def reason(found: RestoreCheck, operator: str) -> str:
+    lines = [each for each in found.lines if each.operator == operator]
+    return max(lines, key=lambda each: each.verdict).reason
+
+
+def names(operator: OperatorSnapshot) -> set[str]:
+    return {each.name for each in operator.operator_states}
+
+
+# ------------------------------------------------------------------------------ real Flink
+
+
+@pytest.mark.parametrize("name", OUTCOMES)
+def test_no_verdict_contradicts_flink(name: str) -> None:
+    found = verdict(changed(), name)
+    if any(each != "restored" for each in OUTCOMES[name].values()) or name in LOSES:
+        assert found >= Verdict.UNKNOWN
+    else:
+        assert found is not Verdict.INCOMPATIBLE
+
+
+def test_the_same_jar_is_compatible_but_for_what_no_header_shows() -> None:
+    old = Snapshot.load(CHANGED_CLASSES / "old")
+    found = check_jar(old, [CHANGED_CLASSES / "old.jar"], unchanged=["source"])
+    unsure = {name for name in OUTCOMES if verdict(found, name) is not Verdict.COMPATIBLE_AS_IS}
+    assert unsure == {"generic", "genericsame", "optional", "becamepojo"} | {
+        name for name in OUTCOMES if name.startswith(("kryo", "abstract", "subclass"))
+    } - {"kryotopojo"}
+    assert found.verdict is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("fieldwidened", "field 'a': the type changed from Integer to Long"),
+        ("fieldtransient", "field 'b' of fieldtransient.V is static or transient now, on which Fl"),
+        ("accessorsgone", "from accessorsgone.V{a: Integer, b: String} to Kryo<accessorsgone.V>"),
+        ("classrenamed", "class classrenamed.V is not in the jar, so Flink cannot read the state"),
+        ("constantremoved", "constantremoved.Level lost constants: HIGH"),
+        ("subclassgone", "values are of a subclass that the savepoint does not describe"),
+        ("mapkeyadded", "the user keys of map state cannot migrate: new fields get their default"),
+        ("keytype", "key: the type changed from Long to String"),
+        ("uidchanged", "no class of the jar gives an operator this uid as a constant"),
+        ("staterenamed", "staterenamed.Job$Update has no descriptors of this name as a constant"),
+        ("valuetolist", "the kind changed from value to list"),
+        ("factory", "factory.V has the annotation TypeInfo; compare with a savepoint"),
+        ("generic", "generic.G is generic"),
+        ("hinttotypes", "from Nullable<List<Nullable<String>>> to List<String>"),
+    ],
+)
+def test_the_reason_names_the_place(name: str, text: str) -> None:
+    assert text in reason(changed(), name)
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_flink_2_does_not_take_jobs_of_flink_1(name: str) -> None:
+    job = UPGRADE_JOBS / name
+    [path] = job.glob("savepoint-*")
+    outcome = json.loads((job / "outcome.json").read_bytes())
+    assert not any(outcome[each].get("equal") for each in ("hashmap", "rocksdb"))
+    found = check_jar(Snapshot.load(path), [job / "job.jar"], to="2.2")
+    assert found.verdict is Verdict.INCOMPATIBLE
+    assert found.notes[-1].endswith("convert it first (dstl upgrade)")
+    # The same Flink as before does.
+    found = check_jar(Snapshot.load(path), [job / "job.jar"], to="1.20")
+    assert found.verdict <= Verdict.UNKNOWN
+
+
+def test_what_is_upgraded_is_compatible(tmp_path: Path) -> None:
+    job = UPGRADE_JOBS / "orders"
+    [path] = job.glob("savepoint-*")
+    upgrade = SavepointUpgrade(Snapshot.load(path, jars=[job / "job.jar"]))
+    upgraded = Snapshot.load(upgrade.write(tmp_path / "upgraded"))
+    [source] = [each for each in upgraded.operators if "SourceReaderState" in names(each)]
+    found = check_jar(upgraded, [job / "job.jar"], unchanged=[source.label])
+    assert found.verdict is Verdict.COMPATIBLE_AS_IS
+
+
+# ------------------------------------------------------------------------------- arguments
+
+
+def test_a_declaration_that_did_not_change_has_the_classes_of_the_jar() -> None:
+    old = Snapshot.load(CHANGED_CLASSES / "old")
+    jars = [CHANGED_CLASSES / "new.jar"]
+    names = ["staterenamed/total", "factory", "partwidened", "fieldadded/fieldadded-state"]
+    found = check_jar(old, jars, unchanged=names)
+    assert verdict(found, "staterenamed") is Verdict.COMPATIBLE_AS_IS
+    assert verdict(found, "factory") is Verdict.UNKNOWN
+    assert verdict(found, "partwidened") is Verdict.INCOMPATIBLE
+    assert verdict(found, "fieldadded") is Verdict.AFTER_MIGRATION
+
+
+def test_a_loss_is_accepted_by_name() -> None:
+    old = Snapshot.load(CHANGED_CLASSES / "old")
+    jars = [CHANGED_CLASSES / "new.jar"]
+    found = check_jar(old, jars, drop=["uidchanged", "staterenamed/total"])
+    assert verdict(found, "uidchanged") is Verdict.COMPATIBLE_AS_IS
+    assert verdict(found, "staterenamed") is Verdict.COMPATIBLE_AS_IS
+
+
+def test_wrong_arguments_are_one_sentence() -> None:
+    old, jar = Snapshot.load(CHANGED_CLASSES / "old"), CHANGED_CLASSES / "new.jar"
+    with pytest.raises(ConfigError, match="loaded with jars"):
+        check_jar(Snapshot.load(CHANGED_CLASSES / "old", jars=[jar]), [jar])
+    with pytest.raises(ConfigError, match="State 'none' of 'same' is not in the snapshot"):
+        check_jar(old, [jar], unchanged=["same/none"])
+    with pytest.raises(StateFileNotFoundError, match="jar does not exist"):
+        check_jar(old, [CHANGED_CLASSES / "none.jar"])
+
+
+def test_the_command_takes_a_jar_or_a_savepoint(run: Any) -> None:
+    old, jar = str(CHANGED_CLASSES / "old"), str(CHANGED_CLASSES / "new.jar")
+    ran = run("check", jar, old, "--to", "2.2", "--json")
+    assert (ran.code, ran.err) == (1, "")
+    found = json.loads(ran.out)
+    Draft202012Validator(json.loads(SCHEMA.read_bytes())).validate(found)
+    assert (found["expect"], found["to"]) == (jar, "2.2")
+    for wrong in ([old], [jar, old, "--expect", old]):
+        ran = run("check", *wrong)
+        assert (ran.code, "expected its jar and then the savepoint" in ran.err) == (2, True)
+    for wrong in ([jar, old, "--columns-kept"], [old, "--expect", old, "--unchanged", "source"]):
+        ran = run("check", *wrong)
+        assert (ran.code, "The options do not fit" in ran.err) == (2, True)
+
+
+# -------------------------------------------------------------- a savepoint of the new job
+
+
+def test_a_savepoint_of_the_new_job_gives_no_better_verdict_than_flink() -> None:
+    old, new = (Snapshot.load(CHANGED_CLASSES / each) for each in ("old", "new"))
+    found = check_restore(old, new, to="2.2")
+    assert not {name for name in OUTCOMES if verdict(found, name) <= Verdict.AFTER_MIGRATION} & {
+        name
+        for name, outcome in OUTCOMES.items()
+        if name in LOSES or any(each != "restored" for each in outcome.values())
+    }
+
+
+def test_with_the_jar_it_knows_whether_a_field_is_gone() -> None:
+    old, new = (Snapshot.load(CHANGED_CLASSES / each) for each in ("old", "new"))
+    found = check_restore(old, new)
+    assert verdict(found, "fieldremoved") is Verdict.UNKNOWN
+    assert reason(found, "fieldtransient").endswith("give the jar of the new job (--jar)")
+    found = check_restore(old, new, jars=[CHANGED_CLASSES / "new.jar"])
+    assert verdict(found, "fieldremoved") is Verdict.AFTER_MIGRATION
+    assert verdict(found, "fieldtransient") is Verdict.INCOMPATIBLE
+    with pytest.raises(ConfigError, match="loaded with jars"):
+        check_restore(
+            Snapshot.load(CHANGED_CLASSES / "old", jars=[CHANGED_CLASSES / "old.jar"]), new
+        )
