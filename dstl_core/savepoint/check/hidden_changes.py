@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from dstl_core.codec.classfile.job_jar import JobClasses
+from dstl_core.codec.kryo.flink_types import JobPojoSerializer
 from dstl_core.codec.serializers import AnySerializer
-from dstl_core.codec.serializers.pojo import PojoSerializer
-from dstl_core.errors import ConfigError
+from dstl_core.codec.serializers.pojo import Pojo, PojoSerializer
 from dstl_core.savepoint.check.compatibility import Compatibility, Verdict
+from dstl_core.savepoint.read.entries import KeyedEntry, OperatorStateEntry
 from dstl_core.savepoint.read.entry_reader import EntryReader
 from dstl_core.savepoint.read.operator_catalog import StateInfo
-from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot
 
 _NOTHING = Compatibility(Verdict.COMPATIBLE_AS_IS)
+_SUBCLASS = Compatibility(
+    Verdict.UNKNOWN,
+    "values are of a subclass that the savepoint does not describe: if it changed, Flink fails or "
+    "reads other values",
+)
 
 
 def parts_of(serializer: AnySerializer) -> Iterator[AnySerializer]:
@@ -26,15 +33,6 @@ def parts_of(serializer: AnySerializer) -> Iterator[AnySerializer]:
 def holds(serializer: AnySerializer, *kinds: type) -> bool:
     """Whether a type is of such a kind, or has such a type inside."""
     return any(isinstance(each, kinds) for each in parts_of(serializer))
-
-
-def check_loaded_without_jars(snapshot: Snapshot) -> None:
-    """Raises ConfigError for a snapshot whose values are read with classes of a job."""
-    if not snapshot.kryo.layouts.classes.is_empty:
-        raise ConfigError(
-            "The snapshot was loaded with jars, which may be those of another version of the job; "
-            "load it without (jars)."
-        )
 
 
 def fields_that_are_gone(
@@ -84,18 +82,43 @@ def _field_names(serializer: AnySerializer, pojo_class: str) -> set[str] | None:
 def values_of_subclasses(operator: OperatorSnapshot, info: StateInfo) -> Compatibility:
     """Whether a state has values of subclasses that no header lists. It reads states with POJOs.
 
-    Flink reads such values by the subclass as it is now. The snapshot is loaded without jars.
+    Flink reads such values by the subclass as it is now.
     """
-    if not any(holds(each, PojoSerializer) for _, each in info.meta.serializers):
+    types = [each for _, each in info.meta.serializers]
+    if not any(holds(each, PojoSerializer) for each in types):
         return _NOTHING
+    listed = {name for each in types for name in _listed(each)}
+    # Without a jar of the old job such values are not readable.
+    has_jar = any(holds(each, JobPojoSerializer) for each in types)
     reader = EntryReader(operator, info.name)
-    for _ in reader:
-        if reader.unreadable:
-            break
-    if not reader.unreadable:
-        return _NOTHING
-    return Compatibility(
-        Verdict.UNKNOWN,
-        "values are of a subclass that the savepoint does not describe: if it changed, Flink fails "
-        "or reads other values",
-    )
+    for entry in reader:
+        if reader.unreadable or (has_jar and not listed.issuperset(_pojos(entry))):
+            return _SUBCLASS
+    return _SUBCLASS if reader.unreadable else _NOTHING
+
+
+def _listed(serializer: AnySerializer) -> Iterator[str]:
+    """The classes of POJOs that a type describes."""
+    for each in parts_of(serializer):
+        if isinstance(each, PojoSerializer):
+            yield each.pojo_class
+            yield from (name for name, _, known in each.registered + each.others if known)
+
+
+def _pojos(value: Any) -> Iterator[str]:
+    """The classes of the POJOs in an entry or value."""
+    if isinstance(value, Pojo):
+        yield value.class_name
+        inner: Iterable[Any] = value.fields.values()
+    elif isinstance(value, KeyedEntry):
+        inner = (value.key, value.value)
+    elif isinstance(value, OperatorStateEntry):
+        inner = (value.value,)
+    elif isinstance(value, list | tuple | set | frozenset):
+        inner = value
+    elif isinstance(value, dict):
+        inner = [*value, *value.values()]
+    else:
+        return
+    for each in inner:
+        yield from _pojos(each)

@@ -33,7 +33,6 @@ from dstl_core.savepoint.check.compatibility import (
     parse_flink_version,
 )
 from dstl_core.savepoint.check.hidden_changes import (
-    check_loaded_without_jars,
     fields_that_are_gone,
     holds,
     parts_of,
@@ -76,7 +75,7 @@ def check_jar(
     It reads the values of states with POJOs, since no header names the subclasses in them.
 
     Args:
-        snapshot: The snapshot to restore, loaded without jars.
+        snapshot: The snapshot to restore.
         jars: The jar of the new job; then further jars with its classes.
         to: The version of Flink that restores, e.g. ``2.2``; by default the newest known one.
         drop: Operators (uid, hash or name) and states (``OPERATOR/STATE``) that may be lost.
@@ -84,12 +83,10 @@ def check_jar(
             kinds and types. The classes in their types are still compared.
 
     Raises:
-        ConfigError: The rules of a version are not known, a name matches nothing, or the snapshot
-            was loaded with jars.
+        ConfigError: The rules of a version are not known, or a name matches nothing.
         FormatError: A snapshot or a jar is damaged.
         StateFileNotFoundError: A jar does not exist.
     """
-    check_loaded_without_jars(snapshot)
     return _JarCheck(snapshot, jars, to, drop, unchanged).run()
 
 

@@ -26,7 +26,6 @@ from dstl_core.savepoint.check.compatibility import (
     version_text,
 )
 from dstl_core.savepoint.check.hidden_changes import (
-    check_loaded_without_jars,
     fields_that_are_gone,
     values_of_subclasses,
 )
@@ -128,7 +127,7 @@ def check_restore(
     It reads the values of states with POJOs, since no header names the subclasses in them.
 
     Args:
-        snapshot: The snapshot to restore, loaded without jars.
+        snapshot: The snapshot to restore.
         expected: A savepoint of the new job.
         to: The version of Flink that restores, e.g. ``2.2``. By default 1.20 if Flink 1 wrote
             ``expected``, otherwise the newest known version.
@@ -139,11 +138,9 @@ def check_restore(
             its class.
 
     Raises:
-        ConfigError: The rules of a version are not known, a name in ``drop`` matches nothing, or
-            the snapshot was loaded with jars.
+        ConfigError: The rules of a version are not known, or a name in ``drop`` matches nothing.
         FormatError: A snapshot is damaged.
     """
-    check_loaded_without_jars(snapshot)
     return _Check(snapshot, expected, to, drop, columns_kept, open_job_classes(jars)).run()
 
 
