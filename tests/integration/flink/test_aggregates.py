@@ -1,5 +1,6 @@
 """Real Flink restores what declared aggregates have kept."""
 
+import datasketches
 import pytest
 
 from dstl_core import AggregateOperator, StatefulJob, aggregates
@@ -20,6 +21,8 @@ STATES = [
     State("mean_sum", "value", "double"),
     State("mean_count", "value", "long"),
     State("high", "value", "list<long>"),
+    State("kinds", "value", "bytes"),
+    State("middle", "value", "bytes"),
 ]
 KEPT = {
     1: {
@@ -59,6 +62,8 @@ KEPT = {
         "high": [1],
     },
 }
+# Distinct texts; whole numbers that are not null, and the median of these.
+SKETCHED = {1: (2, (2, 5.0)), 2: (2, (1, 8.0)), 3: (1, (1, -4.0)), 4: (1, (1, 1.0))}
 
 
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
@@ -69,6 +74,8 @@ def test_flink_restores_a_checkpoint_of_aggregates(spark, flink, tmp_path, backe
         "last": aggregates.last("t", "o"),
         "mean": aggregates.avg("v"),
         "high": aggregates.top("v", 2),
+        "kinds": aggregates.approx_count_distinct("t"),
+        "middle": aggregates.quantiles("v", [0.5]),
     }
     operator = AggregateOperator("totals", "k", wanted, schema=SCHEMA)
     job = StatefulJob(spark, "job", str(tmp_path), operator)
@@ -81,4 +88,19 @@ def test_flink_restores_a_checkpoint_of_aggregates(spark, flink, tmp_path, backe
     found = {}
     for entry in restored.entries:
         found.setdefault(entry["key"], {})[entry["state"]] = entry["value"]
+    sketches = {
+        key: (hll(each.pop("kinds")), kll(each.pop("middle"))) for key, each in found.items()
+    }
     assert found == KEPT
+    assert sketches == SKETCHED
+
+
+def hll(text):
+    """The estimate of an HLL sketch, which is exact for so few values."""
+    return round(datasketches.hll_sketch.deserialize(bytes.fromhex(text)).get_estimate())
+
+
+def kll(text):
+    """How many values a KLL sketch has seen, and their median."""
+    sketch = datasketches.kll_doubles_sketch.deserialize(bytes.fromhex(text))
+    return sketch.n, sketch.get_quantile(0.5, True)

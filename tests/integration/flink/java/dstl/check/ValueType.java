@@ -1,6 +1,7 @@
 package dstl.check;
 
 import org.apache.flink.api.common.serialization.SerializerConfigImpl;
+import org.apache.flink.api.common.typeinfo.PrimitiveArrayTypeInfo;
 import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.api.common.typeinfo.Types;
 import org.apache.flink.api.common.typeutils.TypeSerializer;
@@ -15,6 +16,7 @@ import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.Null
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.TextNode;
 
 import java.util.ArrayList;
+import java.util.HexFormat;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -32,7 +34,11 @@ abstract class ValueType {
             "boolean", new Scalar<>(Types.BOOLEAN, BooleanNode::valueOf, JsonNode::booleanValue),
             // asDouble also takes the texts NaN, Infinity and -Infinity.
             "double", new Scalar<>(Types.DOUBLE, ValueType::doubleText, JsonNode::asDouble),
-            "float", new Scalar<>(Types.FLOAT, value -> doubleText(value), node -> Float.parseFloat(node.asText())));
+            "float", new Scalar<>(Types.FLOAT, value -> doubleText(value), node -> Float.parseFloat(node.asText())),
+            "bytes", new Scalar<>(
+                    PrimitiveArrayTypeInfo.BYTE_PRIMITIVE_ARRAY_TYPE_INFO,
+                    value -> TextNode.valueOf(HexFormat.of().formatHex(value)),
+                    node -> HexFormat.of().parseHex(node.textValue())));
 
     final TypeInformation<Object> information;
 
