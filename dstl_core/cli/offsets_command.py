@@ -58,7 +58,12 @@ def offsets(
     one JSON object a line. The exit code is 1 if a split is lost or held twice.
     """
     from dstl_core.savepoint.connectors.set_positions import set_positions
-    from dstl_core.savepoint.connectors.source_positions import LOST, TWICE, source_positions
+    from dstl_core.savepoint.connectors.source_positions import (
+        LOST,
+        TWICE,
+        kafka_consumers,
+        source_positions,
+    )
     from dstl_core.savepoint.edit.savepoint_edit import edit_savepoint
 
     snapshot = load(path, allow_root, relocate, None, None)
@@ -80,6 +85,11 @@ def offsets(
         write_json(each.to_json() for each in found)
     else:
         _print(found, snapshot.written_ms)
+    for op in kafka_consumers(snapshot):
+        complain(
+            f"source {op!r} is a FlinkKafkaConsumer, whose offsets are not shown here; `dstl dump "
+            f"--op {op}` prints its state, with --jar of the job also the partitions"
+        )
     wrong = [each for each in found if each.status in (LOST, TWICE)]
     for each in wrong:
         complain(f"split {each.split!r} of source {each.op!r} is {each.status}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,15 @@ from dstl_core.codec.connectors.number_sequence import NUMBER_SEQUENCE
 from dstl_core.codec.connectors.pulsar_source import PULSAR
 from dstl_core.codec.connectors.recognized import HYBRID
 from dstl_core.errors import FormatError, SavepointError
+from dstl_core.model.checkpoint import OperatorSubtaskState
 from dstl_core.savepoint.connectors.pending_commits import pending_commits, without_commits
 from dstl_core.savepoint.connectors.set_positions import set_positions
 from dstl_core.savepoint.connectors.source_positions import source_positions, sources_of
 from dstl_core.savepoint.report.figures import report_figures
+from dstl_core.savepoint.write.folder import SavepointFolder
 from tests.command_line import is_one_sentence, run
 from tests.golden_files import CONNECTORS
+from tests.golden_files import snapshot as golden_snapshot
 
 __all__ = ["run"]
 
@@ -413,6 +417,32 @@ def test_the_command_shows_and_sets_positions(run: Any, tmp_path: Path) -> None:
     again = run("offsets", path, "--set", "1=10405", "--out", out)
     assert again.code == 2
     assert run("offsets", path, "--set", "1=1", "--out", out, "--overwrite").code == 0
+
+
+def test_a_source_whose_offsets_are_not_shown_is_named(run: Any, tmp_path: Path) -> None:
+    """A union state with the name that ``FlinkKafkaConsumer`` gives its own."""
+    path = golden_snapshot("c-opstate-hashmap")
+    assert run("offsets", str(path)).err == ""
+    metadata = Snapshot.load(path).metadata
+
+    def renamed(subtask: OperatorSubtaskState) -> OperatorSubtaskState:
+        handle = subtask.managed_operator_state
+        if handle is None:
+            return subtask
+        states = tuple(
+            replace(each, name="topic-partition-offset-states") if each.name == "offs" else each
+            for each in handle.states
+        )
+        return replace(subtask, managed_operator_state=replace(handle, states=states))
+
+    operators = tuple(
+        replace(each, subtasks=tuple(map(renamed, each.subtasks))) for each in metadata.operators
+    )
+    SavepointFolder(tmp_path / "s").publish(replace(metadata, operators=operators), {})
+    ran = run("offsets", str(tmp_path / "s"))
+    assert (ran.code, ran.out) == (0, "no sources\n")
+    assert is_one_sentence(ran.err)
+    assert ran.err.startswith("dstl: source 'c-list' is a FlinkKafkaConsumer, whose offsets are")
 
 
 def test_times_of_positions_are_shown_beside_the_time_of_the_snapshot(
