@@ -64,10 +64,8 @@ def timers() -> list[Entry]:
     return [{**own, "key": key, "ts": 1000 + abs(key) % 977} for key in KEYS]
 
 
-@pytest.fixture(scope="module")
-def migrated(flink: FlinkChecker, tmp_path_factory: pytest.TempPathFactory) -> str:
+def migrate(flink: FlinkChecker, folder: Path) -> str:
     """Keys of texts become numbers: each gets its new key group, and its timers go along."""
-    folder = tmp_path_factory.mktemp("migrated")
     old = flink.restore(
         None, [job("string")], parallelism=2, updates=changes(), savepoint_to=folder / "old"
     )
@@ -77,6 +75,11 @@ def migrated(flink: FlinkChecker, tmp_path_factory: pytest.TempPathFactory) -> s
     return SavepointMigration(
         Migration.of(declared), Snapshot.load(old.savepoint), Snapshot.load(new.savepoint)
     ).write(folder / "out")
+
+
+@pytest.fixture(scope="module")
+def migrated(flink: FlinkChecker, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return migrate(flink, tmp_path_factory.mktemp("migrated"))
 
 
 @pytest.mark.parametrize(("backend", "parallelism"), [("hashmap", 1), ("rocksdb", 3)])

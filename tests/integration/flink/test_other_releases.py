@@ -22,6 +22,7 @@ from tests.integration.flink.test_columnar_windows import (
     check_contents,
     missing_elements,
 )
+from tests.integration.flink.test_migrations import expected, job, migrate
 
 pytestmark = pytest.mark.soak
 
@@ -101,3 +102,13 @@ def test_windows_and_timers_fire(release: FlinkChecker, tmp_path: Path, backend:
     ).fired
     assert due
     assert texts(fired) == texts(due)
+
+
+def test_state_of_a_release_migrates_for_it(release: FlinkChecker, tmp_path: Path) -> None:
+    """Keys of texts become numbers, with three states and timers."""
+    migrated = migrate(release, tmp_path)
+    for backend, parallelism in (("hashmap", 1), ("rocksdb", 3)):
+        restored = release.restore(
+            migrated, [job("long")], backend=backend, parallelism=parallelism
+        )
+        assert texts(restored.entries, "kg") == texts(expected())

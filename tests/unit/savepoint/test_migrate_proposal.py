@@ -150,6 +150,7 @@ WITH_PLANS = {
         " {map_key: ['cast(f0, BIGINT)'], columns: [f0, null, 'cast(f1, BIGINT)', f2]}}}"
     ),
     "topn-n": "{}",
+    "udaf": "4_group-aggregate: {states: {accState: {columns: ['???', '???', '???']}}}",
     "window-add": "5_global-window-aggregate: {states: {window-aggs: {columns: [f0, f1, null]}}}",
 }
 OF_DATA_STREAMS = {
@@ -467,7 +468,8 @@ def test_every_operator_of_a_plan_has_columns_or_none(pair: str) -> None:
             found = JobOperator(operator, columns)
             assert found.node is not None
             assert found.columns is not None
-            assert bool(found.columns.rows or found.columns.map_keys) == bool(operator.states)
+            has_rows = bool(operator.states) and pair != "udaf"  # a user's function has its own
+            assert bool(found.columns.rows or found.columns.map_keys) == has_rows
 
 
 def names_of(pair: str, operators: str) -> PlanNames:
