@@ -56,6 +56,10 @@ UnchangedOption = Annotated[
         help="With a jar: an operator or a state whose declaration did not change.",
     ),
 ]
+ClassOption = Annotated[
+    str | None,
+    typer.Option("--class", metavar="MAIN", help="The main class, for a jar with several jobs."),
+]
 ColumnsKeptOption = Annotated[
     bool,
     typer.Option("--columns-kept", help="With --expect: columns of SQL rows kept their places."),
@@ -70,6 +74,7 @@ def check(
     to: ToOption = None,
     drop: DropOption = None,
     unchanged: UnchangedOption = None,
+    main: ClassOption = None,
     columns_kept: ColumnsKeptOption = False,
     as_json: JsonOption = False,
     allow_root: RootOption = None,
@@ -88,10 +93,10 @@ def check(
             "The new job is wrong: expected its jar and then the savepoint (JAR PATH), or the "
             f"savepoint and --expect NEW, got {'neither' if path is None else 'both'}."
         )
-    if unchanged if path is None else columns_kept:
+    if (unchanged or main) if path is None else columns_kept:
         raise ConfigError(
-            "The options do not fit: --unchanged goes with JAR PATH, --columns-kept with --expect; "
-            "leave it out."
+            "The options do not fit: --unchanged and --class go with JAR PATH, --columns-kept with "
+            "--expect; leave them out."
         )
 
     def snapshot(folder: str, types: list[str] | None) -> Snapshot:
@@ -106,6 +111,7 @@ def check(
             to=to,
             drop=drop or (),
             unchanged=unchanged or (),
+            main=main,
         )
     else:
         from dstl_core.savepoint.check.restore_check import check_restore

@@ -76,6 +76,8 @@ class ClassFile:
     signature: str | None = None
     has_type_info: bool = False
     """Whether ``@TypeInfo`` of Flink is on the class or on one of its fields."""
+    refers_to: frozenset[str] = frozenset()
+    """The classes that its code names."""
 
     def has(self, flag: int) -> bool:
         return self.flags & flag != 0
@@ -138,7 +140,9 @@ def parse_class_file(raw: bytes) -> ClassFile:
             flags = _nested_flags(body, pool, name, flags)
     known = tuple(each for each in interfaces if each is not None)
     has_type_info = _TYPE_INFO in pool.all_texts
-    return ClassFile(name, flags, superclass, known, fields, methods, signature, has_type_info)
+    return ClassFile(
+        name, flags, superclass, known, fields, methods, signature, has_type_info, pool.all_classes
+    )
 
 
 @dataclass(frozen=True)
@@ -251,6 +255,11 @@ class ConstantPool:
         _, raw = self._others.get(index, (0, b""))
         _, named = self._others.get(int.from_bytes(raw[2:], "big"), (0, b""))
         return self.text(int.from_bytes(named[2:], "big"))
+
+    @cached_property
+    def all_classes(self) -> frozenset[str]:
+        """The names of all classes."""
+        return frozenset(self.text(each).replace("/", ".") for each in self._classes.values())
 
     @cached_property
     def all_texts(self) -> frozenset[str]:

@@ -20,6 +20,7 @@ from dstl_core.codec.classfile.class_file import (
 )
 from dstl_core.codec.classfile.expressions import Expression, calls
 from dstl_core.codec.classfile.job_jar import JobClasses
+from dstl_core.errors import ConfigError
 
 _FLINK = "org.apache.flink."
 _DESCRIPTOR = "StateDescriptor"
@@ -51,6 +52,7 @@ _OTHER_TYPES = (
     b"default-kryo-serializers",
 )
 """Settings that change which types Flink takes for classes."""
+_ENVIRONMENT, _ARGUMENTS = b"StreamExecutionEnvironment", b"([Ljava/lang/String;)V"
 _SETS_MAX_PARALLELISM = (b"setMaxParallelism", b"max-parallelism")
 
 
@@ -86,6 +88,7 @@ class JobCode:
         other_types: A setting that changes which types Flink takes for classes.
         sets_max_parallelism: Whether the job may set its max parallelism.
         texts: Class that makes descriptors to all names among its constants.
+        mains: The classes with a ``main`` method that build jobs.
     """
 
     uids: dict[str, str | None] = field(default_factory=dict)
@@ -93,30 +96,41 @@ class JobCode:
     other_types: str | None = None
     sets_max_parallelism: bool = False
     texts: dict[str, frozenset[str]] = field(default_factory=dict)
+    mains: list[str] = field(default_factory=list)
 
     def mentions(self, class_name: str, text: str) -> bool:
         """Whether a class has a name among its constants, as it has if it calls such a method."""
         return text in self.texts.get(class_name, ())
 
 
-def read_job_code(classes: JobClasses) -> JobCode:
+def read_job_code(classes: JobClasses, main: str | None = None) -> JobCode:
     """Reads the code of all classes of the jars, without those of their libraries.
 
+    Args:
+        classes: The classes of the job.
+        main: The main class of the job. Only classes that it refers to count, and those that these
+            refer to, and so on.
+
     Raises:
+        ConfigError: There is no such main class.
         FormatError: A class file is damaged.
     """
     found = JobCode()
+    reachable = None if main is None else _reachable(classes, main)
     ttl_elsewhere = False
     for raw in classes.class_files():
         wanted = b"uid" in raw or _DESCRIPTOR.encode() in raw
         settings = [each for each in _OTHER_TYPES if each in raw]
         sets = any(each in raw for each in _SETS_MAX_PARALLELISM)
         has_ttl = _TIME_TO_LIVE.encode() in raw
-        if not (wanted or settings or sets or has_ttl):
+        is_main = _ENVIRONMENT in raw and _ARGUMENTS in raw
+        if not (wanted or settings or sets or has_ttl or is_main):
             continue
         own = parse_class_file(raw)
-        if own.name.startswith(_FLINK):
+        if own.name.startswith(_FLINK) or (reachable is not None and own.name not in reachable):
             continue
+        if is_main and any(each.name == "main" for each in own.methods):
+            found.mains.append(own.name)
         if settings:
             found.other_types = settings[0].decode()
         found.sets_max_parallelism = found.sets_max_parallelism or sets
@@ -126,6 +140,23 @@ def read_job_code(classes: JobClasses) -> JobCode:
     if ttl_elsewhere:
         _forget_ttl(found)
     return found
+
+
+def _reachable(classes: JobClasses, main: str) -> set[str]:
+    if classes.get(main) is None:
+        raise ConfigError(
+            f"The main class is wrong: class {main} is not in the jar; give its full name "
+            f"(main, --class)."
+        )
+    seen = {main}
+    waiting = [main]
+    while waiting:
+        found = classes.get(waiting.pop())
+        if found is not None:
+            new = {each for each in found.refers_to if not each.startswith(_FLINK)} - seen
+            seen |= new
+            waiting += new
+    return seen
 
 
 def _read_class(raw: bytes, own: ClassFile, found: JobCode) -> None:
@@ -138,7 +169,7 @@ def _read_class(raw: bytes, own: ClassFile, found: JobCode) -> None:
                 first = each.arguments[0]
                 name = first.owner if first is not None and first.kind == "text" else ""
                 made.append((name, each))
-            elif each.name == "uid" and len(each.arguments) == 2:
+            elif each.name == "uid" and each.owner.startswith(_FLINK) and len(each.arguments) == 2:
                 _uid(each, found)
     if not made:
         return

@@ -69,6 +69,7 @@ def check_jar(
     to: str | None = None,
     drop: Sequence[str] = (),
     unchanged: Sequence[str] = (),
+    main: str | None = None,
 ) -> RestoreCheck:
     """Checks whether the job in a jar restores a snapshot, and whether values stay what they are.
 
@@ -81,13 +82,15 @@ def check_jar(
         drop: Operators (uid, hash or name) and states (``OPERATOR/STATE``) that may be lost.
         unchanged: Operators and states whose declarations did not change: their uid, keys, names,
             kinds and types. The classes in their types are still compared.
+        main: The main class of the job, for a jar with several jobs.
 
     Raises:
-        ConfigError: The rules of a version are not known, or a name matches nothing.
+        ConfigError: The rules of a version are not known, a name matches nothing, or the main
+            class is not in the jar.
         FormatError: A snapshot or a jar is damaged.
         StateFileNotFoundError: A jar does not exist.
     """
-    return _JarCheck(snapshot, jars, to, drop, unchanged).run()
+    return _JarCheck(snapshot, jars, to, drop, unchanged, main).run()
 
 
 class _JarCheck:
@@ -98,7 +101,9 @@ class _JarCheck:
         to: str | None,
         drop: Sequence[str],
         unchanged: Sequence[str],
+        main: str | None,
     ) -> None:
+        self._main = main
         self._snapshot, self._jars = snapshot, jars
         flink = FLINK_VERSIONS[-1] if to is None else parse_flink_version(to)
         self._rules = Rules(flink, line_of(snapshot))
@@ -107,7 +112,7 @@ class _JarCheck:
         kryo = KryoClasses(dialect, ClassLayouts(self._classes))
         self._types = FlinkTypes(kryo)
         self._declared = DeclaredTypes(self._types)
-        self._code = read_job_code(self._classes)
+        self._code = read_job_code(self._classes, main)
         self._functions = {
             OperatorID.for_uid(uid): function for uid, function in self._code.uids.items() if uid
         }
@@ -117,6 +122,10 @@ class _JarCheck:
     def run(self) -> RestoreCheck:
         flink = self._rules.version
         lines = metadata_lines(self._snapshot, flink)
+        if self._main is None and len(self._code.mains) > 1:
+            names = ", ".join(self._code.mains[:5])
+            reason = f"the jar has several jobs; name the main class (--class): {names}"
+            lines.append(RestoreLine("job", Verdict.UNKNOWN, reason))
         if self._code.sets_max_parallelism:
             reason = (
                 "the job may set its max parallelism: Flink refuses another than that of the "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -196,3 +197,28 @@ def test_subclasses_are_found_in_a_snapshot_with_its_jar() -> None:
         for name in ("subclassgone", "subclassadded", "abstractsame"):
             assert reason(found, name).startswith("values are of a subclass")
         assert verdict(found, "partlistadded") is Verdict.AFTER_MIGRATION
+
+
+def test_of_several_jobs_in_a_jar_one_is_named(tmp_path: Path) -> None:
+    both = tmp_path / "both.jar"
+    with zipfile.ZipFile(both, "w") as out:
+        for name in ("orders", "carts"):
+            with zipfile.ZipFile(UPGRADE_JOBS / name / "job.jar") as job:
+                for each in job.namelist():
+                    if each.endswith(".class"):
+                        out.writestr(each, job.read(each))
+    [path] = (UPGRADE_JOBS / "orders").glob("savepoint-*")
+    old = Snapshot.load(path)
+    found = check_jar(old, [both])
+    assert reason(found, "job") == (
+        "the jar has several jobs; name the main class (--class): orders.Orders, carts.Carts"
+    )
+    [label] = [each.label for each in old.operators if each.states]
+    found = check_jar(old, [both], main="orders.Orders", to="1.20")
+    assert not [each for each in found.lines if each.operator == "job"]
+    assert "Kryo stores no field names" in reason(found, label)
+    # The other job has no operator with this uid.
+    found = check_jar(old, [both], main="carts.Carts", to="1.20")
+    assert "no class of the jar gives an operator this uid" in reason(found, label)
+    with pytest.raises(ConfigError, match=r"class orders\.None is not in the jar"):
+        check_jar(old, [both], main="orders.None")
