@@ -22,7 +22,7 @@ from dstl_core.codec.state_meta import BackendStateType, StateMetaInfoSnapshot
 from dstl_core.errors import DstlError
 from dstl_core.model.change import META_KEY_GROUP
 from dstl_core.model.handle import ChangelogStateBackendHandle, InMemoryChangelogStateHandle
-from dstl_core.state.restore import changelog, into_sections
+from dstl_core.state.restore import changelog, changelog_columns, into_sections
 from tests.stored_forms import (
     RANGE,
     StoredForm,
@@ -41,8 +41,11 @@ def assert_same(form):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(into_sections, "restore_keyed_state", never)
         stored = form.opened()
+        patch.setattr(changelog_columns, "_EVENTS_AT_ONCE", 1)
+        in_parts = form.opened()
     expected = records_of_tables(form.restored())
-    assert (records_of_sections(stored) if stored is not None else {}) == expected
+    for each in (stored, in_parts):
+        assert (records_of_sections(each) if each is not None else {}) == expected
 
 
 @given(heap_forms())

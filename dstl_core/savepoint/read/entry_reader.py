@@ -20,6 +20,7 @@ from dstl_core.codec.state_meta import KEY_SERIALIZER, BackendStateType, StateMe
 from dstl_core.errors import FormatError, UnreadableValueError, error_context
 from dstl_core.model.handle import (
     ByteStreamStateHandle,
+    ChangelogStateBackendHandle,
     KeyedStateHandle,
     KeyGroupsStateHandle,
     OperatorStateMetaInfo,
@@ -358,6 +359,8 @@ def key_group_ranges(handle: KeyedStateHandle) -> list[KeyGroupRange]:
     """Divides a handle's key groups into ranges of about ``BYTES_AT_ONCE``."""
     key_groups = handle.key_group_range
     total = len(key_groups)
-    count = max(1, min(total, -(-handle.state_size // BYTES_AT_ONCE)))
+    # Each range reads the whole log again.
+    at_once = BYTES_AT_ONCE * (2 if isinstance(handle, ChangelogStateBackendHandle) else 1)
+    count = max(1, min(total, -(-handle.state_size // at_once)))
     bounds = [key_groups.start_key_group + total * index // count for index in range(count + 1)]
     return [KeyGroupRange(start, end - 1) for start, end in pairwise(bounds) if start < end]

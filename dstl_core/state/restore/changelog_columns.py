@@ -14,7 +14,7 @@ from dstl_core.changelog.reader import StateChangelogHandleReader
 from dstl_core.codec.change_payload import MetadataChange, read_change
 from dstl_core.codec.columnar.changes.change_spans import ChangeSpans, change_spans
 from dstl_core.codec.columnar.changes.replay import StateReplay
-from dstl_core.codec.columnar.keyed.runs import runs_of, sections_of
+from dstl_core.codec.columnar.keyed.runs import Sections, runs_of, sections_of
 from dstl_core.codec.columnar.keyed.spans import SectionScanner
 from dstl_core.codec.keyed_records import RecordFormat
 from dstl_core.codec.serializers import AnySerializer, SerializerRegistry
@@ -22,12 +22,14 @@ from dstl_core.codec.state_meta import KeyedBackendHeader, StateMetaInfoSnapshot
 from dstl_core.errors import NotInColumnsError
 from dstl_core.model.handle import ChangelogStateBackendHandle, KeyedStateHandle
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.state.restore.stored_key_groups import StoredKeyGroups, in_memory
+from dstl_core.state.restore.stored_key_groups import StoredKeyGroups, divided, in_parts
 from dstl_core.state.tables.keyed_state import StateKey, knowledge_of, state_key, types_of
 from dstl_core.storage.handle_resolver import HandleResolver
 
 OpenBase = Callable[[KeyedStateHandle], StoredKeyGroups | None]
 _ORDER_STEP = 2
+_EVENTS_AT_ONCE = 1 << 15
+"""Events of so many changes, and the table of their keys, fit into the cache of a core."""
 
 
 def open_changelog_rows(
@@ -134,12 +136,21 @@ class _Replay:
     def result(self, key_groups: KeyGroupRange) -> StoredKeyGroups:
         if self._key is None:
             raise NotInColumnsError("The type of the key is unknown.")
-        runs = []
-        for at, state in enumerate(self._states.values()):
-            rows = state.rows()
-            own = rows.key_groups - key_groups.start_key_group
-            runs.append(
-                runs_of(rows.spans, at, own, rows.key_groups, len(key_groups), self._prefix_bytes)
-            )
         header = KeyedBackendHeader(self._key, tuple(self._metas.values()))
-        return in_memory(header, *sections_of(runs, key_groups), key_groups, self._prefix_bytes)
+        states = list(self._states.values())
+        events = sum(state.events for state in states)
+        for state in states:
+            state.finish(key_groups.start_key_group, key_groups.end_key_group)
+        count = max(1, min(len(key_groups), events // _EVENTS_AT_ONCE))
+        parts = [self._sections(states, part) for part in divided(key_groups, count)]
+        return in_parts(header, parts, self._prefix_bytes)
+
+    def _sections(self, states: list[StateReplay], own: KeyGroupRange) -> Sections:
+        runs = []
+        for at, state in enumerate(states):
+            rows = state.rows(own.start_key_group, own.end_key_group)
+            buckets = rows.key_groups - own.start_key_group
+            runs.append(
+                runs_of(rows.spans, at, buckets, rows.key_groups, len(own), self._prefix_bytes)
+            )
+        return sections_of(runs, own)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from dstl_core.codec.columnar.keyed.sections import (
     CHUNK_BYTES,
@@ -16,6 +19,9 @@ from dstl_core.codec.state_meta import KeyedBackendHeader
 from dstl_core.errors import FormatError, error_context
 from dstl_core.model.handle import KeyGroupRangeOffsets
 from dstl_core.model.key_group import KeyGroupRange
+
+if TYPE_CHECKING:
+    from dstl_core.codec.columnar.keyed.runs import Sections
 
 ReadRange = Callable[[int, int], bytes | memoryview]
 Placed = list[tuple[int, int, int]]
@@ -58,6 +64,32 @@ def in_memory(
     return StoredKeyGroups(
         header, prefix_bytes, "restored state", sections, lambda start, end: raw[start:end]
     )
+
+
+def in_parts(
+    header: KeyedBackendHeader, parts: Sequence[Sections], prefix_bytes: int
+) -> StoredKeyGroups:
+    """The sections of several ranges of key groups, ascending, each from bytes in memory."""
+    sections: Placed = []
+    firsts = [0]
+    for raw, offsets in parts:
+        first = firsts[-1]
+        placed = placed_sections(offsets, len(raw), offsets.key_group_range)
+        sections += [(group, first + start, first + end) for group, start, end in placed]
+        firsts.append(first + len(raw) + 1)  # a gap, so that nothing is read across two parts
+
+    def read(start: int, end: int) -> memoryview:
+        at = bisect_right(firsts, start) - 1
+        return parts[at][0][start - firsts[at] : end - firsts[at]]
+
+    return StoredKeyGroups(header, prefix_bytes, "restored state", sections, read)
+
+
+def divided(key_groups: KeyGroupRange, count: int) -> list[KeyGroupRange]:
+    """Divides key groups into ``count`` ranges of almost equal size."""
+    first, total = key_groups.start_key_group, len(key_groups)
+    bounds = [first + total * index // count for index in range(count + 1)]
+    return [KeyGroupRange(start, end - 1) for start, end in pairwise(bounds)]
 
 
 def placed_sections(offsets: KeyGroupRangeOffsets, size: int, key_groups: KeyGroupRange) -> Placed:

@@ -15,7 +15,6 @@ import pyarrow as pa
 from dstl_core.codec.columnar.changes.sets import Bytes, Int64s
 from dstl_core.codec.columnar.kernels.jit import kernel
 from dstl_core.codec.columnar.kernels.pointers import copy_bytes, load_i32
-from dstl_core.codec.columnar.types.scratch import scratch
 from dstl_core.errors import FormatError, TruncatedDataError
 from dstl_core.model.change import META_KEY_GROUP
 from dstl_core.model.key_group import KeyGroupRange
@@ -159,7 +158,7 @@ class ChangeBatches:
     def _allocate(self, least_bytes: int) -> None:
         self._key_groups = np.empty(self._max_rows, np.int32)
         self._offsets = np.zeros(self._max_rows + 1, np.int32)
-        self._data = scratch(max(self._max_bytes, least_bytes))
+        self._data = np.empty(max(self._max_bytes, least_bytes), np.uint8)
         self._cursor[_ROWS] = self._cursor[_DATA_END] = 0
         self._runs = []
 

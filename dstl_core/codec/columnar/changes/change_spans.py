@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from dstl_core.codec.change_payload import StateChangeOperation
 from dstl_core.codec.columnar.kernels import scan
+from dstl_core.codec.columnar.kernels.change_rows import HEAD_BYTES as HEAD_BYTES
+from dstl_core.codec.columnar.kernels.change_rows import split_changes
+from dstl_core.codec.columnar.kernels.memory import address_of
 from dstl_core.codec.columnar.keyed.spans import Source, SpanBatch
 from dstl_core.codec.columnar.types.program import Int64s
+from dstl_core.codec.columnar.types.scratch import scratch_words
 from dstl_core.errors import FormatError, TruncatedDataError
 
-HEAD_BYTES = 3
-"""Size of operation and state id."""
 METADATA = StateChangeOperation.METADATA.value
 
 
@@ -29,7 +32,8 @@ class ChangeSpans:
     rows: Int64s
     """Row of each record in its batch."""
 
-    def take(self, rows: Int64s) -> ChangeSpans:
+    def take(self, rows: Any) -> ChangeSpans:
+        """Selects records by a slice or indices."""
         return ChangeSpans(
             self.batch.take(rows), self.operations[rows], self.ids[rows], self.rows[rows]
         )
@@ -41,14 +45,15 @@ class ChangeSpans:
             FormatError: An operation is unknown.
         """
         kinds = self.operations << 16 | (self.ids & 0xFFFF)
-        for kind in np.unique(kinds):
-            own = np.flatnonzero(kinds == kind)
+        is_one = len(kinds) > 0 and bool((kinds == kinds[0]).all())
+        for kind in kinds[:1] if is_one else np.unique(kinds):
             code = int(kind) >> 16
             if code >= METADATA:
                 raise FormatError(
                     "A change has an unknown operation", offset=0, expected="0..8", got=code
                 )
-            yield StateChangeOperation(code), int(self.ids[own[0]]), self.take(own)
+            taken = self if is_one else self.take(np.flatnonzero(kinds == kind))
+            yield StateChangeOperation(code), int(taken.ids[0]), taken
 
 
 def change_spans(batch: pa.RecordBatch) -> Iterator[ChangeSpans | bytes]:
@@ -62,30 +67,30 @@ def change_spans(batch: pa.RecordBatch) -> Iterator[ChangeSpans | bytes]:
     values = batch.column("value")
     _, offsets, data = values.buffers()
     rows = len(values)
+    if not rows:
+        return
     source = Source(data if data is not None else b"", ())
     bounds = np.frombuffer(offsets, np.int32)[values.offset : values.offset + rows + 1]
-    starts, ends = bounds[:-1].astype(np.int64), bounds[1:].astype(np.int64)
-    short = np.flatnonzero(ends - starts < HEAD_BYTES)
-    if len(short):
+    groups = np.ascontiguousarray(batch.column("key_group").to_numpy())
+    spans = scratch_words(rows, scan.SPAN_WORDS)
+    operations, ids = np.empty(rows, np.int64), np.empty(rows, np.int64)
+    columns = address_of(bounds), address_of(groups), rows
+    out = address_of(spans), address_of(operations), address_of(ids)
+    short = split_changes(source.base, *columns, *out)
+    if short >= 0:
         raise TruncatedDataError(
             "The data ends too early",
             offset=0,
             field="operation and state id of a change",
             expected=f"{HEAD_BYTES} bytes",
-            got=int((ends - starts)[short[0]]),
+            got=int(bounds[short + 1] - bounds[short]),
         )
-    raw = np.frombuffer(source.data or b"\0", np.uint8)
-    spans = np.zeros((rows, scan.SPAN_WORDS), np.int64)
-    spans[:, scan.VALUE_START] = source.base + starts + HEAD_BYTES
-    spans[:, scan.VALUE_END] = source.base + ends
-    spans[:, scan.TAG] = batch.column("key_group").to_numpy().astype(np.int64) << 16
-    operations = raw[starts].astype(np.int64)
-    ids = (raw[starts + 1].astype(np.int16) << 8 | raw[starts + 2]).astype(np.int64)
     every = ChangeSpans(SpanBatch(spans, source), operations, ids, np.arange(rows))
+    starts, ends = bounds[:-1], bounds[1:]
     first = 0
     for row in [*np.flatnonzero(operations == METADATA).tolist(), rows]:
         if row > first:
-            yield every.take(np.arange(first, row))
+            yield every if row - first == rows else every.take(slice(first, row))
         if row < rows:
             yield bytes(source.data[int(starts[row]) : int(ends[row])])
         first = row + 1

@@ -15,8 +15,19 @@ import pyarrow as pa
 
 from dstl_core.codec.change_payload import StateChangeOperation as Operation
 from dstl_core.codec.columnar.kernels import scan
+from dstl_core.codec.columnar.kernels.change_rows import (
+    EVENT_WORDS,
+    IS_PUT,
+    KEY_END,
+    KEY_START,
+    ORDER,
+    SCOPE_END,
+    VALUE_END,
+    VALUE_START,
+    place_events,
+)
 from dstl_core.codec.columnar.kernels.memory import address_of
-from dstl_core.codec.columnar.keyed.byte_index import ByteIndex, Ranges
+from dstl_core.codec.columnar.keyed.byte_index import ByteIndex, Ranges, last_rows
 from dstl_core.codec.columnar.keyed.decoder import StateDecoder
 from dstl_core.codec.columnar.keyed.places import (
     Items,
@@ -35,6 +46,7 @@ from dstl_core.codec.columnar.keyed.places import (
 from dstl_core.codec.columnar.keyed.spans import Source, SpanBatch
 from dstl_core.codec.columnar.types.layouts import Layout, Position, Rest
 from dstl_core.codec.columnar.types.program import Int64s
+from dstl_core.codec.columnar.types.scratch import scratch_words
 from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS
 from dstl_core.codec.keyed_records import RecordFormat, part_of
 from dstl_core.codec.serializers import ListSerializer, MapSerializer, TimerSerializer
@@ -69,6 +81,75 @@ class _Events:
         self.values.append(values)
         self.key_groups.append(key_groups)
         self.orders.append(orders)
+
+    def place(self, words: Int64s, cursors: Int64s, first: int, *, is_put: bool) -> None:
+        """Moves the events to their key groups. Scopes start with their keys."""
+        while self.keys:
+            key, scope, value = self.keys.pop(0), self.scopes.pop(0), self.values.pop(0)
+            order, groups = self.orders.pop(0), self.key_groups.pop(0)
+            parts = (key.starts, key.ends, value.starts, value.ends, scope.ends, order)
+            columns = [np.ascontiguousarray(part, np.int64) for part in parts]
+            groups = np.ascontiguousarray(groups, np.int64)
+            places = np.array([address_of(column) for column in columns], np.int64)
+            place_events(
+                address_of(places),
+                address_of(groups),
+                len(groups),
+                int(is_put),
+                first,
+                address_of(cursors),
+                address_of(words),
+            )
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """All events by key group: ``words`` of ``change_rows``, and where each key group starts."""
+
+    words: Int64s
+    bounds: Int64s
+    first: int
+
+    def part(self, first: int, last: int) -> _Part:
+        """The events of some key groups, in each of them by order."""
+        start, stop = int(self.bounds[first - self.first]), int(self.bounds[last + 1 - self.first])
+        words = self.words[start:stop]
+        bounds = self.bounds[first - self.first : last + 2 - self.first]
+        groups = np.repeat(np.arange(first, last + 1), np.diff(bounds))
+        steps = np.diff(words[:, ORDER])
+        steps[bounds[1:-1][(bounds[1:-1] > start) & (bounds[1:-1] < stop)] - start - 1] = 0
+        if (steps < 0).any():
+            words = words[np.lexsort((words[:, ORDER], groups))]
+        return _Part(np.ascontiguousarray(words.T), groups)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Some events: one line for each word, and their key groups."""
+
+    lines: Int64s
+    key_groups: Int64s
+
+    @property
+    def keys(self) -> Ranges:
+        return Ranges(self.lines[KEY_START], self.lines[KEY_END])
+
+    @property
+    def scopes(self) -> Ranges:
+        return Ranges(self.lines[KEY_START], self.lines[SCOPE_END])
+
+    @property
+    def values(self) -> Ranges:
+        return Ranges(self.lines[VALUE_START], self.lines[VALUE_END])
+
+    @property
+    def orders(self) -> Int64s:
+        orders: Int64s = self.lines[ORDER]
+        return orders
+
+    @property
+    def is_put(self) -> Any:
+        return self.lines[IS_PUT] != 0
 
 
 class StateReplay:
@@ -112,8 +193,8 @@ class StateReplay:
         """Raises if a key occurs twice. Call it before changes are added."""
         if self._format.is_queue:
             return
-        numbers = _numbered(concatenated(self._puts.keys), _joined(self._puts.key_groups))
-        if len(numbers) and numbers.max() + 1 != len(numbers):
+        keys = concatenated(self._puts.keys)
+        if len(last_rows(keys, _joined(self._puts.key_groups))) != len(keys):
             raise NotInColumnsError
 
     # ------------------------------------------------------------------------------- changes
@@ -211,34 +292,50 @@ class StateReplay:
 
     # -------------------------------------------------------------------------------- result
 
-    def rows(self) -> StoredRows:
-        """The rows that remain after the replay."""
-        puts, removals = self._puts, self._removals
-        keys = concatenated([*puts.keys, *removals.keys])
-        count = sum(map(len, puts.keys))
-        values = concatenated(puts.values)
-        groups = _joined([*puts.key_groups, *removals.key_groups])
-        orders = _joined([*puts.orders, *removals.orders])
-        alive = self._after_clears(concatenated([*puts.scopes, *removals.scopes]), orders, groups)
-        numbers = _numbered(keys, groups)
-        order = np.lexsort((orders, numbers))
-        if self._is_list:
-            return self._lists(order[alive[order]], numbers, keys, values, groups)
-        last = np.flatnonzero(np.diff(numbers[order], append=-1))
-        newest = order[last]
-        newest = np.sort(newest[alive[newest] & (newest < count)])
-        return StoredRows(take(keys, newest), take(values, newest), groups[newest], self._kept)
+    @property
+    def events(self) -> int:
+        """Number of events so far."""
+        return sum(map(len, [*self._puts.keys, *self._removals.keys]))
 
-    def _after_clears(self, scopes: Ranges, orders: Int64s, groups: Int64s) -> Any:
+    def finish(self, first: int, last: int) -> None:
+        """Ends the replay of the key groups ``first`` to ``last``. ``rows`` gives the result."""
+        sizes = np.zeros(last - first + 2, np.int64)
+        for groups in (*self._puts.key_groups, *self._removals.key_groups):
+            sizes[1:] += np.bincount(groups - first, minlength=last - first + 1)
+        bounds = np.cumsum(sizes)
+        words = scratch_words(int(bounds[-1]), EVENT_WORDS)
+        cursors = bounds[:-1].copy()
+        self._puts.place(words, cursors, first, is_put=True)
+        self._removals.place(words, cursors, first, is_put=False)
+        self._done = _Placed(words, bounds, first)
+
+    def rows(self, first: int, last: int) -> StoredRows:
+        """The rows of the key groups ``first`` to ``last`` that remain after the replay."""
+        own = self._done.part(first, last)
+        alive = self._after_clears(own, first, last)
+        if self._is_list:
+            numbers = _numbered(own.keys, own.key_groups)
+            order = np.argsort(numbers, kind="stable")
+            return self._lists(order[alive[order]], numbers, own.keys, own.values, own.key_groups)
+        newest = last_rows(own.keys, own.key_groups)
+        newest = newest[(alive & own.is_put)[newest]]
+        return StoredRows(
+            take(own.keys, newest), take(own.values, newest), own.key_groups[newest], self._kept
+        )
+
+    def _after_clears(self, own: _Part, first: int, last: int) -> Any:
         """Whether the scope of each event is not cleared after it."""
         clears = self._clears
-        cleared = concatenated(clears.scopes)
-        if not len(cleared):
-            return np.ones(len(scopes), np.bool_)
-        numbers = _numbered(concatenated([cleared, scopes]), _joined([*clears.key_groups, groups]))
+        groups = _joined(clears.key_groups)
+        here = np.flatnonzero((groups >= first) & (groups <= last))
+        if not len(here):
+            return np.ones(len(own.orders), np.bool_)
+        cleared = take(concatenated(clears.scopes), here)
+        every = np.concatenate([groups[here], own.key_groups])
+        numbers = _numbered(concatenated([cleared, own.scopes]), every)
         latest = np.full(int(numbers.max()) + 1, -1, np.int64)
-        np.maximum.at(latest, numbers[: len(cleared)], _joined(clears.orders))
-        return orders > latest[numbers[len(cleared) :]]
+        np.maximum.at(latest, numbers[: len(here)], _joined(clears.orders)[here])
+        return own.orders > latest[numbers[len(here) :]]
 
     def _lists(
         self, order: Int64s, numbers: Int64s, keys: Ranges, values: Ranges, groups: Int64s

@@ -156,3 +156,46 @@ def mark_different(spans: int, others: int, stride: int, rows: int, marks: int) 
         other = get64(others + stride * row)
         same = size == get64(others + stride * row + 8) - other
         put8(marks + row, 0 if same and equal_bytes(start, other, size) else 1)
+
+
+@kernel
+def mark_last_rows(
+    starts: int, ends: int, groups: int, rows: int, seed: int, table: int, mask: int, marks: int
+) -> int:
+    """Marks the last row of each string; returns the number of distinct strings.
+
+    Args:
+        starts: Address of the start of each row, int64.
+        ends: Address of the end of each row.
+        groups: Address of an int64 for each row; only strings of one group are equal.
+        rows: Number of rows, below 2^32.
+        seed: Seed of the hash.
+        table: Address of the slots, int64, all -1. A slot has 32 bits of a hash, and a row.
+        mask: Number of slots - 1. The number of slots is a power of two, above the number of rows.
+        marks: Receives one byte per row: 1 for the last row of its string.
+    """
+    distinct = 0
+    for row in range(rows):
+        start = get64(starts + 8 * row)
+        end = get64(ends + 8 * row)
+        group = get64(groups + 8 * row)
+        found = hash_bytes(start, end, seed + group * MULTIPLIER)
+        high = found >> 32 << 32
+        slot = found & mask
+        put8(marks + row, 1)
+        while True:
+            entry = get64(table + 8 * slot)
+            if entry == -1:
+                distinct += 1
+                break
+            if entry >> 32 << 32 == high:
+                other = entry & 0xFFFFFFFF
+                first = get64(starts + 8 * other)
+                is_same = get64(ends + 8 * other) - first == end - start
+                is_same = is_same and get64(groups + 8 * other) == group
+                if is_same and equal_bytes(first, start, end - start):
+                    put8(marks + other, 0)
+                    break
+            slot = (slot + 1) & mask
+        put64(table + 8 * slot, high | row)
+    return distinct

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dstl_core.codec.columnar.kernels.hashing import find_rows, number_rows
+from dstl_core.codec.columnar.kernels.hashing import find_rows, mark_last_rows, number_rows
 from dstl_core.codec.columnar.kernels.memory import address_of
 from dstl_core.codec.columnar.types.program import Int64s
+from dstl_core.codec.columnar.types.scratch import scratch_words
 
 # A new seed in every process, so that nobody can prepare keys that collide.
 SEED = secrets.randbits(62)
@@ -74,3 +75,30 @@ class ByteIndex:
             address_of(found),
         )
         return found
+
+
+def last_rows(rows: Ranges, groups: Int64s) -> Int64s:
+    """The last row of each distinct byte string, ascending; strings of two groups differ.
+
+    Args:
+        rows: The byte strings.
+        groups: A number for each of them.
+    """
+    count = len(rows)
+    starts, ends = np.ascontiguousarray(rows.starts), np.ascontiguousarray(rows.ends)
+    groups = np.ascontiguousarray(groups, np.int64)
+    slots = 1 << max(4, (2 * count).bit_length())
+    table = scratch_words(slots, 1)
+    table.fill(-1)
+    marks = np.empty(max(1, count), np.uint8)
+    mark_last_rows(
+        address_of(starts),
+        address_of(ends),
+        address_of(groups),
+        count,
+        SEED,
+        address_of(table),
+        slots - 1,
+        address_of(marks),
+    )
+    return np.flatnonzero(marks[:count])

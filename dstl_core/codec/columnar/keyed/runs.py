@@ -80,9 +80,10 @@ def _aligned(values: Int64s) -> Int64s:
     return np.ascontiguousarray(values, np.int64)
 
 
-def sections_of(
-    runs: Sequence[Runs], key_groups: KeyGroupRange
-) -> tuple[memoryview, KeyGroupRangeOffsets]:
+Sections = tuple[memoryview, KeyGroupRangeOffsets]
+
+
+def sections_of(runs: Sequence[Runs], key_groups: KeyGroupRange) -> Sections:
     """Writes the sections of some key groups. Each key group is a bucket of the runs.
 
     Returns:
