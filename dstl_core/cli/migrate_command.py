@@ -102,12 +102,21 @@ def apply(
     from_: FromOption = None,
     to_template: TemplateOption = None,
     show_keys: KeysOption = False,
+    check: Annotated[
+        str | None,
+        typer.Option(
+            "--check",
+            metavar="FRACTION",
+            help="The share of key groups to compute again and to compare: 0 to 1, or all.",
+        ),
+    ] = None,
 ) -> None:
     """Write the migrated savepoint, and read it back before it becomes visible.
 
     With a template, the result is checked as ``dstl check`` does it.
     """
-    found = _migration(file, from_, to_template, show_keys=show_keys)
+    share = _share(check)
+    found = _migration(file, from_, to_template, show_keys=show_keys, recompute=share)
     written = write_savepoint(found, out, overwrite=overwrite, what="migrating")
     if as_json:
         write_json([{"path": written, **found.report}], indent=1)
@@ -119,13 +128,38 @@ def apply(
         for (operator, state), each in sorted(found.counts.items())
     ]
     lines += [f"note: {each}" for each in found.plan.notes]
+    lines += [
+        f"{operator}: {number:,} key groups computed again, and equal"
+        for operator, number in sorted(found.recomputed.items())
+    ]
     if found.check is not None:
         lines.append(f"check: {found.check.summary}")
     print_lines(map(printable, [*lines, f"written: {written}"]))
 
 
+def _share(given: str | None) -> float:
+    from dstl_core.errors import ConfigError
+
+    if given is None:
+        return 0.0
+    try:
+        share = 1.0 if given == "all" else float(given)
+    except ValueError:
+        share = -1.0
+    if not 0 < share <= 1:
+        raise ConfigError(
+            f"--check is wrong: expected a number above 0, up to 1, or all, got {given!r}."
+        )
+    return share
+
+
 def _migration(
-    file: str, from_: str | None, to_template: str | None, *, show_keys: bool = False
+    file: str,
+    from_: str | None,
+    to_template: str | None,
+    *,
+    show_keys: bool = False,
+    recompute: float = 0.0,
 ) -> SavepointMigration:
     from dstl_core.savepoint.migrate.declaration import Migration
     from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
@@ -136,4 +170,5 @@ def _migration(
         None if from_ is None else Snapshot.load(from_),
         None if to_template is None else Snapshot.load(to_template),
         show_keys=show_keys,
+        recompute=recompute,
     )

@@ -324,7 +324,9 @@ def there_and_back(case: Case, work: Path) -> tuple[Snapshot, Snapshot, Snapshot
         own = {each.new.name: each.there for each in part if each.there}
         rule = {**rules(case, part, there=True), "from": "op", "states": own}
         declared["operators"][name] = rule
-    middle = SavepointMigration(Migration.of(declared), source, template).write(work / "there")
+    middle = SavepointMigration(Migration.of(declared), source, template, recompute=0.2).write(
+        work / "there"
+    )
     own = {each.old.name: each.back for each in changes if each.back}
     rule = {**rules(case, changes, there=False), "from": names, "states": own}
     declared = {"migration": 1, "operators": {"op": rule}}

@@ -5,7 +5,7 @@ States whose bytes stay are copied as bytes. Memory is bounded: records go to a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -31,7 +31,7 @@ from dstl_core.savepoint.migrate.colliding_rows import CollidingRows
 from dstl_core.savepoint.migrate.migration_plan import CONVERT, EMPTY, OperatorPlan, StatePlan
 from dstl_core.savepoint.migrate.sql_cast import OPTIONS
 from dstl_core.savepoint.migrate.value_conversion import Misfits, Values, kind_of
-from dstl_core.savepoint.progress import Advance, Portion
+from dstl_core.savepoint.progress import Advance, Portion, no_progress
 from dstl_core.savepoint.read.keyed_copy import copy_states
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
 from dstl_core.savepoint.write.folder import StateFiles
@@ -80,24 +80,57 @@ class KeyedMigration:
 
     def written(self) -> list[KeyGroupsSavepointStateHandle | None]:
         """Writes the streams of all subtasks."""
-        own = [each for each in self.plan.states if not each.is_operator_state]
-        key_type = self.plan.key_type
-        if not own or key_type is None:
+        if not self._is_keyed:
             return [None] * self.parallelism
-        header = KeyedBackendHeader(key_type, tuple(each.new.meta for each in own))
-        everything = KeyGroupRange(0, self.max_parallelism - 1)
         size = sum(h.state_size for op in self.plan.sources for h in op.keyed_handles)
         portion = Portion(self.target.advance, size)
-        with KeyedSections(header, everything, self.max_parallelism, memory=MEMORY) as sections:
-            self._copied(sections, own, portion.add)
-            for at, state in enumerate(own):
-                if state.action == CONVERT:
-                    self._convert(sections, at, state)
+        with self._sections() as sections:
+            self._fill(sections, portion.add)
             ranges = key_group_ranges_of(self.max_parallelism, self.parallelism)
             return streams_of(sections, ranges, self.target, portion)
 
-    def _copied(self, sections: KeyedSections, own: list[StatePlan], advance: Advance) -> None:
+    def differing(self, written: OperatorSnapshot, key_groups: Sequence[int]) -> list[int]:
+        """Computes the records again from the source, and compares them with those of a snapshot.
+
+        Args:
+            written: The operator as it was written.
+            key_groups: The key groups to compare.
+
+        Returns:
+            The key groups whose bytes differ.
+        """
+        if not self._is_keyed:
+            return []
+        ids = {state_key(each.new.meta): at for at, each in enumerate(self._states)}
+        with self._sections() as again, self._sections() as stored:
+            self._fill(again, no_progress)
+            copy_states(stored, written, ids, self.max_parallelism)
+            return [each for each in key_groups if again.section(each) != stored.section(each)]
+
+    @property
+    def _states(self) -> list[StatePlan]:
+        return [each for each in self.plan.states if not each.is_operator_state]
+
+    @property
+    def _is_keyed(self) -> bool:
+        return bool(self._states) and self.plan.key_type is not None
+
+    def _sections(self) -> KeyedSections:
+        assert self.plan.key_type is not None
+        metas = tuple(each.new.meta for each in self._states)
+        everything = KeyGroupRange(0, self.max_parallelism - 1)
+        header = KeyedBackendHeader(self.plan.key_type, metas)
+        return KeyedSections(header, everything, self.max_parallelism, memory=MEMORY)
+
+    def _fill(self, sections: KeyedSections, advance: Advance) -> None:
+        self._copied(sections, advance)
+        for at, state in enumerate(self._states):
+            if state.action == CONVERT:
+                self._convert(sections, at, state)
+
+    def _copied(self, sections: KeyedSections, advance: Advance) -> None:
         """States that stay as bytes."""
+        own = self._states
         for operator in {id(each.operator): each.operator for each in own}.values():
             if operator is None:
                 continue

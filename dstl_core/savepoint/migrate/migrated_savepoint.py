@@ -17,6 +17,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
+from math import ceil
 from typing import Any
 
 from dstl_core.checkpoint.store.metadata_file import MetadataFile
@@ -38,7 +39,7 @@ from dstl_core.savepoint.migrate.plan_notes import plan_notes, state_without_a_c
 from dstl_core.savepoint.migrate.plan_text import json_of, lines_of
 from dstl_core.savepoint.migrate.planning import plan_of
 from dstl_core.savepoint.progress import Advance, no_progress
-from dstl_core.savepoint.read.snapshot import Snapshot
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.write.folder import Mode, SavepointFolder
 from dstl_core.storage.handle_resolver import HandleResolver
 
@@ -55,9 +56,12 @@ class SavepointMigration:
         template: A savepoint of the new job that started empty; by default the one in the
             declaration.
         show_keys: Whether messages may show keys of values that do not fit, five at most.
+        recompute: The share of key groups, 0 to 1, whose records ``write`` computes again from the
+            source and compares. Any share above 0 reads the source twice.
 
     Raises:
-        ConfigError: The declaration names no source, or what is not there.
+        ConfigError: The declaration names no source, or what is not there; ``recompute`` is no
+            share.
         StateFileNotFoundError: A savepoint is missing.
     """
 
@@ -68,7 +72,10 @@ class SavepointMigration:
         template: Snapshot | None = None,
         *,
         show_keys: bool = False,
+        recompute: float = 0.0,
     ) -> None:
+        if not 0 <= recompute <= 1:
+            raise ConfigError(f"recompute is wrong: expected a share from 0 to 1, got {recompute}.")
         if source is None and migration.from_ is None:
             raise ConfigError("The declaration has no from: name the savepoint of the old job.")
         self.migration = migration
@@ -77,6 +84,9 @@ class SavepointMigration:
             template = Snapshot.load(migration.to_template)
         self.template = template
         self._show_keys = show_keys
+        self._share = recompute
+        self.recomputed: dict[str, int] = {}
+        """How many key groups of each operator were computed again, and are equal."""
         self.counts: dict[tuple[str, str], StateCount] = {}
         """What happened to each state, by operator and state, after ``write``."""
         self.check: RestoreCheck | None = None
@@ -213,6 +223,26 @@ class SavepointMigration:
         for plan in self.plan.operators:
             if plan.sources:
                 self._compare(plan, by_id[plan.target.operator_id])
+                self._compute_again(plan, by_id[plan.target.operator_id], target)
+
+    def _compute_again(
+        self, plan: OperatorPlan, written: OperatorSnapshot, target: SavepointFolder
+    ) -> None:
+        """Compares a share of the key groups with what the source gives when it is read again."""
+        total = written.max_parallelism
+        number = ceil(total * self._share)
+        key_groups = [total * at // number for at in range(number)]
+        if not key_groups or not written.keyed_handles:
+            return
+        work = KeyedMigration(plan, target, total, written.parallelism, self._show_keys)
+        different = work.differing(written, key_groups)
+        if different:
+            raise SavepointError(
+                f"The migrated savepoint is wrong and was not published: operator {plan.label!r} "
+                f"has other records in key group {different[0]} than the source gives "
+                f"({len(different)} of {number} key groups)."
+            )
+        self.recomputed[plan.label] = number
 
     def _check_restore(self, found: Snapshot) -> None:
         """Asks whether the new job restores what was written, as ``dstl check`` does."""
@@ -233,7 +263,7 @@ class SavepointMigration:
                 f"{worst}."
             )
 
-    def _compare(self, plan: OperatorPlan, written: Any) -> None:
+    def _compare(self, plan: OperatorPlan, written: OperatorSnapshot) -> None:
         stored = {info.name: info for info in written.states}
         for state in plan.states:
             if state.is_operator_state or state.old is None or state.operator is None:
@@ -282,6 +312,7 @@ class SavepointMigration:
             ],
             "dropped_operators": [each.label for each in self.plan.dropped],
             "notes": list(self.plan.notes),
+            "recomputed_key_groups": dict(sorted(self.recomputed.items())),
             "check": None if self.check is None else VERDICT_TEXTS[self.check.verdict],
         }
 

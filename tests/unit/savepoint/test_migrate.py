@@ -19,10 +19,13 @@ from dstl_core.errors import (
     SnapshotExistsError,
 )
 from dstl_core.savepoint.migrate.declaration import Migration
+from dstl_core.savepoint.migrate.keyed_migration import KeyedMigration
 from dstl_core.savepoint.migrate.learn.compiled_plan import CompiledPlan
 from dstl_core.savepoint.migrate.learn.proposal import propose
 from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
+from dstl_core.savepoint.migrate.migration_plan import OperatorPlan
 from dstl_core.savepoint.read.snapshot import Snapshot
+from dstl_core.savepoint.write.folder import SavepointFolder
 from tests.golden_files import CHANGED_JOBS as JOBS
 from tests.golden_files import GOLDEN, snapshot
 
@@ -62,9 +65,11 @@ def texts(entries: Iterable[dict[str, Any]]) -> list[str]:
 def test_the_new_job_gets_its_state(pair: str, tmp_path: Path) -> None:
     declared = Migration.load(ROOT / "examples" / "migrate" / f"{pair}.yaml")
     old, new = (Snapshot.load(JOBS / pair / each) for each in ("old", "new"))
-    migration = SavepointMigration(declared, old, new)
+    migration = SavepointMigration(declared, old, new, recompute=1.0)
     assert migration.plan.problems == []
     written = Snapshot.load(migration.write(tmp_path / "out"))
+    keyed = {each.label: each.max_parallelism for each in written.operators if each.keyed_handles}
+    assert migration.recomputed == keyed
     assert contents(tmp_path / "out") == texts(EXPECTED[pair])
     for operator in written.operators:
         target = new[f"hash:{operator.operator_id.hex}"]
@@ -401,3 +406,27 @@ def test_a_new_class_needs_the_template() -> None:
     with pytest.raises(ConfigError, match=r"classes needs to_template, which has the new"):
         old = Snapshot.load(JOBS / "pojo-class" / "old")
         SavepointMigration(Migration.of(declared), old).plan_lines()
+
+
+def test_records_that_are_not_those_of_the_source_are_found(tmp_path: Path) -> None:
+    swapped = "fields: {h3.shop.Client: {n: 'cast(total, INT)', total: {from: n}}}"
+    plan = plan_of_accounts(swapped)
+    pojo_migration("states: {}").write(tmp_path / "out")
+    written = Snapshot.load(tmp_path / "out")["accounts"]
+    work = KeyedMigration(plan, SavepointFolder(tmp_path / "other"), 128, 1)
+    every = {each["kg"] for each in written.dump()}
+    assert set(work.differing(written, range(128))) == every
+    same = KeyedMigration(
+        plan_of_accounts("states: {}"), SavepointFolder(tmp_path / "other"), 128, 1
+    )
+    assert same.differing(written, range(128)) == []
+
+
+def plan_of_accounts(rest: str) -> OperatorPlan:
+    return next(each for each in pojo_migration(rest).plan.operators if each.label == "accounts")
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.5])
+def test_a_share_is_between_nothing_and_all(share: float) -> None:
+    with pytest.raises(ConfigError, match=r"recompute is wrong: expected a share from 0 to 1"):
+        migration_of("pojo-class", {}, recompute=share)
