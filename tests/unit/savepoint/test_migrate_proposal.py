@@ -565,6 +565,24 @@ def test_apply_refuses_what_the_plans_say_and_the_file_does_not(tmp_path: Path, 
     assert not (tmp_path / "out" / "_metadata").exists()
 
 
+@pytest.mark.parametrize(
+    ("share", "says"),
+    [
+        ("all", "accounts: 128 key groups computed again, and equal"),
+        ("0.01", "accounts: 2 key groups computed again, and equal"),
+        ("0", "--check is wrong: expected a number above 0, up to 1, or all, got '0'"),
+        ("nan", "--check is wrong: expected a number above 0, up to 1, or all, got 'nan'"),
+    ],
+)
+def test_apply_computes_a_share_again(share: str, says: str, tmp_path: Path, run: Any) -> None:
+    file = job_folder("pojo-class", tmp_path)
+    rule = "accounts: {classes: {h3.shop.Account: h3.shop.Client}}"
+    file.write_text(f"migration: 1\nfrom: old\nto_template: new\noperators: {{{rule}}}\n")
+    ran = run("migrate", "apply", str(file), str(tmp_path / "out"), "--check", share)
+    assert says in ran.out + ran.err
+    assert (tmp_path / "out" / "_metadata").exists() == (ran.code == 0)
+
+
 def test_equal_types_are_warned_of_without_plans(tmp_path: Path, run: Any) -> None:
     file = job_folder("agg-reorder", tmp_path)
     text = file.read_text().splitlines()[:3]
