@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from dstl_core.codec.classfile.job_jar import JobClasses
+from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS, layout_of
 from dstl_core.codec.kryo.flink_types import JobPojoSerializer
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.codec.serializers.pojo import Pojo, PojoSerializer
+from dstl_core.errors import ColumnValueError, FormatError, NotInColumnsError
 from dstl_core.savepoint.check.compatibility import Compatibility, Verdict
 from dstl_core.savepoint.read.entries import KeyedEntry, OperatorStateEntry
 from dstl_core.savepoint.read.entry_reader import EntryReader
@@ -82,10 +84,11 @@ def _field_names(serializer: AnySerializer, pojo_class: str) -> set[str] | None:
 def values_of_subclasses(operator: OperatorSnapshot, info: StateInfo) -> Compatibility:
     """Whether a state has values of subclasses that no header lists. It reads states with POJOs.
 
-    Flink reads such values by the subclass as it is now.
+    Flink reads such values by the subclass as it is now. Columns hold the listed classes only, so
+    values are read one by one only where columns do not hold all of them.
     """
     types = [each for _, each in info.meta.serializers]
-    if not any(holds(each, PojoSerializer) for each in types):
+    if not any(holds(each, PojoSerializer) for each in types) or _fits_columns(operator, info):
         return _NOTHING
     listed = {name for each in types for name in _listed(each)}
     # Without a jar of the old job such values are not readable.
@@ -95,6 +98,20 @@ def values_of_subclasses(operator: OperatorSnapshot, info: StateInfo) -> Compati
         if reader.unreadable or (has_jar and not listed.issuperset(_pojos(entry))):
             return _SUBCLASS
     return _SUBCLASS if reader.unreadable else _NOTHING
+
+
+def _fits_columns(operator: OperatorSnapshot, info: StateInfo) -> bool:
+    """Whether kernels decode all values of a keyed state, none of them kept as its bytes."""
+    if info.kind.startswith("op-"):
+        return False
+    try:
+        for _, each in info.meta.serializers:
+            layout_of(each, EXACT_OPTIONS)
+        for _ in operator.flat(info.name, types=EXACT_OPTIONS).read():
+            pass
+    except (NotInColumnsError, ColumnValueError, FormatError):
+        return False
+    return True
 
 
 def _listed(serializer: AnySerializer) -> Iterator[str]:
