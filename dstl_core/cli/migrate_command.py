@@ -107,7 +107,7 @@ def apply(
         typer.Option(
             "--check",
             metavar="FRACTION",
-            help="The share of key groups to compute again and to compare: 0 to 1, or all.",
+            help="Compute a share of the key groups again and compare: above 0, up to 1, or all.",
         ),
     ] = None,
 ) -> None:

@@ -18,7 +18,7 @@ STREAM_IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"
 _COMPRESSED = 0x00
 _UNCOMPRESSED = 0x01
 _MAX_CHUNK_DATA = 65536
-_MOST_TIMES = 32
+MOST_TIMES = 32
 """Snappy unpacks at most 64 bytes from 3 bytes, so a stream that claims more is damaged."""
 
 
@@ -130,7 +130,7 @@ def decompress_all_frames(
         stops.append(stop)
         total += size
     view = memoryview(buffer)
-    room = memoryview(allocate(min(total, _MOST_TIMES * (len(view) - start))))
+    room = memoryview(allocate(min(total, MOST_TIMES * (len(view) - start))))
     filled = 0
     for at, stop in pairwise(stops):
         try:

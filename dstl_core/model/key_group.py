@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar
 
 from dstl_core.errors import ConfigError
@@ -148,3 +149,10 @@ class KeyGroupRange:
 
 
 KeyGroupRange.EMPTY = KeyGroupRange(0, -1)
+
+
+def divided(key_groups: KeyGroupRange, count: int) -> list[KeyGroupRange]:
+    """Divides key groups into at most ``count`` ranges of almost equal size."""
+    first, total = key_groups.start_key_group, len(key_groups)
+    bounds = [first + total * index // count for index in range(count + 1)]
+    return [KeyGroupRange(start, end - 1) for start, end in pairwise(bounds) if start < end]

@@ -7,6 +7,7 @@ state of the old job goes without a word.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pyarrow as pa
@@ -208,8 +209,7 @@ class _Planning:
         kept = given is None and not pojo_classes(plan.key_type) & fields.keys()
         if kept and same_bytes(first, plan.key_type, classes):
             return
-        row = given if isinstance(given, tuple) else None
-        whole = given if given is not None and not isinstance(given, tuple) else None
+        row, whole = _row_or_whole(given)
         where = f"operators.{plan.label}.key"
         plan.key = Conversion(
             where, first, plan.key_type, row, whole, name="key", classes=classes, fields=fields
@@ -220,8 +220,14 @@ class _Planning:
         self, conversion: Conversion, old: AnySerializer, others: Mapping[str, Values], what: str
     ) -> None:
         """Runs a conversion over nothing, which finds what is wrong with it."""
-        try:
+        with self._noted(what):
             conversion.apply(_none(old), others)
+
+    @contextmanager
+    def _noted(self, what: str) -> Iterator[None]:
+        """Lets an error of a conversion become a problem of the plan."""
+        try:
+            yield
         except ConfigError as error:
             self._plan.problems.append(error.message.rstrip("."))
         except NotInColumnsError as error:
@@ -424,20 +430,13 @@ class _Planning:
         if len(before) == 2:
             others["map_key"] = Values(_none(before[0]), kind_of(before[0]))
         what = f"state {state.new.name} of operator {plan.label}"
-        try:
-            assert state.value is not None
+        assert state.value is not None
+        with self._noted(what):
             self._try(state.value, before[-1], others, what)
             if len(after) == 2:
                 self._map_key(plan, state, others, what)
             if state.merge is not None and not state.is_operator_state:
                 check_merge(state.merge, arrow_of(kind_of(after[-1])), f"{where}.merge")
-        except ConfigError as error:
-            self._plan.problems.append(error.message.rstrip("."))
-        except NotInColumnsError as error:
-            self._plan.problems.append(
-                f"{what} would have to change, and values of type {error.type_name} are not "
-                f"readable as columns"
-            )
 
     def _folded(
         self, state: StatePlan, whole: Expression | None, row: tuple[Expression, ...] | None
@@ -460,8 +459,7 @@ class _Planning:
         before, after = _value_types(state.old), _value_types(state.new)
         source = before[0] if len(before) == 2 else before[-1]
         name = "map_key" if len(before) == 2 else "value"
-        row = rule if isinstance(rule, tuple) else None
-        whole = rule if rule is not None and not isinstance(rule, tuple) else None
+        row, whole = _row_or_whole(rule)
         if rule is None and len(before) != 2:
             self._plan.problems.append(f"{what} is a map now: give map_key")
             return
@@ -555,6 +553,13 @@ class _Planning:
                     f"start_empty names {name!r}, which is no operator with state of the new job "
                     f"and no OPERATOR/STATE of it."
                 )
+
+
+def _row_or_whole(
+    given: Expression | tuple[Expression, ...] | None,
+) -> tuple[tuple[Expression, ...] | None, Expression | None]:
+    """A rule as the columns of a row, or as one whole value."""
+    return (given, None) if isinstance(given, tuple) else (None, given)
 
 
 def _aggregated(aggregate: Aggregate) -> tuple[str, Expression]:

@@ -11,8 +11,8 @@ from dstl_core.codec.serializers.pojo import PojoSerializer
 from dstl_core.codec.serializers.table_types import RowDataSerializer
 from dstl_core.savepoint.migrate.learn.lossless import widens
 
-_NO_CLASSES: Mapping[str, str] = {}
 _WITH_LENGTH = ("VARCHAR", "VARBINARY")
+_NO_CLASSES: Mapping[str, str] = {}
 
 
 def pojo_classes(*serializers: AnySerializer) -> set[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from typing import Any
 
 from dstl_core.codec.raw_timers import read_raw_timers
@@ -27,7 +26,7 @@ from dstl_core.model.handle import (
     OperatorStateMode,
     OperatorStreamStateHandle,
 )
-from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.model.key_group import KeyGroupRange, divided
 from dstl_core.savepoint.read.entries import (
     EVENT_TIMER,
     OP_BROADCAST,
@@ -362,5 +361,4 @@ def key_group_ranges(handle: KeyedStateHandle) -> list[KeyGroupRange]:
     # Each range reads the whole log again.
     at_once = BYTES_AT_ONCE * (2 if isinstance(handle, ChangelogStateBackendHandle) else 1)
     count = max(1, min(total, -(-handle.state_size // at_once)))
-    bounds = [key_groups.start_key_group + total * index // count for index in range(count + 1)]
-    return [KeyGroupRange(start, end - 1) for start, end in pairwise(bounds) if start < end]
+    return divided(key_groups, count)

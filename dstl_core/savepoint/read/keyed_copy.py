@@ -6,7 +6,6 @@ Memory is bounded: beyond a limit, records go to a temporary file.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +31,7 @@ from dstl_core.model.handle import (
     KeyedStateHandle,
     KeyGroupsSavepointStateHandle,
 )
-from dstl_core.model.key_group import KeyGroupRange, key_group_prefix_bytes
+from dstl_core.model.key_group import KeyGroupRange, divided, key_group_prefix_bytes
 from dstl_core.savepoint.columns.keyed_sections import WRITE_MEMORY, KeyedSections, StateRuns
 from dstl_core.savepoint.columns.state_columns import is_queue
 from dstl_core.savepoint.progress import Advance, Portion, no_progress
@@ -121,9 +120,7 @@ def whole_parts(
     header = merged_header([StatesOf(operator)])
     size = sum(each.state_size for each in operator.keyed_handles)
     count = max(1, min(len(wanted), -(-size // BYTES_AT_ONCE)))
-    bounds = [wanted.start_key_group + len(wanted) * at // count for at in range(count + 1)]
-    for start, end in pairwise(bounds):
-        own = KeyGroupRange(start, end - 1)
+    for own in divided(wanted, count):
         found = None if header is None else _merged(StatesOf(operator), header, own)
         if found is not None:
             yield found, own

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice, pairwise
+from itertools import islice
 from typing import Protocol
 
 from dstl_core.changelog.reader import StateChangelogHandleReader
@@ -38,7 +38,7 @@ from dstl_core.model.handle import (
     OperatorStreamStateHandle,
 )
 from dstl_core.model.ids import OperatorID
-from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.model.key_group import KeyGroupRange, divided
 from dstl_core.savepoint.read.entries import (
     EVENT_TIMER,
     OP_BROADCAST,
@@ -298,9 +298,7 @@ class OperatorCatalog:
         """All key groups in at most ``count`` ranges."""
         if count < 1:
             raise ConfigError(f"State is read in at least one split, got {count}.")
-        total = self.max_parallelism
-        bounds = [total * index // count for index in range(count + 1)]
-        return [KeyGroupRange(start, end - 1) for start, end in pairwise(bounds) if start < end]
+        return divided(KeyGroupRange(0, self.max_parallelism - 1), count)
 
     def form(self) -> str:
         """The form in which keyed state is stored, as a text."""

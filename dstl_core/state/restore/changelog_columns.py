@@ -21,8 +21,8 @@ from dstl_core.codec.serializers import AnySerializer, SerializerRegistry
 from dstl_core.codec.state_meta import KeyedBackendHeader, StateMetaInfoSnapshot
 from dstl_core.errors import NotInColumnsError
 from dstl_core.model.handle import ChangelogStateBackendHandle, KeyedStateHandle
-from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.state.restore.stored_key_groups import StoredKeyGroups, divided, in_parts
+from dstl_core.model.key_group import KeyGroupRange, divided
+from dstl_core.state.restore.stored_key_groups import StoredKeyGroups, in_parts
 from dstl_core.state.tables.keyed_state import StateKey, knowledge_of, state_key, types_of
 from dstl_core.storage.handle_resolver import HandleResolver
 

@@ -6,7 +6,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from dstl_core.codec.columnar.keyed.sections import (
@@ -83,13 +82,6 @@ def in_parts(
         return parts[at][0][start - firsts[at] : end - firsts[at]]
 
     return StoredKeyGroups(header, prefix_bytes, "restored state", sections, read)
-
-
-def divided(key_groups: KeyGroupRange, count: int) -> list[KeyGroupRange]:
-    """Divides key groups into ``count`` ranges of almost equal size."""
-    first, total = key_groups.start_key_group, len(key_groups)
-    bounds = [first + total * index // count for index in range(count + 1)]
-    return [KeyGroupRange(start, end - 1) for start, end in pairwise(bounds)]
 
 
 def placed_sections(offsets: KeyGroupRangeOffsets, size: int, key_groups: KeyGroupRange) -> Placed:

@@ -35,6 +35,7 @@ from dstl_core.codec.columnar.kernels.table_blocks import (
 )
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.columnar.types.scratch import scratch, scratch_words
+from dstl_core.codec.snappy_frames import MOST_TIMES
 from dstl_core.codec.sst.block import (
     BLOCK_TRAILER_BYTES,
     XXH3_LAST_BYTE,
@@ -46,8 +47,6 @@ from dstl_core.errors import FormatError, InvariantViolation
 
 _XXH3 = 4
 _NONE, _SNAPPY = 0, 1
-_MOST_TIMES = 32
-"""Snappy writes at most 64 bytes for 3 bytes; a block that declares more is damaged."""
 _TOO_LARGE = 1 << 40
 Bytes = npt.NDArray[np.uint8]
 
@@ -149,7 +148,7 @@ class TableReader:
         stops = places[:, BLOCK_END] - begin - BLOCK_TRAILER_BYTES
         kinds = data[stops]
         sizes = np.where(kinds == _SNAPPY, _declared_sizes(data, starts), stops - starts)
-        is_plain = (kinds == _NONE) | (kinds == _SNAPPY) & (sizes <= _MOST_TIMES * (stops - starts))
+        is_plain = (kinds == _NONE) | (kinds == _SNAPPY) & (sizes <= MOST_TIMES * (stops - starts))
         is_plain &= self._are_whole(raw, starts, stops)
         others: dict[int, bytes] = {}
         for row in np.flatnonzero(~is_plain).tolist():
