@@ -1,7 +1,7 @@
 """Merges the aggregates of a batch into their states, by columns, without Python per row or key.
 
-Spark reduces a batch to a row per key. In it, each aggregate has some columns, its *parts*, and it
-has some states. A ``Merge`` class defines both, and computes the new states from them.
+A batch is reduced to a row per key, by Spark or in a task. In it, each aggregate has some columns,
+its *parts*, and it has some states. A ``Merge`` class defines both, and computes the new states.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ WHOLE = (Types.BYTE, Types.SHORT, Types.INT, Types.LONG)
 FLOATING = (Types.FLOAT, Types.DOUBLE)
 DIGITS = 38
 _DECIMAL_BYTES = 16
-_HALF = 32
-_LOW = (1 << _HALF) - 1
+HALF = 32
+LOW = (1 << HALF) - 1
 _BIG_DECIMAL = layout_of(Types.BIG_DEC).arrow_type
 Columns = list[pa.Array]
 
@@ -108,11 +108,11 @@ class WholeSum(Merge):
     def merge(self, held: Columns, parts: Columns) -> Columns:
         there = pc.or_(held[0].is_valid(), parts[1].is_valid())
         old, high, low = (_longs(each) for each in (held[0], *parts))
-        low = low + (old & _LOW)
-        high = high + (old >> _HALF) + (low >> _HALF)
+        low = low + (old & LOW)
+        high = high + (old >> HALF) + (low >> HALF)
         if len(high) and (high.min() < -(1 << 31) or high.max() >= 1 << 31):
             raise self._overflow()
-        total = pa.array((high << _HALF) | (low & _LOW))
+        total = pa.array((high << HALF) | (low & LOW))
         try:
             found = total.cast(self.types[0])
         except pa.ArrowInvalid:
@@ -165,11 +165,11 @@ class Extreme(Merge):
 
     def __init__(self, uid: str, name: str, kind: AnySerializer, *, largest: bool) -> None:
         super().__init__(uid, name, {"": kind})
-        self._largest = largest
+        self.largest = largest
 
     def merge(self, held: Columns, parts: Columns) -> Columns:
         old, new = self._comparable(held[0], parts[0])
-        better = beyond(new, old, largest=self._largest)
+        better = beyond(new, old, largest=self.largest)
         take = pc.and_(new.is_valid(), pc.or_(old.is_null(), better))
         return [pc.if_else(take, new, old)]
 
@@ -183,17 +183,17 @@ class ByOrder(Merge):
         self, uid: str, name: str, kind: AnySerializer, order: AnySerializer, *, largest: bool
     ) -> None:
         super().__init__(uid, name, {"": kind, "_order": order})
-        self._largest = largest
+        self.largest = largest
 
     def merge(self, held: Columns, parts: Columns) -> Columns:
         old, new = self._comparable(held[0], parts[0])
         old_order, new_order = self._comparable(held[1], parts[1])
-        better = beyond(new_order, old_order, largest=self._largest)
-        equal = pc.invert(pc.or_(better, beyond(old_order, new_order, largest=self._largest)))
+        better = beyond(new_order, old_order, largest=self.largest)
+        equal = pc.invert(pc.or_(better, beyond(old_order, new_order, largest=self.largest)))
         # Among rows with the same order, null is the smallest value.
-        gone, came = (new, old) if not self._largest else (old, new)
+        gone, came = (new, old) if not self.largest else (old, new)
         by_value = pc.or_(
-            beyond(new, old, largest=self._largest), pc.and_(gone.is_null(), came.is_valid())
+            beyond(new, old, largest=self.largest), pc.and_(gone.is_null(), came.is_valid())
         )
         take = pc.and_(
             new_order.is_valid(),
@@ -221,16 +221,16 @@ class Average(Merge):
     """A sum and the number of its values."""
 
     def __init__(self, uid: str, name: str, total: Merge) -> None:
-        self.total, self._count = total, CountMerge(uid, f"{name}_count")
+        self.total, self.count = total, CountMerge(uid, f"{name}_count")
         self.uid, self.name = uid, name
         self.parts = (*total.parts, "values")  # type: ignore[misc]  # by what is added up
-        self.states = (*total.states, *self._count.states)
-        self.types = [*total.types, *self._count.types]
+        self.states = (*total.states, *self.count.states)
+        self.types = [*total.types, *self.count.types]
 
     def merge(self, held: Columns, parts: Columns) -> Columns:
         return [
             *self.total.merge(held[:1], parts[:-1]),
-            *self._count.merge(held[1:], parts[-1:]),
+            *self.count.merge(held[1:], parts[-1:]),
         ]
 
     @property

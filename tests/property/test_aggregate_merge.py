@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
 from decimal import Decimal
+from itertools import pairwise
+from typing import Any
+from unittest import mock
 
 import datasketches
 import pyarrow as pa
@@ -11,6 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dstl_core import aggregates
+from dstl_core.aggregates import Aggregate
 from dstl_core.codec.columnar.types.type_layouts import layout_of
 from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.errors import ConfigError, FormatError
@@ -24,7 +31,11 @@ from dstl_core.operators.aggregate_merge import (
 )
 from dstl_core.operators.gathered_merges import CountsByValue, DecayedSum
 from dstl_core.operators.list_merges import BoundedList
+from dstl_core.operators.merge_choice import merge_of
+from dstl_core.operators.row_reduction import is_reduced_by_columns
 from dstl_core.operators.sketch_merges import DistinctSketch, Histogram, QuantileSketch
+from dstl_core.spark.engine import reduced_rows
+from dstl_core.spark.engine.reduced_rows import ReducedRows
 
 LONGS = st.integers(-(1 << 63), (1 << 63) - 1)
 LIMITS = {Types.INT: 31, Types.LONG: 63}
@@ -288,3 +299,123 @@ def test_a_decayed_sum_is_that_of_all_rows_at_their_last_time(
     else:
         total = sum(value * 0.5 ** ((last - time) / 1000) for time, value in rows)
         assert held[0][0].as_py() == pytest.approx(total, abs=1e-9)
+
+
+Given = list[int | None]
+
+
+def some(given: Given) -> list[int]:
+    return [each for each in given if each is not None]
+
+
+OF_ROWS: list[tuple[Aggregate, AnySerializer, pa.DataType, int, Callable[[Given], Any]]] = [
+    (aggregates.count(), Types.LONG, pa.int64(), 63, lambda given: (len(given),)),
+    (aggregates.count("v"), Types.LONG, pa.bool_(), 0, lambda given: (len(some(given)),)),
+    (
+        aggregates.count_null("v"),
+        Types.LONG,
+        pa.float64(),
+        9,
+        lambda given: (len(given) - len(some(given)),),
+    ),
+    (aggregates.sum("v"), Types.LONG, pa.int64(), 63, lambda given: halves(some(given) or None)),
+    (
+        aggregates.sum("v"),
+        Types.DOUBLE,
+        pa.float32(),
+        9,
+        lambda given: (sum(some(given)) if some(given) else None,),
+    ),
+    (
+        aggregates.avg("v"),
+        Types.INT,
+        pa.int32(),
+        31,
+        lambda given: (*halves(some(given) or None), len(some(given))),
+    ),
+    (aggregates.min("v"), Types.LONG, pa.int64(), 63, lambda given: (least(given),)),
+    (aggregates.max("v"), Types.LOCAL_DATE, pa.date32(), 31, lambda given: (most(given),)),
+    (aggregates.min("v"), Types.INSTANT, pa.timestamp("us"), 63, lambda given: (least(given),)),
+    (aggregates.bool_or("v"), Types.BOOLEAN, pa.bool_(), 0, lambda given: (most(given),)),
+]
+
+
+def least(given: Given) -> int | None:
+    return min(some(given), default=None)
+
+
+def most(given: Given) -> int | None:
+    return max(some(given), default=None)
+
+
+@pytest.mark.parametrize("aggregate, kind, column, bits, expected", OF_ROWS)
+@given(data=st.data())
+def test_rows_are_reduced_to_the_same_parts_wherever_they_are_cut(
+    aggregate: Aggregate,
+    kind: AnySerializer,
+    column: pa.DataType,
+    bits: int,
+    expected: Callable[[Given], Any],
+    data: st.DataObject,
+) -> None:
+    merge = merge_of("u", "a", aggregate, kind, Types.LONG)
+    assert is_reduced_by_columns(merge, column)
+    values = st.none() | st.integers(-(1 << bits) if bits else 0, max(1, (1 << bits) - 1))
+    rows = data.draw(st.lists(st.tuples(st.integers(0, 3), values), max_size=30))
+    cuts = data.draw(st.lists(st.integers(0, len(rows)), max_size=2).map(sorted))
+    wanted = {key: expected([value for each, value in rows if each == key]) for key in dict(rows)}
+    bounds = [0, *cuts, len(rows)]
+    with mock.patch.object(reduced_rows, "ROWS_PER_CALL", 1):
+        waiting = ReducedRows("k", [(aggregate, merge)], numbered)
+        for start, end in pairwise(bounds):
+            if start < end:
+                assert waiting.add(batch_of(rows[start:end], column)) is None
+    found = waiting.take()
+    assert waiting.take() is None
+    got = {} if found is None else {row.pop("k"): tuple(row.values()) for row in plain(found[1])}
+    assert got == wanted
+
+
+@dataclass
+class Distinct:
+    values: pa.Array
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+def numbered(keys: pa.Array) -> tuple[Distinct, Any]:
+    encoded = keys.dictionary_encode()
+    return Distinct(encoded.dictionary), encoded.indices.to_numpy()
+
+
+def batch_of(rows: list[tuple[int, int | None]], column: pa.DataType) -> pa.RecordBatch:
+    longs = pa.array([value for _, value in rows], pa.int64())
+    narrow = longs.cast(pa.int32()) if column == pa.date32() else longs
+    keys = pa.array([key for key, _ in rows], pa.int64())
+    return pa.record_batch({"k": keys, "v": narrow.cast(column)})
+
+
+def plain(found: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Rows with dates and times as whole numbers."""
+    columns = {}
+    for name, column in zip(found.schema.names, found.columns, strict=True):
+        narrow = column.cast(pa.int32()) if column.type == pa.date32() else column
+        is_number = pa.types.is_floating(column.type)
+        columns[name] = narrow if is_number else narrow.cast(pa.int64())
+    rows: list[dict[str, Any]] = pa.table(columns).to_pylist()
+    return rows
+
+
+def test_many_keys_do_not_wait_and_are_whole_in_each_batch() -> None:
+    merge = merge_of("u", "a", aggregates.count(), Types.LONG, Types.LONG)
+    with mock.patch.object(reduced_rows, "ROWS_PER_CALL", 4):
+        waiting = ReducedRows("k", [(aggregates.count(), merge)], numbered)
+    with mock.patch.object(reduced_rows, "MOST_KEYS", 8):
+        given = [[0, 0, 1, 2], [0, 1, 2, 3], [4, 5, 6, 7], [0, 0, 0, 0]]
+        out = [waiting.add(batch_of([(key, 1) for key in keys], pa.int64())) for keys in given]
+    batches = [each[1].to_pydict() for each in [*out, waiting.take()] if each is not None]
+    assert [dict(zip(*each.values(), strict=True)) for each in batches] == [
+        {0: 3, 1: 2, 2: 2, 3: 1, 4: 1, 5: 1, 6: 1, 7: 1},
+        {0: 4},
+    ]

@@ -13,9 +13,13 @@ class WaitingRows:
 
     A larger batch has more rows per key, so work per key costs less. The batch is limited in rows
     and bytes, so memory stays bounded.
+
+    Args:
+        rows_per_call: The limit of rows; by default ``ROWS_PER_CALL``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rows_per_call: int | None = None) -> None:
+        self._rows_per_call = rows_per_call or ROWS_PER_CALL
         self._batches: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
 
@@ -24,7 +28,7 @@ class WaitingRows:
         self._batches.append(batch)
         self._rows += batch.num_rows
         self._bytes += batch.nbytes
-        return self._rows >= ROWS_PER_CALL or self._bytes >= BYTES_PER_CALL
+        return self._rows >= self._rows_per_call or self._bytes >= BYTES_PER_CALL
 
     def take(self) -> pa.RecordBatch | None:
         """Removes and returns all rows as one batch; None if there are no rows."""

@@ -23,6 +23,7 @@ from dstl_core.operators.keyed_snapshots import KeyedSnapshots
 from dstl_core.operators.subtask import refuse_unclaimed_raw_state
 from dstl_core.operators.user_code import user_code
 from dstl_core.savepoint.write.column_fit import fit
+from dstl_core.spark.engine.reduced_rows import ReducedRows
 from dstl_core.spark.engine.waiting_rows import WaitingRows
 from dstl_core.spark.task.column_changelog import CapturedColumns, ColumnChangelog
 from dstl_core.spark.task.column_differences import differ
@@ -30,6 +31,7 @@ from dstl_core.spark.task.column_restore import ColumnRestore
 from dstl_core.spark.task.column_store import ColumnStore, Keys
 from dstl_core.spark.task.job_spec import TaskSpec
 from dstl_core.spark.task.local_copies import CopyFolder, Parts
+from dstl_core.spark.task.operators import AggregateOperator
 from dstl_core.spark.task.output_files import OutputFiles
 from dstl_core.spark.task.reports import SubtaskMetrics
 from dstl_core.spark.task.restore import Assigned
@@ -80,6 +82,15 @@ class ColumnSubtask:
         self._changed_keys = 0
         self._keys_gained = 0
         self._waiting = WaitingRows()
+        self._reduced_rows: ReducedRows[Keys] | None = (
+            ReducedRows(
+                operator.key_by,
+                list(zip(operator.aggregates.values(), operator.function.merges, strict=True)),
+                self._number_keys,
+            )
+            if isinstance(operator, AggregateOperator)
+            else None
+        )
         with user_code(function, "open"):
             function.open(RuntimeContext(None, subtask, task.job.parallelism))
 
@@ -186,11 +197,15 @@ class ColumnSubtask:
         )
 
     def apply(self, batch: pa.RecordBatch, output: OutputFiles) -> None:
-        if self._waiting.add(batch):
+        if self._reduced_rows is not None and self._reduced_rows.takes(batch):
+            self._merge_reduced(self._reduced_rows.add(batch), output)
+        elif self._waiting.add(batch):
             self._process(output)
 
     def finish(self, watermark: int, output: OutputFiles) -> None:
         """Processes the waiting rows. Functions on columns have no timers."""
+        if self._reduced_rows is not None:
+            self._merge_reduced(self._reduced_rows.take(), output)
         self._process(output)
         with user_code(self._function, "close"):
             self._function.close()
@@ -199,10 +214,24 @@ class ColumnSubtask:
         rows = self._waiting.take()
         if rows is None:
             return
-        column = rows.column(self._operator.key_by)
-        if column.null_count:
-            raise ConfigError("A key is null; keyed state needs a key.")
-        keys, numbers = self._store.keys(fit(column, self._store.key_type, "The key"))
+        keys, numbers = self._number_keys(rows.column(self._operator.key_by))
+        self._merge(keys, numbers, rows, output)
+
+    def _merge_reduced(
+        self, reduced: tuple[Keys, pa.RecordBatch] | None, output: OutputFiles
+    ) -> None:
+        if reduced is not None:
+            keys, rows = reduced
+            self._merge(keys, np.arange(len(keys)), rows, output)
+
+    def _merge(
+        self,
+        keys: Keys,
+        numbers: npt.NDArray[np.int64],
+        rows: pa.RecordBatch,
+        output: OutputFiles,
+    ) -> None:
+        """Calls the function with rows and the states of their keys, and keeps the new states."""
         before = self._store.lookup(keys)
         with_index = rows.append_column(KEY_INDEX, pa.array(numbers, pa.int64()))
         with self._calling("process_batch"):
@@ -219,6 +248,12 @@ class ColumnSubtask:
                 keys.values.take(places), _batch(new)
             )
         output.add_columns(rows_of_changes)
+
+    def _number_keys(self, column: pa.Array) -> tuple[Keys, npt.NDArray[np.int64]]:
+        """The distinct keys of a column, and the number of the key of each row."""
+        if column.null_count:
+            raise ConfigError("A key is null; keyed state needs a key.")
+        return self._store.keys(fit(column, self._store.key_type, "The key"))
 
     def _calling(self, method: str) -> AbstractContextManager[None]:
         """Names the function in errors of a user's code; declared aggregates are dstl's code."""

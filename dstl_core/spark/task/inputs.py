@@ -22,7 +22,13 @@ from dstl_core.spark.engine.schema import quoted
 from dstl_core.spark.task.input_checks import is_ordered, needed_columns
 from dstl_core.spark.task.lineage import InputPlace
 from dstl_core.spark.task.operators import AggregateOperator, Operator
-from dstl_core.spark.task.reduction import HIGH_COLUMN, LOW_COLUMN, ROWS_COLUMN, reduced
+from dstl_core.spark.task.reduction import (
+    HIGH_COLUMN,
+    LOW_COLUMN,
+    ROWS_COLUMN,
+    is_reduced_in_tasks,
+    reduced,
+)
 
 FINGERPRINT_COLUMN = "__dstl_row_hash"
 OWN_COLUMNS = (FINGERPRINT_COLUMN, SUBTASK_COLUMN, ROWS_COLUMN, HIGH_COLUMN, LOW_COLUMN)
@@ -173,7 +179,10 @@ def place(
 def _place_reduced(
     hashed: DataFrame, operator: AggregateOperator, parallelism: int, max_parallelism: int
 ) -> DataFrame:
-    """Sends one row per key to its subtask. If the JVM can hash the key, there is one shuffle."""
+    """Sends one row per key to its subtask, or the rows themselves if tasks can reduce them.
+
+    If the JVM can hash the key, there is one shuffle.
+    """
     by_key = partial(
         partition_by_subtask,
         key_column=operator.key_by,
@@ -182,8 +191,11 @@ def _place_reduced(
         parallelism=parallelism,
     )
     kind = hashed.schema[operator.key_by].dataType
+    is_placed = has_expression(kind, operator.function_key_type)
+    if is_placed and is_reduced_in_tasks(operator, hashed.schema):
+        return by_key(hashed)
     moves_again = hashed.sparkSession.conf.get(_MOVES_AGAIN) == "true"
-    if has_expression(kind, operator.function_key_type) and not moves_again:
+    if is_placed and not moves_again:
         return reduced(by_key(hashed), operator, FINGERPRINT_COLUMN, SUBTASK_COLUMN)
     return by_key(reduced(hashed, operator, FINGERPRINT_COLUMN))
 

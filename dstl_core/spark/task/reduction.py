@@ -16,6 +16,8 @@ from dstl_core.errors import ConfigError
 from dstl_core.operators.aggregate_merge import (
     DIGITS,
     FLOATING,
+    HALF,
+    LOW,
     WHOLE,
     Average,
     ByBatch,
@@ -31,6 +33,7 @@ from dstl_core.operators.aggregate_merge import (
 )
 from dstl_core.operators.gathered_merges import CountsByValue, DecayedSum
 from dstl_core.operators.list_merges import BoundedList
+from dstl_core.operators.row_reduction import is_reduced_by_columns
 from dstl_core.operators.sketch_merges import DistinctSketch, Histogram, QuantileSketch
 from dstl_core.spark.engine.schema import arrow_type_from_spark, quoted
 from dstl_core.spark.task.operators import AggregateOperator
@@ -47,8 +50,6 @@ _DISTINCT = (
     T.TimestampType,
     T.TimestampNTZType,
 )
-_HALF = 32
-_LOW = (1 << _HALF) - 1
 
 
 def check_columns(rows: DataFrame, operator: AggregateOperator) -> None:
@@ -119,6 +120,18 @@ def _wrong_type(where: str, column: str, kind: T.DataType, state: AnySerializer)
     return ConfigError(
         f"{where} has the type {state.type_name}, and the column {column!r} is "
         f"{kind.simpleString()}; cast the column, or declare its type."
+    )
+
+
+def is_reduced_in_tasks(operator: AggregateOperator, schema: T.StructType) -> bool:
+    """Whether tasks reduce rows of this schema themselves, so that Spark does not group them."""
+    return all(
+        is_reduced_by_columns(
+            merge, aggregate.column and arrow_type_from_spark(schema[aggregate.column].dataType)
+        )
+        for aggregate, merge in zip(
+            operator.aggregates.values(), operator.function.merges, strict=True
+        )
     )
 
 
@@ -261,6 +274,6 @@ def _lists(merge: BoundedList, aggregate: Aggregate, value: Column) -> list[Colu
 def _halves(value: Column) -> list[Column]:
     """The sums of the upper and of the lower 32 bits, which do not overflow."""
     return [
-        F.sum(F.shiftright(value, _HALF)),
-        F.sum(value.bitwiseAND(F.lit(_LOW))),
+        F.sum(F.shiftright(value, HALF)),
+        F.sum(value.bitwiseAND(F.lit(LOW))),
     ]
