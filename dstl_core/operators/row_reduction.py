@@ -27,13 +27,11 @@ Numbers = npt.NDArray[np.int64]
 """The number of the key of each row, from 0."""
 
 
-def is_reduced_by_columns(merge: Merge, kind: pa.DataType | None) -> bool:
-    """Whether this module reduces an aggregate of a column of this type; None: of no column."""
-    if kind is None:
-        return True
+def is_reduced_by_columns(merge: Merge, kind: pa.DataType) -> bool:
+    """Whether this module reduces an aggregate of a column of this type of fixed width."""
     match merge:
         case CountMerge():
-            return bool(kinds.is_primitive(kind))
+            return True
         case WholeSum():
             return bool(kinds.is_integer(kind))
         case FloatSum():

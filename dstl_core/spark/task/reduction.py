@@ -50,6 +50,15 @@ _DISTINCT = (
     T.TimestampType,
     T.TimestampNTZType,
 )
+_OF_FIXED_WIDTH = (
+    T.BooleanType,
+    T.IntegralType,
+    T.FloatType,
+    T.DoubleType,
+    T.DateType,
+    T.TimestampType,
+    T.TimestampNTZType,
+)
 
 
 def check_columns(rows: DataFrame, operator: AggregateOperator) -> None:
@@ -125,14 +134,15 @@ def _wrong_type(where: str, column: str, kind: T.DataType, state: AnySerializer)
 
 def is_reduced_in_tasks(operator: AggregateOperator, schema: T.StructType) -> bool:
     """Whether tasks reduce rows of this schema themselves, so that Spark does not group them."""
-    return all(
-        is_reduced_by_columns(
-            merge, aggregate.column and arrow_type_from_spark(schema[aggregate.column].dataType)
-        )
-        for aggregate, merge in zip(
-            operator.aggregates.values(), operator.function.merges, strict=True
-        )
-    )
+    for (_, aggregate), merge in zip(operator.items, operator.function.merges, strict=True):
+        if aggregate.column is None:
+            continue
+        kind = schema[aggregate.column].dataType
+        if not isinstance(kind, _OF_FIXED_WIDTH):
+            return False
+        if not is_reduced_by_columns(merge, arrow_type_from_spark(kind)):
+            return False
+    return True
 
 
 def reduced(rows: DataFrame, operator: AggregateOperator, hashes: str, *extra: str) -> DataFrame:

@@ -328,6 +328,17 @@ def run(spark, tmp_path, wanted, schema, *epochs):
     return states(spark, job)
 
 
+def test_values_of_every_type_are_counted(spark, tmp_path):
+    rows = spark.sql(
+        "SELECT 1 k, v, named_struct('a', 1) s FROM VALUES (INTERVAL '1' DAY), (null) AS t (v)"
+    )
+    wanted = {each: aggregates.count(each) for each in ("v", "s")}
+    operator = AggregateOperator("u", "k", wanted, key_type="int")
+    job = StatefulJob(spark, "job", str(tmp_path), operator)
+    job.run(rows, 1)
+    assert states(spark, job) == {1: {"state_key": 1, "v": 1, "s": 2}}
+
+
 def test_the_largest_of_nan_and_numbers_is_nan_and_the_smallest_a_number(spark, tmp_path):
     wanted = {"high": aggregates.max("v"), "low": aggregates.min("v")}
     rows = [(1, math.nan), (1, 5.0), (1, 1.0)]
