@@ -591,10 +591,12 @@ def main(folder: Path) -> None:
             checker = FlinkChecker(work / name, job_jars=[classes])
             # The state of the first savepoint may be that of a part of the input.
             first = checker.run_job(empty, "all.Job", savepoint_to=work / name / "first")
-            taken = checker.run_job(first, "all.Job", savepoint_to=work / name / "taken")
+            taken = checker.run_job(first.savepoint, "all.Job", savepoint_to=work / name / "taken")
             checker.close()
             (folder / name).mkdir(parents=True, exist_ok=True)
-            (folder / name / "_metadata").write_bytes((Path(taken) / "_metadata").read_bytes())
+            (folder / name / "_metadata").write_bytes(
+                (Path(taken.savepoint) / "_metadata").read_bytes()
+            )
             jar_of(classes, folder / f"{name}.jar")
         outcomes: dict[str, dict[str, str]] = {name: {} for name in CASES}
         for backend in ("hashmap", "rocksdb"):

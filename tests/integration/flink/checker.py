@@ -147,6 +147,14 @@ class Emitted:
 
 
 @dataclass(frozen=True)
+class Taken:
+    """The folder of a savepoint that a job took, and of the one after its next input."""
+
+    savepoint: str
+    after: str | None
+
+
+@dataclass(frozen=True)
 class Java:
     """The two programs of a Java development kit."""
 
@@ -482,9 +490,10 @@ class FlinkChecker:
         backend: str = "hashmap",
         parallelism: int = 1,
         max_parallelism: int = 128,
+        following: range | None = None,
         timeout_s: int = CASE_TIMEOUT_S,
-    ) -> str:
-        """Restores a job of one of the ``job_jars``, and takes a savepoint of it: its folder.
+    ) -> Taken:
+        """Restores a job of one of the ``job_jars``, and takes a savepoint of it.
 
         Args:
             snapshot: As of ``restore``.
@@ -493,6 +502,8 @@ class FlinkChecker:
             backend: As of ``restore``.
             parallelism: Of operators that set none.
             max_parallelism: Of operators that set none.
+            following: Numbers that its operator ``feed`` gives after that, in place of those of the
+                source. A second savepoint is taken after them.
             timeout_s: As of ``restore``.
 
         Raises:
@@ -507,12 +518,13 @@ class FlinkChecker:
             "backend": backend,
             "parallelism": parallelism,
             "max_parallelism": max_parallelism,
+            "next": following and [following.start, following.stop],
             "changelog": False,
             "strict": True,
             "timeout_s": timeout_s,
         }
         answer = self._ask(case, timeout_s)
-        return str(answer["savepoint"])
+        return Taken(answer["savepoint"], answer.get("after"))
 
     def _ask(self, case: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         if self._jvm is None:

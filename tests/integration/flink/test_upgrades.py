@@ -1,12 +1,14 @@
-"""Jobs of Flink 1.20.5: real Flink restores their upgraded savepoints and writes the same state.
+"""Jobs of Flink 1.20.5: real Flink restores their upgraded savepoints, and the jobs go on.
 
 Each job runs its own classes. Flink reads the state with the serializers that the job has in this
-release, and writes it again in a savepoint of its own.
+release, and writes it again in a savepoint of its own. Then the job gets its next input. What it
+holds after it is what it holds in Flink 1.20.5 after the same input (``next.json``).
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +23,9 @@ pytestmark = pytest.mark.flink
 CASES = [(job, "hashmap", 1) for job in JOBS]
 CASES += [(job, "rocksdb", 3) for job in JOBS if job.name in ("carts", "orders")]
 
+NEXT = range(24, 40)
+"""The numbers that each job gets next: its first input was those below 24."""
+
 
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkChecker]:
@@ -33,6 +38,15 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkChecker]:
 
 def class_of(job: Path) -> str:
     return str(json.loads((job / "outcome.json").read_bytes())["job"])
+
+
+def entries(job: Path, name: str) -> Counter[str]:
+    return lines(json.loads((job / name).read_bytes())["entries"])
+
+
+def held(savepoint: str | None, job: Path) -> Counter[str]:
+    operators = Snapshot.load(str(savepoint), jars=[job / "job.jar"]).operators
+    return lines(json.loads(json.dumps([line for each in operators for line in each.dump()])))
 
 
 @pytest.mark.parametrize(
@@ -49,11 +63,11 @@ def test_the_job_goes_on_with_its_upgraded_state(
         savepoint_to=tmp_path / "taken",
         backend=backend,
         parallelism=parallelism,
+        following=NEXT,
     )
-    truth = json.loads((job / "truth.json").read_bytes())["entries"]
-    operators = Snapshot.load(taken, jars=[jar]).operators
-    found = json.loads(json.dumps([line for each in operators for line in each.dump()]))
-    assert lines(found) == lines(truth)
+    assert held(taken.savepoint, job) == entries(job, "truth.json")
+    assert entries(job, "next.json") != entries(job, "truth.json")
+    assert held(taken.after, job) == entries(job, "next.json")
 
 
 def test_flink_refuses_what_is_not_upgraded(jobs: FlinkChecker, tmp_path: Path) -> None:

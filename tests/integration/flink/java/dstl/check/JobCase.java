@@ -3,10 +3,12 @@ package dstl.check;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.ObjectNode;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
+import org.apache.flink.streaming.api.graph.StreamGraph;
 
 /**
  * A job of its own, restored from a snapshot: the static method {@code build} of a class of the class path makes it. It
- * takes a savepoint as soon as it runs, and is cancelled.
+ * takes a savepoint as soon as it runs, and is cancelled. If it is to go on, it gets its next input after that, and takes
+ * a second savepoint.
  */
 final class JobCase {
     private final Cluster cluster;
@@ -25,11 +27,23 @@ final class JobCase {
         Class.forName(request.get("job").asText())
                 .getMethod("build", StreamExecutionEnvironment.class)
                 .invoke(null, environment);
-        try (Cluster.Job job =
-                cluster.submit(RestoreCase.restored(environment, request), request.get("timeout_s").asInt())) {
-            String savepoint =
-                    job.savepoint(request.get("savepoint_to").asText(), RestoreCase.savepointFormat(request));
-            return Json.object().put("savepoint", savepoint);
+        StreamGraph graph = environment.getStreamGraph();
+        if (request.hasNonNull("next")) {
+            JsonNode next = request.get("next");
+            NextInput.replaceFeed(graph, next.get(0).asLong(), next.get(1).asLong());
         }
+        try (Cluster.Job job =
+                cluster.submit(RestoreCase.restored(graph, request), request.get("timeout_s").asInt())) {
+            ObjectNode answer = Json.object().put("savepoint", savepoint(job));
+            if (request.hasNonNull("next")) {
+                job.await("the next input", NextInput.open());
+                answer.put("after", savepoint(job));
+            }
+            return answer;
+        }
+    }
+
+    private String savepoint(Cluster.Job job) throws Exception {
+        return job.savepoint(request.get("savepoint_to").asText(), RestoreCase.savepointFormat(request));
     }
 }

@@ -11,6 +11,7 @@ import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.Obje
 import org.apache.flink.streaming.api.datastream.DataStream;
 import org.apache.flink.streaming.api.datastream.SingleOutputStreamOperator;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
+import org.apache.flink.streaming.api.graph.StreamGraph;
 
 import java.util.ArrayList;
 import java.util.List;
@@ -72,7 +73,11 @@ final class RestoreCase {
 
     /** The graph of a job that starts from the request's snapshot, if it has one. */
     static JobGraph restored(StreamExecutionEnvironment environment, JsonNode request) {
-        JobGraph graph = environment.getStreamGraph().getJobGraph();
+        return restored(environment.getStreamGraph(), request);
+    }
+
+    static JobGraph restored(StreamGraph streamGraph, JsonNode request) {
+        JobGraph graph = streamGraph.getJobGraph();
         if (request.hasNonNull("snapshot")) {
             boolean allowNonRestored = !request.get("strict").asBoolean();
             String snapshot = request.get("snapshot").asText();
