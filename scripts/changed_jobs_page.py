@@ -63,15 +63,25 @@ def _verdicts(found: RestoreCheck) -> Mapping[str, Verdict]:
     return worst
 
 
-def _of_classes() -> list[tuple[str, str, Verdict, Verdict]]:
-    """Change, what Flink does, and the verdicts with the jar and with a savepoint and the jar."""
+def _of_classes() -> list[tuple[str, str, Verdict, Verdict, Verdict]]:
+    """Change, what Flink does, and the verdicts: with the jar, with it and ``--run``, and with a
+    savepoint and the jar. Those of ``--run`` are golden, and the tests with real Flink make them.
+    """
     outcomes = json.loads((CHANGED_CLASSES / "outcomes.json").read_bytes())
     old, new = (Snapshot.load(CHANGED_CLASSES / each) for each in ("old", "new"))
     jars = [CHANGED_CLASSES / "new.jar"]
     by_jar = _verdicts(check_jar(old, jars, to="2.2", unchanged=["source"]))
+    texts = {text: verdict for verdict, text in VERDICT_TEXTS.items()}
+    by_run = json.loads((CHANGED_CLASSES / "run.json").read_bytes())
     by_savepoint = _verdicts(check_restore(old, new, to="2.2", jars=jars))
     return [
-        (what, _done(name, outcomes[name]), by_jar[name], by_savepoint[name])
+        (
+            what,
+            _done(name, outcomes[name]),
+            by_jar[name],
+            texts[by_run[name]],
+            by_savepoint[name],
+        )
         for name, what in WHAT.items()
     ]
 
@@ -122,8 +132,9 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def classes() -> str:
-    rows = [(a, b, VERDICT_TEXTS[c], VERDICT_TEXTS[d]) for a, b, c, d in _of_classes()]
-    return _table(("change", "Flink 2.2.1", "with the jar", "with a savepoint and the jar"), rows)
+    rows = [(a, b, *(VERDICT_TEXTS[each] for each in found)) for a, b, *found in _of_classes()]
+    head = ("change", "Flink 2.2.1", "with the jar", "with `--run`", "with a savepoint and the jar")
+    return _table(head, rows)
 
 
 def jobs() -> str:
@@ -139,10 +150,11 @@ def lines() -> str:
 def counts() -> str:
     """How many verdicts there are for what Flink restores, and for what it does not."""
     of_classes = _of_classes()
+    of_lines = [(done, found) for _, done, found in _of_lines()]
     groups = {
-        "with the jar": [(done, jar) for _, done, jar, _ in of_classes]
-        + [(done, found) for _, done, found in _of_lines()],
-        "with a savepoint": [(done, found) for _, done, _, found in of_classes]
+        "with the jar": [(done, jar) for _, done, jar, _, _ in of_classes] + of_lines,
+        "with the jar and `--run`": [(done, run) for _, done, _, run, _ in of_classes],
+        "with a savepoint": [(done, found) for _, done, _, _, found in of_classes]
         + [(done, found) for _, done, found in _of_jobs()],
     }
     rows = []

@@ -64,6 +64,21 @@ ColumnsKeptOption = Annotated[
     bool,
     typer.Option("--columns-kept", help="With --expect: columns of SQL rows kept their places."),
 ]
+RunOption = Annotated[
+    bool,
+    typer.Option(
+        "--run",
+        help="With a jar: real Flink compares the types and reads values. It runs code of the jar.",
+    ),
+]
+FlinkOption = Annotated[
+    str | None,
+    typer.Option(
+        "--flink",
+        metavar="DIR",
+        help="With --run: a folder with Flink's jars; otherwise those that pip installed.",
+    ),
+]
 
 
 def check(
@@ -76,6 +91,8 @@ def check(
     unchanged: UnchangedOption = None,
     main: ClassOption = None,
     columns_kept: ColumnsKeptOption = False,
+    run: RunOption = False,
+    flink: FlinkOption = None,
     as_json: JsonOption = False,
     allow_root: RootOption = None,
     relocate: RelocateOption = None,
@@ -86,23 +103,26 @@ def check(
 
     The job is the one in JAR, or the one that wrote NEW. The verdict is for each state:
     compatible, compatible after migration, unknown, incompatible. The exit code is 1 if one of them
-    is unknown or incompatible. No class of the jar is run.
+    is unknown or incompatible. No class of the jar is run, unless --run asks for it.
     """
     if (path is None) == (expect is None):
         raise ConfigError(
             "The new job is wrong: expected its jar and then the savepoint (JAR PATH), or the "
             f"savepoint and --expect NEW, got {'neither' if path is None else 'both'}."
         )
-    if (unchanged or main) if path is None else columns_kept:
+    if (unchanged or main or run) if path is None else columns_kept:
         raise ConfigError(
-            "The options do not fit: --unchanged and --class go with JAR PATH, --columns-kept with "
-            "--expect; leave them out."
+            "The options do not fit: --unchanged, --class and --run go with JAR PATH, "
+            "--columns-kept with --expect; leave them out."
         )
+    if flink is not None and not run:
+        raise ConfigError("The options do not fit: --flink goes with --run; add --run.")
 
     def snapshot(folder: str, types: list[str] | None) -> Snapshot:
         return load(folder, allow_root, relocate, changelog_base, types)
 
     if path is not None:
+        from dstl_core.savepoint.check.flink_answers import FlinkInstallation
         from dstl_core.savepoint.check.jar_check import check_jar
 
         found = check_jar(
@@ -112,6 +132,7 @@ def check(
             drop=drop or (),
             unchanged=unchanged or (),
             main=main,
+            flink=FlinkInstallation.find(flink) if run else None,
         )
     else:
         from dstl_core.savepoint.check.restore_check import check_restore

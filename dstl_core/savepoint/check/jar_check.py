@@ -1,7 +1,8 @@
-"""Checks whether the job in a jar restores a snapshot. No class is loaded or run.
+"""Checks whether the job in a jar restores a snapshot. No class is loaded or run, unless asked.
 
 The uids, functions and descriptors come from the bytecode of the job, the types from its classes.
-What the jar does not show for certain is unknown, never compatible.
+What the jar does not show for certain is unknown, never compatible. With a Flink to ask, it opens
+the job's functions, compares its own serializers with the stored ones, and reads values.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from dstl_core.savepoint.check.compatibility import (
     compatibility_of_state,
     parse_flink_version,
 )
+from dstl_core.savepoint.check.flink_answers import FlinkInstallation
+from dstl_core.savepoint.check.flink_verdicts import StateOfJob, by_flink
 from dstl_core.savepoint.check.hidden_changes import (
     fields_that_are_gone,
     holds,
@@ -70,6 +73,7 @@ def check_jar(
     drop: Sequence[str] = (),
     unchanged: Sequence[str] = (),
     main: str | None = None,
+    flink: FlinkInstallation | None = None,
 ) -> RestoreCheck:
     """Checks whether the job in a jar restores a snapshot, and whether values stay what they are.
 
@@ -83,14 +87,22 @@ def check_jar(
         unchanged: Operators and states whose declarations did not change: their uid, keys, names,
             kinds and types. The classes in their types are still compared.
         main: The main class of the job, for a jar with several jobs.
+        flink: A Flink that is asked, too. This runs code of the jars: static initializers,
+            constructors and ``open`` of functions, methods of values.
 
     Raises:
-        ConfigError: The rules of a version are not known, a name matches nothing, or the main
-            class is not in the jar.
+        ConfigError: The rules of a version are not known, a name matches nothing, the main class
+            is not in the jar, or ``flink`` does not run or is of another version than ``to``.
         FormatError: A snapshot or a jar is damaged.
         StateFileNotFoundError: A jar does not exist.
     """
-    return _JarCheck(snapshot, jars, to, drop, unchanged, main).run()
+    if flink is not None and to is not None and parse_flink_version(to) != flink.version:
+        raise ConfigError(
+            f"The version of Flink is wrong: expected {to} (to, --to), got {flink.release} in the "
+            f"installation that runs (flink, --flink); name another one, or leave the version out."
+        )
+    to = to if flink is None else flink.release
+    return _JarCheck(snapshot, jars, to, drop, unchanged, main).run(flink)
 
 
 class _JarCheck:
@@ -118,8 +130,9 @@ class _JarCheck:
         }
         self._drop = DroppedState(snapshot, drop)
         self._unchanged = _Names(snapshot, unchanged)
+        self._states: dict[tuple[str, str | None], StateOfJob] = {}
 
-    def run(self) -> RestoreCheck:
+    def run(self, asked: FlinkInstallation | None = None) -> RestoreCheck:
         flink = self._rules.version
         lines = metadata_lines(self._snapshot, flink)
         if self._main is None and len(self._code.mains) > 1:
@@ -136,6 +149,8 @@ class _JarCheck:
             if operator.state.state_size:
                 lines += self._operator(operator)
         self._drop.check_used()
+        if asked is not None:
+            lines = by_flink(lines, self._states, asked, self._jars)
         notes = ["settings outside the jar are not checked, such as those of Kryo and parallelism"]
         is_refused = any(each.verdict is Verdict.INCOMPATIBLE for each in lines)
         if is_refused and self._rules.stored_line == 1 and flink >= (2, 0):
@@ -215,7 +230,7 @@ class _JarCheck:
                 if not is_same:
                     self._check_timers(info, function)
                 return line
-            found = self._fits(info, None if is_same else function, is_same)
+            found = self._fits(operator, info, None if is_same else function, is_same)
             if found.verdict <= Verdict.AFTER_MIGRATION:
                 hidden = values_of_subclasses(operator, info)
                 found = max(found, hidden, key=lambda each: each.verdict)
@@ -238,7 +253,15 @@ class _JarCheck:
         else:
             raise UnreadableValueError("it is state of Flink's own, which no jar declares")
 
-    def _fits(self, info: StateInfo, function: str | None, is_same: bool) -> Compatibility:
+    def _know(
+        self, operator: OperatorSnapshot, info: StateInfo, function: str | None, is_derivable: bool
+    ) -> None:
+        found = StateOfJob(operator, info, function, is_derivable)
+        self._states[operator.label, info.name] = found
+
+    def _fits(
+        self, operator: OperatorSnapshot, info: StateInfo, function: str | None, is_same: bool
+    ) -> Compatibility:
         meta = info.meta.as_key_value()
         stored = meta.value_serializer
         classes = set().union(*(self._declared.classes_of(each) for _, each in meta.serializers))
@@ -251,15 +274,19 @@ class _JarCheck:
             )
         for _, each in meta.serializers:
             self._check_settings(each)
-        if is_same:
-            wanted = self._declared.unchanged(stored)
-        else:
+        descriptor = None
+        if not is_same:
             descriptor = self._descriptor(info, function)
             kind = self._kind(info, descriptor)
             if kind != info.kind:
                 reason = f"the kind changed from {info.kind} to {kind}"
                 return Compatibility(Verdict.INCOMPATIBLE, reason)
+        self._know(operator, info, function, is_derivable=True)
+        if descriptor is None:
+            wanted = self._declared.unchanged(stored)
+        else:
             wanted = self._wanted(info, stored, descriptor)
+        self._know(operator, info, function, is_derivable=False)
         worst = compatibility_of_state(stored, wanted, is_map=info.kind == "map", rules=self._rules)
         found = [
             worst,

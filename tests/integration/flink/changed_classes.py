@@ -19,9 +19,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dstl_core import Snapshot, rewrite_savepoint
+from dstl_core import Snapshot, check_jar, rewrite_savepoint
 from dstl_core.codec.metadata.metadata_format import write_metadata
-from tests.golden_files import snapshot
+from dstl_core.savepoint.check.flink_answers import FlinkInstallation
+from dstl_core.savepoint.check.restore_check import VERDICT_TEXTS
+from tests.golden_files import CHANGED_CLASSES, snapshot
 from tests.integration.flink.checker import FlinkChecker, FlinkRestoreError, Java, find_jars
 
 FEED = """package common;
@@ -580,6 +582,15 @@ def restored(checker: FlinkChecker, name: str, old: Snapshot, backend: str, work
     return "restored"
 
 
+def verdicts_by_flink(flink: FlinkInstallation) -> dict[str, str]:
+    """The verdict of ``dstl check --run`` for each case."""
+    old = Snapshot.load(CHANGED_CLASSES / "old")
+    jar = CHANGED_CLASSES / "new.jar"
+    lines = check_jar(old, [jar], unchanged=["source"], flink=flink).lines
+    found = {name: max(each.verdict for each in lines if each.operator == name) for name in CASES}
+    return {name: VERDICT_TEXTS[each] for name, each in found.items()}
+
+
 def main(folder: Path) -> None:
     """Makes the golden folder anew with real Flink."""
     with tempfile.TemporaryDirectory() as scratch:
@@ -608,6 +619,8 @@ def main(folder: Path) -> None:
                 outcomes[name][backend] = restored(checker, name, old, backend, at)
             checker.close()
         (folder / "outcomes.json").write_text(json.dumps(outcomes, indent=1) + "\n")
+        verdicts = verdicts_by_flink(FlinkInstallation.find(find_jars()[0].parent))
+        (folder / "run.json").write_text(json.dumps(verdicts, indent=1) + "\n")
 
 
 if __name__ == "__main__":

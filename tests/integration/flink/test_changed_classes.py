@@ -1,20 +1,36 @@
-"""Real Flink still does with the changed classes what the golden file says."""
+"""Real Flink still does with the changed classes what the golden files say, and so does a check
+that asks it (``dstl check --run``).
+"""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dstl_core import Snapshot
-from tests.golden_files import CHANGED_CLASSES
-from tests.integration.flink.changed_classes import CASES, WHAT, restored
-from tests.integration.flink.checker import FlinkChecker
+from dstl_core.errors import ConfigError
+from dstl_core.savepoint.check.flink_answers import FlinkInstallation, Question
+from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
+from tests.command_line import run
+from tests.golden_files import CHANGED_CLASSES, UPGRADE_JOBS
+from tests.integration.flink.changed_classes import CASES, WHAT, restored, verdicts_by_flink
+from tests.integration.flink.checker import FlinkChecker, find_jars
 
-pytestmark = [pytest.mark.flink, pytest.mark.soak]
+__all__ = ["run"]
+
+pytestmark = pytest.mark.flink
 
 
+@pytest.fixture(scope="module")
+def flink() -> FlinkInstallation:
+    return FlinkInstallation.find(find_jars()[0].parent)
+
+
+@pytest.mark.soak
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 def test_flink_restores_or_refuses_each_case(tmp_path: Path, backend: str) -> None:
     outcomes = json.loads((CHANGED_CLASSES / "outcomes.json").read_bytes())
@@ -27,3 +43,52 @@ def test_flink_restores_or_refuses_each_case(tmp_path: Path, backend: str) -> No
     }
     checker.close()
     assert found == {name: each[backend] == "restored" for name, each in outcomes.items()}
+
+
+def test_a_check_asks_flink_for_what_no_jar_shows(flink: FlinkInstallation) -> None:
+    found = verdicts_by_flink(flink)
+    assert found == json.loads((CHANGED_CLASSES / "run.json").read_bytes())
+    outcomes = json.loads((CHANGED_CLASSES / "outcomes.json").read_bytes())
+    for name, verdict in found.items():
+        if any(each != "restored" for each in outcomes[name].values()):
+            assert verdict in ("unknown", "incompatible")
+        else:
+            assert verdict != "incompatible"
+    # The meaning of values that Flink reads is in no file.
+    unknown = {name for name, verdict in found.items() if verdict == "unknown"}
+    assert unknown == {
+        "abstractsame",
+        "fieldrenamed",
+        "kryosame",
+        "optional",
+        "staterenamed",
+        "uidchanged",
+    }
+
+
+def test_the_command_says_what_flink_says_of_an_upgraded_job(run: Any, tmp_path: Path) -> None:
+    """The values are read by the serializers that the job declares in Flink 2.2.1."""
+    job = UPGRADE_JOBS / "carts"
+    [path] = job.glob("savepoint-*")
+    upgraded = tmp_path / "upgraded"
+    SavepointUpgrade(Snapshot.load(path, jars=[job / "job.jar"])).write(upgraded)
+    folder = str(find_jars()[0].parent)
+    jar = str(job / "job.jar")
+    ran = run("check", jar, str(upgraded), "--run", "--flink", folder, "--json")
+    assert (ran.code, ran.err) == (1, "")
+    reasons = {line["state"]: line["reason"] for line in json.loads(ran.out)["lines"]}
+    agreed = "Flink 2.2.1 takes the type as it is and reads 8 values"
+    assert reasons["totals"] == reasons["pair"] == agreed
+    assert reasons["log"].endswith(f"({agreed}, which does not show this)")
+
+
+def test_flink_that_does_not_answer_is_one_sentence(flink: FlinkInstallation) -> None:
+    question = Question(None, "state", "java.lang.String", b"", [])
+    with pytest.raises(ConfigError, match=r"did not answer within 0\.01 s"):
+        flink.ask([question], [], timeout_s=0.01)
+    [answer] = flink.ask([question], [])
+    assert (answer.word, answer.sentence) == ("unreadable", "EOFException")
+    [answer] = flink.ask([replace(question, value_class="no.Such")], [])
+    assert (answer.word, answer.sentence) == ("unknown", "ClassNotFoundException: no.Such")
+    with pytest.raises(ConfigError, match=r"exit code 1 \(no message\); --run needs a Java dev"):
+        replace(flink, java="false").ask([question], [])

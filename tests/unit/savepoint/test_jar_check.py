@@ -222,3 +222,29 @@ def test_of_several_jobs_in_a_jar_one_is_named(tmp_path: Path) -> None:
     assert "no class of the jar gives an operator this uid" in reason(found, label)
     with pytest.raises(ConfigError, match=r"class orders\.None is not in the jar"):
         check_jar(old, [both], main="orders.None")
+
+
+def test_what_a_run_needs_is_one_sentence(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jar, old = str(CHANGED_CLASSES / "new.jar"), str(CHANGED_CLASSES / "old")
+    ran = run("check", jar, old, "--run", "--flink", str(tmp_path))
+    assert (ran.code, ran.out) == (2, "")
+    assert f"Flink is missing, and --run starts it (expected flink-dist-*.jar in {tmp_path})" in (
+        ran.err
+    )
+    (tmp_path / "flink-dist-1.17.2.jar").touch()
+    ran = run("check", jar, old, "--run", "--flink", str(tmp_path))
+    assert "got '1.17.2'" in ran.err
+    (tmp_path / "flink-dist-1.17.2.jar").rename(tmp_path / "flink-dist-2.0.1.jar")
+    ran = run("check", jar, old, "--run", "--flink", str(tmp_path), "--to", "2.2")
+    assert "expected 2.2 (--to), got 2.0.1 in the installation" in ran.err
+    ran = run("check", jar, old, "--flink", str(tmp_path))
+    assert "--flink goes with --run" in ran.err
+    ran = run("check", old, "--expect", old, "--run")
+    assert "--run go with JAR PATH" in ran.err
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    ran = run("check", jar, old, "--run")
+    assert ran.code == 2
+    assert "Java is missing" in ran.err
