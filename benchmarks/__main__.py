@@ -15,6 +15,7 @@ from benchmarks import (
     savepoint,
     simulation,
     state,
+    windows,
 )
 
 BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], None], Callable[..., None]]] = {
@@ -29,6 +30,7 @@ BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], None], Callable[..., 
     "state": (state.run, state.add_arguments),
     "savepoint": (savepoint.run, savepoint.add_arguments),
     "simulation": (simulation.run, simulation.add_arguments),
+    "windows": (windows.run, windows.add_arguments),
 }
 
 

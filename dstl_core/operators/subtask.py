@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dstl_core.changelog.interfaces import StateChangelogWriter
 from dstl_core.codec.python_values import stored_type
 from dstl_core.codec.serializers import AnySerializer
-from dstl_core.errors import CheckpointError, ConfigError, RestoreError
+from dstl_core.errors import CheckpointError, ConfigError, InvariantViolation, RestoreError
 from dstl_core.functions import CheckpointedFunction, RawStateOperator, RichFunction, WindowFunction
 from dstl_core.model.checkpoint import OperatorSubtaskState
 from dstl_core.model.handle import (
@@ -25,6 +25,7 @@ from dstl_core.model.handle import (
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions
 from dstl_core.model.task_restore import PrioritizedOperatorSubtaskState
+from dstl_core.operators.aggregated_windows import AggregatedWindowOperator, AggregatedWindows
 from dstl_core.operators.environment import OperatorSetup, TaskEnvironment
 from dstl_core.operators.keyed_snapshots import KeyedSnapshots
 from dstl_core.operators.process_operator import KeyedProcessOperator
@@ -44,6 +45,8 @@ from dstl_core.state.backends.timers import MAX_WATERMARK, InternalTimerService
 from dstl_core.state.restore.carry_over import CarriedState
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from dstl_core.state.held.key_batch import Column
 
 
@@ -159,8 +162,14 @@ class OperatorSubtask:
             with user_code(function, "initialize_state"):
                 function.initialize_state(context)
 
-    def _create_operator(self) -> KeyedProcessOperator | WindowOperator:
+    def _create_operator(
+        self,
+    ) -> KeyedProcessOperator | WindowOperator | AggregatedWindowOperator:
         setup, clock, function = self.setup, self._environment.clock, self._function
+        if isinstance(function, AggregatedWindows):
+            if self.keyed is None:
+                raise InvariantViolation("declared aggregates have no key")
+            return AggregatedWindowOperator(function, self.keyed, clock)
         if not isinstance(function, WindowFunction):
             return KeyedProcessOperator(
                 function,
@@ -189,7 +198,9 @@ class OperatorSubtask:
     def late_rows(self) -> int:
         """Number of rows that came after all of their windows had expired."""
         operator = self._operator
-        return operator.late_rows if isinstance(operator, WindowOperator) else 0
+        if isinstance(operator, WindowOperator | AggregatedWindowOperator):
+            return operator.late_rows
+        return 0
 
     def take_late(self) -> list[Any]:
         """Returns the late rows since the last call, if the windows have them as a side output."""
@@ -201,7 +212,7 @@ class OperatorSubtask:
 
     def process(self, element: Any, timestamp: int | None = None) -> list[Any]:
         """Applies one element; returns the output."""
-        return self._operator.process(element, timestamp)
+        return self._by_row.process(element, timestamp)
 
     def process_batch(
         self, keys: Column | None, parts: Iterable[tuple[Sequence[Any], Iterable[int | None]]]
@@ -217,7 +228,7 @@ class OperatorSubtask:
         Yields:
             The output of each part.
         """
-        operator = self._operator
+        operator = self._by_row
         if self.keyed is None or keys is None:
             for rows, times in parts:
                 yield operator.process_rows([None], zip(repeat(0), rows, times, strict=False))
@@ -228,6 +239,18 @@ class OperatorSubtask:
                 numbers = batch.numbers[start : start + len(rows)]
                 start += len(rows)
                 yield operator.process_rows(known, zip(numbers, rows, times, strict=False))
+
+    @property
+    def _by_row(self) -> KeyedProcessOperator | WindowOperator:
+        if isinstance(self._operator, AggregatedWindowOperator):
+            raise InvariantViolation("an operator on columns got rows")
+        return self._operator
+
+    def process_columns(self, keys: pa.Array, rows: pa.RecordBatch) -> pa.RecordBatch | None:
+        """Merges a reduced batch into windows; returns the output of late windows."""
+        if not isinstance(self._operator, AggregatedWindowOperator):
+            raise InvariantViolation("an operator on rows got columns")
+        return self._operator.add_columns(keys, rows)
 
     def advance_watermark(self, watermark_ms: int) -> list[Any]:
         """Advances event time to at least this; returns the output of the timers that fire."""

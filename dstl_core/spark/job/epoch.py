@@ -15,6 +15,7 @@ from dstl_core.checkpoint.store.epoch_facts import EpochFacts, KeyFacts
 from dstl_core.errors import ConfigError, InputChangedError, InvariantViolation
 from dstl_core.functions import KeyedProcessFunction, WindowFunction
 from dstl_core.model.checkpoint import OperatorState
+from dstl_core.operators.aggregated_windows import AggregatedWindows
 from dstl_core.spark.engine.key_groups import split_by_subtask
 from dstl_core.spark.job.result import printable
 from dstl_core.spark.job.stored_output import read_output
@@ -251,7 +252,7 @@ def _must_run(spec: TaskSpec, epoch: EpochSpec, parent: OperatorState | None) ->
     if epoch.broadcast is not None:
         return True
     function = spec.operator.function
-    if isinstance(function, WindowFunction):
+    if isinstance(function, WindowFunction | AggregatedWindows):
         return True
     if is_columnar(spec.operator) or not isinstance(function, KeyedProcessFunction):
         return False

@@ -101,6 +101,8 @@ def check_input(rows: DataFrame, operator: Operator, order_by: Sequence[str] | N
             )
     if operator.key_by is not None:
         _check_key(rows, operator.key_by, operator.key_type, operator.uid)
+    if operator.event_time is not None:
+        _check_time(rows, operator.event_time)
     if isinstance(operator, AggregateOperator):
         check_columns(rows, operator)
         return
@@ -109,8 +111,6 @@ def check_input(rows: DataFrame, operator: Operator, order_by: Sequence[str] | N
             f"The input of {operator.uid!r} has a column {KEY_INDEX!r}, a name that is reserved in "
             f"the input of functions on columns; rename it."
         )
-    if operator.event_time is not None:
-        _check_time(rows, operator.event_time)
 
 
 def needed_columns(operator: Operator, order_by: Sequence[str]) -> set[str] | None:

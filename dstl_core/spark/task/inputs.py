@@ -23,6 +23,7 @@ from dstl_core.spark.task.input_checks import is_ordered, needed_columns
 from dstl_core.spark.task.lineage import InputPlace
 from dstl_core.spark.task.operators import AggregateOperator, Operator
 from dstl_core.spark.task.reduction import (
+    EPOCH,
     HIGH_COLUMN,
     LOW_COLUMN,
     ROWS_COLUMN,
@@ -36,7 +37,6 @@ OWN_COLUMNS = (FINGERPRINT_COLUMN, SUBTASK_COLUMN, ROWS_COLUMN, HIGH_COLUMN, LOW
 _MOVES_AGAIN = "spark.sql.requireAllClusterKeysForDistribution"
 """This option makes Spark shuffle rows by all columns of a grouping before it groups them."""
 _HASHES = 1 << 64
-_EPOCH = "timestamp_ntz '1970-01-01'"
 _MILLISECOND = timedelta(milliseconds=1)
 
 
@@ -207,7 +207,7 @@ def watermark_of(rows: DataFrame, column: str, out_of_orderness_ms: int) -> int 
     if isinstance(kind, T.TimestampType):
         time = F.unix_millis(time)
     elif isinstance(kind, T.TimestampNTZType):  # it has no zone, and must not get the session's
-        time = time - F.expr(_EPOCH)
+        time = time - F.expr(EPOCH)
     found = rows.agg(time.alias("time")).collect()[0]["time"]
     if isinstance(found, timedelta):
         found = found // _MILLISECOND

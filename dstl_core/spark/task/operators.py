@@ -19,8 +19,15 @@ from dstl_core.errors import ConfigError
 from dstl_core.functions import KeyedColumnFunction, RichFunction, WindowFunction
 from dstl_core.model.ids import OperatorID
 from dstl_core.operators.aggregate_merge import AggregateMerge, Merge, output_schema_of
+from dstl_core.operators.aggregated_windows import (
+    AggregatedWindows,
+    check_windows,
+    windowed_output,
+)
 from dstl_core.operators.merge_choice import merge_of
+from dstl_core.savepoint.write.column_fit import fit
 from dstl_core.spark.engine.schema import spark_type_of
+from dstl_core.state.windows.windowing import WindowAssigner
 
 Frames: TypeAlias = Mapping[str, DataFrame]
 """DataFrames by name: the batch as ``input``, outputs of operators by uid, late rows of windows by
@@ -160,13 +167,23 @@ class AggregateOperator(_Keyed):
         schema: The columns of the rows, in any form: a Spark schema, ``"k string, v bigint"``. It
             gives the types that are not declared.
         source: The rows of the operator, as for ``KeyedOperator``.
-        output: The aggregates in the output: True for all, names for some, False for no output. An
-            epoch emits a row for each key whose state changed: the key, and the value of each
-            aggregate after the epoch (an average, not its sum and count).
+        output: The aggregates in the output: True for all, names for some, False for no output;
+            None: all of windows, else none. An epoch emits a row for each key whose state changed:
+            the key, and the value of each aggregate after the epoch (an average, not its sum and
+            count). With windows it emits a row for each window that fires: the key,
+            ``window_start`` and ``window_end``, and the aggregates of the window.
+        window: Aggregates the rows of each key and window: a ``TumblingEventTimeWindows`` or a
+            ``SlidingEventTimeWindows``. The state is that of Flink's window operator: an
+            accumulator for each key and window, which is a row with a field for each state.
+        event_time: With windows, the column with the time of a row: a timestamp, or milliseconds.
+        out_of_orderness_ms: How far the watermark stays behind the largest time of a batch.
+        allowed_lateness: Milliseconds for which a window is kept after its end. It fires again for
+            each batch with rows for it. Later rows are dropped and counted.
 
     Raises:
         ConfigError: A type is unknown, or cannot store its aggregate; two states have the same
-            name; ``output`` names an unknown aggregate.
+            name; ``output`` names an unknown aggregate; windows have no ``event_time``, or are of
+            another kind.
     """
 
     uid: str
@@ -175,13 +192,15 @@ class AggregateOperator(_Keyed):
     key_type: TypeLike = None
     schema: SchemaLike = None
     source: Source = INPUT
-    output: bool | Sequence[str] = False
+    output: bool | Sequence[str] | None = None
+    window: WindowAssigner | None = field(default=None, kw_only=True)
+    event_time: str | None = field(default=None, kw_only=True)
+    out_of_orderness_ms: int = field(default=0, kw_only=True)
+    allowed_lateness: int = field(default=0, kw_only=True)
     output_schema: pa.Schema | None = field(init=False, repr=False, compare=False)
-    function: AggregateMerge = field(init=False, repr=False, compare=False)
+    function: AggregateMerge | AggregatedWindows = field(init=False, repr=False, compare=False)
 
     order_by = None
-    event_time = None
-    out_of_orderness_ms = 0
     broadcast = None
 
     def __post_init__(self) -> None:
@@ -198,20 +217,50 @@ class AggregateOperator(_Keyed):
             for name, each in self.items
         ]
         output = self._output_of(merges, types)
+        merge = AggregateMerge(merges, output)
+        windows = self._windows(merge, output, types)
+        if windows is not None:
+            output = windows.output
         object.__setattr__(self, "output_schema", _output(self.uid, output))
-        object.__setattr__(self, "function", AggregateMerge(merges, output))
-        names = [each.name for each in self.function.states]
+        object.__setattr__(self, "function", merge if windows is None else windows)
+        names = [each.name for each in merge.states]
         twice = sorted({each for each in names if names.count(each) > 1})
         if twice:
             raise ConfigError(
                 f"Two states of operator {self.uid!r} are called {twice[0]!r}; rename an aggregate."
             )
 
+    def _windows(
+        self, merge: AggregateMerge, output: pa.Schema | None, types: DeclaredTypes
+    ) -> AggregatedWindows | None:
+        if self.window is None:
+            if self.event_time is not None or self.out_of_orderness_ms or self.allowed_lateness:
+                raise ConfigError(
+                    f"The operator {self.uid!r} has no windows, and event_time, "
+                    f"out_of_orderness_ms and allowed_lateness are for windows; give window, or "
+                    f"leave them out."
+                )
+            return None
+        assigner = check_windows(self.uid, self.window)
+        if self.event_time is None:
+            raise ConfigError(
+                f"The windows of {self.uid!r} are in event time; give event_time, the column with "
+                f"the time of a row."
+            )
+        if self.allowed_lateness < 0:
+            raise ConfigError(
+                f"The allowed lateness of windows is not negative, got {self.allowed_lateness} ms."
+            )
+        if output is not None:
+            output = windowed_output(self.uid, output, types.of_time(self.event_time))
+        return AggregatedWindows(merge, assigner, self.allowed_lateness, output, fit)
+
     def _output_of(self, merges: Sequence[Merge], types: DeclaredTypes) -> pa.Schema | None:
-        if self.output is False:
+        given = self.window is not None if self.output is None else self.output
+        if given is False:
             return None
         named = dict(zip(self.aggregates, merges, strict=True))
-        wanted = list(named) if self.output is True else list(self.output)
+        wanted = list(named) if given is True else list(given)
         for each in wanted:
             if each not in named or wanted.count(each) > 1:
                 raise ConfigError(
@@ -231,7 +280,8 @@ class AggregateOperator(_Keyed):
     def columns(self) -> list[str]:
         """The columns that the operator reads, once each, the key first."""
         read = (column for _, each in self.items for column in each.columns)
-        return list(dict.fromkeys([self.key_by, *read]))
+        time = [] if self.event_time is None else [self.event_time]
+        return list(dict.fromkeys([self.key_by, *time, *read]))
 
 
 @dataclass(frozen=True)
@@ -254,6 +304,11 @@ class DeclaredTypes:
             return kind, Types.LONG
         [order_by] = aggregate.order_by
         return kind, self.of(order_by, aggregate.order_type, f"The order of {what}", "order_type")
+
+    def of_time(self, column: str) -> pa.DataType:
+        """The type of times: that of a column of timestamps, else milliseconds."""
+        kind = self.schema.field(column).type if column in self.schema.names else pa.int64()
+        return kind if pa.types.is_timestamp(kind) else pa.int64()
 
     def scale_of(self, aggregate: Aggregate) -> int | None:
         """The number of digits after the point of an aggregate's decimals; None if unknown."""

@@ -31,6 +31,12 @@ from dstl_core.operators.aggregate_merge import (
     WholeSum,
     part_name,
 )
+from dstl_core.operators.aggregated_windows import (
+    LATEST_COLUMN,
+    START_COLUMN,
+    AggregatedWindows,
+    AlignedWindows,
+)
 from dstl_core.operators.gathered_merges import CountsByValue, DecayedSum
 from dstl_core.operators.list_merges import BoundedList
 from dstl_core.operators.row_reduction import is_reduced_by_columns
@@ -59,6 +65,11 @@ _OF_FIXED_WIDTH = (
     T.TimestampType,
     T.TimestampNTZType,
 )
+_LAST_START = "__dstl_last_start"
+_PLACE_COLUMN = "__dstl_window_place"
+EPOCH = "timestamp_ntz '1970-01-01'"
+"""The beginning of time, as Spark writes it."""
+_SECONDS = (("DAY", 86_400), ("HOUR", 3_600), ("MINUTE", 60))
 
 
 def check_columns(rows: DataFrame, operator: AggregateOperator) -> None:
@@ -134,6 +145,8 @@ def _wrong_type(where: str, column: str, kind: T.DataType, state: AnySerializer)
 
 def is_reduced_in_tasks(operator: AggregateOperator, schema: T.StructType) -> bool:
     """Whether tasks reduce rows of this schema themselves, so that Spark does not group them."""
+    if operator.window is not None:
+        return False
     for (_, aggregate), merge in zip(operator.items, operator.function.merges, strict=True):
         if aggregate.column is None:
             continue
@@ -146,7 +159,8 @@ def is_reduced_in_tasks(operator: AggregateOperator, schema: T.StructType) -> bo
 
 
 def reduced(rows: DataFrame, operator: AggregateOperator, hashes: str, *extra: str) -> DataFrame:
-    """A row per key, with the parts of all aggregates, the number of rows and their hash sum.
+    """A row per key, or per key and window: the parts of all aggregates, the number of rows and
+    their hash sum.
 
     Args:
         rows: The batch, with the columns ``hashes`` and ``extra``.
@@ -154,9 +168,14 @@ def reduced(rows: DataFrame, operator: AggregateOperator, hashes: str, *extra: s
         hashes: The column with the hash of each row.
         extra: Columns that depend only on the key. The result has them, too.
     """
-    value = F.col(quoted(hashes))
+    value, one = F.col(quoted(hashes)), F.lit(1)
+    if isinstance(operator.function, AggregatedWindows):
+        rows = _with_windows(rows, operator, operator.function.assigner)
+        latest = F.col(_PLACE_COLUMN) == 0
+        value, one = F.when(latest, value), F.when(latest, one)
+        extra = (*extra, START_COLUMN)
     found = [
-        F.count(F.lit(1)).alias(ROWS_COLUMN),
+        F.count(one).alias(ROWS_COLUMN),
         *(
             part.alias(name)
             for name, part in zip((HIGH_COLUMN, LOW_COLUMN), _halves(value), strict=True)
@@ -168,8 +187,48 @@ def reduced(rows: DataFrame, operator: AggregateOperator, hashes: str, *extra: s
         found += [
             part.alias(part_name(at, name)) for name, part in zip(merge.parts, parts, strict=True)
         ]
+    if START_COLUMN in extra:
+        found.append(F.count(one).alias(LATEST_COLUMN))
     key = F.col(quoted(operator.key_by))
     return rows.groupBy(key, *extra).agg(*found)
+
+
+def _with_windows(
+    rows: DataFrame, operator: AggregateOperator, assigner: AlignedWindows
+) -> DataFrame:
+    """A row for each window of a row: its start, and its place, 0 for the latest window.
+
+    A row without a time has one start, which is null.
+    """
+    assert operator.event_time is not None
+    time = millis(F.col(quoted(operator.event_time)), rows.schema[operator.event_time].dataType)
+    slide, offset = F.lit(assigner.slide), F.lit(assigner.offset)
+    rows = rows.withColumn(_LAST_START, time - F.pmod(time - offset, slide))
+    last = F.col(_LAST_START)
+    if assigner.size == assigner.slide:
+        return rows.select("*", last.alias(START_COLUMN), F.lit(0).alias(_PLACE_COLUMN))
+    # Windows of a row: as many as the slide fits into the size, and one more for some rows.
+    least, rest = divmod(assigner.size, assigner.slide)
+    starts = [last - slide * F.lit(place) for place in range(least)]
+    found = F.array(*starts)
+    if rest:
+        early = F.when(time - last < F.lit(rest), F.array(last - slide * F.lit(least)))
+        found = F.concat(found, F.coalesce(early, F.array().cast("array<bigint>")))
+    return rows.select("*", F.posexplode(found).alias(_PLACE_COLUMN, START_COLUMN))
+
+
+def millis(time: Column, kind: T.DataType) -> Column:
+    """A time in milliseconds, rounded down."""
+    if isinstance(kind, T.TimestampType):
+        return F.unix_millis(time)
+    if isinstance(kind, T.TimestampNTZType):  # it has no zone, and must not get the session's
+        since = time - F.expr(EPOCH)
+        seconds = sum(
+            (F.extract(F.lit(unit), since).cast("long") * F.lit(n) for unit, n in _SECONDS),
+            F.extract(F.lit("SECOND"), since),
+        )
+        return F.floor(seconds * F.lit(1000)).cast("long")
+    return time.cast("long")
 
 
 def _parts(merge: Merge, aggregate: Aggregate, schema: T.StructType) -> list[Column]:

@@ -77,7 +77,7 @@ class RowSubtask:
 
     def begin(self, output: OutputFiles) -> None:
         """Fires processing-time timers that became due since the last epoch, before the rows."""
-        output.add(self._subtask.advance_processing_time())
+        self._emit(self._subtask.advance_processing_time(), output)
 
     def apply_broadcast(self, raw: bytes) -> None:
         function = self._function
@@ -96,14 +96,22 @@ class RowSubtask:
 
     def _process(self, output: OutputFiles) -> None:
         rows = self._waiting.take()
-        if rows is None:
-            return
-        key_type, keys = self._operator.key_type, None
-        if key_type is not None:
-            keys = rows.column(self._operator.key_by)
-            if keys.null_count:
-                raise ConfigError("A key is null; keyed state needs a key.")
-            keys = fit(keys, column_type(key_type), "The key")
+        if rows is not None:
+            self._process_rows(rows, self._keys(rows), output)
+
+    def _keys(self, rows: pa.RecordBatch) -> pa.Array | None:
+        """The keys in the form of their state; None for an operator without a key."""
+        key_type = self._operator.key_type
+        if key_type is None:
+            return None
+        keys = rows.column(self._operator.key_by)
+        if keys.null_count:
+            raise ConfigError("A key is null; keyed state needs a key.")
+        return fit(keys, column_type(key_type), "The key")
+
+    def _process_rows(
+        self, rows: pa.RecordBatch, keys: pa.Array | None, output: OutputFiles
+    ) -> None:
         for found in self._subtask.process_batch(keys, self._parts(rows)):
             output.add(found)
 
@@ -115,8 +123,11 @@ class RowSubtask:
     def finish(self, watermark: int, output: OutputFiles) -> None:
         """Applies the waiting rows, advances event time and fires timers."""
         self._process(output)
-        output.add(self._subtask.advance_watermark(max(watermark, self._watermark)))
-        output.add(self._subtask.advance_processing_time())
+        self._emit(self._subtask.advance_watermark(max(watermark, self._watermark)), output)
+        self._emit(self._subtask.advance_processing_time(), output)
+
+    def _emit(self, found: list[Any], output: OutputFiles) -> None:
+        output.add(found)
 
     def snapshot(
         self, checkpoint: CheckpointMetaData, options: CheckpointOptions
@@ -132,6 +143,21 @@ class RowSubtask:
     def abandon(self) -> None:
         self._subtask.abandon()
         self._files.close()
+
+
+class AggregatedWindowSubtask(RowSubtask):
+    """A subtask of windows of declared aggregates. Its state is that of rows; it takes a row per
+    key and window, and merges them by columns.
+    """
+
+    def _process_rows(
+        self, rows: pa.RecordBatch, keys: pa.Array | None, output: OutputFiles
+    ) -> None:
+        output.add_columns(self._subtask.process_columns(keys, rows))
+
+    def _emit(self, found: list[Any], output: OutputFiles) -> None:
+        for each in found:
+            output.add_columns(each)
 
 
 def _times(batch: pa.RecordBatch, column: str | None) -> list[int | None] | None:

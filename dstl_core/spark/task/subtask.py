@@ -20,6 +20,7 @@ from dstl_core.model.snapshot_type import (
     CheckpointOptions,
     CheckpointType,
 )
+from dstl_core.operators.aggregated_windows import AggregatedWindows
 from dstl_core.spark.task.column_subtask import ColumnSubtask
 from dstl_core.spark.task.inputs import OWN_COLUMNS, Fingerprint
 from dstl_core.spark.task.job_spec import EpochSpec, TaskSpec
@@ -27,7 +28,7 @@ from dstl_core.spark.task.operators import is_columnar, late_schema_of
 from dstl_core.spark.task.output_files import OutputFiles
 from dstl_core.spark.task.reports import SubtaskMetrics, SubtaskReport, encode_state
 from dstl_core.spark.task.restore import Assigned
-from dstl_core.spark.task.row_subtask import RowSubtask
+from dstl_core.spark.task.row_subtask import AggregatedWindowSubtask, RowSubtask
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.written_files import WrittenFile
 
@@ -98,6 +99,8 @@ def open_subtask(task: TaskSpec, subtask: int) -> Subtask:
     given = Assigned.of(task, subtask)
     if is_columnar(task.operator):
         return ColumnSubtask(task, subtask, given)
+    if isinstance(task.operator.function, AggregatedWindows):
+        return AggregatedWindowSubtask(task, subtask, given)
     return RowSubtask(task, subtask, given)
 
 

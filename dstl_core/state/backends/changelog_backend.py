@@ -138,7 +138,7 @@ class ChangelogKeyedStateBackend(StateChangelog):
         self._writer.append_batch(key_groups, changes)
         self.changes += len(changes)
         self.log_bytes += pc.sum(pc.binary_length(changes)).as_py() or 0
-        self.changed_scopes.update(scopes)
+        self.changed_scopes.update(filter(None, scopes))
 
     def logged(
         self,

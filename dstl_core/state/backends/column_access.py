@@ -20,6 +20,7 @@ from dstl_core.codec.columnar.keyed.decoder import VALUE, SpanProgram
 from dstl_core.codec.columnar.keyed.encoder import EncodeProgram
 from dstl_core.codec.columnar.keyed.sections import Section
 from dstl_core.codec.columnar.keyed.spans import Source, SpanBatch
+from dstl_core.codec.columnar.types.layouts import Layout
 from dstl_core.codec.columnar.types.output_columns import ArrowAllocator
 from dstl_core.codec.columnar.types.type_layouts import bounded_layout, layout_of
 from dstl_core.codec.serializers import AnySerializer
@@ -53,9 +54,13 @@ class _Columns:
         )
         self.key_type: pa.DataType = self._find.key_type
 
-    def _places(self, keys: Column) -> Places:
-        """Raises ConfigError: a key is null, or belongs to another subtask."""
-        return self._find.find(keys)
+    def places(self, keys: Column, namespaces: pa.Array | None = None) -> Places:
+        """Where the entries of keys are, in namespaces if the state has them.
+
+        Raises:
+            ConfigError: A key is null, or belongs to another subtask.
+        """
+        return self._find.find(keys, namespaces)
 
     def _clean_up(self) -> None:
         if self._ttl is not None:
@@ -73,11 +78,10 @@ class ValueColumns(_Columns):
         super().__init__(backend, state)
         self._values: ValueTable = state.table
         serializer = _without_ttl(state.table.meta.value_serializer, self._ttl)
-        self._decode = SpanProgram(
-            [(VALUE, bounded_layout(serializer))], scan.VALUE_START, ArrowAllocator()
-        )
+        what = f"A value of state {state.table.meta.name!r}"
+        self._decode = BytesDecoder(bounded_layout(serializer), what)
         self._encode = EncodeProgram([(VALUE, bounded_layout(serializer))])
-        self.value_type: pa.DataType = self._decode.arrow_type(VALUE)
+        self.value_type: pa.DataType = self._decode.arrow_type
 
     def get(self, keys: Column) -> pa.Array:
         """The value of each key; null for a key without a value, also if the state has a default.
@@ -86,11 +90,14 @@ class ValueColumns(_Columns):
             ConfigError: A key is null, or belongs to another subtask.
             FormatError: A stored value is damaged.
         """
-        places = self._places(keys)
+        return self.get_at(self.places(keys))
+
+    def get_at(self, places: Places) -> pa.Array:
+        """As ``get``, for places of ``places``. Raises FormatError: a stored value is damaged."""
         found = self._values.get_many(places.key_groups, places.scopes)
         if self._ttl is not None:
             found = self._seen(places, found, self._ttl)
-        return self._decoded(found)
+        return self._decode.column(found)
 
     def put(self, keys: Column, values: Column) -> None:
         """Stores the value of each key; null clears it. The last value of a repeated key is kept.
@@ -99,7 +106,11 @@ class ValueColumns(_Columns):
             ConfigError: As ``get``, or columns of different lengths; nothing was changed.
             ColumnValueError: The values do not fit their type; nothing was changed.
         """
-        places, column = self._places(keys), one_array(values)
+        self.put_at(self.places(keys), values)
+
+    def put_at(self, places: Places, values: Column) -> None:
+        """As ``put``, for places of ``places``. Raises as above."""
+        column = one_array(values)
         if len(column) != len(places):
             raise ConfigError(
                 f"The columns of a batch differ in length: {len(places)} keys, {len(column)} "
@@ -115,6 +126,10 @@ class ValueColumns(_Columns):
             raw = [next(present) if each else None for each in valid]
         self._store(places, raw)
         self._clean_up()
+
+    def clear_at(self, places: Places) -> None:
+        """Removes the values of some places."""
+        self._store(places, [None] * len(places))
 
     def _store(self, places: Places, raw: Sequence[bytes | None]) -> None:
         self._values.put_many(places.key_groups, places.scopes, raw)
@@ -139,27 +154,6 @@ class ValueColumns(_Columns):
             self._store(places.where(alive), again)
         return seen
 
-    def _decoded(self, raw: Sequence[bytes | None]) -> pa.Array:
-        present = [each for each in raw if each is not None]
-        data = b"".join(present)
-        source = Source(data, [Section(0, 0, len(data), 0)])
-        ends = np.cumsum(np.fromiter(map(len, present), np.int64, len(present)))
-        spans = np.zeros((len(present), scan.SPAN_WORDS), np.int64)
-        spans[1:, scan.VALUE_START] = ends[:-1]
-        spans[:, scan.VALUE_END] = ends
-        spans[:, (scan.VALUE_START, scan.VALUE_END)] += source.base
-        columns, failure = self._decode.run(SpanBatch(spans, source), {VALUE}, len(present))
-        if failure is not None:
-            raise FormatError(
-                f"A value of state {self._values.meta.name!r} is damaged",
-                field="value",
-                got=present[failure.row][:64].hex(),
-            )
-        if len(present) == len(raw):
-            return columns[VALUE]
-        there = np.fromiter((each is not None for each in raw), np.bool_, len(raw))
-        return columns[VALUE].take(pa.array(np.cumsum(there) - 1, mask=~there))
-
 
 class ListColumns(_Columns):
     """The lists of many keys of one list state.
@@ -183,7 +177,7 @@ class ListColumns(_Columns):
                 differ in length; nothing was changed.
             ColumnValueError: The elements do not fit their type; nothing was changed.
         """
-        places, column = self._places(keys), one_array(elements)
+        places, column = self.places(keys), one_array(elements)
         if len(column) != len(places):
             raise ConfigError(
                 f"The columns of a batch differ in length: {len(places)} keys, {len(column)} "
@@ -220,3 +214,37 @@ def _without_ttl(serializer: AnySerializer, ttl: TtlPolicy | None) -> AnySeriali
     if ttl is not None and isinstance(serializer, TtlSerializer):
         return serializer.value
     return serializer
+
+
+class BytesDecoder:
+    """Converts the bytes of values to a column.
+
+    Args:
+        layout: The type of the values.
+        what: What a value is, for errors.
+    """
+
+    def __init__(self, layout: Layout, what: str) -> None:
+        self._program = SpanProgram([(VALUE, layout)], scan.VALUE_START, ArrowAllocator())
+        self._what = what
+        self.arrow_type: pa.DataType = self._program.arrow_type(VALUE)
+
+    def column(self, raw: Sequence[bytes | None]) -> pa.Array:
+        """A column of the values; None becomes null. Raises FormatError: a value is damaged."""
+        present = [each for each in raw if each is not None]
+        data = b"".join(present)
+        source = Source(data, [Section(0, 0, len(data), 0)])
+        ends = np.cumsum(np.fromiter(map(len, present), np.int64, len(present)))
+        spans = np.zeros((len(present), scan.SPAN_WORDS), np.int64)
+        spans[1:, scan.VALUE_START] = ends[:-1]
+        spans[:, scan.VALUE_END] = ends
+        spans[:, (scan.VALUE_START, scan.VALUE_END)] += source.base
+        columns, failure = self._program.run(SpanBatch(spans, source), {VALUE}, len(present))
+        if failure is not None:
+            raise FormatError(
+                f"{self._what} is damaged", field="value", got=present[failure.row][:64].hex()
+            )
+        if len(present) == len(raw):
+            return columns[VALUE]
+        there = np.fromiter((each is not None for each in raw), np.bool_, len(raw))
+        return columns[VALUE].take(pa.array(np.cumsum(there) - 1, mask=~there))

@@ -7,8 +7,9 @@ Source: ``InternalTimerServiceImpl``, ``TimerHeapInternalTimer`` and ``TimerServ
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import Enum
+from itertools import compress
 from typing import Any
 
 from dstl_core.clock import Clock
@@ -36,6 +37,15 @@ _SORTED_TIME = struct.Struct(">Q")
 _FLIPPED_TIME = struct.Struct(">q")
 _SIGN_BIT = 1 << 63
 _ONE = struct.pack(">i", 1)
+TIME_BYTES = _SORTED_TIME.size
+"""A timer begins with so many bytes of its time; the bytes of its key and namespace follow."""
+
+
+def timer_bytes(times_ms: Sequence[int], scopes: Sequence[bytes]) -> list[bytes]:
+    """The bytes of timers, from their times and the bytes of their keys and namespaces."""
+    pack = _FLIPPED_TIME.pack
+    pairs = zip(times_ms, scopes, strict=True)
+    return [pack(time ^ -_SIGN_BIT) + scope for time, scope in pairs]
 
 
 class TimeDomain(Enum):
@@ -99,6 +109,48 @@ class TimerQueue:
             self._backend.set_current_key(timer.key)
             self._remove(*first)
             yield timer
+
+    def register_many(self, key_groups: Sequence[int], elements: Sequence[bytes]) -> None:
+        """Adds the timers of some keys, as bytes (see ``timer_bytes``)."""
+        add = self._table.add
+        new = [add(group, each) for group, each in zip(key_groups, elements, strict=True)]
+        logger = self._backend.logger
+        if logger is not None and any(new):
+            groups, added = list(compress(key_groups, new)), list(compress(elements, new))
+            logger.logged_batch(
+                self._table.meta,
+                StateChangeOperation.ADD_ELEMENT,
+                groups,
+                [b""] * len(groups),
+                [_ONE + each for each in added],
+            )
+
+    def take_due_bytes(self, up_to_ms: int, most: int) -> tuple[list[int], list[bytes]]:
+        """Removes due timers, ``most`` at most, in order of time.
+
+        Returns:
+            Their key groups and their bytes.
+        """
+        limit = _SORTED_TIME.pack((up_to_ms ^ -_SIGN_BIT) & (2 * _SIGN_BIT - 1))
+        groups: list[int] = []
+        elements: list[bytes] = []
+        table, logger = self._table, self._backend.logger
+        while len(groups) < most:
+            first = table.first()
+            if first is None or first[1][:TIME_BYTES] > limit:
+                break
+            table.remove(*first)
+            groups.append(first[0])
+            elements.append(first[1])
+        if logger is not None and groups:
+            logger.logged_batch(
+                table.meta,
+                StateChangeOperation.REMOVE_ELEMENT,
+                groups,
+                [b""] * len(groups),
+                elements,
+            )
+        return groups, elements
 
     def __len__(self) -> int:
         return sum(len(group) for group in self._table.groups.values())

@@ -70,23 +70,25 @@ class KeyPlaces:
         )
         self.key_type: pa.DataType = self._encode.layouts[KEY].arrow_type
 
-    def find(self, keys: Column) -> Places:
-        """The places of some keys.
+    def find(self, keys: Column, namespaces: pa.Array | None = None) -> Places:
+        """The places of some keys, each in its namespace.
 
         Raises:
             ConfigError: A key is null, or belongs to another subtask.
         """
         column = self.fitted(keys)
-        return Places(self.key_groups(column).tolist(), bytes_list(self.scopes(column)))
+        scopes = bytes_list(self.scopes(column, namespaces))
+        return Places(self.key_groups(column).tolist(), scopes)
 
     def fitted(self, keys: Column) -> pa.Array:
         """The keys as one array of their columnar type."""
         column = one_array(keys)
         return column if column.type.equals(self.key_type) else as_type(column, self.key_type)
 
-    def scopes(self, column: pa.Array) -> EncodedRows:
+    def scopes(self, column: pa.Array, namespaces: pa.Array | None = None) -> EncodedRows:
         """The bytes of keys and namespaces."""
-        return self._encode.encode({KEY: column}, len(column))
+        columns = {KEY: column} if namespaces is None else {KEY: column, NAMESPACE: namespaces}
+        return self._encode.encode(columns, len(column))
 
     def key_groups(self, column: pa.Array) -> Any:
         """Raises ConfigError: a key is null, or belongs to another subtask."""

@@ -80,7 +80,8 @@ class Windows:
     Args:
         assigner: tumbling, sliding, session, processing (tumbling by the clock), count or global.
         function: reduce (sum of the numbers, last time), aggregate (sum and count; an accumulator
-            of tuple<long,long>) or process.
+            of tuple<long,long>), row (count, sum and smallest number; an accumulator of a row of
+            three longs) or process.
         size: Of a window, or the gap of sessions (milliseconds); of a count window, elements.
         slide: Of sliding windows.
         lateness: That is allowed (milliseconds).

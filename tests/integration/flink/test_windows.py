@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pytest
 
-from dstl_core import Snapshot
+from dstl_core import AggregateOperator, Snapshot, aggregates
 from dstl_core.codec.serializers import Types
 from dstl_core.functions import ProcessWindowFunction, WindowFunction
 from dstl_core.model.ids import OperatorIdentifier
@@ -411,3 +411,76 @@ def test_flink_fires_the_windows_of_a_job_by_its_clock(
     )
 
     assert shown(there.fired) == [("a", 5000, 6000, (3,)), ("b", 5000, 6000, (4,))]
+
+
+# What the declared count, sum and smallest number of three elements, two of them without a number,
+# become in Flink, where an element comes along, and here again: as of ``JOBS``.
+DECLARED: dict[str, tuple[Any, Windows, Any, Any]] = {
+    "tumbling": (
+        SECONDS,
+        Windows("tumbling", "row", 1000, lateness=50),
+        [("a", 0, 1000, [3, 11, 1])],
+        [
+            ("a", 2000, 3000, 1, 16, 16),
+            ("b", 1000, 2000, 2, 4, 4),
+            ("c", 1000, 2000, 1, None, None),
+        ],
+    ),
+    "sliding": (
+        SlidingEventTimeWindows.of(1000, 500),
+        Windows("sliding", "row", 1000, 500, lateness=50),
+        [("a", -500, 500, [2, 3, 1]), ("a", 0, 1000, [3, 11, 1])],
+        [
+            ("a", 500, 1500, 1, 8, 8),
+            ("a", 1500, 2500, 1, 16, 16),
+            ("a", 2000, 3000, 1, 16, 16),
+            ("b", 500, 1500, 2, 4, 4),
+            ("b", 1000, 2000, 2, 4, 4),
+            ("c", 500, 1500, 1, None, None),
+            ("c", 1000, 2000, 1, None, None),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name, changelog", [("tumbling", False), ("sliding", True)])
+def test_flink_fires_the_windows_of_declared_aggregates_and_the_job_fires_those_of_flink(
+    spark: Any, flink: FlinkChecker, tmp_path: Path, name: str, changelog: bool
+) -> None:
+    assigner, windows, fired_there, fired_here = DECLARED[name]
+    operator = AggregateOperator(
+        "w",
+        "k",
+        {"n": aggregates.count(), "total": aggregates.sum("n"), "low": aggregates.min("n")},
+        schema=SCHEMA,
+        window=assigner,
+        event_time="ts",
+        out_of_orderness_ms=1 << 40,
+        allowed_lateness=50,
+    )
+    local = LocalCopies(str(tmp_path / "local"))
+    job = StatefulJob(spark, "job", str(tmp_path), operator, local_copies=local)
+    for number, rows in enumerate((FIRST, [("b", None, 1300), ("c", None, 1260)])):
+        result = job.run(spark.createDataFrame(rows, SCHEMA), number)
+        assert result.output.count() == 0
+    path = job.latest_path() if changelog else job.savepoint(str(tmp_path / "savepoint"))
+
+    there = flink.restore(
+        path,
+        [Operator("w", windows=windows)],
+        updates=[{"op": "w", "key": "a", "value": 8, "ts": 600}],
+        watermark=1070,
+        savepoint_to=tmp_path / "by-flink",
+        backend="rocksdb" if changelog else "hashmap",
+        parallelism=3,
+        changelog=changelog,
+    )
+
+    assert sorted((each["key"], *each["ns"], *each["value"]) for each in there.fired) == fired_there
+    again = StatefulJob(spark, "again", str(tmp_path), operator, local_copies=local)
+    assert there.savepoint is not None
+    again.start(there.savepoint)
+    last = spark.createDataFrame([("a", 16, 2000)], SCHEMA)
+    result = again.run(last, 1, watermark_ms=1 << 50)
+    assert sorted(tuple(row) for row in result.output.collect()) == fired_here
+    assert list(again.snapshot()["w"].dump()) == []

@@ -3,6 +3,7 @@ package dstl.check;
 import org.apache.flink.api.common.functions.AggregateFunction;
 import org.apache.flink.api.common.state.ValueState;
 import org.apache.flink.api.common.state.ValueStateDescriptor;
+import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.api.common.typeinfo.Types;
 import org.apache.flink.api.java.tuple.Tuple;
 import org.apache.flink.api.java.tuple.Tuple2;
@@ -30,14 +31,20 @@ import org.apache.flink.streaming.api.windowing.triggers.PurgingTrigger;
 import org.apache.flink.streaming.api.windowing.windows.TimeWindow;
 import org.apache.flink.streaming.api.windowing.windows.Window;
 import org.apache.flink.streaming.runtime.streamrecord.StreamRecord;
+import org.apache.flink.types.Row;
 import org.apache.flink.util.Collector;
 
 import java.time.Duration;
+import java.util.function.BinaryOperator;
 
 /** Flink's own window operator, as users build it, over elements (key, number, time). What fires is reported. */
 final class Windows {
     private static final ValueType ELEMENT = ValueType.parse("tuple<string,long,long>");
     private static final ValueType ACCUMULATOR = ValueType.parse("tuple<long,long>");
+
+    @SuppressWarnings("unchecked")
+    private static final TypeInformation<Object> ROW =
+            (TypeInformation<Object>) (TypeInformation<?>) Types.ROW(Types.LONG, Types.LONG, Types.LONG);
 
     private Windows() {}
 
@@ -90,6 +97,7 @@ final class Windows {
             case "reduce" -> windows.reduce(Windows::reduce, tell, Types.STRING);
             case "aggregate" -> windows.aggregate(
                     new SumAndCount(), tell, ACCUMULATOR.information, ACCUMULATOR.information, Types.STRING);
+            case "row" -> windows.aggregate(new CountSumSmallest(), tell, ROW, ROW, Types.STRING);
             case "process" -> windows.process(tell, Types.STRING);
             default -> throw new IllegalArgumentException("unknown function: " + spec);
         };
@@ -129,6 +137,41 @@ final class Windows {
         }
     }
 
+    /** Count, sum and smallest number, of which the last two are null without a number: declared aggregates. */
+    private static final class CountSumSmallest implements AggregateFunction<Object, Object, Object> {
+        private static final long serialVersionUID = 1;
+
+        @Override
+        public Object createAccumulator() {
+            return Row.of(0L, null, null);
+        }
+
+        @Override
+        public Object add(Object element, Object accumulator) {
+            Object number = ((Tuple) element).getField(1);
+            return merge(accumulator, Row.of(1L, number, number));
+        }
+
+        @Override
+        public Object getResult(Object accumulator) {
+            return accumulator;
+        }
+
+        @Override
+        public Object merge(Object left, Object right) {
+            return Row.of(
+                    field(left, right, 0, Long::sum),
+                    field(left, right, 1, Long::sum),
+                    field(left, right, 2, Math::min));
+        }
+
+        private static Long field(Object left, Object right, int index, BinaryOperator<Long> both) {
+            Long one = (Long) ((Row) left).getField(index);
+            Long other = (Long) ((Row) right).getField(index);
+            return one == null ? other : other == null ? one : both.apply(one, other);
+        }
+    }
+
     /** Reports key, window and contents; with state, also how often the window and the key fired. */
     private static final class Tell<W extends Window> extends ProcessWindowFunction<Object, String, String, W> {
         private static final long serialVersionUID = 1;
@@ -154,6 +197,13 @@ final class Windows {
             }
             ArrayNode values = entry.putArray("value");
             for (Object each : contents) {
+                if (each instanceof Row row) {
+                    ArrayNode fields = values.addArray();
+                    for (int index = 0; index < row.getArity(); index++) {
+                        fields.add((Long) row.getField(index));
+                    }
+                    continue;
+                }
                 values.add((each instanceof Tuple2 ? ACCUMULATOR : ELEMENT).toJson(each));
             }
             if (withState) {

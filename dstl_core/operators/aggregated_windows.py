@@ -1,0 +1,318 @@
+"""Windows of declared aggregates: one accumulator per key and window, merged by columns.
+
+Source: ``WindowOperator`` of Flink 2.2.1 with an ``AggregateFunction``. The state is the same: the
+accumulator is ``window-contents``, a row with a field for each state of each aggregate, and each
+window has a timer at its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import compress
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dstl_core.clock import Clock
+from dstl_core.codec.columnar.types.type_layouts import layout_of
+from dstl_core.codec.serializers import Types
+from dstl_core.codec.serializers.structs import Row, RowSerializer
+from dstl_core.codec.serializers.window_types import TimeWindowSerializer
+from dstl_core.errors import ConfigError, InvariantViolation
+from dstl_core.functions import WINDOW_CONTENTS, WINDOW_TIMERS, RichFunction
+from dstl_core.operators.aggregate_merge import AggregateMerge, Merge
+from dstl_core.state.backends.backend import KeyedStateBackend
+from dstl_core.state.backends.column_access import BytesDecoder, ValueColumns
+from dstl_core.state.backends.timers import TIME_BYTES, InternalTimerService, timer_bytes
+from dstl_core.state.held.key_batch import Places
+from dstl_core.state.tables.descriptor import AggregatingStateDescriptor
+from dstl_core.state.windows.windowing import (
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
+    WindowAssigner,
+)
+
+AlignedWindows = TumblingEventTimeWindows | SlidingEventTimeWindows
+START_COLUMN = "__dstl_window_start"
+LATEST_COLUMN = "__dstl_window_rows"
+"""Columns of a reduced batch: where the window starts, and the rows for which it is the latest."""
+WINDOW_START = "window_start"
+WINDOW_END = "window_end"
+_WINDOWS = TimeWindowSerializer()
+_WINDOW_TYPE = layout_of(_WINDOWS).arrow_type
+_WINDOW_BYTES = 16
+_TIMERS_AT_A_TIME = 1_000_000
+_MAX_TIME = (1 << 63) - 1
+_ALIGNED = (TumblingEventTimeWindows, SlidingEventTimeWindows)
+Int64s = npt.NDArray[np.int64]
+Fit = Callable[[pa.Array, pa.DataType, str], pa.Array]
+"""Casts a column to a type; the text says what it is, for errors."""
+
+
+def check_windows(uid: str, assigner: WindowAssigner) -> AlignedWindows:
+    """The windows, if aggregates can be declared over them.
+
+    Raises:
+        ConfigError: They are of another kind, or have gaps between them.
+    """
+    if not isinstance(assigner, _ALIGNED):
+        raise ConfigError(
+            f"The windows of operator {uid!r} are not for declared aggregates: expected "
+            f"{' or '.join(each.__name__ for each in _ALIGNED)}, got {type(assigner).__name__}; "
+            f"use a KeyedOperator with a WindowFunction."
+        )
+    if assigner.slide > assigner.size:
+        raise ConfigError(
+            f"The windows of operator {uid!r} leave gaps, and rows in them would be lost: expected "
+            f"a slide of at most {assigner.size} ms, the size, got {assigner.slide} ms."
+        )
+    return assigner
+
+
+def windowed_output(uid: str, output: pa.Schema, time_type: pa.DataType) -> pa.Schema:
+    """The columns of an output, with the start and the end of the window after the key.
+
+    Raises:
+        ConfigError: The key or an aggregate has one of their names.
+    """
+    for each in (WINDOW_START, WINDOW_END):
+        if each in output.names:
+            raise ConfigError(
+                f"The output of operator {uid!r} has two columns {each!r}: one is the "
+                f"{'start' if each == WINDOW_START else 'end'} of the window; rename the other one."
+            )
+    key, *others = output
+    bounds = [pa.field(each, time_type) for each in (WINDOW_START, WINDOW_END)]
+    return pa.schema([key, *bounds, *others])
+
+
+class MergedAccumulators:
+    """The ``AggregateFunction`` of the state. Columns change accumulators, never this object."""
+
+    def __init__(self, fields: int) -> None:
+        self._fields = fields
+
+    def create_accumulator(self) -> Row:
+        return Row(0, (None,) * self._fields)
+
+    def add(self, value: Row, accumulator: Row) -> Row:
+        """Replaces the accumulator by one that has been merged."""
+        return value
+
+    def get_result(self, accumulator: Row) -> Row:
+        return accumulator
+
+    def merge(self, a: Row, b: Row) -> Row:
+        """Raises InvariantViolation: aligned windows never merge."""
+        raise InvariantViolation("aligned windows were merged")
+
+
+@dataclass(frozen=True)
+class AggregatedWindows(RichFunction):
+    """The aggregates of the rows of each key and window.
+
+    Args:
+        merge: The aggregates, with the output of a window but for its start and end.
+        assigner: The windows.
+        allowed_lateness: Milliseconds for which a window is kept after its end.
+        output: Columns of the output: the key, the window's start and end, then the aggregates.
+        fit: Casts a merged column to the type of its state.
+    """
+
+    merge: AggregateMerge
+    assigner: AlignedWindows
+    allowed_lateness: int
+    output: pa.Schema | None
+    fit: Fit
+
+    order_insensitive = True
+
+    @property
+    def merges(self) -> tuple[Merge, ...]:
+        """The aggregates."""
+        return self.merge.merges
+
+    @property
+    def accumulator(self) -> RowSerializer:
+        """The type of an accumulator: a field for each state."""
+        return Types.ROW(*(each.serializer for each in self.merge.states))
+
+    def contents(self) -> AggregatingStateDescriptor:
+        """Descriptor of the state that holds the accumulators."""
+        function = MergedAccumulators(len(self.merge.states))
+        return AggregatingStateDescriptor(WINDOW_CONTENTS, function, self.accumulator)
+
+
+class AggregatedWindowOperator:
+    """Merges reduced batches into windows, and fires windows. One thread.
+
+    A batch has one row for each key and window. Rows of windows that have expired are dropped and
+    counted. A window that gets rows after its end, but before it expires, fires again, once for
+    each batch.
+
+    Args:
+        function: The windows and their aggregates.
+        backend: The keyed state of the operator.
+        clock: Gives processing time.
+    """
+
+    def __init__(
+        self, function: AggregatedWindows, backend: KeyedStateBackend, clock: Clock
+    ) -> None:
+        self._function = function
+        self._lateness = function.allowed_lateness
+        state: Any = backend.get_or_create_keyed_state(_WINDOWS, function.contents())
+        self._contents = ValueColumns(backend, state)
+        self._keys = BytesDecoder(layout_of(backend.key_serializer), "The key of a timer")
+        self.timers = InternalTimerService(backend, clock, WINDOW_TIMERS, _WINDOWS)
+        self.late_rows = 0
+        """Number of rows that came after all of their windows had expired."""
+
+    def add_columns(self, keys: pa.Array, rows: pa.RecordBatch) -> pa.RecordBatch | None:
+        """Merges a reduced batch into its windows; returns what late windows give.
+
+        Raises:
+            ConfigError: A row has no time, or an aggregate does not fit its type.
+        """
+        starts = rows.column(START_COLUMN)
+        if starts.null_count:
+            raise ConfigError(
+                "A row has no timestamp, which windows in event time need; allow no null in "
+                "event_time, the column with the timestamp."
+            )
+        first: Int64s = starts.to_numpy()
+        expired = self._expiry(first) <= self.timers.current_watermark
+        if expired.any():
+            late = np.asarray(rows.column(LATEST_COLUMN))
+            self.late_rows += int(late[expired].sum())
+            kept = pa.array(~expired)
+            keys, rows, first = keys.filter(kept), rows.filter(kept), first[~expired]
+        if not len(keys):
+            return None
+        windows = pa.StructArray.from_arrays(
+            [pa.array(first), pa.array(first + self._function.assigner.size)],
+            fields=list(_WINDOW_TYPE),
+        )
+        places = self._contents.places(keys, windows)
+        merged = self._function.merge.process_batch(
+            keys, self._states(self._contents.get_at(places)), rows
+        )
+        accumulators = self._accumulators(merged.state)
+        self._contents.put_at(places, accumulators)
+        ended = self._last(first) <= self.timers.current_watermark
+        self._register(places, first, ended)
+        if not ended.any():
+            return None
+        chosen = pa.array(ended)
+        return self._output(keys.filter(chosen), first[ended], accumulators.filter(chosen))
+
+    def _register(self, places: Places, first: Int64s, ended: npt.NDArray[np.bool_]) -> None:
+        """Registers the timers at the ends of windows, and where they expire."""
+        timers = self.timers.event_time
+        if not ended.any():
+            opened, last = places, self._last(first)
+        else:
+            opened, last = places.where((~ended).tolist()), self._last(first[~ended])
+        timers.register_many(opened.key_groups, timer_bytes(last.tolist(), opened.scopes))
+        if self._lateness:
+            expiry = self._expiry(first)
+            never = expiry == _MAX_TIME
+            if never.any():
+                places, expiry = places.where((~never).tolist()), expiry[~never]
+            times = timer_bytes(expiry.tolist(), places.scopes)
+            timers.register_many(places.key_groups, times)
+
+    def _last(self, first: Int64s) -> Int64s:
+        """The last milliseconds of windows."""
+        return first + (self._function.assigner.size - 1)
+
+    def _expiry(self, first: Int64s) -> Int64s:
+        """When windows expire. A sum beyond the largest time is the largest time."""
+        last = self._last(first)
+        found: Int64s = np.where(
+            last > _MAX_TIME - self._lateness, _MAX_TIME, last + self._lateness
+        )
+        return found
+
+    def advance_watermark(self, watermark_ms: int) -> list[pa.RecordBatch]:
+        """Advances event time to at least this; returns the output of the windows that fire."""
+        timers = self.timers
+        timers.current_watermark = max(timers.current_watermark, watermark_ms)
+        output: list[pa.RecordBatch] = []
+        while True:
+            due = timers.event_time.take_due_bytes(timers.current_watermark, _TIMERS_AT_A_TIME)
+            if not due[0]:
+                return output
+            output += self._fired(*due)
+
+    def advance_processing_time(self) -> list[pa.RecordBatch]:
+        """Returns nothing: the windows are in event time."""
+        return []
+
+    def _fired(self, groups: list[int], elements: list[bytes]) -> Iterator[pa.RecordBatch]:
+        scopes = [each[TIME_BYTES:] for each in elements]
+        times = _longs([each[:TIME_BYTES] for each in elements])[:, 0] ^ np.int64(-(1 << 63))
+        first = _longs([each[-_WINDOW_BYTES:] for each in scopes])[:, 0]
+        places = Places(groups, scopes)
+        fires, expires = times == self._last(first), times == self._expiry(first)
+        if fires.any():
+            firing = places.where(fires.tolist())
+            accumulators = self._contents.get_at(firing)
+            there = accumulators.is_valid()
+            names = [each[:-_WINDOW_BYTES] for each in compress(firing.scopes, there.to_pylist())]
+            first_there = first[fires][there.to_numpy(zero_copy_only=False)]
+            keys = self._keys.column(names)
+            output = self._output(keys, first_there, accumulators.filter(there))
+            if output is not None:
+                yield output
+        if expires.any():
+            self._contents.clear_at(places.where(expires.tolist()))
+
+    def _states(self, accumulators: pa.Array) -> pa.RecordBatch:
+        """Accumulators as a column per state; null where there is none."""
+        names = [each.name for each in self._function.merge.states]
+        return pa.RecordBatch.from_arrays(accumulators.flatten(), names=names)
+
+    def _accumulators(self, states: pa.RecordBatch | pa.Table) -> pa.Array:
+        kind = self._contents.value_type
+        columns = [
+            self._function.fit(states.column(each.name), field.type, f"State {each.name!r}")
+            for each, field in zip(self._function.merge.states, kind, strict=True)
+        ]
+        return pa.StructArray.from_arrays(columns, fields=list(kind))
+
+    def _output(
+        self, keys: pa.Array, first: Int64s, accumulators: pa.Array
+    ) -> pa.RecordBatch | None:
+        """A row for each window: its key, its start and end, and its aggregates."""
+        schema = self._function.output
+        found = self._function.merge.output_of_changes(keys, self._states(accumulators))
+        if schema is None or found is None:
+            return None
+        key, *values = found.columns
+        ends = first + self._function.assigner.size
+        bounds = [
+            _as_time(each, schema.field(name).type)
+            for each, name in ((first, WINDOW_START), (ends, WINDOW_END))
+        ]
+        return pa.RecordBatch.from_arrays([key, *bounds, *values], names=schema.names)
+
+    def close(self) -> None:
+        """Does nothing: aggregates hold nothing open."""
+
+
+def _longs(raw: Sequence[bytes]) -> npt.NDArray[np.int64]:
+    """Big-endian numbers, a row for each text of bytes."""
+    found = np.frombuffer(b"".join(raw), ">i8").astype(np.int64)
+    return found.reshape(len(raw), -1)
+
+
+def _as_time(times_ms: Int64s, kind: pa.DataType) -> pa.Array:
+    """Milliseconds, or timestamps."""
+    found = pa.array(times_ms)
+    if not pa.types.is_timestamp(kind):
+        return found
+    return found.cast(pa.timestamp("ms", kind.tz)).cast(kind)

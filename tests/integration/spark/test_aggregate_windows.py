@@ -1,0 +1,272 @@
+"""Windows of declared aggregates give what Spark's own windows give, and keep the state of the form
+by row."""
+
+import datetime as dt
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import functions as F
+
+from dstl_core import (
+    AggregateOperator,
+    EmbeddedRocksDBStateBackend,
+    HashMapStateBackend,
+    KeyedOperator,
+    Snapshot,
+    StatefulJob,
+    Types,
+    WindowFunction,
+    aggregates,
+    windows,
+)
+from dstl_core.codec.serializers.structs import Row
+from dstl_core.errors import ConfigError
+from dstl_core.functions import ProcessWindowFunction
+from dstl_core.spark.task.inputs import Fingerprint
+from dstl_core.spark.task.operators import LocalCopies
+from tests.integration.spark.job_functions import random_windowed_batch
+from tests.integration.spark.test_aggregates import SCHEMA, aggregates_of, random_rows, same
+
+pytestmark = pytest.mark.spark
+NEVER = 1 << 50
+"""So far behind, no watermark ends a window."""
+CASES = {
+    "tumbling of a timestamp": ("ts", windows.TumblingEventTimeWindows.of(1000), ("c", "s")),
+    "sliding of a local time": (
+        "tn",
+        windows.SlidingEventTimeWindows.of(1000, 300, -70),
+        ("d", "ts"),
+    ),
+    "sliding of milliseconds": ("ms", windows.SlidingEventTimeWindows.of(900, 300), ("t",)),
+}
+
+
+def timed(spark, seed):
+    """Random rows with times near 1970, before it and after it, between two milliseconds."""
+    frame = spark.createDataFrame(random_rows(seed), SCHEMA)
+    micros = F.pmod(F.xxhash64("o", "n", "l", "s"), F.lit(6_000_000)) - 3_000_000
+    return frame.select(
+        *(each for each in frame.columns if each not in ("ts", "tn")),
+        F.timestamp_micros(micros).alias("ts"),
+        F.timestamp_micros(micros).cast("timestamp_ntz").alias("tn"),
+        F.floor(micros / 1000).alias("ms"),
+    )
+
+
+def by_spark(frame, time, assigner, wanted):
+    """The aggregates of each key and window by Spark's own windows."""
+    instant = F.timestamp_millis("ms") if time == "ms" else F.col(time)
+    size, slide = (f"{n} milliseconds" for n in (assigner.size, assigner.slide))
+    start = f"{assigner.offset % assigner.slide} milliseconds"
+    found = frame.groupBy("k", F.window(instant, size, slide, start)).agg(
+        *(F.expr(text).alias(name) for name, (_, text) in wanted.items())
+    )
+    return {
+        (row["k"], _plain(row["window"]["start"]), _plain(row["window"]["end"])): row.asDict()
+        for row in found.collect()
+    }
+
+
+def _plain(time):
+    """A time without its zone, and milliseconds as such a time."""
+    if isinstance(time, int):
+        time = dt.datetime(1970, 1, 1) + dt.timedelta(milliseconds=time)
+    return time.astimezone(dt.UTC).replace(tzinfo=None) if time.tzinfo else time
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_windows_are_what_spark_gives_in_one_epoch_or_in_two(spark, tmp_path, name):
+    time, assigner, columns = CASES[name]
+    frame = timed(spark, 5)
+    wanted = aggregates_of(columns)
+    expected = by_spark(frame, time, assigner, wanted)
+    declared = {each: aggregate for each, (aggregate, _) in wanted.items()}
+    operator = AggregateOperator(
+        "u",
+        "k",
+        declared,
+        schema=frame.schema,
+        window=assigner,
+        event_time=time,
+        out_of_orderness_ms=NEVER,
+    )
+    kept = []
+    for parts in (1, 2):
+        for part in range(parts):
+            # The second epoch has one more subtask.
+            job = StatefulJob(spark, f"in-{parts}", str(tmp_path), operator, parallelism=2 + part)
+            rows = frame.where(f"pmod(coalesce(o, l, 0), {parts}) = {part}")
+            done = job.run(rows, part)
+            if part == 0:
+                assert Fingerprint.of_committed(done.facts.input) == Fingerprint.of(rows)
+        kept.append(sorted(str(each) for each in job.snapshot()["u"].timer_entries()))
+        job.stop_with_savepoint(str(tmp_path / f"savepoint-{parts}"), drain=True)
+        output = job.output_of(job.history()[-2])["u"]
+        found = {
+            (row["k"], _plain(row["window_start"]), _plain(row["window_end"])): row.asDict()
+            for row in output.collect()
+        }
+        assert output.count() == len(found)
+        assert found.keys() == expected.keys()
+        for key, row in found.items():
+            wrong = {
+                each: (row[each], expected[key][each])
+                for each in wanted
+                if not same(row[each], expected[key][each])
+            }
+            assert wrong == {}, key
+    assert kept[0] == kept[1] and len(kept[0]) == len(expected)
+
+
+class Pair:
+    """The number of values and their sum, row by row."""
+
+    def create_accumulator(self):
+        return Row(0, (0, None))
+
+    def add(self, value, accumulator):
+        count, total = accumulator.fields
+        return Row(0, (count + 1, value + (total or 0)))
+
+    def get_result(self, accumulator):
+        return accumulator
+
+    def merge(self, a, b):
+        raise AssertionError("these windows never merge")
+
+
+class Shown(ProcessWindowFunction):
+    schema = pa.schema(
+        [
+            ("k", pa.string()),
+            ("window_start", pa.int64()),
+            ("window_end", pa.int64()),
+            ("n", pa.int64()),
+            ("total", pa.int64()),
+        ]
+    )
+
+    def process(self, key, context, elements):
+        [pair] = elements
+        values = (key, *context.window(), *pair.fields)
+        yield dict(zip(self.schema.names, values, strict=True))
+
+
+@pytest.mark.parametrize(
+    "backend, assigner, lateness",
+    [
+        (HashMapStateBackend(), windows.TumblingEventTimeWindows.of(1000), 900),
+        (EmbeddedRocksDBStateBackend(), windows.SlidingEventTimeWindows.of(1000, 500), 350),
+    ],
+)
+def test_windows_keep_what_windows_by_row_keep_and_give_the_same(
+    spark, tmp_path, backend, assigner, lateness
+):
+    by_row = KeyedOperator(
+        "w",
+        "k",
+        "string",
+        WindowFunction(
+            assigner,
+            Types.ROW(Types.LONG, Types.LONG),
+            aggregate=Pair(),
+            process=Shown(),
+            element="v",
+            allowed_lateness=lateness,
+        ),
+        Shown.schema,
+        event_time="ts",
+        out_of_orderness_ms=500,
+    )
+    by_column = AggregateOperator(
+        "w",
+        "k",
+        {"n": aggregates.count(), "total": aggregates.sum("v")},
+        schema="k string, v bigint, ts bigint",
+        window=assigner,
+        event_time="ts",
+        out_of_orderness_ms=500,
+        allowed_lateness=lateness,
+    )
+    assert by_column.output_schema.names == Shown.schema.names
+    jobs = [
+        StatefulJob(
+            spark,
+            name,
+            str(tmp_path),
+            operator,
+            state_backend=backend,
+            parallelism=3,
+            local_copies=LocalCopies(str(tmp_path / name)),
+        )
+        for name, operator in (("row", by_row), ("column", by_column))
+    ]
+    late = fired_late = 0
+    for seed in range(4):
+        rows = random_windowed_batch(seed, 800 * seed)
+        given, kept = [], []
+        for job in jobs:
+            frame = spark.createDataFrame(rows, "k string, v bigint, ts bigint")
+            done = job.run(frame, seed, order_by=["ts"])
+            given.append([tuple(row) for row in done.output.collect()])
+            kept.append((done.facts.operators["w"].late_rows, dumped(job.latest_path())))
+        assert kept[0] == kept[1]
+        # By row, a window that has ended fires for each row; by column, once for the batch.
+        last = {row[:3]: row for row in sorted(given[0], key=lambda row: row[3])}
+        fired_late += len(given[0]) - len(last)
+        assert sorted(given[1]) == sorted(last.values())
+        late += kept[0][0]
+    assert late > 0 and fired_late > 0
+
+
+def dumped(path):
+    return sorted(str(line) for line in Snapshot.load(path)["w"].dump())
+
+
+def test_windows_that_cannot_be_declared_are_refused():
+    def declared(**options):
+        options = {"window": windows.TumblingEventTimeWindows.of(10), "event_time": "t", **options}
+        return AggregateOperator("u", "k", {"n": aggregates.count()}, "string", **options)
+
+    for options, message in (
+        ({"window": windows.EventTimeSessionWindows.with_gap(5)}, "got EventTimeSessionWindows"),
+        ({"window": windows.TumblingProcessingTimeWindows.of(5)}, "use a KeyedOperator with"),
+        ({"window": windows.SlidingEventTimeWindows.of(5, 6)}, "a slide of at most 5 ms"),
+        ({"event_time": None}, "give event_time"),
+        ({"allowed_lateness": -1}, "is not negative, got -1 ms"),
+        ({"window": None}, "has no windows"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            declared(**options)
+    with pytest.raises(ConfigError, match="two columns 'window_end'"):
+        AggregateOperator(
+            "u",
+            "k",
+            {"window_end": aggregates.count()},
+            "string",
+            window=windows.TumblingEventTimeWindows.of(10),
+            event_time="t",
+        )
+    assert declared(output=False).output_schema is None
+    assert declared().columns == ["k", "t"]
+
+
+def test_a_row_without_a_time_or_with_a_sum_that_does_not_fit_commits_nothing(spark, tmp_path):
+    operator = AggregateOperator(
+        "u",
+        "k",
+        {"total": aggregates.sum("v")},
+        schema="k bigint, v bigint, t bigint",
+        window=windows.TumblingEventTimeWindows.of(10),
+        event_time="t",
+    )
+    job = StatefulJob(spark, "job", str(tmp_path), operator)
+    for rows, message in (
+        ([(1, 1, 5), (1, 2, None)], "A row has no timestamp"),
+        ([(1, (1 << 63) - 1, 5), (1, 1, 6)], "The sum of state 'total'"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            job.run(spark.createDataFrame(rows, "k bigint, v bigint, t bigint"), 1)
+    with pytest.raises(ConfigError, match="The event_time column 't'"):
+        job.run(spark.createDataFrame([(1, 1, "x")], "k bigint, v bigint, t string"), 1)
+    assert job.latest() is None or job.latest().facts.input is None
