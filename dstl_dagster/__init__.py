@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from dstl_dagster.io_manager import DstlIOManager
     from dstl_dagster.metadata import report_metadata
     from dstl_dagster.pipeline_defs import build_pipeline_defs
-    from dstl_dagster.pipelines.aggregates import Aggregate, aggregating_pipeline
+    from dstl_dagster.pipelines.aggregates import Aggregate, EventTimeWindows, aggregating_pipeline
     from dstl_dagster.pipelines.asset_decorator import build_dstl_asset_specs, dstl_assets
     from dstl_dagster.pipelines.epoch_runs import EpochConfig, InputConfig
     from dstl_dagster.pipelines.epochs import run_epochs
@@ -90,6 +90,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "pipelines.aggregates": (
         "Aggregate",
+        "EventTimeWindows",
         "aggregating_pipeline",
     ),
     "resources.flink_resource": (
@@ -185,6 +186,7 @@ __all__ = [
     "DstlTranslatorData",
     "EnvironmentCredentials",
     "EpochConfig",
+    "EventTimeWindows",
     "FlinkClient",
     "FlinkClusterError",
     "FlinkClusterResource",

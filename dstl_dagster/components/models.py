@@ -7,7 +7,12 @@ from pydantic import Field, ValidationError
 
 from dstl_core.aggregates import How
 from dstl_core.errors import ConfigError
-from dstl_dagster.pipelines.aggregates import Aggregate
+from dstl_core.windows import (
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
+    WindowAssigner,
+)
+from dstl_dagster.pipelines.aggregates import Aggregate, EventTimeWindows
 from dstl_dagster.resources.upload_resource import (
     BatchingUploads,
     DirectUploads,
@@ -198,6 +203,36 @@ class StateCheckModel(dg.Model, dg.Resolvable):
             "severity": dg.AssetCheckSeverity[self.severity.upper()],
             "blocking": self.blocking,
         }
+
+
+class WindowModel(dg.Model, dg.Resolvable):
+    """Windows of the aggregates, in event time; milliseconds."""
+
+    event_time: Annotated[
+        str, shown("Column with the time of a row: a timestamp, or milliseconds.", "created_at")
+    ]
+    size_ms: Annotated[int, shown("Length of a window.", 3_600_000)]
+    slide_ms: Annotated[
+        int | None, shown("Time from window to window; by default the size.", 600_000)
+    ] = None
+    offset_ms: Annotated[int, shown("Where the first window after 1970 starts.", 1_800_000)] = 0
+    out_of_orderness_ms: Annotated[
+        int, shown("How far the watermark stays behind the largest time of a batch.", 60_000)
+    ] = 0
+    allowed_lateness_ms: Annotated[
+        int, shown("How long a window is kept after its end.", 60_000)
+    ] = 0
+
+    def build(self) -> EventTimeWindows:
+        """Raises ConfigError: There are no such windows."""
+        window: WindowAssigner
+        if self.slide_ms is None:
+            window = TumblingEventTimeWindows.of(self.size_ms, self.offset_ms)
+        else:
+            window = SlidingEventTimeWindows.of(self.size_ms, self.slide_ms, self.offset_ms)
+        return EventTimeWindows(
+            window, self.event_time, self.out_of_orderness_ms, self.allowed_lateness_ms
+        )
 
 
 class UploadsModel(dg.Model, dg.Resolvable):

@@ -15,6 +15,7 @@ from dstl_dagster.components.models import (
     RewriteModel,
     StateCheckModel,
     UploadsModel,
+    WindowModel,
     asset_key_of,
     shown,
 )
@@ -69,10 +70,21 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
     order_by: Annotated[
         list[str], shown("Columns by which the rows of a key apply.", ["created_at"])
     ] = field(default_factory=list)
+    window: Annotated[
+        WindowModel | None,
+        shown(
+            "Windows in event time: the aggregates are those of each key and window.",
+            {"event_time": "created_at", "size_ms": 3_600_000},
+        ),
+    ] = None
     output: Annotated[
-        bool | list[str],
-        shown("Aggregates that an epoch gives for keys that changed; true gives all.", ["total"]),
-    ] = False
+        bool | list[str] | None,
+        shown(
+            "Aggregates that an epoch gives for keys that changed, or for windows that fire; true "
+            "gives all. By default all of windows, else none.",
+            ["total"],
+        ),
+    ] = None
     parallelism: Annotated[int, shown("Number of subtasks.", 2)] = 2
     max_parallelism: Annotated[
         int, shown("Number of key groups, fixed for the life of the state.", 128)
@@ -178,6 +190,11 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
             "translator": ComponentTranslator(self),
         }
         if self.job is not None:
+            if self.window is not None:
+                raise ConfigError(
+                    f"The pipeline {self.name!r} has a window, which belongs to states; the "
+                    f"function of its job declares its own windows."
+                )
             return StatefulPipeline(self.name, self.uid, self.job, outputs=self.outputs, **shared)
         if self.outputs:
             raise ConfigError(
@@ -195,6 +212,7 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
             output=self.output,
             parallelism=self.parallelism,
             max_parallelism=self.max_parallelism,
+            windows=None if self.window is None else self.window.build(),
             **shared,
         )
 

@@ -12,6 +12,7 @@ from dstl_core.codec.declared_type import TypeLike, declared_type
 from dstl_core.codec.python_values import function_type, stored_type
 from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.errors import ConfigError
+from dstl_core.functions import WINDOW_CONTENTS
 from dstl_dagster.pipelines.pipeline import NUM_RETAINED, SMALL_LOG_BYTES, StatefulPipeline
 from dstl_dagster.resources.upload_resource import UploadSchedulerResource
 from dstl_dagster.translator import DagsterDstlTranslator
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from dstl_core.spark.job.stateful_job import StatefulJob
     from dstl_core.spark.task.operators import AggregateOperator
+    from dstl_core.state.windows.windowing import WindowAssigner
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,24 @@ def _stored(given: TypeLike, where: str) -> AnySerializer:
 
 
 @dataclass(frozen=True)
+class EventTimeWindows:
+    """Windows of the aggregates of a pipeline, as in ``AggregateOperator``. The output has their
+    start and end in milliseconds.
+
+    Args:
+        window: Tumbling or sliding windows in event time, of ``dstl_core.windows``.
+        event_time: The column with the time of a row: a timestamp, or milliseconds.
+        out_of_orderness_ms: How far the watermark stays behind the largest time of a batch.
+        allowed_lateness: Milliseconds for which a window is kept after its end.
+    """
+
+    window: WindowAssigner
+    event_time: str
+    out_of_orderness_ms: int = 0
+    allowed_lateness: int = 0
+
+
+@dataclass(frozen=True)
 class AggregatingJob:
     """Makes the job of a pipeline of aggregates."""
 
@@ -114,15 +134,23 @@ class AggregatingJob:
     parallelism: int
     max_parallelism: int
     order_by: Sequence[str] = ()
-    output: bool | Sequence[str] = False
+    output: bool | Sequence[str] | None = None
+    windows: EventTimeWindows | None = None
 
     @property
     def operator(self) -> AggregateOperator:
         """The operator of the job."""
         from dstl_core.spark.task.operators import AggregateOperator
 
-        declared = {name: each.declared(self.order_by) for name, each in self.states.items()}
-        return AggregateOperator(self.uid, self.key_by, declared, self.key_type, output=self.output)
+        windows = {} if self.windows is None else vars(self.windows)
+        return AggregateOperator(
+            self.uid,
+            self.key_by,
+            {name: each.declared(self.order_by) for name, each in self.states.items()},
+            self.key_type,
+            output=self.output,
+            **windows,
+        )
 
     def __call__(self, session: SparkSession, base_path: str) -> StatefulJob:
         from dstl_core.spark.job.stateful_job import StatefulJob
@@ -145,7 +173,8 @@ def aggregating_pipeline(
     states: Mapping[str, Aggregate],
     key_type: TypeLike = "string",
     order_by: Sequence[str] = (),
-    output: bool | Sequence[str] = False,
+    output: bool | Sequence[str] | None = None,
+    windows: EventTimeWindows | None = None,
     parallelism: int = 2,
     max_parallelism: int = 128,
     starts_from: str | None = None,
@@ -166,8 +195,10 @@ def aggregating_pipeline(
         states: State name to aggregate.
         key_type: Type of the key in any form, e.g. ``"bigint"``.
         order_by: Order of a key's rows; first and last need one, unless they have their own.
-        output: What an epoch gives: a row for each key that changed, with the values of all
-            aggregates (True) or of these. It is an asset of its own.
+        output: What an epoch gives: a row for each key that changed, or for each window that
+            fires, with the values of all aggregates (True) or of these. It is an asset of its own.
+            None: all with ``windows``, else none.
+        windows: Windows in event time: the aggregates are those of each key and window.
         parallelism: Number of subtasks.
         max_parallelism: Number of key groups.
         starts_from: Savepoint to start from.
@@ -182,13 +213,9 @@ def aggregating_pipeline(
     Raises:
         ConfigError: There is no state, a type is unknown, or an order is missing.
     """
-    if not states:
-        raise ConfigError(f"The pipeline {name!r} has no state; give it at least one aggregate.")
-    if not order_by and any(each.is_in_order_of_pipeline for each in states.values()):
-        raise ConfigError(f"The pipeline {name!r} takes the first or last value; give an order_by.")
-    declared_type(key_type, f"The key of pipeline {name!r}")
+    _check(name, states, key_type, order_by)
     job = AggregatingJob(
-        name, uid, key_by, key_type, states, parallelism, max_parallelism, order_by, output
+        name, uid, key_by, key_type, states, parallelism, max_parallelism, order_by, output, windows
     )
     return StatefulPipeline(
         name,
@@ -199,7 +226,7 @@ def aggregating_pipeline(
         materialize_at_ratio=materialize_at_ratio,
         small_log_bytes=small_log_bytes,
         uploads=uploads,
-        outputs=[uid] if output else [],
+        outputs=[] if job.operator.output_schema is None else [uid],
         show_keys=show_keys,
         num_retained=num_retained,
         retain=retain,
@@ -208,8 +235,20 @@ def aggregating_pipeline(
     )
 
 
+def _check(
+    name: str, states: Mapping[str, Aggregate], key_type: TypeLike, order_by: Sequence[str]
+) -> None:
+    if not states:
+        raise ConfigError(f"The pipeline {name!r} has no state; give it at least one aggregate.")
+    if not order_by and any(each.is_in_order_of_pipeline for each in states.values()):
+        raise ConfigError(f"The pipeline {name!r} takes the first or last value; give an order_by.")
+    declared_type(key_type, f"The key of pipeline {name!r}")
+
+
 def _lineage(operator: AggregateOperator, key_by: str) -> dict[str, list[str]]:
     """The columns of the events that each column of the state comes from."""
+    if operator.window is not None:
+        return {"state_key": [key_by], WINDOW_CONTENTS: operator.columns}
     states = {
         state.name: list(aggregate.columns) or [key_by]
         for (_, aggregate), merge in zip(operator.items, operator.function.merges, strict=True)

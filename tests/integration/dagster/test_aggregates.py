@@ -2,9 +2,10 @@
 
 import pytest
 
+from dstl_core import windows
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import ConfigError
-from dstl_dagster import Aggregate, aggregating_pipeline
+from dstl_dagster import Aggregate, EventTimeWindows, aggregating_pipeline
 
 
 @pytest.mark.parametrize(
@@ -89,3 +90,28 @@ def test_the_output_of_a_pipeline_is_that_of_its_operator():
     assert pipeline.job.operator.output_schema is None
     with pytest.raises(ConfigError, match="expected some of n, mean, got 'x'"):
         aggregating_pipeline("p", uid="u", key_by="k", states=states, output=["x"])
+
+
+def test_a_pipeline_of_windows_keeps_their_contents_and_gives_those_that_fire():
+    hours = windows.TumblingEventTimeWindows.of(3_600_000)
+    pipeline = aggregating_pipeline(
+        "payments",
+        uid="hourly",
+        key_by="account",
+        states={"n": Aggregate("count"), "total": Aggregate("sum", "amount")},
+        windows=EventTimeWindows(hours, "paid_at", allowed_lateness=60_000),
+    )
+    operator = pipeline.job.operator
+    assert (operator.window, operator.allowed_lateness) == (hours, 60_000)
+    assert list(pipeline.outputs) == ["hourly"]
+    assert operator.output_schema.names == [
+        "account",
+        "window_start",
+        "window_end",
+        "n",
+        "total",
+    ]
+    assert pipeline.lineage == {
+        "state_key": ["account"],
+        "window-contents": ["account", "paid_at", "amount"],
+    }

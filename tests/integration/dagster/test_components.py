@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from dstl_core import Snapshot
 from dstl_core.errors import ConfigError
+from dstl_core.windows import SlidingEventTimeWindows
 from dstl_dagster import (
     DstlResourcesComponent,
     DstlStorageResource,
@@ -395,6 +396,13 @@ def test_a_component_takes_uploads_and_keys_of_its_own():
             _ = component(uploads={"options": wrong}).pipeline
     with pytest.raises(ConfigError, match="has outputs, which belong to a job; states have output"):
         _ = component(outputs=["totals"]).pipeline
+    hours = {"event_time": "t", "size_ms": 100, "slide_ms": 50, "allowed_lateness_ms": 7}
+    operator = component(window=hours).pipeline.job.operator
+    assert operator.window == SlidingEventTimeWindows.of(100, 50)
+    assert (operator.event_time, operator.allowed_lateness) == ("t", 7)
+    assert operator.output_schema is not None
+    with pytest.raises(ConfigError, match="has a window, which belongs to states"):
+        _ = component(window=hours, states={}, job="a:b").pipeline
 
 
 @pytest.mark.parametrize(
