@@ -26,7 +26,12 @@ from dstl_core.functions import WINDOW_CONTENTS, WINDOW_TIMERS, RichFunction
 from dstl_core.operators.aggregate_merge import AggregateMerge, Merge
 from dstl_core.state.backends.backend import KeyedStateBackend
 from dstl_core.state.backends.column_access import BytesDecoder, ValueColumns
-from dstl_core.state.backends.timers import TIME_BYTES, InternalTimerService, timer_bytes
+from dstl_core.state.backends.timers import (
+    MIN_WATERMARK,
+    TIME_BYTES,
+    InternalTimerService,
+    timer_bytes,
+)
 from dstl_core.state.held.key_batch import Places
 from dstl_core.state.tables.descriptor import AggregatingStateDescriptor
 from dstl_core.state.windows.windowing import (
@@ -171,8 +176,19 @@ class AggregatedWindowOperator:
         self.late_rows = 0
         """Number of rows that came after all of their windows had expired."""
 
-    def add_columns(self, keys: pa.Array, rows: pa.RecordBatch) -> pa.RecordBatch | None:
-        """Merges a reduced batch into its windows; returns what late windows give.
+    def add_columns(
+        self, keys: pa.Array, rows: pa.RecordBatch, until_ms: int = MIN_WATERMARK
+    ) -> pa.RecordBatch | None:
+        """Merges a reduced batch into its windows.
+
+        Args:
+            keys: ``[n]`` keys.
+            rows: ``[n]`` rows: where the window starts, and the parts of the aggregates.
+            until_ms: The watermark that comes right after the batch, if it is known. Windows that
+                expire by then fire at once, and new ones are never stored.
+
+        Returns:
+            The output of the windows that fire.
 
         Raises:
             ConfigError: A row has no time, or an aggregate does not fit its type.
@@ -192,22 +208,37 @@ class AggregatedWindowOperator:
             keys, rows, first = keys.filter(kept), rows.filter(kept), first[~expired]
         if not len(keys):
             return None
-        windows = pa.StructArray.from_arrays(
-            [pa.array(first), pa.array(first + self._function.assigner.size)],
-            fields=list(_WINDOW_TYPE),
-        )
-        places = self._contents.places(keys, windows)
-        merged = self._function.merge.process_batch(
-            keys, self._states(self._contents.get_at(places)), rows
-        )
+        places = self._contents.places(keys, self._windows(first))
+        before = self._contents.get_at(places)
+        merged = self._function.merge.process_batch(keys, self._states(before), rows)
         accumulators = self._accumulators(merged.state)
-        self._contents.put_at(places, accumulators)
-        ended = self._last(first) <= self.timers.current_watermark
-        self._register(places, first, ended)
-        if not ended.any():
+        ends = self._expiry(first) <= until_ms
+        self._store(places, first, accumulators, ~ends)
+        # The timers of such windows fire right after, and find nothing.
+        gone = ends & before.is_valid().to_numpy(zero_copy_only=False)
+        if gone.any():
+            self._contents.clear_at(places.where(gone.tolist()))
+        fires = ends | (self._last(first) <= self.timers.current_watermark)
+        if not fires.any():
             return None
-        chosen = pa.array(ended)
-        return self._output(keys.filter(chosen), first[ended], accumulators.filter(chosen))
+        chosen = pa.array(fires)
+        return self._output(keys.filter(chosen), first[fires], accumulators.filter(chosen))
+
+    def _windows(self, first: Int64s) -> pa.Array:
+        bounds = [pa.array(first), pa.array(first + self._function.assigner.size)]
+        return pa.StructArray.from_arrays(bounds, fields=list(_WINDOW_TYPE))
+
+    def _store(
+        self, places: Places, first: Int64s, accumulators: pa.Array, chosen: npt.NDArray[np.bool_]
+    ) -> None:
+        """Stores some accumulators, and registers the timers of their windows."""
+        if not chosen.any():
+            return
+        if not chosen.all():
+            places, first = places.where(chosen.tolist()), first[chosen]
+            accumulators = accumulators.filter(pa.array(chosen))
+        self._contents.put_at(places, accumulators, distinct=True)
+        self._register(places, first, self._last(first) <= self.timers.current_watermark)
 
     def _register(self, places: Places, first: Int64s, ended: npt.NDArray[np.bool_]) -> None:
         """Registers the timers at the ends of windows, and where they expire."""

@@ -246,11 +246,13 @@ class OperatorSubtask:
             raise InvariantViolation("an operator on columns got rows")
         return self._operator
 
-    def process_columns(self, keys: pa.Array, rows: pa.RecordBatch) -> pa.RecordBatch | None:
-        """Merges a reduced batch into windows; returns the output of late windows."""
+    def process_columns(
+        self, keys: pa.Array, rows: pa.RecordBatch, until_ms: int
+    ) -> pa.RecordBatch | None:
+        """As ``AggregatedWindowOperator.add_columns``."""
         if not isinstance(self._operator, AggregatedWindowOperator):
             raise InvariantViolation("an operator on rows got columns")
-        return self._operator.add_columns(keys, rows)
+        return self._operator.add_columns(keys, rows, until_ms)
 
     def advance_watermark(self, watermark_ms: int) -> list[Any]:
         """Advances event time to at least this; returns the output of the timers that fire."""

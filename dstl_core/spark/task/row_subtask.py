@@ -26,6 +26,7 @@ from dstl_core.spark.task.reports import SubtaskMetrics
 from dstl_core.spark.task.restore import Assigned
 from dstl_core.spark.task.subtask_files import SubtaskFiles
 from dstl_core.spark.task.warm_backend import WarmStateBackend
+from dstl_core.state.backends.timers import MIN_WATERMARK
 from dstl_core.storage.written_files import WrittenFile
 
 ROWS_IN_PYTHON = 10_000
@@ -150,10 +151,16 @@ class AggregatedWindowSubtask(RowSubtask):
     key and window, and merges them by columns.
     """
 
+    _until = MIN_WATERMARK
+
+    def finish(self, watermark: int, output: OutputFiles) -> None:
+        self._until = max(watermark, self._watermark)
+        super().finish(watermark, output)
+
     def _process_rows(
         self, rows: pa.RecordBatch, keys: pa.Array | None, output: OutputFiles
     ) -> None:
-        output.add_columns(self._subtask.process_columns(keys, rows))
+        output.add_columns(self._subtask.process_columns(keys, rows, self._until))
 
     def _emit(self, found: list[Any], output: OutputFiles) -> None:
         for each in found:

@@ -108,8 +108,10 @@ class ValueColumns(_Columns):
         """
         self.put_at(self.places(keys), values)
 
-    def put_at(self, places: Places, values: Column) -> None:
-        """As ``put``, for places of ``places``. Raises as above."""
+    def put_at(self, places: Places, values: Column, *, distinct: bool = False) -> None:
+        """As ``put``, for places of ``places``; ``distinct`` if no place comes twice, which is
+        faster. Raises as above.
+        """
         column = one_array(values)
         if len(column) != len(places):
             raise ConfigError(
@@ -124,17 +126,23 @@ class ValueColumns(_Columns):
             present = iter(raw)
             valid = column.is_valid().to_pylist()
             raw = [next(present) if each else None for each in valid]
-        self._store(places, raw)
+        self._store(places, raw, distinct=distinct)
         self._clean_up()
 
     def clear_at(self, places: Places) -> None:
-        """Removes the values of some places."""
-        self._store(places, [None] * len(places))
+        """Removes the values of some places, none of which comes twice."""
+        self._store(places, [None] * len(places), distinct=True)
 
-    def _store(self, places: Places, raw: Sequence[bytes | None]) -> None:
+    def _store(
+        self, places: Places, raw: Sequence[bytes | None], *, distinct: bool = False
+    ) -> None:
         self._values.put_many(places.key_groups, places.scopes, raw)
         logger = self._backend.logger
-        if logger is not None:
+        if logger is None:
+            return
+        if distinct:
+            logger.values_written(self._values, places.key_groups, places.scopes, raw)
+        else:
             logger.values_updated(self._values, places.key_groups, places.scopes)
 
     def _seen(
