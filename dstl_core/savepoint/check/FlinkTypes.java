@@ -1,4 +1,5 @@
 import java.io.ByteArrayInputStream;
+import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.OutputStream;
 import java.io.PrintStream;
@@ -14,6 +15,7 @@ import java.util.ArrayList;
 import java.util.Base64;
 import java.util.HashMap;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import org.apache.flink.api.common.ExecutionConfig;
 import org.apache.flink.api.common.functions.RichFunction;
@@ -25,13 +27,15 @@ import org.apache.flink.api.common.typeutils.TypeSerializerSchemaCompatibility;
 import org.apache.flink.api.common.typeutils.TypeSerializerSnapshot;
 import org.apache.flink.api.java.typeutils.TypeExtractor;
 import org.apache.flink.core.memory.DataInputViewStreamWrapper;
+import org.apache.flink.core.memory.DataOutputViewStreamWrapper;
 
 /**
  * Asks Flink whether it reads state with the types of a job. Flink and the jars of the job are on the class path. The first
  * argument is a file with a question a line, the second one is the file of the answers.
  *
- * <p>Question: number, class of the function or nothing, state in Base64, class of its values or nothing, and in Base64 the
- * serializer snapshot and each value. Answer: number, word, number of values that were read, sentence. Tabs separate them.
+ * <p>Question: number, class of the function or nothing, state in Base64, its kind, class of its values or nothing, and in
+ * Base64 the serializer snapshot and each value. Answer: number, word, number of values that were read, sentence, and
+ * in Base64 the snapshot of the serializer that the job declares. Tabs separate them.
  */
 public final class FlinkTypes {
     private static final int LONGEST = 400;
@@ -39,7 +43,11 @@ public final class FlinkTypes {
     /** The descriptors that a function asks for when it opens. */
     private record Opened(Map<String, StateDescriptor<?, ?>> descriptors, String error) {}
 
-    private record Answer(String word, int read, String sentence) {}
+    private record Answer(String word, int read, String sentence, String wanted) {
+        Answer(String word, int read, String sentence) {
+            this(word, read, sentence, "");
+        }
+    }
 
     private static final Map<String, Opened> OPENED = new HashMap<>();
 
@@ -54,7 +62,7 @@ public final class FlinkTypes {
             Answer answer = answer(question);
             String sentence = answer.sentence.replaceAll("\\s+", " ");
             answers.add(String.join("\t", question[0], answer.word, Integer.toString(answer.read),
-                    sentence.substring(0, Math.min(LONGEST, sentence.length()))));
+                    sentence.substring(0, Math.min(LONGEST, sentence.length())), answer.wanted));
         }
         Files.write(Path.of(arguments[1]), answers, StandardCharsets.UTF_8);
         // Threads of the job do not hold the program up.
@@ -64,13 +72,18 @@ public final class FlinkTypes {
     private static Answer answer(String[] question) {
         TypeSerializer<?> wanted;
         try {
-            wanted = wanted(question[1], text(question[2]), question[3]);
+            StateDescriptor<?, ?> descriptor = descriptor(question[1], text(question[2]), question[4]);
+            String kind = descriptor.getType().name().toLowerCase(Locale.ROOT);
+            if (!question[1].isEmpty() && !kind.equals(question[3])) {
+                return new Answer("kind", 0, kind);
+            }
+            wanted = descriptor.getSerializer();
         } catch (Throwable error) {
             return new Answer("unknown", 0, describe(error));
         }
         TypeSerializerSnapshot<?> stored;
         try {
-            stored = TypeSerializerSnapshot.readVersionedSnapshot(input(question[4]), FlinkTypes.class.getClassLoader());
+            stored = TypeSerializerSnapshot.readVersionedSnapshot(input(question[5]), FlinkTypes.class.getClassLoader());
         } catch (Throwable error) {
             return new Answer("unreadable", 0, describe(error));
         }
@@ -82,11 +95,14 @@ public final class FlinkTypes {
         String word;
         TypeSerializer<?> reader;
         int read = 0;
+        ByteArrayOutputStream bytes = new ByteArrayOutputStream();
         try {
+            TypeSerializerSnapshot.writeVersionedSnapshot(
+                    new DataOutputViewStreamWrapper(bytes), wanted.snapshotConfiguration());
             TypeSerializerSchemaCompatibility<?> found =
                     wanted.snapshotConfiguration().resolveSchemaCompatibility(stored);
             if (found.isIncompatible()) {
-                return new Answer("incompatible", 0, "");
+                return new Answer("incompatible", 0, "", encode(bytes));
             }
             if (found.isCompatibleAfterMigration()) {
                 word = "migration";
@@ -95,7 +111,7 @@ public final class FlinkTypes {
                 word = "compatible";
                 reader = found.isCompatibleAsIs() ? wanted : found.getReconfiguredSerializer();
             }
-            for (int at = 5; at < question.length; at++) {
+            for (int at = 6; at < question.length; at++) {
                 DataInputViewStreamWrapper value = input(question[at]);
                 reader.deserialize(value);
                 if (value.available() > 0) {
@@ -106,10 +122,11 @@ public final class FlinkTypes {
         } catch (Throwable error) {
             return new Answer("fails", read, describe(error));
         }
-        return new Answer(word, read, "");
+        return new Answer(word, read, "", encode(bytes));
     }
 
-    private static TypeSerializer<?> wanted(String function, String state, String valueClass) throws Throwable {
+    private static StateDescriptor<?, ?> descriptor(String function, String state, String valueClass)
+            throws Throwable {
         StateDescriptor<?, ?> descriptor;
         if (!function.isEmpty()) {
             Opened opened = OPENED.get(function);
@@ -133,7 +150,7 @@ public final class FlinkTypes {
             descriptor = new ValueStateDescriptor<>("value", TypeExtractor.getForClass(type));
         }
         descriptor.initializeSerializerUnlessSet(new ExecutionConfig());
-        return descriptor.getSerializer();
+        return descriptor;
     }
 
     /** Opens a function with a context that only writes down which state is asked for. */
@@ -183,6 +200,10 @@ public final class FlinkTypes {
             return 0;
         }
         return type == long.class ? (Object) 0L : null;
+    }
+
+    private static String encode(ByteArrayOutputStream bytes) {
+        return Base64.getEncoder().encodeToString(bytes.toByteArray());
     }
 
     private static String text(String encoded) {

@@ -7,13 +7,15 @@ stored ones, and reads stored values.
 
 from __future__ import annotations
 
+import binascii
+import contextlib
 import importlib.metadata
 import os
 import re
 import shutil
 import subprocess
 import tempfile
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +53,7 @@ class Question:
     Args:
         function: The class that declares the state; None to derive the type from ``value_class``.
         state: The name of the state.
+        kind: value, list, map, reducing, aggregating.
         value_class: The class of its values.
         snapshot: The stored serializer snapshot: class name, version, content.
         values: Some stored values.
@@ -58,6 +61,7 @@ class Question:
 
     function: str | None
     state: str
+    kind: str
     value_class: str | None
     snapshot: bytes
     values: Sequence[bytes]
@@ -69,14 +73,18 @@ class Answer:
 
     Args:
         word: compatible, migration, incompatible; unreadable (the stored snapshot cannot be
-            loaded), fails (a value cannot be read), unknown (the job does not show its type).
+            loaded), fails (a value cannot be read), kind (the job declares another kind of state),
+            unknown (the job does not show its type).
         read: How many values Flink read.
         sentence: Flink's own, or that of Java.
+        wanted: Of compatible, migration and incompatible: the snapshot of the serializer that the
+            job declares.
     """
 
     word: str
     read: int
     sentence: str
+    wanted: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -181,7 +189,7 @@ def _folders(folder: str | os.PathLike[str] | None) -> list[Path]:
 
 def _line(number: int, question: Question) -> str:
     state = b64encode(question.state.encode("utf-8", "replace")).decode()
-    named = [question.function or "", state, question.value_class or ""]
+    named = [question.function or "", state, question.kind, question.value_class or ""]
     values = [question.snapshot, *question.values]
     return "\t".join([str(number), *named, *(b64encode(each).decode() for each in values)])
 
@@ -192,6 +200,8 @@ def _answers(text: str, count: int) -> list[Answer]:
     for line in text.splitlines():
         number, _, rest = line.partition("\t")
         parts = rest.split("\t")
-        if number.isdecimal() and int(number) < count and len(parts) == 3 and parts[1].isdecimal():
-            found[int(number)] = Answer(parts[0], int(parts[1]), parts[2])
+        if number.isdecimal() and int(number) < count and len(parts) == 4 and parts[1].isdecimal():
+            with contextlib.suppress(binascii.Error):  # an answer that was cut
+                wanted = b64decode(parts[3], validate=True)
+                found[int(number)] = Answer(parts[0], int(parts[1]), parts[2], wanted)
     return found

@@ -6,23 +6,35 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dstl_core.codec.data_io import DataOutput
+from dstl_core.codec.classfile.job_jar import JobClasses
+from dstl_core.codec.data_io import DataInput, DataOutput
 from dstl_core.codec.serializers import AnySerializer, TtlSerializer
-from dstl_core.codec.serializers.avro import AvroSerializer
-from dstl_core.codec.serializers.base import write_snapshot
-from dstl_core.codec.serializers.opaque import KryoSerializer
+from dstl_core.codec.serializers.base import SnapshotContext, write_snapshot
 from dstl_core.codec.serializers.pojo import PojoSerializer
 from dstl_core.codec.serializers.structs import EnumSerializer
-from dstl_core.errors import NotInColumnsError, UnreadableValueError
+from dstl_core.codec.serializers.unknown import read_with_unknown
+from dstl_core.codec.state_meta import BackendStateType
+from dstl_core.errors import FormatError, NotInColumnsError, UnreadableValueError
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.savepoint.check.compatibility import Verdict
+from dstl_core.savepoint.check.compatibility import (
+    Compatibility,
+    Rules,
+    Verdict,
+    compatibility_of_state,
+)
 from dstl_core.savepoint.check.flink_answers import Answer, FlinkInstallation, Question
-from dstl_core.savepoint.check.hidden_changes import holds, parts_of, values_of_subclasses
+from dstl_core.savepoint.check.hidden_changes import (
+    fields_that_are_gone,
+    holds,
+    parts_of,
+    values_of_subclasses,
+)
 from dstl_core.savepoint.check.restore_check import RestoreLine
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
 from dstl_core.savepoint.read.stored_records import read_records
 
+VOID_NAMESPACE = "VoidNamespace"
 _SINGLE_VALUES = ("value", "reducing", "aggregating")
 _KINDS = (*_SINGLE_VALUES, "list", "map")
 _MOST_VALUES = 10_000
@@ -37,7 +49,7 @@ class StateOfJob:
 
     Args:
         function: None if it is not known.
-        is_derivable: Whether the rules knew all but its type, so that Flink's type decides.
+        is_derivable: Whether the rules lacked nothing but its declaration, so that Flink decides.
     """
 
     operator: OperatorSnapshot
@@ -51,6 +63,8 @@ def by_flink(
     states: Mapping[tuple[str, str | None], StateOfJob],
     flink: FlinkInstallation,
     jars: Sequence[str | os.PathLike[str]],
+    rules: Rules,
+    classes: JobClasses,
 ) -> list[RestoreLine]:
     """The lines with what Flink says of their states. It runs code of the jars.
 
@@ -59,6 +73,8 @@ def by_flink(
         states: Operator and state to what is known of it.
         flink: The Flink to ask.
         jars: Jars of the job.
+        rules: The versions of Flink.
+        classes: The classes in the jars.
 
     Raises:
         ConfigError: Java or Flink does not run.
@@ -74,17 +90,25 @@ def by_flink(
     if questions:
         answers = flink.ask([each for _, _, each in questions], jars)
         for (at, state, question), answer in zip(questions, answers, strict=True):
-            found[at] = _merged(found[at], state, question, answer, f"Flink {flink.release}")
+            name = f"Flink {flink.release}"
+            if answer.word == "incompatible":
+                found[at] = _refused(found[at], state, answer, name, rules, classes)
+            elif answer.word in ("compatible", "migration"):
+                found[at] = _agreed(found[at], state, answer, name, rules, classes)
+            else:
+                found[at] = _merged(found[at], question, answer, name)
     return found
 
 
 def _question(state: StateOfJob) -> Question | None:
     """None if no class tells what the state is: timers, windows, operator state, time to live."""
     info = state.info
-    if info.kind not in _KINDS:
+    if info.meta.backend_state_type is not BackendStateType.KEY_VALUE or info.kind not in _KINDS:
         return None
-    stored = info.meta.as_key_value().value_serializer
-    if holds(stored, TtlSerializer):
+    meta = info.meta.as_key_value()
+    stored = meta.value_serializer
+    is_plain = meta.namespace_serializer.type_name == VOID_NAMESPACE
+    if not is_plain or holds(stored, TtlSerializer):
         return None
     value_class = None
     if state.function is None:
@@ -93,7 +117,9 @@ def _question(state: StateOfJob) -> Question | None:
             return None
     out = DataOutput()
     write_snapshot(out, stored)
-    return Question(state.function, info.name, value_class, out.to_bytes(), _values(state))
+    return Question(
+        state.function, info.name, info.kind, value_class, out.to_bytes(), _values(state)
+    )
 
 
 def _class_of(stored: AnySerializer) -> str | None:
@@ -125,29 +151,48 @@ def _values(state: StateOfJob) -> list[bytes]:
     return found
 
 
-def _merged(
-    line: RestoreLine, state: StateOfJob, question: Question, answer: Answer, flink: str
-) -> RestoreLine:
+def _merged(line: RestoreLine, question: Question, answer: Answer, flink: str) -> RestoreLine:
+    """Flink refuses the state, or could not be asked."""
     said = f": {answer.sentence}" if answer.sentence else ""
     match answer.word:
-        case "incompatible":
-            own = f"{flink} refuses its type" + (f" ({line.reason})" if line.reason else "")
-            return replace(line, verdict=Verdict.INCOMPATIBLE, reason=own)
         case "unreadable":
             own = f"{flink} cannot load the state's header{said}"
+            return replace(line, verdict=Verdict.INCOMPATIBLE, reason=own)
+        case "kind":
+            own = f"the kind changed from {question.kind} to {answer.sentence}, says {flink}"
             return replace(line, verdict=Verdict.INCOMPATIBLE, reason=own)
         case "fails":
             own = f"{flink} fails at value {answer.read + 1} of the state{said}"
             return replace(line, verdict=Verdict.INCOMPATIBLE, reason=own)
-        case "compatible" | "migration":
-            return _agreed(line, state, question, answer, flink)
     if line.verdict is Verdict.UNKNOWN:
         return replace(line, reason=f"{line.reason}; {flink} was not asked{said}")
     return line
 
 
+def _refused(
+    line: RestoreLine,
+    state: StateOfJob,
+    answer: Answer,
+    flink: str,
+    rules: Rules,
+    classes: JobClasses,
+) -> RestoreLine:
+    reason = line.reason
+    if state.is_derivable:
+        # The reason that stands there is that the declaration was not known.
+        found = _by_rules(state, answer, rules, classes)
+        reason = found.reason if found.verdict is Verdict.INCOMPATIBLE else ""
+    own = f"{flink} refuses its type" + (f": {reason}" if reason else "")
+    return replace(line, verdict=Verdict.INCOMPATIBLE, reason=own)
+
+
 def _agreed(
-    line: RestoreLine, state: StateOfJob, question: Question, answer: Answer, flink: str
+    line: RestoreLine,
+    state: StateOfJob,
+    answer: Answer,
+    flink: str,
+    rules: Rules,
+    classes: JobClasses,
 ) -> RestoreLine:
     """Flink takes the type. That does not show what values mean afterwards."""
     is_same = answer.word == "compatible"
@@ -157,19 +202,42 @@ def _agreed(
     own = f"{flink} {text}{count}"
     if line.verdict <= Verdict.AFTER_MIGRATION and not (state.info.kind == "map" and not is_same):
         return replace(line, verdict=verdict, reason=own)
-    if line.verdict is Verdict.UNKNOWN and state.is_derivable and question.values:
-        stored = state.info.meta.as_key_value().value_serializer
-        hidden = values_of_subclasses(state.operator, state.info)
-        if hidden.verdict is Verdict.COMPATIBLE_AS_IS and not _hides_values(stored):
-            return replace(line, verdict=verdict, reason=own)
+    if line.verdict is Verdict.UNKNOWN and state.is_derivable:
+        found = _by_rules(state, answer, rules, classes)
+        worst = max(verdict, found.verdict)
+        if worst <= Verdict.AFTER_MIGRATION:
+            return replace(line, verdict=worst, reason=own)
+        line = replace(line, verdict=worst, reason=found.reason)
     if line.verdict <= Verdict.AFTER_MIGRATION:
         return line
     return replace(line, reason=f"{line.reason} ({own}, which does not show this)")
 
 
-def _hides_values(stored: AnySerializer) -> bool:
-    """Whether a class of the job may read values in another way, without an error."""
-    return holds(stored, KryoSerializer, AvroSerializer) or any(
-        isinstance(each, PojoSerializer) and bool(each.registered or each.others)
+def _by_rules(
+    state: StateOfJob, answer: Answer, rules: Rules, classes: JobClasses
+) -> Compatibility:
+    """The rules for the type that Flink made: they know what restores with another meaning."""
+    stored = state.info.meta.as_key_value().value_serializer
+    registry = state.operator.snapshot.registry
+    try:
+        wanted = read_with_unknown(
+            DataInput(answer.wanted), SnapshotContext(registry), _read_snapshot, exact=True
+        )
+    except FormatError:
+        return Compatibility(Verdict.UNKNOWN, "the job declares a type that dstl cannot read")
+    if any(
+        isinstance(each, PojoSerializer) and (each.registered or each.others)
         for each in parts_of(stored)
-    )
+    ):
+        return Compatibility(Verdict.UNKNOWN, "the subclasses in the state may have changed")
+    is_map = state.info.kind == "map"
+    found = [
+        compatibility_of_state(stored, wanted, is_map=is_map, rules=rules),
+        fields_that_are_gone(stored, wanted, classes),
+        values_of_subclasses(state.operator, state.info),
+    ]
+    return max(found, key=lambda each: each.verdict)
+
+
+def _read_snapshot(data: DataInput, context: SnapshotContext) -> AnySerializer:
+    return context.read_snapshot(data)

@@ -34,7 +34,7 @@ from dstl_core.savepoint.check.compatibility import (
     parse_flink_version,
 )
 from dstl_core.savepoint.check.flink_answers import FlinkInstallation
-from dstl_core.savepoint.check.flink_verdicts import StateOfJob, by_flink
+from dstl_core.savepoint.check.flink_verdicts import VOID_NAMESPACE, StateOfJob, by_flink
 from dstl_core.savepoint.check.hidden_changes import (
     fields_that_are_gone,
     holds,
@@ -61,7 +61,6 @@ _KEYED_FUNCTIONS = (
     f"{_FUNCTIONS}co.KeyedBroadcastProcessFunction",
 )
 """Their first type argument is the key; their timers are ``user-timers``."""
-_VOID_NAMESPACE = "VoidNamespace"
 _ADVICE = "compare with a savepoint of the new job (--expect), or say that it did not change"
 
 
@@ -150,7 +149,7 @@ class _JarCheck:
                 lines += self._operator(operator)
         self._drop.check_used()
         if asked is not None:
-            lines = by_flink(lines, self._states, asked, self._jars)
+            lines = by_flink(lines, self._states, asked, self._jars, self._rules, self._classes)
         notes = ["settings outside the jar are not checked, such as those of Kryo and parallelism"]
         is_refused = any(each.verdict is Verdict.INCOMPATIBLE for each in lines)
         if is_refused and self._rules.stored_line == 1 and flink >= (2, 0):
@@ -274,6 +273,7 @@ class _JarCheck:
             )
         for _, each in meta.serializers:
             self._check_settings(each)
+        self._know(operator, info, function, is_derivable=True)
         descriptor = None
         if not is_same:
             descriptor = self._descriptor(info, function)
@@ -281,7 +281,6 @@ class _JarCheck:
             if kind != info.kind:
                 reason = f"the kind changed from {info.kind} to {kind}"
                 return Compatibility(Verdict.INCOMPATIBLE, reason)
-        self._know(operator, info, function, is_derivable=True)
         if descriptor is None:
             wanted = self._declared.unchanged(stored)
         else:
@@ -342,7 +341,7 @@ class _JarCheck:
         mentions = self._code.mentions
         is_of_operator = info.kind.startswith("op-")
         namespace = dict(info.meta.serializers).get(NAMESPACE_SERIALIZER)
-        if namespace is not None and namespace.type_name != _VOID_NAMESPACE:
+        if namespace is not None and namespace.type_name != VOID_NAMESPACE:
             raise UnreadableValueError("it is state of windows, whose type the jar does not show")
         if mentions(descriptor.owner, "getOperatorStateStore") and (
             not is_of_operator or mentions(descriptor.owner, "getKeyedStateStore")
