@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from dstl_core.codec.classfile.class_file import OBJECT
 from dstl_core.codec.classfile.generic_types import JavaType
 from dstl_core.codec.classfile.job_code import Descriptor, read_job_code
 from dstl_core.codec.kryo.class_layouts import ClassLayouts
@@ -205,14 +206,18 @@ class _JarCheck:
         yield RestoreLine(operator.label, verdict, f"key: {found.reason}")
 
     def _key_of(self, function: str | None) -> JavaType:
+        """The type argument of the keyed function that a function extends, directly or not."""
         own = None if function is None else self._classes.get(function)
-        parent = None if own is None else own.generic.superclass
-        if parent is None or parent.name not in _KEYED_FUNCTIONS or not parent.arguments:
-            raise UnreadableValueError("the jar does not show the type of the key")
-        key = parent.arguments[0]
-        if key is None:
-            raise UnreadableValueError("the jar does not show the type of the key")
-        return key
+        known: dict[str, JavaType | None] = {}
+        given: list[JavaType | None] = []
+        for each in [] if own is None else [own, *self._classes.parents(own)]:
+            names = each.generic.parameters
+            known = dict(zip(names, given, strict=True)) if len(names) == len(given) else {}
+            parent = each.generic.superclass or JavaType(each.superclass or OBJECT)
+            given = [_bound(argument, known) for argument in parent.arguments]
+            if parent.name in _KEYED_FUNCTIONS and given and given[0] is not None:
+                return given[0]
+        raise UnreadableValueError("the jar does not show the type of the key")
 
     # ----------------------------------------------------------------------------- states
 
@@ -381,6 +386,13 @@ class _JarCheck:
                 if found.verdict is Verdict.AFTER_MIGRATION:
                     raise UnreadableValueError(f"subclass {name} changed: {found.reason}")
                 yield found
+
+
+def _bound(argument: JavaType | None, known: dict[str, JavaType | None]) -> JavaType | None:
+    """A type argument with its variable replaced; None if that is not known."""
+    if argument is None or argument.variable is None:
+        return argument
+    return None if argument.name.startswith("[") else known.get(argument.variable)
 
 
 class _Names:

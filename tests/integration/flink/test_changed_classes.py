@@ -5,20 +5,29 @@ that asks it (``dstl check --run``).
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dstl_core import Snapshot
+from dstl_core import Snapshot, check_jar
 from dstl_core.errors import ConfigError, UnreadableValueError
 from dstl_core.savepoint.check.flink_answers import FlinkInstallation, Question
 from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
 from tests.command_line import run
 from tests.golden_files import CHANGED_CLASSES, UPGRADE_JOBS
-from tests.integration.flink.changed_classes import CASES, WHAT, restored, verdicts_by_flink
-from tests.integration.flink.checker import FlinkChecker, find_jars
+from tests.integration.flink.changed_classes import (
+    CASES,
+    FEED,
+    WHAT,
+    jar_of,
+    restored,
+    verdicts_by_flink,
+)
+from tests.integration.flink.checker import FlinkChecker, Java, find_jars
 
 __all__ = ["run"]
 
@@ -106,3 +115,33 @@ def test_flink_that_does_not_answer_is_one_sentence(flink: FlinkInstallation) ->
     ]
     with pytest.raises(ConfigError, match=r"exit code 1 \(no message\); --run needs a Java dev"):
         replace(flink, java="false").ask([question], [])
+
+
+def test_keys_of_a_function_with_base_classes_of_the_job(tmp_path: Path) -> None:
+    """The key is the second argument of the base class, and no argument of the class between."""
+    sources = CASES["same"][0].sources("same") | {"common/Feed.java": FEED}
+    text = sources["same/Job.java"]
+    extends = "extends KeyedProcessFunction<Long, Long, Long>"
+    assert extends in text
+    sources["same/Job.java"] = text.replace(extends, "extends Middle").replace(
+        "  public static class Update",
+        f"  public abstract static class Base<X, K> {extends.replace('<Long', '<K')} {{}}\n"
+        "  public abstract static class Middle extends Base<String, Long> {}\n"
+        "  public static class Update",
+    )
+    for path, source in sources.items():
+        (tmp_path / "src" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "src" / path).write_text(source)
+    files = [str(each) for each in (tmp_path / "src").rglob("*.java")]
+    classpath = os.pathsep.join(map(str, find_jars()))
+    command = [str(Java.find().javac), "-nowarn", "-proc:none", "-cp", classpath]
+    subprocess.run([*command, "-d", str(tmp_path / "classes"), *files], check=True)
+    jar = jar_of(tmp_path / "classes", tmp_path / "job.jar")
+    lines = check_jar(Snapshot.load(CHANGED_CLASSES / "old"), [jar]).lines
+    assert {
+        (each.state, str(each.verdict), each.reason) for each in lines if each.operator == "same"
+    } == {
+        ("_timer_state/event_user-timers", "0", ""),
+        ("_timer_state/processing_user-timers", "0", ""),
+        ("same-state", "0", ""),
+    }
