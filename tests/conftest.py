@@ -22,7 +22,8 @@ from tests.s3_server import S3Server, s3_server
 _BUCKETS = itertools.count()
 
 # Spark's JVM of a test lives for a minute: the second compiler costs more than it gives.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+for _name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
+    os.environ.setdefault(_name, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 hypothesis.settings.register_profile(
     "ci", derandomize=True, deadline=None, database=None, max_examples=100

@@ -251,6 +251,7 @@ def _of_cluster(master: str) -> dict[str, str]:
         "spark.cores.max": "2",
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         "spark.pyspark.python": sys.executable,
+        "spark.executor.extraJavaOptions": os.environ["SPARK_SUBMIT_OPTS"],
     }
 
 

@@ -31,7 +31,8 @@ class FlinkRestCluster:
             timeout=300,
         )
         opens = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED]
-        command = [str(java.java), "-Xmx1g", "-XX:+UseSerialGC", *opens]
+        command = [str(java.java), "-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        command += opens
         command += [f"-Dlog4j2.configurationFile={LOG_CONFIGURATION}", "-cp", classpath]
         self._log = (work / "cluster.log").open("wb")
         self._process = subprocess.Popen(
