@@ -3,8 +3,9 @@
 .PHONY: help setup demo test test-fast test-flink test-browser check docs format soak storm fuzz bench ui clean-demo
 
 PYTEST := scripts/with-java python -m pytest
-# Files of Spark tests on two processes: each has a session of its own, which waits much.
-SESSIONS := -n 2 --dist loadfile
+# Files of Spark tests on two processes: each has a session of its own, which waits much. Their order
+# is that of conftest.py, with long files first.
+SESSIONS := -n 2 --dist loadfile --no-loadscope-reorder
 # The variable silences an advertisement that the theme prints on every run.
 MKDOCS := NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs
 # Budget and seed of the long runs: make soak SECONDS=600 SEED=7
