@@ -237,11 +237,10 @@ class ColumnStore:
         hashes = np.concatenate([level.hashes for level in newest_first])
         raw = table.column(RAW)
         raw = raw.chunk(0) if raw.num_chunks else pa.array([], pa.large_binary())
-        firsts = ByteIndex(ranges_of(raw)).firsts
+        order = _first_rows(hashes, raw)
         if drop_empty:
-            states = table.select(self.schema.names).take(pa.array(firsts))
-            firsts = firsts[_present(states)]
-        order = firsts[np.argsort(hashes[firsts], kind="stable")]
+            states = table.select(self.schema.names).take(pa.array(order))
+            order = order[_present(states)]
         return Level(hashes[order], table.take(pa.array(order)).combine_chunks())
 
     # --------------------------------------------------------------------------------- files
@@ -288,6 +287,20 @@ class ColumnStore:
             if hashes.dtype != np.uint64 or hashes.shape != (table.num_rows,):
                 raise FormatError("A local copy is damaged", field="hashes")
             self.levels.append(Level(hashes, table, folder / name, tuple(digests)))
+
+
+def _first_rows(hashes: Hashes, raw: pa.Array) -> Places:
+    """The first row of each key, sorted by hash. Each level is sorted, so sorting merges them."""
+    order = np.argsort(hashes, kind="stable")
+    in_order = hashes[order]
+    again = np.flatnonzero(in_order[1:] == in_order[:-1]) + 1
+    keys, before = (raw.take(pa.array(rows)) for rows in (order[again], order[again - 1]))
+    if keys.equals(before):
+        found: Places = np.delete(order, again)
+        return found
+    # Two keys have the same hash.
+    firsts = ByteIndex(ranges_of(raw)).firsts
+    return firsts[np.argsort(hashes[firsts], kind="stable")]
 
 
 def _present(states: pa.Table) -> npt.NDArray[np.bool_]:

@@ -1,11 +1,23 @@
 """Aggregates of a pipeline are checked where they are declared."""
 
+import dagster as dg
 import pytest
+from pyspark.sql import SparkSession
 
 from dstl_core import windows
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import ConfigError
-from dstl_dagster import Aggregate, EventTimeWindows, aggregating_pipeline
+from dstl_dagster import (
+    Aggregate,
+    DstlSparkResource,
+    DstlStorageResource,
+    EventTimeWindows,
+    aggregating_pipeline,
+    build_pipeline_checks,
+    dstl_assets,
+    run_epochs,
+)
+from tests.integration.dagster.small_pipeline import SPARK
 
 
 @pytest.mark.parametrize(
@@ -115,3 +127,49 @@ def test_a_pipeline_of_windows_keeps_their_contents_and_gives_those_that_fire():
         "state_key": ["account"],
         "window-contents": ["account", "paid_at", "amount"],
     }
+
+
+HOUR = 3_600_000
+PAID = {
+    "2026-01-01": [("ada", 1, 5), ("ada", 59, 2), ("bob", 30, 4), ("ada", 61, 1)],
+    "2026-01-02": [("ada", 62, 3), ("bob", 130, 7)],
+}
+
+
+@pytest.mark.dagster
+@pytest.mark.spark
+def test_a_pipeline_of_windows_runs_day_by_day_and_its_output_is_loaded(storage, instance):
+    pipeline = aggregating_pipeline(
+        "paid",
+        uid="hourly",
+        key_by="account",
+        states={"n": Aggregate("count"), "total": Aggregate("sum", "amount")},
+        windows=EventTimeWindows(windows.TumblingEventTimeWindows.of(HOUR), "paid_at"),
+    )
+
+    def rows_of(session, day):
+        rows = [(account, minute * 60_000, amount) for account, minute, amount in PAID[day]]
+        return session.createDataFrame(rows, "account string, paid_at bigint, amount bigint")
+
+    @dstl_assets(pipeline=pipeline, partitions_def=dg.StaticPartitionsDefinition(list(PAID)))
+    def epochs(
+        context: dg.AssetExecutionContext, storage: DstlStorageResource, spark: DstlSparkResource
+    ):
+        yield from run_epochs(context, pipeline, rows_of, storage=storage, spark=spark)
+
+    fired = []
+    for day in PAID:
+        done = dg.materialize(
+            [epochs, *build_pipeline_checks(pipeline)],
+            instance=instance,
+            resources={"storage": storage, "spark": SPARK},
+            partition_key=day,
+        )
+        assert done.success and all(each.passed for each in done.get_asset_check_evaluations())
+        job = pipeline.open(SparkSession.getActiveSession(), storage)
+        output = job.output_of(pipeline.store(storage).require_latest())["hourly"]
+        fired.append(sorted(map(tuple, output.collect())))
+    assert fired == [
+        [("ada", 0, HOUR, 2, 7), ("bob", 0, HOUR, 1, 4)],
+        [("ada", HOUR, 2 * HOUR, 2, 4)],
+    ]

@@ -76,6 +76,10 @@ def test_keys_with_the_same_hash_are_told_apart():
     keys.hashes[:] = 7
     found = store.lookup(keys).to_pylist()
     assert [row["t"] for row in found] == [*names, None]
+    put(store, [(name, -at, "new") for at, name in enumerate(names[:9])])
+    store.levels[1].hashes = np.full(9, 7, np.uint64)
+    whole = {row["key"]: row["n"] for row in store.whole().to_pylist()}
+    assert whole == {name: -at if at < 9 else at for at, name in enumerate(names)}
 
 
 def test_files_give_back_what_was_saved(tmp_path):
