@@ -151,7 +151,7 @@ def test_a_pipeline_of_windows_runs_day_by_day_and_its_output_is_loaded(storage,
         rows = [(account, minute * 60_000, amount) for account, minute, amount in PAID[day]]
         return session.createDataFrame(rows, "account string, paid_at bigint, amount bigint")
 
-    @dstl_assets(pipeline=pipeline, partitions_def=dg.StaticPartitionsDefinition(list(PAID)))
+    @dstl_assets(pipeline=pipeline, partitions_def=dg.DailyPartitionsDefinition("2026-01-01"))
     def epochs(
         context: dg.AssetExecutionContext, storage: DstlStorageResource, spark: DstlSparkResource
     ):
