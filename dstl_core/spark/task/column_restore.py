@@ -135,6 +135,7 @@ class ColumnRestore:
 
         Raises:
             FormatError: A change is damaged, or is not a change of value state.
+            RestoreError: A change is one of a state that is not declared.
         """
         reader = StateChangelogHandleReader(self._resolver.read_segment)
         metas: dict[int, StateMetaInfoSnapshot] = {}
@@ -154,14 +155,15 @@ class ColumnRestore:
             parsed = read_change(part, BUILT_IN)
             if not isinstance(parsed, MetadataChange):
                 raise FormatError("A change has no key group", expected="a description of a state")
-            if parsed.state.name in self._states:
-                metas[parsed.state_id] = self._check(parsed.state)
-            else:
-                metas.pop(parsed.state_id, None)
+            # A state that is not declared may be described, but not have changes.
+            is_declared = parsed.state.name in self._states
+            metas[parsed.state_id] = self._check(parsed.state) if is_declared else parsed.state
 
     def _apply(self, changes: ChangeSpans, metas: dict[int, StateMetaInfoSnapshot]) -> None:
         by_state: dict[int, list[tuple[pa.Table, Int64s]]] = {}
         for operation, state_id, own in changes.by_operation():
+            if state_id in metas and metas[state_id].name not in self._states:
+                self._check(metas[state_id])
             if operation not in _VALUE_CHANGES or state_id not in metas:
                 raise FormatError(
                     "A change of the log is not a change of a described value state",

@@ -247,10 +247,15 @@ class AggregateOperator(_Keyed):
                 f"The windows of {self.uid!r} are in event time; give event_time, the column with "
                 f"the time of a row."
             )
-        if self.allowed_lateness < 0:
-            raise ConfigError(
-                f"The allowed lateness of windows is not negative, got {self.allowed_lateness} ms."
-            )
+        for name, given in (
+            ("allowed lateness", self.allowed_lateness),
+            ("out-of-orderness", self.out_of_orderness_ms),
+        ):
+            if not isinstance(given, int) or given < 0:
+                raise ConfigError(
+                    f"The {name} of windows of {self.uid!r} is wrong: expected milliseconds, 0 or "
+                    f"more, got {given!r}."
+                )
         if output is not None:
             output = windowed_output(self.uid, output, types.of_time(self.event_time))
         return AggregatedWindows(merge, assigner, self.allowed_lateness, output, fit)

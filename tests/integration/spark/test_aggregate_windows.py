@@ -20,7 +20,7 @@ from dstl_core import (
     windows,
 )
 from dstl_core.codec.serializers.structs import Row
-from dstl_core.errors import ConfigError
+from dstl_core.errors import ConfigError, RestoreError
 from dstl_core.functions import ProcessWindowFunction
 from dstl_core.spark.task.inputs import Fingerprint
 from dstl_core.spark.task.operators import LocalCopies
@@ -233,7 +233,9 @@ def test_windows_that_cannot_be_declared_are_refused():
         ({"window": windows.TumblingProcessingTimeWindows.of(5)}, "use a KeyedOperator with"),
         ({"window": windows.SlidingEventTimeWindows.of(5, 6)}, "a slide of at most 5 ms"),
         ({"event_time": None}, "give event_time"),
-        ({"allowed_lateness": -1}, "is not negative, got -1 ms"),
+        ({"allowed_lateness": -1}, "expected milliseconds, 0 or more, got -1"),
+        ({"allowed_lateness": "1h"}, "The allowed lateness .*, got '1h'"),
+        ({"out_of_orderness_ms": -5}, "The out-of-orderness .*, got -5"),
         ({"window": None}, "has no windows"),
     ):
         with pytest.raises(ConfigError, match=message):
@@ -270,3 +272,8 @@ def test_a_row_without_a_time_or_with_a_sum_that_does_not_fit_commits_nothing(sp
     with pytest.raises(ConfigError, match="The event_time column 't'"):
         job.run(spark.createDataFrame([(1, 1, "x")], "k bigint, v bigint, t string"), 1)
     assert job.latest() is None or job.latest().facts.input is None
+    job.run(spark.createDataFrame([(1, 1, 5)], "k bigint, v bigint, t bigint"), 1)
+    without = AggregateOperator("u", "k", {"total": aggregates.sum("v", "bigint")}, "bigint")
+    job = StatefulJob(spark, "job", str(tmp_path), without)
+    with pytest.raises(RestoreError, match=r"'window-contents' .* would be lost"):
+        job.run(spark.createDataFrame([(1, 1)], "k bigint, v bigint"), 2)
