@@ -55,6 +55,15 @@ class Merge(ABC):
     def merge(self, held: Columns, parts: Columns) -> Columns:
         """The new states of the keys; ``held`` is null for a key without state."""
 
+    def combined(self, one: Columns, other: Columns) -> Columns:
+        """The states of keys, from two states of each. ``other`` is the newer one."""
+        scale = max(map(largest_scale, (*one, *other)))
+        return self.merge(one, self.parts_of([with_scale(each, scale) for each in other]))
+
+    def parts_of(self, held: Columns) -> Columns:
+        """States as the parts of a batch; Java's decimals are decimals of one scale."""
+        return held
+
     @property
     def final_type(self) -> pa.DataType:
         """The type of ``final``."""
@@ -96,6 +105,9 @@ class CountMerge(Merge):
     def merge(self, held: Columns, parts: Columns) -> Columns:
         return [pc.add(pc.fill_null(held[0], 0), parts[0])]
 
+    def parts_of(self, held: Columns) -> Columns:
+        return [pc.fill_null(held[0], 0)]
+
 
 class WholeSum(Merge):
     """An exact sum of whole numbers: the batch has the sums of the upper and lower halves."""
@@ -118,6 +130,10 @@ class WholeSum(Merge):
         except pa.ArrowInvalid:
             raise self._overflow() from None
         return [pc.if_else(there, found, None)]
+
+    def parts_of(self, held: Columns) -> Columns:
+        longs = held[0].cast(pa.int64())
+        return [pc.shift_right(longs, HALF), pc.bit_wise_and(longs, LOW)]
 
 
 class FloatSum(Merge):
@@ -156,6 +172,9 @@ class DecimalSum(Merge):
             return [total.cast(pa.decimal128(DIGITS, scale))]
         except pa.ArrowInvalid:
             raise self._overflow() from None
+
+    def parts_of(self, held: Columns) -> Columns:
+        return [held[0], held[0].is_valid().cast(pa.int64())]
 
 
 class Extreme(Merge):
@@ -232,6 +251,9 @@ class Average(Merge):
             *self.total.merge(held[:1], parts[:-1]),
             *self.count.merge(held[1:], parts[-1:]),
         ]
+
+    def parts_of(self, held: Columns) -> Columns:
+        return [*self.total.parts_of(held[:1]), *self.count.parts_of(held[1:])]
 
     @property
     def final_type(self) -> pa.DataType:
@@ -324,6 +346,14 @@ class AggregateMerge(KeyedColumnFunction):
             names += [each.name for each in merge.states]
         return ColumnResult(pa.RecordBatch.from_arrays(columns, names=names))
 
+    def combined(self, one: pa.RecordBatch, other: pa.RecordBatch) -> pa.RecordBatch:
+        """The states of keys, from two states of each. ``other`` is the newer one."""
+        columns: Columns = []
+        for merge in self.merges:
+            names = [each.name for each in merge.states]
+            columns += merge.combined(*([all_.column(n) for n in names] for all_ in (one, other)))
+        return pa.RecordBatch.from_arrays(columns, names=[each.name for each in self.states])
+
     def output_of_changes(self, keys: pa.Array, state: pa.RecordBatch) -> pa.RecordBatch | None:
         """A row for each key: the key, and the values of the aggregates in the output."""
         if self._output is None:
@@ -381,14 +411,8 @@ def _element_of(kind: pa.DataType) -> pa.DataType | None:
 def _in_output(value: pa.Array, field: pa.Field, merge: Merge) -> pa.Array:
     """Casts values to their type in the output."""
     try:
-        if value.type == _BIG_DECIMAL:
-            return decimals_of(value, field.type.scale)
-        if _element_of(value.type) == _BIG_DECIMAL:
-            sizes = pc.fill_null(pc.list_value_length(value), 0).to_numpy(zero_copy_only=False)
-            offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
-            elements = decimals_of(pc.list_flatten(value), field.type.value_type.scale)
-            return pa.ListArray.from_arrays(pa.array(offsets), elements, mask=value.is_null())
-        return value
+        kind = _element_of(field.type) or field.type
+        return with_scale(value, kind.scale) if pa.types.is_decimal(kind) else value
     except pa.ArrowInvalid:
         raise ConfigError(
             f"A value of state {merge.name!r} of operator {merge.uid!r} does not fit "
@@ -415,6 +439,31 @@ def beyond(one: pa.Array, other: pa.Array, *, largest: bool) -> pa.Array:
     if pa.types.is_floating(one.type):
         larger = pc.or_(larger, pc.and_not(pc.is_nan(one), pc.is_nan(other)))
     return pc.fill_null(larger, False)
+
+
+def largest_scale(column: pa.Array) -> int:
+    """The most digits after the point, of Java's decimals or lists of them; 0 for other types."""
+    if _element_of(column.type) == _BIG_DECIMAL:
+        column = pc.list_flatten(column)
+    if column.type != _BIG_DECIMAL:
+        return 0
+    return pc.max(pc.struct_field(column, "scale")).as_py() or 0
+
+
+def with_scale(column: pa.Array, scale: int) -> pa.Array:
+    """Java's decimals, or lists of them, as decimals of a scale; other columns as they are.
+
+    Raises:
+        pa.ArrowInvalid: A number has more digits than a decimal.
+    """
+    if column.type == _BIG_DECIMAL:
+        return decimals_of(column, scale)
+    if _element_of(column.type) == _BIG_DECIMAL:
+        sizes = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
+        elements = decimals_of(pc.list_flatten(column), scale)
+        return pa.ListArray.from_arrays(pa.array(offsets), elements, mask=column.is_null())
+    return column
 
 
 def decimals_of(stored: pa.Array, scale: int) -> pa.Array:

@@ -35,40 +35,49 @@ from dstl_core.state.backends.timers import (
 from dstl_core.state.held.key_batch import Places
 from dstl_core.state.tables.descriptor import AggregatingStateDescriptor
 from dstl_core.state.windows.windowing import (
+    EventTimeSessionWindows,
     SlidingEventTimeWindows,
     TumblingEventTimeWindows,
     WindowAssigner,
 )
 
 AlignedWindows = TumblingEventTimeWindows | SlidingEventTimeWindows
+EventTimeWindows = AlignedWindows | EventTimeSessionWindows
 START_COLUMN = "__dstl_window_start"
+END_COLUMN = "__dstl_window_end"
 LATEST_COLUMN = "__dstl_window_rows"
-"""Columns of a reduced batch: where the window starts, and the rows for which it is the latest."""
+"""Columns of a reduced batch: where the window starts and ends, and the rows for which it is the
+latest.
+"""
 WINDOW_START = "window_start"
 WINDOW_END = "window_end"
-_WINDOWS = TimeWindowSerializer()
-_WINDOW_TYPE = layout_of(_WINDOWS).arrow_type
-_WINDOW_BYTES = 16
+WINDOWS = TimeWindowSerializer()
+_WINDOW_TYPE = layout_of(WINDOWS).arrow_type
+WINDOW_BYTES = 16
 _TIMERS_AT_A_TIME = 1_000_000
 _MAX_TIME = (1 << 63) - 1
-_ALIGNED = (TumblingEventTimeWindows, SlidingEventTimeWindows)
+_KINDS = (TumblingEventTimeWindows, SlidingEventTimeWindows, EventTimeSessionWindows)
 Int64s = npt.NDArray[np.int64]
+Bounds = Int64s
+"""Where windows start and end, in milliseconds: ``[windows, 2]``."""
 Fit = Callable[[pa.Array, pa.DataType, str], pa.Array]
 """Casts a column to a type; the text says what it is, for errors."""
 
 
-def check_windows(uid: str, assigner: WindowAssigner) -> AlignedWindows:
+def check_windows(uid: str, assigner: WindowAssigner) -> EventTimeWindows:
     """The windows, if aggregates can be declared over them.
 
     Raises:
         ConfigError: They are of another kind, or have gaps between them.
     """
-    if not isinstance(assigner, _ALIGNED):
+    if not isinstance(assigner, _KINDS):
         raise ConfigError(
             f"The windows of operator {uid!r} are not for declared aggregates: expected "
-            f"{' or '.join(each.__name__ for each in _ALIGNED)}, got {type(assigner).__name__}; "
+            f"{' or '.join(each.__name__ for each in _KINDS)}, got {type(assigner).__name__}; "
             f"use a KeyedOperator with a WindowFunction."
         )
+    if isinstance(assigner, EventTimeSessionWindows):
+        return assigner
     if assigner.slide > assigner.size:
         raise ConfigError(
             f"The windows of operator {uid!r} leave gaps, and rows in them would be lost: expected "
@@ -111,8 +120,8 @@ class MergedAccumulators:
         return accumulator
 
     def merge(self, a: Row, b: Row) -> Row:
-        """Raises InvariantViolation: aligned windows never merge."""
-        raise InvariantViolation("aligned windows were merged")
+        """Raises InvariantViolation: accumulators are merged by columns."""
+        raise InvariantViolation("accumulators were merged one by one")
 
 
 @dataclass(frozen=True)
@@ -128,7 +137,7 @@ class AggregatedWindows(RichFunction):
     """
 
     merge: AggregateMerge
-    assigner: AlignedWindows
+    assigner: EventTimeWindows
     allowed_lateness: int
     output: pa.Schema | None
     fit: Fit
@@ -169,10 +178,10 @@ class AggregatedWindowOperator:
     ) -> None:
         self._function = function
         self._lateness = function.allowed_lateness
-        state: Any = backend.get_or_create_keyed_state(_WINDOWS, function.contents())
+        state: Any = backend.get_or_create_keyed_state(WINDOWS, function.contents())
         self._contents = ValueColumns(backend, state)
         self._keys = BytesDecoder(layout_of(backend.key_serializer), "The key of a timer")
-        self.timers = InternalTimerService(backend, clock, WINDOW_TIMERS, _WINDOWS)
+        self.timers = InternalTimerService(backend, clock, WINDOW_TIMERS, WINDOWS)
         self.late_rows = 0
         """Number of rows that came after all of their windows had expired."""
 
@@ -183,7 +192,8 @@ class AggregatedWindowOperator:
 
         Args:
             keys: ``[n]`` keys.
-            rows: ``[n]`` rows: where the window starts, and the parts of the aggregates.
+            rows: ``[n]`` rows: where the window starts, and the parts of the aggregates. For
+                sessions also where the window ends; the sessions of a key do not touch each other.
             until_ms: The watermark that comes right after the batch, if it is known. Windows that
                 expire by then fire at once, and new ones are never stored.
 
@@ -199,70 +209,90 @@ class AggregatedWindowOperator:
                 "A row has no timestamp, which windows in event time need; allow no null in "
                 "event_time, the column with the timestamp."
             )
-        first: Int64s = starts.to_numpy()
-        expired = self._expiry(first) <= self.timers.current_watermark
+        return self._add(keys, self._bounds(rows), rows, until_ms)
+
+    def _bounds(self, rows: pa.RecordBatch) -> Bounds:
+        assigner, first = self._function.assigner, rows.column(START_COLUMN).to_numpy()
+        if isinstance(assigner, EventTimeSessionWindows):
+            return np.stack([first, rows.column(END_COLUMN).to_numpy()], axis=1)
+        return np.stack([first, first + assigner.size], axis=1)
+
+    def _add(
+        self, keys: pa.Array, bounds: Bounds, rows: pa.RecordBatch, until_ms: int
+    ) -> pa.RecordBatch | None:
+        expired = self._expiry(bounds) <= self.timers.current_watermark
         if expired.any():
-            late = np.asarray(rows.column(LATEST_COLUMN))
-            self.late_rows += int(late[expired].sum())
+            self._drop(rows, expired)
             kept = pa.array(~expired)
-            keys, rows, first = keys.filter(kept), rows.filter(kept), first[~expired]
+            keys, rows, bounds = keys.filter(kept), rows.filter(kept), bounds[~expired]
         if not len(keys):
             return None
-        places = self._contents.places(keys, self._windows(first))
+        places = self._contents.places(keys, window_column(bounds))
         before = self._contents.get_at(places)
-        merged = self._function.merge.process_batch(keys, self._states(before), rows)
-        accumulators = self._accumulators(merged.state)
-        ends = self._expiry(first) <= until_ms
-        self._store(places, first, accumulators, ~ends)
+        accumulators = self._merged(keys, before, rows)
+        ends = self._expiry(bounds) <= until_ms
+        self._store(places, places, bounds, accumulators, ~ends)
         # The timers of such windows fire right after, and find nothing.
         gone = ends & before.is_valid().to_numpy(zero_copy_only=False)
         if gone.any():
             self._contents.clear_at(places.where(gone.tolist()))
-        fires = ends | (self._last(first) <= self.timers.current_watermark)
+        return self._fire_now(keys, bounds, accumulators, ends)
+
+    def _drop(self, rows: pa.RecordBatch, expired: npt.NDArray[np.bool_]) -> None:
+        """Counts the rows of windows that have expired."""
+        late = np.asarray(rows.column(LATEST_COLUMN))
+        self.late_rows += int(late[expired].sum())
+
+    def _fire_now(
+        self, keys: pa.Array, bounds: Bounds, accumulators: pa.Array, ends: npt.NDArray[np.bool_]
+    ) -> pa.RecordBatch | None:
+        """The output of changed windows that have ended, or that expire right after the batch."""
+        fires = ends | (_last(bounds) <= self.timers.current_watermark)
         if not fires.any():
             return None
         chosen = pa.array(fires)
-        return self._output(keys.filter(chosen), first[fires], accumulators.filter(chosen))
-
-    def _windows(self, first: Int64s) -> pa.Array:
-        bounds = [pa.array(first), pa.array(first + self._function.assigner.size)]
-        return pa.StructArray.from_arrays(bounds, fields=list(_WINDOW_TYPE))
+        return self._output(keys.filter(chosen), bounds[fires], accumulators.filter(chosen))
 
     def _store(
-        self, places: Places, first: Int64s, accumulators: pa.Array, chosen: npt.NDArray[np.bool_]
+        self,
+        places: Places,
+        windows: Places,
+        bounds: Bounds,
+        accumulators: pa.Array,
+        chosen: npt.NDArray[np.bool_],
     ) -> None:
         """Stores some accumulators, and registers the timers of their windows."""
         if not chosen.any():
             return
         if not chosen.all():
-            places, first = places.where(chosen.tolist()), first[chosen]
+            choice = chosen.tolist()
+            windows = windows.where(choice)
+            places, bounds = places.where(choice), bounds[chosen]
             accumulators = accumulators.filter(pa.array(chosen))
         self._contents.put_at(places, accumulators, distinct=True)
-        self._register(places, first, self._last(first) <= self.timers.current_watermark)
+        ended = _last(bounds) <= self.timers.current_watermark
+        groups, timers = self._timers_of(windows, bounds, ended)
+        self.timers.event_time.register_many(groups, timers)
 
-    def _register(self, places: Places, first: Int64s, ended: npt.NDArray[np.bool_]) -> None:
-        """Registers the timers at the ends of windows, and where they expire."""
-        timers = self.timers.event_time
-        if not ended.any():
-            opened, last = places, self._last(first)
-        else:
-            opened, last = places.where((~ended).tolist()), self._last(first[~ended])
-        timers.register_many(opened.key_groups, timer_bytes(last.tolist(), opened.scopes))
+    def _timers_of(
+        self, windows: Places, bounds: Bounds, ended: npt.NDArray[np.bool_]
+    ) -> tuple[list[int], list[bytes]]:
+        """The timers of windows: at the end of those that have not ended, and where all expire."""
+        opened = windows.where((~ended).tolist()) if ended.any() else windows
+        groups = list(opened.key_groups)
+        timers = timer_bytes(_last(bounds[~ended]).tolist(), opened.scopes)
         if self._lateness:
-            expiry = self._expiry(first)
+            expiry = self._expiry(bounds)
             never = expiry == _MAX_TIME
             if never.any():
-                places, expiry = places.where((~never).tolist()), expiry[~never]
-            times = timer_bytes(expiry.tolist(), places.scopes)
-            timers.register_many(places.key_groups, times)
+                windows, expiry = windows.where((~never).tolist()), expiry[~never]
+            groups += windows.key_groups
+            timers += timer_bytes(expiry.tolist(), windows.scopes)
+        return groups, timers
 
-    def _last(self, first: Int64s) -> Int64s:
-        """The last milliseconds of windows."""
-        return first + (self._function.assigner.size - 1)
-
-    def _expiry(self, first: Int64s) -> Int64s:
+    def _expiry(self, bounds: Bounds) -> Int64s:
         """When windows expire. A sum beyond the largest time is the largest time."""
-        last = self._last(first)
+        last = _last(bounds)
         found: Int64s = np.where(
             last > _MAX_TIME - self._lateness, _MAX_TIME, last + self._lateness
         )
@@ -277,30 +307,36 @@ class AggregatedWindowOperator:
             due = timers.event_time.take_due_bytes(timers.current_watermark, _TIMERS_AT_A_TIME)
             if not due[0]:
                 return output
-            output += self._fired(*due)
+            groups, elements = due
+            scopes = [each[TIME_BYTES:] for each in elements]
+            times = _longs([each[:TIME_BYTES] for each in elements])[:, 0] ^ np.int64(-(1 << 63))
+            bounds = _longs([each[-WINDOW_BYTES:] for each in scopes])
+            output += self._fired(Places(groups, scopes), bounds, times)
 
     def advance_processing_time(self) -> list[pa.RecordBatch]:
         """Returns nothing: the windows are in event time."""
         return []
 
-    def _fired(self, groups: list[int], elements: list[bytes]) -> Iterator[pa.RecordBatch]:
-        scopes = [each[TIME_BYTES:] for each in elements]
-        times = _longs([each[:TIME_BYTES] for each in elements])[:, 0] ^ np.int64(-(1 << 63))
-        first = _longs([each[-_WINDOW_BYTES:] for each in scopes])[:, 0]
-        places = Places(groups, scopes)
-        fires, expires = times == self._last(first), times == self._expiry(first)
+    def _fired(self, places: Places, bounds: Bounds, times: Int64s) -> Iterator[pa.RecordBatch]:
+        """Fires or removes the windows at these places, by the times of their timers."""
+        fires, expires = times == _last(bounds), times == self._expiry(bounds)
         if fires.any():
             firing = places.where(fires.tolist())
             accumulators = self._contents.get_at(firing)
             there = accumulators.is_valid()
-            names = [each[:-_WINDOW_BYTES] for each in compress(firing.scopes, there.to_pylist())]
-            first_there = first[fires][there.to_numpy(zero_copy_only=False)]
+            names = [each[:-WINDOW_BYTES] for each in compress(firing.scopes, there.to_pylist())]
+            bounds_there = bounds[fires][there.to_numpy(zero_copy_only=False)]
             keys = self._keys.column(names)
-            output = self._output(keys, first_there, accumulators.filter(there))
+            output = self._output(keys, bounds_there, accumulators.filter(there))
             if output is not None:
                 yield output
         if expires.any():
             self._contents.clear_at(places.where(expires.tolist()))
+
+    def _merged(self, keys: pa.Array, held: pa.Array, rows: pa.RecordBatch) -> pa.Array:
+        """The accumulators of windows after a reduced batch; ``held`` has null for new ones."""
+        found = self._function.merge.process_batch(keys, self._states(held), rows)
+        return self._accumulators(found.state)
 
     def _states(self, accumulators: pa.Array) -> pa.RecordBatch:
         """Accumulators as a column per state; null where there is none."""
@@ -316,7 +352,7 @@ class AggregatedWindowOperator:
         return pa.StructArray.from_arrays(columns, fields=list(kind))
 
     def _output(
-        self, keys: pa.Array, first: Int64s, accumulators: pa.Array
+        self, keys: pa.Array, windows: Bounds, accumulators: pa.Array
     ) -> pa.RecordBatch | None:
         """A row for each window: its key, its start and end, and its aggregates."""
         schema = self._function.output
@@ -324,15 +360,26 @@ class AggregatedWindowOperator:
         if schema is None or found is None:
             return None
         key, *values = found.columns
-        ends = first + self._function.assigner.size
         bounds = [
-            _as_time(each, schema.field(name).type)
-            for each, name in ((first, WINDOW_START), (ends, WINDOW_END))
+            _as_time(windows[:, at], schema.field(name).type)
+            for at, name in enumerate((WINDOW_START, WINDOW_END))
         ]
         return pa.RecordBatch.from_arrays([key, *bounds, *values], names=schema.names)
 
     def close(self) -> None:
         """Does nothing: aggregates hold nothing open."""
+
+
+def window_column(bounds: Bounds) -> pa.Array:
+    """Windows as a column."""
+    columns = [pa.array(bounds[:, at]) for at in (0, 1)]
+    return pa.StructArray.from_arrays(columns, fields=list(_WINDOW_TYPE))
+
+
+def _last(bounds: Bounds) -> Int64s:
+    """The last milliseconds of windows."""
+    found: Int64s = bounds[:, 1] - 1
+    return found
 
 
 def _longs(raw: Sequence[bytes]) -> npt.NDArray[np.int64]:

@@ -5,6 +5,8 @@ The values are lists in a reduced batch, and whole columns are merged.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -12,7 +14,7 @@ import pyarrow.compute as pc
 
 from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.errors import ConfigError
-from dstl_core.operators.aggregate_merge import Columns, Merge
+from dstl_core.operators.aggregate_merge import Columns, Merge, largest_scale, with_scale
 from dstl_core.operators.list_merges import owners_of
 
 _Floats = npt.NDArray[np.float64]
@@ -37,12 +39,30 @@ class CountsByValue(Merge):
 
     def merge(self, held: Columns, parts: Columns) -> Columns:
         [maps], [lists] = held, parts
-        pairs = pa.StructArray.from_arrays([maps.keys, maps.items], ["value", "count"])
-        entries = pa.ListArray.from_arrays(maps.offsets, pairs)
-        old = pc.list_flatten(entries)
-        values = self._comparable(old.field(0), pc.list_flatten(lists))
-        owners = [owners_of(entries), owners_of(lists)]
-        counts = [old.field(1), pa.array(np.ones(len(owners[1]), np.int64))]
+        old_owners, old_values, old_counts = _entries(maps)
+        owners, values = owners_of(lists), pc.list_flatten(lists)
+        return self._added_up(
+            len(maps),
+            [old_owners, owners],
+            self._comparable(old_values, values),
+            [old_counts, pa.array(np.ones(len(owners), np.int64))],
+        )
+
+    def combined(self, one: Columns, other: Columns) -> Columns:
+        owners, values, counts = zip(*(_entries(each) for [each] in (one, other)), strict=True)
+        scale = max(map(largest_scale, values))
+        return self._added_up(
+            len(one[0]), owners, [with_scale(each, scale) for each in values], counts
+        )
+
+    def _added_up(
+        self,
+        keys: int,
+        owners: Sequence[npt.NDArray[np.int64]],
+        values: Sequence[pa.Array],
+        counts: Sequence[pa.Array],
+    ) -> Columns:
+        """The counts of each of some keys, from counts of which several may be of one value."""
         table = pa.table(
             {
                 "owner": np.concatenate(owners),
@@ -52,7 +72,7 @@ class CountsByValue(Merge):
         )
         table = table.group_by(["owner", "value"]).aggregate([("count", "sum")])
         table = table.sort_by([("owner", "ascending"), ("value", "ascending")]).combine_chunks()
-        sizes = np.bincount(table.column("owner").to_numpy(), minlength=len(maps))
+        sizes = np.bincount(table.column("owner").to_numpy(), minlength=keys)
         if len(sizes) and sizes.max() > self._size:
             raise ConfigError(
                 f"A key has {sizes.max():,} distinct values in state {self.name!r} of operator "
@@ -102,6 +122,20 @@ class DecayedSum(Merge):
         some = pa.array(np.bincount(owners, minlength=len(last)) > 0)
         time = pa.array(last).cast(times.type)
         return [pc.if_else(some, pa.array(total, pa.float64()), None), pc.if_else(some, time, None)]
+
+    def parts_of(self, held: Columns) -> Columns:
+        there = held[1].is_valid()
+        offsets = np.concatenate([[0], np.cumsum(there.to_numpy(zero_copy_only=False))])
+        bounds = pa.array(offsets, pa.int32())
+        return [pa.ListArray.from_arrays(bounds, each.filter(there)) for each in held]
+
+
+def _entries(maps: pa.Array) -> tuple[npt.NDArray[np.int64], pa.Array, pa.Array]:
+    """The position of the map of each entry, and the keys and the values of the entries."""
+    pairs = pa.StructArray.from_arrays([maps.keys, maps.items], ["value", "count"])
+    entries = pa.ListArray.from_arrays(maps.offsets, pairs)
+    found = pc.list_flatten(entries)
+    return owners_of(entries), found.field(0), found.field(1)
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:

@@ -25,6 +25,7 @@ from dstl_core.model.handle import (
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions
 from dstl_core.model.task_restore import PrioritizedOperatorSubtaskState
+from dstl_core.operators.aggregated_sessions import AggregatedSessionOperator
 from dstl_core.operators.aggregated_windows import AggregatedWindowOperator, AggregatedWindows
 from dstl_core.operators.environment import OperatorSetup, TaskEnvironment
 from dstl_core.operators.keyed_snapshots import KeyedSnapshots
@@ -169,6 +170,8 @@ class OperatorSubtask:
         if isinstance(function, AggregatedWindows):
             if self.keyed is None:
                 raise InvariantViolation("declared aggregates have no key")
+            if function.assigner.is_merging:
+                return AggregatedSessionOperator(function, self.keyed, clock)
             return AggregatedWindowOperator(function, self.keyed, clock)
         if not isinstance(function, WindowFunction):
             return KeyedProcessOperator(

@@ -8,6 +8,7 @@ from pydantic import Field, ValidationError
 from dstl_core.aggregates import How
 from dstl_core.errors import ConfigError
 from dstl_core.windows import (
+    EventTimeSessionWindows,
     SlidingEventTimeWindows,
     TumblingEventTimeWindows,
     WindowAssigner,
@@ -211,7 +212,11 @@ class WindowModel(dg.Model, dg.Resolvable):
     event_time: Annotated[
         str, shown("Column with the time of a row: a timestamp, or milliseconds.", "created_at")
     ]
-    size_ms: Annotated[int, shown("Length of a window.", 3_600_000)]
+    size_ms: Annotated[int | None, shown("Length of a window.", 3_600_000)] = None
+    gap_ms: Annotated[
+        int | None,
+        shown("Instead of a length: sessions, which end after a gap without rows.", 1_800_000),
+    ] = None
     slide_ms: Annotated[
         int | None, shown("Time from window to window; by default the size.", 600_000)
     ] = None
@@ -226,10 +231,19 @@ class WindowModel(dg.Model, dg.Resolvable):
     def build(self) -> EventTimeWindows:
         """Raises ConfigError: There are no such windows."""
         window: WindowAssigner
-        if self.slide_ms is None:
-            window = TumblingEventTimeWindows.of(self.size_ms, self.offset_ms)
-        else:
-            window = SlidingEventTimeWindows.of(self.size_ms, self.slide_ms, self.offset_ms)
+        match self.size_ms, self.gap_ms, self.slide_ms:
+            case None, int(gap), None if not self.offset_ms:
+                window = EventTimeSessionWindows.with_gap(gap)
+            case int(size), None, None:
+                window = TumblingEventTimeWindows.of(size, self.offset_ms)
+            case int(size), None, int(slide):
+                window = SlidingEventTimeWindows.of(size, slide, self.offset_ms)
+            case _:
+                given = self.model_dump(exclude_unset=True)
+                raise ConfigError(
+                    f"The window is wrong: expected size_ms with or without slide_ms and "
+                    f"offset_ms, or gap_ms without them, for sessions; got {given}."
+                )
         return EventTimeWindows(
             window, self.event_time, self.out_of_orderness_ms, self.allowed_lateness_ms
         )

@@ -110,7 +110,7 @@ class EventTimeWindows:
     start and end in milliseconds.
 
     Args:
-        window: Tumbling or sliding windows in event time, of ``dstl_core.windows``.
+        window: Tumbling, sliding or session windows in event time, of ``dstl_core.windows``.
         event_time: The column with the time of a row: a timestamp, or milliseconds.
         out_of_orderness_ms: How far the watermark stays behind the largest time of a batch.
         allowed_lateness: Milliseconds for which a window is kept after its end.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import pairwise
@@ -22,18 +22,26 @@ from dstl_core.codec.columnar.types.type_layouts import layout_of
 from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.errors import ConfigError, FormatError
 from dstl_core.operators.aggregate_merge import (
+    Average,
+    ByBatch,
     ByOrder,
+    CountMerge,
     DecimalSum,
     Extreme,
+    FloatSum,
     Merge,
+    Moments,
     WholeSum,
     decimals_of,
+    largest_scale,
+    with_scale,
 )
 from dstl_core.operators.gathered_merges import CountsByValue, DecayedSum
 from dstl_core.operators.list_merges import BoundedList
 from dstl_core.operators.merge_choice import merge_of
 from dstl_core.operators.row_reduction import is_reduced_by_columns
 from dstl_core.operators.sketch_merges import DistinctSketch, Histogram, QuantileSketch
+from dstl_core.savepoint.write.column_fit import fit
 from dstl_core.spark.engine import reduced_rows
 from dstl_core.spark.engine.reduced_rows import ReducedRows
 
@@ -299,6 +307,156 @@ def test_a_decayed_sum_is_that_of_all_rows_at_their_last_time(
     else:
         total = sum(value * 0.5 ** ((last - time) / 1000) for time, value in rows)
         assert held[0][0].as_py() == pytest.approx(total, abs=1e-9)
+
+
+DECIMALS = st.integers(-(10**20), 10**20).map(lambda number: Decimal(number).scaleb(-2))
+SOME = st.lists(st.integers(-9, 9), max_size=3)
+Parts = Callable[[list[list[int]], list[list[Decimal]]], list[pa.Array]]
+
+
+def moments(values: list[int]) -> tuple[int, float | None, float | None]:
+    if not values:
+        return 0, None, None
+    mean = sum(values) / len(values)
+    return len(values), mean, sum((each - mean) ** 2 for each in values)
+
+
+def column(values: Iterable[Any], kind: pa.DataType) -> pa.Array:
+    return pa.array(list(values), kind)
+
+
+MONEY = pa.decimal128(38, 2)
+COMBINED: dict[str, tuple[Merge, Parts]] = {
+    "count": (CountMerge("u", "s"), lambda v, d: [column(map(len, v), pa.int64())]),
+    "sum": (
+        WholeSum("u", "s", Types.LONG),
+        lambda v, d: [
+            column((halves(each or None)[at] for each in v), pa.int64()) for at in (0, 1)
+        ],
+    ),
+    "float sum": (
+        FloatSum("u", "s", Types.FLOAT),
+        lambda v, d: [column((sum(each) if each else None for each in v), pa.float64())],
+    ),
+    "decimal sum": (
+        DecimalSum("u", "s", Types.BIG_DEC),
+        lambda v, d: [
+            column((sum(each) if each else None for each in d), MONEY),
+            column(map(len, d), pa.int64()),
+        ],
+    ),
+    "average": (
+        Average("u", "s", WholeSum("u", "s", Types.LONG)),
+        lambda v, d: [
+            *(column((halves(each or None)[at] for each in v), pa.int64()) for at in (0, 1)),
+            column(map(len, v), pa.int64()),
+        ],
+    ),
+    "max": (
+        Extreme("u", "s", Types.BIG_DEC, largest=True),
+        lambda v, d: [column((max(each, default=None) for each in d), MONEY)],
+    ),
+    "min by": (
+        ByOrder("u", "s", Types.BIG_DEC, Types.INT, largest=False),
+        lambda v, d: [
+            column((each[0] if each else None for each in d), MONEY),
+            column((min(each, default=None) for each in v), pa.int32()),
+        ],
+    ),
+    "last": (
+        ByBatch("u", "s", Types.INT, last=True),
+        lambda v, d: [column((each[-1] if each else None for each in v), pa.int32())],
+    ),
+    "variance": (
+        Moments("u", "s", root=False),
+        lambda v, d: [
+            column((moments(each)[at] for each in v), kind)
+            for at, kind in enumerate((pa.int64(), pa.float64(), pa.float64()))
+        ],
+    ),
+    "histogram": (
+        Histogram("u", "s", [0]),
+        lambda v, d: [
+            column(([len(each), len(other)] for each, other in zip(v, d, strict=True)), LISTS)
+        ],
+    ),
+    "top": (
+        BoundedList("u", "s", Types.BIG_DEC, Types.INT, size=2, largest=True),
+        lambda v, d: [
+            column((each[: len(other)] or None for each, other in zip(d, v, strict=True)), MONEYS),
+            column((each[: len(other)] or None for each, other in zip(v, d, strict=True)), INTS),
+        ],
+    ),
+    "counts of values": (
+        CountsByValue("u", "s", Types.BIG_DEC, size=100),
+        lambda v, d: [column((each or None for each in d), MONEYS)],
+    ),
+    "decayed sum": (
+        DecayedSum("u", "s", Types.LONG, 2.0),
+        lambda v, d: [
+            column(([float(x) for x in each] or None for each in v), pa.list_(pa.float64())),
+            column((each or None for each in v), LISTS),
+        ],
+    ),
+    "distinct": (DistinctSketch("u", "s", 12), lambda v, d: [column(map(hll, v), pa.binary())]),
+}
+LISTS, INTS, MONEYS = (pa.list_(each) for each in (pa.int64(), pa.int32(), MONEY))
+
+
+def hll(values: list[int]) -> bytes | None:
+    sketch = datasketches.hll_sketch(12)
+    for each in values:
+        sketch.update(each)
+    return sketch.serialize_compact() if values else None
+
+
+@pytest.mark.parametrize("name", COMBINED)
+@given(
+    batches=st.lists(
+        st.tuples(
+            *[
+                st.lists(each, min_size=2, max_size=2)
+                for each in (SOME, st.lists(DECIMALS, max_size=3))
+            ]
+        ),
+        min_size=3,
+        max_size=3,
+    )
+)
+def test_states_combine_to_the_state_of_all_their_batches(
+    name: str, batches: list[tuple[list[list[int]], list[list[Decimal]]]]
+) -> None:
+    merge, parts_of = COMBINED[name]
+
+    def stored(states: list[pa.Array]) -> list[pa.Array]:
+        return [fit(each, kind, "a state") for each, kind in zip(states, merge.types, strict=True)]
+
+    fresh = [pa.nulls(2, each) for each in merge.types]
+    parts = [parts_of(*each) for each in batches]
+    whole, apart = fresh, [stored(merge.merge(fresh, each)) for each in parts]
+    for each in parts:
+        whole = stored(merge.merge(whole, each))
+    one, *others = apart
+    assert approx(
+        merge, stored(merge.combined(stored(merge.combined(one, others[0])), others[1]))
+    ) == approx(merge, whole)
+    assert approx(merge, stored(merge.combined(one, stored(merge.combined(*others))))) == approx(
+        merge, whole
+    )
+    assert approx(merge, stored(merge.combined(one, fresh))) == approx(merge, one)
+    assert approx(merge, stored(merge.combined(fresh, one))) == approx(merge, one)
+
+
+def approx(merge: Merge, states: list[pa.Array]) -> Any:
+    """States to compare: rounded numbers, and estimates instead of the bytes of sketches."""
+    if isinstance(merge, DistinctSketch):
+        return merge.final(states).to_pylist()
+    return [
+        [None if each is None else round(each, 6) for each in state.to_pylist()]
+        if pa.types.is_floating(state.type)
+        else with_scale(state, largest_scale(state)).to_pylist()
+        for state in states
+    ]
 
 
 Given = list[int | None]

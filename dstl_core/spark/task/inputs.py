@@ -181,8 +181,9 @@ def _place_reduced(
 ) -> DataFrame:
     """Sends one row per key to its subtask, or the rows themselves if tasks can reduce them.
 
-    If the JVM can hash the key, there is one shuffle. With windows Spark reduces first, since many
-    rows usually share a key and a window, and few rows are left to send.
+    If the JVM can hash the key, there is one shuffle. With windows of a fixed size Spark reduces
+    first, since many rows usually share a key and a window, and few rows are left to send. Sessions
+    need all rows of a key in their order, so they are sent first.
     """
     by_key = partial(
         partition_by_subtask,
@@ -196,7 +197,8 @@ def _place_reduced(
     if is_placed and is_reduced_in_tasks(operator, hashed.schema):
         return by_key(hashed)
     moves_again = hashed.sparkSession.conf.get(_MOVES_AGAIN) == "true"
-    if is_placed and not moves_again and operator.window is None:
+    is_aligned = operator.window is not None and not operator.window.is_merging
+    if is_placed and not moves_again and not is_aligned:
         return reduced(by_key(hashed), operator, FINGERPRINT_COLUMN, SUBTASK_COLUMN)
     return by_key(reduced(hashed, operator, FINGERPRINT_COLUMN))
 

@@ -172,9 +172,10 @@ class AggregateOperator(_Keyed):
             the key, and the value of each aggregate after the epoch (an average, not its sum and
             count). With windows it emits a row for each window that fires: the key,
             ``window_start`` and ``window_end``, and the aggregates of the window.
-        window: Aggregates the rows of each key and window: a ``TumblingEventTimeWindows`` or a
-            ``SlidingEventTimeWindows``. The state is that of Flink's window operator: an
-            accumulator for each key and window, which is a row with a field for each state.
+        window: Aggregates the rows of each key and window: a ``TumblingEventTimeWindows``, a
+            ``SlidingEventTimeWindows`` or an ``EventTimeSessionWindows``. The state is that of
+            Flink's window operator: an accumulator for each key and window, which is a row with a
+            field for each state.
         event_time: With windows, the column with the time of a row: a timestamp, or milliseconds.
         out_of_orderness_ms: How far the watermark stays behind the largest time of a batch.
         allowed_lateness: Milliseconds for which a window is kept after its end. It fires again for

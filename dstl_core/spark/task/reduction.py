@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+from pyspark.sql.window import Window
 
 from dstl_core.aggregates import Aggregate
 from dstl_core.codec.columnar.types.type_layouts import layout_of
@@ -32,6 +34,7 @@ from dstl_core.operators.aggregate_merge import (
     part_name,
 )
 from dstl_core.operators.aggregated_windows import (
+    END_COLUMN,
     LATEST_COLUMN,
     START_COLUMN,
     AggregatedWindows,
@@ -43,6 +46,7 @@ from dstl_core.operators.row_reduction import is_reduced_by_columns
 from dstl_core.operators.sketch_merges import DistinctSketch, Histogram, QuantileSketch
 from dstl_core.spark.engine.schema import arrow_type_from_spark, quoted
 from dstl_core.spark.task.operators import AggregateOperator
+from dstl_core.state.windows.windowing import EventTimeSessionWindows
 
 ROWS_COLUMN = "__dstl_rows"
 HIGH_COLUMN = "__dstl_hash_high"
@@ -67,6 +71,8 @@ _OF_FIXED_WIDTH = (
 )
 _LAST_START = "__dstl_last_start"
 _PLACE_COLUMN = "__dstl_window_place"
+_TIME_COLUMN = "__dstl_time"
+_SESSION_COLUMN = "__dstl_session"
 EPOCH = "timestamp_ntz '1970-01-01'"
 """The beginning of time, as Spark writes it."""
 _SECONDS = (("DAY", 86_400), ("HOUR", 3_600), ("MINUTE", 60))
@@ -169,11 +175,21 @@ def reduced(rows: DataFrame, operator: AggregateOperator, hashes: str, *extra: s
         extra: Columns that depend only on the key. The result has them, too.
     """
     value, one = F.col(quoted(hashes)), F.lit(1)
+    key, window = F.col(quoted(operator.key_by)), []
     if isinstance(operator.function, AggregatedWindows):
-        rows = _with_windows(rows, operator, operator.function.assigner)
-        latest = F.col(_PLACE_COLUMN) == 0
-        value, one = F.when(latest, value), F.when(latest, one)
-        extra = (*extra, START_COLUMN)
+        time, assigner = _time(rows, operator), operator.function.assigner
+        if isinstance(assigner, EventTimeSessionWindows):
+            gap = assigner.gap
+            rows = _with_sessions(rows, time, gap, [key, *extra])
+            extra = (*extra, _SESSION_COLUMN)
+            start, end = F.min(_TIME_COLUMN), F.max(_TIME_COLUMN) + F.lit(gap)
+            window = [start.alias(START_COLUMN), end.alias(END_COLUMN)]
+        else:
+            rows = _with_windows(rows, time, assigner)
+            latest = F.col(_PLACE_COLUMN) == 0
+            value, one = F.when(latest, value), F.when(latest, one)
+            extra = (*extra, START_COLUMN)
+        window.append(F.count(one).alias(LATEST_COLUMN))
     found = [
         F.count(one).alias(ROWS_COLUMN),
         *(
@@ -187,21 +203,33 @@ def reduced(rows: DataFrame, operator: AggregateOperator, hashes: str, *extra: s
         found += [
             part.alias(part_name(at, name)) for name, part in zip(merge.parts, parts, strict=True)
         ]
-    if START_COLUMN in extra:
-        found.append(F.count(one).alias(LATEST_COLUMN))
-    key = F.col(quoted(operator.key_by))
-    return rows.groupBy(key, *extra).agg(*found)
+    return rows.groupBy(key, *extra).agg(*found, *window).drop(_SESSION_COLUMN)
 
 
-def _with_windows(
-    rows: DataFrame, operator: AggregateOperator, assigner: AlignedWindows
-) -> DataFrame:
+def _time(rows: DataFrame, operator: AggregateOperator) -> Column:
+    """The time of a row in milliseconds."""
+    assert operator.event_time is not None
+    return millis(F.col(quoted(operator.event_time)), rows.schema[operator.event_time].dataType)
+
+
+def _with_sessions(rows: DataFrame, time: Column, gap: int, key: Sequence[Any]) -> DataFrame:
+    """The time of each row, and the number of its session among those of its key in the batch.
+
+    A row without a time is a session.
+    """
+    rows = rows.withColumn(_TIME_COLUMN, time)
+    in_order = Window.partitionBy(*key).orderBy(_TIME_COLUMN)
+    before = F.lag(_TIME_COLUMN).over(in_order)
+    goes_on = F.coalesce(F.try_subtract(_TIME_COLUMN, before) <= F.lit(gap), F.lit(False))
+    rows = rows.withColumn(_SESSION_COLUMN, (~goes_on).cast("long"))
+    return rows.withColumn(_SESSION_COLUMN, F.sum(_SESSION_COLUMN).over(in_order))
+
+
+def _with_windows(rows: DataFrame, time: Column, assigner: AlignedWindows) -> DataFrame:
     """A row for each window of a row: its start, and its place, 0 for the latest window.
 
     A row without a time has one start, which is null.
     """
-    assert operator.event_time is not None
-    time = millis(F.col(quoted(operator.event_time)), rows.schema[operator.event_time].dataType)
     slide, offset = F.lit(assigner.slide), F.lit(assigner.offset)
     rows = rows.withColumn(_LAST_START, time - F.pmod(time - offset, slide))
     last = F.col(_LAST_START)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dstl_core.codec.change_payload import StateChangeOperation
 from dstl_core.codec.columnar.kernels import scan
@@ -22,7 +23,11 @@ from dstl_core.codec.columnar.keyed.sections import Section
 from dstl_core.codec.columnar.keyed.spans import Source, SpanBatch
 from dstl_core.codec.columnar.types.layouts import Layout
 from dstl_core.codec.columnar.types.output_columns import ArrowAllocator
-from dstl_core.codec.columnar.types.type_layouts import bounded_layout, layout_of
+from dstl_core.codec.columnar.types.type_layouts import (
+    bounded_layout,
+    layout_of,
+    list_state_layout,
+)
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.codec.serializers.runtime import TtlSerializer
 from dstl_core.errors import ConfigError, FormatError
@@ -216,6 +221,51 @@ class ListColumns(_Columns):
                 raw,
             )
         self._clean_up()
+
+
+class WholeLists(_Columns):
+    """The whole lists of many keys of one list state without time to live; null means "no list".
+
+    Raises:
+        NotInColumnsError: A type has no columnar form.
+    """
+
+    def __init__(self, backend: CurrentKey, state: ListState) -> None:
+        super().__init__(backend, state)
+        self._lists: ListTable = state.table
+        stored = list_state_layout(state.table.element)
+        self.list_type: pa.ListType = stored.arrow_type
+        self._decode = BytesDecoder(stored, f"A list of state {state.table.meta.name!r}")
+        self._encode = EncodeProgram([(VALUE, stored)])
+        counted = layout_of(state.table.meta.value_serializer)
+        self._encode_change = EncodeProgram([(VALUE, counted)])
+
+    def get_at(self, places: Places) -> pa.Array:
+        """The list of each place. Raises FormatError: a stored list is damaged."""
+        return self._decode.column(self._lists.get_many(places.key_groups, places.scopes))
+
+    def put_at(self, places: Places, lists: pa.Array) -> None:
+        """Replaces the lists of distinct places; an empty list or null removes one."""
+        there = pc.fill_null(pc.greater(pc.list_value_length(lists), 0), False)
+        written = lists.filter(there)
+        raw = iter(bytes_list(self._encode.encode({VALUE: written}, len(written))))
+        chosen = there.to_pylist()
+        self._lists.put_many(
+            places.key_groups, places.scopes, [next(raw) if each else None for each in chosen]
+        )
+        logger = self._backend.logger
+        if logger is None:
+            return
+        kept, gone = places.where(chosen), places.where([not each for each in chosen])
+        changes = bytes_list(self._encode_change.encode({VALUE: written}, len(written)))
+        for operation, where, operands in (
+            (StateChangeOperation.SET, kept, changes),
+            (StateChangeOperation.CLEAR, gone, [b""] * len(gone)),
+        ):
+            if len(where):
+                logger.logged_batch(
+                    self._lists.meta, operation, where.key_groups, where.scopes, operands
+                )
 
 
 def _without_ttl(serializer: AnySerializer, ttl: TtlPolicy | None) -> AnySerializer:

@@ -125,6 +125,23 @@ class TimerQueue:
                 [_ONE + each for each in added],
             )
 
+    def delete_many(self, key_groups: Sequence[int], elements: Sequence[bytes]) -> None:
+        """Removes the timers of some keys, as bytes, where there are such timers."""
+        remove = self._table.remove
+        gone = [remove(group, each) for group, each in zip(key_groups, elements, strict=True)]
+        self._removed(list(compress(key_groups, gone)), list(compress(elements, gone)))
+
+    def _removed(self, key_groups: Sequence[int], elements: Sequence[bytes]) -> None:
+        logger = self._backend.logger
+        if logger is not None and key_groups:
+            logger.logged_batch(
+                self._table.meta,
+                StateChangeOperation.REMOVE_ELEMENT,
+                key_groups,
+                [b""] * len(key_groups),
+                elements,
+            )
+
     def take_due_bytes(self, up_to_ms: int, most: int) -> tuple[list[int], list[bytes]]:
         """Removes due timers, ``most`` at most, in order of time.
 
@@ -134,7 +151,7 @@ class TimerQueue:
         limit = _SORTED_TIME.pack((up_to_ms ^ -_SIGN_BIT) & (2 * _SIGN_BIT - 1))
         groups: list[int] = []
         elements: list[bytes] = []
-        table, logger = self._table, self._backend.logger
+        table = self._table
         while len(groups) < most:
             first = table.first()
             if first is None or first[1][:TIME_BYTES] > limit:
@@ -142,14 +159,7 @@ class TimerQueue:
             table.remove(*first)
             groups.append(first[0])
             elements.append(first[1])
-        if logger is not None and groups:
-            logger.logged_batch(
-                table.meta,
-                StateChangeOperation.REMOVE_ELEMENT,
-                groups,
-                [b""] * len(groups),
-                elements,
-            )
+        self._removed(groups, elements)
         return groups, elements
 
     def __len__(self) -> int:

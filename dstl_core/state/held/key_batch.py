@@ -130,9 +130,10 @@ class KeyBatch:
         self.numbers: list[int] = ranks[index.numbers].tolist()
         """The number of the key of each row."""
         self.places = Places(groups[firsts].tolist(), bytes_list(places.scopes(distinct)))
+        self.distinct = distinct
+        """The keys, as a column."""
         self._key_serializer = key_serializer
         self._keys: list[Any] | None = None
-        self._distinct = distinct
 
     def __len__(self) -> int:
         return len(self.places)
@@ -141,9 +142,9 @@ class KeyBatch:
     def keys(self) -> list[Any]:
         """The keys, as values of their type."""
         if self._keys is None:
-            kind = self._distinct.type
+            kind = self.distinct.type
             if pa.types.is_signed_integer(kind) or pa.types.is_string(kind):
-                self._keys = self._distinct.to_numpy(zero_copy_only=False).tolist()
+                self._keys = self.distinct.to_numpy(zero_copy_only=False).tolist()
             else:
                 self._keys = [
                     deserialize_exactly(self._key_serializer, self.key_bytes(number))

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from dstl_core import Snapshot
 from dstl_core.errors import ConfigError
-from dstl_core.windows import SlidingEventTimeWindows
+from dstl_core.windows import EventTimeSessionWindows, SlidingEventTimeWindows
 from dstl_dagster import (
     DstlResourcesComponent,
     DstlStorageResource,
@@ -401,6 +401,17 @@ def test_a_component_takes_uploads_and_keys_of_its_own():
     assert operator.window == SlidingEventTimeWindows.of(100, 50)
     assert (operator.event_time, operator.allowed_lateness) == ("t", 7)
     assert operator.output_schema is not None
+    sessions = component(window={"event_time": "t", "gap_ms": 30}).pipeline.job.operator
+    assert sessions.window == EventTimeSessionWindows.with_gap(30)
+    for wrong, message in (
+        ({}, "expected size_ms with or without slide_ms and offset_ms, or gap_ms"),
+        ({"size_ms": 1, "gap_ms": 1}, "got .*'size_ms': 1, 'gap_ms': 1"),
+        ({"gap_ms": 1, "slide_ms": 1}, "expected size_ms"),
+        ({"gap_ms": 1, "offset_ms": 1}, "expected size_ms"),
+        ({"gap_ms": 0}, "gap of a session must be more than 0 ms"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            _ = component(window={"event_time": "t", **wrong}).pipeline
     with pytest.raises(ConfigError, match="has a window, which belongs to states"):
         _ = component(window=hours, states={}, job="a:b").pipeline
 

@@ -440,10 +440,24 @@ DECLARED: dict[str, tuple[Any, Windows, Any, Any]] = {
             ("c", 1000, 2000, 1, None, None),
         ],
     ),
+    # The element that comes to Flink touches two sessions, and merges them.
+    "session": (
+        EventTimeSessionWindows.with_gap(450),
+        Windows("session", "row", 450, lateness=50),
+        [("a", 100, 1060, [4, 18, 1])],
+        [
+            ("a", 2000, 2450, 1, 16, 16),
+            ("b", 1250, 1750, 2, 4, 4),
+            ("c", 1260, 1710, 1, None, None),
+        ],
+    ),
 }
 
 
-@pytest.mark.parametrize("name, changelog", [("tumbling", False), ("sliding", True)])
+@pytest.mark.parametrize(
+    "name, changelog",
+    [("tumbling", False), ("sliding", True), ("session", False), ("session", True)],
+)
 def test_flink_fires_the_windows_of_declared_aggregates_and_the_job_fires_those_of_flink(
     spark: Any, flink: FlinkChecker, tmp_path: Path, name: str, changelog: bool
 ) -> None:
@@ -460,7 +474,10 @@ def test_flink_fires_the_windows_of_declared_aggregates_and_the_job_fires_those_
     )
     local = LocalCopies(str(tmp_path / "local"))
     job = StatefulJob(spark, "job", str(tmp_path), operator, local_copies=local)
-    for number, rows in enumerate((FIRST, [("b", None, 1300), ("c", None, 1260)])):
+    second = [("b", None, 1300), ("c", None, 1260)]
+    if name == "session":
+        second.append(("a", 7, 610))
+    for number, rows in enumerate((FIRST, second)):
         result = job.run(spark.createDataFrame(rows, SCHEMA), number)
         assert result.output.count() == 0
     path = job.latest_path() if changelog else job.savepoint(str(tmp_path / "savepoint"))

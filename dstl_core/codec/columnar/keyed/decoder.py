@@ -20,7 +20,6 @@ from dstl_core.codec.columnar.types.layouts import (
     Nullable,
     Opaque,
     Position,
-    Repeated,
 )
 from dstl_core.codec.columnar.types.output_columns import (
     Allocator,
@@ -39,6 +38,7 @@ from dstl_core.codec.columnar.types.type_layouts import (
     ColumnOptions,
     bounded_layout,
     layout_of,
+    list_state_layout,
 )
 from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.keyed_records import RecordFormat, part_of, read_framed_record
@@ -378,10 +378,9 @@ def value_layout(record_format: RecordFormat, options: ColumnOptions) -> Layout 
         case KeyedStateType.LIST:
             element = part_of(meta, ListSerializer).element
             try:
-                item = layout_of(element, options)
+                return list_state_layout(element, options)
             except NotInColumnsError:
                 return Opaque(element.opaque_class)
-            return Repeated(item, max(1, element.length), i.DELIMITED)
         case KeyedStateType.MAP:
             value = bounded_layout(part_of(meta, MapSerializer).value, options)
             return Nullable(value, skip_rest=True)

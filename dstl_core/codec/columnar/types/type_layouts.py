@@ -13,6 +13,7 @@ from dstl_core.codec.columnar.types.type_registry import (
     bounded_layout,
     layout_for,
     layout_of,
+    list_state_layout,
 )
 
 __all__ = [
@@ -23,5 +24,6 @@ __all__ = [
     "java_types",
     "layout_for",
     "layout_of",
+    "list_state_layout",
     "sql_types",
 ]

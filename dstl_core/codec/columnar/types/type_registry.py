@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
-from dstl_core.codec.columnar.types.layouts import Layout, Opaque
+from dstl_core.codec.columnar.kernels import instructions as i
+from dstl_core.codec.columnar.types.layouts import Layout, Opaque, Repeated
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.errors import ConfigError, NotInColumnsError
 
@@ -80,6 +81,15 @@ def bounded_layout(serializer: AnySerializer, options: ColumnOptions = DEFAULT_O
         return layout_of(serializer, options)
     except NotInColumnsError:
         return Opaque(serializer.opaque_class)
+
+
+def list_state_layout(element: AnySerializer, options: ColumnOptions = DEFAULT_OPTIONS) -> Layout:
+    """The layout of a list state's stored value: elements with a comma between them, no count.
+
+    Raises:
+        NotInColumnsError: The type of the elements has no columnar form.
+    """
+    return Repeated(layout_of(element, options), max(1, element.length), i.DELIMITED)
 
 
 def layout_for(*serializers: type[AnySerializer]) -> Callable[[Maker], Maker]:

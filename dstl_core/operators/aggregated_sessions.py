@@ -1,0 +1,165 @@
+"""Session windows of declared aggregates: accumulators of sessions that touch merge by columns.
+
+Source: ``WindowOperator`` and ``MergingWindowSet`` of Flink 2.2.1. The state is that of
+``AggregatedWindowOperator``, and ``merging-window-set`` has the sessions of each key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from dstl_core.clock import Clock
+from dstl_core.codec.serializers import TupleSerializer
+from dstl_core.functions import MERGING_WINDOW_SET
+from dstl_core.operators.aggregated_windows import (
+    WINDOW_BYTES,
+    WINDOWS,
+    AggregatedWindowOperator,
+    AggregatedWindows,
+    Bounds,
+    Int64s,
+    window_column,
+)
+from dstl_core.operators.session_sets import Bools, SessionSet, folded, touching
+from dstl_core.state.backends.backend import KeyedStateBackend
+from dstl_core.state.backends.column_access import WholeLists
+from dstl_core.state.held.key_batch import KeyBatch, Places, places_of_keys
+from dstl_core.state.tables.descriptor import ListStateDescriptor
+from dstl_core.state.tables.state_table import VOID_NAMESPACE
+
+_PAIR = TupleSerializer((WINDOWS, WINDOWS))
+
+
+class AggregatedSessionOperator(AggregatedWindowOperator):
+    """As ``AggregatedWindowOperator`` for sessions, which grow and merge.
+
+    The sessions of a batch form before rows are judged: a row is late if its session has expired,
+    with all rows of the batch and of the state that belong to it.
+    """
+
+    def __init__(
+        self, function: AggregatedWindows, backend: KeyedStateBackend, clock: Clock
+    ) -> None:
+        super().__init__(function, backend, clock)
+        state = backend.get_list_state(ListStateDescriptor(MERGING_WINDOW_SET, _PAIR))
+        self._sets = WholeLists(backend, state)
+        self._key_serializer = backend.key_serializer
+        self._key_places = places_of_keys(
+            backend.key_serializer, backend.key_group_range, backend.number_of_key_groups
+        )
+
+    def _add(
+        self, keys: pa.Array, bounds: Bounds, rows: pa.RecordBatch, until_ms: int
+    ) -> pa.RecordBatch | None:
+        batch = KeyBatch(self._key_places, self._key_serializer, keys)
+        held = SessionSet.of(self._sets.get_at(batch.places))
+        members = held.joined(SessionSet(np.asarray(batch.numbers, np.int64), bounds, bounds))
+        found = touching(members)
+        old, new = found.group[: len(held)], found.group[len(held) :]
+        has_old, has_new = (np.bincount(each, minlength=len(found)) > 0 for each in (old, new))
+        expired = ~has_old & (self._expiry(found.windows) <= self.timers.current_watermark)
+        if expired.any():
+            self._drop(rows, expired[new])
+        grows = has_new & ~expired
+        if not grows.any():
+            return None
+        number = np.cumsum(grows) - 1
+        before, into = held.where(grows[old]), number[old[grows[old]]]
+        grown = SessionSet(found.owners[grows], found.windows[grows], found.windows[grows].copy())
+        some, firsts = np.unique(into, return_index=True)
+        grown.kept[some] = before.kept[firsts]
+
+        added = pa.array(grows[new])
+        keys, rows = keys.filter(added), rows.filter(added)
+        accumulators = pa.concat_arrays(
+            [
+                self._contents.get_at(self._places(batch, before.owners, before.kept)),
+                self._merged(keys, pa.nulls(len(keys), self._contents.value_type), rows),
+            ]
+        )
+        group = np.concatenate([into, number[new[grows[new]]]])
+        accumulators = self._folded(accumulators, group)
+
+        # No row that comes later touches a session of this batch alone, so it may fire at once.
+        ends = ~has_old[grows] & (self._expiry(grown.windows) <= until_ms)
+        self._replace(batch, before, grown, into)
+        rest = held.where(~grows[old]).joined(grown.where(~ends))
+        self._write_sets(batch.places, rest, grown.owners[~ends])
+        windows = self._places(batch, grown.owners, grown.windows)
+        contents = self._places(batch, grown.owners, grown.kept)
+        self._store(contents, windows, grown.windows, accumulators, ~ends)
+        distinct = batch.distinct.take(pa.array(grown.owners))
+        return self._fire_now(distinct, grown.windows, accumulators, ends)
+
+    def _places(self, batch: KeyBatch, owners: Int64s, windows: Bounds) -> Places:
+        """The places of windows of some keys of a batch."""
+        keys = batch.distinct.take(pa.array(owners))
+        return self._contents.places(keys, window_column(windows))
+
+    def _folded(self, accumulators: pa.Array, group: Int64s) -> pa.Array:
+        """One accumulator for each group, in the order of their numbers."""
+
+        def combined(one: pa.RecordBatch, other: pa.RecordBatch) -> pa.RecordBatch:
+            found = self._function.merge.combined(one, other)
+            return self._states(self._accumulators(found))
+
+        return self._accumulators(folded(combined, self._states(accumulators), group))
+
+    def _replace(
+        self, batch: KeyBatch, before: SessionSet, grown: SessionSet, into: Int64s
+    ) -> None:
+        """Removes the timers and the contents that sessions had before they grew or merged.
+
+        Args:
+            batch: The keys.
+            before: The sessions.
+            grown: What they grew into.
+            into: ``[before]`` positions in ``grown``.
+        """
+        gone = before.where((before.kept != grown.kept[into]).any(axis=1))
+        if len(gone):
+            self._contents.clear_at(self._places(batch, gone.owners, gone.kept))
+        moved = before.where((before.windows != grown.windows[into]).any(axis=1))
+        if len(moved):
+            windows = self._places(batch, moved.owners, moved.windows)
+            timers = self._timers_of(windows, moved.windows, np.zeros(len(moved), np.bool_))
+            self.timers.event_time.delete_many(*timers)
+
+    def _write_sets(self, places: Places, sessions: SessionSet, changed: Int64s) -> None:
+        """Writes the sessions of the keys with these numbers."""
+        if not len(changed):
+            return
+        chosen = np.zeros(len(places), np.bool_)
+        chosen[changed] = True
+        lists = sessions.lists(len(places), self._sets.list_type)
+        self._sets.put_at(places.where(chosen.tolist()), lists.filter(pa.array(chosen)))
+
+    def _fired(self, places: Places, bounds: Bounds, times: Int64s) -> Iterator[pa.RecordBatch]:
+        names = [each[:-WINDOW_BYTES] for each in places.scopes]
+        owners, firsts = _numbered(names)
+        keys = Places(
+            [places.key_groups[at] for at in firsts], [names[at] + VOID_NAMESPACE for at in firsts]
+        )
+        held = SessionSet.of(self._sets.get_at(keys))
+        found = held.find(owners, bounds)
+        there: Bools = found >= 0  # other timers are those of sessions that have merged
+        if not there.any():
+            return
+        found, bounds, times = found[there], bounds[there], times[there]
+        column = self._keys.column([names[at] for at in np.flatnonzero(there)])
+        contents = self._contents.places(column, window_column(held.kept[found]))
+        yield from super()._fired(contents, bounds, times)
+        expired = found[times == self._expiry(bounds)]
+        left = np.ones(len(held), np.bool_)
+        left[expired] = False
+        self._write_sets(keys, held.where(left), held.owners[expired])
+
+
+def _numbered(names: list[bytes]) -> tuple[Int64s, Int64s]:
+    """The number of each name, from 0, and the first position of each number."""
+    numbers = pa.array(names, pa.binary()).dictionary_encode().indices.to_numpy()
+    _, firsts = np.unique(numbers, return_index=True)
+    return numbers.astype(np.int64), firsts
