@@ -85,12 +85,15 @@ class AggregatedSessionOperator(AggregatedWindowOperator):
 
         # No row that comes later touches a session of this batch alone, so it may fire at once.
         ends = ~has_old[grows] & (self._expiry(grown.windows) <= until_ms)
-        self._replace(batch, before, grown, into)
+        stays = (before.windows == grown.windows[into]).all(axis=1)
+        is_new = ~ends
+        is_new[into[stays]] = False
+        self._remove(batch, before.where((before.kept != grown.kept[into]).any(axis=1)))
+        self._forget(batch, before.where(~stays))
         rest = held.where(~grows[old]).joined(grown.where(~ends))
-        self._write_sets(batch.places, rest, grown.owners[~ends])
-        windows = self._places(batch, grown.owners, grown.windows)
-        contents = self._places(batch, grown.owners, grown.kept)
-        self._store(contents, windows, grown.windows, accumulators, ~ends)
+        self._write_sets(batch.places, rest, grown.owners[is_new])
+        self._store(self._places(batch, grown.owners, grown.kept), accumulators, ~ends)
+        self._register(self._places(batch, grown.owners, grown.windows), grown.windows, is_new)
         distinct = batch.distinct.take(pa.array(grown.owners))
         return self._fire_now(distinct, grown.windows, accumulators, ends)
 
@@ -108,24 +111,17 @@ class AggregatedSessionOperator(AggregatedWindowOperator):
 
         return self._accumulators(folded(combined, self._states(accumulators), group))
 
-    def _replace(
-        self, batch: KeyBatch, before: SessionSet, grown: SessionSet, into: Int64s
-    ) -> None:
-        """Removes the timers and the contents that sessions had before they grew or merged.
+    def _remove(self, batch: KeyBatch, sessions: SessionSet) -> None:
+        """Removes the contents of sessions, which are merged into those of others."""
+        if len(sessions):
+            self._contents.clear_at(self._places(batch, sessions.owners, sessions.kept))
 
-        Args:
-            batch: The keys.
-            before: The sessions.
-            grown: What they grew into.
-            into: ``[before]`` positions in ``grown``.
-        """
-        gone = before.where((before.kept != grown.kept[into]).any(axis=1))
-        if len(gone):
-            self._contents.clear_at(self._places(batch, gone.owners, gone.kept))
-        moved = before.where((before.windows != grown.windows[into]).any(axis=1))
-        if len(moved):
-            windows = self._places(batch, moved.owners, moved.windows)
-            timers = self._timers_of(windows, moved.windows, np.zeros(len(moved), np.bool_))
+    def _forget(self, batch: KeyBatch, sessions: SessionSet) -> None:
+        """Removes the timers of sessions, which have grown or merged."""
+        if len(sessions):
+            windows = self._places(batch, sessions.owners, sessions.windows)
+            none_ended = np.zeros(len(sessions), np.bool_)
+            timers = self._timers_of(windows, sessions.windows, none_ended)
             self.timers.event_time.delete_many(*timers)
 
     def _write_sets(self, places: Places, sessions: SessionSet, changed: Int64s) -> None:

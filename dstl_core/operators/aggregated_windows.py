@@ -231,9 +231,11 @@ class AggregatedWindowOperator:
         before = self._contents.get_at(places)
         accumulators = self._merged(keys, before, rows)
         ends = self._expiry(bounds) <= until_ms
-        self._store(places, places, bounds, accumulators, ~ends)
+        is_new = before.is_null().to_numpy(zero_copy_only=False)
+        self._store(places, accumulators, ~ends)
+        self._register(places, bounds, is_new & ~ends)
         # The timers of such windows fire right after, and find nothing.
-        gone = ends & before.is_valid().to_numpy(zero_copy_only=False)
+        gone = ends & ~is_new
         if gone.any():
             self._contents.clear_at(places.where(gone.tolist()))
         return self._fire_now(keys, bounds, accumulators, ends)
@@ -253,26 +255,23 @@ class AggregatedWindowOperator:
         chosen = pa.array(fires)
         return self._output(keys.filter(chosen), bounds[fires], accumulators.filter(chosen))
 
-    def _store(
-        self,
-        places: Places,
-        windows: Places,
-        bounds: Bounds,
-        accumulators: pa.Array,
-        chosen: npt.NDArray[np.bool_],
-    ) -> None:
-        """Stores some accumulators, and registers the timers of their windows."""
-        if not chosen.any():
-            return
+    def _store(self, places: Places, accumulators: pa.Array, chosen: npt.NDArray[np.bool_]) -> None:
+        """Stores some accumulators."""
         if not chosen.all():
-            choice = chosen.tolist()
-            windows = windows.where(choice)
-            places, bounds = places.where(choice), bounds[chosen]
-            accumulators = accumulators.filter(pa.array(chosen))
-        self._contents.put_at(places, accumulators, distinct=True)
-        ended = _last(bounds) <= self.timers.current_watermark
-        groups, timers = self._timers_of(windows, bounds, ended)
-        self.timers.event_time.register_many(groups, timers)
+            places, accumulators = (
+                places.where(chosen.tolist()),
+                accumulators.filter(pa.array(chosen)),
+            )
+        if len(places):
+            self._contents.put_at(places, accumulators, distinct=True)
+
+    def _register(self, windows: Places, bounds: Bounds, chosen: npt.NDArray[np.bool_]) -> None:
+        """Registers the timers of some windows, which have none."""
+        if chosen.any():
+            bounds = bounds[chosen]
+            ended = _last(bounds) <= self.timers.current_watermark
+            timers = self._timers_of(windows.where(chosen.tolist()), bounds, ended)
+            self.timers.event_time.register_new(*timers)
 
     def _timers_of(
         self, windows: Places, bounds: Bounds, ended: npt.NDArray[np.bool_]

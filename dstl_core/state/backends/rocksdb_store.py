@@ -230,6 +230,16 @@ class RocksDBGroups:
                 put(rows[at], value)
         self._db.write(batch, self._write_options)
 
+    def add_many(
+        self, groups: dict[int, Group], key_groups: Sequence[int], elements: Sequence[bytes]
+    ) -> None:
+        self.put_many(groups, key_groups, elements, [b""] * len(elements))
+
+    def remove_many(
+        self, groups: dict[int, Group], key_groups: Sequence[int], elements: Sequence[bytes]
+    ) -> None:
+        self.put_many(groups, key_groups, elements, [None] * len(elements))
+
     def _rows(self, key_groups: Sequence[int], scopes: Sequence[bytes]) -> list[bytes]:
         prefixes = {each: _PREFIX.pack(self.table, each) for each in set(key_groups)}
         return [

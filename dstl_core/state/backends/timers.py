@@ -110,19 +110,17 @@ class TimerQueue:
             self._remove(*first)
             yield timer
 
-    def register_many(self, key_groups: Sequence[int], elements: Sequence[bytes]) -> None:
-        """Adds the timers of some keys, as bytes (see ``timer_bytes``)."""
-        add = self._table.add
-        new = [add(group, each) for group, each in zip(key_groups, elements, strict=True)]
+    def register_new(self, key_groups: Sequence[int], elements: Sequence[bytes]) -> None:
+        """Adds timers that do not exist yet, as bytes (see ``timer_bytes``)."""
+        self._table.add_new(key_groups, elements)
         logger = self._backend.logger
-        if logger is not None and any(new):
-            groups, added = list(compress(key_groups, new)), list(compress(elements, new))
+        if logger is not None and elements:
             logger.logged_batch(
                 self._table.meta,
                 StateChangeOperation.ADD_ELEMENT,
-                groups,
-                [b""] * len(groups),
-                [_ONE + each for each in added],
+                key_groups,
+                [b""] * len(elements),
+                [_ONE + each for each in elements],
             )
 
     def delete_many(self, key_groups: Sequence[int], elements: Sequence[bytes]) -> None:
@@ -143,22 +141,14 @@ class TimerQueue:
             )
 
     def take_due_bytes(self, up_to_ms: int, most: int) -> tuple[list[int], list[bytes]]:
-        """Removes due timers, ``most`` at most, in order of time.
+        """Removes due timers, about ``most`` at most. Those of a key are in order of time.
 
         Returns:
             Their key groups and their bytes.
         """
-        limit = _SORTED_TIME.pack((up_to_ms ^ -_SIGN_BIT) & (2 * _SIGN_BIT - 1))
-        groups: list[int] = []
-        elements: list[bytes] = []
-        table = self._table
-        while len(groups) < most:
-            first = table.first()
-            if first is None or first[1][:TIME_BYTES] > limit:
-                break
-            table.remove(*first)
-            groups.append(first[0])
-            elements.append(first[1])
+        is_last = up_to_ms == MAX_WATERMARK
+        bound = None if is_last else _FLIPPED_TIME.pack((up_to_ms + 1) ^ -_SIGN_BIT)
+        groups, elements = self._table.take_before(bound, most)
         self._removed(groups, elements)
         return groups, elements
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice, repeat, takewhile
 from typing import Any
 
 from dstl_core.codec.change_payload import StateChangeOperation
@@ -19,6 +20,11 @@ class QueueTable(StateTable[None]):
 
     shape = Shape.ELEMENTS
     _order: QueueOrder | None = None
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._least: dict[int, bytes] = {}
+        """For some key groups, bytes that no element is before."""
 
     def load(self, stored_key: bytes, value: bytes) -> None:
         size = self.codec.prefix_bytes
@@ -65,6 +71,8 @@ class QueueTable(StateTable[None]):
         group[element] = None
         if self._order is not None:
             self._order.added(key_group, element)
+        if key_group in self._least and element < self._least[key_group]:
+            self._least[key_group] = element
         return True
 
     def remove(self, key_group: int, element: bytes) -> bool:
@@ -74,6 +82,44 @@ class QueueTable(StateTable[None]):
             return False
         del group[element]
         return True
+
+    def add_new(self, key_groups: Sequence[int], elements: Sequence[bytes]) -> None:
+        """Adds elements that the queue does not have."""
+        for key_group in set(key_groups):
+            self.group(key_group)
+        self.store_groups.add_many(self.groups, key_groups, elements)
+        self._order = None
+        least = self._least
+        for key_group, element in zip(key_groups, elements, strict=True):
+            if key_group in least and element < least[key_group]:
+                least[key_group] = element
+
+    def take_before(self, bound: bytes | None, most: int) -> tuple[list[int], list[bytes]]:
+        """Removes the elements before a bound, or all; returns them with their key groups.
+
+        In a store with sorted groups it takes at most ``most`` elements, the first ones of a group
+        first. In another store it takes whole groups, until it has so many.
+        """
+        is_sorted = self.store_groups.is_sorted
+        groups: list[int] = []
+        elements: list[bytes] = []
+        for key_group, group in self.groups.items():
+            if len(elements) >= most:
+                break
+            if bound is not None and self._least.get(key_group, b"") >= bound:
+                continue
+            if bound is None:
+                found: Iterable[bytes] = iter(group)
+            else:
+                found = takewhile(bound.__gt__, group) if is_sorted else filter(bound.__gt__, group)
+            due = list(islice(found, most - len(elements)) if is_sorted else found)
+            groups += repeat(key_group, len(due))
+            elements += due
+            if not due and not is_sorted and group:
+                self._least[key_group] = min(group)
+        self.store_groups.remove_many(self.groups, groups, elements)
+        self._order = None
+        return groups, elements
 
     def first(self) -> tuple[int, bytes] | None:
         """``(key group, element)`` of the first element, or None if there is none."""

@@ -52,6 +52,18 @@ class Groups(Protocol):
         """Stores rows in their order; None removes one. It stores all of them or none."""
         ...
 
+    def add_many(
+        self, groups: dict[int, Group], key_groups: Sequence[int], elements: Sequence[bytes]
+    ) -> None:
+        """Adds elements."""
+        ...
+
+    def remove_many(
+        self, groups: dict[int, Group], key_groups: Sequence[int], elements: Sequence[bytes]
+    ) -> None:
+        """Removes elements that are there."""
+        ...
+
     def frozen(self, groups: dict[int, Group], view: object) -> dict[int, Group]:
         """The groups as they were when ``EntryStore.view`` returned ``view``."""
         ...
@@ -113,6 +125,18 @@ class HeapGroups:
                 groups[key_group].pop(scope, None)
             else:
                 groups[key_group][scope] = value
+
+    def add_many(
+        self, groups: dict[int, Group], key_groups: Sequence[int], elements: Sequence[bytes]
+    ) -> None:
+        for key_group, element in zip(key_groups, elements, strict=True):
+            groups[key_group][element] = None
+
+    def remove_many(
+        self, groups: dict[int, Group], key_groups: Sequence[int], elements: Sequence[bytes]
+    ) -> None:
+        for key_group, element in zip(key_groups, elements, strict=True):
+            del groups[key_group][element]
 
     def frozen(self, groups: dict[int, Group], view: object) -> dict[int, Group]:
         if self._shape is Shape.PAIRS:
