@@ -15,6 +15,7 @@ from benchmarks import (
     savepoint,
     simulation,
     state,
+    upgrade,
     windows,
 )
 
@@ -30,6 +31,7 @@ BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], None], Callable[..., 
     "state": (state.run, state.add_arguments),
     "savepoint": (savepoint.run, savepoint.add_arguments),
     "simulation": (simulation.run, simulation.add_arguments),
+    "upgrade": (upgrade.run, upgrade.add_arguments),
     "windows": (windows.run, windows.add_arguments),
 }
 

@@ -14,10 +14,8 @@ import json
 import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from benchmarks import flink, results
+from benchmarks.processes import run_process
 from benchmarks.savepoint import OPENS
 from dstl_core import Snapshot
 
@@ -73,7 +72,7 @@ def _measure(keys: int, rounds: int, classpath: str, work: Path) -> dict[str, An
     def fill(kind: str, count: int, name: str) -> dict[str, Any]:
         opens = [f"--add-opens=java.base/{each}=ALL-UNNAMED" for each in OPENS]
         command = ["java", f"-Xmx{heap}", *opens, "-cp", classpath, JAVA_MAIN]
-        return _process([*command, kind, str(count), f"file:{work / name}"], work)
+        return run_process([*command, kind, str(count), f"file:{work / name}"], work)
 
     old = fill("old", keys, "old")["path"].removeprefix("file:")
     template = fill("new", 0, "template")["path"].removeprefix("file:")
@@ -89,7 +88,7 @@ def _measure(keys: int, rounds: int, classpath: str, work: Path) -> dict[str, An
             out = work / "out"
             command = [sys.executable, "-m", "dstl_core.cli", "migrate", name.split(",")[0]]
             command += [str(work / f"{name}.yaml"), *([str(out)] if "apply" in name else [])]
-            found[name].append(_process(command, work, as_json=False))
+            found[name].append(run_process(command, work, as_json=False))
             if name == NEW_KEY and number == 0:
                 _check(out, keys)
             shutil.rmtree(out, ignore_errors=True)
@@ -100,22 +99,6 @@ def _measure(keys: int, rounds: int, classpath: str, work: Path) -> dict[str, An
         found[FLINK].append(made)
         shutil.rmtree(work / "filled")
     return {"keys": keys, "heap": heap, "works": found}
-
-
-def _process(command: Sequence[str], work: Path, *, as_json: bool = True) -> dict[str, Any]:
-    """Runs a process: seconds and peak memory of it, and the last line that it prints."""
-    start = time.perf_counter()
-    with (work / "stdout").open("w+") as out, (work / "stderr").open("w+") as errors:
-        process = subprocess.Popen(command, stdout=out, stderr=errors, cwd=work)
-        _, status, usage = os.wait4(process.pid, 0)
-        wall = time.perf_counter() - start
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
-            raise SystemExit(f"{command[-3:]} failed:\n{(work / 'stderr').read_text()[-2000:]}")
-        lines = (work / "stdout").read_text().splitlines()
-    figures = {"process_seconds": round(wall, 2), "peak_mib": usage.ru_maxrss // 1024}
-    figures["cpu_seconds"] = round(usage.ru_utime + usage.ru_stime, 2)
-    return figures | (json.loads(lines[-1]) if as_json else {})
 
 
 def _check(path: Path, keys: int) -> None:

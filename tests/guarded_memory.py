@@ -170,5 +170,6 @@ def guarded_build() -> types.SimpleNamespace:
         for name in ("decoder", "encoder", "spans", "sections"):
             setattr(build, name, importlib.import_module(f"{PACKAGE}.keyed.{name}"))
         assert importlib.import_module(f"{PACKAGE}.kernels.scan").load32 is twin.load32
+        build.section_converter = importlib.import_module(f"{PACKAGE}.kryo.section_converter")
         build.type_layouts = importlib.import_module(f"{PACKAGE}.types.type_layouts")
     return build

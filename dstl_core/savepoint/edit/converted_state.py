@@ -11,17 +11,14 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from uuid import uuid4
 
+from dstl_core.codec.columnar.kryo.section_converter import SectionConverter, StateRule
 from dstl_core.codec.data_io import DataInput, DataOutput
 from dstl_core.codec.keyed_canonical import StoredRecord, read_section, write_section
-from dstl_core.codec.keyed_records import LIST_DELIMITER, RecordFormat
 from dstl_core.codec.kryo.type_changes import TypeChange
 from dstl_core.codec.operator_state import OperatorStateReader, write_operator_stream
 from dstl_core.codec.serializers import (
     AnySerializer,
     MapSerializer,
-    deserialize_exactly,
-    serialize_key,
-    serialize_to_bytes,
 )
 from dstl_core.codec.snappy_frames import compress_frames, decompress_frames
 from dstl_core.codec.state_meta import (
@@ -43,6 +40,7 @@ from dstl_core.model.handle import (
     RelativeFileStateHandle,
 )
 from dstl_core.model.key_group import KeyGroupRange, key_group_prefix_bytes
+from dstl_core.savepoint.edit.converted_values import Recoded, StateValues
 from dstl_core.savepoint.edit.operator_copy import copy_operator_state
 from dstl_core.savepoint.progress import Portion
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
@@ -52,7 +50,8 @@ from dstl_core.state.restore.canonical import read_key_groups, read_stream_heade
 Counted = Callable[[str, int], None]
 Place = tuple[str, BackendStateType]
 _OPERATOR_STATE = (BackendStateType.OPERATOR, BackendStateType.BROADCAST)
-_DELIMITER = bytes((LIST_DELIMITER,))
+KERNELS_FROM_BYTES = 4 << 20
+"""Of keyed state of one subtask: compiling takes longer than to convert less one by one."""
 
 
 @dataclass(frozen=True)
@@ -156,8 +155,7 @@ class _ConvertedStream:
         self._target = target
         self._count = count
         self._old = read_stream_header(handle, snapshot.resolver, snapshot.registry)
-        self._prefix = key_group_prefix_bytes(operator.max_parallelism)
-        self._values: dict[int, _Values] = {}
+        self._values: dict[int, StateValues] = {}
         self._ids: dict[int, int] = {}
         states: list[StateMetaInfoSnapshot] = []
         for at, meta in enumerate(self._old.states):
@@ -165,15 +163,43 @@ class _ConvertedStream:
                 conversion = conversions[place_of(meta)]
                 if conversion is None:
                     continue
-                self._values[at] = _Values(meta, self._old.key_serializer, conversion, self._prefix)
+                self._values[at] = StateValues(
+                    meta,
+                    self._old.key_serializer,
+                    conversion.value,
+                    conversion.key,
+                    key_group_prefix_bytes(operator.max_parallelism),
+                )
                 meta = conversion.meta(meta)
             self._ids[at] = len(states)
             states.append(meta)
         self._header = KeyedBackendHeader(
             self._old.key_serializer, tuple(states), self._old.compressed
         )
+        self._kernels = (
+            self._section_converter() if handle.state_size >= KERNELS_FROM_BYTES else None
+        )
         self._offsets: list[int] = []
         self._size = 0
+
+    def _section_converter(self) -> SectionConverter | None:
+        """Kernels for the stream; None if keys change."""
+        rules = []
+        for at in range(len(self._old.states)):
+            number, values = self._ids.get(at), self._values.get(at)
+            rule = StateRule(number)
+            if number is not None and values is not None:
+                known = values.rule(number)
+                if known is None:
+                    return None
+                rule = known
+            rules.append(rule)
+        return SectionConverter(rules, self._one_value)
+
+    def _one_value(self, state_id: int, stored: bytes) -> bytes:
+        values = self._values[state_id]
+        with error_context(state=values.name):
+            return values.value(stored)
 
     def written(self) -> KeyGroupsSavepointStateHandle:
         """The handle of the new stream, which is small and inline, or a file."""
@@ -210,9 +236,23 @@ class _ConvertedStream:
             if self._old.compressed:
                 raw = data.peek(data.position)
                 data = DataInput(decompress_frames(raw, 0, len(raw)))
-            section = write_section(self._runs(read_section(data, len(self._old.states))))
+            section = self._by_kernels(data)
+            if section is None:
+                section = write_section(self._runs(read_section(data, len(self._old.states))))
             return compress_frames(section) if self._old.compressed and section else section
         return b""
+
+    def _by_kernels(self, data: DataInput) -> bytes | None:
+        """None leaves the section to be read record by record, which says what is wrong."""
+        if self._kernels is None:
+            return None
+        found = self._kernels.converted(data.peek(data.position))
+        if found is None:
+            return None
+        section, counts = found
+        for state_id, entries in counts.items():
+            self._count(self._values[state_id].name, entries)
+        return section
 
     def _runs(
         self, records: Iterable[StoredRecord]
@@ -230,90 +270,6 @@ class _ConvertedStream:
                     converted = [values.converted(each) for each in own]
                 self._count(values.name, len(converted))
                 yield self._ids[state_id], converted
-
-
-class _Values:
-    """Records of one state, one by one."""
-
-    def __init__(
-        self,
-        meta: StateMetaInfoSnapshot,
-        key: AnySerializer,
-        conversion: StateConversion,
-        prefix_bytes: int,
-    ) -> None:
-        self.name = meta.name
-        self._format = RecordFormat(meta, key)
-        self._prefix = prefix_bytes
-        value = meta.value_serializer
-        self._kind = meta.keyed_state_type
-        if self._kind is KeyedStateType.MAP:
-            self._keys = _Recoded(value.nested[0], conversion.key)
-            self._items = _Recoded(value.nested[1], conversion.value)
-        elif self._kind is KeyedStateType.LIST:
-            self._items = _Recoded(value.nested[0], conversion.value)
-        else:
-            self._items = _Recoded(value, conversion.value)
-
-    def converted(self, record: StoredRecord) -> tuple[bytes, bytes]:
-        match self._kind:
-            case KeyedStateType.MAP:
-                return self._stored_key(record.key), self._map_value(record.value)
-            case KeyedStateType.LIST:
-                return record.key, self._elements(record.value)
-            case _:
-                return record.key, self._items.of(record.value)
-
-    def _stored_key(self, stored: bytes) -> bytes:
-        if not self._keys.changes:
-            return stored
-        data = DataInput(stored, self._prefix)
-        self._format.decode_scope(data)
-        return stored[: data.position] + self._keys.of_key(stored[data.position :])
-
-    def _map_value(self, stored: bytes) -> bytes:
-        # A null is a flag, and what a heap backend writes behind it.
-        return stored if stored[:1] != b"\0" else b"\0" + self._items.of(stored[1:])
-
-    def _elements(self, stored: bytes) -> bytes:
-        data = DataInput(stored)
-        elements = [self._items.next(data)]
-        while data.remaining:
-            data.read_u8("list delimiter")
-            elements.append(self._items.next(data))
-        return _DELIMITER.join(elements)
-
-
-class _Recoded:
-    """Values of one type as bytes of another."""
-
-    def __init__(self, old: AnySerializer, change: TypeChange | None) -> None:
-        self._old = old
-        self._new = old if change is None else change.new
-        self._convert = None if change is None else change.convert
-
-    @property
-    def changes(self) -> bool:
-        return self._convert is not None
-
-    def of(self, stored: bytes) -> bytes:
-        convert = self._convert
-        if convert is None:
-            return stored
-        return serialize_to_bytes(self._new, convert(deserialize_exactly(self._old, stored)))
-
-    def of_key(self, stored: bytes) -> bytes:
-        convert = self._convert
-        if convert is None:
-            return stored
-        return serialize_key(self._new, convert(deserialize_exactly(self._old, stored)))
-
-    def next(self, data: DataInput) -> bytes:
-        """The bytes of the next value of an input."""
-        convert = self._convert
-        if convert is None:
-            return data.read_value(self._old)
-        return serialize_to_bytes(self._new, convert(self._old.deserialize(data)))
 
 
 def _operator_state(
@@ -338,11 +294,11 @@ def _operator_state(
         if conversion is None and place_of(meta) in conversions:
             continue
         new = meta if conversion is None else conversion.meta(meta)
-        value = _Recoded(meta.value_serializer, None if conversion is None else conversion.value)
+        value = Recoded(meta.value_serializer, None if conversion is None else conversion.value)
         with error_context(state=info.name, operator=operator.label):
             if info.mode is OperatorStateMode.BROADCAST:
                 change = None if conversion is None else conversion.key
-                key = _Recoded(meta.serializer(KEY_SERIALIZER), change)
+                key = Recoded(meta.serializer(KEY_SERIALIZER), change)
                 pairs = [(key.of_key(own), value.of(each)) for own, each in reader.raw_pairs(info)]
                 broadcasts.append((new, pairs))
                 entries = len(pairs)

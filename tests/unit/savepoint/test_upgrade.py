@@ -12,7 +12,8 @@ import pytest
 from dstl_core import Snapshot
 from dstl_core.codec.kryo.kryo_objects import Dialect
 from dstl_core.codec.kryo.kryo_serializer import KryoClasses
-from dstl_core.errors import ConfigError, SavepointError
+from dstl_core.errors import ConfigError, FormatError, SavepointError
+from dstl_core.savepoint.edit import converted_state
 from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
 from tests.command_line import run
 from tests.golden_files import UPGRADE_JOBS, as_lines, snapshot
@@ -88,6 +89,44 @@ def test_what_does_not_change_is_copied_byte_for_byte(tmp_path: Path) -> None:
     assert stored(after, kept) == stored(source, kept)
     assert len(stored(source, kept)) > 30
     assert upgrade.converted == {("bc4197a480c92c793190a9f8c0afc54c", "order"): 8}
+
+
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
+def test_kernels_write_the_bytes_that_single_objects_become(
+    job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each handle of the metadata has the bytes, or the name of a file that has them."""
+    found = []
+    for limit in (1 << 40, 0):
+        monkeypatch.setattr(converted_state, "KERNELS_FROM_BYTES", limit)
+        upgrade = SavepointUpgrade(loaded(job.name))
+        path = Path(upgrade.write(tmp_path / str(limit)))
+        keyed = [
+            (handle.offsets.offsets, operator.snapshot.resolver.read(handle.stream))
+            for operator in Snapshot.load(path).operators
+            for handle in operator.keyed_handles
+        ]
+        found.append((upgrade.converted, keyed))
+    assert found[0] == found[1]
+
+
+def test_a_damaged_value_is_the_same_sentence_with_kernels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = shutil.copytree(savepoint(UPGRADE_JOBS / "orders"), tmp_path / "in")
+    name = b"java.util.HashMa\xf0"
+    for file in folder.iterdir():
+        raw = file.read_bytes()
+        file.write_bytes(raw.replace(name + b"\x01\x03", name + b"\x01\x7f"))
+    said = []
+    for limit in (1 << 40, 0):
+        monkeypatch.setattr(converted_state, "KERNELS_FROM_BYTES", limit)
+        source = Snapshot.load(folder, jars=[UPGRADE_JOBS / "orders" / "job.jar"])
+        with pytest.raises(FormatError) as caught:
+            SavepointUpgrade(source).write(tmp_path / str(limit))
+        said.append(str(caught.value))
+    assert said[0] == said[1]
+    assert "A Kryo value of java.util.Map does not follow the layout of its classes" in said[0]
 
 
 def test_a_state_is_left_out_by_its_name_only(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def private_folder(parent: Path, sources: Path) -> Path | None:
         other users. Then nothing may be cached.
     """
     digest = hashlib.sha256()
-    for module in sorted(sources.glob("*.py")):
+    for module in sorted(sources.rglob("*.py")):
         digest.update(module.read_bytes())
     folder = parent / digest.hexdigest()[:16]
     try:

@@ -1,0 +1,244 @@
+"""``dstl upgrade`` of the job ``orders`` of Flink 1.20.5, with many keys.
+
+The job is a golden file of the tests. Each key of the benchmark holds what one of its eight keys
+holds: a POJO with a map, a list of POJOs and a set, which Flink 1.x leaves to Kryo; a counter; and
+three entries of a map. Nothing else converts such state, so the floor is ``cp``. The way of single
+objects is what kernels fall back to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks import results
+from benchmarks.processes import run_process
+from dstl_core import Snapshot
+from dstl_core.codec.data_io import DataInput, DataOutput
+from dstl_core.codec.keyed_canonical import StoredRecord, read_section, write_section
+from dstl_core.codec.serializers import serialize_to_bytes
+from dstl_core.codec.serializers.strings import StringSerializer
+from dstl_core.codec.state_meta import write_keyed_header
+from dstl_core.model.handle import (
+    KeyGroupRangeOffsets,
+    KeyGroupsSavepointStateHandle,
+    RelativeFileStateHandle,
+)
+from dstl_core.model.key_group import KeyGroupRange, assign_to_key_group
+from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
+from dstl_core.savepoint.write.folder import SavepointFolder
+from dstl_core.state.restore.canonical import read_key_groups, read_stream_header
+
+JOB = Path(__file__).parent.parent / "tests" / "golden" / "upgrade-jobs" / "orders"
+JAR = str(JOB / "job.jar")
+KERNELS = "dstl upgrade"
+OBJECTS = "dstl upgrade, single objects"
+COPY = "cp"
+STATES = ("order", "count", "byItem")
+WORKS = (KERNELS, OBJECTS, COPY)
+MOST_OBJECTS = 200_000
+"""Keys up to which single objects are measured: five million take a quarter of an hour."""
+_WITHOUT_KERNELS = """
+import runpy
+from dstl_core.savepoint.edit import converted_state
+converted_state.KERNELS_FROM_BYTES = 1 << 62
+runpy.run_module("dstl_core.cli", run_name="__main__")
+"""
+
+Record = tuple[int, bytes, bytes]
+"""Number of the state; what stands behind the key; the value."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--keys", type=int, nargs="+", default=[MOST_OBJECTS, 5_000_000])
+    parser.add_argument("--folder", help="where files go (default: a temporary folder)")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    work = Path(tempfile.mkdtemp(prefix="dstl-bench-", dir=arguments.folder))
+    machine = results.machine()
+    try:
+        sizes = [_measure(keys, arguments.rounds, work) for keys in arguments.keys]
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    machine["load_average_after"] = os.getloadavg()[0]
+    figures = {"machine": machine, "sizes": sizes}
+    results.write("upgrade", figures, table_of(figures))
+
+
+def _measure(keys: int, rounds: int, work: Path) -> dict[str, Any]:
+    source = work / "source"
+    size = write_source(source, keys)
+    out = work / "out"
+    upgrade = ["upgrade", str(source), str(out), "--to", "2.2", "--jar", JAR]
+    commands = {
+        KERNELS: [sys.executable, "-m", "dstl_core.cli", *upgrade],
+        OBJECTS: [sys.executable, "-c", _WITHOUT_KERNELS, *upgrade],
+        COPY: ["cp", "-r", str(source), str(out)],
+    }
+    found: dict[str, list[dict[str, Any]]] = {}
+    for number in range(rounds):
+        for name in WORKS:
+            if name == OBJECTS and (keys > MOST_OBJECTS or number):
+                continue
+            print(f"# {keys} keys, {name}", file=sys.stderr)
+            found.setdefault(name, []).append(run_process(commands[name], work, as_json=False))
+            if name == KERNELS and number == 0:
+                _check(out, keys, work)
+            shutil.rmtree(out)
+    shutil.rmtree(source)
+    return {"keys": keys, "mib": size >> 20, "works": found}
+
+
+# --------------------------------------------------------------------------------- the source
+
+
+def write_source(path: Path, keys: int) -> int:
+    """Writes a savepoint of the job with as many keys; returns the bytes of keyed state."""
+    job = _Stored(next(JOB.glob("savepoint-*")))
+    templates = job.templates()
+    groups: list[list[int]] = [[] for _ in range(job.operator.max_parallelism)]
+    for number in range(keys):
+        groups[job.key_group_of(f"k{number}")].append(number)
+    target = SavepointFolder(path)
+    offsets: list[int] = []
+    size = 0
+
+    def parts() -> Iterator[bytes]:
+        nonlocal size
+        out = DataOutput()
+        write_keyed_header(out, job.header)
+        size = out.position
+        yield out.to_bytes()
+        for key_group, own in enumerate(groups):
+            section = _section(key_group, own, templates, len(job.header.states))
+            offsets.append(size if section else 0)
+            size += len(section)
+            yield section
+
+    target.file_io.write_new(target.folder.child("state"), parts())
+    new = KeyGroupsSavepointStateHandle(
+        KeyGroupRangeOffsets(job.handle.key_group_range, tuple(offsets)),
+        RelativeFileStateHandle("state", size),
+    )
+    states = []
+    for each in job.snapshot.operators:
+        subtasks = [
+            replace(one, managed_keyed_state=new) if one.managed_keyed_state is not None else one
+            for one in each.state.subtasks
+        ]
+        states.append(replace(each.state, subtasks=tuple(subtasks)))
+    target.publish(replace(job.snapshot.metadata, operators=tuple(states)), {})
+    return size
+
+
+def _section(
+    key_group: int, keys: Sequence[int], templates: Sequence[Sequence[Record]], states: int
+) -> bytes:
+    runs: list[list[tuple[bytes, bytes]]] = [[] for _ in range(states)]
+    text = StringSerializer()
+    for number in keys:
+        key = bytes((key_group,)) + serialize_to_bytes(text, f"k{number}")
+        for state, rest, value in templates[number % len(templates)]:
+            runs[state].append((key + rest, value))
+    return write_section((state, run) for state, run in enumerate(runs) if run)
+
+
+def _check(path: Path, keys: int, work: Path) -> None:
+    """Keys hold what the conversion of the small job gives, which is done by single objects."""
+    small = work / "small"
+    SavepointUpgrade(Snapshot.load(next(JOB.glob("savepoint-*")), jars=[JAR])).write(small)
+    truth = _Stored(small).templates()
+    stored = _Stored(path)
+    shutil.rmtree(small)
+    text = StringSerializer()
+    step = max(1, keys // MOST_OBJECTS)
+    for key_group in range(0, stored.operator.max_parallelism, step):
+        for record in stored.records(key_group):
+            data = DataInput(record.key, 1)
+            key = text.deserialize(data)
+            if key is None or key_group != stored.key_group_of(key):
+                raise SystemExit(f"wrong key {key}")
+            found = record.state_id, record.key[data.position :], record.value
+            if found not in truth[int(key[1:]) % len(truth)]:
+                raise SystemExit(f"wrong record of {key}")
+
+
+class _Stored:
+    """The keyed state of the job."""
+
+    def __init__(self, path: Path) -> None:
+        self.snapshot = Snapshot.load(path, jars=[JAR])
+        [self.operator] = [each for each in self.snapshot.operators if each.keyed_handles]
+        [handle] = self.operator.keyed_handles
+        assert isinstance(handle, KeyGroupsSavepointStateHandle)
+        self.handle = handle
+        resolver = self.snapshot.resolver
+        self.header = read_stream_header(handle, resolver, self.snapshot.registry)
+
+    def key_group_of(self, key: str) -> int:
+        hashed = StringSerializer().java_hash(key)
+        return assign_to_key_group(hashed, self.operator.max_parallelism)
+
+    def records(self, key_group: int) -> Iterator[StoredRecord]:
+        handle, own = self.handle, KeyGroupRange(key_group, key_group)
+        for _, data in read_key_groups(handle.offsets, handle.stream, own, self.snapshot.resolver):
+            yield from read_section(data, len(self.header.states))
+
+    def templates(self) -> list[list[Record]]:
+        """The records of each key, by the number in the key."""
+        found: dict[bytes, list[Record]] = {}
+        for key_group in range(self.operator.max_parallelism):
+            for record in self.records(key_group):
+                if self.header.states[record.state_id].name in STATES:
+                    key, rest = record.key[1:4], record.key[4:]
+                    found.setdefault(key, []).append((record.state_id, rest, record.value))
+        assert sorted(found) == [f"\3k{number}".encode() for number in range(8)]
+        return [found[key] for key in sorted(found)]
+
+
+def _median(runs: Sequence[dict[str, Any]], name: str) -> float:
+    return float(statistics.median(each[name] for each in runs))
+
+
+def table_of(figures: dict[str, Any]) -> str:
+    lines = [
+        "# Upgrades",
+        "",
+        f"{figures['machine']['date']}, {results.describe(figures['machine'])} "
+        "Each key holds a POJO with a map, a list of POJOs and a set, which Flink 1.20 leaves to "
+        "Kryo, a counter, and three entries of a map. Whole processes, one after the other; "
+        "medians. Single objects are what a value becomes that kernels do not know; they were "
+        "measured once, and with the smaller size only.",
+        "",
+    ]
+    for size in figures["sizes"]:
+        lines += [
+            f"## {size['keys']:,} keys, {size['mib']} MiB",
+            "",
+            "| work | s, process | CPU s | peak MiB | rounds |",
+            "|---|---|---|---|---|",
+        ]
+        for name, runs in size["works"].items():
+            peak = "-" if name == COPY else max(each["peak_mib"] for each in runs)
+            lines.append(
+                f"| {name} | {_median(runs, 'process_seconds'):.1f} | "
+                f"{_median(runs, 'cpu_seconds'):.1f} | {peak} | "
+                f"{len(runs)} |"
+            )
+        lines.append("")
+        if OBJECTS in size["works"]:
+            ratio = _median(size["works"][OBJECTS], "process_seconds") / _median(
+                size["works"][KERNELS], "process_seconds"
+            )
+            lines += [f"Single objects take {ratio:.1f} times the seconds of kernels.", ""]
+    return "\n".join(lines)

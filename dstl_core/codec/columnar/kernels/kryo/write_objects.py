@@ -1,0 +1,403 @@
+"""Writes entries of the tape as Kryo 5 does."""
+
+from __future__ import annotations
+
+from dstl_core.codec.columnar.kernels.jit import kernel
+from dstl_core.codec.columnar.kernels.kryo import codes as k
+from dstl_core.codec.columnar.kernels.kryo.codes import (
+    give8,
+    odd,
+    push,
+    room,
+    slot_of,
+    stop,
+)
+from dstl_core.codec.columnar.kernels.memory import (
+    copy,
+    get64,
+    load8,
+    put8,
+    put16,
+    put32,
+    put64,
+)
+
+LONGEST_ASCII = 32
+VARIED = 4
+"""Each part stands as its slot says."""
+
+
+@kernel
+def give_varint(c: int, value: int) -> int:
+    if not room(c, 5):
+        return -1
+    out = get64(c + k.OUT)
+    value &= 0xFFFFFFFF
+    while value >= k.MORE:
+        put8(out, value & 0x7F | k.MORE)
+        out += 1
+        value >>= 7
+    put8(out, value)
+    put64(c + k.OUT, out + 1)
+    return 0
+
+
+@kernel
+def give_varlong(c: int, value: int) -> int:
+    if not room(c, 9):
+        return -1
+    out = get64(c + k.OUT)
+    for _ in range(8):
+        if 0 <= value < k.MORE:
+            break
+        put8(out, value & 0x7F | k.MORE)
+        out += 1
+        value = (value >> 7) & 0x01FFFFFFFFFFFFFF
+    put8(out, value)
+    put64(c + k.OUT, out + 1)
+    return 0
+
+
+@kernel
+def give_count(c: int, count: int, flag: int) -> int:
+    """A count with a flag in the highest bit of its first byte."""
+    if not room(c, 6):
+        return -1
+    out = get64(c + k.OUT)
+    rest = count >> 6
+    put8(out, count & 0x3F | (k.MORE if flag != 0 else 0) | (0x40 if rest != 0 else 0))
+    out += 1
+    while rest != 0:
+        put8(out, rest & 0x7F | (k.MORE if rest >= k.MORE else 0))
+        out += 1
+        rest >>= 7
+    put64(c + k.OUT, out)
+    return 0
+
+
+@kernel
+def give_bytes(c: int, start: int, size: int) -> int:
+    if not room(c, size):
+        return -1
+    out = get64(c + k.OUT)
+    copy(out, start, size)
+    put64(c + k.OUT, out + size)
+    return 0
+
+
+@kernel
+def give_fixed(c: int, value: int, size: int) -> int:
+    """A number of fixed width, its lowest byte first."""
+    if not room(c, size):
+        return -1
+    out = get64(c + k.OUT)
+    if size == 1:
+        put8(out, value)
+    elif size == 2:
+        put16(out, value)
+    elif size == 4:
+        put32(out, value)
+    else:
+        put64(out, value)
+    put64(c + k.OUT, out + size)
+    return 0
+
+
+@kernel
+def give_text(c: int, content: int) -> int:
+    start = get64(content)
+    size = get64(content + 8)
+    form = get64(content + 16)
+    units = get64(content + 24)
+    if form != k.UNITS and 1 < units <= LONGEST_ASCII:
+        if give_bytes(c, start, size) < 0:
+            return -1
+        last = get64(c + k.OUT) - 1
+        put8(last, load8(last) | k.MORE)
+        return 0
+    if give_count(c, units + 1, 1) < 0 or give_bytes(c, start, size) < 0:
+        return -1
+    if form == k.MARKED:
+        last = get64(c + k.OUT) - 1
+        put8(last, load8(last) & 0x7F)
+    return 0
+
+
+@kernel
+def give_small(c: int, kind: int, value: int) -> int:
+    """A scalar of one word."""
+    if kind == k.BOOLEAN or kind == k.BYTE:
+        return give_fixed(c, value, 1)
+    if kind == k.CHAR or kind == k.SHORT:
+        return give_fixed(c, value, 2)
+    if kind == k.INT:
+        return give_varint(c, value << 1 ^ value >> 63)
+    if kind == k.LONG:
+        return give_varlong(c, value << 1 ^ value >> 63)
+    if kind == k.FLOAT:
+        return give_fixed(c, value, 4)
+    if kind == k.DOUBLE:
+        return give_fixed(c, value, 8)
+    return give_varlong(c, value)
+
+
+@kernel
+def give_date(c: int, content: int) -> int:
+    give_varint(c, get64(content))
+    give_fixed(c, get64(content + 8), 1)
+    return give_fixed(c, get64(content + 16), 1)
+
+
+@kernel
+def give_time(c: int, content: int) -> int:
+    """Hour, minute, second, nanoseconds; the last part that is not 0 is inverted."""
+    nano = get64(content + 24)
+    last = 3
+    if nano == 0:
+        last = 2
+        while last > 0 and get64(content + 8 * last) == 0:
+            last -= 1
+    for part in range(min(last, 2) + 1):
+        value = get64(content + 8 * part)
+        if give_fixed(c, ~value if part == last else value, 1) < 0:
+            return -1
+    return give_varint(c, nano) if nano != 0 else 0
+
+
+@kernel
+def give_scalar(c: int, kind: int, content: int) -> int:
+    first = get64(content)
+    second = get64(content + 8)
+    if kind == k.TEXT:
+        return give_text(c, content)
+    if kind <= k.DOUBLE or kind == k.MILLIS:
+        return give_small(c, kind, first)
+    if kind == k.BIG_INTEGER or kind == k.BIG_DECIMAL:
+        if give_varint(c, second + 1) < 0 or give_bytes(c, first, second) < 0:
+            return -1
+        return 0 if kind == k.BIG_INTEGER else give_small(c, k.INT, get64(content + 16))
+    if kind == k.UUID:
+        give_fixed(c, first, 8)
+        return give_fixed(c, second, 8)
+    if kind == k.DATE:
+        return give_date(c, content)
+    if kind == k.TIME:
+        return give_time(c, content)
+    if kind == k.INSTANT:
+        give_varlong(c, first)
+        return give_varint(c, second)
+    if kind == k.DURATION:
+        give_fixed(c, first, 8)
+        return give_varint(c, second)
+    if kind == k.PERIOD:
+        give_varint(c, first)
+        give_varint(c, second)
+        return give_varint(c, get64(content + 16))
+    return odd(c)
+
+
+@kernel
+def give_class(c: int, cls: int) -> int:
+    ids = get64(c + k.IDS)
+    number = get64(ids + 8 * cls)
+    if number >= 0:
+        return give_varint(c, number + 2)
+    give8(c, 1)
+    names = get64(c + k.OUT_NAMES)
+    epoch = get64(c + k.EPOCH)
+    known = get64(names + 8 * cls)
+    if known >> 32 == epoch:
+        return give_varint(c, known & 0xFFFFFFFF)
+    count = get64(c + k.OUT_NAME_COUNT)
+    put64(c + k.OUT_NAME_COUNT, count + 1)
+    put64(names + 8 * cls, epoch << 32 | count)
+    if give_varint(c, count) < 0:
+        return -1
+    found = get64(c + k.CLASSES) + k.CLASS_BYTES * cls
+    return give_bytes(c, get64(found), get64(found + 8))
+
+
+@kernel
+def element_classes(entry: int) -> int:
+    """The class of all elements that are there, -1 if there is none, -2 if there are several; 4
+    times that, plus 1 if an element is null.
+    """
+    cls = -1
+    null = 0
+    for part in range(get64(entry + k.ENTRY_COUNT)):
+        item = get64(entry + k.ENTRY_BYTES + 8 * part)
+        if item == 0:
+            null = 1
+        elif cls == -1:
+            cls = get64(item)
+        elif cls >= 0 and get64(item) != cls:
+            cls = -2
+    return 4 * cls + null
+
+
+@kernel
+def open_items(c: int, body: int, entry: int) -> int:
+    """Writes what stands in front of the elements of a collection; returns how they stand."""
+    count = get64(entry + k.ENTRY_COUNT)
+    compared = get64(body + k.COMPARATOR)
+    if compared == k.PLUS_ONE:  # an array
+        return -1 if give_varint(c, count + 1) < 0 else get64(body + k.SLOTS)
+    found = element_classes(entry)
+    null = found & 1
+    cls = found >> 2
+    final = get64(body + k.SLOTS) == k.FINAL
+    nulls = get64(body + k.NULLS)
+    if null != 0 and nulls == 0:
+        return odd(c)
+    flag = 0
+    if count > 0 and (null != 0 if final else cls != -2):
+        flag = 1
+    if final and nulls == 0:
+        give_varint(c, count + 1)
+    else:
+        give_count(c, count + 1, flag)
+    if compared == k.COMPARED:
+        give8(c, 0)
+    if not final and flag == 0:
+        return k.DYNAMIC
+    if not final:
+        if cls == -1:
+            give8(c, 0)
+            return k.PRIMITIVE  # nothing follows
+        give_class(c, cls)
+        if nulls != 0:
+            give8(c, null)
+    return k.FINAL if null != 0 else k.OBJECT
+
+
+@kernel
+def open_object(c: int, mode: int, entry: int, body: int) -> int:
+    """Writes what stands in front of the contents; returns 1 if nothing else follows."""
+    if mode == k.DYNAMIC:
+        give_class(c, get64(entry))
+    if get64(body + k.FLAGS) != 0:
+        return give8(c, 1) if mode == k.FINAL else 0
+    known = get64(entry + k.ENTRY_NUMBER)
+    epoch = get64(c + k.EPOCH)
+    if known >> 32 == epoch:
+        return -1 if give_varint(c, (known & 0xFFFFFFFF) + 2) < 0 else 1
+    count = get64(c + k.OUT_OBJECT_COUNT)
+    put64(c + k.OUT_OBJECT_COUNT, count + 1)
+    put64(entry + k.ENTRY_NUMBER, epoch << 32 | count)
+    return give8(c, 1)
+
+
+@kernel
+def begin_write(c: int, mode: int, arguments: int, entry: int) -> int:
+    """Writes an object up to its parts; returns its body, 0 if it is complete, or -1."""
+    if entry == 0:
+        return odd(c) if mode == k.OBJECT else give8(c, 0)
+    bodies = get64(c + k.OUT_BODIES)
+    number = get64(entry) * k.MAX_ARGUMENTS + arguments
+    body = get64(bodies + 8 * number)
+    if body == 0:
+        return stop(c, k.NEED_BODY, number, bodies)
+    kind = get64(body)
+    if kind != get64(entry + k.ENTRY_KIND):
+        return odd(c)
+    opened = open_object(c, mode, entry, body)
+    if opened != 0:
+        return min(opened, 0)
+    content = entry + k.ENTRY_BYTES
+    if kind == k.SCALAR:
+        return give_scalar(c, get64(body + k.COMPARATOR), content)
+    if kind == k.CONSTANT:
+        return give_varint(c, get64(content) + 1)
+    return give_date_time(c, content) if kind == k.DATE_TIME else body
+
+
+@kernel
+def open_parts(c: int, body: int, entry: int) -> int:
+    """Writes what stands in front of the parts; returns how all of them stand, ``VARIED`` if their
+    slots say it, or -1.
+    """
+    kind = get64(body)
+    if kind == k.ITEMS:
+        return open_items(c, body, entry)
+    parts = get64(entry + k.ENTRY_COUNT)
+    if kind == k.FIELDS and parts != get64(body + k.NULLS):
+        return odd(c)
+    if kind == k.PAIRS:
+        give_varint(c, parts // 2 + 1)
+        if get64(body + k.COMPARATOR) == k.COMPARED:
+            give8(c, 0)
+    return VARIED
+
+
+@kernel
+def next_write(c: int, frame: int) -> int:
+    """Writes parts up to the next one that has parts itself; returns its body, 0 at the end, or
+    -1. The frame: entry, body, next part, how parts stand.
+    """
+    entry = get64(frame)
+    body = get64(frame + 8)
+    part = get64(frame + 16)
+    standing = get64(frame + 24)
+    parts = 0 if standing == k.PRIMITIVE else get64(entry + k.ENTRY_COUNT)
+    while part < parts:
+        slot = slot_of(body, part)
+        mode = get64(slot) if standing == VARIED else standing
+        item = get64(entry + k.ENTRY_BYTES + 8 * part)
+        part += 1
+        if mode == k.PRIMITIVE:
+            inner = give_small(c, get64(slot + 8), item)
+        else:
+            inner = begin_write(c, mode, get64(slot + 16), item)
+        if inner != 0:
+            put64(frame + 16, part)
+            return inner
+    return 0 if get64(c + k.STATUS) == k.DONE else -1
+
+
+@kernel
+def write_object(c: int, entry: int) -> int:
+    """Writes an object from its class on; returns 0, or -1."""
+    body = begin_write(c, k.DYNAMIC, 0, entry)
+    depth = 0
+    frame = 0
+    while True:
+        if body < 0:
+            return -1
+        if body > 0:
+            standing = open_parts(c, body, entry)
+            if standing < 0:
+                return -1
+            depth += 1
+            frame = push(c, k.WRITING, depth, entry, body, 0, standing)
+        else:
+            depth -= 1
+            if depth <= 0:
+                return 0 if get64(c + k.STATUS) == k.DONE else -1
+            frame -= k.FRAME_BYTES
+        if frame < 0:
+            return -1
+        body = next_write(c, frame)
+        if body > 0:
+            entry = get64(get64(frame) + k.ENTRY_BYTES + 8 * (get64(frame + 16) - 1))
+
+
+@kernel
+def give_date_time(c: int, content: int) -> int:
+    """A date and a time, which Kryo 2.24 stores as objects."""
+    date = get64(content)
+    time = get64(content + 8)
+    if date == 0 or time == 0:
+        return odd(c)
+    give_date(c, date + k.ENTRY_BYTES)
+    return give_time(c, time + k.ENTRY_BYTES)
+
+
+@kernel
+def write_value(c: int, ids: int, bodies: int, entry: int) -> int:
+    """Writes a value from its class on: names and references start afresh."""
+    put64(c + k.IDS, ids)
+    put64(c + k.OUT_BODIES, bodies)
+    put64(c + k.OUT_NAME_COUNT, 0)
+    put64(c + k.OUT_OBJECT_COUNT, 0)
+    put64(c + k.EPOCH, get64(c + k.EPOCH) + 1)
+    return write_object(c, entry)

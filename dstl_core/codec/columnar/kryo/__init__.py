@@ -1,0 +1,1 @@
+"""Values of Kryo from bytes to bytes."""

@@ -1,0 +1,164 @@
+"""Converts sections of canonical keyed state whose values hold Kryo 2.24, from bytes to bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from dstl_core.codec.columnar.kernels.kryo import codes as k
+from dstl_core.codec.columnar.kernels.kryo import convert as ops
+from dstl_core.codec.columnar.kernels.memory import address_of
+from dstl_core.codec.columnar.kryo.type_nodes import TypeNodes
+from dstl_core.codec.keyed_canonical import END_OF_KEY_GROUP_MARK, FIRST_BIT_MASK
+from dstl_core.codec.serializers.base import AnySerializer
+
+_OUTPUT_BYTES = 1 << 20
+_TAPE_BYTES = 1 << 16
+_MOST_TAPE_BYTES = 64 << 20
+_END = END_OF_KEY_GROUP_MARK.to_bytes(2, "big")
+
+ConvertOne = Callable[[int, bytes], bytes]
+"""Converts a stored value of a state; gets the number of the state in the old header."""
+
+
+class Framing(IntEnum):
+    """What a stored value is."""
+
+    VALUE = ops.VALUE
+    MAP_VALUE = ops.MAP_VALUE
+    """A flag that says whether it is null stands in front."""
+    ELEMENTS = ops.ELEMENTS
+    """Elements with a byte between them."""
+
+
+@dataclass(frozen=True)
+class StateRule:
+    """What happens to the records of a state.
+
+    Args:
+        number: Of the state in the new header; None leaves the state out.
+        types: The types of values before and after; None copies the values.
+        framing: What a stored value is.
+    """
+
+    number: int | None
+    types: tuple[AnySerializer, AnySerializer] | None = None
+    framing: Framing = Framing.VALUE
+
+
+class SectionConverter:
+    """Converts sections of one stream. Not thread-safe.
+
+    A value that the kernels do not know goes to ``convert_one``, which also says what is wrong with
+    a damaged one. Memory is bounded by the section before and after, and 64 MiB.
+
+    Args:
+        rules: One per state of the old header.
+        convert_one: Converts a single value.
+    """
+
+    def __init__(self, rules: Sequence[StateRule], convert_one: ConvertOne) -> None:
+        self._convert_one = convert_one
+        self._types = TypeNodes()
+        self._states = np.zeros((len(rules), ops.STATE_BYTES // 8), np.int64)
+        for state, rule in zip(self._states, rules, strict=True):
+            if rule.number is None:
+                continue
+            state[:2] = ops.COPIED, rule.number
+            if rule.types is not None:
+                node = self._types.converted(*rule.types)
+                state[:4] = ops.CONVERTED, rule.number, address_of(node), int(rule.framing)
+        self._block = np.zeros(k.CONTEXT_WORDS, np.int64)
+        self._section = np.zeros(ops.SECTION_WORDS, np.int64)
+        self._tables = {
+            k.NAMES: np.zeros(k.MAX_NAMES, np.int64),
+            k.OBJECTS: np.zeros(k.MAX_OBJECTS, np.int64),
+            k.OUT_NAMES: np.zeros(k.MAX_CLASSES, np.int64),
+            k.STACKS: np.zeros(k.WALKS * k.STACK_BYTES // 8, np.int64),
+            k.CLASSES: self._types.classes.words,
+        }
+        for word, table in self._tables.items():
+            self._set(word, address_of(table))
+        self._grow_tape(_TAPE_BYTES)
+        self._grow_output(_OUTPUT_BYTES)
+
+    def converted(self, raw: bytes) -> tuple[bytes, dict[int, int]] | None:
+        """The new section, and how many records of each state were converted.
+
+        Returns:
+            None if the section is damaged, or not as Flink writes it.
+        """
+        data = np.frombuffer(raw or b"\0", np.uint8)
+        start = address_of(data)
+        self._section[:] = start, start + len(raw), -1, 0, 0, -1
+        self._states[:, ops.STATE_COUNT // 8] = 0
+        parts: list[bytes] = []
+        status = k.NEED_OUTPUT
+        while status != k.DONE:
+            self._set(k.OUT, address_of(self._output))
+            self._set(k.CLASS_COUNT, len(self._types.classes.names))
+            status = ops.convert_section(
+                address_of(self._block),
+                address_of(self._section),
+                address_of(self._states),
+                len(self._states),
+            )
+            written = int(self._block[k.OUT // 8]) - address_of(self._output)
+            if written:
+                parts.append(self._output[:written].tobytes())
+            if status == ops.DAMAGED:
+                return None
+            if status != k.DONE and not self._answered(data, status, written > 0):
+                parts.append(self._one(raw, start))
+        counts = self._states[:, ops.STATE_COUNT // 8].tolist()
+        if parts:
+            parts.append(_END)
+        return b"".join(parts), {at: count for at, count in enumerate(counts) if count}
+
+    def _one(self, raw: bytes, origin: int) -> bytes:
+        """The record where the kernel stopped."""
+        at, _, state, value, end, _ = self._section.tolist()
+        key = raw[at - origin : value - 4 - origin]
+        new = self._convert_one(state, raw[value - origin : end - origin])
+        self._states[state, ops.STATE_COUNT // 8] += 1
+        self._section[0] = end
+        if key[4] & FIRST_BIT_MASK:
+            self._section[ops.SECTION_STATE // 8] = -1
+        return key + len(new).to_bytes(4, "big") + new
+
+    def _answered(self, data: npt.NDArray[np.uint8], status: int, has_progress: bool) -> bool:
+        """Gives the kernel what it lacks; False if the value is to be converted on its own."""
+        first, second = self._block[[k.FIRST_OPERAND // 8, k.SECOND_OPERAND // 8]].tolist()
+        match status:
+            case k.NEED_BODY:
+                self._types.tables[second].add(first)
+            case k.NEED_CLASS:
+                start = first - address_of(data)
+                return self._types.add_class(data[start : start + second].tobytes())
+            case k.NEED_OUTPUT:
+                if not has_progress:
+                    self._grow_output(2 * len(self._output) + first)
+            case k.NEED_TAPE:
+                size = self._tape.nbytes
+                if size >= _MOST_TAPE_BYTES:
+                    return False
+                self._grow_tape(min(_MOST_TAPE_BYTES, 2 * (size + first)))
+            case _:
+                return False
+        return True
+
+    def _grow_tape(self, size: int) -> None:
+        self._tape = np.empty(size // 8, np.int64)
+        self._set(k.TAPE, address_of(self._tape))
+        self._set(k.TAPE_END, address_of(self._tape) + self._tape.nbytes)
+
+    def _grow_output(self, size: int) -> None:
+        self._output = np.empty(size, np.uint8)
+        self._set(k.OUT_END, address_of(self._output) + size)
+
+    def _set(self, word: int, value: int) -> None:
+        self._block[word // 8] = value

@@ -1,0 +1,293 @@
+"""Kernels give the bytes that the conversion of single objects gives, or leave a value to it."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from dstl_core import Snapshot
+from dstl_core.codec.classfile.generic_types import JavaType
+from dstl_core.codec.classfile.job_jar import JarFile, JobClasses
+from dstl_core.codec.columnar.kryo import section_converter
+from dstl_core.codec.columnar.kryo.section_converter import Framing, SectionConverter, StateRule
+from dstl_core.codec.data_io import DataInput
+from dstl_core.codec.keyed_canonical import read_section, write_section
+from dstl_core.codec.kryo.class_layouts import ClassLayouts
+from dstl_core.codec.kryo.flink_types import FlinkTypes
+from dstl_core.codec.kryo.kryo_objects import Dialect
+from dstl_core.codec.kryo.kryo_serializer import (
+    KryoClasses,
+    ReadableKryoSerializer,
+    registered_classes,
+)
+from dstl_core.codec.kryo.type_changes import TypeChange, TypeChanges
+from dstl_core.codec.serializers import AnySerializer, deserialize_exactly, serialize_to_bytes
+from dstl_core.codec.state_meta import KeyedStateType
+from dstl_core.errors import FormatError
+from dstl_core.savepoint.edit.upgrade import CONVERT, SavepointUpgrade
+from tests.golden_files import GOLDEN
+from tests.guarded_memory import forget_regions, guarded_build, violations
+from tests.unit.savepoint.test_job_values import JOBS, savepoint
+
+VECTORS = GOLDEN / "kryo-vectors"
+Case = tuple[AnySerializer, AnySerializer, list[bytes]]
+
+
+def expected(old: AnySerializer, change: TypeChange, stored: bytes) -> bytes:
+    assert change.convert is not None
+    return serialize_to_bytes(change.new, change.convert(deserialize_exactly(old, stored)))
+
+
+class Converter:
+    """Converts values as the records of a section; ``left`` are those that kernels do not know."""
+
+    def __init__(
+        self,
+        old: AnySerializer,
+        new: AnySerializer,
+        framing: Framing = Framing.VALUE,
+        build: Any = section_converter,
+    ) -> None:
+        self.left: list[bytes] = []
+        rule = build.StateRule(0, (old, new), build.Framing(framing))
+        self._sections = build.SectionConverter([rule], self._leave)
+
+    def _leave(self, state: int, stored: bytes) -> bytes:
+        assert state == 0
+        self.left.append(stored)
+        return LEFT
+
+    def converted(self, values: list[bytes]) -> list[bytes | None]:
+        section = write_section([(0, [(b"\0key", each) for each in values])])
+        found = self._sections.converted(section)
+        assert found is not None
+        assert found[1] == {0: len(values)}
+        records = list(read_section(DataInput(found[0]), 1))
+        assert {each.key for each in records} == {b"\0key"}
+        return [None if each.value == LEFT else each.value for each in records]
+
+
+LEFT = b"left to the conversion of single objects"
+
+
+def changes() -> Iterator[tuple[str, AnySerializer, TypeChange, list[bytes]]]:
+    """The values of all jobs that become others."""
+    for job in JOBS:
+        source = Snapshot.load(savepoint(job), jars=[job / "job.jar"])
+        upgrade = SavepointUpgrade(source)
+        for operator in source.operators:
+            for info in operator.states:
+                step, conversion = upgrade._step(operator, info)
+                if step.action != CONVERT or conversion is None:
+                    continue
+                old, values = stored_values(operator, info.name)
+                yield f"{job.name} {info.name}", old, conversion.value, values
+
+
+def stored_values(operator: Any, state: str) -> tuple[AnySerializer, list[bytes]]:
+    found: list[bytes] = []
+    for handle in operator.keyed_handles:
+        restored = operator.restore([handle], handle.key_group_range)
+        for table in restored.tables.values():
+            if table.meta.name != state:
+                continue
+            old = table.meta.value_serializer
+            for key_group in handle.key_group_range:
+                records = [value for _, value in table.records(key_group)]
+                match table.meta.keyed_state_type:
+                    case KeyedStateType.MAP:
+                        found += [each[1:] for each in records if each[0] == 0]
+                        inner = old.nested[1]
+                    case KeyedStateType.LIST:
+                        inner = old.nested[0]
+                        found += [part for each in records for part in elements(inner, each)]
+                    case _:
+                        found += records
+                        inner = old
+    return inner, found
+
+
+def elements(inner: AnySerializer, stored: bytes) -> Iterator[bytes]:
+    data = DataInput(stored)
+    while data.remaining:
+        yield data.read_value(inner)
+        if data.remaining:
+            data.read_u8("delimiter")
+
+
+CHANGES = list(changes())
+ONE_BY_ONE = {
+    "fleet row",  # Row
+    "fleet truck",  # int[][]
+    "fleet base",  # subclasses of a POJO
+    "sessions session",  # GregorianCalendar and the like
+    "sessions events",
+    "sessions byName",
+    "times zoned",  # ZonedDateTime
+}
+"""States of which kernels leave values to the conversion of single objects."""
+
+
+@pytest.mark.parametrize("case", CHANGES, ids=lambda case: case[0])
+def test_values_of_real_jobs(case: tuple[str, AnySerializer, TypeChange, list[bytes]]) -> None:
+    name, old, change, values = case
+    assert values
+    truth = [expected(old, change, each) for each in values]
+    found = Converter(old, change.new).converted(values)
+    left = [each for each in found if each is None]
+    assert bool(left) == (name in ONE_BY_ONE)
+    assert [
+        each if each is not None else right for each, right in zip(found, truth, strict=True)
+    ] == truth
+
+
+def test_framings_of_stored_values() -> None:
+    [(_, old, change, values)] = [each for each in CHANGES if each[0] == "orders order"]
+    truth = [expected(old, change, each) for each in values]
+    lists = Converter(old, change.new, Framing.ELEMENTS)
+    assert lists.converted([b",".join(values), values[0], b""]) == [
+        b",".join(truth),
+        truth[0],
+        None,
+    ]
+    maps = Converter(old, change.new, Framing.MAP_VALUE)
+    stored = [b"\0" + values[0], b"\1", b"\1rest", b"", b"\0"]
+    assert maps.converted(stored) == [b"\0" + truth[0], b"\1", b"\1rest", b"", None]
+
+
+def test_buffers_grow_with_the_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Objects that are shared are written twice, so the output outgrows the input by far."""
+    layouts = ClassLayouts(JobClasses())
+    old = kryo(layouts, "java.util.List")
+    declared = JavaType("java.util.List", (JavaType("java.lang.String"),))
+    change = TypeChanges(FlinkTypes(KryoClasses(Dialect.KRYO_5, layouts))).of(old, declared)
+    text = b"\x03\x01" + b"x" * 4000 + b"\xf9"
+    # An ArrayList of one text, and 20,000 references to it.
+    shared = b"\x01\x00java.util.ArrayLis\xf4\x01\xa1\x9c\x01" + text + b"\x03\x03" * 20_000
+    values = [shared, b"\x01\x00java.util.ArrayLis\xf4\x01\x01" + text]
+    truth = [expected(old, change, each) for each in values]
+    assert len(truth[0]) > 80_000_000
+    assert Converter(old, change.new).converted(values) == truth
+    monkeypatch.setattr(section_converter, "_MOST_TAPE_BYTES", 1 << 16)
+    assert Converter(old, change.new).converted(values) == [None, truth[1]]
+
+
+def kryo(layouts: ClassLayouts, declared: str) -> ReadableKryoSerializer:
+    return ReadableKryoSerializer(
+        declared,
+        ((), (), ()),
+        KryoClasses(Dialect.KRYO_2, layouts),
+        registered_classes([declared]),
+    )
+
+
+@pytest.fixture(scope="module")
+def vectors() -> Iterator[list[tuple[AnySerializer, TypeChange, bytes]]]:
+    with (VECTORS / "vec.jar").open("rb") as jar:
+        layouts = ClassLayouts(JobClasses([JarFile("vec.jar", jar)]))
+        types = TypeChanges(FlinkTypes(KryoClasses(Dialect.KRYO_5, layouts)))
+        found = []
+        for line in map(json.loads, (VECTORS / "flink-1.20.5.jsonl").read_text().splitlines()):
+            if "hex" in line:
+                old = kryo(layouts, line["serializer"])
+                declared = JavaType(line["serializer"])
+                found.append((old, types.of(old, declared), bytes.fromhex(line["hex"])))
+        yield found
+
+
+def test_vectors_of_real_kryo(vectors: list[tuple[AnySerializer, TypeChange, bytes]]) -> None:
+    known = 0
+    for old, change, stored in vectors:
+        [found] = Converter(old, change.new).converted([stored])
+        if found is not None:
+            assert found == expected(old, change, stored), old.type_name
+            known += 1
+    assert known >= 149
+    assert len(vectors) == 253
+
+
+def damaged(values: list[bytes], count: int, seed: int) -> list[bytes]:
+    chance = random.Random(seed)
+    found = []
+    for _ in range(count):
+        raw = bytearray(chance.choice(values))
+        for _ in range(chance.randint(1, 3)):
+            at = chance.randrange(len(raw))
+            kind = chance.randrange(4)
+            if kind == 0:
+                raw[at] = chance.randrange(256)
+            elif kind == 1:
+                raw[at] ^= 1 << chance.randrange(8)
+            elif kind == 2 and len(raw) > 1:
+                del raw[at:]
+            else:
+                raw[at:at] = raw[at : at + chance.randint(1, 9)]
+            if not raw:
+                raw = bytearray(b"\0")
+        found.append(bytes(raw))
+    return found
+
+
+def agree(old: AnySerializer, change: TypeChange, values: list[bytes], converter: Any) -> int:
+    known = 0
+    for stored, found in zip(values, converter.converted(values), strict=True):
+        try:
+            truth = expected(old, change, stored)
+        except (FormatError, TypeError):
+            truth = None
+        if found is not None:
+            assert found == truth, stored
+            known += 1
+    return known
+
+
+@pytest.mark.parametrize("case", CHANGES, ids=lambda case: case[0])
+def test_damaged_values_are_left_alone_or_agree(
+    case: tuple[str, AnySerializer, TypeChange, list[bytes]],
+) -> None:
+    _, old, change, values = case
+    agree(old, change, damaged(values, 300, 7), Converter(old, change.new))
+
+
+def test_damaged_vectors(vectors: list[tuple[AnySerializer, TypeChange, bytes]]) -> None:
+    for number, (old, change, stored) in enumerate(vectors):
+        agree(old, change, damaged([stored], 30, number), Converter(old, change.new))
+
+
+def test_kernels_stay_within_their_buffers(
+    vectors: list[tuple[AnySerializer, TypeChange, bytes]],
+) -> None:
+    build = guarded_build()
+    before = violations()
+    cases = [(old, change, values) for _, old, change, values in CHANGES]
+    cases += [(old, change, [stored]) for old, change, stored in vectors[::9]]
+    for number, (old, change, values) in enumerate(cases):
+        forget_regions()
+        converter = Converter(old, change.new, build=build.section_converter)
+        stored = values + damaged(values, 12, number)
+        assert converter.converted(stored) == Converter(old, change.new).converted(stored)
+    assert violations() == before
+
+
+def test_sections_keep_drop_and_convert_states() -> None:
+    [(_, old, change, values)] = [each for each in CHANGES if each[0] == "orders order"]
+    truth = [expected(old, change, each) for each in values]
+    kept = [(b"\0a", b"1"), (b"\0b", b"")]
+    runs = [(0, kept), (1, kept), (2, [(b"\0k", each) for each in values])]
+    section = write_section(runs)
+    rules = [StateRule(None), StateRule(0), StateRule(1, (old, change.new))]
+    converter = SectionConverter(rules, lambda state, stored: pytest.fail("a value was odd"))
+    new = write_section([(0, kept), (1, [(b"\0k", each) for each in truth])])
+    assert converter.converted(section) == (new, {2: len(values)})
+    assert converter.converted(write_section(runs[:1])) == (b"", {})
+    assert converter.converted(b"\xff\xff") == (b"", {})
+    for at in range(len(section) - 1):
+        assert converter.converted(section[:at]) is None  # read record by record, which raises
+    # Flink never writes two runs of one state; record by record they become one.
+    assert converter.converted(section[:-2] + section) is not None
+    assert converter.converted(write_section(runs[1:2])[:-2] * 2 + b"\xff\xff") is None
+    assert converter.converted(section.replace(b"\0\2", b"\0\3", 1)) is None
