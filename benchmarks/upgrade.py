@@ -9,12 +9,14 @@ objects is what kernels fall back to.
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import shutil
 import statistics
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -77,7 +79,8 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _measure(keys: int, rounds: int, work: Path) -> dict[str, Any]:
     source = work / "source"
-    size = write_source(source, keys)
+    with _own_process() as process:
+        size = process.submit(write_source, source, keys).result()
     out = work / "out"
     upgrade = ["upgrade", str(source), str(out), "--to", "2.2", "--jar", JAR]
     commands = {
@@ -93,10 +96,16 @@ def _measure(keys: int, rounds: int, work: Path) -> dict[str, Any]:
             print(f"# {keys} keys, {name}", file=sys.stderr)
             found.setdefault(name, []).append(run_process(commands[name], work, as_json=False))
             if name == KERNELS and number == 0:
-                _check(out, keys, work)
+                with _own_process() as process:
+                    process.submit(_check, out, keys, work).result()
             shutil.rmtree(out)
     shutil.rmtree(source)
     return {"keys": keys, "mib": size >> 20, "works": found}
+
+
+def _own_process() -> ProcessPoolExecutor:
+    """What takes memory here would count as the peak of the processes that are started later."""
+    return ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
 
 
 # --------------------------------------------------------------------------------- the source

@@ -433,14 +433,14 @@ class Fixed:
     is_enum: ClassVar[bool] = False
 
     def __init__(self, elements: int, *, is_map: bool = False) -> None:
-        self._elements, self._is_map = elements, is_map
+        self.elements, self.is_map = elements, is_map
 
     def read(self, reader: KryoValueReader, arguments: Arguments) -> list[Any]:
-        found = [reader.class_and_object() for _ in range(self._elements)]
-        return [(found[0], found[1])] if self._is_map and found else found
+        found = [reader.class_and_object() for _ in range(self.elements)]
+        return [(found[0], found[1])] if self.is_map and found else found
 
     def write(self, writer: KryoValueWriter, value: Any, arguments: Arguments) -> None:
-        for each in value[0] if self._is_map and value else value:
+        for each in value[0] if self.is_map and value else value:
             writer.class_and_object(each)
 
 

@@ -16,7 +16,7 @@ from dstl_core.codec.columnar.kernels.kryo import codes as k
 from dstl_core.codec.columnar.kernels.memory import address_of
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.kryo.class_layouts import ClassLayouts
-from dstl_core.codec.kryo.jdk_bodies import SCALARS, AsListBody, OptionalBody
+from dstl_core.codec.kryo.jdk_bodies import SCALARS, AsListBody, Fixed, OptionalBody
 from dstl_core.codec.kryo.kryo_objects import Dialect
 from dstl_core.codec.kryo.kryo_reader import Arguments, Body
 from dstl_core.codec.kryo.object_bodies import (
@@ -26,6 +26,7 @@ from dstl_core.codec.kryo.object_bodies import (
     FieldsBody,
     MapBody,
     ObjectArrayBody,
+    PrimitiveArrayBody,
 )
 from dstl_core.errors import FormatError
 
@@ -40,15 +41,10 @@ _PRIMITIVE_KINDS = {
     "double": k.DOUBLE,
 }
 _KIND_OF_BODY = {id(PRIMITIVES[name]): kind for name, kind in _PRIMITIVE_KINDS.items()}
+_KIND_OF_BODY[id(SCALARS["java.lang.String"])] = k.TEXT
 SCALAR_KINDS = {
     name: _KIND_OF_BODY[id(body)] for name, body in SCALARS.items() if id(body) in _KIND_OF_BODY
 } | {
-    "java.lang.String": k.TEXT,
-    "java.lang.StringBuilder": k.TEXT,
-    "java.lang.StringBuffer": k.TEXT,
-    "java.net.URI": k.TEXT,
-    "java.net.URL": k.TEXT,
-    "java.util.Currency": k.TEXT,
     "java.math.BigInteger": k.BIG_INTEGER,
     "java.math.BigDecimal": k.BIG_DECIMAL,
     "java.util.Date": k.MILLIS,
@@ -60,9 +56,24 @@ SCALAR_KINDS = {
     "java.time.Instant": k.INSTANT,
     "java.time.Duration": k.DURATION,
     "java.time.Period": k.PERIOD,
+    "java.time.Year": k.YEAR,
+    "java.time.YearMonth": k.YEAR_MONTH,
+    "java.time.MonthDay": k.MONTH_DAY,
+    "java.time.ZoneOffset": k.OFFSET,
+    "java.sql.Timestamp": k.TIMESTAMP,
+    "java.util.concurrent.atomic.AtomicInteger": k.INT,
+    "java.util.concurrent.atomic.AtomicLong": k.LONG,
 }
 """The scalars that the kernels know, by class."""
-_DATE_TIME = "java.time.LocalDateTime"
+_TIME = "java.time."
+_COMPOSED: dict[str, tuple[int, tuple[str, ...]]] = {
+    _TIME + "LocalDateTime": (k.DATE_TIME, ("LocalDate", "LocalTime")),
+    _TIME + "OffsetDateTime": (k.ZONED, ("LocalDateTime", "ZoneOffset")),
+    _TIME + "ZonedDateTime": (k.ZONED, ("LocalDateTime", "ZoneOffset", "ZoneId")),
+}
+"""Classes made of objects of others, which Kryo 2.24 stores. A zone stands behind its class."""
+_BIT_SET = "java.util.BitSet"
+_REGION = "java.time.ZoneRegion"
 
 Slot = tuple[int, int, int]
 _NO_BODY = np.array([k.NONE, 0, 0, 0], np.int64)
@@ -158,10 +169,7 @@ class BodyTable:
             if name in SCALAR_KINDS:
                 flags = k.PLAIN if body.is_plain else 0
                 return _words(k.SCALAR, flags, SCALAR_KINDS[name])
-            if name == _DATE_TIME:
-                parts = [self._typed(JavaType(f"java.time.{each}")) for each in _DATE_AND_TIME]
-                return _words(k.DATE_TIME, slots=parts)
-            return _NO_BODY
+            return self._special(name)
         match body:
             case EnumBody():
                 return _words(k.CONSTANT, k.ENUM, count=len(body.constants))
@@ -169,6 +177,12 @@ class BodyTable:
                 inner = arguments if self._is_old else ()
                 element = JavaType(component_name(body.class_name), inner)
                 return _words(k.ITEMS, 0, k.PLUS_ONE, 1, [self._typed(element)])
+            case PrimitiveArrayBody():
+                kind = _PRIMITIVE_KINDS[component_name(body.class_name)]
+                return _words(k.PRIMITIVES, 0, k.PLUS_ONE, 1, [(k.PRIMITIVE, kind, 0)])
+            case Fixed():
+                kind = k.PAIRS if body.is_map else k.ITEMS
+                return _words(kind, 0, k.FIXED_COUNT, body.elements, [_ANY, _ANY])
             case CollectionBody():
                 return self._collection(body, arguments)
             case AsListBody():
@@ -180,9 +194,24 @@ class BodyTable:
             case OptionalBody():
                 [held] = arguments if len(arguments) == 1 else (None,)
                 known = self._is_old and held is not None
-                return _words(k.OPTIONAL, slots=[self._part(held) if known else _ANY])
+                return _words(
+                    k.OPTIONAL, 0, k.FIXED_COUNT, 1, [self._part(held) if known else _ANY]
+                )
             case FieldsBody():
                 return self._fields(body, arguments)
+        return _NO_BODY
+
+    def _special(self, name: str) -> Int64s:
+        """Classes of the JDK that are neither scalars nor collections."""
+        if name in _COMPOSED:
+            kind, parts = _COMPOSED[name]
+            slots = [self._typed(JavaType(_TIME + each)) for each in parts]
+            return _words(kind, 0, k.FIXED_COUNT, len(slots), slots)
+        if name == _BIT_SET:
+            return _words(k.PRIMITIVES, slots=[(k.PRIMITIVE, k.DOUBLE, 0)])
+        if name == _REGION:
+            text = self._typed(JavaType("java.lang.String"))
+            return _words(k.REGION, 0, k.FIXED_COUNT, 1, [text])
         return _NO_BODY
 
     def _collection(self, body: CollectionBody, arguments: Arguments) -> Int64s:
@@ -215,7 +244,7 @@ class BodyTable:
         for slot, declared, _ in body.types(self._dialect, arguments):
             kind = primitive_kind(slot.type.name)
             slots.append(self._typed(declared) if kind is None else (k.PRIMITIVE, kind, 0))
-        return _words(k.FIELDS, count=len(slots), slots=slots)
+        return _words(k.FIELDS, 0, k.FIXED_COUNT, len(slots), slots)
 
     def _typed(self, declared: JavaType) -> Slot:
         arguments = self._classes.arguments_number(declared.arguments)
@@ -225,7 +254,6 @@ class BodyTable:
 
 
 _ANY: Slot = (k.DYNAMIC, 0, 0)
-_DATE_AND_TIME = ("LocalDate", "LocalTime")
 
 
 def _never_null(slot: Slot) -> Slot:

@@ -21,7 +21,7 @@ from dstl_core.codec.kryo.class_layouts import ClassLayouts
 from dstl_core.codec.kryo.kryo_objects import Dialect
 from dstl_core.codec.kryo.kryo_serializer import ReadableKryoSerializer
 from dstl_core.codec.kryo.object_bodies import FieldsBody
-from dstl_core.codec.serializers import dates, primitives
+from dstl_core.codec.serializers import arrays, dates, primitives
 from dstl_core.codec.serializers.arrays import GenericArraySerializer
 from dstl_core.codec.serializers.base import AnySerializer
 from dstl_core.codec.serializers.collections import (
@@ -48,6 +48,16 @@ _FIXED = (
     primitives.DoubleSerializer,
 )
 """Types whose bytes are copied by their length."""
+_ITEM_BYTES: dict[type[AnySerializer], int] = {
+    arrays.BytePrimitiveArraySerializer: 1,
+    arrays.CharPrimitiveArraySerializer: 2,
+    arrays.ShortPrimitiveArraySerializer: 2,
+    arrays.IntPrimitiveArraySerializer: 4,
+    arrays.LongPrimitiveArraySerializer: 8,
+    arrays.FloatPrimitiveArraySerializer: 4,
+    arrays.DoublePrimitiveArraySerializer: 8,
+}
+"""Arrays whose bytes are copied by their number of items."""
 _MILLIS = (dates.DateSerializer, dates.SqlDateSerializer, dates.SqlTimeSerializer)
 _NANOS = (dates.SqlTimestampSerializer, dates.InstantSerializer)
 _LEAVES: tuple[tuple[type[AnySerializer], str], ...] = (
@@ -126,6 +136,8 @@ class TypeNodes:
     def _copied(self, same: AnySerializer) -> Int64s:
         if type(same) in _FIXED:
             return self._node(ops.FIXED, operand=same.length)
+        if type(same) in _ITEM_BYTES:
+            return self._node(ops.NUMBERS, operand=_ITEM_BYTES[type(same)])
         if type(same) in _MILLIS:
             return self._node(ops.MILLIS)
         if type(same) in _NANOS:

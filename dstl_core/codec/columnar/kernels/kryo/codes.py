@@ -97,6 +97,8 @@ PLUS_ONE = 2
 """The number is stored plus 1."""
 ELEMENT_CLASS = 3
 """The class of the elements of an array."""
+FIXED_COUNT = 4
+"""Nothing: the word NULLS is the number."""
 
 # Kinds of bodies, and of entries of the tape.
 NONE = 1
@@ -108,6 +110,12 @@ ITEMS = 5
 PAIRS = 6
 OPTIONAL = 7
 DATE_TIME = 8
+PRIMITIVES = 9
+"""An array of numbers or booleans."""
+ZONED = 10
+"""A date and time, an offset, perhaps a zone."""
+REGION = 11
+"""A zone: its name is an object."""
 
 # Words of an entry: class, number in the output, kind (0 until it is complete), count, body,
 # contents.
@@ -137,6 +145,11 @@ TIME = 15
 INSTANT = 16
 DURATION = 17
 PERIOD = 18
+YEAR = 19
+YEAR_MONTH = 20
+MONTH_DAY = 21
+TIMESTAMP = 22
+OFFSET = 23
 
 # Forms of a text on the tape.
 UNITS = 0
@@ -215,7 +228,7 @@ def slot_of(body: int, part: int) -> int:
     """The slot of a part."""
     kind = get64(body)
     at = 0
-    if kind == FIELDS or kind == DATE_TIME:
+    if kind == FIELDS or kind == DATE_TIME or kind == ZONED:
         at = part
     elif kind == PAIRS:
         at = part & 1

@@ -61,6 +61,8 @@ MILLIS = 17
 """Milliseconds; the smallest number means null."""
 NANOS = 18
 """Milliseconds or seconds, and nanoseconds."""
+NUMBERS = 19
+"""A count, and as many times ``operand`` bytes."""
 
 PARTS = 8
 OPERAND = 16
@@ -176,6 +178,14 @@ def copy_big_integer(c: int) -> int:
     if copy_input(c, 4 + max(0, size - 4)) < 0:
         return -1
     return 1 if size == 0 else 0
+
+
+@kernel
+def copy_numbers(c: int, size: int) -> int:
+    if not has(c, 4):
+        return odd(c)
+    count = load32(get64(c + k.AT))
+    return odd(c) if count < 0 else copy_input(c, 4 + count * size)
 
 
 @kernel
@@ -425,6 +435,8 @@ def convert_leaf(c: int, node: int) -> int:
         return copy_input(c, get64(node + OPERAND))
     if kind == TEXT:
         return copy_text(c)
+    if kind == NUMBERS:
+        return copy_numbers(c, get64(node + OPERAND))
     if kind == MILLIS or kind == NANOS:
         return copy_date(c, kind)
     if kind == FLAG:

@@ -300,6 +300,15 @@ def read_scalar(c: int, kind: int, entry: int) -> int:
         put64(entry + 16, zigzag(c))
         put64(entry + 8, zigzag(c))
         put64(entry, zigzag(c))
+    elif kind == k.YEAR or kind == k.OFFSET:
+        put64(entry, zigzag(c))
+    elif kind == k.YEAR_MONTH or kind == k.MONTH_DAY:
+        put64(entry + 8, zigzag(c))
+        put64(entry, zigzag(c))
+    elif kind == k.TIMESTAMP:
+        millis = take_varlong(c)
+        put64(entry, millis - millis % 1000)
+        put64(entry + 8, take_varint(c))
     else:
         return odd(c)
     return 0 if get64(c + k.STATUS) == k.DONE else -1
@@ -312,15 +321,11 @@ def read_scalar(c: int, kind: int, entry: int) -> int:
 def count_parts(c: int, body: int) -> int:
     """How many parts an object has, whose bytes start here; -1 if it is odd."""
     kind = get64(body + k.KIND)
-    if kind == k.FIELDS:
-        return get64(body + k.NULLS)
-    if kind == k.OPTIONAL:
-        return 1
-    if kind == k.DATE_TIME:
-        return 2
-    if kind != k.ITEMS and kind != k.PAIRS:
-        return odd(c)
     comparator = get64(body + k.COMPARATOR)
+    if comparator == k.FIXED_COUNT:
+        return get64(body + k.NULLS)
+    if kind != k.ITEMS and kind != k.PAIRS and kind != k.PRIMITIVES:
+        return odd(c)
     if comparator == k.COMPARED and take8(c) != 0:
         return odd(c)
     parts = take_varint(c)
@@ -389,6 +394,8 @@ def begin_object(c: int, mode: int, cls: int, arguments: int) -> int:
     if body == 0:
         return stop(c, k.NEED_BODY, number, bodies)
     kind = get64(body)
+    if kind == k.NONE:
+        return odd(c)
     place = 0
     if get64(body + k.FLAGS) & k.PLAIN == 0:
         reference = take_varint(c)

@@ -23,8 +23,11 @@ from dstl_core.codec.columnar.kernels.memory import (
 )
 
 LONGEST_ASCII = 32
+LARGEST_OFFSET = 18 * 3600
 VARIED = 4
 """Each part stands as its slot says."""
+NOTHING = 5
+"""Nothing more is written."""
 
 
 @kernel
@@ -193,7 +196,39 @@ def give_scalar(c: int, kind: int, content: int) -> int:
         give_varint(c, first)
         give_varint(c, second)
         return give_varint(c, get64(content + 16))
-    return odd(c)
+    if kind == k.YEAR:
+        return give_varint(c, first)
+    if kind == k.TIMESTAMP:
+        give_varlong(c, first)
+        return give_varint(c, second)
+    if kind == k.OFFSET:
+        return give_offset(c, first)
+    return give_two_parts(c, kind, first, second)
+
+
+@kernel
+def give_offset(c: int, seconds: int) -> int:
+    """Quarters of an hour, or seconds."""
+    if seconds < -LARGEST_OFFSET or seconds > LARGEST_OFFSET:
+        return odd(c)
+    if seconds % 900 == 0:
+        return give_fixed(c, seconds // 900, 1)
+    give_fixed(c, 127, 1)
+    return give_fixed(c, seconds, 4)
+
+
+@kernel
+def give_two_parts(c: int, kind: int, first: int, second: int) -> int:
+    """A year and a month, or a month and a day."""
+    if second < 0 or second > 31:
+        return odd(c)
+    if kind == k.YEAR_MONTH:
+        give_varint(c, first)
+    elif kind == k.MONTH_DAY and 0 <= first <= 12:
+        give_fixed(c, first, 1)
+    else:
+        return odd(c)
+    return give_fixed(c, second, 1)
 
 
 @kernel
@@ -240,6 +275,8 @@ def open_items(c: int, body: int, entry: int) -> int:
     """Writes what stands in front of the elements of a collection; returns how they stand."""
     count = get64(entry + k.ENTRY_COUNT)
     compared = get64(body + k.COMPARATOR)
+    if compared == k.FIXED_COUNT:
+        return k.DYNAMIC
     if compared == k.PLUS_ONE:  # an array
         return -1 if give_varint(c, count + 1) < 0 else get64(body + k.SLOTS)
     found = element_classes(entry)
@@ -263,7 +300,7 @@ def open_items(c: int, body: int, entry: int) -> int:
     if not final:
         if cls == -1:
             give8(c, 0)
-            return k.PRIMITIVE  # nothing follows
+            return NOTHING
         give_class(c, cls)
         if nulls != 0:
             give8(c, null)
@@ -308,7 +345,11 @@ def begin_write(c: int, mode: int, arguments: int, entry: int) -> int:
         return give_scalar(c, get64(body + k.COMPARATOR), content)
     if kind == k.CONSTANT:
         return give_varint(c, get64(content) + 1)
-    return give_date_time(c, content) if kind == k.DATE_TIME else body
+    if kind == k.DATE_TIME:
+        return give_date_time(c, entry)
+    if kind == k.REGION:
+        return give_region(c, entry)
+    return give_zoned(c, entry) if kind == k.ZONED else body
 
 
 @kernel
@@ -322,7 +363,10 @@ def open_parts(c: int, body: int, entry: int) -> int:
     parts = get64(entry + k.ENTRY_COUNT)
     if kind == k.FIELDS and parts != get64(body + k.NULLS):
         return odd(c)
-    if kind == k.PAIRS:
+    if kind == k.PRIMITIVES:
+        plus = 1 if get64(body + k.COMPARATOR) == k.PLUS_ONE else 0
+        return -1 if give_varint(c, parts + plus) < 0 else k.PRIMITIVE
+    if kind == k.PAIRS and get64(body + k.COMPARATOR) != k.FIXED_COUNT:
         give_varint(c, parts // 2 + 1)
         if get64(body + k.COMPARATOR) == k.COMPARED:
             give8(c, 0)
@@ -338,7 +382,7 @@ def next_write(c: int, frame: int) -> int:
     body = get64(frame + 8)
     part = get64(frame + 16)
     standing = get64(frame + 24)
-    parts = 0 if standing == k.PRIMITIVE else get64(entry + k.ENTRY_COUNT)
+    parts = 0 if standing == NOTHING else get64(entry + k.ENTRY_COUNT)
     while part < parts:
         slot = slot_of(body, part)
         mode = get64(slot) if standing == VARIED else standing
@@ -382,14 +426,41 @@ def write_object(c: int, entry: int) -> int:
 
 
 @kernel
-def give_date_time(c: int, content: int) -> int:
+def part_at(entry: int, part: int, kind: int) -> int:
+    """The contents of a part, 0 if it is null or of another kind."""
+    found = get64(entry + k.ENTRY_BYTES + 8 * part)
+    return found if found != 0 and get64(found + k.ENTRY_KIND) == kind else 0
+
+
+@kernel
+def give_date_time(c: int, entry: int) -> int:
     """A date and a time, which Kryo 2.24 stores as objects."""
-    date = get64(content)
-    time = get64(content + 8)
+    date = part_at(entry, 0, k.SCALAR)
+    time = part_at(entry, 1, k.SCALAR)
     if date == 0 or time == 0:
         return odd(c)
     give_date(c, date + k.ENTRY_BYTES)
     return give_time(c, time + k.ENTRY_BYTES)
+
+
+@kernel
+def give_region(c: int, entry: int) -> int:
+    """The name of a zone."""
+    name = part_at(entry, 0, k.SCALAR)
+    return odd(c) if name == 0 else give_text(c, name + k.ENTRY_BYTES)
+
+
+@kernel
+def give_zoned(c: int, entry: int) -> int:
+    """A date and time with its zone if that has a name, or with its offset."""
+    date_time = part_at(entry, 0, k.DATE_TIME)
+    offset = part_at(entry, 1, k.SCALAR)
+    if date_time == 0 or offset == 0 or give_date_time(c, date_time) < 0:
+        return odd(c)
+    if get64(entry + k.ENTRY_COUNT) == 2:
+        return give_offset(c, get64(offset + k.ENTRY_BYTES))
+    zone = part_at(entry, 2, k.REGION)
+    return odd(c) if zone == 0 else give_region(c, zone)
 
 
 @kernel
