@@ -15,13 +15,15 @@ from pathlib import Path
 import pytest
 
 from dstl_core import Snapshot
+from dstl_core.savepoint.edit import converted_state
 from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
 from tests.integration.flink.checker import FlinkChecker, FlinkRestoreError
 from tests.unit.savepoint.test_job_values import JOBS, lines, savepoint
 
 pytestmark = pytest.mark.flink
 CASES = [(job, "hashmap", 1) for job in JOBS]
-CASES += [(job, "rocksdb", 3) for job in JOBS if job.name in ("carts", "orders")]
+# More subtasks share out the elements of operator state, so what one holds says nothing.
+CASES += [(job, "rocksdb", 3) for job in JOBS if job.name != "opstate"]
 
 NEXT = range(24, 40)
 """The numbers that each job gets next: its first input was those below 24."""
@@ -53,8 +55,15 @@ def held(savepoint: str | None, job: Path) -> Counter[str]:
     ("job", "backend", "parallelism"), CASES, ids=[f"{job.name}-{b}-{p}" for job, b, p in CASES]
 )
 def test_the_job_goes_on_with_its_upgraded_state(
-    jobs: FlinkChecker, tmp_path: Path, job: Path, backend: str, parallelism: int
+    jobs: FlinkChecker,
+    tmp_path: Path,
+    job: Path,
+    backend: str,
+    parallelism: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if backend == "rocksdb":  # those savepoints are converted by kernels
+        monkeypatch.setattr(converted_state, "KERNELS_FROM_BYTES", 0)
     jar = job / "job.jar"
     upgraded = SavepointUpgrade(Snapshot.load(savepoint(job), jars=[jar])).write(tmp_path / "up")
     taken = jobs.run_job(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from dstl_core.codec.columnar.kernels.kryo import codes as k
 from dstl_core.codec.columnar.kernels.kryo import convert as ops
@@ -162,7 +163,31 @@ class TypeNodes:
                 parts.append(self._node(ops.UNKNOWN))
             else:
                 parts.append(self.converted(each.serializer, other.serializer, depth + 1))
-        return self._node(ops.POJO, parts)
+        return self._node(ops.POJO, parts, extra=self._subclasses(old, new, depth))
+
+    def _subclasses(self, old: PojoSerializer, new: PojoSerializer, depth: int) -> int:
+        """The address of the table of subclasses in the snapshot.
+
+        A value is written anew by the name of its class. So a name counts once, and a type that is
+        not of this name is odd.
+        """
+        entries = zip(old.registered + old.others, new.registered + new.others, strict=True)
+        known = {old.pojo_class}
+        words = [len(old.registered), len(old.others)]
+        for each, other in entries:
+            node = 0
+            before, after = each.serializer, other.serializer
+            if (
+                each.name not in known
+                and isinstance(before, PojoSerializer)
+                and isinstance(after, PojoSerializer)
+                and before.pojo_class == each.name == after.pojo_class
+            ):
+                node = address_of(self.converted(before, after, depth + 1))
+            known.add(each.name)
+            raw = self._keep_bytes(each.name.encode())
+            words += [node, address_of(raw), len(raw)]
+        return address_of(self._keep(np.array(words, np.int64))) if len(words) > 2 else 0
 
     def _kryo(self, old: ReadableKryoSerializer, new: AnySerializer) -> Int64s:
         try:
@@ -270,6 +295,11 @@ class TypeNodes:
         for at, name in registered.items():
             ids[self.classes.number(name)] = at
         return self._keep(ids)
+
+    def _keep_bytes(self, raw: bytes) -> npt.NDArray[np.uint8]:
+        array = np.frombuffer(raw or b"\0", np.uint8)
+        self._kept.append(array)
+        return array
 
     def _keep(self, words: Int64s) -> Int64s:
         self._kept.append(words)

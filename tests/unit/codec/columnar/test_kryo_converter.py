@@ -26,6 +26,9 @@ from dstl_core.codec.kryo.kryo_serializer import (
 )
 from dstl_core.codec.kryo.type_changes import TypeChange, TypeChanges
 from dstl_core.codec.serializers import AnySerializer, deserialize_exactly, serialize_to_bytes
+from dstl_core.codec.serializers.names import Types
+from dstl_core.codec.serializers.optional_map import OptionalSnapshot
+from dstl_core.codec.serializers.pojo import PojoSerializer
 from dstl_core.codec.state_meta import KeyedStateType
 from dstl_core.errors import FormatError
 from dstl_core.savepoint.edit.upgrade import CONVERT, SavepointUpgrade
@@ -120,7 +123,7 @@ def elements(inner: AnySerializer, stored: bytes) -> Iterator[bytes]:
 
 
 CHANGES = list(changes())
-ONE_BY_ONE = {"fleet row", "fleet base"}  # Row, subclasses of a POJO
+ONE_BY_ONE = {"fleet row"}
 """States of which kernels leave values to the conversion of single objects."""
 
 
@@ -295,3 +298,28 @@ def test_a_null_of_a_class_that_is_not_known_is_left_alone() -> None:
     with pytest.raises(FormatError, match="ArrayLhst"):
         expected(old, change, stored)
     assert Converter(old, change.new).converted([stored]) == [None]
+
+
+def test_subclasses_are_told_by_tag_and_by_name() -> None:
+    layouts = ClassLayouts(JobClasses())
+    date = OptionalSnapshot("date", None, kryo(layouts, "java.time.LocalDate"))
+    number = OptionalSnapshot("number", None, Types.LONG)
+    tagged = PojoSerializer("a.Tagged", (date, number))
+    other = PojoSerializer("a.Other", (date,))
+    old = PojoSerializer(
+        "a.Base",
+        (date,),
+        (OptionalSnapshot("a.Tagged", None, tagged), OptionalSnapshot("a.Lost", None, None)),
+        (OptionalSnapshot("a.Tagged", None, tagged), OptionalSnapshot("a.Other", None, other)),
+    )
+    change = TypeChanges(FlinkTypes(KryoClasses(Dialect.KRYO_5, layouts))).of(old, None)
+    fields = b"\x02\x00W\x01\x00\x02\x00\n\xca\x1f"
+    name = b"\x04\x00\x07a.Other"
+    known = [fields, b"\x08\x00" + fields + b"\x00" + bytes(8), name + fields, b"\x01"]
+    truth = [expected(old, change, each) for each in known]
+    assert Converter(old, change.new).converted(known) == truth
+    # By its name a class with a tag gets its tag; what follows a tag may be null, or unknown.
+    by_name = b"\x04\x00\x08a.Tagged" + fields + b"\x00" + bytes(8)
+    assert expected(old, change, by_name)[:2] == b"\x08\x00"
+    left = [by_name, b"\x08\x00\x01", b"\x08\x01" + fields, b"\x08\x02" + fields, name, b"\x0a"]
+    assert Converter(old, change.new).converted(left) == [None] * len(left)

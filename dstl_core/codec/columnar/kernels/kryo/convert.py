@@ -6,6 +6,7 @@ A *node* is a type: its kind, how many parts it has, and an operand, then the no
 
 from __future__ import annotations
 
+from dstl_core.codec.columnar.kernels.hashing import equal_bytes
 from dstl_core.codec.columnar.kernels.jit import kernel
 from dstl_core.codec.columnar.kernels.kryo import codes as k
 from dstl_core.codec.columnar.kernels.kryo.codes import (
@@ -39,7 +40,9 @@ FIXED = 1
 FLAG = 2
 TEXT = 3
 POJO = 4
-"""The operand is the class on the tape, or -1."""
+"""The operand is the class on the tape. In Flink's bytes the next word is the table of subclasses:
+the number of those with a tag, and of others, then for each its node, its name and its length.
+"""
 LIST = 5
 SET = 6
 MAP = 7
@@ -76,6 +79,13 @@ MAP_VALUE = 1
 ELEMENTS = 2
 """Elements of a list, a byte between them."""
 DELIMITER = 0x2C
+
+# Flags of a POJO.
+NULL = 1
+ITSELF = 2
+SUBCLASS = 4
+TAGGED_SUBCLASS = 8
+SUBCLASS_BYTES = 24
 
 SMALLEST = -0x8000000000000000
 
@@ -300,7 +310,7 @@ def open_build(c: int, node: int, entry: int) -> int:
             return odd(c)
         if parts != get64(node + PARTS):
             return odd(c)
-        return -1 if kind == POJO and give8(c, 2) < 0 else parts
+        return -1 if kind == POJO and give8(c, ITSELF) < 0 else parts
     if shape != (k.PAIRS if kind == MAP else k.ITEMS):
         return odd(c)
     count = parts // 2 if kind == MAP else parts
@@ -341,7 +351,7 @@ def begin_build(c: int, node: int, entry: int) -> int:
         return write_value(c, get64(node + OPERAND), get64(node + EXTRA), entry)
     if entry == 0:
         if kind == POJO:
-            return give8(c, 1)
+            return give8(c, NULL)
         if kind == LEAF and get64(node + EXTRA) == k.TEXT:
             return give8(c, 0)
         return odd(c)
@@ -420,11 +430,11 @@ def open_convert(c: int, node: int) -> int:
         count = copy_count(c)
         return 2 * count if kind == MAP and count > 0 else count
     flags = take8(c)
-    if (flags != 1 and flags != 2) or (flags == 1 and is_wrong_null(c)):
+    if (flags != NULL and flags != ITSELF) or (flags == NULL and is_wrong_null(c)):
         return odd(c)
     if give8(c, flags) < 0:
         return -1
-    return get64(node + PARTS) if flags == 2 else 0
+    return get64(node + PARTS) if flags == ITSELF else 0
 
 
 @kernel
@@ -460,6 +470,41 @@ def convert_leaf(c: int, node: int) -> int:
 
 
 @kernel
+def find_subclass(c: int, table: int) -> int:
+    """Copies the tag or name of a subclass; returns its node, 0 if it is unknown."""
+    at = get64(c + k.AT)
+    registered = get64(table)
+    if load8(at) == TAGGED_SUBCLASS:
+        tag = load8(at + 1) if has(c, 2) else registered
+        if tag >= registered or copy_input(c, 2) < 0:
+            return 0
+        return get64(table + 16 + SUBCLASS_BYTES * tag)
+    size = load16(at + 1) if has(c, 3) else -1
+    if size < 0 or not has(c, 3 + size):
+        return 0
+    for number in range(registered, registered + get64(table + 8)):
+        other = table + 16 + SUBCLASS_BYTES * number
+        if get64(other + 16) == size and equal_bytes(get64(other + 8), at + 3, size):
+            return get64(other) if copy_input(c, 3 + size) == 0 else 0
+    return 0
+
+
+@kernel
+def enter_subclass(c: int, node: int) -> int:
+    """The node of the class of the next POJO, or -1."""
+    if not has(c, 1):
+        return odd(c)
+    flags = load8(get64(c + k.AT))
+    if flags != SUBCLASS and flags != TAGGED_SUBCLASS:
+        return node
+    table = get64(node + EXTRA)
+    found = 0 if table == 0 else find_subclass(c, table)
+    if found == 0 or not has(c, 1) or load8(get64(c + k.AT)) != ITSELF:
+        return odd(c)
+    return found
+
+
+@kernel
 def begin_convert(c: int, node: int) -> int:
     """Converts a value up to its parts; returns the node that has them, 0 if it is complete, or
     -1.
@@ -473,6 +518,8 @@ def begin_convert(c: int, node: int) -> int:
         put64(c + k.NEVER_NULL, 1)
         node = get64(node + FIRST_PART)
     kind = get64(node)
+    if kind == POJO:
+        return enter_subclass(c, node)
     return convert_leaf(c, node) if kind < POJO or kind > ARRAY else node
 
 
