@@ -50,8 +50,10 @@ from dstl_core.state.restore.canonical import read_key_groups, read_stream_heade
 Counted = Callable[[str, int], None]
 Place = tuple[str, BackendStateType]
 _OPERATOR_STATE = (BackendStateType.OPERATOR, BackendStateType.BROADCAST)
-KERNELS_FROM_BYTES = 4 << 20
-"""Of keyed state of one subtask: compiling takes longer than to convert less one by one."""
+KERNELS_FROM_BYTES = 32 << 20
+"""Of keyed state of an operator. Where no kernel was compiled before, that takes as long as to
+convert about twice as much one by one.
+"""
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,7 @@ def convert_operator(
         target: Where the bytes go.
         count: Told of the entries that were converted.
     """
+    size = sum(handle.state_size for handle in operator.keyed_handles)
     subtasks = []
     for subtask in operator.state.subtasks:
         handle = subtask.managed_keyed_state
@@ -123,7 +126,14 @@ def convert_operator(
             with error_context(
                 location=operator.snapshot.resolver.describe(handle.stream), operator=operator.label
             ):
-                stream = _ConvertedStream(operator, handle, conversions, target, count)
+                stream = _ConvertedStream(
+                    operator,
+                    handle,
+                    conversions,
+                    target,
+                    count,
+                    by_kernels=size >= KERNELS_FROM_BYTES,
+                )
                 keyed = stream.written()
         listed = _operator_state(operator, subtask, conversions, target, count)
         raw = copy_operator_state(operator, subtask.raw_operator_state, target)
@@ -148,6 +158,8 @@ class _ConvertedStream:
         conversions: Conversions,
         target: StateFiles,
         count: Counted,
+        *,
+        by_kernels: bool,
     ) -> None:
         snapshot = operator.snapshot
         self._resolver = snapshot.resolver
@@ -176,9 +188,7 @@ class _ConvertedStream:
         self._header = KeyedBackendHeader(
             self._old.key_serializer, tuple(states), self._old.compressed
         )
-        self._kernels = (
-            self._section_converter() if handle.state_size >= KERNELS_FROM_BYTES else None
-        )
+        self._kernels = self._section_converter() if by_kernels else None
         self._offsets: list[int] = []
         self._size = 0
 
