@@ -10,7 +10,7 @@ from dstl_core.codec.keyed_canonical import read_section
 from dstl_core.codec.serializers import SerializerRegistry
 from dstl_core.codec.snappy_frames import decompress_frames
 from dstl_core.codec.state_meta import KeyedBackendHeader, read_keyed_header
-from dstl_core.errors import FormatError, error_context
+from dstl_core.errors import FormatError, TruncatedDataError, error_context
 from dstl_core.model.handle import (
     KeyGroupRangeOffsets,
     KeyGroupsSavepointStateHandle,
@@ -21,16 +21,29 @@ from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.state.tables.keyed_tables import KeyedTables
 from dstl_core.storage.handle_resolver import HandleResolver
 
+_HEADER_BYTES = 1 << 20
+"""More than headers have. One with an unknown serializer is only read from its exact bytes."""
 KeyGroupsHandle = KeyGroupsSavepointStateHandle | KeyGroupsStateHandle
 
 
 def read_stream_header(
     handle: KeyGroupsHandle, resolver: HandleResolver, registry: SerializerRegistry
 ) -> KeyedBackendHeader:
-    """Reads the header of a stream: the bytes before the first key group."""
-    first = min((offset for offset in handle.offsets.offsets if offset), default=None)
-    with error_context(location=resolver.describe(handle.stream)):
-        return read_keyed_header(DataInput(resolver.read(handle.stream, 0, first)), registry)
+    """Reads the header of a stream, and little more of it.
+
+    The handle of a subtask may have only the last key groups of a large stream.
+    """
+    stream = handle.stream
+    end = min((each for each in handle.offsets.offsets if each), default=stream.state_size)
+    with error_context(location=resolver.describe(stream)):
+        size = min(end, _HEADER_BYTES)
+        while True:
+            try:
+                return read_keyed_header(DataInput(resolver.read(stream, 0, size)), registry)
+            except TruncatedDataError:
+                if size == end:
+                    raise
+                size = min(end, 16 * size)
 
 
 def read_key_groups(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,21 @@ from dstl_core import Snapshot
 from dstl_core.model.handle import (
     IncrementalRemoteKeyedStateHandle,
     KeyedStateHandle,
+    KeyGroupRangeOffsets,
     KeyGroupsSavepointStateHandle,
+    RelativeFileStateHandle,
 )
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
 from dstl_core.state.backends.rocksdb_store import RocksDBStore
 from dstl_core.state.restore import into_tables, load_sections
+from dstl_core.state.restore.canonical import read_stream_header
 from dstl_core.state.restore.into_tables import restore_keyed_state
 from dstl_core.state.tables.keyed_state import KeyedState
 from dstl_core.state.tables.store import HEAP, EntryStore
+from dstl_core.storage.handle_resolver import HandleResolver
+from dstl_core.storage.location import Location
+from dstl_core.testing import MemoryFileIO
 from tests.golden_files import SNAPSHOTS, Fixture
 
 
@@ -88,3 +95,32 @@ def test_there_are_snapshots_of_every_kind() -> None:
     )
     assert kinds[KeyGroupsSavepointStateHandle] > 60
     assert kinds[IncrementalRemoteKeyedStateHandle] > 10
+
+
+class CountedFileIO(MemoryFileIO):
+    """Counts the bytes that are read."""
+
+    read = 0
+
+    def read_bytes(self, location: Location, start: int = 0, end: int | None = None) -> bytes:
+        found = super().read_bytes(location, start, end)
+        self.read += len(found)
+        return found
+
+
+def test_the_header_of_a_part_of_a_large_stream_is_read_without_what_lies_between() -> None:
+    fixture = next(each for each in FIXTURES if each.name == "a-hashmap-canonical-files")
+    operator = next(each for each in Snapshot.load(fixture.snapshot).operators if handles_of(each))
+    [given, *_] = handles_of(operator)
+    assert isinstance(given, KeyGroupsSavepointStateHandle)
+    first = min(offset for offset in given.offsets.offsets if offset)
+    header = operator.snapshot.resolver.read(given.stream, 0, first)
+    file_io, folder = CountedFileIO(), Location.parse("memory://test/large")
+    file_io.files[str(folder.child("state"))] = header.ljust(20 << 20, b"\0")
+    last = KeyGroupRangeOffsets(KeyGroupRange(127, 127), (19 << 20,))
+    handle = replace(given, offsets=last, stream=RelativeFileStateHandle("state", 20 << 20))
+
+    found = read_stream_header(handle, HandleResolver(file_io, folder), operator.snapshot.registry)
+
+    assert {each.name for each in operator.states} <= {each.name for each in found.states}
+    assert file_io.read <= 1 << 20
