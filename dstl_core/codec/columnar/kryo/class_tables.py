@@ -79,8 +79,8 @@ Slot = tuple[int, int, int]
 _NO_BODY = np.array([k.NONE, 0, 0, 0], np.int64)
 
 
-class TableFullError(Exception):
-    """There are more classes than a table has places."""
+class NotInTablesError(Exception):
+    """The tables have no place for it, or the kernels no form."""
 
 
 def primitive_kind(type_name: str) -> int | None:
@@ -103,14 +103,14 @@ class ClassTable:
         """The number of a class.
 
         Raises:
-            TableFullError: There is no place, or the name is not of two or more ASCII characters.
+            NotInTablesError: There is no place, or the name is not of two or more ASCII characters.
         """
         known = self._numbers.get(name)
         if known is not None:
             return known
         number = len(self.names)
         if number == k.MAX_CLASSES or len(name) < 2 or not name.isascii():
-            raise TableFullError
+            raise NotInTablesError
         raw = np.frombuffer(bytearray(name, "ascii"), np.uint8)
         raw[-1] |= k.MORE
         self._kept.append(raw)
@@ -124,7 +124,7 @@ class ClassTable:
         if known is None:
             known = len(self.arguments)
             if known == k.MAX_ARGUMENTS:
-                raise TableFullError
+                raise NotInTablesError
             self.arguments.append(arguments)
             self._argument_numbers[arguments] = known
         return known
@@ -161,7 +161,7 @@ class BodyTable:
     def _body(self, name: str, arguments: Arguments) -> Int64s:
         try:
             return self._known(name, self._layouts.body(name), arguments)
-        except (FormatError, TableFullError):
+        except (FormatError, NotInTablesError):
             return _NO_BODY
 
     def _known(self, name: str, body: Body, arguments: Arguments) -> Int64s:

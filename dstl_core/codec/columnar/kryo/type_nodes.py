@@ -14,7 +14,7 @@ from dstl_core.codec.columnar.kryo.class_tables import (
     SCALAR_KINDS,
     BodyTable,
     ClassTable,
-    TableFullError,
+    NotInTablesError,
     primitive_kind,
 )
 from dstl_core.codec.columnar.types.program import Int64s
@@ -90,7 +90,7 @@ class TypeNodes:
         name = marked[:-1] + bytes((marked[-1] & 0x7F,))
         try:
             self.classes.number(name.decode("ascii"))
-        except TableFullError:
+        except NotInTablesError:
             return False
         return True
 
@@ -193,7 +193,7 @@ class TypeNodes:
         try:
             built = self._built(new, old.classes.layouts, 0)
             registered = self._registered(old.registered)
-        except TableFullError:
+        except NotInTablesError:
             return self._node(ops.UNKNOWN)
         bodies = self._bodies(old.classes.layouts, Dialect.KRYO_2).address
         return self._node(ops.KRYO, [built], operand=address_of(registered), extra=bodies)
@@ -267,10 +267,14 @@ class TypeNodes:
         return self._node(kind, parts, operand=self.classes.number(class_name))
 
     def _primitive(self, kind: int, new: AnySerializer) -> Int64s:
-        """A primitive field; a field of another type is odd with every value."""
+        """A primitive field.
+
+        Raises:
+            NotInTablesError: The field has another type in Flink.
+        """
         known = {of: SCALAR_KINDS[name] for of, name in _LEAVES}
         if known.get(type(new)) != kind:
-            raise TableFullError
+            raise NotInTablesError
         return self._node(ops.FIXED, extra=kind)
 
     # ------------------------------------------------------------------------------- tables
