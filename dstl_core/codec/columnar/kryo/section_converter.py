@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from dstl_core.codec.columnar.kernels.kryo import codes as k
 from dstl_core.codec.columnar.kernels.kryo import convert as ops
+from dstl_core.codec.columnar.kernels.kryo import convert_sections as sections
 from dstl_core.codec.columnar.kernels.memory import address_of
 from dstl_core.codec.columnar.kryo.type_nodes import TypeNodes
 from dstl_core.codec.keyed_canonical import END_OF_KEY_GROUP_MARK, FIRST_BIT_MASK
@@ -64,16 +65,16 @@ class SectionConverter:
     def __init__(self, rules: Sequence[StateRule], convert_one: ConvertOne) -> None:
         self._convert_one = convert_one
         self._types = TypeNodes()
-        self._states = np.zeros((len(rules), ops.STATE_BYTES // 8), np.int64)
+        self._states = np.zeros((len(rules), sections.STATE_BYTES // 8), np.int64)
         for state, rule in zip(self._states, rules, strict=True):
             if rule.number is None:
                 continue
-            state[:2] = ops.COPIED, rule.number
+            state[:2] = sections.COPIED, rule.number
             if rule.types is not None:
                 node = self._types.converted(*rule.types)
-                state[:4] = ops.CONVERTED, rule.number, address_of(node), int(rule.framing)
+                state[:4] = sections.CONVERTED, rule.number, address_of(node), int(rule.framing)
         self._block = np.zeros(k.CONTEXT_WORDS, np.int64)
-        self._section = np.zeros(ops.SECTION_WORDS, np.int64)
+        self._section = np.zeros(sections.SECTION_WORDS, np.int64)
         self._tables = {
             k.NAMES: np.zeros(k.MAX_NAMES, np.int64),
             k.OBJECTS: np.zeros(k.MAX_OBJECTS, np.int64),
@@ -95,13 +96,13 @@ class SectionConverter:
         data = np.frombuffer(raw or b"\0", np.uint8)
         start = address_of(data)
         self._section[:] = start, start + len(raw), -1, 0, 0, -1
-        self._states[:, ops.STATE_COUNT // 8] = 0
+        self._states[:, sections.STATE_COUNT // 8] = 0
         parts: list[bytes] = []
         status = k.NEED_OUTPUT
         while status != k.DONE:
             self._set(k.OUT, address_of(self._output))
             self._set(k.CLASS_COUNT, len(self._types.classes.names))
-            status = ops.convert_section(
+            status = sections.convert_section(
                 address_of(self._block),
                 address_of(self._section),
                 address_of(self._states),
@@ -110,11 +111,11 @@ class SectionConverter:
             written = int(self._block[k.OUT // 8]) - address_of(self._output)
             if written:
                 parts.append(self._output[:written].tobytes())
-            if status == ops.DAMAGED:
+            if status == sections.DAMAGED:
                 return None
             if status != k.DONE and not self._answered(data, status, written > 0):
                 parts.append(self._one(raw, start))
-        counts = self._states[:, ops.STATE_COUNT // 8].tolist()
+        counts = self._states[:, sections.STATE_COUNT // 8].tolist()
         if parts:
             parts.append(_END)
         return b"".join(parts), {at: count for at, count in enumerate(counts) if count}
@@ -124,10 +125,10 @@ class SectionConverter:
         at, _, state, value, end, _ = self._section.tolist()
         key = raw[at - origin : value - 4 - origin]
         new = self._convert_one(state, raw[value - origin : end - origin])
-        self._states[state, ops.STATE_COUNT // 8] += 1
+        self._states[state, sections.STATE_COUNT // 8] += 1
         self._section[0] = end
         if key[4] & FIRST_BIT_MASK:
-            self._section[ops.SECTION_STATE // 8] = -1
+            self._section[sections.SECTION_STATE // 8] = -1
         return key + len(new).to_bytes(4, "big") + new
 
     def _answered(self, data: npt.NDArray[np.uint8], status: int, has_progress: bool) -> bool:
