@@ -20,7 +20,6 @@ import statistics
 import sys
 import tempfile
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,9 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from benchmarks import results
+from benchmarks import epoch_streams, results
+from benchmarks.epoch_peer import Peer, sums
+from benchmarks.epoch_streams import TransformWithState
 from benchmarks.sessions import local_session
 from dstl_core import (
     AggregateOperator,
@@ -47,18 +48,26 @@ from dstl_core import (
 )
 from dstl_core.spark.task.operators import LocalCopies
 
-CASES = ("2000000:1000000", "200000:10000000", "10000:1000000")
-FORMS = ("aggregate", "column", "row", "rewrite", "delta")
+CASES = (
+    *("10000:1000000", "200000:1000000", "2000000:1000000"),
+    *("200000:1000000:0.01", "200000:1000000:0.1"),
+    *("10000:10000000", "200000:10000000", "2000000:10000000"),
+    *("10000:100000", "200000:100000"),
+)
+FORMS = ("aggregate", "column", "row", "rewrite", "delta", "stream", "pandas")
+STREAMS = ("stream", "pandas")
 ROW_LIMIT = 1_000_000
 """Keys above which the function by row is not measured: its state is in memory."""
+STREAM_LIMITS = {"rows": 200_000, "keys": 100_000}
+"""Of ``transformWithState``, whose function asks the JVM for one key at a time."""
+STREAM_EPOCHS = 2
 STATES = (ValueStateDescriptor("n", "bigint"), ValueStateDescriptor("total", "bigint"))
-Epoch = Callable[[int, DataFrame], None]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--cases", nargs="*", default=list(CASES), help="rows:keys")
+    parser.add_argument("--cases", nargs="*", default=list(CASES), help="rows:keys[:share of keys]")
     parser.add_argument("--forms", nargs="*", default=list(FORMS), choices=FORMS)
-    parser.add_argument("--epochs", type=int, default=7, help="epochs that are measured")
+    parser.add_argument("--epochs", type=int, default=5, help="epochs that are measured")
     parser.add_argument("--folder", help="where files go (default: a temporary folder)")
 
 
@@ -95,30 +104,20 @@ class ByRow(KeyedProcessFunction):
 
 
 def run(arguments: argparse.Namespace) -> None:
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    for module in (sys.modules[__name__], epoch_streams):
+        cloudpickle.register_pickle_by_value(module)
     work = Path(tempfile.mkdtemp(prefix="dstl-bench-", dir=arguments.folder))
     before = results.machine()
     spark = local_session(work=work)
     cases = []
     try:
         for text in arguments.cases:
-            rows, keys = (int(each) for each in text.split(":"))
-            case: dict[str, Any] = {"rows": rows, "keys": keys, "forms": {}}
-            batches = _batches(spark, work, rows, keys, arguments.epochs + 2)
-            forms = [each for each in arguments.forms if each != "row" or keys <= ROW_LIMIT]
-            folders = {form: work / f"{form}-{rows}-{keys}" for form in forms}
-            peers = {form: _MAKERS[form](spark, folders[form], keys) for form in forms}
-            # The function by row keeps its state in the workers' memory, and would slow the others.
-            alone = {form: peer for form, peer in peers.items() if form == "row"}
-            together = {form: peer for form, peer in peers.items() if form != "row"}
-            for group in filter(None, (together, alone)):
-                print(f"# {rows:,} rows on {keys:,} keys: {', '.join(group)}", file=sys.stderr)
-                case["forms"] |= _measure(group, batches)
-            checks = {form: peer.check() for form, peer in peers.items()}
-            for folder in folders.values():
-                shutil.rmtree(folder, ignore_errors=True)
-            if len(set(checks.values())) > 1:
-                raise AssertionError(f"the forms do not agree: {checks}")
+            size = _size(text)
+            batches = _batches(spark, work / text, *size, arguments.epochs + 2)
+            forms = [each for each in arguments.forms if _fits(each, *size[:2])]
+            case = {"rows": size[0], "keys": size[1], "share": size[2]}
+            case["forms"] = _measure_forms(spark, work, forms, batches, size[1])
+            shutil.rmtree(work / text)
             cases.append(case)
             machine = {**before, "load_average_after": results.machine()["load_average"]}
             figures = {"machine": machine, "cases": cases}
@@ -128,28 +127,58 @@ def run(arguments: argparse.Namespace) -> None:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _batches(spark: SparkSession, work: Path, rows: int, keys: int, epochs: int) -> list[DataFrame]:
-    """All keys once, then the epochs, as files."""
-    found = []
-    for number in range(epochs + 1):
-        ids = spark.range(0, rows if number else keys, 1, 2)
-        key = F.pmod(F.xxhash64("id", F.lit(number)), F.lit(keys)) if number else F.col("id")
-        path = str(work / f"batch-{rows}-{keys}-{number}")
-        ids.select(key.alias("k"), (F.col("id") % 1000).alias("v")).write.parquet(path)
-        found.append(spark.read.schema("k bigint, v bigint").parquet(path))
+def _size(text: str) -> tuple[int, int, float]:
+    """Rows, keys, and the share of keys that a batch takes its rows from."""
+    rows, keys, *share = text.split(":")
+    return int(rows), int(keys), float(share[0]) if share else 1.0
+
+
+def _fits(form: str, rows: int, keys: int) -> bool:
+    if form in STREAMS:
+        return rows <= STREAM_LIMITS["rows"] and keys <= STREAM_LIMITS["keys"]
+    return form != "row" or keys <= ROW_LIMIT
+
+
+def _measure_forms(
+    spark: SparkSession, work: Path, forms: list[str], batches: list[DataFrame], keys: int
+) -> dict[str, dict[str, float]]:
+    """Of each form; the sums of each are compared with those of the batches that it had."""
+    found: dict[str, dict[str, float]] = {}
+    # State in the memory of workers, and workers of a query, would slow the other forms.
+    together = [each for each in forms if each not in ("row", *STREAMS)]
+    for group in filter(None, (together, *([each] for each in forms if each not in together))):
+        print(f"# {work.name}, {keys:,} keys: {', '.join(group)}", file=sys.stderr)
+        own = batches[: 3 + STREAM_EPOCHS] if group[0] in STREAMS else batches
+        peers = {form: _MAKERS[form](spark, work / form, keys) for form in group}
+        try:
+            found |= _measure(peers, own)
+            checks = {form: peer.check() for form, peer in peers.items()}
+        finally:
+            for peer in peers.values():
+                peer.close()
+        wanted = [sums(_grouped(each)) for each in own]
+        expected = sum(n for n, _ in wanted), sum(total for _, total in wanted)
+        if set(checks.values()) != {expected}:
+            raise AssertionError(f"the forms do not hold {expected}: {checks}")
+        for form in group:
+            shutil.rmtree(work / form, ignore_errors=True)
     return found
 
 
-class Peer(ABC):
-    """What keeps state, by one way or another."""
-
-    @abstractmethod
-    def epoch(self, number: int, rows: DataFrame) -> None:
-        """Applies a batch."""
-
-    @abstractmethod
-    def check(self) -> tuple[int, int]:
-        """The sums of both states over all keys, which have to be those of every other way."""
+def _batches(
+    spark: SparkSession, work: Path, rows: int, keys: int, share: float, epochs: int
+) -> list[DataFrame]:
+    """All keys once, then the epochs, as files. Keys that a batch touches lie evenly among all."""
+    found = []
+    few = max(round(keys * share), 1)
+    for number in range(epochs + 1):
+        ids = spark.range(0, rows if number else keys, 1, 2)
+        one = F.pmod(F.xxhash64("id", F.lit(number)), F.lit(few)) * F.lit(keys // few)
+        path = str(work / str(number))
+        key = one if number else F.col("id")
+        ids.select(key.alias("k"), (F.col("id") % 1000).alias("v")).write.parquet(path)
+        found.append(spark.read.schema("k bigint, v bigint").parquet(path))
+    return found
 
 
 class Ours(Peer):
@@ -166,7 +195,7 @@ class Ours(Peer):
     def check(self) -> tuple[int, int]:
         path = self._job.latest_path()
         frame = SavepointReader.read(self._spark, path).read_keyed_state("u")
-        return _sums(frame)
+        return sums(frame)
 
 
 class Rewrite(Peer):
@@ -193,7 +222,7 @@ class Rewrite(Peer):
         self._latest = path
 
     def check(self) -> tuple[int, int]:
-        return _sums(self._spark.read.parquet(self._latest))
+        return sums(self._spark.read.parquet(self._latest))
 
 
 class Delta(Peer):
@@ -227,11 +256,6 @@ def _grouped(rows: DataFrame) -> DataFrame:
     return rows.groupBy("k").agg(F.count(F.lit(1)).alias("n"), F.sum("v").alias("total"))
 
 
-def _sums(frame: DataFrame) -> tuple[int, int]:
-    found = frame.agg(F.sum("n").alias("n"), F.sum("total").alias("total")).collect()[0]
-    return found["n"], found["total"]
-
-
 _COUNT_AND_SUM = {"n": aggregates.count(), "total": aggregates.sum("v", "bigint")}
 _MAKERS: Mapping[str, Callable[[SparkSession, Path, int], Peer]] = {
     "aggregate": lambda *place: Ours(*place, AggregateOperator("u", "k", _COUNT_AND_SUM, "bigint")),
@@ -239,6 +263,8 @@ _MAKERS: Mapping[str, Callable[[SparkSession, Path, int], Peer]] = {
     "row": lambda *place: Ours(*place, KeyedOperator("u", "k", "bigint", ByRow())),
     "rewrite": Rewrite,
     "delta": Delta,
+    "stream": lambda *place: TransformWithState(*place, pandas=False),
+    "pandas": lambda *place: TransformWithState(*place, pandas=True),
 }
 
 
@@ -248,8 +274,8 @@ def _measure(peers: Mapping[str, Peer], batches: list[DataFrame]) -> dict[str, d
     for number, rows in enumerate(batches):
         for form, peer in peers.items():
             started = time.monotonic()
-            peer.epoch(number, rows)
-            seconds[form].append(time.monotonic() - started)
+            own = peer.epoch(number, rows)
+            seconds[form].append(time.monotonic() - started if own is None else own)
         print(
             f"  {number}: { {form: round(own[-1], 2) for form, own in seconds.items()} }",
             file=sys.stderr,
@@ -272,12 +298,14 @@ _GOALS = (
     (200_000, 10_000_000, "aggregate", "rewrite", 0.1),
     (2_000_000, 1_000_000, "column", "rewrite", 0.8),
 )
-_NAMES = {
+NAMES = {
     "aggregate": "dstl, declared aggregates",
     "column": "dstl, function by column",
     "row": "dstl, function by row",
     "rewrite": "Spark, Parquet read-join-write",
     "delta": "Spark groups, deltalake merges",
+    "stream": "transformWithState, rows",
+    "pandas": "transformWithState, pandas",
 }
 
 
@@ -286,24 +314,30 @@ def _table(figures: dict[str, Any]) -> str:
         f"# Epochs by size of batch and of state\n\n{results.describe(figures['machine'])} Seconds "
         f"of a warm epoch, median (min-max): one call, from the batch in Parquet files to the "
         f"commit. Two long states (a count and a sum), whole numbers as keys. *First batch*: all "
-        f"keys once. The forms of a case take turns on the same batches, but for the "
-        f"function by row, which runs alone; their sums are compared at the end.\n\n"
-        f"| rows | keys | form | warm epoch | first batch |\n|---|---|---|---|---|\n"
+        f"keys once. *Taken from*: the share of keys that rows are spread over. The forms of a "
+        f"case take turns on the same batches, but for the function by row and "
+        f"`transformWithState`, which run alone. The sums of each form are compared with those of "
+        f"its batches. `transformWithState` is a query that goes on, and its seconds are its "
+        f"`triggerExecution`. It has at most {STREAM_LIMITS['rows']:,} rows on "
+        f"{STREAM_LIMITS['keys']:,} keys, and {STREAM_EPOCHS} warm batches.\n\n"
+        f"| rows | keys | taken from | form | warm epoch | first batch |\n"
+        f"|---|---|---|---|---|---|\n"
     ]
     medians = {}
     for case in figures["cases"]:
         for form, own in case["forms"].items():
-            medians[case["rows"], case["keys"], form] = own["median"]
+            medians[case["rows"], case["keys"], case["share"], form] = own["median"]
             lines.append(
-                f"| {case['rows']:,} | {case['keys']:,} | {_NAMES[form]} | {own['median']:.2f} "
-                f"({own['min']:.2f}-{own['max']:.2f}) | {own['bootstrap_s']:.2f} |\n"
+                f"| {case['rows']:,} | {case['keys']:,} | {case['share']:.0%} | {NAMES[form]} "
+                f"| {own['median']:.2f} ({own['min']:.2f}-{own['max']:.2f}) "
+                f"| {own['bootstrap_s']:.2f} |\n"
             )
     lines.append("\n| goal | ratio | at most | met |\n|---|---|---|---|\n")
     for rows, keys, form, other, at_most in _GOALS:
-        one, two = medians.get((rows, keys, form)), medians.get((rows, keys, other))
+        one, two = (medians.get((rows, keys, 1.0, each)) for each in (form, other))
         if one is None or two is None:
             continue
         met = "yes" if one / two <= at_most else "**no**"
-        what = f"{rows:,} rows on {keys:,} keys: {_NAMES[form]} to {_NAMES[other]}"
+        what = f"{rows:,} rows on {keys:,} keys: {NAMES[form]} to {NAMES[other]}"
         lines.append(f"| {what} | {one / two:.2f} | {at_most} | {met} |\n")
     return "".join(lines)
