@@ -18,6 +18,8 @@ from benchmarks.epochs import NAMES
 DOCS = Path(__file__).parents[1] / "docs"
 COLORS = ("#2563eb", "#15803d", "#b45309", "#7c3aed", "#dc2626", "#0891b2", "#64748b")
 OURS = ("aggregate", "column", "row")
+FASTER = 1.1
+"""A smaller ratio is no difference: it changes from run to run."""
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 820, 360, 70, 540, 40, 310
 Points = Mapping[str, Sequence[tuple[float, float]]]
 
@@ -122,7 +124,7 @@ def _page(machine: dict[str, Any], cases: Sequence[Mapping[str, Any]], pictures:
         losses += [
             f"* {size}: {NAMES[best]}, {own / others[best]:.2f} times as fast as {NAMES[form]}."
             for form, own in medians.items()
-            if form in OURS and own > others[best]
+            if form in OURS and own > FASTER * others[best]
         ]
     measured = {form for case in cases for form in case["forms"]}
     missing = ", ".join(name for form, name in NAMES.items() if form not in measured)
@@ -136,9 +138,10 @@ def _page(machine: dict[str, Any], cases: Sequence[Mapping[str, Any]], pictures:
             f"{machine['date']}. {results.describe(machine)}\n",
             "The figures are medians of warm epochs of one run. The forms do the same work: a "
             "count and a sum per key. A machine's noise is about a quarter: compare ratios, not "
-            f"seconds.{not_here}\n",
+            f"seconds.{not_here} PyFlink needs an environment of its own, and is not measured.\n",
             pictures,
             "## Where another tool is the better choice\n",
+            "Faster by a tenth or more:\n",
             *better,
             "\nA batch that takes its result at once and keeps no state needs no dstl: Spark's "
             "`groupBy` alone does less. A result for each row within milliseconds needs a job "

@@ -31,7 +31,7 @@ from dstl_core.operators.environment import OperatorSetup, TaskEnvironment
 from dstl_core.operators.keyed_snapshots import KeyedSnapshots
 from dstl_core.operators.process_operator import KeyedProcessOperator
 from dstl_core.operators.user_code import user_code
-from dstl_core.operators.window_operator import WindowOperator
+from dstl_core.operators.window_operator import WindowOperator, refuse_other_windows
 from dstl_core.state.backends.backend import KeyedStateBackend
 from dstl_core.state.backends.changelog_backend import ChangelogKeyedStateBackend
 from dstl_core.state.backends.context import (
@@ -167,6 +167,8 @@ class OperatorSubtask:
         self,
     ) -> KeyedProcessOperator | WindowOperator | AggregatedWindowOperator:
         setup, clock, function = self.setup, self._environment.clock, self._function
+        if self.keyed is not None and isinstance(function, AggregatedWindows | WindowFunction):
+            refuse_other_windows(setup.uid, self.keyed, function.assigner)
         if isinstance(function, AggregatedWindows):
             if self.keyed is None:
                 raise InvariantViolation("declared aggregates have no key")

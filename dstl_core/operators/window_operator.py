@@ -12,8 +12,14 @@ from dstl_core.clock import Clock
 from dstl_core.codec.python_values import seen_by_functions
 from dstl_core.codec.serializers import AnySerializer, TupleSerializer
 from dstl_core.codec.serializers.runtime import StreamRecord, Timer
-from dstl_core.errors import ConfigError
-from dstl_core.functions import MERGING_WINDOW_SET, WINDOW_TIMERS, RuntimeContext, WindowFunction
+from dstl_core.errors import ConfigError, RestoreError
+from dstl_core.functions import (
+    MERGING_WINDOW_SET,
+    WINDOW_CONTENTS,
+    WINDOW_TIMERS,
+    RuntimeContext,
+    WindowFunction,
+)
 from dstl_core.operators.merging_windows import MergingWindowSet
 from dstl_core.operators.process_operator import KeySelector, NumberedRow
 from dstl_core.operators.user_code import user_code
@@ -27,6 +33,26 @@ from dstl_core.state.windows.windowing import MAX_TIMESTAMP, WindowAssigner, max
 
 if TYPE_CHECKING:
     from dstl_core.state.held.key_batch import KeyBatch
+
+
+def refuse_other_windows(uid: str, backend: KeyedStateBackend, assigner: WindowAssigner) -> None:
+    """Refuses restored windows that would never fire.
+
+    Raises:
+        RestoreError: They are sessions and these are not, or the other way round.
+    """
+    stored = {
+        name: table is not None and any(table.groups.values())
+        for name in (WINDOW_CONTENTS, MERGING_WINDOW_SET)
+        for table in [backend.state.tables.get((name, False))]
+    }
+    if stored[WINDOW_CONTENTS] and stored[MERGING_WINDOW_SET] != assigner.is_merging:
+        found = "session windows" if stored[MERGING_WINDOW_SET] else "windows that are no sessions"
+        raise RestoreError(
+            f"The state of operator {uid!r} has open {found}, which {type(assigner).__name__} "
+            f"would never fire, so they would be lost; keep the windows until all have fired, or "
+            f"give the operator another uid."
+        )
 
 
 class WindowOperator:

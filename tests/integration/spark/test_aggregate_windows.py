@@ -289,6 +289,32 @@ def test_windows_that_cannot_be_declared_are_refused():
     assert declared().columns == ["k", "t"]
 
 
+def test_open_windows_of_another_kind_are_refused_until_all_have_fired(spark, tmp_path):
+    def job_with(window):
+        operator = AggregateOperator(
+            "u",
+            "k",
+            {"n": aggregates.count()},
+            schema="k bigint, t bigint",
+            window=window,
+            event_time="t",
+        )
+        return StatefulJob(spark, "job", str(tmp_path), operator)
+
+    def rows(time):
+        return spark.createDataFrame([(1, time)], "k bigint, t bigint")
+
+    sessions = windows.EventTimeSessionWindows.with_gap(10)
+    tumbling = windows.TumblingEventTimeWindows.of(10)
+    job_with(sessions).run(rows(5), 1)
+    with pytest.raises(RestoreError, match="'u' has open session windows, which TumblingEvent"):
+        job_with(tumbling).run(rows(7), 2)
+    assert job_with(sessions).run(rows(7), 2, watermark_ms=99).output.collect() == [(1, 5, 17, 2)]
+    job_with(tumbling).run(rows(105), 3)
+    with pytest.raises(RestoreError, match="has open windows that are no sessions, which EventT"):
+        job_with(sessions).run(rows(107), 4)
+
+
 def test_a_row_without_a_time_or_with_a_sum_that_does_not_fit_commits_nothing(spark, tmp_path):
     operator = AggregateOperator(
         "u",
