@@ -57,6 +57,15 @@ class WindowAssigner(ABC):
         return min(max_timestamp(window) + lateness, MAX_TIMESTAMP)
 
 
+def _check_millis(**times: Any) -> None:
+    """Raises ConfigError: a time is not a whole number of 64 bits."""
+    for name, time in times.items():
+        if type(time) is not int or not -MAX_TIMESTAMP <= time <= MAX_TIMESTAMP:
+            raise ConfigError(
+                f"The {name} of a window is wrong: expected whole milliseconds, got {time!r}."
+            )
+
+
 def _start(timestamp: int, offset: int, size: int) -> int:
     return timestamp - (timestamp - offset) % size
 
@@ -68,6 +77,7 @@ class _Aligned(WindowAssigner):
     offset: int = 0
 
     def __post_init__(self) -> None:
+        _check_millis(size=self.size, slide=self.slide, offset=self.offset)
         if self.size <= 0 or self.slide <= 0 or abs(self.offset) >= self.slide:
             raise ConfigError(
                 f"A window needs size > 0, slide > 0 and |offset| < slide, got size {self.size}, "
@@ -125,6 +135,7 @@ class _Sessions(WindowAssigner):
     is_merging = True
 
     def __post_init__(self) -> None:
+        _check_millis(gap=self.gap)
         if self.gap <= 0:
             raise ConfigError(f"The gap of a session must be more than 0 ms, got {self.gap} ms.")
 

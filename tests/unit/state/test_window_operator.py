@@ -27,6 +27,19 @@ PAIR = Types.TUPLE(Types.LONG, Types.LONG)
 TUMBLING = TumblingEventTimeWindows.of(10)
 
 
+@pytest.mark.parametrize("time", ["10", 1.5, None, True, 1 << 63])
+def test_times_of_windows_are_whole_milliseconds(time):
+    message = f"of a window is wrong: expected whole milliseconds, got {time!r}"
+    for make in (
+        TumblingEventTimeWindows.of,
+        EventTimeSessionWindows.with_gap,
+        lambda slide: SlidingEventTimeWindows.of(10, slide),
+        lambda offset: TumblingEventTimeWindows.of(10, offset),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            make(time)
+
+
 def add(a, b):
     return a + b
 
