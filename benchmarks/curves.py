@@ -85,20 +85,20 @@ def chart(title: str, name: str, by: str, points: Points) -> str:
         f' width="{_WIDTH}" height="{_HEIGHT}" role="img" aria-labelledby="{name}-title">',
         f'<title id="{name}-title">{escape(title)}</title>',
         f"<desc>Seconds of a warm epoch by {by}; the table of the page has the figures.</desc>",
-        "<style>.dstl-pic text { fill: var(--ink, #64748b); font: 13px system-ui, sans-serif; }"
-        "</style>",
+        f"<style>{_style()}</style>",
+        f'<rect class="paper" width="{_WIDTH}" height="{_HEIGHT}"/>',
         f'<text x="{_LEFT}" y="22">{escape(title)}: seconds of a warm epoch</text>',
     ]
     for power in range(y0, y1 + 1):
         at = y(10.0**power)
         drawn += [
-            f'<path d="M{_LEFT} {at:.0f}H{_RIGHT}" stroke="#94a3b8" stroke-opacity=".5"/>',
-            f'<text x="{_LEFT - 8}" y="{at + 4:.0f}" text-anchor="end">{10.0**power:g}</text>',
+            f'<path d="M{_LEFT} {at:.0f}H{_RIGHT}" style="stroke: var(--line)" opacity=".4"/>',
+            f'<text class="soft" x="10" y="{at + 4:.0f}">{10.0**power:g}</text>',
         ]
     for power in range(x0, x1 + 1):
         label = f"{10**power:,} rows" if by == "rows" else f"{10.0**power:.1%}"
         drawn.append(
-            f'<text x="{x(10.0**power):.0f}" y="{_BOTTOM + 22}" text-anchor="middle">{label}</text>'
+            f'<text class="soft mid" x="{x(10.0**power):.0f}" y="{_BOTTOM + 22}">{label}</text>'
         )
     for number, (form, line) in enumerate(points.items()):
         color = COLORS[list(NAMES).index(form)]
@@ -108,9 +108,15 @@ def chart(title: str, name: str, by: str, points: Points) -> str:
             f'<path d="M{path}" fill="none" stroke="{color}" stroke-width="2.5"/>',
             *(f'<circle cx="{x(a):.1f}" cy="{y(b):.1f}" r="4" fill="{color}"/>' for a, b in line),
             f'<path d="M{_RIGHT + 20} {height - 4}h20" stroke="{color}" stroke-width="4"/>',
-            f'<text x="{_RIGHT + 48}" y="{height}">{escape(NAMES[form])}</text>',
+            f'<text class="soft" x="{_RIGHT + 48}" y="{height}">{escape(NAMES[form])}</text>',
         ]
     return "\n".join([*drawn, "</svg>"]) + "\n"
+
+
+def _style() -> str:
+    """The colours and the classes of the site's other pictures."""
+    picture = (DOCS / "images" / "epoch.svg").read_text()
+    return picture.partition("<style>")[2].partition("</style>")[0]
 
 
 def _page(machine: dict[str, Any], cases: Sequence[Mapping[str, Any]], pictures: str) -> str:
@@ -136,8 +142,9 @@ def _page(machine: dict[str, Any], cases: Sequence[Mapping[str, Any]], pictures:
             "`python -m benchmarks epochs` measures this, and `python -m benchmarks curves` writes "
             "this page and its pictures from what it measured.\n",
             f"{machine['date']}. {results.describe(machine)}\n",
-            "The figures are medians of warm epochs of one run. The forms do the same work: a "
-            "count and a sum per key. A machine's noise is about a quarter: compare ratios, not "
+            "The figures are medians of warm [epochs](../glossary.md#epoch) of one run. The forms "
+            "do the same work: a count and a sum per [key](../glossary.md#key). A machine's noise "
+            "is about a quarter: compare ratios, not "
             f"seconds.{not_here} PyFlink needs an environment of its own, and is not measured.\n",
             pictures,
             "## Where another tool is the better choice\n",
