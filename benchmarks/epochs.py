@@ -116,6 +116,7 @@ def run(arguments: argparse.Namespace) -> None:
             batches = _batches(spark, work / text, *size, arguments.epochs + 2)
             forms = [each for each in arguments.forms if _fits(each, *size[:2])]
             case = {"rows": size[0], "keys": size[1], "share": size[2]}
+            print(f"# {text} (rows:keys[:share])", file=sys.stderr)
             case["forms"] = _measure_forms(spark, work, forms, batches, size[1])
             shutil.rmtree(work / text)
             cases.append(case)
@@ -147,7 +148,7 @@ def _measure_forms(
     # State in the memory of workers, and workers of a query, would slow the other forms.
     together = [each for each in forms if each not in ("row", *STREAMS)]
     for group in filter(None, (together, *([each] for each in forms if each not in together))):
-        print(f"# {work.name}, {keys:,} keys: {', '.join(group)}", file=sys.stderr)
+        print(f"# {', '.join(group)}", file=sys.stderr)
         own = batches[: 3 + STREAM_EPOCHS] if group[0] in STREAMS else batches
         peers = {form: _MAKERS[form](spark, work / form, keys) for form in group}
         try:

@@ -13,17 +13,15 @@ import argparse
 import json
 import os
 import shutil
-import statistics
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
 
 from benchmarks import flink, results
-from benchmarks.processes import run_process
+from benchmarks.processes import median, run_process
 from benchmarks.savepoint import OPENS
 from dstl_core import Snapshot
 
@@ -115,10 +113,6 @@ def _check(path: Path, keys: int) -> None:
         raise SystemExit(f"wrong rows: {total}")
 
 
-def _median(runs: Sequence[dict[str, Any]], name: str) -> float:
-    return float(statistics.median(each[name] for each in runs))
-
-
 def table_of(figures: dict[str, Any]) -> str:
     lines = [
         "# Migrations",
@@ -141,19 +135,18 @@ def table_of(figures: dict[str, Any]) -> str:
             "|---|---|---|---|---|---|",
         ]
         for name, runs in size["works"].items():
-            work = f"{_median(runs, 'seconds'):.1f}" if name == FLINK else "-"
+            work = f"{median(runs, 'seconds'):.1f}" if name == FLINK else "-"
             heap = f" (heap {size['heap']})" if name == FLINK else ""
             lines.append(
-                f"| {name}{heap} | {_median(runs, 'process_seconds'):.1f} | {work} | "
-                f"{_median(runs, 'cpu_seconds'):.1f} | {max(e['peak_mib'] for e in runs)} | "
+                f"| {name}{heap} | {median(runs, 'process_seconds'):.1f} | {work} | "
+                f"{median(runs, 'cpu_seconds'):.1f} | {max(e['peak_mib'] for e in runs)} | "
                 f"{len(runs)} |"
             )
         ours = size["works"][NEW_KEY]
         process, cpu = (
-            _median(theirs, name) / _median(ours, name)
-            for name in ("process_seconds", "cpu_seconds")
+            median(theirs, name) / median(ours, name) for name in ("process_seconds", "cpu_seconds")
         )
-        work = _median(theirs, "seconds") / _median(ours, "process_seconds")
+        work = median(theirs, "seconds") / median(ours, "process_seconds")
         lines += [
             "",
             f"Flink's process takes {process:.1f} times the seconds of `apply` with a new key and "

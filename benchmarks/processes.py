@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import subprocess
 import time
 from collections.abc import Sequence
@@ -25,3 +26,8 @@ def run_process(command: Sequence[str], work: Path, *, as_json: bool = True) -> 
     figures = {"process_seconds": round(wall, 2), "peak_mib": usage.ru_maxrss // 1024}
     figures["cpu_seconds"] = round(usage.ru_utime + usage.ru_stime, 2)
     return figures | (json.loads(lines[-1]) if as_json else {})
+
+
+def median(runs: Sequence[dict[str, Any]], name: str) -> float:
+    """The median of one figure of several runs."""
+    return float(statistics.median(each[name] for each in runs))

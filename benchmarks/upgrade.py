@@ -12,7 +12,6 @@ import argparse
 import multiprocessing
 import os
 import shutil
-import statistics
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import results
-from benchmarks.processes import run_process
+from benchmarks.processes import median, run_process
 from dstl_core import Snapshot
 from dstl_core.codec.data_io import DataInput, DataOutput
 from dstl_core.codec.keyed_canonical import StoredRecord, read_section, write_section
@@ -215,10 +214,6 @@ class _Stored:
         return [found[key] for key in sorted(found)]
 
 
-def _median(runs: Sequence[dict[str, Any]], name: str) -> float:
-    return float(statistics.median(each[name] for each in runs))
-
-
 def table_of(figures: dict[str, Any]) -> str:
     lines = [
         "# Upgrades",
@@ -241,13 +236,13 @@ def table_of(figures: dict[str, Any]) -> str:
         for name, runs in size["works"].items():
             peak = "-" if name == COPY else max(each["peak_mib"] for each in runs)
             lines.append(
-                f"| {name} | {_median(runs, 'process_seconds'):.1f} | "
-                f"{_median(runs, 'cpu_seconds'):.1f} | {peak} | "
+                f"| {name} | {median(runs, 'process_seconds'):.1f} | "
+                f"{median(runs, 'cpu_seconds'):.1f} | {peak} | "
                 f"{len(runs)} |"
             )
         lines.append("")
         if OBJECTS in size["works"]:
-            ratio = _median(size["works"][OBJECTS], "process_seconds") / _median(
+            ratio = median(size["works"][OBJECTS], "process_seconds") / median(
                 size["works"][KERNELS], "process_seconds"
             )
             lines += [f"Single objects take {ratio:.1f} times the seconds of kernels.", ""]

@@ -351,7 +351,8 @@ class AggregateMerge(KeyedColumnFunction):
         columns: Columns = []
         for merge in self.merges:
             names = [each.name for each in merge.states]
-            columns += merge.combined(*([all_.column(n) for n in names] for all_ in (one, other)))
+            held, newer = ([side.column(name) for name in names] for side in (one, other))
+            columns += merge.combined(held, newer)
         return pa.RecordBatch.from_arrays(columns, names=[each.name for each in self.states])
 
     def output_of_changes(self, keys: pa.Array, state: pa.RecordBatch) -> pa.RecordBatch | None:

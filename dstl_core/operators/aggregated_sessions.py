@@ -90,10 +90,12 @@ class AggregatedSessionOperator(AggregatedWindowOperator):
         is_new[into[stays]] = False
         self._remove(batch, before.where((before.kept != grown.kept[into]).any(axis=1)))
         self._forget(batch, before.where(~stays))
-        rest = held.where(~grows[old]).joined(grown.where(~ends))
-        self._write_sets(batch.places, rest, grown.owners[is_new])
-        self._store(self._places(batch, grown.owners, grown.kept), accumulators, ~ends)
-        self._register(self._places(batch, grown.owners, grown.windows), grown.windows, is_new)
+        stored, opened = grown.where(~ends), grown.where(is_new)
+        rest = held.where(~grows[old]).joined(stored)
+        self._write_sets(batch.places, rest, opened.owners)
+        places = self._places(batch, stored.owners, stored.kept)
+        self._store(places, accumulators.filter(pa.array(~ends)))
+        self._register(self._places(batch, opened.owners, opened.windows), opened.windows)
         distinct = batch.distinct.take(pa.array(grown.owners))
         return self._fire_now(distinct, grown.windows, accumulators, ends)
 

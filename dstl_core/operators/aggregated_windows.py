@@ -232,8 +232,9 @@ class AggregatedWindowOperator:
         accumulators = self._merged(keys, before, rows)
         ends = self._expiry(bounds) <= until_ms
         is_new = before.is_null().to_numpy(zero_copy_only=False)
-        self._store(places, accumulators, ~ends)
-        self._register(places, bounds, is_new & ~ends)
+        stays, opens = ~ends, is_new & ~ends
+        self._store(places.where(stays.tolist()), accumulators.filter(pa.array(stays)))
+        self._register(places.where(opens.tolist()), bounds[opens])
         # The timers of such windows fire right after, and find nothing.
         gone = ends & ~is_new
         if gone.any():
@@ -255,22 +256,16 @@ class AggregatedWindowOperator:
         chosen = pa.array(fires)
         return self._output(keys.filter(chosen), bounds[fires], accumulators.filter(chosen))
 
-    def _store(self, places: Places, accumulators: pa.Array, chosen: npt.NDArray[np.bool_]) -> None:
-        """Stores some accumulators."""
-        if not chosen.all():
-            places, accumulators = (
-                places.where(chosen.tolist()),
-                accumulators.filter(pa.array(chosen)),
-            )
+    def _store(self, places: Places, accumulators: pa.Array) -> None:
+        """Stores the accumulators of windows."""
         if len(places):
             self._contents.put_at(places, accumulators, distinct=True)
 
-    def _register(self, windows: Places, bounds: Bounds, chosen: npt.NDArray[np.bool_]) -> None:
-        """Registers the timers of some windows, which have none."""
-        if chosen.any():
-            bounds = bounds[chosen]
+    def _register(self, windows: Places, bounds: Bounds) -> None:
+        """Registers the timers of windows, which have none."""
+        if len(windows):
             ended = _last(bounds) <= self.timers.current_watermark
-            timers = self._timers_of(windows.where(chosen.tolist()), bounds, ended)
+            timers = self._timers_of(windows, bounds, ended)
             self.timers.event_time.register_new(*timers)
 
     def _timers_of(

@@ -35,8 +35,8 @@ class SessionSet:
     def __len__(self) -> int:
         return len(self.owners)
 
-    def where(self, chosen: Bools | Int64s) -> SessionSet:
-        """Some of the sessions: a choice for each, or their positions."""
+    def where(self, chosen: Bools) -> SessionSet:
+        """The sessions that are chosen."""
         return SessionSet(self.owners[chosen], self.windows[chosen], self.kept[chosen])
 
     @classmethod
