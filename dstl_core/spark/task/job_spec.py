@@ -14,6 +14,7 @@ from dstl_core.model.key_group import (
     compute_key_group_range_for_operator_index,
 )
 from dstl_core.model.task_restore import PrioritizedOperatorSubtaskState
+from dstl_core.spark.engine.sent_apart import SentApart
 from dstl_core.spark.task.operators import (
     LocalCopies,
     Operator,
@@ -120,7 +121,7 @@ class TaskSpec:
 
     job: JobSpec
     parent: str
-    assigned: tuple[PrioritizedOperatorSubtaskState, ...]
+    assigned: SentApart[PrioritizedOperatorSubtaskState]
     now_ms: int = 0
     watermark: int = MIN_WATERMARK
 

@@ -37,6 +37,10 @@ _LOG = logging.getLogger(__name__)
 MANIFEST = "copy.json"
 KEPT_PER_RANGE = 3
 ABANDONED_S = 24 * 3600
+COUNTED_PARTS = 64
+"""A process counts all copies after it has added this part of their limit in bytes."""
+_UNCOUNTED: dict[Path, int] = {}
+"""Bytes that this process may add to a folder before it counts the copies there."""
 
 
 @dataclass(frozen=True)
@@ -143,9 +147,8 @@ class CopyFolder:
     def publish(self, built: Path, parts: Parts, notes: dict[str, Any]) -> None:
         """Gives a finished copy its name, and deletes old copies. Errors of the disk are logged."""
         try:
-            text = json.dumps(
-                {"base": parts.base, "log": parts.log, "files": _sizes(built), **notes}
-            )
+            sizes = _sizes(built)
+            text = json.dumps({"base": parts.base, "log": parts.log, "files": sizes, **notes})
             manifest = {"copy": text, "sha256": _sha256(text)}
             (built / MANIFEST).write_text(json.dumps(manifest))
             target = self._folder / parts.name
@@ -153,7 +156,7 @@ class CopyFolder:
                 shutil.rmtree(built, ignore_errors=True)
                 return
             built.rename(target)
-            self._evict(target)
+            self._evict(target, sum(sizes.values()))
         except OSError as error:
             _LOG.warning("a local copy was not kept: %s", error)
             shutil.rmtree(built, ignore_errors=True)
@@ -174,12 +177,21 @@ class CopyFolder:
         found = [each for each in self._folder.iterdir() if not each.name.startswith(".")]
         return sorted(found, key=_age, reverse=True)
 
-    def _evict(self, newest: Path) -> None:
+    def _evict(self, newest: Path, added: int) -> None:
         for path in self._copies()[KEPT_PER_RANGE:]:
             self.drop(path)
         for path in self._folder.glob(".*"):  # left by killed processes
             if time.time() - path.stat().st_mtime > ABANDONED_S:
                 shutil.rmtree(path, ignore_errors=True)
+        # The copies of all subtasks are counted now and then: a count takes a time that grows with
+        # their number.
+        left = _UNCOUNTED.get(self._root, 0) - added
+        if left <= 0:
+            self._keep_limit(newest)
+            left = self._max_bytes // COUNTED_PARTS
+        _UNCOUNTED[self._root] = left
+
+    def _keep_limit(self, newest: Path) -> None:
         copies = sorted(self._root.glob("*/*/*/[!.]*"), key=_age, reverse=True)
         total = 0
         seen: set[tuple[int, int]] = set()

@@ -413,6 +413,7 @@ class LocalCopies:
     Args:
         folder: Folder for copies on disk; by default the user's folder in the temporary folder.
         max_bytes: Limit of all copies in the folder. The oldest are deleted first. 0 keeps none.
+            A worker process may pass it by a 64th, because it does not count after every copy.
         max_entries: Limit of the entries of state that a worker process keeps in memory, over all
             its subtasks. A subtask with more entries is restored in every epoch.
     """

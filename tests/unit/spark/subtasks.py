@@ -9,6 +9,7 @@ from dstl_core.codec.serializers import Types
 from dstl_core.functions import ColumnResult, KeyedColumnFunction, KeyedProcessFunction
 from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions, CheckpointType
 from dstl_core.model.task_restore import PrioritizedOperatorSubtaskState
+from dstl_core.spark.engine.sent_apart import SentApart
 from dstl_core.spark.task.job_spec import JobSpec, TaskSpec, task_changelog_options
 from dstl_core.spark.task.operators import KeyedOperator, LocalCopies
 from dstl_core.spark.task.output_files import OutputFiles
@@ -71,7 +72,7 @@ class Subtask:
         task = TaskSpec(
             job=job,
             parent=job.base_path,
-            assigned=(PrioritizedOperatorSubtaskState(managed_keyed_state=self.handles),),
+            assigned=SentApart([PrioritizedOperatorSubtaskState(managed_keyed_state=self.handles)]),
         )
         file_io = open_file_io(task.job.layout.root)
         output = OutputFiles(file_io, task.job.layout.output(self.count), OUTPUT, 0)

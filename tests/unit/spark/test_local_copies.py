@@ -12,6 +12,7 @@ from dstl_core.model.handle import (
 )
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.model.task_restore import PrioritizedOperatorSubtaskState
+from dstl_core.spark.engine.sent_apart import SentApart
 from dstl_core.spark.task.job_spec import JobSpec, TaskSpec
 from dstl_core.spark.task.local_copies import KEPT_PER_RANGE, CopyFolder, Parts
 from dstl_core.spark.task.operators import KeyedOperator, LocalCopies
@@ -32,18 +33,20 @@ def parts(*names):
     return Parts.of([ChangelogStateBackendHandle((BASE,), logs, RANGE, 1, 1, 0, "id")])
 
 
-def folder(tmp_path, max_bytes=1 << 20):
+def folder(tmp_path, max_bytes=1 << 20, subtask=0, parallelism=1):
     operator = KeyedOperator("u", "k", Types.STRING, KeyedProcessFunction)
     job = JobSpec(
         name="j",
         base_path="file:/x",
         operators=(operator,),
-        parallelism=1,
-        max_parallelism=2,
+        parallelism=parallelism,
+        max_parallelism=2 * parallelism,
         local_copies=LocalCopies(None if tmp_path is None else str(tmp_path), max_bytes),
     )
-    task = TaskSpec(job=job, parent="file:/x", assigned=(PrioritizedOperatorSubtaskState(),))
-    return CopyFolder(task, 0)
+    task = TaskSpec(
+        job=job, parent="file:/x", assigned=SentApart([PrioritizedOperatorSubtaskState()])
+    )
+    return CopyFolder(task, subtask)
 
 
 def publish(copies, of, content=b"state"):
@@ -112,6 +115,15 @@ def test_the_bytes_of_all_copies_are_bounded(tmp_path):
     os.utime(first, ns=(1, 1))
     second = publish(copies, parts("b"), b"x" * 1000)
     assert not first.exists() and second.exists()
+
+
+def test_the_copies_of_many_subtasks_pass_their_limit_by_a_64th_at_most(tmp_path):
+    limit, size, most = 64_000, 400, 0
+    for subtask in range(300):
+        publish(folder(tmp_path, limit, subtask, 300), parts("a"), b"x" * size)
+        most = max(most, sum(each.stat().st_size for each in tmp_path.glob("*/*/*/*/*")))
+    assert limit < most + size * 10, "the limit was reached"
+    assert most <= limit * 65 // 64 + 2 * size
 
 
 def test_a_copy_that_the_disk_refuses_is_no_error(tmp_path, caplog):
