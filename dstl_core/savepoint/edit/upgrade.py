@@ -20,6 +20,7 @@ from dstl_core.codec.kryo.flink_types import FlinkTypes
 from dstl_core.codec.kryo.kryo_objects import Dialect
 from dstl_core.codec.kryo.kryo_serializer import KryoClasses
 from dstl_core.codec.kryo.type_changes import TypeChanges
+from dstl_core.codec.metadata.checkpoint_kind import SAVEPOINT_PROPERTIES
 from dstl_core.codec.serializers import AnySerializer, ListSerializer, MapSerializer
 from dstl_core.codec.serializers.base import UnknownSerializer
 from dstl_core.codec.serializers.opaque import KryoSerializer
@@ -46,9 +47,8 @@ from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.write.folder import Mode, SavepointFolder
 
 _LOG = logging.getLogger(__name__)
-TARGETS = ("2.0", "2.1", "2.2", "2.3")
-FIRST_VERSION_OF_FLINK_2 = 5
-"""Of ``_metadata``; it tells readers that Kryo values are those of Kryo 5."""
+METADATA_VERSIONS = {"2.0": 5, "2.1": 6, "2.2": 6, "2.3": 6}
+"""What each line of Flink 2 writes. It tells readers that Kryo values are those of Kryo 5."""
 KEEP, CONVERT, DROP, BLOCKED = "keep", "convert", "drop", "blocked"
 
 
@@ -88,10 +88,10 @@ class SavepointUpgrade:
     """
 
     def __init__(self, source: Snapshot, to: str = "2.2", drop: Sequence[str] = ()) -> None:
-        if to not in TARGETS:
+        if to not in METADATA_VERSIONS:
             raise ConfigError(
-                f"The target is wrong: expected {', '.join(TARGETS)}, got {to!r}; give the "
-                f"version of Flink that restores the result (to, --to)."
+                f"The target is wrong: expected {', '.join(METADATA_VERSIONS)}, got {to!r}; give "
+                f"the version of Flink that restores the result (to, --to)."
             )
         if source.kryo.dialect is not Dialect.KRYO_2:
             raise ConfigError(
@@ -100,6 +100,7 @@ class SavepointUpgrade:
                 location=str(source.folder),
             )
         self._source = source
+        self._version = METADATA_VERSIONS[to]
         self._drop = frozenset(drop)
         self.converted: dict[tuple[str, str], int] = {}
         """Entries that ``write`` has converted, by operator and state."""
@@ -235,8 +236,12 @@ class SavepointUpgrade:
             return str(target.folder)
         target.advance = on_progress
         states = [self._written(operator, target) for operator in self._source.operators]
-        version = max(self._source.metadata.version, FIRST_VERSION_OF_FLINK_2)
-        metadata = replace(self._source.metadata, version=version, operators=tuple(states))
+        metadata = replace(
+            self._source.metadata,
+            version=self._version,
+            operators=tuple(states),
+            properties=self._source.metadata.properties or SAVEPOINT_PROPERTIES,
+        )
         facts = {
             "kind": "upgraded savepoint",
             "source": str(self._source.folder),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from dstl_core import Snapshot
 from dstl_core.savepoint.edit import converted_state
 from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
 from tests.integration.flink.checker import FlinkChecker, FlinkRestoreError
+from tests.integration.flink.releases import RELEASES, jars_of
 from tests.unit.savepoint.test_job_values import JOBS, lines, savepoint
 
 pytestmark = pytest.mark.flink
@@ -51,6 +53,25 @@ def held(savepoint: str | None, job: Path) -> Counter[str]:
     return lines(json.loads(json.dumps([line for each in operators for line in each.dump()])))
 
 
+def check_goes_on(
+    jobs: FlinkChecker, scratch: Path, job: Path, backend: str, parallelism: int, to: str = "2.2"
+) -> None:
+    """The job restores its upgraded savepoint, holds what it held, and goes on."""
+    source = Snapshot.load(savepoint(job), jars=[job / "job.jar"])
+    upgraded = SavepointUpgrade(source, to).write(scratch / "up")
+    taken = jobs.run_job(
+        upgraded,
+        class_of(job),
+        savepoint_to=scratch / "taken",
+        backend=backend,
+        parallelism=parallelism,
+        following=NEXT,
+    )
+    assert held(taken.savepoint, job) == entries(job, "truth.json")
+    assert entries(job, "next.json") != entries(job, "truth.json")
+    assert held(taken.after, job) == entries(job, "next.json")
+
+
 @pytest.mark.parametrize(
     ("job", "backend", "parallelism"), CASES, ids=[f"{job.name}-{b}-{p}" for job, b, p in CASES]
 )
@@ -64,19 +85,35 @@ def test_the_job_goes_on_with_its_upgraded_state(
 ) -> None:
     if backend == "rocksdb":  # those savepoints are converted by kernels
         monkeypatch.setattr(converted_state, "KERNELS_FROM_BYTES", 0)
-    jar = job / "job.jar"
-    upgraded = SavepointUpgrade(Snapshot.load(savepoint(job), jars=[jar])).write(tmp_path / "up")
-    taken = jobs.run_job(
-        upgraded,
-        class_of(job),
-        savepoint_to=tmp_path / "taken",
-        backend=backend,
-        parallelism=parallelism,
-        following=NEXT,
-    )
-    assert held(taken.savepoint, job) == entries(job, "truth.json")
-    assert entries(job, "next.json") != entries(job, "truth.json")
-    assert held(taken.after, job) == entries(job, "next.json")
+    check_goes_on(jobs, tmp_path, job, backend, parallelism)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("release", [each for each in RELEASES if not each.startswith("1.")])
+def test_the_jobs_go_on_in_each_line_of_flink_2(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, release: str
+) -> None:
+    """A long run: it fetches each release once."""
+    work = tmp_path_factory.mktemp("flink")
+    jobs = FlinkChecker(work, jars_of(release), [job / "job.jar" for job in JOBS])
+    try:
+        for number, job in enumerate(JOBS):
+            backend = "hashmap" if number % 2 else "rocksdb"
+            parallelism = 1 if job.name == "opstate" else 3
+            line = release.rpartition(".")[0]
+            check_goes_on(jobs, tmp_path / job.name, job, backend, parallelism, line)
+    finally:
+        jobs.close()
+
+
+def test_metadata_of_older_flink_restores(jobs: FlinkChecker, tmp_path: Path) -> None:
+    """Version 3 has no properties; the upgraded savepoint needs them."""
+    orders = next(job for job in JOBS if job.name == "orders")
+    source = Snapshot.load(savepoint(orders), jars=[orders / "job.jar"])
+    source.metadata = replace(source.metadata, version=3, properties=None)
+    upgraded = SavepointUpgrade(source).write(tmp_path / "up")
+    taken = jobs.run_job(upgraded, class_of(orders), savepoint_to=tmp_path / "taken")
+    assert held(taken.savepoint, orders) == entries(orders, "truth.json")
 
 
 def test_flink_refuses_what_is_not_upgraded(jobs: FlinkChecker, tmp_path: Path) -> None:

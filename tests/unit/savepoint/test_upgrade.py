@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +38,27 @@ def dumped(found: Snapshot) -> list[dict[str, Any]]:
 def test_the_upgraded_state_is_what_flink_holds(job: Path, tmp_path: Path) -> None:
     path = SavepointUpgrade(loaded(job.name)).write(tmp_path / "out")
     found = Snapshot.load(path, jars=[job / "job.jar"])
-    assert found.metadata.version == 5
     assert found.kryo.dialect is Dialect.KRYO_5
     truth = json.loads((job / "truth.json").read_bytes())["entries"]
     assert lines(dumped(found)) == lines(truth)
+
+
+@pytest.mark.parametrize(("to", "version"), [("2.0", 5), ("2.1", 6), ("2.2", 6), ("2.3", 6)])
+def test_the_metadata_has_the_version_of_the_target(to: str, version: int, tmp_path: Path) -> None:
+    """As real Flink 2.0.2, 2.1.3, 2.2.1 and 2.3.0 write it."""
+    source = loaded("orders")
+    found = Snapshot.load(SavepointUpgrade(source, to).write(tmp_path / "out"))
+    assert found.metadata.version == version
+    assert found.metadata.properties == source.metadata.properties
+
+
+def test_metadata_without_properties_gets_those_of_a_savepoint(tmp_path: Path) -> None:
+    """Versions of Flink that write version 3 have none."""
+    source = loaded("orders")
+    source.metadata = replace(source.metadata, version=3, properties=None)
+    found = Snapshot.load(SavepointUpgrade(source).write(tmp_path / "out"))
+    theirs = Snapshot.load(snapshot("a-hashmap-canonical-flink1.20.5")).metadata.properties
+    assert found.metadata.properties == theirs
 
 
 def test_the_plan_has_the_types_of_the_same_job_in_flink_2() -> None:
