@@ -16,10 +16,10 @@ from dstl_core.codec.declared_type import SchemaLike, TypeLike, declared_type
 from dstl_core.codec.python_values import function_type, seen_records
 from dstl_core.codec.serializers import AnySerializer, VoidNamespaceSerializer
 from dstl_core.errors import ConfigError, SavepointError
-from dstl_core.state.backends.backend import KeyedStateBackend
 from dstl_core.state.backends.context import (
     FunctionInitializationContext,
     FunctionSnapshotContext,
+    KeyedStates,
     KeyedStateStore,
     StateInitializationContext,
     StateSnapshotContext,
@@ -63,7 +63,7 @@ class RuntimeContext(KeyedStateStore):
     """
 
     def __init__(
-        self, backend: KeyedStateBackend | None, subtask_index: int = 0, parallelism: int = 1
+        self, backend: KeyedStates | None, subtask_index: int = 0, parallelism: int = 1
     ) -> None:
         super().__init__(backend)
         self.subtask_index = subtask_index

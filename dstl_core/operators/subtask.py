@@ -77,6 +77,7 @@ class OperatorSubtask:
         index: Index of the subtask, from 0.
         function: The user's function.
         restore: The state that was assigned to the subtask.
+        is_open: Whether the function was opened before; windows are always opened here.
     """
 
     def __init__(
@@ -86,6 +87,8 @@ class OperatorSubtask:
         index: int,
         function: RichFunction,
         restore: PrioritizedOperatorSubtaskState | None = None,
+        *,
+        is_open: bool = False,
     ) -> None:
         restored = restore if restore is not None else PrioritizedOperatorSubtaskState()
         self.setup = setup
@@ -102,7 +105,7 @@ class OperatorSubtask:
             self.keyed = self._create_keyed(stored_type(setup.key_type), restored)
             self._snapshots = self._snapshots_of(self.keyed, restored.managed_keyed_state)
         self._initialize(restored)
-        self._operator = self._create_operator()
+        self._operator = self._create_operator(is_open=is_open)
 
     # ------------------------------------------------------------------------------- restore
 
@@ -164,7 +167,7 @@ class OperatorSubtask:
                 function.initialize_state(context)
 
     def _create_operator(
-        self,
+        self, *, is_open: bool
     ) -> KeyedProcessOperator | WindowOperator | AggregatedWindowOperator:
         setup, clock, function = self.setup, self._environment.clock, self._function
         if self.keyed is not None and isinstance(function, AggregatedWindows | WindowFunction):
@@ -184,6 +187,7 @@ class OperatorSubtask:
                 parallelism=setup.parallelism,
                 timers=None if self.keyed is None else InternalTimerService(self.keyed, clock),
                 key_type=setup.key_type,
+                is_open=is_open,
             )
         if self.keyed is None:
             raise ConfigError(f"The windows of {setup.uid!r} need a key; use a KeyedOperator.")

@@ -18,15 +18,15 @@ def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     if not names:
         return [{} for _ in range(batch.num_rows)]
     first, *others = names
-    rows = [{first: value} for value in _values(batch.column(0))]
+    rows = [{first: value} for value in values_of(batch.column(0))]
     # Column by column takes half as long as ``dict(zip(..))`` row by row.
     for at, name in enumerate(others, 1):
-        for row, value in zip(rows, _values(batch.column(at)), strict=True):
+        for row, value in zip(rows, values_of(batch.column(at)), strict=True):
             row[name] = value
     return rows
 
 
-def _values(column: pa.Array) -> list[Any]:
+def values_of(column: pa.Array) -> list[Any]:
     """The values of a column as in ``to_pylist``. NumPy converts plain values much faster."""
     values: list[Any]
     if column.type not in _BY_NUMPY | _AS_OBJECTS:

@@ -26,6 +26,7 @@ from dstl_core.spark.task.reports import SubtaskMetrics
 from dstl_core.spark.task.restore import Assigned
 from dstl_core.spark.task.subtask_files import SubtaskFiles
 from dstl_core.spark.task.warm_backend import WarmStateBackend
+from dstl_core.state.backends.backend import KeyedStateBackend
 from dstl_core.state.backends.timers import MIN_WATERMARK
 from dstl_core.storage.written_files import WrittenFile
 
@@ -34,9 +35,18 @@ ROWS_IN_PYTHON = 10_000
 
 
 class RowSubtask:
-    """A subtask whose function processes single rows."""
+    """A subtask whose function processes single rows.
 
-    def __init__(self, task: TaskSpec, subtask: int, given: Assigned) -> None:
+    Args:
+        task: The operator, and the folders of its files.
+        subtask: Index of this subtask, from 0.
+        given: The state that it restores.
+        is_open: Whether the function was opened before, or is being opened.
+    """
+
+    def __init__(
+        self, task: TaskSpec, subtask: int, given: Assigned, *, is_open: bool = False
+    ) -> None:
         operator = task.operator
         self._operator = operator
         self._function: Any = operator.function
@@ -49,9 +59,15 @@ class RowSubtask:
             subtask,
             operator.function,
             given.state,
+            is_open=is_open,
         )
         self._watermark = task.watermark
         self._subtask.advance_watermark(task.watermark)
+
+    @property
+    def keyed(self) -> KeyedStateBackend | None:
+        """The keyed state of the subtask."""
+        return self._subtask.keyed
 
     @property
     def warmth(self) -> str:
@@ -113,13 +129,9 @@ class RowSubtask:
     def _process_rows(
         self, rows: pa.RecordBatch, keys: pa.Array | None, output: OutputFiles
     ) -> None:
-        for found in self._subtask.process_batch(keys, self._parts(rows)):
+        parts = parts_of(rows, self._operator.event_time)
+        for found in self._subtask.process_batch(keys, parts):
             output.add(found)
-
-    def _parts(self, rows: pa.RecordBatch) -> Iterator[tuple[Sequence[Row], Iterable[int | None]]]:
-        for start in range(0, rows.num_rows, ROWS_IN_PYTHON):
-            part = rows.slice(start, ROWS_IN_PYTHON)
-            yield rows_of(part), _times(part, self._operator.event_time) or repeat(None)
 
     def finish(self, watermark: int, output: OutputFiles) -> None:
         """Applies the waiting rows, advances event time and fires timers."""
@@ -165,6 +177,15 @@ class AggregatedWindowSubtask(RowSubtask):
     def _emit(self, found: list[Any], output: OutputFiles) -> None:
         for each in found:
             output.add_columns(each)
+
+
+def parts_of(
+    rows: pa.RecordBatch, event_time: str | None
+) -> Iterator[tuple[Sequence[Row], Iterable[int | None]]]:
+    """Rows as Python objects with their times, ``ROWS_IN_PYTHON`` at a time."""
+    for start in range(0, rows.num_rows, ROWS_IN_PYTHON):
+        part = rows.slice(start, ROWS_IN_PYTHON)
+        yield rows_of(part), _times(part, event_time) or repeat(None)
 
 
 def _times(batch: pa.RecordBatch, column: str | None) -> list[int | None] | None:

@@ -21,7 +21,8 @@ from dstl_core.model.snapshot_type import (
     CheckpointType,
 )
 from dstl_core.operators.aggregated_windows import AggregatedWindows
-from dstl_core.spark.task.column_subtask import ColumnSubtask
+from dstl_core.spark.task.columns.column_subtask import ColumnSubtask
+from dstl_core.spark.task.columns.rows_in_columns import may_be_in_columns, open_rows
 from dstl_core.spark.task.inputs import OWN_COLUMNS, Fingerprint
 from dstl_core.spark.task.job_spec import EpochSpec, TaskSpec
 from dstl_core.spark.task.operators import is_columnar, late_schema_of
@@ -101,6 +102,8 @@ def open_subtask(task: TaskSpec, subtask: int) -> Subtask:
         return ColumnSubtask(task, subtask, given)
     if isinstance(task.operator.function, AggregatedWindows):
         return AggregatedWindowSubtask(task, subtask, given)
+    if may_be_in_columns(task):
+        return open_rows(task, subtask, given)
     return RowSubtask(task, subtask, given)
 
 

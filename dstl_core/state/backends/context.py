@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from dstl_core.codec.serializers import VoidNamespaceSerializer
+from dstl_core.codec.serializers import AnySerializer, VoidNamespaceSerializer
 from dstl_core.errors import ConfigError
 from dstl_core.model.handle import (
     CheckpointedStateScope,
@@ -18,11 +18,11 @@ from dstl_core.model.handle import (
     OperatorStreamStateHandle,
 )
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.state.backends.backend import KeyedStateBackend
 from dstl_core.state.backends.keyed_access import (
     AggregatingState,
     FoldingState,
     ReducingState,
+    State,
     ValueState,
 )
 from dstl_core.state.backends.keyed_collections import ListState, MapState
@@ -60,10 +60,18 @@ class OperatorStateStore(Protocol):
     def get_registered_broadcast_state_names(self) -> set[str]: ...
 
 
+class KeyedStates(Protocol):
+    """The keyed state of a subtask, by descriptor; ``KeyedStateBackend`` implements it."""
+
+    def get_or_create_keyed_state(
+        self, namespace_serializer: AnySerializer, descriptor: StateDescriptor
+    ) -> State[Any]: ...
+
+
 class KeyedStateStore:
     """Registers keyed state. It has no backend if the operator is not keyed."""
 
-    def __init__(self, backend: KeyedStateBackend | None) -> None:
+    def __init__(self, backend: KeyedStates | None) -> None:
         self._backend = backend
 
     def _state(self, descriptor: StateDescriptor) -> Any:

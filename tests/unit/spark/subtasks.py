@@ -16,7 +16,7 @@ from dstl_core.spark.task.output_files import OutputFiles
 from dstl_core.spark.task.subtask import open_subtask
 from dstl_core.state.backends.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
 from dstl_core.state.backends.timers import MIN_WATERMARK
-from dstl_core.state.tables.descriptor import ValueStateDescriptor
+from dstl_core.state.tables.descriptor import ListStateDescriptor, ValueStateDescriptor
 from dstl_core.storage.file_io import open_file_io
 
 LAST = ValueStateDescriptor("last", Types.DOUBLE)
@@ -31,6 +31,14 @@ class ByRow(KeyedProcessFunction):
     def process_element(self, value, ctx):
         yield {"k": value["k"], "was": self.last.value()}
         self.last.update(value["d"])
+
+
+class ByRowInTables(ByRow):
+    """Has its state in tables, because lists are not in columns."""
+
+    def open(self, runtime_context):
+        super().open(runtime_context)
+        runtime_context.get_list_state(ListStateDescriptor("list", Types.LONG))
 
 
 class ByColumn(KeyedColumnFunction):
@@ -100,8 +108,9 @@ BY_ROW_AND_COLUMN = pytest.mark.parametrize(
     ("function", "backend"),
     [
         (ByRow(), HashMapStateBackend()),
+        (ByRowInTables(), HashMapStateBackend()),
         (ByRow(), EmbeddedRocksDBStateBackend()),
         (ByColumn(), HashMapStateBackend()),
     ],
-    ids=["rows", "rows on disk", "columns"],
+    ids=["rows", "rows in tables", "rows on disk", "columns"],
 )

@@ -13,8 +13,8 @@ from dstl_core.codec.serializers import (
     serialize_to_bytes,
 )
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.spark.task.column_changelog import ColumnChangelog
-from dstl_core.spark.task.column_store import ColumnStore
+from dstl_core.spark.task.columns.column_changelog import ColumnChangelog
+from dstl_core.spark.task.columns.column_store import ColumnStore
 from dstl_core.state.restore.carry_over import CarriedState
 from dstl_core.state.tables.descriptor import ValueStateDescriptor
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from dstl_core.savepoint.write.column_fit import fit
-from dstl_core.spark.task.column_differences import differ
+from dstl_core.spark.task.columns.column_differences import differ
 
 NUMBERS = pa.list_(pa.float64())
 BIG_DECIMAL = pa.struct([("unscaled", pa.binary()), ("scale", pa.int32())])

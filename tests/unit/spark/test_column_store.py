@@ -6,7 +6,7 @@ import pytest
 
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import FormatError
-from dstl_core.spark.task.column_store import MAX_LEVELS, ColumnStore
+from dstl_core.spark.task.columns.column_store import MAX_LEVELS, ColumnStore
 from dstl_core.state.tables.descriptor import ValueStateDescriptor
 
 STATES = (ValueStateDescriptor("n", Types.LONG), ValueStateDescriptor("t", Types.STRING))

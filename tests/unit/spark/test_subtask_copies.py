@@ -10,7 +10,7 @@ from dstl_core.spark.engine.held_state import HELD
 from dstl_core.state.backends.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
 from dstl_core.state.restore import changelog
 from tests.full_disk import full_disk
-from tests.unit.spark.subtasks import BY_ROW_AND_COLUMN, ByColumn, ByRow, Subtask
+from tests.unit.spark.subtasks import BY_ROW_AND_COLUMN, ByColumn, ByRow, ByRowInTables, Subtask
 
 
 def test_a_damaged_database_is_restored_and_dropped(tmp_path):
@@ -96,7 +96,11 @@ def test_a_database_whose_disk_is_full_from_the_start_costs_only_the_epoch(tmp_p
     assert not list((tmp_path / "other").iterdir())
 
 
-@pytest.mark.parametrize("function", [ByRow(), ByColumn()], ids=["rows", "columns"])
+@pytest.mark.parametrize(
+    "function",
+    [ByRow(), ByRowInTables(), ByColumn()],
+    ids=["rows", "rows in tables", "columns"],
+)
 def test_zero_and_minus_zero_are_two_values(tmp_path, function):
     subtask = Subtask(tmp_path, function)
     subtask.run(0.0, 1.0)
@@ -105,7 +109,7 @@ def test_zero_and_minus_zero_are_two_values(tmp_path, function):
 
 
 def test_state_that_is_too_large_for_memory_is_restored_and_a_warning_says_so(tmp_path, caplog):
-    subtask = Subtask(tmp_path, ByRow())
+    subtask = Subtask(tmp_path, ByRowInTables())
     subtask.max_entries = 2
     subtask.run(1.0, 2.0)
     assert subtask.run(3.0, 4.0) == ("warm", 2, [1.0, 2.0])
@@ -123,7 +127,7 @@ def test_a_worker_that_gets_a_subtask_back_replays_the_logs_of_the_other(
     tmp_path, monkeypatch, backend, least
 ):
     monkeypatch.setattr(changelog, "COLUMNS_FROM_BYTES", least)
-    subtask = Subtask(tmp_path, ByRow(), backend)
+    subtask = Subtask(tmp_path, ByRowInTables(), backend)
     subtask.run(1.0, 2.0)
     one = HELD.copy()
     HELD.clear()

@@ -21,7 +21,7 @@ from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.columns.keyed_sections import KeyedSections
 from dstl_core.savepoint.columns.state_columns import KEY_COLUMN
 from dstl_core.savepoint.write.keyed_encoder import KeyedStateEncoder
-from dstl_core.spark.task.column_store import KEY, ColumnStore, batches_of, bytes_of
+from dstl_core.spark.task.columns.column_store import KEY, ColumnStore, batches_of, bytes_of
 from dstl_core.state.backends.state_changelog import CapturedState, StateChangelog
 from dstl_core.state.restore.carry_over import CarriedState
 

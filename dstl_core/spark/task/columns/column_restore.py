@@ -29,7 +29,7 @@ from dstl_core.codec.state_meta import StateMetaInfoSnapshot
 from dstl_core.errors import FormatError, RestoreError, StateMigrationError
 from dstl_core.model.handle import ChangelogStateHandle, KeyedStateHandle
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.spark.task.column_store import KEY, ColumnStore
+from dstl_core.spark.task.columns.column_store import KEY, ColumnStore
 from dstl_core.state.restore.into_sections import open_key_groups
 from dstl_core.state.restore.stored_key_groups import StoredKeyGroups
 from dstl_core.state.tables.keyed_state import describe_state, types_of

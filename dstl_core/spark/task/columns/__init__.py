@@ -1,0 +1,1 @@
+"""Subtasks with value state in columns."""

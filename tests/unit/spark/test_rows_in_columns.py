@@ -1,0 +1,209 @@
+"""Which functions by row have their state in columns, and that they do not notice it."""
+
+import pytest
+
+from dstl_core.errors import RestoreError, StateMigrationError, UserFunctionError
+from dstl_core.functions import KeyedProcessFunction, RichMapFunction
+from dstl_core.spark.task import subtask as subtasks_module
+from dstl_core.spark.task.columns.rows_in_columns import RowsInColumns
+from dstl_core.state.backends.state_backend import EmbeddedRocksDBStateBackend
+from dstl_core.state.tables.descriptor import (
+    ListStateDescriptor,
+    ReducingStateDescriptor,
+    ValueStateDescriptor,
+)
+from dstl_core.state.tables.ttl import StateTtlConfig
+from tests.unit.spark.subtasks import LAST, ByColumn, ByRow, ByRowInTables, Subtask
+
+IN_COLUMNS, IN_TABLES = True, False
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """Whether the state of each opened subtask is in columns."""
+    found, open_subtask = [], subtasks_module.open_subtask
+
+    def noted(task, subtask):
+        running = open_subtask(task, subtask)
+        found.append(isinstance(running, RowsInColumns))
+        return running
+
+    monkeypatch.setattr("tests.unit.spark.subtasks.open_subtask", noted)
+    return found
+
+
+class Asks(ByRow):
+    """Asks for more states than ``ByRow``."""
+
+    def __init__(self, *others):
+        self.others = others
+        self.opened = self.closed = 0
+
+    def open(self, runtime_context):
+        self.opened += 1
+        super().open(runtime_context)
+        for name, descriptor in self.others:
+            getattr(runtime_context, name)(descriptor)
+
+    def close(self):
+        self.closed += 1
+
+
+class WithTimers(ByRow):
+    def process_element(self, value, ctx):
+        ctx.timer_service().register_event_time_timer(5)
+        return super().process_element(value, ctx)
+
+    def on_timer(self, timestamp, ctx):
+        return ()
+
+
+class Mapped(RichMapFunction):
+    def open(self, runtime_context):
+        self.last = runtime_context.get_state(LAST)
+
+    def map(self, value):
+        was = self.last.value()
+        self.last.update(value["d"])
+        return {"k": value["k"], "was": was}
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (ByRow(), IN_COLUMNS),
+        (Mapped(), IN_COLUMNS),
+        (Asks(("get_state", ValueStateDescriptor("n", "int"))), IN_COLUMNS),
+        (Asks(("get_state", LAST)), IN_COLUMNS),
+        (Asks(("get_state", ValueStateDescriptor("s", "string"))), IN_TABLES),
+        (
+            Asks(("get_state", ValueStateDescriptor("t", "bigint", ttl=StateTtlConfig(10**6)))),
+            IN_TABLES,
+        ),
+        (Asks(("get_list_state", ListStateDescriptor("l", "bigint"))), IN_TABLES),
+        (Asks(("get_reducing_state", ReducingStateDescriptor("r", max, "bigint"))), IN_TABLES),
+        (WithTimers(), IN_TABLES),
+    ],
+    ids=["number", "map", "two numbers", "twice", "string", "ttl", "list", "reducing", "timers"],
+)
+def test_where_the_state_is_and_that_values_are_the_same(tmp_path, opened, function, expected):
+    subtask = Subtask(tmp_path, function)
+    assert subtask.run(1.0, 2.0)[2] == [None, None]
+    assert subtask.run(3.0, 4.0, 5.0)[2] == [1.0, 2.0, None]
+    assert opened == [expected] * 2
+    if isinstance(function, Asks):
+        assert (function.opened, function.closed) == (2, 2)
+
+
+def test_every_update_is_logged_or_a_database_is_used_in_tables(tmp_path, opened):
+    Subtask(tmp_path, ByRow(), EmbeddedRocksDBStateBackend()).run(1.0)
+    assert opened == [IN_TABLES]
+
+
+def test_a_function_goes_from_columns_to_tables_and_back(tmp_path, opened):
+    subtask = Subtask(tmp_path, ByRow())
+    subtask.run(1.0, 2.0)
+    for function, before in ((ByRowInTables(), 1.0), (ByRow(), 3.0), (ByColumn(), 4.0)):
+        subtask.function = function
+        assert subtask.run(before + 2 if before == 1.0 else before + 1)[2] == [before]
+    assert opened == [IN_COLUMNS, IN_TABLES, IN_COLUMNS, False]
+
+
+def test_state_that_the_function_no_longer_has_is_kept_in_tables(tmp_path, opened):
+    class Two(ByRow):
+        def open(self, runtime_context):
+            super().open(runtime_context)
+            self.other = runtime_context.get_state(ValueStateDescriptor("other", "bigint"))
+
+        def process_element(self, value, ctx):
+            self.other.update(int(value["d"]) + (self.other.value() or 0))
+            return super().process_element({"k": value["k"], "d": float(self.other.value())}, ctx)
+
+    subtask = Subtask(tmp_path, Two())
+    subtask.run(1.0)
+    subtask.function = ByRow()
+    assert subtask.run(5.0)[2] == [1.0]
+    subtask.function = Two()
+    assert subtask.run(2.0)[2] == [5.0]
+    assert subtask.run(4.0)[2] == [3.0]
+    assert opened == [IN_COLUMNS, IN_TABLES, IN_COLUMNS, IN_COLUMNS]
+
+
+def test_a_type_that_cannot_change_is_refused_as_in_tables(tmp_path):
+    class AsLong(KeyedProcessFunction):
+        def open(self, runtime_context):
+            self.last = runtime_context.get_state(ValueStateDescriptor("last", "bigint"))
+
+        def process_element(self, value, ctx):
+            self.last.update(1)
+
+    subtask = Subtask(tmp_path, ByRow())
+    subtask.run(1.0)
+    subtask.function = AsLong()
+    with pytest.raises(
+        UserFunctionError, match=r"AsLong\.open raised StateMigrationError"
+    ) as found:
+        subtask.run(2.0)
+    assert isinstance(found.value.__cause__, StateMigrationError)
+
+
+def test_damaged_state_is_an_error_of_the_restore(tmp_path):
+    subtask = Subtask(tmp_path, ByRow())
+    subtask.run(1.0)
+    for path in (tmp_path / "local").rglob("*.arrow"):
+        path.write_bytes(b"")
+    for path in tmp_path.rglob("*"):
+        if path.is_file() and "local" not in path.parts:
+            path.unlink()
+    for function in (ByRow(), ByRowInTables()):
+        subtask.function = function
+        with pytest.raises((RestoreError, FileNotFoundError)) as found:
+            subtask.run(2.0)
+        assert "open raised" not in str(found.value)
+
+
+@pytest.mark.parametrize("late", ["late", "last"])
+def test_a_state_that_is_asked_for_too_late_is_refused(tmp_path, late):
+    class Late(ByRow):
+        def open(self, runtime_context):
+            super().open(runtime_context)
+            self.context = runtime_context
+
+        def process_element(self, value, ctx):
+            self.context.get_state(LAST)
+            self.context.get_state(ValueStateDescriptor(late, "string"))
+
+    with pytest.raises(UserFunctionError) as found:
+        Subtask(tmp_path, Late()).run(1.0)
+    assert (
+        f"asks for the state '{late}' of type String after it was opened; expected one of the "
+        f"states of its open(): 'last' (Double); ask for it there."
+    ) in str(found.value)
+
+
+def test_time_without_timers(tmp_path):
+    times = []
+
+    class Times(ByRow):
+        def process_element(self, value, ctx):
+            service = ctx.timer_service()
+            times.append((service.current_watermark(), service.current_processing_time()))
+            service.delete_event_time_timer(1)
+            if value["d"] < 0:
+                service.register_processing_time_timer(1)
+            return super().process_element(value, ctx)
+
+    subtask = Subtask(tmp_path, Times())
+    subtask.run(1.0)
+    assert times == [(-(2**63), 0)]
+    with pytest.raises(UserFunctionError, match=r"registers a timer, and has no on_timer\(\)"):
+        subtask.run(-1.0)
+
+
+def test_a_value_that_does_not_fit_is_refused(tmp_path):
+    class Huge(ByRow):
+        def process_element(self, value, ctx):
+            self.last.update("no number")
+
+    with pytest.raises(UserFunctionError, match=r"Huge\.process_element raised"):
+        Subtask(tmp_path, Huge()).run(1.0)
