@@ -61,6 +61,17 @@ PIPELINE = GOLDEN / "pipeline-log-v1"
 """A pipeline of our own with its commit log; ``pipeline.json`` says what is in it."""
 UPGRADE_JOBS = GOLDEN / "upgrade-jobs"
 """Jobs of Flink 1.20.5 whose values need their jars."""
+JDK_JOBS = GOLDEN / "jdk-jobs"
+"""Jobs of Flink 1.20.5 with what the JDK has, generics, native savepoints, thousands of keys."""
+JDK_TYPES = {
+    "undeclared": {
+        "lines": "List<undeclared.Line>",
+        "pair": "Tuple2<String, List<Long>>",
+        "groups": "Map<String, Set<Long>>",
+        "log": "Map<String, undeclared.Line>",
+    }
+}
+"""Types that the jars of ``JDK_JOBS`` do not show, by job and state."""
 CONNECTORS = GOLDEN / "connectors"
 """Savepoints of sources and sinks; ``truth.json`` has their splits and committables."""
 CHANGED_JOBS = GOLDEN / "changed-jobs"
@@ -74,7 +85,7 @@ SNAPSHOTS = [
     for fixture in map(Fixture, sorted(GOLDEN.iterdir()))
     if fixture.metadata_files
     and fixture.folder
-    not in (PIPELINE, UPGRADE_JOBS, CONNECTORS, CHANGED_JOBS, CHANGED_CLASSES, PLANTED)
+    not in (PIPELINE, UPGRADE_JOBS, JDK_JOBS, CONNECTORS, CHANGED_JOBS, CHANGED_CLASSES, PLANTED)
 ]
 
 
@@ -85,3 +96,11 @@ def snapshot(name: str) -> Path:
 def as_lines(entries: Iterable[dict[str, Any]]) -> Counter[str]:
     """Entries without their order, keys sorted: equal if and only if the entries are."""
     return Counter(json.dumps(entry, sort_keys=True, ensure_ascii=True) for entry in entries)
+
+
+def entries_of(path: Path) -> list[dict[str, Any]]:
+    """What a file like ``truth.json`` holds; large ones are packed, as ``truth.json.gz``."""
+    packed = path.with_name(f"{path.name}.gz")
+    raw = gzip.decompress(packed.read_bytes()) if packed.is_file() else path.read_bytes()
+    entries: list[dict[str, Any]] = json.loads(raw)["entries"]
+    return entries

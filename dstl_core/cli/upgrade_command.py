@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,6 +47,15 @@ def upgrade(
         list[str] | None,
         typer.Option("--drop", metavar="STATE", help="Leave a state out: STATE or OP/STATE."),
     ] = None,
+    types: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--type",
+            metavar="NAME=TYPE",
+            help="The Java type of a state or a field that the jars do not show, such as "
+            "'items=List<shop.Line>' or 'shop.Cart.lines=List<shop.Line>'; repeat it.",
+        ),
+    ] = None,
     overwrite: OverwriteOption = False,
     as_json: JsonOption = False,
     allow_root: RootOption = None,
@@ -63,7 +73,7 @@ def upgrade(
     if out is None and not plan:
         raise ConfigError("OUT is missing: give the folder of the new savepoint, or --plan.")
     snapshot = load(path, allow_root, relocate, changelog_base, key_type, jar)
-    found = SavepointUpgrade(snapshot, to, drop or ())
+    found = SavepointUpgrade(snapshot, to, drop or (), _named(types or ()))
     steps = found.plan()
     written = None
     if out is not None and not plan:
@@ -74,6 +84,19 @@ def upgrade(
         _print(found, steps, written)
     if plan and any(step.action == BLOCKED for step in steps):
         raise typer.Exit(1)
+
+
+def _named(given: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for each in given:
+        name, sign, text = each.partition("=")
+        if not sign or not name or name in found:
+            raise ConfigError(
+                f"A type is given wrongly: expected NAME=TYPE, each name once, got {each!r}; "
+                f"write e.g. --type 'items=List<shop.Line>'."
+            )
+        found[name] = text
+    return found
 
 
 def _report(

@@ -166,9 +166,16 @@ class UpgradeModel(dg.Model, dg.Resolvable):
     drop: Annotated[
         list[str], shown("States to leave out: STATE or OPERATOR/STATE.", ["cache"])
     ] = Field(default=[])
+    types: Annotated[
+        dict[str, str],
+        shown(
+            "Java types that the jars do not show, by STATE, OPERATOR/STATE or CLASS.FIELD.",
+            {"items": "List<shop.Line>"},
+        ),
+    ] = Field(default={})
 
     def edit(self) -> dict[str, Any]:
-        return {"to": self.to, "jars": self.jars, "drop": self.drop}
+        return {"to": self.to, "jars": self.jars, "drop": self.drop, "types": self.types}
 
 
 class MigrateModel(dg.Model, dg.Resolvable):

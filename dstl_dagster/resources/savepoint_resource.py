@@ -91,6 +91,7 @@ class SavepointResource(dg.ConfigurableResource):
         to: str = "2.2",
         jars: Sequence[str] = (),
         drop: Sequence[str] = (),
+        types: Mapping[str, str] | None = None,
     ) -> Snapshot:
         """Writes a copy of a savepoint of Flink 1.x that Flink 2.x restores. If ``out`` holds that
         copy already, it returns it.
@@ -101,9 +102,10 @@ class SavepointResource(dg.ConfigurableResource):
             to: The version of Flink that restores it, 2.0 to 2.3.
             jars: Paths of the jars of the job that wrote it.
             drop: States to leave out, as ``state`` or ``operator/state``.
+            types: Java types that the jars do not show, by state or by ``class.field``.
 
         Raises:
-            ConfigError: ``source`` is of Flink 2.x.
+            ConfigError: ``source`` is of Flink 2.x, or a type is wrong.
             SavepointError: A state is blocked, or ``out`` holds another snapshot: of another
                 source, or by another edit.
         """
@@ -111,8 +113,8 @@ class SavepointResource(dg.ConfigurableResource):
         snapshot = Snapshot.load(
             path, allow_roots=self.allow_roots, relocate=self.relocate, jars=jars
         )
-        write = SavepointUpgrade(snapshot, to, drop).write
-        return self._copied(write, snapshot, out, [to, sorted(drop)])
+        write = SavepointUpgrade(snapshot, to, drop, types).write
+        return self._copied(write, snapshot, out, [to, sorted(drop), dict(types or {})])
 
     def migration(
         self, declaration: str | Mapping[str, Any], source: str | None = None

@@ -196,6 +196,7 @@ def upgraded_asset(
     to: str = "2.2",
     jars: Sequence[str] = (),
     drop: Sequence[str] = (),
+    types: Mapping[str, str] | None = None,
 ) -> dg.AssetsDefinition:
     """An asset that is the snapshot of Flink 1.x that ``source`` finds, as Flink 2.x restores it.
 
@@ -206,8 +207,9 @@ def upgraded_asset(
         to: The version of Flink that restores it.
         jars: Paths of the jars of the job that wrote it.
         drop: States to leave out, as ``state`` or ``operator/state``.
+        types: Java types that the jars do not show, by state or by ``class.field``.
     """
-    edit = {"to": to, "jars": list(jars), "drop": list(drop)}
+    edit = {"to": to, "jars": list(jars), "drop": list(drop), "types": dict(types or {})}
     return _copy_asset(spec, source, SavepointResource.upgrade, edit, op_name=op_name)
 
 

@@ -6,13 +6,14 @@ their own; Flink 1.x leaves them to Kryo, as both do with classes that are no PO
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from dstl_core.codec.classfile.class_file import OBJECT, ClassFile, Flag, Member
 from dstl_core.codec.classfile.generic_types import JavaType, component_name
 from dstl_core.codec.classfile.job_jar import JobClasses
+from dstl_core.codec.classfile.source_types import OF_FLINK
 from dstl_core.codec.data_io import DataInput, DataOutput
 from dstl_core.codec.kryo.kryo_objects import Dialect
 from dstl_core.codec.kryo.kryo_serializer import (
@@ -71,6 +72,7 @@ _BASIC: dict[str, AnySerializer] = {
     "[C": arrays.CharPrimitiveArraySerializer(),
     "[Ljava.lang.String;": Types.STRING_ARRAY,
 }
+_PLAIN = {type(each): name for name, each in _BASIC.items() if name.startswith("java.lang.")}
 _WRAPPERS = {
     "Z": "Ljava/lang/Boolean;",
     "B": "Ljava/lang/Byte;",
@@ -85,6 +87,11 @@ _LISTS = ("java.util.List", "java.util.Collection", "java.lang.Iterable")
 _TUPLE = "org.apache.flink.api.java.tuple.Tuple"
 _AVRO = "org.apache.avro.generic.GenericData$Array"
 _SERIALIZERS = "org.apache.flink.api.java.typeutils.runtime.kryo.Serializers$"
+
+
+def plain_class(found: AnySerializer) -> str | None:
+    """The class of ``java.lang``, all final, whose values a type stores; None for other types."""
+    return _PLAIN.get(type(found))
 
 
 @dataclass(frozen=True)
@@ -135,11 +142,18 @@ class FlinkTypes:
     Args:
         kryo: How classes are stored; its version of Kryo says which line of Flink derives types.
         template: A Kryo type of the job, whose registered types all of them have.
+        fields: Declared types that stand in place of those of the classes, by ``CLASS.FIELD``.
     """
 
-    def __init__(self, kryo: KryoClasses, template: KryoSerializer | None = None) -> None:
+    def __init__(
+        self,
+        kryo: KryoClasses,
+        template: KryoSerializer | None = None,
+        fields: Mapping[str, JavaType] | None = None,
+    ) -> None:
         self._kryo = kryo
         self._template = template
+        self._fields = fields or {}
         self._pojos: dict[str, AnySerializer | None] = {}
 
     @property
@@ -158,6 +172,8 @@ class FlinkTypes:
             UnreadableValueError: A class is not in the jars.
         """
         name = declared.name
+        if name in OF_FLINK:
+            return self._of_flink(declared)
         basic = _BASIC.get(name)
         if basic is not None:
             return basic
@@ -170,6 +186,30 @@ class FlinkTypes:
             )
         found = self._collection(declared) or self._pojo_or_enum(name)
         return self.kryo(name) if found is None else found
+
+    def _of_flink(self, declared: JavaType) -> AnySerializer:
+        parts = [self.of(each or JavaType(OBJECT)) for each in declared.arguments]
+        match declared.name, parts:
+            case "Types.LIST", [element]:
+                return ListSerializer(element)
+            case "Types.SET", [element]:
+                return SetSerializer(element)
+            case "Types.MAP", [key, value]:
+                return MapSerializer(key, value)
+        raise UnreadableValueError(f"{declared.name} needs the types of what it holds")
+
+    def field_type(self, pojo: str, owner: ClassFile | None, name: str) -> JavaType | None:
+        """The declared type of a field; None if it is not known.
+
+        Args:
+            pojo: The class of the value.
+            owner: The class that declares the field.
+            name: Of the field.
+        """
+        given = self._fields.get(f"{pojo}.{name}")
+        if given is not None or owner is None:
+            return given
+        return next((owner.type_of(each) for each in owner.fields if each.name == name), None)
 
     def _collection(self, declared: JavaType) -> AnySerializer | None:
         given = declared.arguments
@@ -210,7 +250,11 @@ class FlinkTypes:
     def _pojo_or_enum(self, name: str) -> AnySerializer | None:
         if name not in self._pojos:
             self._pojos[name] = None  # a POJO inside itself goes to Kryo
-            self._pojos[name] = self._find(name)
+            try:
+                self._pojos[name] = self._find(name)
+            except UnreadableValueError:
+                del self._pojos[name]  # asked again, it says so again
+                raise
         return self._pojos[name]
 
     def _find(self, name: str) -> AnySerializer | None:
@@ -236,7 +280,9 @@ class FlinkTypes:
             OptionalSnapshot(
                 each,
                 _utf(members[each][0].name) + _utf(each),
-                self.of(members[each][0].type_of(members[each][1])),
+                self.of(
+                    self._fields.get(f"{name}.{each}") or members[each][0].type_of(members[each][1])
+                ),
             )
             for each in sorted(members)
         )

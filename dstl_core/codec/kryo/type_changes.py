@@ -12,8 +12,9 @@ from typing import Any
 
 from dstl_core.codec.big_decimal import BigDecimal
 from dstl_core.codec.classfile.generic_types import JavaType, class_name_of
+from dstl_core.codec.classfile.source_types import OF_FLINK
 from dstl_core.codec.data_io import DataInput
-from dstl_core.codec.kryo.flink_types import FlinkTypes, JobPojoSerializer
+from dstl_core.codec.kryo.flink_types import FlinkTypes, JobPojoSerializer, plain_class
 from dstl_core.codec.kryo.kryo_objects import KryoObject
 from dstl_core.codec.kryo.kryo_serializer import KryoValue, ReadableKryoSerializer
 from dstl_core.codec.kryo.object_bodies import items_of
@@ -39,7 +40,13 @@ from dstl_core.codec.serializers.structs import (
 from dstl_core.errors import FormatError, UnreadableValueError
 
 Convert = Callable[[Any], Any]
-COLLECTIONS = ("java.util.List", "java.util.Map", "java.util.Set", "java.util.Collection")
+_EXAMPLES = {
+    "java.util.List": "'List<..>'",
+    "java.util.Map": "'Map<.., ..>'",
+    "java.util.Set": "'Set<..>'",
+    "java.util.Collection": "'Collection<..>'",
+}
+COLLECTIONS = tuple(_EXAMPLES)
 
 
 @dataclass(frozen=True)
@@ -53,7 +60,21 @@ class TypeChange:
 
 
 class UndeclaredError(UnreadableValueError):
-    """The type of a collection is not known, so what it becomes is not."""
+    """The type of a collection is not known, so what it becomes is not.
+
+    Args:
+        java_class: Of the collection.
+        place: The field that holds it, as ``CLASS.FIELD``; None if it is no field of a POJO.
+    """
+
+    def __init__(self, java_class: str, place: str | None = None) -> None:
+        super().__init__(
+            f"The jars do not show what {java_class}{f' in {place}' if place else ''} holds; give "
+            f"the jar that has the class of the field, or the descriptor of the state with its "
+            f"TypeHint (--jar), or name the type: --type {place or 'STATE'}={_EXAMPLES[java_class]}"
+        )
+        self.java_class = java_class
+        self.place = place
 
 
 class TypeChanges:
@@ -123,10 +144,12 @@ class TypeChanges:
     def _kryo(self, old: ReadableKryoSerializer, declared: JavaType | None) -> TypeChange:
         new: AnySerializer
         if old.java_class in COLLECTIONS:
-            if declared is None or declared.name != old.java_class:
-                raise UndeclaredError(
-                    f"The jars do not show what {old.java_class} holds; give the jar that has the "
-                    f"class of the field, or the descriptor of the state with its TypeHint (--jar)"
+            if declared is None:
+                raise UndeclaredError(old.java_class)
+            if OF_FLINK.get(declared.name, declared.name) != old.java_class:
+                raise UnreadableValueError(
+                    f"The declared type does not fit: the savepoint has {old.java_class}, got "
+                    f"{declared.name}"
                 )
             new = self._types.of(declared)
         else:
@@ -191,7 +214,9 @@ class TypeChanges:
         return TypeChange(EitherSerializer(left.new, right.new), convert)
 
     def _pojo(self, old: PojoSerializer) -> TypeChange:
-        changes = {name: self._field(name, key, each) for name, key, each in old.fields}
+        changes = {
+            name: self._field(old.pojo_class, name, key, each) for name, key, each in old.fields
+        }
         fields = tuple(
             OptionalSnapshot(name, key, changes[name].new if each is not None else None)
             for name, key, each in old.fields
@@ -224,20 +249,19 @@ class TypeChanges:
 
         return TypeChange(new, convert)
 
-    def _field(self, name: str, key: bytes | None, old: AnySerializer | None) -> TypeChange:
+    def _field(
+        self, pojo: str, name: str, key: bytes | None, old: AnySerializer | None
+    ) -> TypeChange:
         if old is None:
             return TypeChange(old)  # type: ignore[arg-type]  # a field without a type stays so
-        return self.of(old, self._field_type(name, key))
-
-    def _field_type(self, name: str, key: bytes | None) -> JavaType | None:
-        """The declared type of a field, by the class that its snapshot names."""
-        if key is None:
-            return None
-        found = self._types.classes.get(DataInput(key).read_utf("declaring class"))
-        if found is None:
-            return None
-        types = (found.type_of(each) for each in found.fields if each.name == name)
-        return next(types, None)
+        owner = None if key is None else DataInput(key).read_utf("declaring class")
+        found = None if owner is None else self._types.classes.get(owner)
+        try:
+            return self.of(old, self._types.field_type(pojo, found, name))
+        except UndeclaredError as error:
+            if error.place is not None:
+                raise
+            raise UndeclaredError(error.java_class, f"{pojo}.{name}") from None
 
     def _subclasses(self, entries: Sequence[OptionalSnapshot]) -> list[TypeChange | None]:
         return [
@@ -370,7 +394,8 @@ def _maker(new: AnySerializer) -> Callable[[KryoObject], Any]:
             return _pojo_maker(new)
         case EnumSerializer():
             return lambda found: new.constants[found.value]
-    return _leaf_value
+    plain = plain_class(new)
+    return _leaf_value if plain is None else lambda found: _plain_value(found, plain)
 
 
 def _pojo_maker(new: PojoSerializer) -> Callable[[KryoObject], Pojo]:
@@ -395,6 +420,14 @@ def _pojo_maker(new: PojoSerializer) -> Callable[[KryoObject], Pojo]:
         return subclasses[name](found)
 
     return make
+
+
+def _plain_value(found: KryoObject, expected: str) -> Any:
+    if found.class_name != expected:
+        raise UnreadableValueError(
+            f"A value of class {found.class_name} does not fit the type {expected}"
+        )
+    return found.value
 
 
 def _leaf_value(found: KryoObject) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -39,6 +39,7 @@ from dstl_core.savepoint.edit.converted_state import (
     convert_operator,
     place_of,
 )
+from dstl_core.savepoint.edit.named_types import NamedTypes
 from dstl_core.savepoint.edit.operator_copy import check_writable, rewrite_operator
 from dstl_core.savepoint.edit.savepoint_edit import edit_savepoint
 from dstl_core.savepoint.progress import Advance, no_progress
@@ -82,12 +83,21 @@ class SavepointUpgrade:
         source: A savepoint or checkpoint of Flink 1.x, loaded with the jars of its job.
         to: The version of Flink that restores the result.
         drop: States to leave out, as ``state`` or ``operator/state``.
+        types: Declared types that the jars do not show, as Java writes them, by ``state``,
+            ``operator/state``, or ``class.field`` of a POJO. They take the place of those in jars.
 
     Raises:
-        ConfigError: The version is unknown, or the snapshot is of Flink 2.x.
+        ConfigError: The version is unknown, the snapshot is of Flink 2.x, or a name is in neither
+            the snapshot nor the jars.
     """
 
-    def __init__(self, source: Snapshot, to: str = "2.2", drop: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        source: Snapshot,
+        to: str = "2.2",
+        drop: Sequence[str] = (),
+        types: Mapping[str, str] | None = None,
+    ) -> None:
         if to not in METADATA_VERSIONS:
             raise ConfigError(
                 f"The target is wrong: expected {', '.join(METADATA_VERSIONS)}, got {to!r}; give "
@@ -102,6 +112,14 @@ class SavepointUpgrade:
         self._source = source
         self._version = METADATA_VERSIONS[to]
         self._drop = frozenset(drop)
+        self._named = NamedTypes(types or {})
+        self._named.check(
+            (
+                (operator.label, info.name, [each for _, each in info.meta.serializers])
+                for operator, info in self._every_state()
+            ),
+            source.kryo.layouts.classes,
+        )
         self.converted: dict[tuple[str, str], int] = {}
         """Entries that ``write`` has converted, by operator and state."""
         unknown = sorted(
@@ -128,7 +146,7 @@ class SavepointUpgrade:
     @cached_property
     def _changes(self) -> TypeChanges:
         kryo = KryoClasses(Dialect.KRYO_5, self._source.kryo.layouts)
-        return TypeChanges(FlinkTypes(kryo, self._template()))
+        return TypeChanges(FlinkTypes(kryo, self._template(), self._named.fields))
 
     def _template(self) -> KryoSerializer | None:
         """A Kryo type of the job that shows which classes it registers."""
@@ -147,12 +165,16 @@ class SavepointUpgrade:
         names = {info.name for _, info in self._every_state() if _has_kryo(info.meta)}
         return declared_states(self._source.kryo.layouts.classes, names) if names else {}
 
-    def _conversion(self, meta: StateMetaInfoSnapshot) -> StateConversion | None:
+    def _types_of(self, operator: str, name: str) -> tuple[JavaType | None, ...]:
+        """The types of a state's descriptor, as far as they are known."""
+        declared = self._declared.get(name)
+        return self._named.of_state(operator, name) or (() if declared is None else declared.types)
+
+    def _conversion(self, operator: str, meta: StateMetaInfoSnapshot) -> StateConversion | None:
         """How a state changes; None if it stays as it is."""
         if meta.backend_state_type is BackendStateType.PRIORITY_QUEUE or not _may_change(meta):
             return None
-        declared = self._declared.get(meta.name)
-        types = () if declared is None else declared.types
+        types = self._types_of(operator, meta.name)
         value = meta.value_serializer
         if meta.backend_state_type is BackendStateType.BROADCAST:
             key, item = _last_two(types)
@@ -181,7 +203,7 @@ class SavepointUpgrade:
             return replace(step, action=DROP, new=""), None
         try:
             _check_keys(operator, info)
-            conversion = self._conversion(info.meta)
+            conversion = self._conversion(operator.label, info.meta)
         except FormatError as error:
             return replace(step, action=BLOCKED, new="", reason=error.what), None
         if conversion is None:
@@ -294,7 +316,13 @@ def _operator_type(meta: StateMetaInfoSnapshot) -> str:
 def _last_two(
     types: Sequence[JavaType | None],
 ) -> tuple[JavaType | None, JavaType | None]:
-    return (types[-2], types[-1]) if len(types) >= 2 else (None, None)
+    """Of the key and the value of a map; a person names them as one type."""
+    match types:
+        case [*_, key, value]:
+            return key, value
+        case [JavaType(arguments=(key, value))]:
+            return key, value
+    return None, None
 
 
 def _has_kryo(meta: StateMetaInfoSnapshot) -> bool:

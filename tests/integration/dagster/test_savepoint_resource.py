@@ -9,11 +9,11 @@ import dagster as dg
 import pytest
 
 from dstl_core import Snapshot
-from dstl_core.errors import ConfigError, SnapshotExistsError
+from dstl_core.errors import ConfigError, SavepointError, SnapshotExistsError
 from dstl_dagster import DstlStorageResource, SavepointResource
 from dstl_dagster.components.models import MigrateModel, UpgradeModel
 from dstl_dagster.components.savepoint import SavepointComponent
-from tests.golden_files import CHANGED_JOBS, UPGRADE_JOBS, snapshot
+from tests.golden_files import CHANGED_JOBS, JDK_JOBS, JDK_TYPES, UPGRADE_JOBS, snapshot
 from tests.unit.savepoint.test_job_values import lines, savepoint
 
 pytestmark = pytest.mark.dagster
@@ -72,7 +72,22 @@ def test_an_upgrade_in_yaml_is_an_asset(savepoints: SavepointResource) -> None:
         if each.asset_key == dg.AssetKey(["orders", "orders_upgraded"])
     ]
     path = str(event.step_materialization_data.materialization.metadata["dagster/uri"].value)
-    assert Snapshot.load(path).metadata.version == 5
+    assert Snapshot.load(path).metadata.version == 6
+
+
+def test_types_of_an_upgrade_are_named_in_yaml(savepoints: SavepointResource) -> None:
+    job = JDK_JOBS / "undeclared"
+    jars, types = [str(job / "job.jar")], JDK_TYPES["undeclared"]
+    with pytest.raises(SavepointError, match="name the type"):
+        savepoints.upgrade(str(savepoint(job)), "blocked", jars=jars)
+    component = SavepointComponent(
+        name="lines", path=str(savepoint(job)), upgrade=UpgradeModel(jars=jars, types=types)
+    )
+    defs = component.build_defs(dg.ComponentTree.for_test().load_context)
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert dg.materialize(
+            list(defs.assets or ()), instance=instance, resources={"storage": savepoints.storage}
+        ).success
 
 
 @pytest.fixture

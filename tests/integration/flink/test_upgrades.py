@@ -18,14 +18,18 @@ import pytest
 from dstl_core import Snapshot
 from dstl_core.savepoint.edit import converted_state
 from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
+from tests.golden_files import JDK_TYPES, entries_of
 from tests.integration.flink.checker import FlinkChecker, FlinkRestoreError
 from tests.integration.flink.releases import RELEASES, jars_of
+from tests.unit.savepoint.test_jdk_jobs import JOBS as OF_THE_JDK
 from tests.unit.savepoint.test_job_values import JOBS, lines, savepoint
 
 pytestmark = pytest.mark.flink
 CASES = [(job, "hashmap", 1) for job in JOBS]
 # More subtasks share out the elements of operator state, so what one holds says nothing.
 CASES += [(job, "rocksdb", 3) for job in JOBS if job.name != "opstate"]
+CASES += [(job, "hashmap", 1) for job in OF_THE_JDK]
+CASES += [(job, "rocksdb", 3) for job in OF_THE_JDK if job.name not in ("heap", "many")]
 
 NEXT = range(24, 40)
 """The numbers that each job gets next: its first input was those below 24."""
@@ -34,7 +38,7 @@ NEXT = range(24, 40)
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkChecker]:
     """Real Flink with the classes of all jobs."""
-    jars = [job / "job.jar" for job in JOBS]
+    jars = [job / "job.jar" for job in [*JOBS, *OF_THE_JDK]]
     checker = FlinkChecker(tmp_path_factory.mktemp("flink"), job_jars=jars)
     yield checker
     checker.close()
@@ -45,7 +49,7 @@ def class_of(job: Path) -> str:
 
 
 def entries(job: Path, name: str) -> Counter[str]:
-    return lines(json.loads((job / name).read_bytes())["entries"])
+    return lines(entries_of(job / name))
 
 
 def held(savepoint: str | None, job: Path) -> Counter[str]:
@@ -58,7 +62,8 @@ def check_goes_on(
 ) -> None:
     """The job restores its upgraded savepoint, holds what it held, and goes on."""
     source = Snapshot.load(savepoint(job), jars=[job / "job.jar"])
-    upgraded = SavepointUpgrade(source, to).write(scratch / "up")
+    upgrade = SavepointUpgrade(source, to, types=JDK_TYPES.get(job.name))
+    upgraded = upgrade.write(scratch / "up")
     taken = jobs.run_job(
         upgraded,
         class_of(job),
@@ -114,6 +119,16 @@ def test_metadata_of_older_flink_restores(jobs: FlinkChecker, tmp_path: Path) ->
     upgraded = SavepointUpgrade(source).write(tmp_path / "up")
     taken = jobs.run_job(upgraded, class_of(orders), savepoint_to=tmp_path / "taken")
     assert held(taken.savepoint, orders) == entries(orders, "truth.json")
+
+
+def test_flink_refuses_a_type_that_was_named_wrongly(jobs: FlinkChecker, tmp_path: Path) -> None:
+    """With other types than the job declares, Flink refuses the state."""
+    [job] = [job for job in OF_THE_JDK if job.name == "undeclared"]
+    types = {**JDK_TYPES[job.name], "lines": "Types.LIST<undeclared.Line>"}
+    source = Snapshot.load(savepoint(job), jars=[job / "job.jar"])
+    upgraded = SavepointUpgrade(source, types=types).write(tmp_path / "up")
+    with pytest.raises(FlinkRestoreError, match="must not be incompatible"):
+        jobs.run_job(upgraded, class_of(job), savepoint_to=tmp_path / "taken")
 
 
 def test_flink_refuses_what_is_not_upgraded(jobs: FlinkChecker, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from dstl_core.errors import ConfigError, FormatError, SavepointError
 from dstl_core.savepoint.edit import converted_state
 from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
 from tests.command_line import run
-from tests.golden_files import UPGRADE_JOBS, as_lines, snapshot
+from tests.golden_files import JDK_JOBS, JDK_TYPES, UPGRADE_JOBS, as_lines, snapshot
 from tests.unit.savepoint.test_job_values import JOBS, lines, savepoint
 
 __all__ = ["run"]
@@ -161,6 +161,76 @@ def test_a_state_is_left_out_by_its_name_only(tmp_path: Path) -> None:
     assert dumped(Snapshot.load(without))
     with pytest.raises(ConfigError, match="'nothing' to drop is not in the snapshot"):
         SavepointUpgrade(loaded("carts"), drop=["nothing"])
+
+
+def refused(source: Snapshot, **types: str) -> str:
+    [step] = [s for s in SavepointUpgrade(source, types=types).plan() if s.state in types]
+    assert step.action == "blocked"
+    return step.reason
+
+
+def test_types_that_no_class_shows_are_named(tmp_path: Path) -> None:
+    folder = JDK_JOBS / "undeclared"
+    source = Snapshot.load(savepoint(folder), jars=[folder / "job.jar"])
+    blocked = {s.state: s.reason for s in SavepointUpgrade(source).plan() if s.action == "blocked"}
+    assert set(blocked) == {"lines", "pair", "groups", "log"}
+    assert "or name the type: --type STATE='Set<..>'" in blocked["groups"]
+    steps = SavepointUpgrade(source, types=JDK_TYPES["undeclared"]).plan()
+    line = "undeclared.Line{amount: Long, product: String}"
+    assert {step.state: step.new for step in steps if step.action == "convert"} == {
+        "lines": f"Nullable<List<Nullable<{line}>>>",
+        "pair": "Tuple2<String, Nullable<List<Nullable<Long>>>>",
+        "groups": "Map<String, Nullable<Set<Long>>>",
+        "log": f"List<Nullable<Map<Nullable<String>, {line}>>>",
+    }
+    of_flink = SavepointUpgrade(source, types={"lines": "Types.LIST<undeclared.Line>"})
+    assert f"List<{line}>" in [step.new for step in of_flink.plan()]
+
+
+def test_a_field_whose_class_is_missing_is_named() -> None:
+    source = Snapshot.load(savepoint(UPGRADE_JOBS / "silent"))
+    assert all(step.action != "blocked" for step in SavepointUpgrade(source).plan())
+    orders = Snapshot.load(savepoint(UPGRADE_JOBS / "orders"))
+    [step] = [each for each in SavepointUpgrade(orders).plan() if each.state == "order"]
+    assert "java.util.Map in orders.Order.attributes holds" in step.reason
+    assert "--type orders.Order.attributes='Map<.., ..>'" in step.reason
+    given = {"orders.Order.attributes": "Map<String, String>", "orders.Order.tags": "Set<String>"}
+    [step] = [s for s in SavepointUpgrade(orders, types=given).plan() if s.state == "order"]
+    assert "java.util.List in orders.Order.items holds" in step.reason
+
+
+def test_named_types_that_do_not_fit_are_one_sentence(tmp_path: Path) -> None:
+    carts = loaded("carts")
+    assert "has java.util.List, got java.util.Map" in refused(carts, items="Map<String, Long>")
+    missing = {"items": "List<carts.Nope>"}
+    assert "Class carts.Nope of the job is not in its jar" in refused(carts, **missing)
+    with pytest.raises(SavepointError, match=r"carts\.Nope of the job is not in its jar"):
+        SavepointUpgrade(carts, types=missing).write(tmp_path / "missing")
+    wrong = SavepointUpgrade(carts, types={"seen": "Set<Long>"})
+    with pytest.raises(FormatError, match=r"class java\.lang\.Integer does not fit the type java"):
+        wrong.write(tmp_path / "wrong")
+    for text, said in (
+        ("List<int>", "int is no type argument"),
+        ("Map<String>", "expected 2, got 1"),
+        ("List<", "A type is malformed"),
+        ("List<String>>", "A type is malformed"),
+        ("", "A type is malformed"),
+        ("List<" * 40 + "String" + ">" * 40, "A type is malformed"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            SavepointUpgrade(carts, types={"items": text})
+    with pytest.raises(ConfigError, match="'nothing', which is not there"):
+        SavepointUpgrade(carts, types={"nothing": "List<String>"})
+
+
+def test_the_command_takes_types(run: Any) -> None:
+    folder = JDK_JOBS / "undeclared"
+    given = ["upgrade", str(savepoint(folder)), "--plan", "--jar", str(folder / "job.jar")]
+    assert run(*given).code == 1
+    for name, text in JDK_TYPES["undeclared"].items():
+        given += ["--type", f"{name}={text}"]
+    assert run(*given).code == 0
+    assert "expected NAME=TYPE" in run(*given, "--type", "lines").err
 
 
 def test_without_the_jar_states_are_blocked_and_nothing_is_written(tmp_path: Path) -> None:

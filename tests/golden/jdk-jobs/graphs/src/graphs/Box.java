@@ -1,0 +1,3 @@
+package graphs;
+import java.io.Serializable; import java.math.*; import java.net.*; import java.time.*; import java.util.*; import java.util.concurrent.*; import java.util.concurrent.atomic.*; import java.util.regex.*;
+public class Box implements Shape { public int width; public int height; public Box() {} public Box(int w, int h) { width = w; height = h; } }

@@ -1,0 +1,3 @@
+package graphs;
+import java.io.Serializable; import java.math.*; import java.net.*; import java.time.*; import java.util.*; import java.util.concurrent.*; import java.util.concurrent.atomic.*; import java.util.regex.*;
+public class Holder { public Shape shape; public List list; public Mode mode; public List<Mode> modes; public Holder() {} }

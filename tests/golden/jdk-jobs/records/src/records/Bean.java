@@ -1,0 +1,3 @@
+package records;
+import java.io.Serializable; import java.math.*; import java.net.*; import java.time.*; import java.util.*; import java.util.concurrent.*; import java.util.concurrent.atomic.*; import java.util.regex.*;
+public class Bean { private int id; private List<String> names; private boolean active; private Set<Stop> stops; public Bean() {} public int getId() { return id; } public void setId(int v) { id = v; } public List<String> getNames() { return names; } public void setNames(List<String> v) { names = v; } public boolean isActive() { return active; } public void setActive(boolean v) { active = v; } public Set<Stop> getStops() { return stops; } public void setStops(Set<Stop> v) { stops = v; } }

@@ -1,0 +1,3 @@
+package sums;
+import java.io.Serializable; import java.math.*; import java.net.*; import java.time.*; import java.util.*; import java.util.concurrent.*; import java.util.concurrent.atomic.*; import java.util.regex.*;
+public class Distinct implements org.apache.flink.api.common.functions.AggregateFunction<Long, HashSet<Long>, Long> { public HashSet<Long> createAccumulator() { return new HashSet<>(); } public HashSet<Long> add(Long v, HashSet<Long> a) { a.add(v); return a; } public Long getResult(HashSet<Long> a) { return (long) a.size(); } public HashSet<Long> merge(HashSet<Long> a, HashSet<Long> b) { a.addAll(b); return a; } }

@@ -1,0 +1,3 @@
+package sums;
+import java.io.Serializable; import java.math.*; import java.net.*; import java.time.*; import java.util.*; import java.util.concurrent.*; import java.util.concurrent.atomic.*; import java.util.regex.*;
+public class Last implements org.apache.flink.api.common.functions.AggregateFunction<Long, List<Long>, Long> { public List<Long> createAccumulator() { return new ArrayList<>(); } public List<Long> add(Long v, List<Long> a) { a.add(v); return a; } public Long getResult(List<Long> a) { return a.get(a.size() - 1); } public List<Long> merge(List<Long> a, List<Long> b) { a.addAll(b); return a; } }
