@@ -53,7 +53,7 @@ _COLLECTIONS: dict[str, Any] = (
     | _named(
         "java.util.concurrent",
         "CopyOnWriteArrayList CopyOnWriteArraySet ConcurrentLinkedQueue ConcurrentLinkedDeque "
-        "LinkedBlockingQueue LinkedBlockingDeque",
+        "LinkedBlockingQueue LinkedBlockingDeque ConcurrentSkipListSet",
         _COLLECTION,
     )
     | _named(
@@ -77,8 +77,8 @@ _COLLECTIONS: dict[str, Any] = (
 _MAPS: dict[str, Any] = (
     _named(
         "java.util",
-        "Map AbstractMap HashMap LinkedHashMap Hashtable IdentityHashMap WeakHashMap EnumMap "
-        "Collections$UnmodifiableMap Collections$SynchronizedMap",
+        "Map AbstractMap HashMap LinkedHashMap Hashtable Properties IdentityHashMap WeakHashMap "
+        "EnumMap Collections$UnmodifiableMap Collections$SynchronizedMap",
         _MAP,
     )
     | _named("java.util.ImmutableCollections", "Map1 MapN", MapBody(has_nulls=False))
@@ -96,6 +96,7 @@ _ENUMS = {
     "NOVEMBER DECEMBER",
     "java.time.temporal.ChronoUnit": "NANOS MICROS MILLIS SECONDS MINUTES HOURS HALF_DAYS DAYS "
     "WEEKS MONTHS YEARS DECADES CENTURIES MILLENNIA ERAS FOREVER",
+    "java.util.Comparators$NaturalOrderComparator": "INSTANCE",
     "java.util.concurrent.TimeUnit": "NANOSECONDS MICROSECONDS MILLISECONDS SECONDS MINUTES HOURS "
     "DAYS",
     "java.math.RoundingMode": "UP DOWN CEILING FLOOR HALF_UP HALF_DOWN HALF_EVEN UNNECESSARY",
@@ -163,8 +164,20 @@ def _row_body() -> FieldsBody:
     return FieldsBody(row, tuple(Slot(name, name, row, each) for name, each in types.items()))
 
 
+def _comparators() -> dict[str, FieldsBody]:
+    """Comparators of the JDK, which sorted collections store."""
+    other = "java.util.Collections$ReverseComparator2"
+    slot = Slot("cmp", "cmp", other, JavaType("java.util.Comparator"))
+    plain = (
+        "java.util.Collections$ReverseComparator",
+        "java.lang.String$CaseInsensitiveComparator",
+    )
+    return {name: FieldsBody(name, ()) for name in plain} | {other: FieldsBody(other, (slot,))}
+
+
 _KNOWN: dict[str, Any] = (
     SCALARS
+    | _comparators()
     | _COLLECTIONS
     | _MAPS
     | {name: EnumBody(name, tuple(constants.split())) for name, constants in _ENUMS.items()}

@@ -179,7 +179,8 @@ class FlinkTypes:
             return basic
         if name.startswith("["):
             component = component_name(name)
-            return arrays.GenericArraySerializer(component, self.of(JavaType(component)))
+            inner = self.of(JavaType(component, declared.arguments))
+            return arrays.GenericArraySerializer(component, inner)
         if name.startswith(_TUPLE) and declared.arguments:
             return TupleSerializer(
                 tuple(self.of(each or JavaType(OBJECT)) for each in declared.arguments)

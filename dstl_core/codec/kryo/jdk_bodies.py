@@ -225,6 +225,7 @@ class _Composed:
         parts: Their classes; None stores the class with the object.
         get: Reads the values of the parts as Kryo 5 stores them.
         put: Appends these.
+        is_reversed: Whether Kryo 5 stores the parts in the other order.
     """
 
     is_plain: ClassVar[bool] = False
@@ -235,8 +236,11 @@ class _Composed:
         parts: tuple[str | None, ...],
         get: Callable[[KryoInput], tuple[Any, ...]],
         put: Callable[[KryoOutput, Any], None],
+        *,
+        is_reversed: bool = False,
     ) -> None:
         self._parts, self._get, self._put = parts, get, put
+        self._is_reversed = is_reversed
 
     def read(self, reader: KryoValueReader, arguments: Arguments) -> tuple[Any, ...]:
         if not reader.is_old:
@@ -248,7 +252,7 @@ class _Composed:
             if part is None or part.value is None:
                 raise FormatError("A part of a date or time of Kryo is null", offset=at)
             found.append(part.value)
-        return tuple(found)
+        return tuple(reversed(found) if self._is_reversed else found)
 
     def write(self, writer: KryoValueWriter, value: Any, arguments: Arguments) -> None:
         self._put(writer.output, value)
@@ -559,9 +563,10 @@ SCALARS: dict[str, Any] = {
         _put_each(_put_date_time, _put_offset),
     ),
     "java.time.OffsetTime": _Composed(
-        ("java.time.LocalTime", "java.time.ZoneOffset"),
+        ("java.time.ZoneOffset", "java.time.LocalTime"),
         _offset_time,
         _put_each(_put_local_time, _put_offset),
+        is_reversed=True,
     ),
     "java.lang.Class": ClassBody(),
     "java.util.Locale": LocaleBody(),

@@ -121,8 +121,10 @@ class TypeChanges:
             case MapSerializer():
                 return self._map(old, arguments)
             case GenericArraySerializer():
-                component = JavaType(class_name_of_component(old.component_class))
-                inner = self.of(old.component, component)
+                name = class_name_of_component(old.component_class)
+                if declared is None and name in COLLECTIONS:
+                    raise UndeclaredError(name)
+                inner = self.of(old.component, JavaType(name, arguments))
                 new = GenericArraySerializer(old.component_class, inner.new)
                 return TypeChange(new, _each(inner))
             case NullableSerializer():
