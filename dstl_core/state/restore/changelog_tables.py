@@ -1,8 +1,8 @@
 """Replays a large changelog into tables, with the changes of a state in batches.
 
 A kernel finds the parts of the changes. Per change, Python only slices byte strings and calls the
-store. The kernel reads changes of values, reducing and aggregating state, and of maps. All others
-go to ``StateTable.apply``, and so do damaged changes: their error comes from there.
+store. The kernel reads changes of values, reducing and aggregating state, maps and timers. All
+others go to ``StateTable.apply``, and so do damaged changes: their error comes from there.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from dstl_core.codec.change_payload import StateChangeOperation as Operation
 from dstl_core.codec.columnar.changes.change_spans import HEAD_BYTES, ChangeSpans, change_spans
 from dstl_core.codec.columnar.changes.replay import change_roots
 from dstl_core.codec.columnar.kernels import scan
-from dstl_core.codec.columnar.keyed.places import PlaceProgram, addresses
+from dstl_core.codec.columnar.keyed.places import Items, PlaceProgram, addresses
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.keyed_records import RecordFormat
 from dstl_core.codec.serializers import SerializerRegistry
 from dstl_core.errors import NotInColumnsError
+from dstl_core.state.tables.queue_table import QueueTable
 from dstl_core.state.tables.state_table import MapTable, StateTable, ValueTable
 
 Changes = tuple[int, ChangeSpans | MetadataChange]
@@ -36,6 +37,7 @@ _OPERATIONS = {
         Operation.REMOVE_ELEMENT,
         Operation.CLEAR,
     ),
+    QueueTable: (Operation.ADD_ELEMENT, Operation.REMOVE_ELEMENT),
 }
 """The operations that are applied in batches."""
 _CLEAR, _REMOVE = Operation.CLEAR.value, Operation.REMOVE_ELEMENT.value
@@ -89,6 +91,9 @@ class TableReplay:
         table = self._table
         if table.lost or changes.batch.key_groups.min() < 0:
             raise NotInColumnsError
+        if isinstance(table, QueueTable):
+            self._elements(table, changes, data, (starts, ends), base)
+            return
         scope_ends, key_ends = ends.copy(), ends.copy()
         for code in np.unique(changes.operations).tolist():
             rows = np.flatnonzero(changes.operations == code)
@@ -108,6 +113,37 @@ class TableReplay:
         for row in np.flatnonzero(changes.operations == _CLEAR).tolist():
             values[row] = None
         table.put_many(key_groups, scopes, values)
+
+    def _elements(
+        self,
+        table: QueueTable,
+        changes: ChangeSpans,
+        data: bytes,
+        places: tuple[Int64s, Int64s],
+        base: int,
+    ) -> None:
+        """As ``_by_columns``, for the elements of a queue: the last change of an element holds."""
+        parts = []
+        for code in np.unique(changes.operations).tolist():
+            rows = np.flatnonzero(changes.operations == code)
+            columns = self._program(code).run(changes.batch.take(rows))
+            if code == _REMOVE:
+                parts.append((rows, places[0][rows], places[1][rows]))
+            else:
+                items = Items.of(columns["items"])
+                starts, ends = items.parts["start"] - base, items.parts["end"] - base
+                parts.append((rows[items.rows], starts, ends))
+        every, starts, ends = (np.concatenate(each) for each in zip(*parts, strict=True))
+        order = np.argsort(every, kind="stable")
+        rows, elements = every[order], _slices(data, starts[order], ends[order])
+        key_groups = changes.batch.key_groups[rows].tolist()
+        is_gone = (changes.operations[rows] == _REMOVE).tolist()
+        last = dict(zip(zip(key_groups, elements, strict=True), is_gone, strict=True))
+        for (key_group, element), gone in last.items():
+            if gone:
+                table.remove(key_group, element)
+        kept = [place for place, gone in last.items() if not gone]
+        table.add_new([group for group, _ in kept], [element for _, element in kept])
 
     def _program(self, code: int) -> PlaceProgram:
         """The program that finds the parts of changes of one operation."""
