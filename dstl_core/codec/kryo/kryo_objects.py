@@ -69,3 +69,18 @@ REGISTERED = dict(enumerate(PRIMITIVE_OF)) | {
     _FIRST_JDK_ID + at: name for at, name in enumerate(_JDK_CLASSES)
 }
 """Class names by id, the same in both versions. The ids between are Scala's."""
+
+READABLE_IN_KRYO_5 = {
+    f"java.util.Collections${view}{kind}": f"java.util.{plain}"
+    for view in ("Unmodifiable", "Synchronized")
+    for kind, plain in {
+        "Collection": "ArrayList",
+        "List": "ArrayList",
+        "RandomAccessList": "ArrayList",
+        "Set": "LinkedHashSet",
+        "Map": "LinkedHashMap",
+    }.items()
+}
+"""Views that Kryo writes and cannot read, in both versions, with classes that hold the same."""
+UNREADABLE_IN_KRYO_5 = frozenset({"java.util.EnumMap"})
+"""Classes that Kryo of Flink writes and cannot read, and that no other class can stand for."""

@@ -16,7 +16,12 @@ from typing import Any, Protocol
 
 from dstl_core.codec.classfile.generic_types import JavaType
 from dstl_core.codec.kryo.kryo_input import KryoInput, KryoOutput
-from dstl_core.codec.kryo.kryo_objects import Dialect, KryoObject
+from dstl_core.codec.kryo.kryo_objects import (
+    READABLE_IN_KRYO_5,
+    UNREADABLE_IN_KRYO_5,
+    Dialect,
+    KryoObject,
+)
 from dstl_core.errors import FormatError, UnreadableValueError
 
 MAX_DEPTH = 120
@@ -212,6 +217,11 @@ class KryoValueWriter:
         self._objects: dict[int, int] = {}
 
     def class_name(self, name: str) -> None:
+        if name in UNREADABLE_IN_KRYO_5:
+            raise UnreadableValueError(
+                f"Flink cannot read values of class {name} that Kryo wrote; leave the state out"
+            )
+        name = READABLE_IN_KRYO_5.get(name, name)
         class_id = self._ids.get(name)
         if class_id is not None:
             self.output.varint(class_id + 2)

@@ -17,7 +17,11 @@ from dstl_core.codec.columnar.kernels.memory import address_of
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.kryo.class_layouts import ClassLayouts
 from dstl_core.codec.kryo.jdk_bodies import SCALARS, AsListBody, Fixed, OptionalBody
-from dstl_core.codec.kryo.kryo_objects import Dialect
+from dstl_core.codec.kryo.kryo_objects import (
+    READABLE_IN_KRYO_5,
+    UNREADABLE_IN_KRYO_5,
+    Dialect,
+)
 from dstl_core.codec.kryo.kryo_reader import Arguments, Body
 from dstl_core.codec.kryo.object_bodies import (
     PRIMITIVES,
@@ -159,6 +163,8 @@ class BodyTable:
         return self._dialect is Dialect.KRYO_2
 
     def _body(self, name: str, arguments: Arguments) -> Int64s:
+        if not self._is_old and (name in READABLE_IN_KRYO_5 or name in UNREADABLE_IN_KRYO_5):
+            return _NO_BODY  # it is written as another class, or not at all
         try:
             return self._known(name, self._layouts.body(name), arguments)
         except (FormatError, NotInTablesError):

@@ -31,7 +31,7 @@ public class ViewsJob {
       List<String> locked = Collections.synchronizedList(new ArrayList<>(Arrays.asList("s" + n))); Collection<String> all = Collections.unmodifiableList(new LinkedList<>(Arrays.asList("q" + n)));
       if (plain) { ofs = new ArrayList<>(ofs); mapOf = new HashMap<>(mapOf); setOf = new HashSet<>(setOf); fixed = new ArrayList<>(fixed); fixedMap = new HashMap<>(fixedMap); fixedSet = new HashSet<>(fixedSet); locked = new ArrayList<>(locked); all = new ArrayList<>(all); }
       View v = new View(); v.ofs = ofs; v.mapOf = mapOf; v.setOf = setOf; v.fixed = fixed; v.fixedMap = fixedMap; v.fixedSet = fixedSet; v.locked = locked; v.all = all; view.update(v);
-      hidden.update(new Hidden(ofs, mapOf, setOf));
+      hidden.update(new Hidden(ofs, mapOf, setOf, fixed, fixedMap, fixedSet, locked));
     }
   }
   public static void build(StreamExecutionEnvironment env) {
