@@ -1,8 +1,8 @@
 """Replays a large changelog into tables, with the changes of a state in batches.
 
 A kernel finds the parts of the changes. Per change, Python only slices byte strings and calls the
-store. The kernel reads changes of values, reducing and aggregating state, maps and timers. All
-others go to ``StateTable.apply``, and so do damaged changes: their error comes from there.
+store. The kernel reads all changes but merges of namespaces and whole maps. Others go to
+``StateTable.apply``, and so do damaged changes: their error comes from there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,13 @@ from dstl_core.codec.keyed_records import RecordFormat
 from dstl_core.codec.serializers import SerializerRegistry
 from dstl_core.errors import NotInColumnsError
 from dstl_core.state.tables.queue_table import QueueTable
-from dstl_core.state.tables.state_table import MapTable, StateTable, ValueTable
+from dstl_core.state.tables.state_table import (
+    ListTable,
+    MapTable,
+    StateTable,
+    ValueTable,
+    join_elements,
+)
 
 Changes = tuple[int, ChangeSpans | MetadataChange]
 """A state id with its description, or with its changes in their order."""
@@ -37,9 +43,18 @@ _OPERATIONS = {
         Operation.REMOVE_ELEMENT,
         Operation.CLEAR,
     ),
+    ListTable: (
+        Operation.ADD_ELEMENT,
+        Operation.ADD,
+        Operation.SET,
+        Operation.SET_INTERNAL,
+        Operation.CLEAR,
+    ),
     QueueTable: (Operation.ADD_ELEMENT, Operation.REMOVE_ELEMENT),
 }
 """The operations that are applied in batches."""
+_WHOLE = [each.value for each in (Operation.SET, Operation.SET_INTERNAL, Operation.CLEAR)]
+"""The operations that replace a list."""
 _CLEAR, _REMOVE = Operation.CLEAR.value, Operation.REMOVE_ELEMENT.value
 
 
@@ -95,12 +110,15 @@ class TableReplay:
             self._elements(table, changes, data, (starts, ends), base)
             return
         scope_ends, key_ends = ends.copy(), ends.copy()
+        lists: list[tuple[Int64s, Items]] = []
         for code in np.unique(changes.operations).tolist():
             rows = np.flatnonzero(changes.operations == code)
             places = self._program(code).run(changes.batch.take(rows))
             scope_ends[rows] = addresses(places["namespace_end"]) - base
             if "user_key_end" in places:
                 key_ends[rows] = addresses(places["user_key_end"]) - base
+            if "items" in places:
+                lists.append((rows, Items.of(places["items"])))
         _check_ends(changes.operations == _CLEAR, scope_ends, ends)
         _check_ends(changes.operations == _REMOVE, key_ends, ends)
         key_groups = changes.batch.key_groups.tolist()
@@ -110,6 +128,11 @@ class TableReplay:
             _apply_pairs(table, changes.operations.tolist(), key_groups, scopes, *pairs)
             return
         values: list[bytes | None] = [*_slices(data, scope_ends, ends)]
+        if isinstance(table, ListTable):
+            for rows, items in lists:
+                _join_lists(values, rows, items, data, base)
+            _apply_lists(table, changes.operations.tolist(), key_groups, scopes, values)
+            return
         for row in np.flatnonzero(changes.operations == _CLEAR).tolist():
             values[row] = None
         table.put_many(key_groups, scopes, values)
@@ -173,6 +196,32 @@ def _check_ends(rows: Any, places: Int64s, ends: Int64s) -> None:
     """Changes that have no value end after their key."""
     if not np.array_equal(places[rows], ends[rows]):
         raise NotInColumnsError
+
+
+def _join_lists(
+    values: list[bytes | None], rows: Int64s, items: Items, data: bytes, base: int
+) -> None:
+    """Sets the values of the rows of whole lists: their elements as stored, None if it is empty."""
+    elements = _slices(data, items.parts["start"] - base, items.parts["end"] - base)
+    bounds = items.firsts.tolist()
+    for row, start, end in zip(rows.tolist(), bounds, bounds[1:], strict=False):
+        values[row] = join_elements(elements[start:end]) if end > start else None
+
+
+def _apply_lists(
+    table: ListTable,
+    operations: Sequence[int],
+    key_groups: Sequence[int],
+    scopes: Sequence[bytes],
+    values: Sequence[bytes | None],
+) -> None:
+    """Applies changes of lists; values are the elements that a change adds."""
+    rows = zip(operations, key_groups, scopes, values, strict=True)
+    for operation, key_group, scope, value in rows:
+        if operation in _WHOLE:
+            table.group(key_group).pop(scope, None)
+        if operation != _CLEAR and value is not None:
+            table.add(key_group, scope, value)
 
 
 def _apply_pairs(
