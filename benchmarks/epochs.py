@@ -59,7 +59,7 @@ PYFLINK = {"pyflink": "thread", "pyflink-process": "process"}
 """The mode of each form: in Flink's own process, or in Python processes beside it."""
 FORMS = ("aggregate", "column", "row", "rewrite", "delta", *STREAMS, *PYFLINK)
 ROW_LIMIT = 1_000_000
-"""Keys above which the function by row is not measured: its state is in memory."""
+"""Keys above which functions by row are not measured."""
 STREAM_LIMITS = {"rows": 10_000, "keys": 100_000}
 """Of ``transformWithState``, whose function asks the JVM for one key at a time."""
 STREAM_EPOCHS = 2
@@ -149,7 +149,7 @@ def _measure_forms(
 ) -> dict[str, dict[str, float]]:
     """Of each form; the sums of each are compared with those of the batches that it had."""
     found: dict[str, dict[str, float]] = {}
-    # State in the memory of workers, and workers of a query, would slow the other forms.
+    # Python per row, and the workers of a query, would slow the other forms.
     alone = [each for each in forms if each in ("row", *STREAMS)]
     together = [each for each in forms if each not in (*alone, *PYFLINK)]
     for group in filter(None, (together, *([each] for each in alone))):
