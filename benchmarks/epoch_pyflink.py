@@ -29,16 +29,17 @@ LIMITS = {"thread": 200_000, "process": 10_000}
 
 def python_of(home: Path = HOME) -> Path | None:
     """The Python that has PyFlink; None if it cannot be installed, and says why."""
-    python = home / "bin" / "python"
-    if subprocess.run([python, "-c", "import pyflink"], capture_output=True).returncode == 0:
+    python, done = home / "bin" / "python", home / f"apache-flink-{VERSION}"
+    if done.exists():
         return python
     print(f"# installing apache-flink {VERSION} into {home.name}", file=sys.stderr)
     subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
     command = [str(python), "-m", "pip", "install", "--quiet", f"apache-flink=={VERSION}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        print(f"# PyFlink is not measured: {done.stderr.strip()[-300:]}", file=sys.stderr)
+    installed = subprocess.run(command, capture_output=True, text=True, check=False)
+    if installed.returncode:
+        print(f"# PyFlink is not measured: {installed.stderr.strip()[-300:]}", file=sys.stderr)
         return None
+    done.touch()
     return python
 
 
