@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
+from dstl_core.errors import UnreadableValueError
+
 
 class Dialect(Enum):
     """A version of Kryo."""
@@ -84,3 +86,11 @@ READABLE_IN_KRYO_5 = {
 """Views that Kryo writes and cannot read, in both versions, with classes that hold the same."""
 UNREADABLE_IN_KRYO_5 = frozenset({"java.util.EnumMap"})
 """Classes that Kryo of Flink writes and cannot read, and that no other class can stand for."""
+
+
+def expect_readable(class_name: str) -> None:
+    """Raises UnreadableValueError for a class of ``UNREADABLE_IN_KRYO_5``."""
+    if class_name in UNREADABLE_IN_KRYO_5:
+        raise UnreadableValueError(
+            f"Flink cannot read values of class {class_name} that Kryo wrote; leave the state out"
+        )

@@ -18,9 +18,9 @@ from dstl_core.codec.classfile.generic_types import JavaType
 from dstl_core.codec.kryo.kryo_input import KryoInput, KryoOutput
 from dstl_core.codec.kryo.kryo_objects import (
     READABLE_IN_KRYO_5,
-    UNREADABLE_IN_KRYO_5,
     Dialect,
     KryoObject,
+    expect_readable,
 )
 from dstl_core.errors import FormatError, UnreadableValueError
 
@@ -217,10 +217,7 @@ class KryoValueWriter:
         self._objects: dict[int, int] = {}
 
     def class_name(self, name: str) -> None:
-        if name in UNREADABLE_IN_KRYO_5:
-            raise UnreadableValueError(
-                f"Flink cannot read values of class {name} that Kryo wrote; leave the state out"
-            )
+        expect_readable(name)
         name = READABLE_IN_KRYO_5.get(name, name)
         class_id = self._ids.get(name)
         if class_id is not None:

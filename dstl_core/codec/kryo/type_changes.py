@@ -15,7 +15,7 @@ from dstl_core.codec.classfile.generic_types import JavaType, class_name_of
 from dstl_core.codec.classfile.source_types import OF_FLINK
 from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.kryo.flink_types import FlinkTypes, JobPojoSerializer, plain_class
-from dstl_core.codec.kryo.kryo_objects import KryoObject
+from dstl_core.codec.kryo.kryo_objects import KryoObject, expect_readable
 from dstl_core.codec.kryo.kryo_serializer import KryoValue, ReadableKryoSerializer
 from dstl_core.codec.kryo.object_bodies import items_of
 from dstl_core.codec.serializers.arrays import GenericArraySerializer
@@ -145,6 +145,7 @@ class TypeChanges:
 
     def _kryo(self, old: ReadableKryoSerializer, declared: JavaType | None) -> TypeChange:
         new: AnySerializer
+        expect_readable(old.java_class)
         if old.java_class in COLLECTIONS:
             if declared is None:
                 raise UndeclaredError(old.java_class)

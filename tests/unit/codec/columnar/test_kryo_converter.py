@@ -18,7 +18,7 @@ from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.keyed_canonical import read_section, write_section
 from dstl_core.codec.kryo.class_layouts import ClassLayouts
 from dstl_core.codec.kryo.flink_types import FlinkTypes
-from dstl_core.codec.kryo.kryo_objects import Dialect
+from dstl_core.codec.kryo.kryo_objects import UNREADABLE_IN_KRYO_5, Dialect
 from dstl_core.codec.kryo.kryo_serializer import (
     KryoClasses,
     ReadableKryoSerializer,
@@ -187,7 +187,7 @@ def vectors() -> Iterator[list[tuple[AnySerializer, TypeChange, bytes]]]:
         types = TypeChanges(FlinkTypes(KryoClasses(Dialect.KRYO_5, layouts)))
         found = []
         for line in map(json.loads, (VECTORS / "flink-1.20.5.jsonl").read_text().splitlines()):
-            if "hex" in line:
+            if "hex" in line and line["serializer"] not in UNREADABLE_IN_KRYO_5:
                 old = kryo(layouts, line["serializer"])
                 declared = JavaType(line["serializer"])
                 found.append((old, types.of(old, declared), bytes.fromhex(line["hex"])))
@@ -202,7 +202,7 @@ def test_vectors_of_real_kryo(vectors: list[tuple[AnySerializer, TypeChange, byt
             assert found == expected(old, change, stored), old.type_name
             known += 1
     assert known >= 217
-    assert len(vectors) == 253
+    assert len(vectors) == 252
 
 
 def damaged(values: list[bytes], count: int, seed: int) -> list[bytes]:

@@ -12,6 +12,7 @@ import pytest
 from dstl_core.codec.classfile.job_jar import JarFile, JobClasses
 from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.kryo.class_layouts import ClassLayouts
+from dstl_core.codec.kryo.flink_types import FlinkTypes
 from dstl_core.codec.kryo.kryo_objects import Dialect
 from dstl_core.codec.kryo.kryo_serializer import (
     KryoClasses,
@@ -19,6 +20,7 @@ from dstl_core.codec.kryo.kryo_serializer import (
     ReadableKryoSerializer,
     registered_classes,
 )
+from dstl_core.codec.kryo.type_changes import TypeChanges
 from dstl_core.codec.serializers import deserialize_exactly
 from dstl_core.errors import FormatError, UnreadableValueError
 from tests.golden_files import GOLDEN
@@ -197,3 +199,10 @@ def test_a_serializer_of_the_job_is_named(layouts: ClassLayouts) -> None:
         deserialize_exactly(
             serializer(own, Dialect.KRYO_2, "java.lang.Object"), bytes.fromhex(line["hex"])
         )
+
+
+def test_a_state_of_enum_maps_is_blocked(layouts: ClassLayouts) -> None:
+    old = serializer(layouts, Dialect.KRYO_2, "java.util.EnumMap")
+    types = TypeChanges(FlinkTypes(KryoClasses(Dialect.KRYO_5, layouts)))
+    with pytest.raises(UnreadableValueError, match=r"values of class java\.util\.EnumMap"):
+        types.of(old, None)
