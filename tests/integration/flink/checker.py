@@ -14,12 +14,13 @@ import os
 import queue
 import shutil
 import subprocess
-import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
+
+from tests.made_once import made_once
 
 SOURCES = Path(__file__).with_name("java")
 CACHE = Path(__file__).parents[3] / ".flink"
@@ -202,18 +203,13 @@ def compile_checker(java: Java, jars: Sequence[Path]) -> Path:
     digest = hashlib.sha256(str(java.javac.resolve()).encode())
     for part in (*(jar.name.encode() for jar in jars), *(each.read_bytes() for each in sources)):
         digest.update(len(part).to_bytes(8, "big") + part)
-    target = CACHE / f"classes-{digest.hexdigest()[:16]}"
-    if target.is_dir():
-        return target
-    CACHE.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
-        classes = Path(scratch, "classes")
+
+    def compile_into(classes: Path, scratch: Path) -> None:
         options = ["-proc:none", "-nowarn", "--release", "17", "-d", str(classes)]
         options += ["-cp", os.pathsep.join(map(str, jars))]
-        if is_old:
-            sources = _for_flink_1(sources, Path(scratch, "sources"))
+        compiled = _for_flink_1(sources, scratch / "sources") if is_old else sources
         done = subprocess.run(
-            [java.javac, *options, *sources],
+            [java.javac, *options, *compiled],
             capture_output=True,
             text=True,
             timeout=COMPILE_TIMEOUT_S,
@@ -221,12 +217,8 @@ def compile_checker(java: Java, jars: Sequence[Path]) -> Path:
         )
         if done.returncode != 0:
             raise FlinkCheckerError(f"The restore checker does not compile:\n{done.stderr}")
-        try:
-            classes.rename(target)
-        except OSError:
-            if not target.is_dir():  # else another session was faster
-                raise
-    return target
+
+    return made_once(CACHE / f"classes-{digest.hexdigest()[:16]}", compile_into)
 
 
 def _for_flink_1(sources: Sequence[Path], folder: Path) -> list[Path]:

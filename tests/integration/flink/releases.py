@@ -6,11 +6,11 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import tempfile
 import zipfile
 from pathlib import Path
 
 from tests.integration.flink.checker import CACHE, DISTRIBUTION, FlinkCheckerError
+from tests.made_once import made_once
 
 RELEASES = ("1.20.5", "2.0.2", "2.1.3", "2.3.0")
 DOWNLOAD_TIMEOUT_S = 1800
@@ -22,14 +22,10 @@ def jars_of(release: str) -> list[Path]:
     Raises:
         FlinkCheckerError: It cannot be fetched; says why.
     """
-    folder = CACHE / f"flink-{release}"
-    if not folder.is_dir():
-        CACHE.mkdir(exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
-            jars = Path(scratch, "jars")
-            jars.mkdir()
-            _unpack(_download(release, Path(scratch)), jars)
-            jars.rename(folder)
+    folder = made_once(
+        CACHE / f"flink-{release}",
+        lambda jars, scratch: _unpack(_download(release, scratch), jars),
+    )
     return sorted(folder.glob("*.jar"))
 
 
