@@ -34,7 +34,7 @@ from dstl_core import (
 from dstl_core.codec.serializers import Types
 from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions
 from dstl_core.model.task_restore import PrioritizedOperatorSubtaskState
-from dstl_core.spark.engine.sent_apart import SentApart
+from dstl_core.spark.task.assigned_state import encode_assigned
 from dstl_core.spark.task.job_spec import JobSpec, TaskSpec, task_changelog_options
 from dstl_core.spark.task.operators import LocalCopies
 from dstl_core.spark.task.output_files import OutputFiles
@@ -124,7 +124,7 @@ class Job:
             local_copies=LocalCopies(str(self._folder / "local"), max_entries=4 * self._keys),
         )
         restored = PrioritizedOperatorSubtaskState(managed_keyed_state=self._handles)
-        task = TaskSpec(job=job, parent=job.base_path, assigned=SentApart([restored]))
+        task = TaskSpec(job=job, parent=job.base_path, assigned=(encode_assigned(restored),))
         root = task.job.layout.root
         output = OutputFiles(open_file_io(root), task.job.layout.output(self._epoch), None, 0)
         values = np.arange(len(keys)) % 1000

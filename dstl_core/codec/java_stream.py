@@ -34,7 +34,7 @@ with a deep hierarchy would take a long time.
 MAX_HANDLES = 1_000_000
 
 
-class _Tag:
+class Tag:
     """The first byte of a content element."""
 
     NULL = 0x70
@@ -51,9 +51,10 @@ class _Tag:
     ENUM = 0x7E
 
 
-_BASE_HANDLE = 0x7E0000
+BASE_HANDLE = 0x7E0000
 
-_WRITE_METHOD, _SERIALIZABLE, _EXTERNALIZABLE, _HAS_BLOCK_DATA = 1, 2, 4, 8
+_WRITE_METHOD, SERIALIZABLE, _EXTERNALIZABLE, _HAS_BLOCK_DATA = 1, 2, 4, 8
+IS_ENUM = 0x10
 _PRIMITIVES = {
     "B": struct.Struct(">b"),
     "C": struct.Struct(">H"),
@@ -219,19 +220,19 @@ class _Parser:
             )
         tag = data.read_u8("Java content")
         match tag:
-            case _Tag.NULL:
+            case Tag.NULL:
                 return None
-            case _Tag.REFERENCE:
+            case Tag.REFERENCE:
                 return self._reference()
-            case _Tag.CLASS_DESCRIPTION:
+            case Tag.CLASS_DESCRIPTION:
                 return self._new_class(depth)
-            case _Tag.OBJECT | _Tag.ARRAY | _Tag.CLASS | _Tag.ENUM:
+            case Tag.OBJECT | Tag.ARRAY | Tag.CLASS | Tag.ENUM:
                 return self._of_class(tag, depth)
-            case _Tag.STRING:
+            case Tag.STRING:
                 text = data.read_utf("Java string")
                 self._handles[self._new_handle()] = text
                 return text
-            case _Tag.LONG_STRING:
+            case Tag.LONG_STRING:
                 start = data.position + 8
                 raw = data.read_bytes(data.read_i64("Java string length"), "Java string")
                 text = data.decode_utf(raw, start, "Java string")
@@ -260,16 +261,16 @@ class _Parser:
         if description is None:
             raise FormatError("A Java object has no class", offset=at)
         handle = self._new_handle()
-        if tag == _Tag.OBJECT:
+        if tag == Tag.OBJECT:
             value = self._handles[handle] = JavaObject(description)
             for each in description.hierarchy():
                 self._class_data(value, each, depth)
             return value
-        if tag == _Tag.ARRAY:
+        if tag == Tag.ARRAY:
             array = self._handles[handle] = JavaArray(description)
             array.items = self._array(description.name[1:2], depth)
             return array
-        if tag == _Tag.ENUM:
+        if tag == Tag.ENUM:
             constant = self.content(depth + 1)
             if not isinstance(constant, str):
                 raise FormatError("A Java enum constant has no name", offset=at)
@@ -287,14 +288,14 @@ class _Parser:
             )
         tag = data.read_u8("Java class description")
         match tag:
-            case _Tag.NULL:
+            case Tag.NULL:
                 return None
-            case _Tag.REFERENCE:
+            case Tag.REFERENCE:
                 found = self._reference()
                 if isinstance(found, JavaClass):
                     return found
                 raise FormatError("A Java reference does not point to a class", offset=at)
-            case _Tag.CLASS_DESCRIPTION:
+            case Tag.CLASS_DESCRIPTION:
                 return self._new_class(depth)
         raise FormatError(
             "A Java stream lacks a class description",
@@ -305,7 +306,7 @@ class _Parser:
 
     def _reference(self) -> JavaValue:
         at = self._data.position
-        handle = self._data.read_i32("Java reference") - _BASE_HANDLE
+        handle = self._data.read_i32("Java reference") - BASE_HANDLE
         if not 0 <= handle < len(self._handles):
             raise FormatError(
                 "A Java reference points nowhere",
@@ -345,7 +346,7 @@ class _Parser:
 
     def _class_data(self, value: JavaObject, description: JavaClass, depth: int) -> None:
         flags = description.flags
-        if flags & _SERIALIZABLE:
+        if flags & SERIALIZABLE:
             for code, name in description.fields:
                 value.fields[name] = self._value(code, depth)
             if flags & _WRITE_METHOD:
@@ -384,11 +385,11 @@ class _Parser:
         while True:
             start = data.position
             tag = data.read_u8("Java block")
-            if tag == _Tag.END_BLOCK_DATA:
+            if tag == Tag.END_BLOCK_DATA:
                 return items
-            if tag == _Tag.BLOCK_DATA:
+            if tag == Tag.BLOCK_DATA:
                 items.append(data.read_bytes(data.read_u8("Java block size"), "Java block"))
-            elif tag == _Tag.LONG_BLOCK_DATA:
+            elif tag == Tag.LONG_BLOCK_DATA:
                 items.append(data.read_bytes(data.read_length("Java block size"), "Java block"))
             else:
                 data.seek(start)

@@ -20,7 +20,7 @@ from dstl_core.codec.kryo.flink_types import FlinkTypes
 from dstl_core.codec.kryo.kryo_objects import Dialect
 from dstl_core.codec.kryo.kryo_serializer import KryoClasses
 from dstl_core.codec.kryo.type_changes import TypeChanges
-from dstl_core.codec.metadata.checkpoint_kind import SAVEPOINT_PROPERTIES
+from dstl_core.codec.metadata.savepoint_properties import savepoint_properties
 from dstl_core.codec.serializers import AnySerializer, ListSerializer, MapSerializer
 from dstl_core.codec.serializers.base import UnknownSerializer
 from dstl_core.codec.serializers.opaque import KryoSerializer
@@ -262,7 +262,7 @@ class SavepointUpgrade:
             self._source.metadata,
             version=self._version,
             operators=tuple(states),
-            properties=self._source.metadata.properties or SAVEPOINT_PROPERTIES,
+            properties=self._source.metadata.properties or savepoint_properties(),
         )
         facts = {
             "kind": "upgraded savepoint",

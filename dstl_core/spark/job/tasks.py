@@ -15,9 +15,9 @@ from dstl_core.model.checkpoint import CheckpointMetadata
 from dstl_core.model.ids import OperatorID
 from dstl_core.model.snapshot_type import CheckpointOptions
 from dstl_core.model.task_restore import PrioritizedOperatorSubtaskState
-from dstl_core.spark.engine.sent_apart import SentApart
 from dstl_core.spark.job.job_coordinator import JobCoordinator
 from dstl_core.spark.job.key_counts import keys_kept
+from dstl_core.spark.task.assigned_state import encode_assigned
 from dstl_core.spark.task.job_spec import JobSpec, TaskSpec
 from dstl_core.spark.task.reports import SubtaskReport, encode_state
 from dstl_core.spark.task.restore import assign, carried
@@ -91,7 +91,7 @@ class JobTasks:
             TaskSpec(
                 job=self.job.shipped_for(operator),
                 parent=parent,
-                assigned=SentApart(states[operator.operator_id]),
+                assigned=tuple(map(encode_assigned, states[operator.operator_id])),
                 now_ms=now_ms,
                 watermark=(watermarks or {}).get(operator.uid, MIN_WATERMARK),
             )

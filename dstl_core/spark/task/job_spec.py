@@ -13,8 +13,6 @@ from dstl_core.model.key_group import (
     check_parallelism,
     compute_key_group_range_for_operator_index,
 )
-from dstl_core.model.task_restore import PrioritizedOperatorSubtaskState
-from dstl_core.spark.engine.sent_apart import SentApart
 from dstl_core.spark.task.operators import (
     LocalCopies,
     Operator,
@@ -114,14 +112,14 @@ class TaskSpec:
     Args:
         job: The job, with only this operator.
         parent: The folder of the snapshot to restore.
-        assigned: The state that each subtask restores.
+        assigned: The state that each subtask restores, as ``encode_assigned`` writes it.
         now_ms: Processing time of all tasks and attempts of a run, in milliseconds.
         watermark: Event time that the operator has reached, in milliseconds.
     """
 
     job: JobSpec
     parent: str
-    assigned: SentApart[PrioritizedOperatorSubtaskState]
+    assigned: tuple[bytes, ...]
     now_ms: int = 0
     watermark: int = MIN_WATERMARK
 

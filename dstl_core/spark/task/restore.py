@@ -13,6 +13,7 @@ from dstl_core.model.checkpoint import OperatorState, OperatorSubtaskState
 from dstl_core.model.handle import ChangelogStateBackendHandle
 from dstl_core.model.ids import OperatorID
 from dstl_core.model.task_restore import PrioritizedOperatorSubtaskState
+from dstl_core.spark.task.assigned_state import decode_assigned
 from dstl_core.spark.task.job_spec import TaskSpec
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.handle_resolver import HandleResolver
@@ -30,7 +31,7 @@ class Assigned:
     def of(cls, task: TaskSpec, subtask: int) -> Assigned:
         folder = Location.parse(task.parent)
         resolver = HandleResolver(open_file_io(folder), folder, allow_roots=[task.job.layout.root])
-        return cls(task.assigned[subtask], resolver)
+        return cls(decode_assigned(task.assigned[subtask]), resolver)
 
 
 def assign(

@@ -9,11 +9,12 @@ from dstl_core.codec.serializers import Types
 from dstl_core.functions import ColumnResult, KeyedColumnFunction, KeyedProcessFunction
 from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions, CheckpointType
 from dstl_core.model.task_restore import PrioritizedOperatorSubtaskState
-from dstl_core.spark.engine.sent_apart import SentApart
+from dstl_core.spark.task.assigned_state import encode_assigned
 from dstl_core.spark.task.job_spec import JobSpec, TaskSpec, task_changelog_options
 from dstl_core.spark.task.operators import KeyedOperator, LocalCopies
 from dstl_core.spark.task.output_files import OutputFiles
 from dstl_core.spark.task.subtask import open_subtask
+from dstl_core.state.backends.changelog_backend import ValueLogging
 from dstl_core.state.backends.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
 from dstl_core.state.backends.timers import MIN_WATERMARK
 from dstl_core.state.tables.descriptor import ListStateDescriptor, ValueStateDescriptor
@@ -60,6 +61,7 @@ class Subtask:
         self.count = 0
         self.max_entries = 5_000_000
         self.changelog_options = {}
+        self.value_logging = ValueLogging.LAST_PER_CHECKPOINT
 
     def run(self, *values, kind=CheckpointType.CHECKPOINT, at_snapshot=None, at_close=None):
         """An epoch with one row for each key. Gives warmth, changes, and the values before.
@@ -76,11 +78,14 @@ class Subtask:
             changelog_options=task_changelog_options(str(self.folder), self.changelog_options),
             state_backend=self.backend,
             local_copies=LocalCopies(str(self.local), max_entries=self.max_entries),
+            value_logging=self.value_logging,
         )
         task = TaskSpec(
             job=job,
             parent=job.base_path,
-            assigned=SentApart([PrioritizedOperatorSubtaskState(managed_keyed_state=self.handles)]),
+            assigned=(
+                encode_assigned(PrioritizedOperatorSubtaskState(managed_keyed_state=self.handles)),
+            ),
         )
         file_io = open_file_io(task.job.layout.root)
         output = OutputFiles(file_io, task.job.layout.output(self.count), OUTPUT, 0)

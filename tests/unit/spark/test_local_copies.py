@@ -12,7 +12,7 @@ from dstl_core.model.handle import (
 )
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.model.task_restore import PrioritizedOperatorSubtaskState
-from dstl_core.spark.engine.sent_apart import SentApart
+from dstl_core.spark.task.assigned_state import encode_assigned
 from dstl_core.spark.task.job_spec import JobSpec, TaskSpec
 from dstl_core.spark.task.local_copies import KEPT_PER_RANGE, CopyFolder, Parts
 from dstl_core.spark.task.operators import KeyedOperator, LocalCopies
@@ -44,7 +44,7 @@ def folder(tmp_path, max_bytes=1 << 20, subtask=0, parallelism=1):
         local_copies=LocalCopies(None if tmp_path is None else str(tmp_path), max_bytes),
     )
     task = TaskSpec(
-        job=job, parent="file:/x", assigned=SentApart([PrioritizedOperatorSubtaskState()])
+        job=job, parent="file:/x", assigned=(encode_assigned(PrioritizedOperatorSubtaskState()),)
     )
     return CopyFolder(task, subtask)
 

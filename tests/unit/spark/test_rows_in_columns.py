@@ -6,6 +6,7 @@ from dstl_core.errors import RestoreError, StateMigrationError, UserFunctionErro
 from dstl_core.functions import KeyedProcessFunction, RichMapFunction
 from dstl_core.spark.task import subtask as subtasks_module
 from dstl_core.spark.task.columns.rows_in_columns import RowsInColumns
+from dstl_core.state.backends.changelog_backend import ValueLogging
 from dstl_core.state.backends.state_backend import EmbeddedRocksDBStateBackend
 from dstl_core.state.tables.descriptor import (
     ListStateDescriptor,
@@ -95,18 +96,22 @@ def test_where_the_state_is_and_that_values_are_the_same(tmp_path, opened, funct
         assert (function.opened, function.closed) == (2, 2)
 
 
-def test_every_update_is_logged_or_a_database_is_used_in_tables(tmp_path, opened):
-    Subtask(tmp_path, ByRow(), EmbeddedRocksDBStateBackend()).run(1.0)
-    assert opened == [IN_TABLES]
+def test_a_database_and_a_log_of_every_update_are_in_tables(tmp_path, opened):
+    Subtask(tmp_path / "database", ByRow(), EmbeddedRocksDBStateBackend()).run(1.0)
+    logging = Subtask(tmp_path / "every", ByRow())
+    logging.value_logging = ValueLogging.EVERY
+    logging.run(1.0)
+    assert opened == [IN_TABLES, IN_TABLES]
 
 
 def test_a_function_goes_from_columns_to_tables_and_back(tmp_path, opened):
-    subtask = Subtask(tmp_path, ByRow())
-    subtask.run(1.0, 2.0)
-    for function, before in ((ByRowInTables(), 1.0), (ByRow(), 3.0), (ByColumn(), 4.0)):
+    subtask, found = Subtask(tmp_path, ByRow()), []
+    for value, function in enumerate((ByRow(), ByRowInTables(), ByRow(), ByColumn(), ByRow())):
         subtask.function = function
-        assert subtask.run(before + 2 if before == 1.0 else before + 1)[2] == [before]
-    assert opened == [IN_COLUMNS, IN_TABLES, IN_COLUMNS, False]
+        found += subtask.run(float(value))[2]
+    assert found == [None, 0.0, 1.0, 2.0, 3.0]
+    by_column = False
+    assert opened == [IN_COLUMNS, IN_TABLES, IN_COLUMNS, by_column, IN_COLUMNS]
 
 
 def test_state_that_the_function_no_longer_has_is_kept_in_tables(tmp_path, opened):

@@ -196,6 +196,14 @@ class StateInColumns(ABC):
 
     # ---------------------------------------------------------------------------------- work
 
+    def apply(self, batch: pa.RecordBatch, output: OutputFiles) -> None:
+        if self._waiting.add(batch):
+            self._process(output)
+
+    def finish(self, watermark: int, output: OutputFiles) -> None:
+        """Processes the waiting rows. State in columns has no timers."""
+        self._process(output)
+
     def _process(self, output: OutputFiles) -> None:
         rows = self._waiting.take()
         if rows is None:

@@ -54,14 +54,14 @@ class ColumnSubtask(StateInColumns):
     def apply(self, batch: pa.RecordBatch, output: OutputFiles) -> None:
         if self._reduced_rows is not None and self._reduced_rows.takes(batch):
             self._merge_reduced(self._reduced_rows.add(batch), output)
-        elif self._waiting.add(batch):
-            self._process(output)
+        else:
+            super().apply(batch, output)
 
     def finish(self, watermark: int, output: OutputFiles) -> None:
-        """Processes the waiting rows. Functions on columns have no timers."""
+        """Processes the waiting rows, and closes the function."""
         if self._reduced_rows is not None:
             self._merge_reduced(self._reduced_rows.take(), output)
-        self._process(output)
+        super().finish(watermark, output)
         with user_code(self._function, "close"):
             self._function.close()
 

@@ -42,8 +42,8 @@ class RowStates:
     ) -> None:
         self.current = HashMapKeyedStateBackend(empty, key_serializer)
         """Its ``slot`` is the number of the current key in the batch. Its tables stay empty."""
-        self.descriptors: list[ValueStateDescriptor] = []
-        """The states in columns."""
+        self.descriptors: dict[str, ValueStateDescriptor] = {}
+        """The states in columns, by name."""
         self.failure: Exception | None = None
         """Why the state could not be restored into tables."""
         self._open_tables = open_tables
@@ -62,14 +62,14 @@ class RowStates:
         """
         if self._tables is not None:
             return self._tables.get_or_create_keyed_state(namespace_serializer, descriptor)
-        known = {each.name: each for each in self.descriptors}.get(descriptor.name)
+        known = self.descriptors.get(descriptor.name)
         fits = _fits(descriptor) and (known or descriptor).serializer == descriptor.serializer
         if self._is_open and (known is None or not fits):
+            expected = ", ".join(map(_described, self.descriptors.values()))
             raise ConfigError(
                 f"The function asks for the state {descriptor.name!r} of type "
                 f"{descriptor.serializer.type_name} after it was opened; expected one of the "
-                f"states of its open(): {', '.join(map(_described, self.descriptors))}; ask for it "
-                f"there."
+                f"states of its open(): {expected}; ask for it there."
             )
         if not fits:
             return self.in_tables().get_or_create_keyed_state(namespace_serializer, descriptor)
@@ -77,7 +77,7 @@ class RowStates:
         if not self._is_open:
             self._given.append((namespace_serializer, descriptor, state))
         if known is None and isinstance(descriptor, ValueStateDescriptor):
-            self.descriptors.append(descriptor)
+            self.descriptors[descriptor.name] = descriptor
             held = self.current.held_values(state.table)
             if held is not None:
                 self._held[descriptor.name] = held

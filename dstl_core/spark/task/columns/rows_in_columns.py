@@ -60,18 +60,10 @@ class RowsInColumns(StateInColumns):
     """
 
     def __init__(self, task: TaskSpec, subtask: int, given: Assigned, states: RowStates) -> None:
-        super().__init__(task, subtask, given, states.descriptors)
+        super().__init__(task, subtask, given, tuple(states.descriptors.values()))
         self._function = task.operator.function
         self._row_states = states
         self._calls = RowCalls(self._function, _NoTimers(task.watermark, task.now_ms))
-
-    def apply(self, batch: pa.RecordBatch, output: OutputFiles) -> None:
-        if self._waiting.add(batch):
-            self._process(output)
-
-    def finish(self, watermark: int, output: OutputFiles) -> None:
-        """Processes the waiting rows. A function without ``on_timer`` has no timers."""
-        self._process(output)
 
     def close(self, state: OperatorSubtaskState | None) -> None:
         with user_code(self._function, "close"):
