@@ -18,9 +18,9 @@ from benchmarks.epochs import NAMES
 DOCS = Path(__file__).parents[1] / "docs"
 COLORS = (
     *("#2563eb", "#15803d", "#b45309", "#7c3aed", "#dc2626"),
-    *("#0891b2", "#64748b", "#be185d", "#4d7c0f"),
+    *("#0891b2", "#64748b", "#be185d", "#4d7c0f", "#a16207"),
 )
-OURS = ("aggregate", "column", "row")
+OURS = ("aggregate", "column", "row", "rocksdb")
 FASTER = 1.1
 """A smaller ratio is no difference: it changes from run to run."""
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 820, 360, 70, 540, 40, 310

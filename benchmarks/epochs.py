@@ -38,6 +38,7 @@ from benchmarks.sessions import local_session
 from dstl_core import (
     AggregateOperator,
     ColumnResult,
+    EmbeddedRocksDBStateBackend,
     KeyedColumnFunction,
     KeyedOperator,
     KeyedProcessFunction,
@@ -52,14 +53,14 @@ CASES = (
     *("10000:1000000", "200000:1000000", "2000000:1000000"),
     *("200000:1000000:0.01", "200000:1000000:0.1"),
     *("10000:10000000", "200000:10000000", "2000000:10000000"),
-    "10000:100000",
+    *("10000:100000", "20000000:1000000", "20000000:10000000"),
 )
 STREAMS = ("stream", "pandas")
 PYFLINK = {"pyflink": "thread", "pyflink-process": "process"}
 """The mode of each form: in Flink's own process, or in Python processes beside it."""
-FORMS = ("aggregate", "column", "row", "rewrite", "delta", *STREAMS, *PYFLINK)
-ROW_LIMIT = 1_000_000
-"""Keys above which functions by row are not measured."""
+FORMS = ("aggregate", "column", "row", "rocksdb", "rewrite", "delta", *STREAMS, *PYFLINK)
+LARGE_ROWS, LARGE_EPOCHS = 5_000_000, 3
+"""Of batches with more rows, fewer epochs are measured."""
 STREAM_LIMITS = {"rows": 10_000, "keys": 100_000}
 """Of ``transformWithState``, whose function asks the JVM for one key at a time."""
 STREAM_EPOCHS = 2
@@ -115,7 +116,9 @@ def run(arguments: argparse.Namespace) -> None:
     try:
         for text in arguments.cases:
             size = _size(text)
-            batches = _batches(spark, work / text, *size, arguments.epochs + 2)
+            is_large = size[0] > LARGE_ROWS
+            epochs = min(arguments.epochs, LARGE_EPOCHS) if is_large else arguments.epochs
+            batches = _batches(spark, work / text, *size, epochs + 2)
             forms = [each for each in arguments.forms if _fits(each, *size)]
             case = {"rows": size[0], "keys": size[1], "share": size[2]}
             print(f"# {text} (rows:keys[:share])", file=sys.stderr)
@@ -138,10 +141,10 @@ def _size(text: str) -> tuple[int, int, float]:
 
 def _fits(form: str, rows: int, keys: int, share: float) -> bool:
     if form in PYFLINK:
-        return share == 1 and rows <= epoch_pyflink.LIMITS[PYFLINK[form]] and keys <= ROW_LIMIT
+        return share == 1 and rows <= epoch_pyflink.LIMITS[PYFLINK[form]] and keys <= 1_000_000
     if form in STREAMS:
         return rows <= STREAM_LIMITS["rows"] and keys <= STREAM_LIMITS["keys"]
-    return form != "row" or keys <= ROW_LIMIT
+    return True
 
 
 def _measure_forms(
@@ -150,7 +153,7 @@ def _measure_forms(
     """Of each form; the sums of each are compared with those of the batches that it had."""
     found: dict[str, dict[str, float]] = {}
     # Python per row, and the workers of a query, would slow the other forms.
-    alone = [each for each in forms if each in ("row", *STREAMS)]
+    alone = [each for each in forms if each in ("row", "rocksdb", *STREAMS)]
     together = [each for each in forms if each not in (*alone, *PYFLINK)]
     for group in filter(None, (together, *([each] for each in alone))):
         print(f"# {', '.join(group)}", file=sys.stderr)
@@ -208,10 +211,13 @@ def _batches(
 class Ours(Peer):
     """A job of dstl."""
 
-    def __init__(self, spark: SparkSession, folder: Path, keys: int, operator: Any) -> None:
+    def __init__(
+        self, spark: SparkSession, folder: Path, keys: int, operator: Any, **options: Any
+    ) -> None:
         self._spark = spark
         local = LocalCopies(str(folder / "local"), max_entries=4 * keys)
-        self._job = StatefulJob(spark, "bench", str(folder / "job"), operator, local_copies=local)
+        options["local_copies"] = local
+        self._job = StatefulJob(spark, "bench", str(folder / "job"), operator, **options)
 
     def epoch(self, number: int, rows: DataFrame) -> None:
         self._job.run(rows, number)
@@ -285,6 +291,11 @@ _MAKERS: Mapping[str, Callable[[SparkSession, Path, int], Peer]] = {
     "aggregate": lambda *place: Ours(*place, AggregateOperator("u", "k", _COUNT_AND_SUM, "bigint")),
     "column": lambda *place: Ours(*place, KeyedOperator("u", "k", "bigint", ByColumn())),
     "row": lambda *place: Ours(*place, KeyedOperator("u", "k", "bigint", ByRow())),
+    "rocksdb": lambda *place: Ours(
+        *place,
+        KeyedOperator("u", "k", "bigint", ByRow()),
+        state_backend=EmbeddedRocksDBStateBackend(),
+    ),
     "rewrite": Rewrite,
     "delta": Delta,
     "stream": lambda *place: TransformWithState(*place, pandas=False),
@@ -326,6 +337,7 @@ NAMES = {
     "aggregate": "dstl, declared aggregates",
     "column": "dstl, function by column",
     "row": "dstl, function by row",
+    "rocksdb": "dstl, function by row, RocksDB",
     "rewrite": "Spark, Parquet read-join-write",
     "delta": "Spark groups, deltalake merges",
     "stream": "transformWithState, rows",

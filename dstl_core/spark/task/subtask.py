@@ -102,7 +102,7 @@ def open_subtask(task: TaskSpec, subtask: int) -> Subtask:
         return ColumnSubtask(task, subtask, given)
     if isinstance(task.operator.function, AggregatedWindows):
         return AggregatedWindowSubtask(task, subtask, given)
-    if may_be_in_columns(task):
+    if may_be_in_columns(task, given):
         return open_rows(task, subtask, given)
     return RowSubtask(task, subtask, given)
 

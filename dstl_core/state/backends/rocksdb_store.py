@@ -44,6 +44,7 @@ _PREFIX = struct.Struct(">HH")
 _LENGTH = struct.Struct(">I")
 _KEEP: Any = object()
 MAX_TABLES = 1 << 16
+MEMTABLES = 3
 RUNS = 8
 """With this number of sorted runs, RocksDB begins to merge them."""
 MAX_RUNS = 16
@@ -58,7 +59,7 @@ class RocksDBStore:
     Args:
         folder: The parent of the new folder.
         cache_bytes: Size of the block cache.
-        write_buffer_bytes: Size of a memtable; there are up to three.
+        write_buffer_bytes: Size of a memtable; there are up to ``MEMTABLES``.
         source: Folder of a released database to start from; it is not changed.
 
     Raises:
@@ -91,7 +92,7 @@ class RocksDBStore:
         blocks.set_pin_l0_filter_and_index_blocks_in_cache(True)
         options.set_block_based_table_factory(blocks)
         options.set_write_buffer_size(write_buffer_bytes)
-        options.set_max_write_buffer_number(3)
+        options.set_max_write_buffer_number(MEMTABLES)
         options.set_max_background_jobs(2)
         options.set_compression_type(DBCompressionType.lz4())
         options.set_compaction_style(DBCompactionStyle.universal())

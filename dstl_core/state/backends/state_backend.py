@@ -138,6 +138,13 @@ class EmbeddedRocksDBStateBackend(StateBackend):
 
     identifier = "rocksdb"
 
+    @property
+    def memory_bytes(self) -> int:
+        """The most memory of a subtask's database: its block cache and its memtables."""
+        from dstl_core.state.backends.rocksdb_store import MEMTABLES
+
+        return self.cache_bytes + MEMTABLES * self.write_buffer_bytes
+
     def create_keyed_state_backend(
         self, parameters: KeyedStateBackendParameters
     ) -> KeyedStateBackend:

@@ -114,7 +114,7 @@ BY_ROW_AND_COLUMN = pytest.mark.parametrize(
     [
         (ByRow(), HashMapStateBackend()),
         (ByRowInTables(), HashMapStateBackend()),
-        (ByRow(), EmbeddedRocksDBStateBackend()),
+        (ByRowInTables(), EmbeddedRocksDBStateBackend()),
         (ByColumn(), HashMapStateBackend()),
     ],
     ids=["rows", "rows in tables", "rows on disk", "columns"],

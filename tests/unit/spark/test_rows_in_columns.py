@@ -4,6 +4,7 @@ import pytest
 
 from dstl_core.errors import RestoreError, StateMigrationError, UserFunctionError
 from dstl_core.functions import KeyedProcessFunction, RichMapFunction
+from dstl_core.model.snapshot_type import CheckpointType
 from dstl_core.spark.task import subtask as subtasks_module
 from dstl_core.spark.task.columns.rows_in_columns import RowsInColumns
 from dstl_core.state.backends.changelog_backend import ValueLogging
@@ -96,12 +97,45 @@ def test_where_the_state_is_and_that_values_are_the_same(tmp_path, opened, funct
         assert (function.opened, function.closed) == (2, 2)
 
 
-def test_a_database_and_a_log_of_every_update_are_in_tables(tmp_path, opened):
-    Subtask(tmp_path / "database", ByRow(), EmbeddedRocksDBStateBackend()).run(1.0)
-    logging = Subtask(tmp_path / "every", ByRow())
+def test_a_log_of_every_update_is_in_tables(tmp_path, opened):
+    logging = Subtask(tmp_path, ByRow())
     logging.value_logging = ValueLogging.EVERY
     logging.run(1.0)
-    assert opened == [IN_TABLES, IN_TABLES]
+    assert opened == [IN_TABLES]
+
+
+def test_state_that_outgrows_the_memory_of_rocksdb_goes_to_its_database(tmp_path, opened):
+    values = [float(at) for at in range(1000)]
+    subtask = Subtask(tmp_path, ByRow(), EmbeddedRocksDBStateBackend())
+    assert subtask.run(*values)[2] == [None] * 1000
+    [handle] = subtask.handles
+    subtask.backend = rocksdb_with(handle.state_size)
+    assert subtask.run(1.0) == ("cold", 1, [0.0])
+    assert subtask.run(2.0) == ("warm", 1, [1.0])
+    subtask.backend = EmbeddedRocksDBStateBackend()
+    assert subtask.run(*values) == ("cold", 1000, [2.0, *values[1:]])
+    assert opened == [IN_COLUMNS, IN_TABLES, IN_TABLES, IN_COLUMNS]
+
+
+def test_a_log_above_a_base_does_not_count_as_state(tmp_path, opened):
+    values = [float(at) for at in range(1000)]
+    subtask = Subtask(tmp_path, ByRow(), EmbeddedRocksDBStateBackend())
+    subtask.run(*values, kind=CheckpointType.FULL_CHECKPOINT)
+    subtask.run(*values)
+    [handle] = subtask.handles
+    assert handle.non_materialized_size > 0
+    subtask.backend = rocksdb_with(handle.materialized_size + 1)
+    assert subtask.run(3.0)[2] == [0.0]
+    subtask.backend = rocksdb_with(handle.materialized_size)
+    assert subtask.run(4.0)[2] == [3.0]
+    assert opened == [IN_COLUMNS, IN_COLUMNS, IN_COLUMNS, IN_TABLES]
+
+
+def rocksdb_with(memory):
+    """The backend whose databases may use this number of bytes of memory."""
+    backend = EmbeddedRocksDBStateBackend(cache_bytes=memory - 3, write_buffer_bytes=1)
+    assert backend.memory_bytes == memory
+    return backend
 
 
 def test_a_function_goes_from_columns_to_tables_and_back(tmp_path, opened):

@@ -14,7 +14,7 @@ from tests.unit.spark.subtasks import BY_ROW_AND_COLUMN, ByColumn, ByRow, ByRowI
 
 
 def test_a_damaged_database_is_restored_and_dropped(tmp_path):
-    subtask = Subtask(tmp_path, ByRow(), EmbeddedRocksDBStateBackend())
+    subtask = Subtask(tmp_path, ByRowInTables(), EmbeddedRocksDBStateBackend())
     subtask.run(1.0, 2.0)
     assert subtask.run(3.0, 4.0) == ("warm", 2, [1.0, 2.0])
     for manifest in subtask.local.glob("**/MANIFEST*"):
@@ -87,7 +87,9 @@ def test_a_disk_that_is_full_in_an_epoch_costs_only_the_epoch(tmp_path, function
 
 
 def test_a_database_whose_disk_is_full_from_the_start_costs_only_the_epoch(tmp_path):
-    subtask = Subtask(tmp_path, ByRow(), EmbeddedRocksDBStateBackend(str(tmp_path / "other")))
+    subtask = Subtask(
+        tmp_path, ByRowInTables(), EmbeddedRocksDBStateBackend(str(tmp_path / "other"))
+    )
     subtask.run(1.0, 2.0)
     with full_disk(), pytest.raises(StorageError, match="make sure that its folder is"):
         subtask.run(5.0, 6.0)

@@ -24,6 +24,7 @@ from dstl_core.functions import (
     RuntimeContext,
 )
 from dstl_core.model.checkpoint import OperatorSubtaskState
+from dstl_core.model.handle import ChangelogStateBackendHandle, KeyedStateHandle
 from dstl_core.operators.process_operator import RowCalls
 from dstl_core.operators.user_code import user_code
 from dstl_core.spark.engine.python_rows import values_of
@@ -36,7 +37,11 @@ from dstl_core.spark.task.restore import Assigned
 from dstl_core.spark.task.row_subtask import RowSubtask, parts_of
 from dstl_core.state.backends.backend import KeyedStateBackend
 from dstl_core.state.backends.changelog_backend import ValueLogging
-from dstl_core.state.backends.state_backend import HashMapStateBackend
+from dstl_core.state.backends.state_backend import (
+    EmbeddedRocksDBStateBackend,
+    HashMapStateBackend,
+    StateBackend,
+)
 from dstl_core.state.backends.timers import TimerService
 from dstl_core.state.tables.keyed_state import KeyedState
 from dstl_core.state.tables.store import HEAP
@@ -114,17 +119,31 @@ class _NoTimers(TimerService):
     delete_processing_time_timer = delete_event_time_timer
 
 
-def may_be_in_columns(task: TaskSpec) -> bool:
+def may_be_in_columns(task: TaskSpec, given: Assigned) -> bool:
     """Whether the state of a function by row may be in columns; its ``open`` decides."""
     operator, job = task.operator, task.job
     key_type = operator.function_key_type
     return (
-        type(job.state_backend) is HashMapStateBackend
+        _has_memory_for(job.state_backend, given)
         and job.value_logging is ValueLogging.LAST_PER_CHECKPOINT
         and not isinstance(key_type, AsPython)
         and key_type in _KEYS
         and _is_plain(operator.function)
     )
+
+
+def _has_memory_for(backend: StateBackend, given: Assigned) -> bool:
+    """Whether restored state may be in memory. A database of RocksDB may take as much itself."""
+    if type(backend) is EmbeddedRocksDBStateBackend:
+        return sum(map(_size, given.state.managed_keyed_state)) < backend.memory_bytes
+    return type(backend) is HashMapStateBackend
+
+
+def _size(handle: KeyedStateHandle) -> int:
+    """Bytes of state, without the log on top of a base; a log alone has at least its state."""
+    if isinstance(handle, ChangelogStateBackendHandle) and handle.materialized:
+        return handle.materialized_size
+    return handle.state_size
 
 
 def _is_plain(function: RichFunction) -> bool:
