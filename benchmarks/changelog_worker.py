@@ -27,14 +27,14 @@ from dstl_core.model.ids import JobID
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.model.sequence import SequenceNumber
 
-VALUES = 1024
-BATCH = 65_536
+VALUES = BATCH = 65_536
+"""Distinct values, which no compression window sees twice; also the changes of a batch."""
 JOB = JobID.for_name("bench")
 ZERO = SequenceNumber(0)
 
 
 class Case:
-    """The same changes for every way: record i has key group i & 127 and value i & 1023."""
+    """The same changes for every way: record i has key group i & 127 and value i & 65535."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.records: int = arguments.records
@@ -70,7 +70,7 @@ def call(case: Case) -> dict[str, float]:
     values, add = case.values, _Nothing().append
     started = time.perf_counter()
     for i in range(case.records):
-        add(i & 127, values[i & 1023])
+        add(i & 127, values[i & 65535])
     return {"call": time.perf_counter() - started}
 
 
@@ -85,7 +85,7 @@ def append(case: Case) -> dict[str, float]:
     values, add = case.values, writer.append
     started = time.perf_counter()
     for i in range(case.records):
-        add(i & 127, values[i & 1023])
+        add(i & 127, values[i & 65535])
     seconds = time.perf_counter() - started
     writer.close()
     storage.close()
@@ -99,7 +99,7 @@ def single(case: Case) -> dict[str, float]:
     values, add = case.values, writer.append
     started = time.perf_counter()
     for i in range(case.records):
-        add(i & 127, values[i & 1023])
+        add(i & 127, values[i & 65535])
     handle = writer.persist(ZERO, 1).result(600).job_manager_owned_snapshot
     return _finish(case, storage, handle, started)
 
@@ -117,7 +117,7 @@ def batch(case: Case) -> dict[str, float]:
 
 
 def _columns(case: Case) -> list[tuple[Any, Any]]:
-    whole = pa.array(case.values * (BATCH // VALUES), pa.binary())
+    whole = pa.array(case.values, pa.binary())
     groups = (np.arange(BATCH) & 127).astype(np.int32)
     rows = [BATCH] * (case.records // BATCH) + [case.records % BATCH]
     return [(groups[:count], whole.slice(0, count)) for count in rows if count]

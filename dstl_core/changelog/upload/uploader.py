@@ -20,7 +20,7 @@ from dstl_core.changelog.registry import TaskChangelogRegistry
 from dstl_core.changelog.storage_metrics import ChangelogStorageMetricGroup
 from dstl_core.changelog.upload.task import Offsets, UploadTask, UploadTasksResult
 from dstl_core.codec.change_format import COMPRESSED_FLAG, PLAIN_FLAG
-from dstl_core.codec.snappy_frames import compress_together
+from dstl_core.codec.snappy_frames import Allocate, compress_together
 from dstl_core.config import ChangelogOptions
 from dstl_core.errors import ChangelogError, ConfigError, StorageError
 from dstl_core.model.handle import FileStateHandle
@@ -31,6 +31,8 @@ from dstl_core.storage.location import JobLayout, Location
 _LOG = logging.getLogger(__name__)
 
 DEFAULT_BUFFER_SIZE = 1 << 20
+_POOLED_FROM_BYTES = 1 << 20
+"""Below this, new memory costs less than loading Arrow."""
 Buffers = Sequence[bytes | memoryview]
 
 
@@ -116,7 +118,8 @@ class StateChangeFsUploader:
     def _segment(self, sets: Sequence[StateChangeSet]) -> Buffers:
         bodies = [change_set.encoded for change_set in sets]
         if self._compressed:
-            return [COMPRESSED_FLAG, compress_together(bodies)]
+            size = sum(map(len, bodies))
+            return [COMPRESSED_FLAG, compress_together(bodies, _memory_for(size))]
         return list(_joined([PLAIN_FLAG, *bodies], self._buffer_size))
 
     def _duplicate(
@@ -173,6 +176,15 @@ class DuplicatingStateChangeFsUploader(StateChangeFsUploader):
         handle = FileStateHandle(path, body_size)
         self._registry.start_tracking(handle, references)
         return handle
+
+
+def _memory_for(size: int) -> Allocate:
+    """Makes the memory of a compressed segment; large memory comes from Arrow's pool."""
+    if size < _POOLED_FROM_BYTES:
+        return bytearray
+    from dstl_core.changelog import columnar_sets
+
+    return columnar_sets.scratch_bytes
 
 
 def _layout(

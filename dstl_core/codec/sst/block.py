@@ -17,14 +17,13 @@ from typing import NamedTuple
 import cramjam
 import xxhash
 
+from dstl_core.codec.checksums import masked_crc32c
 from dstl_core.errors import FormatError
 
 BLOCK_TRAILER_BYTES = 5
 MAX_BLOCK_BYTES = 64 << 20
 """Largest unpacked size of a block, unless 16 times the packed size is more."""
 
-_CRC32C_TABLE: list[int] = []
-_MASK_DELTA = 0xA282EAD8
 XXH3_LAST_BYTE = 0x6B9083D9
 _U32 = 0xFFFFFFFF
 
@@ -89,8 +88,7 @@ def _checksum(packed: bytes, compression: int, checksum_type: int, offset: int) 
         case 0:
             return None
         case 1:
-            crc = crc32c(packed + last)
-            return ((crc >> 15 | crc << 17) + _MASK_DELTA) & _U32
+            return masked_crc32c(packed + last)
         case 2:
             return xxhash.xxh32_intdigest(packed + last)
         case 3:
@@ -101,20 +99,6 @@ def _checksum(packed: bytes, compression: int, checksum_type: int, offset: int) 
     raise FormatError(
         "A table file has an unknown checksum", offset=offset, expected="0..4", got=checksum_type
     )
-
-
-def crc32c(data: bytes) -> int:
-    """The CRC-32C (Castagnoli) checksum."""
-    if not _CRC32C_TABLE:
-        for byte in range(256):
-            crc = byte
-            for _ in range(8):
-                crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-            _CRC32C_TABLE.append(crc)
-    table, crc = _CRC32C_TABLE, _U32
-    for byte in data:
-        crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8
-    return crc ^ _U32
 
 
 def _decompress(packed: bytes, compression: int, offset: int) -> bytes:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import random
+
+import cramjam
 import pytest
 
 from dstl_core.codec.snappy_frames import (
     STREAM_IDENTIFIER,
     compress_frames,
+    compress_together,
     decompress_all_frames,
     decompress_frames,
     frames_end,
@@ -48,6 +52,28 @@ def test_what_we_write_has_this_form() -> None:
     assert zeros.startswith(STREAM_IDENTIFIER + b"\0")
     assert len(zeros) < 15_000
     assert decompress_frames(zeros, 0, len(zeros)) == bytes(200_000)
+
+
+@pytest.mark.parametrize("size", [1, 8, 65_535, 65_536, 65_537, 131_072, 200_001])
+@pytest.mark.parametrize("share", [0, 10, 12, 13, 20, 50, 100])
+def test_streams_are_those_of_a_whole_implementation(size: int, share: int) -> None:
+    """With an eighth that shrinks and less, chunks are stored as they are."""
+    rng = random.Random(size)
+    zeros = bytes(share * size // 100)
+    data = zeros + rng.randbytes(size - len(zeros))
+    stream = compress_frames(data)
+    assert stream == bytes(cramjam.snappy.compress(data))
+    assert bytes(cramjam.snappy.decompress(stream)) == data
+    assert decompress_frames(stream, 0, len(stream)) == data
+    for cuts in ([size // 3], [1, 2, size // 2], [min(65_536, size)], range(0, size, 40_000)):
+        ends = [*sorted(min(cut, size) for cut in cuts), size]
+        parts = [data[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+        assert compress_together(parts) == stream
+    assert decompress_all_frames(stream + stream, 0) == data + data
+
+
+def test_nothing_is_no_stream() -> None:
+    assert compress_frames(b"") == b""
 
 
 def test_a_stream_ends_before_the_next_identifier() -> None:

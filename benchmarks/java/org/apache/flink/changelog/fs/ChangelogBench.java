@@ -30,7 +30,7 @@ import java.util.stream.Stream;
  * <p>Arguments: records, bytes, rounds, folder, compressed. Prints one JSON line a round.
  */
 public final class ChangelogBench {
-    private static final int VALUES = 1024;
+    private static final int VALUES = 65_536;
 
     /** Mails are run by the benchmark's own thread, as a task does. */
     private static final class Mailbox implements MailboxExecutor {
