@@ -66,9 +66,14 @@ from dstl_core.savepoint.columns.state_columns import (
     role_names,
 )
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog, StateInfo
-from dstl_core.savepoint.read.stored_records import handle_parts, open_part, state_id
+from dstl_core.savepoint.read.stored_records import (
+    handle_parts,
+    open_part,
+    open_part_records,
+    state_id,
+)
 from dstl_core.savepoint.read.timer_queues import with_timer_services, with_timers_of
-from dstl_core.state.restore.stored_key_groups import StoredKeyGroups
+from dstl_core.state.restore.stored_key_groups import StoredKeyGroups, StoredRecords
 from dstl_core.state.tables.keyed_state import describe_state, types_of
 
 KEYED = "keyed"
@@ -168,13 +173,21 @@ class KeyedStateReader:
             if not self._keys.may_be_in(own):
                 continue
             with error_context(location=str(snapshot.folder), operator=operator.label):
-                stored = open_part(operator, handle, own)
+                stored = self._open(operator, handle, own)
                 if stored is None:
                     continue
                 with stored.context():
-                    yield from self._batches(self._keys.prune(stored))
+                    yield from self._batches(stored)
 
-    def _batches(self, stored: StoredKeyGroups) -> Iterator[pa.RecordBatch]:
+    def _open(
+        self, operator: OperatorCatalog, handle: KeyedStateHandle, own: KeyGroupRange
+    ) -> StoredRecords | None:
+        if self._form.is_joined or self._keys.is_limited:
+            stored = open_part(operator, handle, own)
+            return None if stored is None else self._keys.prune(stored)
+        return open_part_records(operator, handle, own)
+
+    def _batches(self, stored: StoredRecords) -> Iterator[pa.RecordBatch]:
         for columns in self._form.rows(stored, frozenset(self._wanted), self._keys):
             arrays = [self._column(name, columns[name]) for name in self._wanted]
             yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
@@ -215,6 +228,10 @@ class _KeyFilter:
             assign_to_key_group(key_type.java_hash(key), max_parallelism) for key in keys
         }
 
+    @property
+    def is_limited(self) -> bool:
+        return self._index is not None
+
     def may_be_in(self, key_groups: KeyGroupRange) -> bool:
         return self._index is None or any(map(key_groups.contains, self._groups))
 
@@ -233,14 +250,16 @@ class _KeyFilter:
 class _Form(Protocol):
     """The form of the rows: their ``columns`` by name, and the conversion of sections to rows.
 
-    ``texts`` has the columns whose bytes become texts.
+    ``texts`` has the columns whose bytes become texts. A form that ``is_joined`` needs the records
+    of all states of a key at once.
     """
 
     columns: dict[str, pa.DataType]
     texts: dict[str, TextOf | None]
+    is_joined: bool
 
     def rows(
-        self, stored: StoredKeyGroups, wanted: frozenset[str], keys: _KeyFilter
+        self, stored: StoredRecords, wanted: frozenset[str], keys: _KeyFilter
     ) -> Iterator[dict[str, pa.Array]]: ...
 
 
@@ -249,6 +268,8 @@ class _Form(Protocol):
 
 class _Flat:
     """One state: a row per value, list element, map entry or timer."""
+
+    is_joined = False
 
     def __init__(self, info: StateInfo, key_type: AnySerializer, options: ReadOptions) -> None:
         types = options.types
@@ -271,7 +292,7 @@ class _Flat:
             self.columns[KEY_GROUP_COLUMN] = pa.int32()
 
     def rows(
-        self, stored: StoredKeyGroups, wanted: frozenset[str], keys: _KeyFilter
+        self, stored: StoredRecords, wanted: frozenset[str], keys: _KeyFilter
     ) -> Iterator[dict[str, pa.Array]]:
         state = _state_id(stored, self._info)
         if state is None:
@@ -282,9 +303,7 @@ class _Flat:
         roles = {role for role, name in self._roles.items() if name in wanted}
         if self._is_list:
             roles.add(VALUE)
-        mask = [at == state for at in range(len(header.states))]
-        scanner = SectionScanner(stored.prefix_bytes, mask)
-        for batch in scanner.batches(stored.chunks()):
+        for batch in stored.records([at == state for at in range(len(header.states))]):
             own = keys.apply(decoder, batch)
             if not len(own):
                 continue
@@ -336,6 +355,7 @@ class _Keyed:
         self.texts: dict[str, TextOf | None] = {}
         self.columns = {KEY_COLUMN: layout_of(self.key_type, types).arrow_type}
         self._infos: dict[str, StateInfo] = {}
+        self.is_joined = False
         self._namespace = self._joined_namespace()
         if self._namespace is not None:
             window = layout_of(self._namespace, types).arrow_type
@@ -347,6 +367,7 @@ class _Keyed:
                 record_format = RecordFormat(meta, self.key_type)
                 decoder = StateDecoder(record_format, 1, types)
                 self.texts[info.name] = job_text(record_format, types)
+                self.is_joined = bool(self._infos) or decoder.is_grouped
                 self._infos[info.name] = info
                 self.columns[info.name] = decoder.joined_type
         if KEY_GROUP_COLUMN in (self.options.columns or ()):
@@ -374,7 +395,7 @@ class _Keyed:
         return True
 
     def rows(
-        self, stored: StoredKeyGroups, wanted: frozenset[str], keys: _KeyFilter
+        self, stored: StoredRecords, wanted: frozenset[str], keys: _KeyFilter
     ) -> Iterator[dict[str, pa.Array]]:
         header = stored.header
         decoders: dict[int, StateDecoder] = {}
@@ -392,7 +413,7 @@ class _Keyed:
             return
         join = KeyJoin(header.key_serializer, decoders, self.options.types, self._namespace)
         chosen = {state for state, name in names.items() if name in wanted}
-        for batch in self._whole_key_groups(stored, decoders):
+        for batch in self._whole_key_groups(stored.as_sections(), decoders):
             kept = _filtered(batch, decoders, keys)
             with_keys = not wanted.isdisjoint((KEY_COLUMN, WINDOW_COLUMN))
             for joined in join.rows(kept, chosen, keys=with_keys):
@@ -407,7 +428,7 @@ class _Keyed:
 
     def _single(
         self,
-        stored: StoredKeyGroups,
+        stored: StoredRecords,
         decoders: Mapping[int, StateDecoder],
         names: Mapping[int, str],
         wanted: frozenset[str],
@@ -417,9 +438,7 @@ class _Keyed:
         [(state, decoder)] = decoders.items()
         roles = {KEY: KEY_COLUMN, NAMESPACE: WINDOW_COLUMN, VALUE: names[state]}
         read = {role for role, name in roles.items() if name in wanted} or {KEY}
-        mask = [each == state for each in range(len(stored.header.states))]
-        scanner = SectionScanner(stored.prefix_bytes, mask)
-        for batch in scanner.batches(stored.chunks()):
+        for batch in stored.records([each == state for each in range(len(stored.header.states))]):
             own = keys.apply(decoder, batch)
             if not len(own):
                 continue
@@ -502,7 +521,7 @@ def _filtered(batch: SpanBatch, decoders: dict[int, StateDecoder], keys: _KeyFil
 # ------------------------------------------------------------------------------------ shared
 
 
-def _state_id(stored: StoredKeyGroups, info: StateInfo) -> int | None:
+def _state_id(stored: StoredRecords, info: StateInfo) -> int | None:
     """The id of a state in one handle, or None if the handle does not have it."""
     found = state_id(stored, info.meta)
     if found is not None and types_of(stored.header.states[found]) != types_of(info.meta):

@@ -12,11 +12,12 @@ import numpy as np
 from dstl_core.codec.columnar.kernels import scan
 from dstl_core.codec.columnar.keyed.byte_index import Ranges
 from dstl_core.codec.columnar.keyed.decoder import StateDecoder
-from dstl_core.codec.columnar.keyed.spans import SectionScanner, Source
+from dstl_core.codec.columnar.keyed.spans import Source
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS
 from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.keyed_records import FramedRecord, KeyedRecord, RecordFormat
+from dstl_core.codec.serializers import AnySerializer, SerializerRegistry
 from dstl_core.codec.state_meta import StateMetaInfoSnapshot
 from dstl_core.errors import error_context
 from dstl_core.model.handle import KeyedStateHandle, KeyGroupsSavepointStateHandle
@@ -24,8 +25,9 @@ from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.columns.state_columns import is_queue
 from dstl_core.savepoint.read.entry_reader import key_group_ranges
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
-from dstl_core.state.restore.into_sections import open_key_groups
-from dstl_core.state.restore.stored_key_groups import StoredKeyGroups
+from dstl_core.state.restore.into_sections import open_key_groups, open_records
+from dstl_core.state.restore.stored_key_groups import StoredKeyGroups, StoredRecords
+from dstl_core.storage.handle_resolver import HandleResolver
 
 
 @dataclass(frozen=True)
@@ -84,19 +86,26 @@ def handle_parts(
 def open_part(
     operator: OperatorCatalog, handle: KeyedStateHandle, key_groups: KeyGroupRange
 ) -> StoredKeyGroups | None:
-    """Opens one of ``handle_parts``; None if it is empty."""
+    """Opens one of ``handle_parts`` as sections; None if it is empty."""
+    return open_key_groups(handle, key_groups, *_reading(operator))
+
+
+def open_part_records(
+    operator: OperatorCatalog, handle: KeyedStateHandle, key_groups: KeyGroupRange
+) -> StoredRecords | None:
+    """Opens one of ``handle_parts`` to read its records once; None if it is empty."""
+    return open_records(handle, key_groups, *_reading(operator))
+
+
+def _reading(
+    operator: OperatorCatalog,
+) -> tuple[int, HandleResolver, SerializerRegistry, AnySerializer | None]:
     snapshot, key_type = operator.snapshot, operator.key_type
-    return open_key_groups(
-        handle,
-        key_groups,
-        operator.max_parallelism,
-        snapshot.resolver,
-        snapshot.registry,
-        None if key_type is None else key_type.serializer,
-    )
+    key = None if key_type is None else key_type.serializer
+    return operator.max_parallelism, snapshot.resolver, snapshot.registry, key
 
 
-def state_id(stored: StoredKeyGroups, meta: StateMetaInfoSnapshot) -> int | None:
+def state_id(stored: StoredRecords, meta: StateMetaInfoSnapshot) -> int | None:
     """The id of a state in one handle, or None if the handle does not have it."""
     for at, each in enumerate(stored.header.states):
         if each.name == meta.name and is_queue(each) == is_queue(meta):
@@ -128,7 +137,7 @@ def read_records(
             record_format = RecordFormat(meta.as_key_value(), stored.header.key_serializer)
             decoder = StateDecoder(record_format, stored.prefix_bytes, EXACT_OPTIONS)
             with stored.context():
-                for batch in SectionScanner(stored.prefix_bytes, mask).batches(stored.chunks()):
+                for batch in stored.records(mask):
                     scopes = decoder.scope_ranges(batch)
                     spans.append(batch.spans)
                     starts.append(scopes.starts)

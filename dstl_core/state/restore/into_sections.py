@@ -9,6 +9,7 @@ from there.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 
 from dstl_core.codec.serializers import AnySerializer, SerializerRegistry
@@ -27,8 +28,13 @@ from dstl_core.state.restore.changelog_columns import open_changelog_rows
 from dstl_core.state.restore.heap import is_canonical
 from dstl_core.state.restore.heap_columns import open_heap_rows
 from dstl_core.state.restore.into_tables import restore_keyed_state
-from dstl_core.state.restore.rocksdb_columns import open_table_rows
-from dstl_core.state.restore.stored_key_groups import StoredKeyGroups, in_memory, placed_sections
+from dstl_core.state.restore.rocksdb_columns import open_table_records, open_table_rows
+from dstl_core.state.restore.stored_key_groups import (
+    StoredKeyGroups,
+    StoredRecords,
+    in_memory,
+    placed_sections,
+)
 from dstl_core.storage.handle_resolver import HandleResolver
 
 
@@ -55,6 +61,23 @@ def open_key_groups(
         return _by_columns(handle, own, max_parallelism, resolver, registry, key_serializer)
     except (NotInColumnsError, FormatError):
         return _by_records(handle, own, max_parallelism, resolver, registry, key_serializer)
+
+
+def open_records(
+    handle: KeyedStateHandle,
+    key_groups: KeyGroupRange,
+    max_parallelism: int,
+    resolver: HandleResolver,
+    registry: SerializerRegistry,
+    key_serializer: AnySerializer | None = None,
+) -> StoredRecords | None:
+    """As ``open_key_groups``; the rows of table files are not copied into sections."""
+    own = handle.key_group_range.get_intersection(key_groups)
+    if isinstance(handle, IncrementalRemoteKeyedStateHandle):
+        prefix_bytes = key_group_prefix_bytes(max_parallelism)
+        with suppress(NotInColumnsError, FormatError):
+            return open_table_records(handle, own, prefix_bytes, resolver, registry)
+    return open_key_groups(handle, own, max_parallelism, resolver, registry, key_serializer)
 
 
 def _by_columns(

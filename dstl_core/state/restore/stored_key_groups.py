@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from dstl_core.codec.columnar.keyed.sections import (
     CHUNK_BYTES,
@@ -14,6 +14,7 @@ from dstl_core.codec.columnar.keyed.sections import (
     compressed_chunks,
     plain_chunks,
 )
+from dstl_core.codec.columnar.keyed.spans import SectionScanner, SpanBatch
 from dstl_core.codec.state_meta import KeyedBackendHeader
 from dstl_core.errors import FormatError, error_context
 from dstl_core.model.handle import KeyGroupRangeOffsets
@@ -24,6 +25,24 @@ if TYPE_CHECKING:
 
 ReadRange = Callable[[int, int], bytes | memoryview]
 Placed = list[tuple[int, int, int]]
+
+
+class StoredRecords(Protocol):
+    """The records of some key groups of one handle."""
+
+    @property
+    def header(self) -> KeyedBackendHeader: ...
+    @property
+    def prefix_bytes(self) -> int: ...
+
+    def records(self, wanted: Sequence[bool]) -> Iterator[SpanBatch]:
+        """Yields the records of the states whose ids are ``wanted``."""
+
+    def context(self) -> AbstractContextManager[None]:
+        """Adds the location of the records to errors."""
+
+    def as_sections(self) -> StoredKeyGroups:
+        """The same records as canonical sections."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +60,12 @@ class StoredKeyGroups:
         """Reads the sections in bounded pieces; sections up to ``whole_bytes`` stay whole."""
         chunks = compressed_chunks if self.header.compressed else plain_chunks
         return chunks(self.read, self.sections, chunk_bytes, whole_bytes)
+
+    def records(self, wanted: Sequence[bool]) -> Iterator[SpanBatch]:
+        return SectionScanner(self.prefix_bytes, wanted).batches(self.chunks())
+
+    def as_sections(self) -> StoredKeyGroups:
+        return self
 
     def with_sections(self, sections: Placed) -> StoredKeyGroups:
         """The same handle with only these sections."""

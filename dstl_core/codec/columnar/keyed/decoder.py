@@ -40,7 +40,6 @@ from dstl_core.codec.columnar.types.type_layouts import (
     layout_of,
     list_state_layout,
 )
-from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.keyed_records import RecordFormat, part_of, read_framed_record
 from dstl_core.codec.serializers import ListSerializer, MapSerializer, TimerSerializer
 from dstl_core.codec.state_meta import KeyedStateType
@@ -302,15 +301,13 @@ class StateDecoder:
 
     def _explain(self, batch: SpanBatch, failure: Failure) -> None:
         """Raises the record-wise decoder's error for a record."""
-        source = batch.source
-        key_start = int(batch.spans[failure.row, scan.KEY_START])
-        section = source.section_of(key_start)
-        start = key_start - source.base - self._prefix_bytes - 4
-        data = DataInput(bytes(source.data), start, section.end)
-        offset = failure.address - source.base + section.origin
+        span = batch.spans[failure.row]
+        record = batch.source.record_of(span, failure.address, self._prefix_bytes)
+        section = record.section
+        offset = record.position + section.origin
         refusal = Refusal(failure.code, offset)
         try:
-            framed = read_framed_record(data, self._prefix_bytes, section.key_group)
+            framed = read_framed_record(record.data, self._prefix_bytes, section.key_group)
             self._format.decode(framed)
         except FormatError as error:
             raise error.moved(section.origin) from refusal

@@ -27,6 +27,7 @@ from dstl_core.codec.columnar.types.layouts import (
 )
 from dstl_core.codec.columnar.types.output_columns import ArrowAllocator
 from dstl_core.codec.columnar.types.program import Code, Int64s
+from dstl_core.codec.columnar.types.scratch import SPARE_BYTES
 from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS, layout_of
 from dstl_core.codec.serializers import AnySerializer, MapSerializer, TimerSerializer
 from dstl_core.errors import NotInColumnsError
@@ -219,6 +220,6 @@ def joined_items(items: Ranges, firsts: Int64s, kept: list[Any]) -> Ranges:
 
 
 def _room(size: int, rows: int, kept: list[Any]) -> tuple[Any, Int64s]:
-    data = np.empty(max(1, size), np.uint8)
+    data = np.empty(size + SPARE_BYTES, np.uint8)
     kept.append(data)
     return data, np.empty(rows + 1, np.int64)

@@ -34,7 +34,7 @@ from dstl_core.codec.columnar.kernels.table_blocks import (
     unpack_index,
 )
 from dstl_core.codec.columnar.types.program import Int64s
-from dstl_core.codec.columnar.types.scratch import scratch, scratch_words
+from dstl_core.codec.columnar.types.scratch import SPARE_BYTES, scratch, scratch_words
 from dstl_core.codec.snappy_frames import MOST_TIMES
 from dstl_core.codec.sst.block import (
     BLOCK_TRAILER_BYTES,
@@ -157,7 +157,7 @@ class TableReader:
             others[row], sizes[row] = payload, len(payload)
         bounds = np.zeros(len(places) + 1, np.int64)
         np.cumsum(sizes, out=bounds[1:])
-        room = scratch(int(bounds[-1]))
+        room = scratch(int(bounds[-1]) + SPARE_BYTES)
         source, target = memoryview(raw), room.data
         unpack = cramjam.snappy.decompress_raw_into
         columns = (starts, stops, bounds[:-1], bounds[1:])
@@ -199,7 +199,7 @@ class TableReader:
         if wrong >= 0:
             payload = bytes(data[int(bounds[wrong]) : int(bounds[wrong + 1])])
             _refuse_block(payload, int(offsets[wrong]), least_key)
-        keys = scratch(int(measured[KEY_BYTES]))
+        keys = scratch(int(measured[KEY_BYTES]) + SPARE_BYTES)
         lines = scratch_words(int(measured[ENTRIES]), ENTRY_WORDS)
         wrong = unpack_blocks(*place, address_of(keys), address_of(lines))
         if wrong >= 0:

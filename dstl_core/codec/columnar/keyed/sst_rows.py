@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,14 +14,25 @@ from dstl_core.codec.columnar.kernels.memory import address_of
 from dstl_core.codec.columnar.kernels.table_blocks import ENTRY_BYTES, TRAILER
 from dstl_core.codec.columnar.keyed.byte_index import Ranges
 from dstl_core.codec.columnar.keyed.places import joined_items
+from dstl_core.codec.columnar.keyed.sections import Section
+from dstl_core.codec.columnar.keyed.spans import (
+    BYTES_PER_BATCH,
+    ROWS_PER_BATCH,
+    Source,
+    SpanBatch,
+    StoredRecord,
+)
 from dstl_core.codec.columnar.keyed.sst_blocks import Entries, TableReader
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.columnar.types.scratch import scratch_words
+from dstl_core.codec.data_io import DataInput, DataOutput
 from dstl_core.codec.sst.file import MERGE, SstFile
 from dstl_core.errors import FormatError
 
 BYTES_AT_ONCE = 1 << 20
 """Bytes of table files that are read at once: their entries fit into the cache of a core."""
+_STARTS = (scan.KEY_START, scan.VALUE_START)
+_EVERYWHERE = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -36,6 +48,51 @@ class SstRows:
     @property
     def key_groups(self) -> Int64s:
         return self.spans[:, scan.TAG] >> 16
+
+    def batches(self, state: int) -> Iterator[SpanBatch]:
+        """The rows as records of a state, in batches of bounded size."""
+        if state:
+            self.spans[:, scan.TAG] |= state
+        source = TableSource(self.kept)
+        for first in range(0, len(self.spans), ROWS_PER_BATCH):
+            yield from _small(SpanBatch(self.spans[first : first + ROWS_PER_BATCH], source))
+
+
+def _small(batch: SpanBatch) -> Iterator[SpanBatch]:
+    spans, half = batch.spans, len(batch) // 2
+    start = address_of(spans)
+    size = sum(scan.span_bytes(start + 8 * at, len(batch)) for at in _STARTS)
+    if not half or size <= BYTES_PER_BATCH:
+        yield batch
+        return
+    yield from _small(SpanBatch(spans[:half], batch.source))
+    yield from _small(SpanBatch(spans[half:], batch.source))
+
+
+class TableSource(Source):
+    """Keeps the bytes of rows alive, which lie in several buffers. Each has ``SPARE_BYTES``."""
+
+    def __init__(self, kept: list[Any]) -> None:
+        super().__init__(b"", ())
+        self.kept = kept
+        self.end = _EVERYWHERE
+
+    def record_of(self, span: Int64s, address: int, prefix_bytes: int) -> StoredRecord:
+        """As in ``Source``, with the record in a section of its own."""
+        start, end, value, value_end, tag = span.tolist()
+        key_group = tag >> 16
+        out = DataOutput()
+        out.write_i32(prefix_bytes + end - start)
+        out.write_bytes(key_group.to_bytes(prefix_bytes, "big"))
+        key_at = out.position
+        out.write_bytes(ctypes.string_at(start, end - start))
+        out.write_i32(value_end - value)
+        value_at = out.position
+        out.write_bytes(ctypes.string_at(value, value_end - value))
+        is_key = start <= address <= end
+        position = key_at + address - start if is_key else value_at + address - value
+        section = Section(key_group, 0, out.position, 0)
+        return StoredRecord(DataInput(out.to_bytes()), section, position)
 
 
 def has_twin(files: Sequence[SstFile]) -> bool:

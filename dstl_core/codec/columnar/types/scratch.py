@@ -12,6 +12,9 @@ import pyarrow as pa
 
 from dstl_core.codec.columnar.types.program import Int64s
 
+SPARE_BYTES = 16
+"""Bytes after other bytes that a kernel may read, too (``text.copy_if_ascii``)."""
+
 
 def scratch(size: int) -> npt.NDArray[np.uint8]:
     """At least ``size`` bytes with any content."""
