@@ -125,6 +125,11 @@ def _guarded_copy(target: int, source: int, size: int) -> None:
         _real_copy(target, source, size)
 
 
+@numba.njit
+def _prefetch_nothing(address: int) -> None:
+    """Prefetching touches no memory that a program can see."""
+
+
 def _twin() -> types.ModuleType:
     twin = types.ModuleType(real.__name__)
     for name, size in (("8", 1), ("16", 2), ("32", 4), ("64", 8)):
@@ -138,6 +143,7 @@ def _twin() -> types.ModuleType:
             if function is not None:
                 setattr(twin, kind + name, guard(function, size))
     twin.copy = _guarded_copy
+    twin.prefetch = _prefetch_nothing
     twin.address_of = address_of
     return twin
 

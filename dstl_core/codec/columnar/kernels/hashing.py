@@ -1,16 +1,22 @@
 """Finds equal byte strings by hash, for joins, look-ups and comparisons.
 
-A table uses open addressing with linear probing. Its slots are int32, -1 if empty, and at most half
-of them are used. A slot holds the number of a distinct string. Rows are ranges in memory.
+A table uses open addressing with linear probing. Its slots are int64, -1 if empty, and at most half
+of them are used. A slot holds half of a string's hash, and the number of the string. Rows are
+ranges in memory.
 """
 
 from __future__ import annotations
 
 from dstl_core.codec.columnar.kernels.jit import kernel
-from dstl_core.codec.columnar.kernels.memory import get32, get64, load8, put8, put32, put64
+from dstl_core.codec.columnar.kernels.memory import get64, load8, prefetch, put8, put64
 
 MULTIPLIER = -0x61C8864680B583EB
 """2^64 / golden ratio, odd."""
+HASHES = 64
+"""Hashes of rows that come next; a power of two."""
+SLOT_AHEAD, SPAN_AHEAD = 48, 16
+"""Rows before its turn that memory of a row is brought into the cache. Measured: with a million
+rows on half as many keys, a row takes 25 ns instead of 123."""
 
 
 @kernel
@@ -55,51 +61,91 @@ def hash_rows(starts: int, ends: int, stride: int, rows: int, seed: int, hashes:
 
 
 @kernel
+def _hash_ahead(
+    starts: int, ends: int, row: int, rows: int, seed: int, table: int, mask: int, hashes: int
+) -> None:
+    """Keeps the hash of a later row, and brings its slot into the cache."""
+    if row < rows:
+        found = hash_bytes(get64(starts + 8 * row), get64(ends + 8 * row), seed)
+        put64(hashes + 8 * (row & (HASHES - 1)), found)
+        prefetch(table + 8 * (found & mask))
+
+
+@kernel
+def _span_ahead(row: int, rows: int, table: int, mask: int, spans: int, hashes: int) -> None:
+    """Brings the place of the string of a later row's slot into the cache."""
+    if row < rows:
+        entry = get64(table + 8 * (get64(hashes + 8 * (row & (HASHES - 1))) & mask))
+        if entry != -1:
+            prefetch(spans + 16 * (entry & 0xFFFFFFFF))
+
+
+@kernel
+def _slot_of(found: int, start: int, end: int, table: int, mask: int, spans: int) -> int:
+    """The address of the slot of a string, or of the empty slot where it belongs."""
+    slot = found & mask
+    while True:
+        at = table + 8 * slot
+        entry = get64(at)
+        if entry == -1:
+            return at
+        if entry >> 32 << 32 == found >> 32 << 32:
+            span = spans + 16 * (entry & 0xFFFFFFFF)
+            other = get64(span)
+            if get64(span + 8) - other == end - start and equal_bytes(other, start, end - start):
+                return at
+        slot = (slot + 1) & mask
+
+
+@kernel
 def number_rows(
     starts: int,
     ends: int,
-    stride: int,
     rows: int,
     seed: int,
     table: int,
     mask: int,
+    spans: int,
+    hashes: int,
     firsts: int,
     numbers: int,
 ) -> int:
     """Numbers distinct strings in order of first use; returns the number of them.
 
+    A large table is not in the processor's cache, and waiting for memory would take most of the
+    time. So the slot of a row is brought there ``SLOT_AHEAD`` rows before it is needed.
+
     Args:
-        starts: Address of the start of row 0.
-        ends: Address of the end of row 0.
-        stride: Bytes from one row's entry to the next.
-        rows: Number of rows.
+        starts: Address of the start of each row, int64.
+        ends: Address of the end of each row.
+        rows: Number of rows, below 2^32 - 1.
         seed: Seed of the hash.
-        table: Empty slots; they receive numbers.
+        table: Address of the empty slots, int64, all -1; each gets 32 bits of a hash, and a number.
         mask: Number of slots - 1. The number of slots is a power of two, above the number of rows.
+        spans: Receives the start and the end (int64) of the string of each number.
+        hashes: Memory for ``HASHES`` int64.
         firsts: Receives the first row (int64) of each number.
         numbers: Receives the number (int64) of each row.
     """
     distinct = 0
+    for row in range(min(SLOT_AHEAD, rows)):
+        _hash_ahead(starts, ends, row, rows, seed, table, mask, hashes)
     for row in range(rows):
-        start = get64(starts + stride * row)
-        end = get64(ends + stride * row)
-        slot = hash_bytes(start, end, seed) & mask
-        while True:
-            number = get32(table + 4 * slot)
-            if number < 0:
-                put32(table + 4 * slot, distinct)
-                put64(firsts + 8 * distinct, row)
-                number = distinct
-                distinct += 1
-                break
-            first = get64(firsts + 8 * number)
-            other = get64(starts + stride * first)
-            if get64(ends + stride * first) - other == end - start and equal_bytes(
-                other, start, end - start
-            ):
-                break
-            slot = (slot + 1) & mask
-        put64(numbers + 8 * row, number)
+        found = get64(hashes + 8 * (row & (HASHES - 1)))
+        _hash_ahead(starts, ends, row + SLOT_AHEAD, rows, seed, table, mask, hashes)
+        _span_ahead(row + SPAN_AHEAD, rows, table, mask, spans, hashes)
+        start = get64(starts + 8 * row)
+        end = get64(ends + 8 * row)
+        slot = _slot_of(found, start, end, table, mask, spans)
+        entry = get64(slot)
+        if entry == -1:
+            entry = found >> 32 << 32 | distinct
+            put64(slot, entry)
+            put64(spans + 16 * distinct, start)
+            put64(spans + 16 * distinct + 8, end)
+            put64(firsts + 8 * distinct, row)
+            distinct += 1
+        put64(numbers + 8 * row, entry & 0xFFFFFFFF)
     return distinct
 
 
@@ -107,36 +153,26 @@ def number_rows(
 def find_rows(
     starts: int,
     ends: int,
-    stride: int,
     rows: int,
-    known_starts: int,
-    known_ends: int,
-    known_stride: int,
     seed: int,
     table: int,
     mask: int,
-    firsts: int,
+    spans: int,
+    hashes: int,
     numbers: int,
 ) -> None:
     """Looks up the number of each row's string in a table of ``number_rows``; -1 if it is
-    missing.
+    missing. The arguments are those of ``number_rows``.
     """
+    for row in range(min(SLOT_AHEAD, rows)):
+        _hash_ahead(starts, ends, row, rows, seed, table, mask, hashes)
     for row in range(rows):
-        start = get64(starts + stride * row)
-        end = get64(ends + stride * row)
-        slot = hash_bytes(start, end, seed) & mask
-        while True:
-            number = get32(table + 4 * slot)
-            if number < 0:
-                break
-            first = get64(firsts + 8 * number)
-            other = get64(known_starts + known_stride * first)
-            if get64(known_ends + known_stride * first) - other == end - start and equal_bytes(
-                other, start, end - start
-            ):
-                break
-            slot = (slot + 1) & mask
-        put64(numbers + 8 * row, number)
+        found = get64(hashes + 8 * (row & (HASHES - 1)))
+        _hash_ahead(starts, ends, row + SLOT_AHEAD, rows, seed, table, mask, hashes)
+        _span_ahead(row + SPAN_AHEAD, rows, table, mask, spans, hashes)
+        start = get64(starts + 8 * row)
+        entry = get64(_slot_of(found, start, get64(ends + 8 * row), table, mask, spans))
+        put64(numbers + 8 * row, -1 if entry == -1 else entry & 0xFFFFFFFF)
 
 
 @kernel

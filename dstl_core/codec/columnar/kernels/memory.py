@@ -95,6 +95,25 @@ copy: Callable[[int, int, int], None] = _copier
 """``copy(target, source, size)``: the two ranges must not overlap."""
 
 
+@intrinsic
+def _prefetch(typing_context: Any, address: Any) -> Any:
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer, word, word, word])
+        function = builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
+        to_read, keep, data = word(0), word(3), word(1)
+        builder.call(function, [builder.inttoptr(args[0], pointer), to_read, keep, data])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
+
+
+_prefetcher: Any = _prefetch
+prefetch: Callable[[int], None] = _prefetcher
+"""Brings the memory at an address into the cache. It reads nothing, so any address is allowed."""
+
+
 def address_of(array: npt.NDArray[Any]) -> int:
     """The address of an array's first element; the caller keeps the array alive."""
     address: int = array.__array_interface__["data"][0]

@@ -7,7 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dstl_core.codec.columnar.kernels.hashing import find_rows, mark_last_rows, number_rows
+from dstl_core.codec.columnar.kernels.hashing import (
+    HASHES,
+    find_rows,
+    mark_last_rows,
+    number_rows,
+)
 from dstl_core.codec.columnar.kernels.memory import address_of
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.columnar.types.scratch import scratch_words
@@ -35,19 +40,23 @@ class ByteIndex:
 
     def __init__(self, rows: Ranges) -> None:
         count = len(rows)
-        self._rows = Ranges(np.ascontiguousarray(rows.starts), np.ascontiguousarray(rows.ends))
+        starts, ends = np.ascontiguousarray(rows.starts), np.ascontiguousarray(rows.ends)
         slots = 1 << max(4, (2 * count).bit_length())
-        self._table = np.full(slots, -1, np.int32)
+        self._table = scratch_words(slots, 1)
+        self._table.fill(-1)
+        self._spans = scratch_words(max(1, count), 2)
+        self._hashes = np.empty(HASHES, np.int64)
         firsts = np.empty(max(1, count), np.int64)
         self.numbers: Int64s = np.empty(count, np.int64)
         distinct = number_rows(
-            address_of(self._rows.starts),
-            address_of(self._rows.ends),
-            8,
+            address_of(starts),
+            address_of(ends),
             count,
             SEED,
             address_of(self._table),
             slots - 1,
+            address_of(self._spans),
+            address_of(self._hashes),
             address_of(firsts),
             address_of(self.numbers),
         )
@@ -63,15 +72,12 @@ class ByteIndex:
         find_rows(
             address_of(starts),
             address_of(ends),
-            8,
             len(rows),
-            address_of(self._rows.starts),
-            address_of(self._rows.ends),
-            8,
             SEED,
             address_of(self._table),
             len(self._table) - 1,
-            address_of(self.firsts),
+            address_of(self._spans),
+            address_of(self._hashes),
             address_of(found),
         )
         return found
