@@ -195,8 +195,44 @@ def mark_different(spans: int, others: int, stride: int, rows: int, marks: int) 
 
 
 @kernel
+def _grouped_row_ahead(
+    starts: int,
+    ends: int,
+    groups: int,
+    row: int,
+    rows: int,
+    seed: int,
+    table: int,
+    mask: int,
+    hashes: int,
+) -> None:
+    """As ``_hash_ahead`` and, for an earlier row, ``_span_ahead``."""
+    if row < rows:
+        own = seed + get64(groups + 8 * row) * MULTIPLIER
+        found = hash_bytes(get64(starts + 8 * row), get64(ends + 8 * row), own)
+        put64(hashes + 8 * (row & (HASHES - 1)), found)
+        prefetch(table + 8 * (found & mask))
+    row -= SLOT_AHEAD - SPAN_AHEAD
+    if 0 <= row < rows:
+        entry = get64(table + 8 * (get64(hashes + 8 * (row & (HASHES - 1))) & mask))
+        if entry != -1:
+            other = 8 * (entry & 0xFFFFFFFF)
+            prefetch(starts + other)
+            prefetch(ends + other)
+            prefetch(groups + other)
+
+
+@kernel
 def mark_last_rows(
-    starts: int, ends: int, groups: int, rows: int, seed: int, table: int, mask: int, marks: int
+    starts: int,
+    ends: int,
+    groups: int,
+    rows: int,
+    seed: int,
+    table: int,
+    mask: int,
+    hashes: int,
+    marks: int,
 ) -> int:
     """Marks the last row of each string; returns the number of distinct strings.
 
@@ -208,14 +244,19 @@ def mark_last_rows(
         seed: Seed of the hash.
         table: Address of the slots, int64, all -1. A slot has 32 bits of a hash, and a row.
         mask: Number of slots - 1. The number of slots is a power of two, above the number of rows.
+        hashes: Memory for ``HASHES`` int64.
         marks: Receives one byte per row: 1 for the last row of its string.
     """
     distinct = 0
+    for row in range(min(SLOT_AHEAD, rows)):
+        _grouped_row_ahead(starts, ends, groups, row, rows, seed, table, mask, hashes)
     for row in range(rows):
+        found = get64(hashes + 8 * (row & (HASHES - 1)))
+        ahead = row + SLOT_AHEAD
+        _grouped_row_ahead(starts, ends, groups, ahead, rows, seed, table, mask, hashes)
         start = get64(starts + 8 * row)
         end = get64(ends + 8 * row)
         group = get64(groups + 8 * row)
-        found = hash_bytes(start, end, seed + group * MULTIPLIER)
         high = found >> 32 << 32
         slot = found & mask
         put8(marks + row, 1)

@@ -96,6 +96,7 @@ def last_rows(rows: Ranges, groups: Int64s) -> Int64s:
     slots = 1 << max(4, (2 * count).bit_length())
     table = scratch_words(slots, 1)
     table.fill(-1)
+    hashes = np.empty(HASHES, np.int64)
     marks = np.empty(max(1, count), np.uint8)
     mark_last_rows(
         address_of(starts),
@@ -105,6 +106,7 @@ def last_rows(rows: Ranges, groups: Int64s) -> Int64s:
         SEED,
         address_of(table),
         slots - 1,
+        address_of(hashes),
         address_of(marks),
     )
     return np.flatnonzero(marks[:count])

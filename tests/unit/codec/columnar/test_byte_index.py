@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dstl_core.codec.columnar.kernels.hashing import HASHES, MULTIPLIER, hash_rows
 from dstl_core.codec.columnar.kernels.memory import address_of
-from dstl_core.codec.columnar.keyed.byte_index import SEED, ByteIndex, Ranges
+from dstl_core.codec.columnar.keyed.byte_index import SEED, ByteIndex, Ranges, last_rows
 
 
 class Strings:
@@ -62,6 +62,24 @@ def test_strings_with_the_same_hash_are_told_apart() -> None:
     assert hashes[0] == hashes[1]
     check([one, two, one, b"else", two, two] * 40, [two, b"", one])
     check([one] * 3, [two])
+
+
+@given(st.lists(st.tuples(st.binary(max_size=3), st.integers(-1, 2)), max_size=200))
+def test_the_last_row_of_each_string_of_a_group(rows: list[tuple[bytes, int]]) -> None:
+    check_last(rows)
+
+
+def test_the_last_rows_of_many_strings() -> None:
+    check_last([((at * 7919 % 3001).to_bytes(8, "big"), at % 5) for at in range(20_000)])
+    one, two = same_hash(SEED)
+    check_last([(one, 0), (two, 0), (one, 0), (two, 1)])
+
+
+def check_last(rows: list[tuple[bytes, int]]) -> None:
+    last = {row: at for at, row in enumerate(rows)}
+    strings = Strings([string for string, _ in rows])
+    found = last_rows(strings.ranges, np.array([group for _, group in rows], np.int64))
+    assert found.tolist() == sorted(last.values())
 
 
 def same_hash(seed: int) -> tuple[bytes, bytes]:
