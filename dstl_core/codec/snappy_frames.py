@@ -22,8 +22,6 @@ _UNCOMPRESSED = 0x01
 _HEAD = struct.Struct("<II")
 """Of a chunk: the type in the low byte with the length above it, and the checksum of the data."""
 _MAX_CHUNK_DATA = 65536
-_MAX_BLOCK_BYTES = 32 + _MAX_CHUNK_DATA + _MAX_CHUNK_DATA // 6
-"""Snappy makes at most so many bytes of a chunk's data."""
 MOST_TIMES = 32
 """Snappy unpacks at most 64 bytes from 3 bytes, so a stream that claims more is damaged."""
 
@@ -49,7 +47,9 @@ def compress_together(
         return memoryview(b"")
     at = len(STREAM_IDENTIFIER)
     heads = _HEAD.size * (total // _MAX_CHUNK_DATA + 1)
-    out = memoryview(allocate(at + heads + total + _MAX_BLOCK_BYTES))
+    # While a chunk is made, Snappy may need more for it than its data: 32 + n / 6 bytes.
+    more = 32 + min(total, _MAX_CHUNK_DATA) // 6
+    out = memoryview(allocate(at + heads + total + more))
     out[:at] = STREAM_IDENTIFIER
     for data in _pieces(parts):
         body = out[at + _HEAD.size :]

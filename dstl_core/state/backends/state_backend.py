@@ -130,6 +130,9 @@ class EmbeddedRocksDBStateBackend(StateBackend):
             by default.
         cache_bytes: Size of the block cache of each subtask.
         write_buffer_bytes: Size of a memtable; each subtask has up to three.
+
+    Raises:
+        ConfigError: A size is not a number of bytes.
     """
 
     local_dir: str | None = None
@@ -137,6 +140,15 @@ class EmbeddedRocksDBStateBackend(StateBackend):
     write_buffer_bytes: int = 64 << 20
 
     identifier = "rocksdb"
+
+    def __post_init__(self) -> None:
+        for name in ("cache_bytes", "write_buffer_bytes"):
+            size = getattr(self, name)
+            if not isinstance(size, int) or size < 0:
+                raise ConfigError(
+                    f"{name} of EmbeddedRocksDBStateBackend is wrong: expected a number of bytes, "
+                    f"got {size!r}."
+                )
 
     @property
     def memory_bytes(self) -> int:

@@ -28,6 +28,13 @@ def config(**options: object) -> CheckpointConfig:
     return CheckpointConfig.of(**{key.replace("__", "."): value for key, value in options.items()})
 
 
+@pytest.mark.parametrize("size", [-1, 1.5, "8mb", None])
+@pytest.mark.parametrize("name", ["cache_bytes", "write_buffer_bytes"])
+def test_a_size_of_rocksdb_is_a_number_of_bytes(name: str, size: object) -> None:
+    with pytest.raises(ConfigError, match=f"{name} of EmbeddedRocksDB.* expected a number of"):
+        EmbeddedRocksDBStateBackend(**{name: size})  # type: ignore[arg-type]  # wrong on purpose
+
+
 def test_backends_by_name(tmp_path: Path) -> None:
     assert load_state_backend(config()) == HashMapStateBackend()
     found = load_state_backend(
