@@ -25,6 +25,8 @@ VERSION = "2.2.1"
 HOME = Path(__file__).parents[1] / ".venv-pyflink"
 LIMITS = {"thread": 200_000, "process": 10_000}
 """The most rows of a batch, by mode: more would take minutes."""
+MOST_KEYS = 1_000_000
+"""The most keys of the state, for the same reason."""
 
 
 def python_of(home: Path = HOME) -> Path | None:

@@ -143,7 +143,8 @@ def _size(text: str) -> tuple[int, int, float]:
 
 def _fits(form: str, rows: int, keys: int, share: float) -> bool:
     if form in PYFLINK:
-        return share == 1 and rows <= epoch_pyflink.LIMITS[PYFLINK[form]] and keys <= 1_000_000
+        limit = epoch_pyflink.LIMITS[PYFLINK[form]]
+        return share == 1 and rows <= limit and keys <= epoch_pyflink.MOST_KEYS
     if form in STREAMS:
         return rows <= STREAM_LIMITS["rows"] and keys <= STREAM_LIMITS["keys"]
     if form == "rocksdb" and rows != ROCKSDB_ROWS:

@@ -34,7 +34,7 @@ from dstl_core.model.handle import (
     KeyGroupsStateHandle,
 )
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.state.restore.into_sections import open_key_groups
+from dstl_core.state.restore.into_sections import KeyGroupsOpener
 from dstl_core.state.restore.into_tables import restore_keyed_state
 from dstl_core.state.restore.stored_key_groups import StoredKeyGroups
 from dstl_core.state.tables.keyed_state import KeyedState
@@ -71,9 +71,8 @@ class StoredForm:
 
     def opened(self) -> StoredKeyGroups | None:
         """What the columnar code makes of it."""
-        return open_key_groups(
-            self.handle, RANGE, self.max_parallelism, RESOLVER, BUILT_IN, self.key_type
-        )
+        opener = KeyGroupsOpener(self.max_parallelism, RESOLVER, BUILT_IN, self.key_type)
+        return opener.open_sections(self.handle, RANGE)
 
 
 Records = dict[str, list[tuple[bytes, bytes]]]

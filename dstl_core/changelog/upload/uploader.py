@@ -20,7 +20,7 @@ from dstl_core.changelog.registry import TaskChangelogRegistry
 from dstl_core.changelog.storage_metrics import ChangelogStorageMetricGroup
 from dstl_core.changelog.upload.task import Offsets, UploadTask, UploadTasksResult
 from dstl_core.codec.change_format import COMPRESSED_FLAG, PLAIN_FLAG
-from dstl_core.codec.snappy_frames import Allocate, compress_together
+from dstl_core.codec.snappy_frames import compress_together
 from dstl_core.config import ChangelogOptions
 from dstl_core.errors import ChangelogError, ConfigError, StorageError
 from dstl_core.model.handle import FileStateHandle
@@ -118,8 +118,7 @@ class StateChangeFsUploader:
     def _segment(self, sets: Sequence[StateChangeSet]) -> Buffers:
         bodies = [change_set.encoded for change_set in sets]
         if self._compressed:
-            size = sum(map(len, bodies))
-            return [COMPRESSED_FLAG, compress_together(bodies, _memory_for(size))]
+            return [COMPRESSED_FLAG, compress_together(bodies, _memory)]
         return list(_joined([PLAIN_FLAG, *bodies], self._buffer_size))
 
     def _duplicate(
@@ -178,13 +177,13 @@ class DuplicatingStateChangeFsUploader(StateChangeFsUploader):
         return handle
 
 
-def _memory_for(size: int) -> Allocate:
+def _memory(size: int) -> bytearray | memoryview:
     """Makes the memory of a compressed segment; large memory comes from Arrow's pool."""
     if size < _POOLED_FROM_BYTES:
-        return bytearray
+        return bytearray(size)
     from dstl_core.changelog import columnar_sets
 
-    return columnar_sets.scratch_bytes
+    return columnar_sets.scratch_bytes(size)
 
 
 def _layout(

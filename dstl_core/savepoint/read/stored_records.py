@@ -17,7 +17,6 @@ from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS
 from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.keyed_records import FramedRecord, KeyedRecord, RecordFormat
-from dstl_core.codec.serializers import AnySerializer, SerializerRegistry
 from dstl_core.codec.state_meta import StateMetaInfoSnapshot
 from dstl_core.errors import error_context
 from dstl_core.model.handle import KeyedStateHandle, KeyGroupsSavepointStateHandle
@@ -25,9 +24,8 @@ from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.columns.state_columns import is_queue
 from dstl_core.savepoint.read.entry_reader import key_group_ranges
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
-from dstl_core.state.restore.into_sections import open_key_groups, open_records
+from dstl_core.state.restore.into_sections import KeyGroupsOpener
 from dstl_core.state.restore.stored_key_groups import StoredKeyGroups, StoredRecords
-from dstl_core.storage.handle_resolver import HandleResolver
 
 
 @dataclass(frozen=True)
@@ -87,22 +85,20 @@ def open_part(
     operator: OperatorCatalog, handle: KeyedStateHandle, key_groups: KeyGroupRange
 ) -> StoredKeyGroups | None:
     """Opens one of ``handle_parts`` as sections; None if it is empty."""
-    return open_key_groups(handle, key_groups, *_reading(operator))
+    return _opener(operator).open_sections(handle, key_groups)
 
 
 def open_part_records(
     operator: OperatorCatalog, handle: KeyedStateHandle, key_groups: KeyGroupRange
 ) -> StoredRecords | None:
     """Opens one of ``handle_parts`` to read its records once; None if it is empty."""
-    return open_records(handle, key_groups, *_reading(operator))
+    return _opener(operator).open_records(handle, key_groups)
 
 
-def _reading(
-    operator: OperatorCatalog,
-) -> tuple[int, HandleResolver, SerializerRegistry, AnySerializer | None]:
+def _opener(operator: OperatorCatalog) -> KeyGroupsOpener:
     snapshot, key_type = operator.snapshot, operator.key_type
     key = None if key_type is None else key_type.serializer
-    return operator.max_parallelism, snapshot.resolver, snapshot.registry, key
+    return KeyGroupsOpener(operator.max_parallelism, snapshot.resolver, snapshot.registry, key)
 
 
 def state_id(stored: StoredRecords, meta: StateMetaInfoSnapshot) -> int | None:

@@ -36,7 +36,7 @@ from dstl_core.model.handle import (
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.state.restore.canonical import KeyGroupsHandle, read_stream_header
 from dstl_core.state.restore.heap import is_canonical
-from dstl_core.state.restore.rocksdb_columns import open_table_rows
+from dstl_core.state.restore.rocksdb_columns import open_table_records
 from dstl_core.state.restore.stored_key_groups import placed_sections
 from dstl_core.state.tables.keyed_tables import KeyedTables
 from dstl_core.state.tables.state_table import StateTable
@@ -100,9 +100,10 @@ def _load_table_files(
     first, total = key_groups.start_key_group, len(key_groups)
     for part in range(parts):
         start, stop = first + total * part // parts, first + total * (part + 1) // parts
-        stored = open_table_rows(
-            handle, KeyGroupRange(start, stop - 1), state.prefix_bytes, resolver, registry
-        )
+        part_range = KeyGroupRange(start, stop - 1)
+        stored = open_table_records(
+            handle, part_range, state.prefix_bytes, resolver, registry
+        ).as_sections()
         _load(_tables(state, stored.header), state, stored.chunks())
 
 

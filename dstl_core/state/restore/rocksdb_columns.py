@@ -110,19 +110,3 @@ def open_table_records(
         found.append(StateTables(ids[family], tables, location))
     plain = KeyedBackendHeader(header.key_serializer, metas)
     return TableRecords(plain, prefix_bytes, "restored state", key_groups, found)
-
-
-def open_table_rows(
-    handle: IncrementalRemoteKeyedStateHandle,
-    key_groups: KeyGroupRange,
-    prefix_bytes: int,
-    resolver: HandleResolver,
-    registry: SerializerRegistry,
-) -> StoredKeyGroups:
-    """The sections of some key groups, built in memory.
-
-    Raises:
-        NotInColumnsError: A table file has range deletions.
-        FormatError: A file is damaged.
-    """
-    return open_table_records(handle, key_groups, prefix_bytes, resolver, registry).as_sections()

@@ -32,8 +32,9 @@ def test_columns_give_the_records_that_are_restored(fixture, label, number, monk
     handle = operator.keyed_handles[number]
     snapshot, total = operator.snapshot, operator.max_parallelism
     key_type = operator.key_type.serializer
-    arguments = (handle.key_group_range, total, snapshot.resolver, snapshot.registry)
-    state = restore_keyed_state([handle], *arguments, key_serializer=key_type)
+    arguments = (total, snapshot.resolver, snapshot.registry)
+    own = handle.key_group_range
+    state = restore_keyed_state([handle], own, *arguments, key_serializer=key_type)
     expected = {
         (table.meta.name, key, value)
         for table in state.tables.values()
@@ -46,7 +47,7 @@ def test_columns_give_the_records_that_are_restored(fixture, label, number, monk
         "restore_keyed_state",
         lambda *args, **options: calls.append(label) or restore_keyed_state(*args, **options),
     )
-    stored = into_sections.open_key_groups(handle, *arguments, key_type)
+    stored = into_sections.KeyGroupsOpener(*arguments, key_type).open_sections(handle, own)
     metas = stored.header.states
     found = [
         (metas[record.state_id].name, record.key, record.value)

@@ -72,12 +72,19 @@ def _hash_ahead(
 
 
 @kernel
+def _entry_ahead(row: int, rows: int, table: int, mask: int, hashes: int) -> int:
+    """The entry where the look-up of a later row begins; -1 if there is none."""
+    if row >= rows:
+        return -1
+    return get64(table + 8 * (get64(hashes + 8 * (row & (HASHES - 1))) & mask))
+
+
+@kernel
 def _span_ahead(row: int, rows: int, table: int, mask: int, spans: int, hashes: int) -> None:
     """Brings the place of the string of a later row's slot into the cache."""
-    if row < rows:
-        entry = get64(table + 8 * (get64(hashes + 8 * (row & (HASHES - 1))) & mask))
-        if entry != -1:
-            prefetch(spans + 16 * (entry & 0xFFFFFFFF))
+    entry = _entry_ahead(row, rows, table, mask, hashes)
+    if entry != -1:
+        prefetch(spans + 16 * (entry & 0xFFFFFFFF))
 
 
 @kernel
@@ -195,7 +202,7 @@ def mark_different(spans: int, others: int, stride: int, rows: int, marks: int) 
 
 
 @kernel
-def _grouped_row_ahead(
+def _grouped_hash_ahead(
     starts: int,
     ends: int,
     groups: int,
@@ -206,20 +213,23 @@ def _grouped_row_ahead(
     mask: int,
     hashes: int,
 ) -> None:
-    """As ``_hash_ahead`` and, for an earlier row, ``_span_ahead``."""
+    """As ``_hash_ahead``, for a string of a group."""
     if row < rows:
         own = seed + get64(groups + 8 * row) * MULTIPLIER
-        found = hash_bytes(get64(starts + 8 * row), get64(ends + 8 * row), own)
-        put64(hashes + 8 * (row & (HASHES - 1)), found)
-        prefetch(table + 8 * (found & mask))
-    row -= SLOT_AHEAD - SPAN_AHEAD
-    if 0 <= row < rows:
-        entry = get64(table + 8 * (get64(hashes + 8 * (row & (HASHES - 1))) & mask))
-        if entry != -1:
-            other = 8 * (entry & 0xFFFFFFFF)
-            prefetch(starts + other)
-            prefetch(ends + other)
-            prefetch(groups + other)
+        _hash_ahead(starts, ends, row, rows, own, table, mask, hashes)
+
+
+@kernel
+def _grouped_row_ahead(
+    starts: int, ends: int, groups: int, row: int, rows: int, table: int, mask: int, hashes: int
+) -> None:
+    """Brings the string and the group of a later row's slot into the cache."""
+    entry = _entry_ahead(row, rows, table, mask, hashes)
+    if entry != -1:
+        other = 8 * (entry & 0xFFFFFFFF)
+        prefetch(starts + other)
+        prefetch(ends + other)
+        prefetch(groups + other)
 
 
 @kernel
@@ -249,11 +259,12 @@ def mark_last_rows(
     """
     distinct = 0
     for row in range(min(SLOT_AHEAD, rows)):
-        _grouped_row_ahead(starts, ends, groups, row, rows, seed, table, mask, hashes)
+        _grouped_hash_ahead(starts, ends, groups, row, rows, seed, table, mask, hashes)
     for row in range(rows):
         found = get64(hashes + 8 * (row & (HASHES - 1)))
         ahead = row + SLOT_AHEAD
-        _grouped_row_ahead(starts, ends, groups, ahead, rows, seed, table, mask, hashes)
+        _grouped_hash_ahead(starts, ends, groups, ahead, rows, seed, table, mask, hashes)
+        _grouped_row_ahead(starts, ends, groups, row + SPAN_AHEAD, rows, table, mask, hashes)
         start = get64(starts + 8 * row)
         end = get64(ends + 8 * row)
         group = get64(groups + 8 * row)

@@ -50,7 +50,9 @@ class SstRows:
         return self.spans[:, scan.TAG] >> 16
 
     def batches(self, state: int) -> Iterator[SpanBatch]:
-        """The rows as records of a state, in batches of bounded size."""
+        """The rows as records of a state, in batches of bounded size. Writes the state into the
+        tags of ``spans``.
+        """
         if state:
             self.spans[:, scan.TAG] |= state
         source = TableSource(self.kept)

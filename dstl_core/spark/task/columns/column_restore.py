@@ -30,7 +30,7 @@ from dstl_core.errors import FormatError, RestoreError, StateMigrationError
 from dstl_core.model.handle import ChangelogStateHandle, KeyedStateHandle
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.spark.task.columns.column_store import KEY, ColumnStore
-from dstl_core.state.restore.into_sections import open_key_groups
+from dstl_core.state.restore.into_sections import KeyGroupsOpener
 from dstl_core.state.restore.stored_key_groups import StoredKeyGroups
 from dstl_core.state.tables.keyed_state import describe_state, types_of
 from dstl_core.storage.handle_resolver import HandleResolver
@@ -65,8 +65,8 @@ class ColumnRestore:
         self._key_type = key_type
         self._states = {meta.name: meta for meta in states}
         self._key_groups = key_groups
-        self._max_parallelism = max_parallelism
         self._resolver = resolver
+        self._opener = KeyGroupsOpener(max_parallelism, resolver, BUILT_IN, key_type)
 
     def base(self, handles: Sequence[KeyedStateHandle]) -> None:
         """Restores the full state. Each key is in only one handle."""
@@ -74,9 +74,7 @@ class ColumnRestore:
             own = handle.key_group_range.get_intersection(self._key_groups)
             if not len(own):
                 continue
-            stored = open_key_groups(
-                handle, own, self._max_parallelism, self._resolver, BUILT_IN, self._key_type
-            )
+            stored = self._opener.open_sections(handle, own)
             if stored is None:
                 continue
             if stored.header.key_serializer != self._key_type:
