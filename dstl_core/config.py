@@ -187,7 +187,7 @@ class ChangelogOptions(Options):
         default=64,
         ge=0,
         alias="dstl.compaction.min-segments",
-        description="Segments of earlier runs that are written together; 0: never.",
+        description="Small segments of earlier runs that are written together; 0: never.",
     )
     max_failures_allowed: int = pydantic.Field(
         default=3,

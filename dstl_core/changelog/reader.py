@@ -47,6 +47,12 @@ class StateChangelogHandleReader:
     def __init__(self, read_segment: Callable[[StreamStateHandle], Segment]) -> None:
         self._read_segment = read_segment
 
+    @staticmethod
+    def is_small(handle: ChangelogStateHandle) -> bool:
+        """Whether changes one by one are read faster than batches."""
+        in_memory = isinstance(handle, InMemoryChangelogStateHandle)
+        return in_memory or handle.state_size <= _SMALL_BYTES
+
     def get_changes(
         self, handle: ChangelogStateHandle, *, local: ChangelogStateHandleStream | None = None
     ) -> Iterator[StateChange]:
@@ -61,7 +67,7 @@ class StateChangelogHandleReader:
             StorageError: A segment is missing.
             FormatError: A segment is damaged. The message names the file and the position.
         """
-        if isinstance(handle, InMemoryChangelogStateHandle) or _is_small(handle):
+        if self.is_small(handle):
             yield from self._changes_one_by_one(handle, local)
             return
         for batch in self.read_batches(handle, local=local, batch_rows=_ITERATOR_ROWS):
@@ -167,10 +173,6 @@ def _body_of_copy(segment: OpenSegments, copy: StreamStateHandle, offset: int) -
         _LOG.warning("a local segment is ignored: path=%s error=%s", _location(copy), error)
         return None
     return body
-
-
-def _is_small(handle: ChangelogStateHandleStream) -> bool:
-    return handle.state_size <= _SMALL_BYTES
 
 
 def _location(stream: StreamStateHandle) -> str | None:

@@ -21,7 +21,7 @@ from dstl_core.state.backends.materialization import PeriodicMaterializationMana
 from dstl_core.state.backends.state_changelog import CapturedState, StateChangelog
 from dstl_core.state.backends.streams import CheckpointStreamFactory
 from dstl_core.state.restore.carry_over import CarriedState, carry_over
-from dstl_core.state.restore.compaction import compact_log, count_segments
+from dstl_core.state.restore.compaction import compact_log, count_segments, small_segments
 
 Log = TypeVar("Log", bound=StateChangelog)
 OpenLog: TypeAlias = Callable[[StateChangelogWriter, CarriedState], Log]
@@ -126,11 +126,14 @@ class KeyedSnapshots(Generic[Log]):
         environment = self._environment
         least = environment.options.compaction_min_segments
         log = changelog.restored_log
-        if environment.changelog is None or not least or count_segments(log) < least:
+        start, end = small_segments(log)
+        small = log[start:end]
+        if environment.changelog is None or not least or count_segments(small) < least:
             return
         writer = self._writer(environment.changelog)
         reader = StateChangelogHandleReader(environment.resolver.read_segment)
-        changelog.replace_restored_log(compact_log(log, reader, writer, checkpoint_id))
+        compacted = compact_log(small, reader, writer, checkpoint_id)
+        changelog.replace_restored_log((*log[:start], *compacted, *log[end:]))
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """Notes that the checkpoint completed: a failed job restores it."""

@@ -569,7 +569,7 @@ def test_many_keys_do_not_wait_and_are_whole_in_each_batch() -> None:
     merge = merge_of("u", "a", aggregates.count(), Types.LONG, Types.LONG)
     with mock.patch.object(reduced_rows, "ROWS_PER_CALL", 4):
         waiting = ReducedRows("k", [(aggregates.count(), merge)], numbered)
-    with mock.patch.object(reduced_rows, "MOST_KEYS", 8):
+    with mock.patch.object(reduced_rows, "MOST_BYTES", 128):
         given = [[0, 0, 1, 2], [0, 1, 2, 3], [4, 5, 6, 7], [0, 0, 0, 0]]
         out = [waiting.add(batch_of([(key, 1) for key in keys], pa.int64())) for keys in given]
     batches = [each[1].to_pydict() for each in [*out, waiting.take()] if each is not None]

@@ -13,8 +13,8 @@ from dstl_core.operators.row_reduction import Numbers, combined_parts, parts_of_
 from dstl_core.spark.engine.waiting_rows import WaitingRows
 
 ROWS_PER_CALL = 2_000_000
-MOST_KEYS = 2_000_000
-"""Rows of keys that wait; with more keys, a key may be merged into its state more than once."""
+MOST_BYTES = 512 << 20
+"""Reduced rows that wait; with more, a key may be merged into its state more than once."""
 
 
 class DistinctKeys(Protocol):
@@ -58,9 +58,9 @@ class ReducedRows(Generic[K]):
         """Adds rows. Returns keys with a row for each of them, if they are too many to wait."""
         if self._rows.add(batch):
             self._reduce()
-            if sum(len(keys) for keys, _ in self._reduced) > MOST_KEYS:
+            if sum(rows.nbytes for _, rows in self._reduced) > MOST_BYTES:
                 self._reduced = [self._combined()]
-                if len(self._reduced[0][0]) > MOST_KEYS // 2:
+                if self._reduced[0][1].nbytes > MOST_BYTES // 2:
                     return self._reduced.pop()
         return None
 

@@ -73,6 +73,21 @@ def test_logs_of_earlier_epochs_are_written_together(tmp_path, function, backend
 
 
 @BY_ROW_AND_COLUMN
+def test_large_logs_of_earlier_epochs_are_not_written_again(
+    tmp_path, function, backend, monkeypatch
+):
+    monkeypatch.setattr("dstl_core.state.restore.compaction.LARGE_SEGMENT_BYTES", 1)
+    subtask = Subtask(tmp_path, function, backend)
+    subtask.changelog_options = {"compaction_min_segments": 3}
+    for _ in range(6):
+        before = files_of_the_log(subtask)
+        subtask.run(float(subtask.count), 7.0)
+        assert len(files_of_the_log(subtask)) == len(before) + 1
+    assert len(subtask.handles[0].non_materialized) == 6
+    assert restored(subtask) == {"key 0": 5.0, "key 1": 7.0}
+
+
+@BY_ROW_AND_COLUMN
 def test_a_new_base_makes_the_log_of_its_epoch_superfluous(tmp_path, function, backend):
     subtask = Subtask(tmp_path, function, backend)
     subtask.changelog_options = {"preemptive_persist_threshold": 100}
