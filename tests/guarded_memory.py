@@ -163,15 +163,30 @@ def _other_modules() -> Iterator[None]:
         parent.columnar = own[PACKAGE]
 
 
+def _compile_apart(jit: Any) -> None:
+    """Kernels of this build are never cached, and have names of their own.
+
+    The cache would hand out kernels of the real build. Machine code is linked by name: a kernel of
+    the real build that comes from the cache would call functions of this one.
+    """
+    compile_kernel = jit.kernel
+
+    def compile_with_own_name(function: Any) -> Any:
+        function.__qualname__ = f"guarded_{function.__qualname__}"
+        return compile_kernel(function)
+
+    jit.CACHE_FOLDER = None
+    jit.kernel = compile_with_own_name
+
+
 @functools.cache
 def guarded_build() -> types.SimpleNamespace:
     """Modules of the package by name, over guarded memory."""
     build = types.SimpleNamespace()
     with _other_modules():
         kernels = importlib.import_module(f"{PACKAGE}.kernels")
-        # The cache would hand out the kernels of the real build.
-        importlib.import_module(f"{PACKAGE}.kernels.jit").CACHE_FOLDER = None
-        twin = _twin()
+        _compile_apart(importlib.import_module(f"{PACKAGE}.kernels.jit"))
+        build.memory = twin = _twin()
         sys.modules[twin.__name__] = kernels.memory = twin
         for name in ("decoder", "encoder", "spans", "sections"):
             setattr(build, name, importlib.import_module(f"{PACKAGE}.keyed.{name}"))

@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -73,6 +74,21 @@ def test_damage_is_found_at_the_same_place(case, data):
         for _ in range(data.draw(st.integers(1, 2))):
             damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
         assert_same_refusal(case.with_section(bytes(damaged)))
+
+
+@pytest.mark.slow
+def test_the_guard_counts_each_step_out_of_a_buffer():
+    memory = guarded_build().memory
+    forget_regions()
+    buffer = np.full(8, 7, np.uint8)
+    start = memory.address_of(buffer)
+    before = violations()
+    assert memory.load8(start + 7) == 7
+    assert violations() == before
+    assert memory.load8(start + 8) == 0  # the guard did not read it
+    memory.put64(start + 1, -1)
+    assert violations() == before + 2
+    assert buffer.tolist() == [7] * 8
 
 
 @pytest.mark.slow

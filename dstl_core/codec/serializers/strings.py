@@ -78,8 +78,8 @@ def read_units(data: DataInput, at: int, size: int) -> str:
     if plain.isascii():
         return plain.decode("ascii")
     data.seek(start)
-    units = array("H")
-    for _ in range(size):
+    units = _short_units(data, size)
+    while len(units) < size:
         unit = read_varint(data, "string character", 3)
         if unit > 0xFFFF:
             raise FormatError(
@@ -90,6 +90,35 @@ def read_units(data: DataInput, at: int, size: int) -> str:
             )
         units.append(unit)
     return from_utf16_units(units)
+
+
+def _short_units(data: DataInput, size: int) -> array[int]:
+    """Reads up to ``size`` code units while they are well formed and whole.
+
+    It stands at the first one that is not, for a reader that says what is wrong.
+    """
+    buffer, at, end = data.window()
+    units = array("H")
+    append = units.append
+    for _ in range(size):
+        if end - at < 3:
+            break
+        unit = buffer[at]
+        length = 1
+        if unit >= 0x80:
+            middle = buffer[at + 1]
+            unit = unit & 0x7F | (middle & 0x7F) << 7
+            length = 2
+            if middle >= 0x80:
+                last = buffer[at + 2]
+                if last > 3:
+                    break
+                unit |= last << 14
+                length = 3
+        append(unit)
+        at += length
+    data.rewind(at)
+    return units
 
 
 def string_java_hash(value: str) -> int:
