@@ -3,9 +3,6 @@
 .PHONY: help setup demo test test-fast test-flink test-browser check docs format soak storm fuzz bench ui clean-demo
 
 PYTEST := scripts/with-java python -m pytest
-# Files of Spark tests on two processes: each has a session of its own, which waits much. Their order
-# is that of conftest.py, with long files first.
-SESSIONS := -n 2 --dist loadfile --no-loadscope-reorder
 # The variable silences an advertisement that the theme prints on every run.
 MKDOCS := NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs
 # Budget and seed of the long runs: make soak SECONDS=600 SEED=7
@@ -26,17 +23,15 @@ ui: setup ## the Dagster UI on the demo's instance (run make demo first)
 	@scripts/with-java python -m examples.flights.ui
 
 test: setup ## all tests that need neither Flink nor a browser
-	@$(PYTEST) -n auto tests/unit tests/property tests/contract tests/simulation tests/fuzz -m "not soak"
-	@$(PYTEST) -n 2 tests/docs -m "not soak"
-	@$(PYTEST) $(SESSIONS) tests/integration/dagster -m "not soak"
-	@$(PYTEST) $(SESSIONS) tests/integration/spark -m "not soak"
+	@$(PYTEST) -n 3 tests/docs tests/integration/dagster tests/integration/spark \
+	  tests/contract tests/simulation tests/property tests/unit tests/fuzz -m "not soak"
 
 test-fast: setup ## unit and property tests without Spark, with a tenth of the examples and without the slow ones
 	@DSTL_PROFILE=fast $(PYTEST) -n auto tests/unit tests/property -m "not slow and not spark and not dagster and not flink and not browser and not soak"
 
 test-flink: setup ## restore what we write in real Flink (fetches its jars once)
 	@scripts/setup-venv flink
-	@$(PYTEST) $(SESSIONS) tests/integration/flink
+	@$(PYTEST) -n 2 tests/integration/flink
 
 test-browser: setup ## the Dagster UI in headless Chromium
 	@$(PYTEST) tests/integration/browser

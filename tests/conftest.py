@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import fsspec
 import hypothesis
@@ -18,6 +19,10 @@ import pytest
 from dstl_core.storage.location import Location
 from tests.other_process import OtherProcess, other_process
 from tests.s3_server import S3Server, s3_server
+from tests.sharing import SessionsApart, in_order
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _BUCKETS = itertools.count()
 
@@ -37,6 +42,14 @@ hypothesis.settings.load_profile(
 )
 
 
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SessionsApart:
+    return SessionsApart(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items[:] = in_order(items)
+
+
 @pytest.fixture
 def soak_seed() -> int:
     return int(os.environ.get("DSTL_SOAK_SEED", "0"))
@@ -45,6 +58,14 @@ def soak_seed() -> int:
 @pytest.fixture
 def soak_seconds() -> float:
     return float(os.environ.get("DSTL_SOAK_SECONDS", "60"))
+
+
+@pytest.fixture(scope="module")
+def spark() -> SparkSession:
+    """The session of this process. It goes on after the module."""
+    from tests.spark_session import local_session
+
+    return local_session()
 
 
 @pytest.fixture

@@ -8,11 +8,25 @@ from pyspark.sql import SparkSession
 
 from dstl_core.spark.savepoints.data_source import register
 
+NAME = "dstl tests"
+
+
+def end_session_of_tests() -> None:
+    """Ends the session of this process if it is the one below."""
+    _end_session(of_tests=True)
+
+
+def _end_session(*, of_tests: bool) -> None:
+    session = SparkSession.getActiveSession()
+    if session is not None and (session.sparkContext.appName == NAME) == of_tests:
+        session.stop()
+
 
 def local_session() -> SparkSession:
+    _end_session(of_tests=False)
     session = (
         SparkSession.builder.master("local[2]")
-        .appName("dstl tests")
+        .appName(NAME)
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.ui.enabled", "false")

@@ -12,16 +12,12 @@ import pytest
 from dstl_dagster import DstlStorageResource
 from examples.flights.run import RANGE_END, RANGE_START
 from tests.integration.dagster.small_pipeline import SPARK, small_defs
+from tests.spark_session import end_session_of_tests
 
 
-@pytest.fixture(scope="session", autouse=True)
-def one_spark() -> Iterator[None]:
-    yield
-    import pyspark.sql
-
-    session = pyspark.sql.SparkSession.getActiveSession()
-    if session is not None:
-        session.stop()
+@pytest.fixture(scope="module", autouse=True)
+def no_session_of_other_tests() -> None:
+    end_session_of_tests()
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ import pytest
 
 from dstl_core import AggregateOperator, StatefulJob, aggregates
 from tests.integration.flink.checker import Operator, State
-from tests.integration.spark.conftest import spark  # noqa: F401  # a fixture
 
 pytestmark = [pytest.mark.flink, pytest.mark.spark]
 SCHEMA = "k bigint, v bigint, t string, o bigint"
@@ -67,7 +66,7 @@ SKETCHED = {1: (2, (2, 5.0)), 2: (2, (1, 8.0)), 3: (1, (1, -4.0)), 4: (1, (1, 1.
 
 
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
-def test_flink_restores_a_checkpoint_of_aggregates(spark, flink, tmp_path, backend):  # noqa: F811
+def test_flink_restores_a_checkpoint_of_aggregates(spark, flink, tmp_path, backend):
     wanted = {
         "n": aggregates.count(),
         "total": aggregates.sum("v"),

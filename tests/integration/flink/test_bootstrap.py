@@ -24,9 +24,9 @@ from dstl_core.state.tables.descriptor import (
 )
 from tests.integration.flink.checker import Entry, FlinkChecker, Operator, State, TimerService
 from tests.integration.flink.model import texts
-from tests.integration.spark.conftest import functions_travel_by_value, spark
+from tests.integration.spark.conftest import functions_travel_by_value
 
-__all__ = ["functions_travel_by_value", "spark"]
+__all__ = ["functions_travel_by_value"]
 pytestmark = [pytest.mark.flink, pytest.mark.spark]
 
 UID = OperatorIdentifier.for_uid

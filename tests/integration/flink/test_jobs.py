@@ -8,7 +8,6 @@ from dstl_core.spark.job.stateful_job import StatefulJob
 from dstl_core.spark.task.operators import KeyedOperator, LocalCopies
 from tests.integration.flink.checker import Operator, State
 from tests.integration.spark import job_functions
-from tests.integration.spark.conftest import spark  # noqa: F401  # a fixture
 from tests.integration.spark.job_functions import (
     OUTPUT,
     SCHEMA,
@@ -30,7 +29,7 @@ def by_value():
     cloudpickle.unregister_pickle_by_value(job_functions)
 
 
-def job_of(spark, base, name, kind):  # noqa: F811
+def job_of(spark, base, name, kind):
     function = {"row": TotalsByRow, "column": TotalsByColumn}[kind]()
     operator = KeyedOperator("totals", "k", Types.STRING, function, OUTPUT)
     return StatefulJob(
@@ -46,7 +45,7 @@ def state_of(entries):
 
 
 @pytest.mark.parametrize("kind", ["row", "column"])
-def test_flink_goes_on_after_twenty_epochs_and_gives_back(spark, flink, tmp_path, kind):  # noqa: F811
+def test_flink_goes_on_after_twenty_epochs_and_gives_back(spark, flink, tmp_path, kind):
     job = job_of(spark, tmp_path, "job", kind)
     batches = [random_batch(seed, 40) for seed in range(EPOCHS)]
     for number, rows in enumerate(batches):

@@ -16,9 +16,9 @@ from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
 from dstl_core.spark.savepoints.transformations import OperatorTransformation
 from tests.integration.flink.checker import Entry, FlinkChecker, Operator, State, TimerService
 from tests.integration.flink.model import Model, texts
-from tests.integration.spark.conftest import functions_travel_by_value, spark
+from tests.integration.spark.conftest import functions_travel_by_value
 
-__all__ = ["functions_travel_by_value", "spark"]
+__all__ = ["functions_travel_by_value"]
 pytestmark = [pytest.mark.flink, pytest.mark.spark]
 
 UID = OperatorIdentifier.for_uid("accounts")

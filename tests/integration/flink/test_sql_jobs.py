@@ -24,9 +24,9 @@ from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
 from dstl_core.spark.savepoints.transformations import OperatorTransformation
 from tests.integration.flink.checker import FlinkChecker, Table
 from tests.integration.flink.model import text, texts
-from tests.integration.spark.conftest import functions_travel_by_value, spark
+from tests.integration.spark.conftest import functions_travel_by_value
 
-__all__ = ["functions_travel_by_value", "spark"]
+__all__ = ["functions_travel_by_value"]
 pytestmark = [pytest.mark.flink, pytest.mark.spark]
 
 Rows = list[list[Any]]

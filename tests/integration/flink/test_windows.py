@@ -36,9 +36,9 @@ from tests.integration.flink.checker import (
     Windows,
 )
 from tests.integration.flink.model import texts
-from tests.integration.spark.conftest import functions_travel_by_value, spark
+from tests.integration.spark.conftest import functions_travel_by_value
 
-__all__ = ["functions_travel_by_value", "spark"]
+__all__ = ["functions_travel_by_value"]
 pytestmark = [pytest.mark.flink, pytest.mark.spark]
 
 Element = tuple[str, int, int]

@@ -2,14 +2,6 @@ import pytest
 from pyspark import cloudpickle
 
 from tests.integration.spark import reading, writing
-from tests.spark_session import local_session
-
-
-@pytest.fixture(scope="session")
-def spark():
-    session = local_session()
-    yield session
-    session.stop()
 
 
 @pytest.fixture(scope="module", autouse=True)
