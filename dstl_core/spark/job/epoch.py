@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -134,12 +134,13 @@ class EpochRun:
                 parallelism=spec.job.parallelism,
                 max_parallelism=spec.job.max_parallelism,
             )
+            hashed = replace(epoch, row_hash=placed.row_hash)
 
             def run_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                 for subtask, own in split_by_subtask(batches):
-                    yield run_epoch_subtask(spec, epoch, subtask, own).to_batch()
+                    yield run_epoch_subtask(spec, hashed, subtask, own).to_batch()
 
-            reports = self.tasks.collect(placed, run_partition, description)
+            reports = self.tasks.collect(placed.frame, run_partition, description)
             if len({each.subtask for each in reports}) < len(reports):
                 raise InvariantViolation("two partitions had rows of the same subtask")
             if operator.source == INPUT:

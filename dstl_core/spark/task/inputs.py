@@ -18,6 +18,7 @@ from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.epoch_facts import InputFacts
 from dstl_core.errors import ConfigError, FormatError, InputChangedError, InvariantViolation
 from dstl_core.spark.engine.key_groups import SUBTASK_COLUMN, has_expression, partition_by_subtask
+from dstl_core.spark.engine.row_hashes import RowHash, can_hash
 from dstl_core.spark.engine.schema import quoted
 from dstl_core.spark.task.input_checks import is_ordered, needed_columns
 from dstl_core.spark.task.lineage import InputPlace
@@ -61,7 +62,7 @@ class Fingerprint:
     @classmethod
     def of(cls, rows: DataFrame, version: int = FINGERPRINT_VERSION) -> Fingerprint:
         """Computes the fingerprint in Spark, by the rule of a version. It reads the whole batch."""
-        hashes = rows.select(_row_hash(rows, version).cast("decimal(38,0)").alias("hash"))
+        hashes = rows.select(row_hash_of(rows, version).cast("decimal(38,0)").alias("hash"))
         found = hashes.agg(F.count("*").alias("rows"), F.sum("hash").alias("hash")).collect()[0]
         return cls(found["rows"], int(found["hash"] or 0) % _HASHES, version)
 
@@ -73,8 +74,10 @@ class Fingerprint:
         return cls(len(hashes), ((high << 32) + low) % _HASHES)
 
     @classmethod
-    def of_batch(cls, batch: pa.RecordBatch) -> Fingerprint:
+    def of_batch(cls, batch: pa.RecordBatch, row_hash: RowHash | None = None) -> Fingerprint:
         """The fingerprint of rows from ``place``; each may stand for several input rows."""
+        if row_hash is not None:
+            return cls.of_column(row_hash.of(batch))
         if FINGERPRINT_COLUMN in batch.schema.names:
             return cls.of_column(batch.column(FINGERPRINT_COLUMN))
         rows, high, low = (
@@ -128,6 +131,18 @@ class Fingerprint:
         return f"{self.rows} rows, hash {self.hash_sum:016x}"
 
 
+@dataclass(frozen=True)
+class PlacedRows:
+    """Rows that are sent to their subtasks.
+
+    ``row_hash`` hashes them in the tasks. If it is None, they have a column of hashes, or are
+    reduced and have columns of their sums.
+    """
+
+    frame: DataFrame
+    row_hash: RowHash | None = None
+
+
 def place(
     rows: DataFrame,
     operator: Operator,
@@ -135,18 +150,51 @@ def place(
     *,
     parallelism: int,
     max_parallelism: int,
-) -> DataFrame:
+) -> PlacedRows:
     """Sends rows to their subtasks: the columns that the operator needs, and a hash of each row.
 
     Rows arrive in the order in which they apply: sorted by ``order_by``, then by the other columns,
     or by the hash for columns without an order. For an order-insensitive function ties are not
     broken, and without ``order_by`` nothing is sorted.
     """
-    hashed = rows.withColumn(FINGERPRINT_COLUMN, _row_hash(rows))
+    row_hash = _hash_in_tasks(rows, operator, order_by)
+    hashed = rows
+    if row_hash is None:
+        hashed = rows.withColumn(FINGERPRINT_COLUMN, row_hash_of(rows))
+    frame = _sent(hashed, operator, order_by, parallelism, max_parallelism)
+    return PlacedRows(frame, row_hash)
+
+
+def _hash_in_tasks(rows: DataFrame, operator: Operator, order_by: Sequence[str]) -> RowHash | None:
+    """The hash of rows that tasks can compute; None if the JVM has to.
+
+    Tasks need all columns for it. Functions that depend on the order of rows need the hash before.
+    """
+    if operator.key_by is None or not can_hash(rows.schema):
+        return None
+    needed = needed_columns(operator, order_by)
+    if needed is not None and not needed.issuperset(rows.columns):
+        return None
+    if isinstance(operator, AggregateOperator):
+        if not _is_reduced_in_tasks(rows, operator):
+            return None
+    elif not operator.function.order_insensitive:
+        return None
+    fields = sorted(rows.schema.fields, key=lambda each: each.name)
+    return RowHash(header_of(fields), tuple(each.name for each in fields))
+
+
+def _sent(
+    hashed: DataFrame,
+    operator: Operator,
+    order_by: Sequence[str],
+    parallelism: int,
+    max_parallelism: int,
+) -> DataFrame:
     needed = needed_columns(operator, order_by)
     if needed is not None:
-        names = [each for each in rows.columns if each in needed]
-        hashed = hashed.select(*(F.col(quoted(each)) for each in names), FINGERPRINT_COLUMN)
+        names = [each for each in hashed.columns if each in {*needed, FINGERPRINT_COLUMN}]
+        hashed = hashed.select(*(F.col(quoted(each)) for each in names))
     if isinstance(operator, AggregateOperator):
         return _place_reduced(hashed, operator, parallelism, max_parallelism)
     if operator.key_by is not None:
@@ -192,15 +240,22 @@ def _place_reduced(
         max_parallelism=max_parallelism,
         parallelism=parallelism,
     )
-    kind = hashed.schema[operator.key_by].dataType
-    is_placed = has_expression(kind, operator.function_key_type)
-    if is_placed and is_reduced_in_tasks(operator, hashed.schema):
+    if _is_reduced_in_tasks(hashed, operator):
         return by_key(hashed)
+    is_placed = _is_placed_by_jvm(hashed, operator)
     moves_again = hashed.sparkSession.conf.get(_MOVES_AGAIN) == "true"
     is_aligned = operator.window is not None and not operator.window.is_merging
     if is_placed and not moves_again and not is_aligned:
         return reduced(by_key(hashed), operator, FINGERPRINT_COLUMN, SUBTASK_COLUMN)
     return by_key(reduced(hashed, operator, FINGERPRINT_COLUMN))
+
+
+def _is_placed_by_jvm(rows: DataFrame, operator: AggregateOperator) -> bool:
+    return has_expression(rows.schema[operator.key_by].dataType, operator.function_key_type)
+
+
+def _is_reduced_in_tasks(rows: DataFrame, operator: AggregateOperator) -> bool:
+    return _is_placed_by_jvm(rows, operator) and is_reduced_in_tasks(operator, rows.schema)
 
 
 def watermark_of(rows: DataFrame, column: str, out_of_orderness_ms: int) -> int | None:
@@ -218,16 +273,20 @@ def watermark_of(rows: DataFrame, column: str, out_of_orderness_ms: int) -> int 
     return None if found is None else int(found) - out_of_orderness_ms - 1
 
 
-def _row_hash(rows: DataFrame, version: int = FINGERPRINT_VERSION) -> Column:
+def row_hash_of(rows: DataFrame, version: int = FINGERPRINT_VERSION) -> Column:
     """A hash of all columns; maps are hashed by their sorted entries."""
     fields = rows.schema.fields
     first: list[Column] = []
     if version > 1:
         fields = sorted(fields, key=lambda each: each.name)
-        names = [[each.name, each.dataType.simpleString()] for each in fields]
-        first = [F.lit(json.dumps(names))]
+        first = [F.lit(header_of(fields))]
     parts = [_hashed(F.col(quoted(each.name)), each.dataType, version) for each in fields]
     return F.xxhash64(*first, *(part for each in parts for part in each))
+
+
+def header_of(fields: Sequence[T.StructField]) -> str:
+    """The names and types of columns, as the hash of a row begins with them."""
+    return json.dumps([[each.name, each.dataType.simpleString()] for each in fields])
 
 
 def _hashed(value: Column, kind: T.DataType, version: int) -> list[Column]:

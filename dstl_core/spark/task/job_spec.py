@@ -13,6 +13,7 @@ from dstl_core.model.key_group import (
     check_parallelism,
     compute_key_group_range_for_operator_index,
 )
+from dstl_core.spark.engine.row_hashes import RowHash
 from dstl_core.spark.task.operators import (
     LocalCopies,
     Operator,
@@ -138,8 +139,10 @@ class EpochSpec:
         checkpoint_id: The checkpoint of its files.
         watermark: Event time after the rows, in milliseconds; timers up to it fire then.
         broadcast: Rows for every subtask, as an Arrow stream; None: no rows.
+        row_hash: Hashes the rows; None: they come with their hashes.
     """
 
     checkpoint_id: int
     watermark: int = MIN_WATERMARK
     broadcast: bytes | None = None
+    row_hash: RowHash | None = None

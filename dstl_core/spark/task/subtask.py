@@ -21,6 +21,7 @@ from dstl_core.model.snapshot_type import (
     CheckpointType,
 )
 from dstl_core.operators.aggregated_windows import AggregatedWindows
+from dstl_core.spark.engine.row_hashes import RowHash
 from dstl_core.spark.task.columns.column_subtask import ColumnSubtask
 from dstl_core.spark.task.columns.rows_in_columns import may_be_in_columns, open_rows
 from dstl_core.spark.task.inputs import OWN_COLUMNS, Fingerprint
@@ -122,7 +123,7 @@ def run_epoch_subtask(
         running.begin(output)
         if epoch.broadcast is not None:
             running.apply_broadcast(epoch.broadcast)
-        fingerprint = _apply(running, batches, output, late)
+        fingerprint = _apply(running, batches, epoch.row_hash, output, late)
         running.finish(epoch.watermark, output)
         late.add_parts(running.take_late())
         output.flush()
@@ -161,12 +162,13 @@ def run_epoch_subtask(
 def _apply(
     running: Subtask,
     batches: Iterable[pa.RecordBatch],
+    row_hash: RowHash | None,
     output: OutputFiles,
     late: OutputFiles,
 ) -> Fingerprint:
     fingerprint = Fingerprint(0, 0)
     for batch in batches:
-        fingerprint += Fingerprint.of_batch(batch)
+        fingerprint += Fingerprint.of_batch(batch, row_hash)
         own = [each for each in OWN_COLUMNS if each in batch.schema.names]
         running.apply(batch.drop_columns(own), output)
         late.add_parts(running.take_late())

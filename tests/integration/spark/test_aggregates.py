@@ -205,7 +205,7 @@ def test_every_aggregate_of_every_type_is_what_spark_gives_in_one_epoch_or_in_th
     expected = spark_says(spark, frame, wanted)
     declared = {name: each for name, (each, _) in wanted.items()}
     operator = AggregateOperator("u", "k", declared, schema=frame.schema)
-    placed = place(frame, operator, (), parallelism=3, max_parallelism=128)
+    placed = place(frame, operator, (), parallelism=3, max_parallelism=128).frame
     assert (placed.count() < frame.count()) == grouped_by_spark
     whole, split = epochs_of(spark, tmp_path, frame, declared, expected)
     for job in (whole, split):

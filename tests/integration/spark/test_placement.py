@@ -99,7 +99,7 @@ ROWS = [(k, v, t) for k in range(5) for v in (3, 1, 2) for t in ("b", "a")]
 def placed(spark, function, order_by):
     rows = spark.createDataFrame(ROWS, "k int, v int, t string")
     operator = KeyedOperator("u", "k", "int", function)
-    return rows, place(rows, operator, order_by, parallelism=2, max_parallelism=16)
+    return rows, place(rows, operator, order_by, parallelism=2, max_parallelism=16).frame
 
 
 def test_nothing_is_sorted_for_a_function_that_needs_no_order(spark):

@@ -116,16 +116,16 @@ def _text_hashes(keys: pa.Array) -> Int32Array:
     hashes: Int32Array = np.zeros(len(keys), np.int32)
     if pa.types.is_binary(keys.type):
         wide = keys.cast(pa.large_binary())
-        bounds, raw = _bounds_and_data(wide)
+        bounds, raw = bounds_and_data(wide)
         _utf16_hashes(bounds, raw, hashes)
     else:
         text = keys.cast(pa.large_string())
-        bounds, raw = _bounds_and_data(text)
+        bounds, raw = bounds_and_data(text)
         _string_hashes(bounds, raw, hashes)
     return hashes
 
 
-def _bounds_and_data(array: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+def bounds_and_data(array: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     _, offsets, data = array.buffers()
     if offsets is None or not len(array):
         return np.zeros(len(array) + 1, np.int64), np.empty(0, np.uint8)

@@ -1,0 +1,229 @@
+"""Spark's hash of a row, computed from Arrow columns.
+
+Tasks compute it where all columns of a batch reach them anyway. Then the JVM hashes nothing, and
+no column of hashes is shuffled.
+
+Source: ``XXH64`` and ``XxHash64`` of Spark 4.3.0. A column changes the hash of the columns before
+it. A null leaves it as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import types as T
+
+from dstl_core.codec.columnar.kernels.jit import kernel
+from dstl_core.codec.columnar.kernels.memory import address_of, get32, get64, load8, put64
+from dstl_core.codec.columnar.keyed.key_group_columns import bounds_and_data
+
+SEED = 42
+"""The seed of Spark's ``xxhash64``."""
+_SIMPLE = (
+    *(T.BooleanType(), T.ByteType(), T.ShortType(), T.IntegerType(), T.LongType()),
+    *(T.FloatType(), T.DoubleType(), T.StringType(), T.BinaryType()),
+    *(T.DateType(), T.TimestampType(), T.TimestampNTZType()),
+)
+_P1 = np.uint64(0x9E3779B185EBCA87)
+_P2 = np.uint64(0xC2B2AE3D27D4EB4F)
+_P3 = np.uint64(0x165667B19E3779F9)
+_P4 = np.uint64(0x85EBCA77C2B2AE63)
+_P5 = np.uint64(0x27D4EB2F165667C5)
+_BITS, _HALF = np.uint64(64), np.uint64(0xFFFFFFFF)
+_BYTES = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary)
+Hashes = npt.NDArray[np.int64]
+Marks = npt.NDArray[np.uint8]
+"""One byte per row: whether it counts."""
+
+
+@dataclass(frozen=True)
+class RowHash:
+    """Hashes rows as ``xxhash64`` of a header, and of all columns in a fixed order.
+
+    Args:
+        header: A text that is hashed before the columns.
+        columns: The names of the columns, in the order in which they are hashed.
+    """
+
+    header: str
+    columns: Sequence[str]
+
+    def of(self, batch: pa.RecordBatch) -> pa.Array:
+        """The hash of each row, int64. Each column is hashed as the rule of fingerprints says."""
+        first = np.full(1, SEED, np.int64)
+        _fold_text(first, self.header.encode(), _mark_all(1))
+        hashes = np.full(batch.num_rows, first[0], np.int64)
+        for name in self.columns:
+            _fold(hashes, batch.column(name))
+        return pa.array(hashes)
+
+
+def can_hash(schema: T.StructType) -> bool:
+    """Whether ``RowHash`` knows all types of these columns."""
+    return all(each.dataType in _SIMPLE for each in schema)
+
+
+def _fold(hashes: Hashes, column: pa.Array) -> None:
+    """Changes hashes by a column: whether it is null, its value, and for zeros the sign."""
+    there = _marks(column.is_valid())
+    _fold_numbers(hashes, (1 - there).astype(np.int64), 4, _mark_all(len(there)))
+    kind = column.type
+    if pa.types.is_floating(kind):
+        _fold_floats(hashes, column, there)
+    elif any(test(kind) for test in _BYTES):
+        bounds, raw = bounds_and_data(column.cast(pa.large_binary()))
+        _fold_bytes(
+            address_of(hashes),
+            address_of(there),
+            len(there),
+            address_of(bounds),
+            8,
+            address_of(raw),
+        )
+    elif pa.types.is_timestamp(kind) or pa.types.is_int64(kind):
+        _fold_numbers(hashes, _numbers(column.view(pa.int64())), 8, there)
+    else:
+        days = column.view(pa.int32()) if pa.types.is_date32(kind) else column
+        _fold_numbers(hashes, _numbers(days.cast(pa.int32()).cast(pa.int64())), 4, there)
+
+
+def _fold_floats(hashes: Hashes, column: pa.Array, there: Marks) -> None:
+    values = pc.fill_null(column, 1.0).to_numpy(zero_copy_only=False)
+    plain = values + values.dtype.type(0)  # 0.0 for -0.0
+    plain[np.isnan(plain)] = np.nan  # Java has one NaN
+    size = values.dtype.itemsize
+    bits = plain.view(np.int64) if size == 8 else plain.view(np.int32).astype(np.int64)
+    _fold_numbers(hashes, bits, size, there)
+    is_zero = values == 0
+    if is_zero.any():
+        is_negative = np.signbit(values)
+        _fold_text(hashes, b"0.0", (is_zero & ~is_negative).view(np.uint8))
+        _fold_text(hashes, b"-0.0", (is_zero & is_negative).view(np.uint8))
+
+
+def _fold_numbers(hashes: Hashes, numbers: Hashes, size: int, marks: Marks) -> None:
+    """Changes the hashes of marked rows by the numbers of the rows, of 4 or 8 bytes."""
+    _fold_words(address_of(hashes), address_of(marks), len(hashes), address_of(numbers), size)
+
+
+def _fold_text(hashes: Hashes, text: bytes, marks: Marks) -> None:
+    """Changes the hashes of marked rows by one text."""
+    raw, bounds = np.frombuffer(text, np.uint8), np.array([0, len(text)], np.int64)
+    _fold_bytes(
+        address_of(hashes), address_of(marks), len(hashes), address_of(bounds), 0, address_of(raw)
+    )
+
+
+def _numbers(column: pa.Array) -> Hashes:
+    found: Hashes = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
+    return np.ascontiguousarray(found)
+
+
+def _marks(column: pa.Array) -> Marks:
+    found: Marks = column.to_numpy(zero_copy_only=False).view(np.uint8)
+    return found
+
+
+def _mark_all(rows: int) -> Marks:
+    return np.ones(rows, np.uint8)
+
+
+@kernel
+def _turned(value: Any, by: Any) -> Any:
+    return (value << np.uint64(by)) | (value >> (_BITS - np.uint64(by)))
+
+
+@kernel
+def _mixed(h: Any) -> Any:
+    h = (h ^ (h >> np.uint64(33))) * _P2
+    h = (h ^ (h >> np.uint64(29))) * _P3
+    return h ^ (h >> np.uint64(32))
+
+
+@kernel
+def _after_word(h: Any, word: Any) -> Any:
+    """The next state after 8 bytes."""
+    return _turned(h ^ (_turned(word * _P2, 31) * _P1), 27) * _P1 + _P4
+
+
+@kernel
+def _after_half(h: Any, word: Any) -> Any:
+    """The next state after 4 bytes."""
+    return _turned(h ^ (word * _P1), 23) * _P2 + _P3
+
+
+@kernel
+def _fold_words(hashes: int, marks: int, rows: int, words: int, size: int) -> None:
+    """Changes the hashes of rows by numbers.
+
+    Args:
+        hashes: Address of the hashes, int64.
+        marks: Address of a byte per row; rows with 0 are left out.
+        rows: Number of rows.
+        words: Address of the numbers, int64.
+        size: The bytes of a number that count, 4 or 8.
+    """
+    for row in range(rows):
+        if load8(marks + row) == 0:
+            continue
+        h = np.uint64(get64(hashes + 8 * row)) + _P5 + np.uint64(size)
+        word = np.uint64(get64(words + 8 * row))
+        h = _after_word(h, word) if size == 8 else _after_half(h, word & _HALF)
+        put64(hashes + 8 * row, _mixed(h))
+
+
+@kernel
+def _fold_bytes(hashes: int, marks: int, rows: int, bounds: int, stride: int, address: int) -> None:
+    """Changes the hashes of rows by strings.
+
+    Args:
+        hashes: Address of the hashes, int64.
+        marks: Address of a byte per row; rows with 0 are left out.
+        rows: Number of rows.
+        bounds: Address of the start of each string, int64; the next one is its end.
+        stride: Bytes from one start to the next; 0 if all rows have the same string.
+        address: Address of the bytes of the strings.
+    """
+    for row in range(rows):
+        if load8(marks + row) == 0:
+            continue
+        place = bounds + stride * row
+        seed = np.uint64(get64(hashes + 8 * row))
+        found = _hash_of(address + get64(place), address + get64(place + 8), seed)
+        put64(hashes + 8 * row, found)
+
+
+@kernel
+def _hash_of(start: int, end: int, seed: Any) -> Any:
+    """XXH64 of the bytes from ``start`` to ``end``."""
+    at = start
+    if end - at >= 32:
+        a, b, c, d = seed + _P1 + _P2, seed + _P2, seed, seed - _P1
+        while end - at >= 32:
+            a = _turned(a + np.uint64(get64(at)) * _P2, 31) * _P1
+            b = _turned(b + np.uint64(get64(at + 8)) * _P2, 31) * _P1
+            c = _turned(c + np.uint64(get64(at + 16)) * _P2, 31) * _P1
+            d = _turned(d + np.uint64(get64(at + 24)) * _P2, 31) * _P1
+            at += 32
+        h = _turned(a, 1) + _turned(b, 7) + _turned(c, 12) + _turned(d, 18)
+        for lane in (a, b, c, d):
+            h = (h ^ (_turned(lane * _P2, 31) * _P1)) * _P1 + _P4
+    else:
+        h = seed + _P5
+    h += np.uint64(end - start)
+    while end - at >= 8:
+        h = _after_word(h, np.uint64(get64(at)))
+        at += 8
+    if end - at >= 4:
+        h = _after_half(h, np.uint64(get32(at)) & _HALF)
+        at += 4
+    while at < end:
+        h = _turned(h ^ (np.uint64(load8(at)) * _P5), 11) * _P1
+        at += 1
+    return _mixed(h)

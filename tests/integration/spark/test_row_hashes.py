@@ -1,0 +1,106 @@
+"""Tasks hash rows as the JVM does: a batch has one fingerprint, whoever computes it."""
+
+import pyarrow as pa
+import pytest
+
+from dstl_core import AggregateOperator, KeyedOperator, KeyedProcessFunction, aggregates
+from dstl_core.spark.engine.row_hashes import RowHash
+from dstl_core.spark.task.inputs import Fingerprint, header_of, place, row_hash_of
+
+pytestmark = pytest.mark.spark
+
+# Two columns of each type; a column has a null in every fifth row.
+TYPES = {
+    "boolean": "id % 3 = 0",
+    "tinyint": "cast(id * 7 % 256 - 128 as tinyint)",
+    "smallint": "cast(id * 7001 % 65536 - 32768 as smallint)",
+    "int": "hash(id)",
+    "bigint": "xxhash64(id)",
+    "float": "element_at(array(float('NaN'), float('-0.0'), 0f, float('Infinity'), cast(hash(id) "
+    "as float) / 7), cast(id % 5 + 1 as int))",
+    "double": "element_at(array(double('NaN'), double('-0.0'), 0d, double('-Infinity'), "
+    "cast(hash(id) as double) / 7), cast(id % 5 + 1 as int))",
+    "string": "repeat(substring('aäß€😀 no', 1, cast(id % 8 as int)), cast(id % 23 as int))",
+    "binary": "substring(unhex(repeat('00ff80', 60)), 1, cast(id % 100 as int))",
+    "date": "date_add(date'1970-01-01', hash(id) % 100000)",
+    "timestamp": "timestamp_micros(xxhash64(id) % 10000000000000000)",
+    "timestamp_ntz": "timestamp_ntz'1970-01-01' + make_dt_interval(hash(id) % 10000, 1, 2, 3.25)",
+}
+
+
+@pytest.fixture(scope="module")
+def rows(spark):
+    columns = [
+        f"if(id % 5 = {at % 5}, NULL, {value}) AS `c.{name}`"
+        for at, (name, value) in enumerate(TYPES.items())
+    ]
+    return spark.range(0, 400, 1, 3).selectExpr(*columns, "id")
+
+
+def test_the_hash_of_each_row_is_that_of_spark(rows):
+    fields = sorted(rows.schema.fields, key=lambda each: each.name)
+    ours = RowHash(header_of(fields), [each.name for each in fields])
+    table = rows.withColumn("expected", row_hash_of(rows)).toArrow().combine_chunks()
+    [batch] = table.to_batches()
+    expected = batch.column("expected")
+    assert len(expected.unique()) == 400
+    assert ours.of(batch) == expected
+    assert ours.of(batch.slice(7, 90)) == expected.slice(7, 90)
+    wide = [pa.large_string() if each == pa.string() else each for each in batch.schema.types]
+    large = batch.cast(pa.schema(zip(batch.schema.names, wide, strict=True)))
+    assert ours.of(large) == expected
+
+
+def test_a_batch_without_rows_has_no_hashes(rows):
+    [batch] = rows.limit(1).toArrow().combine_chunks().to_batches()
+    assert RowHash("", batch.schema.names).of(batch.slice(0, 0)) == pa.array([], pa.int64())
+
+
+class Ordered(KeyedProcessFunction):
+    def process_element(self, value, ctx):
+        yield from ()
+
+
+class Unordered(Ordered):
+    order_insensitive = True
+
+
+class UnorderedOfOneColumn(Unordered):
+    columns = ("v",)
+
+
+AGGREGATES = {"n": aggregates.count(), "total": aggregates.sum("v", "bigint")}
+
+
+@pytest.mark.parametrize(
+    ("operator", "query", "in_tasks"),
+    [
+        (KeyedOperator("u", "k", "bigint", Unordered()), "id AS k, 'a' AS t", True),
+        (KeyedOperator("u", "k", "bigint", Unordered()), "id AS k, array(1) AS a", False),
+        (KeyedOperator("u", "k", "bigint", Unordered()), "id AS k, 1.5BD AS d", False),
+        (KeyedOperator("u", "k", "bigint", UnorderedOfOneColumn()), "id AS k, 1 AS v", True),
+        (
+            KeyedOperator("u", "k", "bigint", UnorderedOfOneColumn()),
+            "id AS k, 1 AS v, 2 AS w",
+            False,
+        ),
+        (KeyedOperator("u", "k", "bigint", Ordered()), "id AS k, 1 AS v", False),
+        (AggregateOperator("u", "k", AGGREGATES, "bigint"), "id AS k, 1L AS v", True),
+        (AggregateOperator("u", "k", AGGREGATES, "bigint"), "id AS k, 1L AS v, 2 AS w", False),
+        (
+            AggregateOperator("u", "k", AGGREGATES, "string"),
+            "cast(id AS string) AS k, 1L AS v",
+            False,
+        ),
+    ],
+)
+def test_tasks_hash_rows_if_all_simple_columns_reach_them_and_no_order_needs_the_hash(
+    spark, operator, query, in_tasks
+):
+    rows = spark.range(20).selectExpr(*query.split(", "))
+    order = () if operator.function.order_insensitive else ["k"]
+    placed = place(rows, operator, order, parallelism=2, max_parallelism=16)
+    assert (placed.row_hash is not None) == in_tasks
+    batches = placed.frame.toArrow().to_batches()
+    found = [Fingerprint.of_batch(each, placed.row_hash) for each in batches if each.num_rows]
+    assert sum(found, Fingerprint(0, 0)) == Fingerprint.of(rows)
