@@ -74,7 +74,8 @@ class StatefulJob(Closing):
             less than this time before the latest one are kept as well.
         num_retained_outputs: Epochs whose stored output is kept; by default all.
         compress_log: Whether changelog segments are compressed.
-        changelog_options: Further options of the changelog, by name or Flink's key.
+        changelog_options: Further options of the changelog, by name or Flink's key. An upload has a
+            time-out of 30 seconds unless they say otherwise.
         checkpoint_timeout_s: Seconds after which a pending checkpoint is aborted.
         clock: The clock; the system's by default.
         downstream: Further operators, in the order in which they run.
@@ -116,7 +117,8 @@ class StatefulJob(Closing):
             changelog=self.changelog,
             changelog_options=task_changelog_options(
                 str(Location.parse(self.base_path)),
-                {"compression_enabled": self.compress_log, **self.changelog_options},
+                self.changelog_options,
+                compress=self.compress_log,
             ),
             state_backend=self.state_backend,
             local_copies=self.local_copies,

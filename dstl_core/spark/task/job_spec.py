@@ -86,23 +86,38 @@ class JobSpec:
         return replace(self, operators=(as_shipped(operator),))
 
 
-def task_changelog_options(base_path: str, given: Mapping[str, Any]) -> ChangelogOptions:
+UPLOAD_TIMEOUT_MS = 30_000
+"""The time-out of an upload of a job, unless the job gives one.
+
+An epoch uploads many segments at once, and a disk that is behind takes more than Flink's second for
+one. A second attempt would then write the same bytes again, and the third one would be the last.
+"""
+
+
+def task_changelog_options(
+    base_path: str, given: Mapping[str, Any], *, compress: bool = False
+) -> ChangelogOptions:
     """The changelog options of a job.
 
     Args:
         base_path: Folder of the log, unless the options name another.
         given: Options by name or Flink's key.
+        compress: Whether segments are compressed, unless the options say it.
 
     Raises:
         ConfigError: An option is wrong.
     """
-    return ChangelogOptions.of(
-        **{
-            "base_path": base_path,
-            # A task lives for one epoch, so the job's caller decides when to materialize.
-            "periodic_materialize_enabled": False,
-            **given,
-        }
+    options = ChangelogOptions.of(given)
+    defaults = {
+        "base_path": base_path,
+        "compression_enabled": compress,
+        # A task lives for one epoch, so the job's caller decides when to materialize.
+        "periodic_materialize_enabled": False,
+        "upload_timeout_ms": UPLOAD_TIMEOUT_MS,
+    }
+    there = options.model_fields_set
+    return options.model_copy(
+        update={name: value for name, value in defaults.items() if name not in there}
     )
 
 

@@ -135,7 +135,7 @@ class Pipeline:
                 parallelism=PARALLELISM,
                 max_parallelism=MAX_PARALLELISM,
                 changelog_options=task_changelog_options(
-                    base, {"compression_enabled": bool(seed % 2)}
+                    base, {"compression_enabled": bool(seed % 2), "upload_timeout_ms": 1_000}
                 ),
             ),
             clock=clock,

@@ -8,7 +8,7 @@ from dstl_core.errors import ConfigError
 from dstl_core.functions import KeyedProcessFunction
 from dstl_core.model.ids import JobID
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.spark.task.job_spec import JobSpec, task_changelog_options
+from dstl_core.spark.task.job_spec import UPLOAD_TIMEOUT_MS, JobSpec, task_changelog_options
 from dstl_core.spark.task.operators import KeyedOperator
 
 
@@ -69,3 +69,18 @@ def test_the_log_stands_below_the_job_unless_its_options_say_another_place():
     other = task_changelog_options("/data/state", {"base_path": "/data/log"})
     assert other.base_path == "/data/log"
     assert not other.periodic_materialize_enabled
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "text", "value"),
+    [
+        ("state.changelog.dstl.dfs.base-path", "base_path", "/data/log", "/data/log"),
+        ("state.changelog.dstl.dfs.upload.timeout", "upload_timeout_ms", "2 s", 2_000),
+        ("state.changelog.dstl.dfs.compression.enabled", "compression_enabled", "false", False),
+    ],
+)
+def test_an_option_by_flinks_key_comes_before_what_a_job_takes_without_it(key, name, text, value):
+    usual = task_changelog_options("/data/state", {}, compress=True)
+    assert usual.upload_timeout_ms == UPLOAD_TIMEOUT_MS
+    given = task_changelog_options("/data/state", {key: text}, compress=True)
+    assert getattr(given, name) == value != getattr(usual, name)
