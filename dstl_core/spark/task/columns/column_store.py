@@ -32,10 +32,14 @@ from dstl_core.spark.engine.checked_files import check_file, write_checked
 from dstl_core.state.tables.descriptor import ValueStateDescriptor
 
 RAW, KEY = "key bytes", "key"
+"""Columns of a level: a key as it is encoded, and its value."""
 _SUFFIXES = (".arrow", ".npy")
 MAX_LEVELS = 8
 REBUILD_RATIO = 0.5
 """Ratio of rows in newer levels to rows in the base, above which all levels are merged."""
+
+_PLAIN = (pa.types.is_integer, pa.types.is_date, pa.types.is_boolean)
+"""Types of keys whose values are equal if their bytes are, so that the values alone are kept."""
 
 Hashes = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int64]
@@ -54,10 +58,10 @@ def bytes_of(rows: EncodedRows) -> pa.Array:
 
 @dataclass(frozen=True)
 class Keys:
-    """Keys in three forms: values, encoded bytes and hashes."""
+    """Keys in three forms: values, what tells them apart, and hashes."""
 
     values: pa.Array
-    raw: pa.Array
+    identity: pa.Array
     hashes: Hashes
 
     def __len__(self) -> int:
@@ -89,13 +93,19 @@ class Level:
     def write_hashes(self, file: Any) -> None:
         np.save(file, self.hashes)
 
-    def find(self, keys: Keys, rows: Places) -> Places:
-        """The row of each key, -1 for keys that are not in the level."""
+    def find(self, keys: Keys, rows: Places, identity: str) -> Places:
+        """The row of each key, -1 for keys that are not in the level.
+
+        Args:
+            keys: All keys.
+            rows: The keys to find.
+            identity: The column that tells keys apart.
+        """
         wanted = keys.hashes[rows]
         places = np.searchsorted(self.hashes, wanted).astype(np.int64)
         found = np.full(len(rows), -1, np.int64)
         open_rows = np.arange(len(rows))
-        raw = self.table.column(RAW)
+        own = self.table.column(identity)
         while len(open_rows):
             at = places[open_rows]
             inside = at < len(self.hashes)
@@ -105,7 +115,8 @@ class Level:
             if not len(open_rows):
                 break
             equal = pc.equal(
-                raw.take(pa.array(at)).combine_chunks(), keys.raw.take(pa.array(rows[open_rows]))
+                own.take(pa.array(at)).combine_chunks(),
+                keys.identity.take(pa.array(rows[open_rows])),
             ).to_numpy(zero_copy_only=False)
             found[open_rows[equal]] = at[equal]
             open_rows = open_rows[~equal]
@@ -131,9 +142,13 @@ class ColumnStore:
         self.seed = secrets.randbits(62) if seed is None else seed
         self._encode_keys = EncodeProgram([(KEY, layout_of(key_type))])
         self.key_type: pa.DataType = self._encode_keys.layouts[KEY].arrow_type
+        is_plain = any(test(self.key_type) for test in _PLAIN)
+        self._identity = KEY if is_plain else RAW
         self.schema = pa.schema(
             [(each.name, layout_of(each.serializer).arrow_type) for each in states]
         )
+        raw = [] if is_plain else [(RAW, pa.large_binary())]
+        self._stored = pa.schema([*raw, (KEY, self.key_type), *self.schema])
         self.levels: list[Level] = []
 
     # ---------------------------------------------------------------------------------- keys
@@ -145,7 +160,8 @@ class ColumnStore:
         distinct = values.take(pa.array(index.firsts))
         # To encode a key again is faster than to copy its bytes from among those of all rows.
         encoded = self._encode_keys.encode({KEY: distinct}, len(distinct))
-        return Keys(distinct, bytes_of(encoded), self._hashes(encoded.ranges)), index.numbers
+        identity = distinct if self._identity == KEY else bytes_of(encoded)
+        return Keys(distinct, identity, self._hashes(encoded.ranges)), index.numbers
 
     def _hashes(self, ranges: Ranges) -> Hashes:
         starts, ends = np.ascontiguousarray(ranges.starts), np.ascontiguousarray(ranges.ends)
@@ -166,7 +182,7 @@ class ColumnStore:
         for level in reversed(self.levels):
             if not len(rows):
                 break
-            places = level.find(keys, rows)
+            places = level.find(keys, rows, self._identity)
             there = places >= 0
             if there.any():
                 parts.append(level.table.select(self.schema.names).take(pa.array(places[there])))
@@ -192,8 +208,9 @@ class ColumnStore:
         order = keys.order if chosen is None else keys.order[chosen[keys.order]]
         if not len(order):
             return
-        columns = [keys.raw, keys.values, *(states.column(name) for name in self.schema.names)]
-        table = pa.Table.from_arrays(columns, names=[RAW, KEY, *self.schema.names])
+        raw = [] if self._identity == KEY else [keys.identity]
+        columns = [*raw, keys.values, *(states.column(name) for name in self.schema.names)]
+        table = pa.Table.from_arrays(columns, schema=self._stored)
         self.levels.append(Level(keys.hashes[order], table.take(pa.array(order)).combine_chunks()))
 
     # ------------------------------------------------------------------------------- rebuild
@@ -229,15 +246,14 @@ class ColumnStore:
             for each in self.schema:
                 empty = empty.append_column(each, pa.nulls(0, each.type))
             return empty
-        return self._merged(self.levels, drop_empty=True).table.drop_columns([RAW])
+        return self._merged(self.levels, drop_empty=True).table.select([KEY, *self.schema.names])
 
     def _merged(self, levels: Sequence[Level], *, drop_empty: bool) -> Level:
         newest_first = levels[::-1]
         table = pa.concat_tables([level.table for level in newest_first]).combine_chunks()
         hashes = np.concatenate([level.hashes for level in newest_first])
-        raw = table.column(RAW)
-        raw = raw.chunk(0) if raw.num_chunks else pa.array([], pa.large_binary())
-        order = _first_rows(hashes, raw)
+        identity = table.column(self._identity).combine_chunks()
+        order = _first_rows(hashes, identity)
         if drop_empty:
             states = table.select(self.schema.names).take(pa.array(order))
             order = order[_present(states)]
@@ -273,7 +289,7 @@ class ColumnStore:
         Raises:
             FormatError: The levels are damaged, or have other types.
         """
-        wanted = pa.schema([(RAW, pa.large_binary()), (KEY, self.key_type), *self.schema])
+        wanted = self._stored
         for name, digests in stored.items():
             try:
                 for suffix, digest in zip(_SUFFIXES, digests, strict=True):
@@ -289,17 +305,20 @@ class ColumnStore:
             self.levels.append(Level(hashes, table, folder / name, tuple(digests)))
 
 
-def _first_rows(hashes: Hashes, raw: pa.Array) -> Places:
+def _first_rows(hashes: Hashes, identity: pa.Array) -> Places:
     """The first row of each key, sorted by hash. Each level is sorted, so sorting merges them."""
     order = np.argsort(hashes, kind="stable")
     in_order = hashes[order]
     again = np.flatnonzero(in_order[1:] == in_order[:-1]) + 1
-    keys, before = (raw.take(pa.array(rows)) for rows in (order[again], order[again - 1]))
+    keys, before = (identity.take(pa.array(rows)) for rows in (order[again], order[again - 1]))
     if keys.equals(before):
         found: Places = np.delete(order, again)
         return found
     # Two keys have the same hash.
-    firsts = ByteIndex(ranges_of(raw)).firsts
+    if identity.type == pa.large_binary():
+        firsts = ByteIndex(ranges_of(identity)).firsts
+    else:
+        _, firsts = np.unique(identity.to_numpy(zero_copy_only=False), return_index=True)
     return firsts[np.argsort(hashes[firsts], kind="stable")]
 
 
