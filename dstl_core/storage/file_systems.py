@@ -26,6 +26,7 @@ _OPEN: dict[str, Any] = {}
 """One file system for equal options, so that all users of a store share its connections."""
 _CREDENTIALS = ("AWS_", "AZURE_", "GOOGLE_", "FSSPEC_")
 """Prefixes of environment variables from which file systems take credentials and endpoints."""
+_WITHOUT_CREDENTIALS = ("file", "memory")
 _NEEDED = {
     "s3": "install s3fs: pip install 'dagster-dstl[s3]'",
     "gcs": "install gcsfs: pip install 'dagster-dstl[gcs]'",
@@ -76,7 +77,7 @@ def file_system(protocol: str, options: Mapping[str, Any]) -> Any:
     """
     # A forked process must not use the connections of its parent. Client libraries read credentials
     # once, so changed environment variables need another file system.
-    found = [(name, value) for name, value in os.environ.items() if name.startswith(_CREDENTIALS)]
+    found = [] if protocol in _WITHOUT_CREDENTIALS else _credentials()
     token = tokenize(os.getpid(), protocol, dict(options), sorted(found))
     with _LOCK:
         if token not in _OPEN:
@@ -85,6 +86,10 @@ def file_system(protocol: str, options: Mapping[str, Any]) -> Any:
                 return made
             _OPEN[token] = made
         return _OPEN[token]
+
+
+def _credentials() -> list[tuple[str, str]]:
+    return [(name, value) for name, value in os.environ.items() if name.startswith(_CREDENTIALS)]
 
 
 def file_system_at(protocol: str, path: str, options: Mapping[str, Any]) -> tuple[Any, str]:

@@ -42,15 +42,14 @@ def partition_by_subtask(
     All rows of a subtask are in one partition. If the JVM hashes the type of the key, rows with a
     null key stay in the result, and the tasks refuse them.
     """
-    key = F.col(quoted(key_column))
-    java_hash = _java_hash(key, rows.schema[key_column].dataType, key_type)
-    group = (
-        _key_group_in_python(key, key_type, max_parallelism)
-        if java_hash is None
-        else _key_group(java_hash, max_parallelism)
-    )
-    owner = F.floor(group * F.lit(parallelism) / F.lit(max_parallelism))
-    return rows.withColumn(SUBTASK_COLUMN, owner.cast("int")).repartitionById(
+    java_hash = _java_hash(key_column, rows.schema[key_column].dataType, key_type)
+    if java_hash is None:
+        group = _key_group_in_python(F.col(quoted(key_column)), key_type, max_parallelism)
+        owner = F.floor(group * F.lit(parallelism) / F.lit(max_parallelism)).cast("int")
+    else:
+        placed = f"({_key_group(java_hash, max_parallelism)}) * {parallelism} / {max_parallelism}"
+        owner = F.expr(f"cast(floor({placed}) AS int)")
+    return rows.withColumn(SUBTASK_COLUMN, owner).repartitionById(
         parallelism, F.col(SUBTASK_COLUMN)
     )
 
@@ -64,40 +63,41 @@ def _key_group_in_python(key: Column, key_type: AnySerializer, max_parallelism: 
     return group
 
 
-def _key_group(java_hash: Column, max_parallelism: int) -> Column:
-    """The key group of a key, as in Flink's ``KeyGroupRangeAssignment``.
+def _key_group(java_hash: str, max_parallelism: int) -> str:
+    """The key group of a key as SQL, as in Flink's ``KeyGroupRangeAssignment``.
 
     Source: ``org.apache.flink.util.MathUtils.murmurHash`` of Flink 2.2.1. It equals Spark's hash of
     an int except for the seed. It maps the smallest int to 0, as the mask does here.
     """
-    mixed = F.abs(F.hash(F.lit(_SEED_ZERO), java_hash).cast("long"))
-    return mixed.bitwiseAND(F.lit(0x7FFFFFFF)) % F.lit(max_parallelism)
+    mixed = f"abs(cast(hash({_SEED_ZERO}, {java_hash}) AS bigint))"
+    return f"({mixed} & {0x7FFFFFFF}) % {max_parallelism}"
 
 
 def has_expression(kind: T.DataType, key_type: AnySerializer) -> bool:
     """Whether a Spark expression can compute the key group of a column of keys."""
-    return _java_hash(F.lit(None), kind, key_type) is not None
+    return _java_hash("key", kind, key_type) is not None
 
 
-def _java_hash(key: Column, kind: T.DataType, key_type: AnySerializer) -> Column | None:
-    """``hashCode()`` of a key as a Spark expression.
+def _java_hash(column: str, kind: T.DataType, key_type: AnySerializer) -> str | None:
+    """``hashCode()`` of a column of keys as SQL.
 
-    None if Spark cannot compute it, or if the type of the column differs from the key type.
+    It is one text, since each step of a ``Column`` is several calls to the JVM. None if Spark
+    cannot compute it, or if the type of the column differs from the key type.
     """
+    key = quoted(column)
     if key_type == Types.BOOLEAN and isinstance(kind, T.BooleanType):
-        return F.when(key.isNull(), None).otherwise(F.when(key, 1231).otherwise(1237))
+        return f"CASE WHEN {key} THEN 1231 WHEN NOT {key} THEN 1237 END"
     if key_type == Types.LOCAL_DATE and isinstance(kind, T.DateType):
-        year = F.year(key)
-        rest = F.shiftleft(year, 11) + F.shiftleft(F.month(key), 6) + F.dayofmonth(key)
-        return year.bitwiseAND(F.lit(~0x7FF)).bitwiseXOR(rest)
+        day = f"shiftleft(year({key}), 11) + shiftleft(month({key}), 6) + dayofmonth({key})"
+        return f"(year({key}) & {~0x7FF}) ^ ({day})"
     fitting = [flink for spark, flink in _WIDER[_place_of(kind) :]]
     if key_type not in fitting:
         return None
     if key_type != Types.LONG:
-        return key.cast("int")
-    wide = key.cast("long")
-    folded = wide.bitwiseXOR(F.shiftright(wide, 32))
-    return F.shiftright(F.shiftleft(folded, 32), 32).cast("int")
+        return f"cast({key} AS int)"
+    wide = f"cast({key} AS bigint)"
+    folded = f"{wide} ^ shiftright({wide}, 32)"
+    return f"cast(shiftright(shiftleft({folded}, 32), 32) AS int)"
 
 
 def _place_of(kind: T.DataType) -> int:

@@ -194,7 +194,8 @@ def _sent(
     needed = needed_columns(operator, order_by)
     if needed is not None:
         names = [each for each in hashed.columns if each in {*needed, FINGERPRINT_COLUMN}]
-        hashed = hashed.select(*(F.col(quoted(each)) for each in names))
+        if names != hashed.columns:
+            hashed = hashed.select(*(F.col(quoted(each)) for each in names))
     if isinstance(operator, AggregateOperator):
         return _place_reduced(hashed, operator, parallelism, max_parallelism)
     if operator.key_by is not None:
