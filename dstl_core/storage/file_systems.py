@@ -26,7 +26,6 @@ _OPEN: dict[str, Any] = {}
 """One file system for equal options, so that all users of a store share its connections."""
 _CREDENTIALS = ("AWS_", "AZURE_", "GOOGLE_", "FSSPEC_")
 """Prefixes of environment variables from which file systems take credentials and endpoints."""
-_WITHOUT_CREDENTIALS = ("file", "memory")
 _NEEDED = {
     "s3": "install s3fs: pip install 'dagster-dstl[s3]'",
     "gcs": "install gcsfs: pip install 'dagster-dstl[gcs]'",
@@ -77,7 +76,7 @@ def file_system(protocol: str, options: Mapping[str, Any]) -> Any:
     """
     # A forked process must not use the connections of its parent. Client libraries read credentials
     # once, so changed environment variables need another file system.
-    found = [] if protocol in _WITHOUT_CREDENTIALS else _credentials()
+    found = [] if protocol == "file" else _credentials()
     token = tokenize(os.getpid(), protocol, dict(options), sorted(found))
     with _LOCK:
         if token not in _OPEN:
