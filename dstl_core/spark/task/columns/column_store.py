@@ -25,6 +25,7 @@ from dstl_core.codec.columnar.kernels.hashing import hash_rows
 from dstl_core.codec.columnar.kernels.memory import address_of
 from dstl_core.codec.columnar.keyed.byte_index import ByteIndex, Ranges
 from dstl_core.codec.columnar.keyed.encoder import EncodedRows, EncodeProgram
+from dstl_core.codec.columnar.keyed.hash_order import Hashes, Places, order_of, places_of
 from dstl_core.codec.columnar.types.type_layouts import layout_of
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.errors import FormatError
@@ -41,8 +42,6 @@ REBUILD_RATIO = 0.5
 _PLAIN = (pa.types.is_integer, pa.types.is_date, pa.types.is_boolean)
 """Types of keys whose values are equal if their bytes are, so that the values alone are kept."""
 
-Hashes = npt.NDArray[np.uint64]
-Places = npt.NDArray[np.int64]
 Chosen = npt.NDArray[np.bool_]
 
 
@@ -70,7 +69,7 @@ class Keys:
     @cached_property
     def order(self) -> Places:
         """The positions of the keys, sorted by their hashes as in a level."""
-        return np.argsort(self.hashes)
+        return order_of(self.hashes)
 
 
 @dataclass
@@ -98,11 +97,11 @@ class Level:
 
         Args:
             keys: All keys.
-            rows: The keys to find.
+            rows: The keys to find, in the order of their hashes.
             identity: The column that tells keys apart.
         """
         wanted = keys.hashes[rows]
-        places = np.searchsorted(self.hashes, wanted).astype(np.int64)
+        places = places_of(wanted, self.hashes)
         found = np.full(len(rows), -1, np.int64)
         open_rows = np.arange(len(rows))
         own = self.table.column(identity)
