@@ -49,6 +49,10 @@ LATEST_COLUMN = "__dstl_window_rows"
 """Columns of a reduced batch: where the window starts and ends, and the rows for which it is the
 latest.
 """
+LATE_COLUMN = "__dstl_window_late"
+"""Column of a reduced batch if late rows are an output: a list of late rows. Each of them may stand
+for several equal ones.
+"""
 WINDOW_START = "window_start"
 WINDOW_END = "window_end"
 WINDOWS = TimeWindowSerializer()
@@ -133,7 +137,8 @@ class AggregatedWindows(RichFunction):
         assigner: The windows.
         allowed_lateness: Milliseconds for which a window is kept after its end.
         output: Columns of the output: the key, the window's start and end, then the aggregates.
-        fit: Casts a merged column to the type of its state.
+        fit: Casts a column to the type of its state, or of its output.
+        side_output_late_data: Columns of late rows; None: they are no output.
     """
 
     merge: AggregateMerge
@@ -141,6 +146,7 @@ class AggregatedWindows(RichFunction):
     allowed_lateness: int
     output: pa.Schema | None
     fit: Fit
+    side_output_late_data: pa.Schema | None = None
 
     order_insensitive = True
 
@@ -163,9 +169,9 @@ class AggregatedWindows(RichFunction):
 class AggregatedWindowOperator:
     """Merges reduced batches into windows, and fires windows. One thread.
 
-    A batch has one row for each key and window. Rows of windows that have expired are dropped and
-    counted. A window that gets rows after its end, but before it expires, fires again, once for
-    each batch.
+    A batch has one row for each key and window, and others for late rows that are an output. Rows
+    of windows that have expired are late: they are counted, and dropped or given as an output. A
+    window that gets rows after its end, but before it expires, fires again, once for each batch.
 
     Args:
         function: The windows and their aggregates.
@@ -184,6 +190,8 @@ class AggregatedWindowOperator:
         self.timers = InternalTimerService(backend, clock, WINDOW_TIMERS, WINDOWS)
         self.late_rows = 0
         """Number of rows that came after all of their windows had expired."""
+        self.late: list[pa.RecordBatch] = []
+        """These rows, if they are an output; the caller that takes them clears the list."""
 
     def add_columns(
         self, keys: pa.Array, rows: pa.RecordBatch, until_ms: int = MIN_WATERMARK
@@ -242,9 +250,21 @@ class AggregatedWindowOperator:
         return self._fire_now(keys, bounds, accumulators, ends)
 
     def _drop(self, rows: pa.RecordBatch, expired: npt.NDArray[np.bool_]) -> None:
-        """Counts the rows of windows that have expired."""
-        late = np.asarray(rows.column(LATEST_COLUMN))
-        self.late_rows += int(late[expired].sum())
+        """Counts the rows of windows that have expired, and gives them if they are an output."""
+        counts = np.asarray(rows.column(LATEST_COLUMN))[expired]
+        number = int(counts.sum())
+        self.late_rows += number
+        schema = self._function.side_output_late_data
+        if schema is None or not number:
+            return
+        late = _rows_of(rows.column(LATE_COLUMN).filter(pa.array(expired)), counts)
+        if len(late) != number:
+            raise InvariantViolation(f"{number} rows are late, and {len(late)} of them are there")
+        columns = [
+            self._function.fit(column, field.type, f"The late column {field.name!r}")
+            for column, field in zip(late.flatten(), schema, strict=True)
+        ]
+        self.late.append(pa.RecordBatch.from_arrays(columns, schema=schema))
 
     def _fire_now(
         self, keys: pa.Array, bounds: Bounds, accumulators: pa.Array, ends: npt.NDArray[np.bool_]
@@ -368,6 +388,15 @@ def window_column(bounds: Bounds) -> pa.Array:
     """Windows as a column."""
     columns = [pa.array(bounds[:, at]) for at in (0, 1)]
     return pa.StructArray.from_arrays(columns, fields=list(_WINDOW_TYPE))
+
+
+def _rows_of(late: pa.Array, counts: Int64s) -> pa.StructArray:
+    """Late rows, from ``LATE_COLUMN`` and the number of rows that each list stands for."""
+    there = late.is_valid().to_numpy(zero_copy_only=False)
+    lists = late.drop_null()
+    lengths = lists.value_lengths().to_numpy(zero_copy_only=False)
+    times = np.repeat(counts[there] // lengths, lengths)
+    return lists.flatten().take(pa.array(np.repeat(np.arange(len(times)), times)))
 
 
 def _last(bounds: Bounds) -> Int64s:

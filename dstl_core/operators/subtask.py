@@ -212,11 +212,14 @@ class OperatorSubtask:
         return 0
 
     def take_late(self) -> list[Any]:
-        """Returns the late rows since the last call, if the windows have them as a side output."""
+        """Returns the late rows since the last call, if the windows have them as a side output: a
+        list of rows, or of record batches for declared aggregates.
+        """
         operator = self._operator
-        if not isinstance(operator, WindowOperator):
+        if not isinstance(operator, WindowOperator | AggregatedWindowOperator):
             return []
-        late, operator.late = operator.late, []
+        late: list[Any] = operator.late
+        operator.late = []
         return late
 
     def process(self, element: Any, timestamp: int | None = None) -> list[Any]:

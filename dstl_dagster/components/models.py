@@ -234,6 +234,13 @@ class WindowModel(dg.Model, dg.Resolvable):
     allowed_lateness_ms: Annotated[
         int, shown("How long a window is kept after its end.", 60_000)
     ] = 0
+    side_output_late_data: Annotated[
+        str | None,
+        shown(
+            "Columns of the late rows, which each commit then stores.",
+            "account string, amount bigint",
+        ),
+    ] = None
 
     def build(self) -> EventTimeWindows:
         """Raises ConfigError: There are no such windows."""
@@ -252,7 +259,11 @@ class WindowModel(dg.Model, dg.Resolvable):
                     f"offset_ms, or gap_ms without them, for sessions; got {given}."
                 )
         return EventTimeWindows(
-            window, self.event_time, self.out_of_orderness_ms, self.allowed_lateness_ms
+            window,
+            self.event_time,
+            self.out_of_orderness_ms,
+            self.allowed_lateness_ms,
+            self.side_output_late_data,
         )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dstl_core.aggregates import DEFAULT_SIZES, FIXED_TYPES, How, check_how
 from dstl_core.aggregates import Aggregate as DeclaredAggregate
-from dstl_core.codec.declared_type import TypeLike, declared_type
+from dstl_core.codec.declared_type import SchemaLike, TypeLike, declared_type
 from dstl_core.codec.python_values import function_type, stored_type
 from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.errors import ConfigError
@@ -114,12 +114,15 @@ class EventTimeWindows:
         event_time: The column with the time of a row: a timestamp, or milliseconds.
         out_of_orderness_ms: How far the watermark stays behind the largest time of a batch.
         allowed_lateness: Milliseconds for which a window is kept after its end.
+        side_output_late_data: Columns of late rows, as a schema in any form. With it each commit
+            stores them as the output ``<uid>.late`` of the job.
     """
 
     window: WindowAssigner
     event_time: str
     out_of_orderness_ms: int = 0
     allowed_lateness: int = 0
+    side_output_late_data: SchemaLike = None
 
 
 @dataclass(frozen=True)

@@ -133,6 +133,7 @@ class EpochRun:
                 order_by or (),
                 parallelism=spec.job.parallelism,
                 max_parallelism=spec.job.max_parallelism,
+                watermark=spec.watermark,
             )
             hashed = replace(epoch, row_hash=placed.row_hash)
 

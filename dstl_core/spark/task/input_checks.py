@@ -13,7 +13,13 @@ from dstl_core.codec.columnar.types.type_layouts import layout_of
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.errors import ConfigError, NotInColumnsError
 from dstl_core.functions import KEY_INDEX, WindowFunction
-from dstl_core.spark.task.operators import AggregateOperator, Operator, is_columnar
+from dstl_core.spark.engine.schema import arrow_type_from_spark, spark_type_of
+from dstl_core.spark.task.operators import (
+    AggregateOperator,
+    Operator,
+    is_columnar,
+    late_schema_of,
+)
 from dstl_core.spark.task.reduction import check_columns
 
 RESERVED = "__dstl_"
@@ -105,6 +111,7 @@ def check_input(rows: DataFrame, operator: Operator, order_by: Sequence[str] | N
         _check_time(rows, operator.event_time)
     if isinstance(operator, AggregateOperator):
         check_columns(rows, operator)
+        _check_late(rows, operator)
         return
     if is_columnar(operator) and KEY_INDEX in rows.columns:
         raise ConfigError(
@@ -116,7 +123,8 @@ def check_input(rows: DataFrame, operator: Operator, order_by: Sequence[str] | N
 def needed_columns(operator: Operator, order_by: Sequence[str]) -> set[str] | None:
     """The columns of a batch that tasks need; None: all columns."""
     if isinstance(operator, AggregateOperator):
-        return set(operator.columns)
+        late = late_schema_of(operator)
+        return {*operator.columns, *(() if late is None else late.names)}
     if operator.function.columns is None:
         return None
     return set(_named_columns(operator, order_by))
@@ -149,6 +157,37 @@ def _check_time(rows: DataFrame, column: str) -> None:
             f"The event_time column {column!r} is {kind.simpleString()}; it has to be a timestamp, "
             f"or milliseconds as a whole number."
         )
+
+
+def _check_late(rows: DataFrame, operator: AggregateOperator) -> None:
+    """Raises ConfigError: a column of the late rows is missing, or has another type."""
+    for each in late_schema_of(operator) or ():
+        if each.name not in rows.columns:
+            raise ConfigError(
+                f"There is no column {each.name!r} in the input of {operator.uid!r}, which "
+                f"side_output_late_data names; it has: {', '.join(rows.columns)}."
+            )
+        kind = rows.schema[each.name].dataType
+        if not _may_become(arrow_type_from_spark(kind), each.type):
+            raise ConfigError(
+                f"The column {each.name!r} is {kind.simpleString()}, and side_output_late_data of "
+                f"{operator.uid!r} declares it as {spark_type_of(each.type).simpleString()}; cast "
+                f"the column, or change the declaration."
+            )
+
+
+def _may_become(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether values of a type may be values of another one, which means the same."""
+    if pa.types.is_floating(wanted):
+        return bool(pa.types.is_integer(found) or pa.types.is_floating(found))
+    if pa.types.is_integer(wanted):
+        return bool(pa.types.is_integer(found))
+    if pa.types.is_timestamp(wanted) and pa.types.is_timestamp(found):
+        return (found.tz is None) == (wanted.tz is None)
+    if found.id != wanted.id or found.num_fields != wanted.num_fields:
+        return False
+    parts = range(wanted.num_fields)
+    return all(_may_become(found.field(at).type, wanted.field(at).type) for at in parts)
 
 
 def is_ordered(kind: T.DataType) -> bool:

@@ -31,6 +31,7 @@ from dstl_core.spark.task.reduction import (
     is_reduced_in_tasks,
     reduced,
 )
+from dstl_core.state.backends.timers import MIN_WATERMARK
 
 FINGERPRINT_COLUMN = "__dstl_row_hash"
 OWN_COLUMNS = (FINGERPRINT_COLUMN, SUBTASK_COLUMN, ROWS_COLUMN, HIGH_COLUMN, LOW_COLUMN)
@@ -150,18 +151,20 @@ def place(
     *,
     parallelism: int,
     max_parallelism: int,
+    watermark: int = MIN_WATERMARK,
 ) -> PlacedRows:
     """Sends rows to their subtasks: the columns that the operator needs, and a hash of each row.
 
     Rows arrive in the order in which they apply: sorted by ``order_by``, then by the other columns,
     or by the hash for columns without an order. For an order-insensitive function ties are not
-    broken, and without ``order_by`` nothing is sorted.
+    broken, and without ``order_by`` nothing is sorted. ``watermark`` is the event time before the
+    batch, in milliseconds.
     """
     row_hash = _hash_in_tasks(rows, operator, order_by)
     hashed = rows
     if row_hash is None:
         hashed = rows.withColumn(FINGERPRINT_COLUMN, row_hash_of(rows))
-    frame = _sent(hashed, operator, order_by, parallelism, max_parallelism)
+    frame = _sent(hashed, operator, order_by, parallelism, max_parallelism, watermark)
     return PlacedRows(frame, row_hash)
 
 
@@ -190,6 +193,7 @@ def _sent(
     order_by: Sequence[str],
     parallelism: int,
     max_parallelism: int,
+    watermark: int,
 ) -> DataFrame:
     needed = needed_columns(operator, order_by)
     if needed is not None:
@@ -197,7 +201,7 @@ def _sent(
         if names != hashed.columns:
             hashed = hashed.select(*(F.col(quoted(each)) for each in names))
     if isinstance(operator, AggregateOperator):
-        return _place_reduced(hashed, operator, parallelism, max_parallelism)
+        return _place_reduced(hashed, operator, parallelism, max_parallelism, watermark)
     if operator.key_by is not None:
         placed = partition_by_subtask(
             hashed,
@@ -226,7 +230,11 @@ def _sent(
 
 
 def _place_reduced(
-    hashed: DataFrame, operator: AggregateOperator, parallelism: int, max_parallelism: int
+    hashed: DataFrame,
+    operator: AggregateOperator,
+    parallelism: int,
+    max_parallelism: int,
+    watermark: int,
 ) -> DataFrame:
     """Sends one row per key to its subtask, or the rows themselves if tasks can reduce them.
 
@@ -247,8 +255,9 @@ def _place_reduced(
     moves_again = hashed.sparkSession.conf.get(_MOVES_AGAIN) == "true"
     is_aligned = operator.window is not None and not operator.window.is_merging
     if is_placed and not moves_again and not is_aligned:
-        return reduced(by_key(hashed), operator, FINGERPRINT_COLUMN, SUBTASK_COLUMN)
-    return by_key(reduced(hashed, operator, FINGERPRINT_COLUMN))
+        own = (FINGERPRINT_COLUMN, SUBTASK_COLUMN)
+        return reduced(by_key(hashed), operator, *own, watermark=watermark)
+    return by_key(reduced(hashed, operator, FINGERPRINT_COLUMN, watermark=watermark))
 
 
 def _is_placed_by_jvm(rows: DataFrame, operator: AggregateOperator) -> bool:

@@ -179,7 +179,9 @@ class AggregateOperator(_Keyed):
         event_time: With windows, the column with the time of a row: a timestamp, or milliseconds.
         out_of_orderness_ms: How far the watermark stays behind the largest time of a batch.
         allowed_lateness: Milliseconds for which a window is kept after its end. It fires again for
-            each batch with rows for it. Later rows are dropped and counted.
+            each batch with rows for it. Later rows are counted, and dropped or given as an output.
+        side_output_late_data: Columns of late rows, in any form; True: those of ``schema``. With it
+            late rows are a second output, ``<uid>.late``.
 
     Raises:
         ConfigError: A type is unknown, or cannot store its aggregate; two states have the same
@@ -198,6 +200,7 @@ class AggregateOperator(_Keyed):
     event_time: str | None = field(default=None, kw_only=True)
     out_of_orderness_ms: int = field(default=0, kw_only=True)
     allowed_lateness: int = field(default=0, kw_only=True)
+    side_output_late_data: SchemaLike = field(default=None, kw_only=True)
     output_schema: pa.Schema | None = field(init=False, repr=False, compare=False)
     function: AggregateMerge | AggregatedWindows = field(init=False, repr=False, compare=False)
 
@@ -217,6 +220,7 @@ class AggregateOperator(_Keyed):
             merge_of(self.uid, name, each, *types.of_states(name, each))
             for name, each in self.items
         ]
+        object.__setattr__(self, "side_output_late_data", self._late_of(schema))
         output = self._output_of(merges, types)
         merge = AggregateMerge(merges, output)
         windows = self._windows(merge, output, types)
@@ -235,11 +239,12 @@ class AggregateOperator(_Keyed):
         self, merge: AggregateMerge, output: pa.Schema | None, types: DeclaredTypes
     ) -> AggregatedWindows | None:
         if self.window is None:
-            if self.event_time is not None or self.out_of_orderness_ms or self.allowed_lateness:
+            options = (self.event_time, self.side_output_late_data)
+            if options != (None, None) or self.out_of_orderness_ms or self.allowed_lateness:
                 raise ConfigError(
                     f"The operator {self.uid!r} has no windows, and event_time, "
-                    f"out_of_orderness_ms and allowed_lateness are for windows; give window, or "
-                    f"leave them out."
+                    f"out_of_orderness_ms, allowed_lateness and side_output_late_data are for "
+                    f"windows; give window, or leave them out."
                 )
             return None
         assigner = check_windows(self.uid, self.window)
@@ -259,7 +264,20 @@ class AggregateOperator(_Keyed):
                 )
         if output is not None:
             output = windowed_output(self.uid, output, types.of_time(self.event_time))
-        return AggregatedWindows(merge, assigner, self.allowed_lateness, output, fit)
+        late = self.side_output_late_data
+        return AggregatedWindows(merge, assigner, self.allowed_lateness, output, fit, late)
+
+    def _late_of(self, schema: pa.Schema) -> pa.Schema | None:
+        given = self.side_output_late_data
+        if given is None or given is False:
+            return None
+        where = f"The side_output_late_data of operator {self.uid!r}"
+        late = schema if given is True else schema_of(given, where)
+        if not late.names:
+            raise ConfigError(
+                f"{where} has no columns; declare them, or give True and the schema of the rows."
+            )
+        return late
 
     def _output_of(self, merges: Sequence[Merge], types: DeclaredTypes) -> pa.Schema | None:
         given = self.window is not None if self.output is None else self.output
@@ -368,7 +386,9 @@ Operator: TypeAlias = KeyedOperator | ProcessOperator | AggregateOperator
 def late_schema_of(operator: Operator) -> pa.Schema | None:
     """The schema of an operator's late rows, where they are an output."""
     function = operator.function
-    return function.side_output_late_data if isinstance(function, WindowFunction) else None
+    if isinstance(function, WindowFunction | AggregatedWindows):
+        return function.side_output_late_data
+    return None
 
 
 def late_name(uid: str) -> str:

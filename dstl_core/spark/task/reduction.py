@@ -35,6 +35,7 @@ from dstl_core.operators.aggregate_merge import (
 )
 from dstl_core.operators.aggregated_windows import (
     END_COLUMN,
+    LATE_COLUMN,
     LATEST_COLUMN,
     START_COLUMN,
     AggregatedWindows,
@@ -46,6 +47,7 @@ from dstl_core.operators.row_reduction import is_reduced_by_columns
 from dstl_core.operators.sketch_merges import DistinctSketch, Histogram, QuantileSketch
 from dstl_core.spark.engine.schema import arrow_type_from_spark, quoted
 from dstl_core.spark.task.operators import AggregateOperator
+from dstl_core.state.backends.timers import MAX_WATERMARK, MIN_WATERMARK
 from dstl_core.state.windows.windowing import EventTimeSessionWindows
 
 ROWS_COLUMN = "__dstl_rows"
@@ -73,6 +75,7 @@ _LAST_START = "__dstl_last_start"
 _PLACE_COLUMN = "__dstl_window_place"
 _TIME_COLUMN = "__dstl_time"
 _SESSION_COLUMN = "__dstl_session"
+_LATE_ROW = "__dstl_late_row"
 EPOCH = "timestamp_ntz '1970-01-01'"
 """The beginning of time, as Spark writes it."""
 _SECONDS = (("DAY", 86_400), ("HOUR", 3_600), ("MINUTE", 60))
@@ -164,31 +167,46 @@ def is_reduced_in_tasks(operator: AggregateOperator, schema: T.StructType) -> bo
     return True
 
 
-def reduced(rows: DataFrame, operator: AggregateOperator, hashes: str, *extra: str) -> DataFrame:
+def reduced(
+    rows: DataFrame,
+    operator: AggregateOperator,
+    hashes: str,
+    *extra: str,
+    watermark: int = MIN_WATERMARK,
+) -> DataFrame:
     """A row per key, or per key and window: the parts of all aggregates, the number of rows and
-    their hash sum.
+    their hash sum. If late rows are an output, equal ones of windows of a fixed size have a row.
 
     Args:
         rows: The batch, with the columns ``hashes`` and ``extra``.
         operator: The operator with the aggregates.
         hashes: The column with the hash of each row.
         extra: Columns that depend only on the key. The result has them, too.
+        watermark: Event time before the batch, in milliseconds.
     """
     value, one = F.col(quoted(hashes)), F.lit(1)
     key, window = F.col(quoted(operator.key_by)), []
     if isinstance(operator.function, AggregatedWindows):
         time, assigner = _time(rows, operator), operator.function.assigner
+        until = _late_until(operator.function, watermark)
         if isinstance(assigner, EventTimeSessionWindows):
             gap = assigner.gap
             rows = _with_sessions(rows, time, gap, [key, *extra])
             extra = (*extra, _SESSION_COLUMN)
             start, end = F.min(_TIME_COLUMN), F.max(_TIME_COLUMN) + F.lit(gap)
             window = [start.alias(START_COLUMN), end.alias(END_COLUMN)]
+            if until is not None:
+                window.append(_late_of_session(operator.function, until).alias(LATE_COLUMN))
         else:
             rows = _with_windows(rows, time, assigner)
             latest = F.col(_PLACE_COLUMN) == 0
             value, one = F.when(latest, value), F.when(latest, one)
             extra = (*extra, START_COLUMN)
+            if until is not None:
+                # A late row is a part of the key, which keeps Spark's aggregation by hash.
+                is_late = latest & (F.col(START_COLUMN) <= F.lit(until))
+                rows = rows.withColumn(_LATE_ROW, F.when(is_late, _late_row(operator.function)))
+                extra = (*extra, _LATE_ROW)
         window.append(F.count(one).alias(LATEST_COLUMN))
     found = [
         F.count(one).alias(ROWS_COLUMN),
@@ -203,7 +221,38 @@ def reduced(rows: DataFrame, operator: AggregateOperator, hashes: str, *extra: s
         found += [
             part.alias(part_name(at, name)) for name, part in zip(merge.parts, parts, strict=True)
         ]
-    return rows.groupBy(key, *extra).agg(*found, *window).drop(_SESSION_COLUMN)
+    groups = rows.groupBy(key, *extra).agg(*found, *window).drop(_SESSION_COLUMN)
+    if _LATE_ROW in extra:
+        late = F.when(F.col(_LATE_ROW).isNotNull(), F.array(_LATE_ROW))
+        groups = groups.withColumn(LATE_COLUMN, late).drop(_LATE_ROW)
+    return groups
+
+
+def _late_until(function: AggregatedWindows, watermark: int) -> int | None:
+    """The last start of a window that has expired at a watermark; None if no row is late, or if
+    late rows are no output.
+    """
+    if function.side_output_late_data is None or watermark == MIN_WATERMARK:
+        return None
+    if watermark == MAX_WATERMARK:
+        return MAX_WATERMARK
+    assigner = function.assigner
+    length = assigner.gap if isinstance(assigner, EventTimeSessionWindows) else assigner.size
+    found = watermark - function.allowed_lateness - length + 1
+    return None if found < MIN_WATERMARK else found
+
+
+def _late_row(function: AggregatedWindows) -> Column:
+    """The columns of a late row."""
+    assert function.side_output_late_data is not None
+    return F.struct(*(F.col(quoted(each)) for each in function.side_output_late_data.names))
+
+
+def _late_of_session(function: AggregatedWindows, until: int) -> Column:
+    """The rows of a session that has expired, unless the session belongs to one in the state."""
+    time = F.col(_TIME_COLUMN)
+    rows = F.collect_list(F.when(time <= F.lit(until), _late_row(function)))
+    return F.when(F.max(time) <= F.lit(until), rows)
 
 
 def _time(rows: DataFrame, operator: AggregateOperator) -> Column:

@@ -74,7 +74,9 @@ class Subtask(Protocol):
         ...
 
     def take_late(self) -> list[Any]:
-        """Returns the late rows since the last call, if windows have them as a side output."""
+        """Returns the late rows since the last call, if windows have them as a side output: a list
+        of rows, or of record batches.
+        """
         ...
 
     def finish(self, watermark: int, output: OutputFiles) -> None:
@@ -125,7 +127,7 @@ def run_epoch_subtask(
             running.apply_broadcast(epoch.broadcast)
         fingerprint = _apply(running, batches, epoch.row_hash, output, late)
         running.finish(epoch.watermark, output)
-        late.add_parts(running.take_late())
+        _give_late(running, late)
         output.flush()
         late.flush()
         applied = time.monotonic()
@@ -171,8 +173,18 @@ def _apply(
         fingerprint += Fingerprint.of_batch(batch, row_hash)
         own = [each for each in OWN_COLUMNS if each in batch.schema.names]
         running.apply(batch.drop_columns(own), output)
-        late.add_parts(running.take_late())
+        _give_late(running, late)
     return fingerprint
+
+
+def _give_late(running: Subtask, late: OutputFiles) -> None:
+    """Adds the late rows since the last call to their output."""
+    found = running.take_late()
+    if any(isinstance(each, pa.RecordBatch) for each in found):
+        for each in found:
+            late.add_columns(each)
+    else:
+        late.add_parts(found)
 
 
 def snapshot_subtask(

@@ -132,7 +132,7 @@ def test_a_pipeline_of_windows_keeps_their_contents_and_gives_those_that_fire():
 HOUR = 3_600_000
 PAID = {
     "2026-01-01": [("ada", 1, 5), ("ada", 59, 2), ("bob", 30, 4), ("ada", 61, 1)],
-    "2026-01-02": [("ada", 62, 3), ("bob", 130, 7)],
+    "2026-01-02": [("ada", 62, 3), ("bob", 130, 7), ("bob", 31, 9)],
 }
 
 
@@ -144,7 +144,11 @@ def test_a_pipeline_of_windows_runs_day_by_day_and_its_output_is_loaded(storage,
         uid="hourly",
         key_by="account",
         states={"n": Aggregate("count"), "total": Aggregate("sum", "amount")},
-        windows=EventTimeWindows(windows.TumblingEventTimeWindows.of(HOUR), "paid_at"),
+        windows=EventTimeWindows(
+            windows.TumblingEventTimeWindows.of(HOUR),
+            "paid_at",
+            side_output_late_data={"account": str, "amount": int},
+        ),
     )
 
     def rows_of(session, day):
@@ -167,9 +171,10 @@ def test_a_pipeline_of_windows_runs_day_by_day_and_its_output_is_loaded(storage,
         )
         assert done.success and all(each.passed for each in done.get_asset_check_evaluations())
         job = pipeline.open(SparkSession.getActiveSession(), storage)
-        output = job.output_of(pipeline.store(storage).require_latest())["hourly"]
-        fired.append(sorted(map(tuple, output.collect())))
+        outputs = job.output_of(pipeline.store(storage).require_latest())
+        fired.append(sorted(map(tuple, outputs["hourly"].collect())))
     assert fired == [
         [("ada", 0, HOUR, 2, 7), ("bob", 0, HOUR, 1, 4)],
         [("ada", HOUR, 2 * HOUR, 2, 4)],
     ]
+    assert outputs["hourly.late"].collect() == [("bob", 9)]

@@ -400,7 +400,10 @@ def test_a_component_takes_uploads_and_keys_of_its_own():
     operator = component(window=hours).pipeline.job.operator
     assert operator.window == SlidingEventTimeWindows.of(100, 50)
     assert (operator.event_time, operator.allowed_lateness) == ("t", 7)
-    assert operator.output_schema is not None
+    assert operator.output_schema is not None and operator.side_output_late_data is None
+    late = {**hours, "side_output_late_data": "k string, t bigint"}
+    operator = component(window=late).pipeline.job.operator
+    assert operator.side_output_late_data.names == ["k", "t"]
     sessions = component(window={"event_time": "t", "gap_ms": 30}).pipeline.job.operator
     assert sessions.window == EventTimeSessionWindows.with_gap(30)
     for wrong, message in (

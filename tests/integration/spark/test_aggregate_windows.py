@@ -2,6 +2,7 @@
 by row."""
 
 import datetime as dt
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -22,6 +23,7 @@ from dstl_core import (
 from dstl_core.codec.serializers.structs import Row
 from dstl_core.errors import ConfigError, RestoreError
 from dstl_core.functions import ProcessWindowFunction
+from dstl_core.savepoint.check.gc import collect_garbage
 from dstl_core.spark.task.inputs import Fingerprint
 from dstl_core.spark.task.operators import LocalCopies
 from tests.integration.spark.job_functions import random_windowed_batch
@@ -182,6 +184,7 @@ def test_windows_keep_what_windows_by_row_keep_and_give_the_same(
             process=Shown(),
             element="v",
             allowed_lateness=lateness,
+            side_output_late_data="ts bigint, v bigint",
         ),
         Shown.schema,
         event_time="ts",
@@ -196,6 +199,7 @@ def test_windows_keep_what_windows_by_row_keep_and_give_the_same(
         event_time="ts",
         out_of_orderness_ms=500,
         allowed_lateness=lateness,
+        side_output_late_data="ts bigint, v bigint",
     )
     assert by_column.output_schema.names == Shown.schema.names
     jobs = [
@@ -218,13 +222,15 @@ def test_windows_keep_what_windows_by_row_keep_and_give_the_same(
             frame = spark.createDataFrame(rows, "k string, v bigint, ts bigint")
             # A row that is late by itself is late by row, too, if no later row is there before it.
             done = job.run(frame.withColumn("back", -F.col("ts")), seed, order_by=["back"])
-            given.append([tuple(row) for row in done.output.collect()])
-            kept.append((done.facts.operators["w"].late_rows, dumped(job.latest_path())))
+            given.append([tuple(row) for row in done.outputs["w"].collect()])
+            too_late = sorted(tuple(row) for row in done.outputs["w.late"].collect())
+            assert len(too_late) == done.facts.operators["w"].late_rows
+            kept.append((too_late, dumped(job.latest_path())))
         assert kept[0] == kept[1]
         # By row, a window that has ended fires for each row; by column, once for the batch.
         fired_late += len(given[0]) - len(whole(given[0]))
         assert sorted(given[1]) == whole(given[0])
-        late += kept[0][0]
+        late += len(kept[0][0])
     assert late > 0 and fired_late > 0
 
 
@@ -273,6 +279,12 @@ def test_windows_that_cannot_be_declared_are_refused():
         ({"allowed_lateness": "1h"}, "The allowed lateness .*, got '1h'"),
         ({"out_of_orderness_ms": -5}, "The out-of-orderness .*, got -5"),
         ({"window": None}, "has no windows"),
+        (
+            {"window": None, "event_time": None, "side_output_late_data": "t bigint"},
+            "side_output_late_data are for windows",
+        ),
+        ({"side_output_late_data": True}, "has no columns; declare them, or give True"),
+        ({"side_output_late_data": "t bignt"}, "side_output_late_data of .*'bignt'"),
     ):
         with pytest.raises(ConfigError, match=message):
             declared(**options)
@@ -287,6 +299,117 @@ def test_windows_that_cannot_be_declared_are_refused():
         )
     assert declared(output=False).output_schema is None
     assert declared().columns == ["k", "t"]
+
+
+NESTED = (
+    "k string, j bigint, t timestamp, d decimal(9,2), n array<int>, m map<string,bigint>, "
+    "s struct<a: double, b: binary>"
+)
+
+
+@pytest.mark.parametrize(
+    "window, key",
+    [
+        (windows.TumblingEventTimeWindows.of(10), "k"),
+        (windows.SlidingEventTimeWindows.of(10, 4), "j"),
+        (windows.EventTimeSessionWindows.with_gap(10), "k"),
+        (windows.EventTimeSessionWindows.with_gap(10), "j"),
+    ],
+)
+def test_late_rows_are_an_output_that_others_read_and_that_a_repetition_gives(
+    spark, tmp_path, window, key
+):
+    operator = AggregateOperator(
+        "u",
+        key,
+        {"n": aggregates.count()},
+        schema=NESTED,
+        window=window,
+        event_time="t",
+        side_output_late_data=True,
+    )
+    again = AggregateOperator(
+        "again",
+        "k",
+        {"n": aggregates.count()},
+        "string",
+        source=lambda frames: frames["u.late"],
+        output=True,
+    )
+    job = StatefulJob(spark, "job", str(tmp_path), operator, downstream=[again], num_retained=9)
+
+    def rows(*given):
+        each = [
+            (k, ord(k), dt.datetime.fromtimestamp(ms / 1000, dt.UTC), *others, at)
+            for at, (k, ms, *others) in enumerate(given)
+        ]
+        return spark.createDataFrame(each, f"{NESTED}, more int")
+
+    parts = (Decimal("1.25"), [3, None], {"y": 1, "x": 2}, (0.5, b"b"))
+    nothing = (None, None, None, None)
+    done = job.run(rows(("a", 1, *nothing), ("b", 199, *nothing)), 1)
+    assert done.outputs["u.late"].collect() == []
+    # Equal rows stay as many as they are.
+    late = [("a", 3, *parts), ("a", 3, *parts), ("b", 4, *nothing)]
+    second = rows(*late, ("a", 197, *parts), ("c", 250, *nothing))
+    done = job.run(second, 2)
+    assert sorted(done.outputs) == ["again", "u", "u.late"]
+    assert done.outputs["u.late"].schema == spark.createDataFrame([], NESTED).schema
+
+    def given(result):
+        return sorted(
+            (
+                (k, round(time.timestamp() * 1000), *others, s and tuple(s))
+                for k, _, time, *others, s in result.outputs["u.late"].collect()
+            ),
+            key=str,
+        )
+
+    assert given(done) == sorted(late, key=str)
+    assert done.facts.operators["u"].late_rows == len(late)
+    assert sorted(map(tuple, done.outputs["again"].collect())) == [("a", 2), ("b", 1)]
+    assert collect_garbage(str(tmp_path), older_than_ms=0).garbage == []
+    repeated = job.run(second, 2)
+    assert repeated.committed_before and given(repeated) == given(done)
+
+
+def test_late_rows_that_do_not_fit_their_declaration_are_refused_before_anything_runs(
+    spark, tmp_path
+):
+    def job_with(late):
+        operator = AggregateOperator(
+            "u",
+            "k",
+            {"n": aggregates.count()},
+            "bigint",
+            window=windows.TumblingEventTimeWindows.of(10),
+            event_time="t",
+            side_output_late_data=late,
+        )
+        return StatefulJob(spark, "job", str(tmp_path), operator)
+
+    def rows(*given):
+        return spark.createDataFrame(given, "k bigint, v string, t bigint")
+
+    for late, message in (
+        ("k bigint, w string", "no column 'w' in the input of 'u', which side_output_late_data"),
+        ("v bigint", "'v' is string, and side_output_late_data of 'u' declares it as bigint"),
+        ({"t": "timestamp"}, "'t' is bigint, .* as timestamp"),
+        ({"t": list[int]}, "'t' is bigint, .* as array<bigint>"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            job_with(late).run(rows((1, "x", 5)), 1)
+    job = job_with("v string, k int, t double")
+    job.run(rows((1, "x", 5), (1, "y", 95)), 1)
+    commits = len(job.history())
+    with pytest.raises(ConfigError, match=r"The late column 'k' .*a value does not fit"):
+        job.run(rows((1 << 40, "x", 5)), 2)
+    with pytest.raises(ConfigError, match="A row has no timestamp"):
+        job.run(rows((1, "x", 5), (2, "x", None)), 2)
+    assert len(job.history()) == commits
+    done = job.run(rows((7, "x", 5), (7, None, 6), (7, "z", 98)), 2)
+    late = done.outputs["u.late"].collect()
+    assert len(late) == 2 and set(map(tuple, late)) == {(None, 7, 6.0), ("x", 7, 5.0)}
 
 
 def test_open_windows_of_another_kind_are_refused_until_all_have_fired(spark, tmp_path):

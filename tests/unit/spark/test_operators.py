@@ -11,12 +11,22 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as T
 
+from dstl_core.aggregates import count
 from dstl_core.codec.python_values import AsPython
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import ConfigError
 from dstl_core.functions import RichMapFunction
 from dstl_core.spark.engine.schema import type_of_column
-from dstl_core.spark.task.operators import KeyedOperator, ProcessOperator, as_shipped
+from dstl_core.spark.task.input_checks import needed_columns
+from dstl_core.spark.task.operators import (
+    AggregateOperator,
+    KeyedOperator,
+    ProcessOperator,
+    as_shipped,
+    check_operators,
+    late_schema_of,
+)
+from dstl_core.state.windows.windowing import TumblingEventTimeWindows
 
 
 class Same(RichMapFunction):
@@ -43,6 +53,30 @@ FORMS = [
 def test_an_output_in_every_form(form: Any) -> None:
     assert KeyedOperator("u", "k", str, Same(), form).output_schema == COLUMNS
     assert ProcessOperator("u", Same(), form).output_schema == COLUMNS
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_late_rows_of_declared_windows_in_every_form(form: Any) -> None:
+    def declared(late: Any, schema: Any = None) -> AggregateOperator:
+        return AggregateOperator(
+            "u",
+            "k",
+            {"n": count()},
+            "string",
+            schema,
+            window=TumblingEventTimeWindows.of(10),
+            event_time="t",
+            side_output_late_data=late,
+        )
+
+    operator = declared(form)
+    assert late_schema_of(operator) == late_schema_of(declared(True, form)) == COLUMNS
+    assert late_schema_of(pickle.loads(pickle.dumps(as_shipped(operator)))) == COLUMNS
+    assert operator.columns == ["k", "t"] and needed_columns(operator, ()) == {"k", "t", "o"}
+    for nothing in (None, False):
+        assert late_schema_of(declared(nothing, form)) is None
+    with pytest.raises(ConfigError, match=r"The name 'u.late' is used twice"):
+        check_operators([operator, replace(operator, uid="u.late")])
 
 
 @pytest.mark.parametrize(
