@@ -6,10 +6,16 @@ Source: ``MemorySize`` and ``TimeUtils`` of Flink 2.2.1.
 from __future__ import annotations
 
 import re
+from datetime import timedelta
+from typing import TypeAlias
 
 from dstl_core.errors import ConfigError
 
+DurationLike: TypeAlias = int | str | timedelta
+"""Milliseconds, a duration as Flink writes it, or a ``timedelta``."""
+
 _MAX_LONG = (1 << 63) - 1
+_MILLISECOND = timedelta(milliseconds=1)
 _MEMORY_UNITS = {
     label: 1 << 10 * power
     for power, labels in enumerate(
@@ -79,6 +85,37 @@ def parse_duration_ms(text: str) -> int:
             f"ISO-8601, got {text!r}."
         )
     return _fitting(int(match[1]) * unit, text) // 1_000_000
+
+
+def duration_ms(given: DurationLike, what: str, *, least: int = -_MAX_LONG) -> int:
+    """Whole milliseconds of a duration in any form. It is rounded down.
+
+    Args:
+        given: The duration.
+        what: What has this duration, for the error.
+        least: The least number of milliseconds that it may have.
+
+    Raises:
+        ConfigError: It is no duration, or out of range.
+    """
+    if isinstance(given, timedelta):
+        found: object = given // _MILLISECOND
+    else:
+        found = _parsed(given) if isinstance(given, str) else given
+    if type(found) is not int or not least <= found <= _MAX_LONG:
+        bound = f" of at least {least} ms" if least > -_MAX_LONG else ""
+        raise ConfigError(
+            f"{what} is wrong: expected a duration{bound} as whole milliseconds, as text such as "
+            f"'90 s' or '1 h', or as a timedelta, got {given!r}."
+        )
+    return found
+
+
+def _parsed(text: str) -> int | None:
+    try:
+        return parse_duration_ms(text)
+    except ConfigError:
+        return None
 
 
 def _fitting(value: int, text: str) -> int:

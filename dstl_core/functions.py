@@ -16,6 +16,7 @@ from dstl_core.codec.declared_type import SchemaLike, TypeLike, declared_type
 from dstl_core.codec.python_values import function_type, seen_records
 from dstl_core.codec.serializers import AnySerializer, VoidNamespaceSerializer
 from dstl_core.errors import ConfigError, SavepointError
+from dstl_core.flink_text import DurationLike, duration_ms
 from dstl_core.state.backends.context import (
     FunctionInitializationContext,
     FunctionSnapshotContext,
@@ -286,7 +287,8 @@ class WindowFunction(RichFunction):
         element: The part of a row that is the element: a column or a function; by default the row.
         trigger: Decides when windows fire; by default the assigner's trigger.
         evictor: Removes elements before or after the function.
-        allowed_lateness: Milliseconds for which a window is kept after its end.
+        allowed_lateness: How long a window is kept after its end: milliseconds, text such as
+            ``"1 h"``, or a ``timedelta``.
         side_output_late_data: Columns of late rows, which come after all their windows have
             expired. With it they are a second output; without it they are dropped. Both are
             counted.
@@ -301,7 +303,7 @@ class WindowFunction(RichFunction):
     element: str | Callable[[Row], Any] | None = None
     trigger: Trigger | None = None
     evictor: Evictor | None = None
-    allowed_lateness: int = 0
+    allowed_lateness: DurationLike = 0
     side_output_late_data: SchemaLike | None = None
     order_insensitive: bool = False
 
@@ -316,10 +318,12 @@ class WindowFunction(RichFunction):
             object.__setattr__(self, "side_output_late_data", late)
         if self.reduce is not None and self.aggregate is not None:
             raise ConfigError("A window reduces or aggregates; give one function.")
-        if self.allowed_lateness < 0:
-            raise ConfigError(
-                f"The allowed lateness of windows is not negative, got {self.allowed_lateness} ms."
-            )
+        object.__setattr__(self, "allowed_lateness", self.lateness_ms)
+
+    @property
+    def lateness_ms(self) -> int:
+        """Milliseconds for which a window is kept after its end."""
+        return duration_ms(self.allowed_lateness, "The allowed lateness of windows", least=0)
 
     def contents(self) -> StateDescriptor:
         """Descriptor of the state that holds the contents of windows."""

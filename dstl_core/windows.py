@@ -2,7 +2,7 @@
 
 from dstl_core import windows
 
-windows.TumblingEventTimeWindows.of(60_000)
+windows.TumblingEventTimeWindows.of("1 min")
 """
 
 from dstl_core.codec.serializers.window_types import TimeWindow

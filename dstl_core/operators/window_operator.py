@@ -81,6 +81,7 @@ class WindowOperator:
     ) -> None:
         self._function = function
         self._assigner = function.assigner
+        self._lateness = function.lateness_ms
         self._trigger = function.trigger or function.assigner.default_trigger()
         self._backend = backend
         self._key_type = key_type
@@ -161,8 +162,7 @@ class WindowOperator:
         return output
 
     def _is_late(self, timestamp: int) -> bool:
-        lateness = self._function.allowed_lateness
-        return self._assigner.is_event_time and timestamp + lateness <= self._watermark
+        return self._assigner.is_event_time and timestamp + self._lateness <= self._watermark
 
     def _is_window_late(self, window: Any) -> bool:
         return self._assigner.is_event_time and self._cleanup_time(window) <= self._watermark
@@ -172,7 +172,7 @@ class WindowOperator:
         return self.timers.current_watermark
 
     def _cleanup_time(self, window: Any) -> int:
-        return self._assigner.cleanup_time(window, self._function.allowed_lateness)
+        return self._assigner.cleanup_time(window, self._lateness)
 
     def _add(self, key: Any, window: Any, kept: Any, element: Any, output: list[Any]) -> bool:
         """Adds an element to a window; returns False if the window has expired."""

@@ -214,25 +214,28 @@ class StateCheckModel(dg.Model, dg.Resolvable):
 
 
 class WindowModel(dg.Model, dg.Resolvable):
-    """Windows of the aggregates, in event time; milliseconds."""
+    """Windows of the aggregates, in event time. A duration is text or milliseconds."""
 
     event_time: Annotated[
         str, shown("Column with the time of a row: a timestamp, or milliseconds.", "created_at")
     ]
-    size_ms: Annotated[int | None, shown("Length of a window.", 3_600_000)] = None
-    gap_ms: Annotated[
-        int | None,
-        shown("Instead of a length: sessions, which end after a gap without rows.", 1_800_000),
+    size: Annotated[int | str | None, shown("Length of a window.", "1 h", 3_600_000)] = None
+    gap: Annotated[
+        int | str | None,
+        shown("Instead of a length: sessions, which end after a gap without rows.", "30 min"),
     ] = None
-    slide_ms: Annotated[
-        int | None, shown("Time from window to window; by default the size.", 600_000)
+    slide: Annotated[
+        int | str | None, shown("Time from window to window; by default the size.", "10 min")
     ] = None
-    offset_ms: Annotated[int, shown("Where the first window after 1970 starts.", 1_800_000)] = 0
-    out_of_orderness_ms: Annotated[
-        int, shown("How far the watermark stays behind the largest time of a batch.", 60_000)
+    offset: Annotated[
+        int | str, shown("Where the first window after 1970 starts.", "30 min", -3_600_000)
     ] = 0
-    allowed_lateness_ms: Annotated[
-        int, shown("How long a window is kept after its end.", 60_000)
+    out_of_orderness: Annotated[
+        int | str,
+        shown("How far the watermark stays behind the largest time of a batch.", "1 min"),
+    ] = 0
+    allowed_lateness: Annotated[
+        int | str, shown("How long a window is kept after its end.", "1 min")
     ] = 0
     side_output_late_data: Annotated[
         str | None,
@@ -245,24 +248,24 @@ class WindowModel(dg.Model, dg.Resolvable):
     def build(self) -> EventTimeWindows:
         """Raises ConfigError: There are no such windows."""
         window: WindowAssigner
-        match self.size_ms, self.gap_ms, self.slide_ms:
-            case None, int(gap), None if not self.offset_ms:
+        match self.size, self.gap, self.slide:
+            case None, int() | str() as gap, None if not self.offset:
                 window = EventTimeSessionWindows.with_gap(gap)
-            case int(size), None, None:
-                window = TumblingEventTimeWindows.of(size, self.offset_ms)
-            case int(size), None, int(slide):
-                window = SlidingEventTimeWindows.of(size, slide, self.offset_ms)
+            case int() | str() as size, None, None:
+                window = TumblingEventTimeWindows.of(size, self.offset)
+            case int() | str() as size, None, int() | str() as slide:
+                window = SlidingEventTimeWindows.of(size, slide, self.offset)
             case _:
                 given = self.model_dump(exclude_unset=True)
                 raise ConfigError(
-                    f"The window is wrong: expected size_ms with or without slide_ms and "
-                    f"offset_ms, or gap_ms without them, for sessions; got {given}."
+                    f"The window is wrong: expected size with or without slide and offset, or gap "
+                    f"without them, for sessions; got {given}."
                 )
         return EventTimeWindows(
             window,
             self.event_time,
-            self.out_of_orderness_ms,
-            self.allowed_lateness_ms,
+            self.out_of_orderness,
+            self.allowed_lateness,
             self.side_output_late_data,
         )
 

@@ -74,7 +74,7 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
         WindowModel | None,
         shown(
             "Windows in event time: the aggregates are those of each key and window.",
-            {"event_time": "created_at", "size_ms": 3_600_000},
+            {"event_time": "created_at", "size": "1 h"},
         ),
     ] = None
     output: Annotated[

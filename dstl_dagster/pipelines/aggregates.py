@@ -12,6 +12,7 @@ from dstl_core.codec.declared_type import SchemaLike, TypeLike, declared_type
 from dstl_core.codec.python_values import function_type, stored_type
 from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.errors import ConfigError
+from dstl_core.flink_text import DurationLike
 from dstl_core.functions import WINDOW_CONTENTS
 from dstl_dagster.pipelines.pipeline import NUM_RETAINED, SMALL_LOG_BYTES, StatefulPipeline
 from dstl_dagster.resources.upload_resource import UploadSchedulerResource
@@ -112,16 +113,17 @@ class EventTimeWindows:
     Args:
         window: Tumbling, sliding or session windows in event time, of ``dstl_core.windows``.
         event_time: The column with the time of a row: a timestamp, or milliseconds.
-        out_of_orderness_ms: How far the watermark stays behind the largest time of a batch.
-        allowed_lateness: Milliseconds for which a window is kept after its end.
+        out_of_orderness_ms: How far the watermark stays behind the largest time of a batch:
+            milliseconds, text such as ``"5 min"``, or a ``timedelta``.
+        allowed_lateness: How long a window is kept after its end, in the same forms.
         side_output_late_data: Columns of late rows, as a schema in any form. With it each commit
             stores them as the output ``<uid>.late`` of the job.
     """
 
     window: WindowAssigner
     event_time: str
-    out_of_orderness_ms: int = 0
-    allowed_lateness: int = 0
+    out_of_orderness_ms: DurationLike = 0
+    allowed_lateness: DurationLike = 0
     side_output_late_data: SchemaLike = None
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from dstl_core.config import ChangelogOptions
 from dstl_core.errors import ConfigError
-from dstl_core.flink_text import parse_duration_ms, parse_memory_size
+from dstl_core.flink_text import duration_ms, parse_duration_ms, parse_memory_size
 
 
 def test_options_go_by_our_name_or_flinks_key() -> None:
@@ -128,6 +128,24 @@ def test_durations_as_flink_reads_them(text: str, nanos: int | None) -> None:
     else:
         assert parse_duration_ms(text) == nanos // 1_000_000
         assert ChangelogOptions.of(upload_timeout_ms=text).upload_timeout_ms == nanos // 1_000_000
+
+
+def test_a_duration_is_milliseconds_text_or_a_timedelta() -> None:
+    hour = datetime.timedelta(hours=1)
+    for given in (3_600_000, "3600000", "1 h", "60min", "PT1H", hour):
+        assert duration_ms(given, "The gap", least=3_600_000) == 3_600_000
+    assert duration_ms(-hour, "The offset") == duration_ms(-3_600_000, "The offset") == -3_600_000
+    assert duration_ms(datetime.timedelta(microseconds=1999), "The gap") == 1
+    assert duration_ms("1999 micros", "The gap") == 1
+    wrong: Any
+    for wrong in ("1 fortnight", "-1 h", "", 1.5, None, True, 1 << 63):
+        with pytest.raises(
+            ConfigError, match=r"^The gap is wrong: expected a duration as whole"
+        ) as e:
+            duration_ms(wrong, "The gap")
+        assert e.value.message.endswith(f"got {wrong!r}.")
+    with pytest.raises(ConfigError, match=r"expected a duration of at least 0 ms as .* got -1"):
+        duration_ms(-1, "The lateness", least=0)
 
 
 # FsStateChangelogOptions and StateChangelogOptions of Flink 2.2.1: key, deprecated key, default.

@@ -184,7 +184,7 @@ class EpochRun:
         if found is None and operator.event_time is not None and rows is not None:
             if operator.event_time not in rows.columns:
                 check_input(rows, operator, ())
-            found = watermark_of(rows, operator.event_time, operator.out_of_orderness_ms)
+            found = watermark_of(rows, operator.event_time, operator.lag_ms)
         return max(spec.watermark, MIN_WATERMARK if found is None else found)
 
     def _broadcast(self, operator: Operator, frames: Mapping[str, DataFrame]) -> bytes | None:

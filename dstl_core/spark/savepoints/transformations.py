@@ -30,6 +30,7 @@ from dstl_core.codec.serializers import (
 )
 from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot
 from dstl_core.errors import ConfigError
+from dstl_core.flink_text import DurationLike
 from dstl_core.functions import (
     WINDOW_CONTENTS,
     WINDOW_TIMERS,
@@ -357,7 +358,7 @@ class WindowedStateTransformation:
     timestamp: Selector | None
     _trigger: Trigger | None = None
     _evicting: bool = False
-    _lateness: int = 0
+    _lateness: DurationLike = 0
 
     def trigger(self, trigger: Trigger) -> WindowedStateTransformation:
         """Sets a trigger other than the assigner's."""
@@ -369,9 +370,11 @@ class WindowedStateTransformation:
         """
         return replace(self, _evicting=True)
 
-    def allowed_lateness(self, milliseconds: int) -> WindowedStateTransformation:
-        """Sets the time for which windows are kept after their end."""
-        return replace(self, _lateness=milliseconds)
+    def allowed_lateness(self, lateness: DurationLike) -> WindowedStateTransformation:
+        """Sets the time for which windows are kept after their end: milliseconds, text such as
+        ``"1 h"``, or a ``timedelta``.
+        """
+        return replace(self, _lateness=lateness)
 
     def reduce(
         self,

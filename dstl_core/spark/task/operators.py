@@ -16,6 +16,7 @@ from dstl_core.codec.declared_type import SchemaLike, TypeLike, declared_type
 from dstl_core.codec.python_values import AsPython, Form, function_type, stored_type
 from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.errors import ConfigError
+from dstl_core.flink_text import DurationLike, duration_ms
 from dstl_core.functions import KeyedColumnFunction, RichFunction, WindowFunction
 from dstl_core.model.ids import OperatorID
 from dstl_core.operators.aggregate_merge import AggregateMerge, Merge, output_schema_of
@@ -40,9 +41,16 @@ INPUT = "input"
 
 
 class _Named:
-    """An operator with a uid."""
+    """An operator with a uid, and a watermark if its rows have a time."""
 
     uid: str
+    out_of_orderness_ms: DurationLike
+
+    @property
+    def lag_ms(self) -> int:
+        """How far the watermark stays behind the largest time of a batch, in milliseconds."""
+        what = f"The out-of-orderness of operator {self.uid!r}"
+        return duration_ms(self.out_of_orderness_ms, what, least=0)
 
     @property
     def operator_id(self) -> OperatorID:
@@ -80,7 +88,8 @@ class KeyedOperator(_Keyed):
         order_by: Order in which the rows of a key apply. For operators on the batch, the
             ``order_by`` of the run replaces it.
         event_time: Column with the time of a row: a timestamp, or milliseconds.
-        out_of_orderness_ms: How far the watermark stays behind the largest time of a batch.
+        out_of_orderness_ms: How far the watermark stays behind the largest time of a batch:
+            milliseconds, text such as ``"5 min"``, or a ``timedelta``.
         broadcast: Rows that every subtask gets before its own, for a ``BroadcastFunction``.
         key_form: The form in which functions get the key; ``key_type`` sets it.
 
@@ -96,7 +105,7 @@ class KeyedOperator(_Keyed):
     source: Source = INPUT
     order_by: Sequence[str] | None = None
     event_time: str | None = None
-    out_of_orderness_ms: int = 0
+    out_of_orderness_ms: DurationLike = 0
     broadcast: Source | None = None
     key_form: Form | None = field(default=None, kw_only=True, repr=False)
 
@@ -106,6 +115,7 @@ class KeyedOperator(_Keyed):
         if isinstance(key_type, AsPython):
             object.__setattr__(self, "key_form", key_type.form)
         object.__setattr__(self, "key_type", stored_type(key_type))
+        object.__setattr__(self, "out_of_orderness_ms", self.lag_ms)
         object.__setattr__(self, "output_schema", _output(self.uid, self.output_schema))
 
 
@@ -141,7 +151,7 @@ class ProcessOperator(_Named):
     source: Source = INPUT
     order_by: Sequence[str] | None = None
     event_time: str | None = None
-    out_of_orderness_ms: int = 0
+    out_of_orderness_ms: DurationLike = 0
     broadcast: Source | None = None
 
     key_by = None
@@ -149,6 +159,7 @@ class ProcessOperator(_Named):
     function_key_type = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "out_of_orderness_ms", self.lag_ms)
         object.__setattr__(self, "output_schema", _output(self.uid, self.output_schema))
 
 
@@ -177,9 +188,11 @@ class AggregateOperator(_Keyed):
             Flink's window operator: an accumulator for each key and window, which is a row with a
             field for each state.
         event_time: With windows, the column with the time of a row: a timestamp, or milliseconds.
-        out_of_orderness_ms: How far the watermark stays behind the largest time of a batch.
-        allowed_lateness: Milliseconds for which a window is kept after its end. It fires again for
-            each batch with rows for it. Later rows are counted, and dropped or given as an output.
+        out_of_orderness_ms: How far the watermark stays behind the largest time of a batch, as for
+            ``KeyedOperator``.
+        allowed_lateness: How long a window is kept after its end: milliseconds, text such as
+            ``"1 h"``, or a ``timedelta``. It fires again for each batch with rows for it. Later
+            rows are counted, and dropped or given as an output.
         side_output_late_data: Columns of late rows, in any form; True: those of ``schema``. With it
             late rows are a second output, ``<uid>.late``.
 
@@ -198,8 +211,8 @@ class AggregateOperator(_Keyed):
     output: bool | Sequence[str] | None = None
     window: WindowAssigner | None = field(default=None, kw_only=True)
     event_time: str | None = field(default=None, kw_only=True)
-    out_of_orderness_ms: int = field(default=0, kw_only=True)
-    allowed_lateness: int = field(default=0, kw_only=True)
+    out_of_orderness_ms: DurationLike = field(default=0, kw_only=True)
+    allowed_lateness: DurationLike = field(default=0, kw_only=True)
     side_output_late_data: SchemaLike = field(default=None, kw_only=True)
     output_schema: pa.Schema | None = field(init=False, repr=False, compare=False)
     function: AggregateMerge | AggregatedWindows = field(init=False, repr=False, compare=False)
@@ -212,6 +225,8 @@ class AggregateOperator(_Keyed):
         schema = pa.schema([]) if self.schema is None else schema_of(self.schema, where)
         types = DeclaredTypes(self.uid, schema)
         object.__setattr__(self, "schema", schema)
+        object.__setattr__(self, "out_of_orderness_ms", self.lag_ms)
+        object.__setattr__(self, "allowed_lateness", self.lateness_ms)
         key_type = types.of(self.key_by, self.key_type, "The key", "key_type")
         object.__setattr__(self, "key_type", key_type)
         if not self.aggregates:
@@ -253,19 +268,10 @@ class AggregateOperator(_Keyed):
                 f"The windows of {self.uid!r} are in event time; give event_time, the column with "
                 f"the time of a row."
             )
-        for name, given in (
-            ("allowed lateness", self.allowed_lateness),
-            ("out-of-orderness", self.out_of_orderness_ms),
-        ):
-            if not isinstance(given, int) or given < 0:
-                raise ConfigError(
-                    f"The {name} of windows of {self.uid!r} is wrong: expected milliseconds, 0 or "
-                    f"more, got {given!r}."
-                )
         if output is not None:
             output = windowed_output(self.uid, output, types.of_time(self.event_time))
         late = self.side_output_late_data
-        return AggregatedWindows(merge, assigner, self.allowed_lateness, output, fit, late)
+        return AggregatedWindows(merge, assigner, self.lateness_ms, output, fit, late)
 
     def _late_of(self, schema: pa.Schema) -> pa.Schema | None:
         given = self.side_output_late_data
@@ -294,6 +300,12 @@ class AggregateOperator(_Keyed):
         key = pa.field(self.key_by, layout_of(self.function_key_type).arrow_type)
         scales = {each: types.scale_of(self.aggregates[each]) for each in wanted}
         return output_schema_of(self.uid, key, [named[each] for each in wanted], scales)
+
+    @property
+    def lateness_ms(self) -> int:
+        """Milliseconds for which a window is kept after its end."""
+        what = f"The allowed lateness of operator {self.uid!r}"
+        return duration_ms(self.allowed_lateness, what, least=0)
 
     @property
     def items(self) -> list[tuple[str, Aggregate]]:

@@ -1,6 +1,7 @@
 """Window assigners.
 
-Times are milliseconds. Source: ``org.apache.flink.streaming.api.windowing.assigners`` and
+Times are milliseconds. ``of`` and ``with_gap`` also take text as Flink writes durations, such as
+``"1 h"``, and a ``timedelta``. Source: ``org.apache.flink.streaming.api.windowing.assigners`` and
 ``WindowOperator.cleanupTime`` of Flink 2.2.1.
 """
 
@@ -17,6 +18,7 @@ from dstl_core.codec.serializers.window_types import (
     TimeWindowSerializer,
 )
 from dstl_core.errors import ConfigError
+from dstl_core.flink_text import DurationLike, duration_ms
 from dstl_core.state.windows.triggers import (
     EventTimeTrigger,
     NeverTrigger,
@@ -55,6 +57,10 @@ class WindowAssigner(ABC):
         """When a window and its state are removed; ``MAX_TIMESTAMP`` means never."""
         lateness = allowed_lateness if self.is_event_time else 0
         return min(max_timestamp(window) + lateness, MAX_TIMESTAMP)
+
+
+def _ms(name: str, given: DurationLike) -> int:
+    return duration_ms(given, f"The {name} of a window")
 
 
 def _check_millis(**times: Any) -> None:
@@ -97,8 +103,9 @@ class TumblingEventTimeWindows(_Aligned):
     """Windows of one size, without gaps or overlap."""
 
     @classmethod
-    def of(cls, size: int, offset: int = 0) -> TumblingEventTimeWindows:
-        return cls(size, size, offset)
+    def of(cls, size: DurationLike, offset: DurationLike = 0) -> TumblingEventTimeWindows:
+        length = _ms("size", size)
+        return cls(length, length, _ms("offset", offset))
 
 
 class TumblingProcessingTimeWindows(_Aligned):
@@ -107,16 +114,19 @@ class TumblingProcessingTimeWindows(_Aligned):
     is_event_time = False
 
     @classmethod
-    def of(cls, size: int, offset: int = 0) -> TumblingProcessingTimeWindows:
-        return cls(size, size, offset)
+    def of(cls, size: DurationLike, offset: DurationLike = 0) -> TumblingProcessingTimeWindows:
+        length = _ms("size", size)
+        return cls(length, length, _ms("offset", offset))
 
 
 class SlidingEventTimeWindows(_Aligned):
     """Windows of one size that start every ``slide``."""
 
     @classmethod
-    def of(cls, size: int, slide: int, offset: int = 0) -> SlidingEventTimeWindows:
-        return cls(size, slide, offset)
+    def of(
+        cls, size: DurationLike, slide: DurationLike, offset: DurationLike = 0
+    ) -> SlidingEventTimeWindows:
+        return cls(_ms("size", size), _ms("slide", slide), _ms("offset", offset))
 
 
 class SlidingProcessingTimeWindows(_Aligned):
@@ -125,8 +135,10 @@ class SlidingProcessingTimeWindows(_Aligned):
     is_event_time = False
 
     @classmethod
-    def of(cls, size: int, slide: int, offset: int = 0) -> SlidingProcessingTimeWindows:
-        return cls(size, slide, offset)
+    def of(
+        cls, size: DurationLike, slide: DurationLike, offset: DurationLike = 0
+    ) -> SlidingProcessingTimeWindows:
+        return cls(_ms("size", size), _ms("slide", slide), _ms("offset", offset))
 
 
 @dataclass(frozen=True)
@@ -148,8 +160,8 @@ class EventTimeSessionWindows(_Sessions):
     """Session windows: each ends after a gap without elements."""
 
     @classmethod
-    def with_gap(cls, gap: int) -> EventTimeSessionWindows:
-        return cls(gap)
+    def with_gap(cls, gap: DurationLike) -> EventTimeSessionWindows:
+        return cls(_ms("gap", gap))
 
 
 class ProcessingTimeSessionWindows(_Sessions):
@@ -158,8 +170,8 @@ class ProcessingTimeSessionWindows(_Sessions):
     is_event_time = False
 
     @classmethod
-    def with_gap(cls, gap: int) -> ProcessingTimeSessionWindows:
-        return cls(gap)
+    def with_gap(cls, gap: DurationLike) -> ProcessingTimeSessionWindows:
+        return cls(_ms("gap", gap))
 
 
 @dataclass(frozen=True)

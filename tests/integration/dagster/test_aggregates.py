@@ -1,5 +1,7 @@
 """Aggregates of a pipeline are checked where they are declared."""
 
+from datetime import timedelta
+
 import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
@@ -111,10 +113,11 @@ def test_a_pipeline_of_windows_keeps_their_contents_and_gives_those_that_fire():
         uid="hourly",
         key_by="account",
         states={"n": Aggregate("count"), "total": Aggregate("sum", "amount")},
-        windows=EventTimeWindows(hours, "paid_at", allowed_lateness=60_000),
+        windows=EventTimeWindows(hours, "paid_at", timedelta(seconds=5), allowed_lateness="1 min"),
     )
     operator = pipeline.job.operator
     assert (operator.window, operator.allowed_lateness) == (hours, 60_000)
+    assert operator.out_of_orderness_ms == 5000
     assert list(pipeline.outputs) == ["hourly"]
     assert operator.output_schema.names == [
         "account",
@@ -145,7 +148,7 @@ def test_a_pipeline_of_windows_runs_day_by_day_and_its_output_is_loaded(storage,
         key_by="account",
         states={"n": Aggregate("count"), "total": Aggregate("sum", "amount")},
         windows=EventTimeWindows(
-            windows.TumblingEventTimeWindows.of(HOUR),
+            windows.TumblingEventTimeWindows.of("1 h"),
             "paid_at",
             side_output_late_data={"account": str, "amount": int},
         ),

@@ -17,7 +17,11 @@ from typer.testing import CliRunner
 
 from dstl_core import Snapshot
 from dstl_core.errors import ConfigError
-from dstl_core.windows import EventTimeSessionWindows, SlidingEventTimeWindows
+from dstl_core.windows import (
+    EventTimeSessionWindows,
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
+)
 from dstl_dagster import (
     DstlResourcesComponent,
     DstlStorageResource,
@@ -396,22 +400,28 @@ def test_a_component_takes_uploads_and_keys_of_its_own():
             _ = component(uploads={"options": wrong}).pipeline
     with pytest.raises(ConfigError, match="has outputs, which belong to a job; states have output"):
         _ = component(outputs=["totals"]).pipeline
-    hours = {"event_time": "t", "size_ms": 100, "slide_ms": 50, "allowed_lateness_ms": 7}
+    hours = {"event_time": "t", "size": 100, "slide": "50 ms", "allowed_lateness": "7 s"}
     operator = component(window=hours).pipeline.job.operator
     assert operator.window == SlidingEventTimeWindows.of(100, 50)
-    assert (operator.event_time, operator.allowed_lateness) == ("t", 7)
+    assert (operator.event_time, operator.allowed_lateness) == ("t", 7000)
     assert operator.output_schema is not None and operator.side_output_late_data is None
     late = {**hours, "side_output_late_data": "k string, t bigint"}
     operator = component(window=late).pipeline.job.operator
     assert operator.side_output_late_data.names == ["k", "t"]
-    sessions = component(window={"event_time": "t", "gap_ms": 30}).pipeline.job.operator
-    assert sessions.window == EventTimeSessionWindows.with_gap(30)
+    sessions = component(window={"event_time": "t", "gap": "30 min"}).pipeline.job.operator
+    assert sessions.window == EventTimeSessionWindows.with_gap(1_800_000)
+    days = {"event_time": "t", "size": "1 d", "offset": -7_200_000, "out_of_orderness": "PT1M"}
+    operator = component(window=days).pipeline.job.operator
+    assert operator.window == TumblingEventTimeWindows.of(86_400_000, -7_200_000)
+    assert operator.out_of_orderness_ms == 60_000
     for wrong, message in (
-        ({}, "expected size_ms with or without slide_ms and offset_ms, or gap_ms"),
-        ({"size_ms": 1, "gap_ms": 1}, "got .*'size_ms': 1, 'gap_ms': 1"),
-        ({"gap_ms": 1, "slide_ms": 1}, "expected size_ms"),
-        ({"gap_ms": 1, "offset_ms": 1}, "expected size_ms"),
-        ({"gap_ms": 0}, "gap of a session must be more than 0 ms"),
+        ({}, "expected size with or without slide and offset, or gap"),
+        ({"size": 1, "gap": "1 s"}, "got .*'size': 1, 'gap': '1 s'"),
+        ({"gap": 1, "slide": 1}, "expected size"),
+        ({"gap": 1, "offset": 1}, "expected size"),
+        ({"gap": 0}, "gap of a session must be more than 0 ms"),
+        ({"size": "1 week"}, "The size of a window is wrong: .* '1 h', .*got '1 week'"),
+        ({"size": 1, "out_of_orderness": "soon"}, "The out-of-orderness of .* got 'soon'"),
     ):
         with pytest.raises(ConfigError, match=message):
             _ = component(window={"event_time": "t", **wrong}).pipeline

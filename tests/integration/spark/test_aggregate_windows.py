@@ -275,9 +275,9 @@ def test_windows_that_cannot_be_declared_are_refused():
         ({"window": windows.TumblingProcessingTimeWindows.of(5)}, "use a KeyedOperator with"),
         ({"window": windows.SlidingEventTimeWindows.of(5, 6)}, "a slide of at most 5 ms"),
         ({"event_time": None}, "give event_time"),
-        ({"allowed_lateness": -1}, "expected milliseconds, 0 or more, got -1"),
-        ({"allowed_lateness": "1h"}, "The allowed lateness .*, got '1h'"),
-        ({"out_of_orderness_ms": -5}, "The out-of-orderness .*, got -5"),
+        ({"allowed_lateness": -1}, "expected a duration of at least 0 ms as .*, got -1"),
+        ({"allowed_lateness": "1 x"}, "The allowed lateness of operator 'u' .*, got '1 x'"),
+        ({"out_of_orderness_ms": -5}, "The out-of-orderness of operator 'u' .*, got -5"),
         ({"window": None}, "has no windows"),
         (
             {"window": None, "event_time": None, "side_output_late_data": "t bigint"},
@@ -298,6 +298,9 @@ def test_windows_that_cannot_be_declared_are_refused():
             event_time="t",
         )
     assert declared(output=False).output_schema is None
+    texts = declared(out_of_orderness_ms="2 s", allowed_lateness=dt.timedelta(seconds=3))
+    assert texts == declared(out_of_orderness_ms=2000, allowed_lateness=3000)
+    assert texts.function.allowed_lateness == 3000
     assert declared().columns == ["k", "t"]
 
 

@@ -55,6 +55,17 @@ def test_an_output_in_every_form(form: Any) -> None:
     assert ProcessOperator("u", Same(), form).output_schema == COLUMNS
 
 
+@pytest.mark.parametrize("lag", [5000, "5 s", dt.timedelta(seconds=5)], ids=str)
+def test_out_of_orderness_in_every_form(lag: Any) -> None:
+    keyed = KeyedOperator("u", "k", str, Same(), event_time="t", out_of_orderness_ms=lag)
+    plain = ProcessOperator("u", Same(), event_time="t", out_of_orderness_ms=lag)
+    for operator in (keyed, plain, as_shipped(keyed)):
+        assert operator.out_of_orderness_ms == operator.lag_ms == 5000
+    for wrong in (-1, "5 x", 0.5):
+        with pytest.raises(ConfigError, match=r"^The out-of-orderness of operator 'u' is wrong"):
+            replace(plain, out_of_orderness_ms=wrong)
+
+
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_late_rows_of_declared_windows_in_every_form(form: Any) -> None:
     def declared(late: Any, schema: Any = None) -> AggregateOperator:

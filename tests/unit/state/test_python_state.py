@@ -255,5 +255,10 @@ def test_late_rows_have_columns_in_any_form() -> None:
     assert late.side_output_late_data.names == ["k", "v"]
     with pytest.raises(ConfigError, match=r"^side_output_late_data is wrong: .*'strng'"):
         WindowFunction(windows, int, side_output_late_data="k strng")
+    assert WindowFunction(windows, int, allowed_lateness="2 s").allowed_lateness == 2000
+    with pytest.raises(
+        ConfigError, match=r"^The allowed lateness of windows is wrong: .*got '2 x'"
+    ):
+        WindowFunction(windows, int, allowed_lateness="2 x")
     with pytest.raises(ConfigError, match=r"^The element of a window has a wrong type: .*got 5"):
         WindowFunction(windows, 5)

@@ -1,5 +1,7 @@
 """Windows of an operator: what fires when, and what is kept. Every expectation is by hand."""
 
+import datetime as dt
+
 import pytest
 
 from dstl_core.codec.serializers import Types
@@ -17,6 +19,7 @@ from dstl_core.state.windows.windowing import (
     GlobalWindows,
     ProcessingTimeSessionWindows,
     SlidingEventTimeWindows,
+    SlidingProcessingTimeWindows,
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
 )
@@ -27,17 +30,30 @@ PAIR = Types.TUPLE(Types.LONG, Types.LONG)
 TUMBLING = TumblingEventTimeWindows.of(10)
 
 
-@pytest.mark.parametrize("time", ["10", 1.5, None, True, 1 << 63])
+@pytest.mark.parametrize("time", ["10 x", 1.5, None, True, 1 << 63])
 def test_times_of_windows_are_whole_milliseconds(time):
-    message = f"of a window is wrong: expected whole milliseconds, got {time!r}"
+    message = f"of a window is wrong: expected .*whole milliseconds.* got {time!r}"
     for make in (
         TumblingEventTimeWindows.of,
         EventTimeSessionWindows.with_gap,
+        EventTimeSessionWindows,
         lambda slide: SlidingEventTimeWindows.of(10, slide),
+        lambda slide: SlidingEventTimeWindows(10, slide),
         lambda offset: TumblingEventTimeWindows.of(10, offset),
     ):
         with pytest.raises(ConfigError, match=message):
             make(time)
+
+
+def test_times_of_windows_are_durations_in_every_form():
+    hour, minute = dt.timedelta(hours=1), dt.timedelta(minutes=1)
+    for kind in (TumblingEventTimeWindows, TumblingProcessingTimeWindows):
+        assert kind.of("1 h", -minute) == kind.of(hour, -60_000) == kind.of(3_600_000, -60_000)
+    for kind in (SlidingEventTimeWindows, SlidingProcessingTimeWindows):
+        assert kind.of("1 h", "PT5M", minute) == kind.of(hour, 300_000, 60_000)
+    for kind in (EventTimeSessionWindows, ProcessingTimeSessionWindows):
+        assert kind.with_gap("30 min") == kind.with_gap(dt.timedelta(minutes=30))
+        assert kind.with_gap("30 min").gap == 1_800_000
 
 
 def add(a, b):
