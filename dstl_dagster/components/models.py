@@ -240,7 +240,7 @@ class WindowModel(dg.Model, dg.Resolvable):
     side_output_late_data: Annotated[
         str | None,
         shown(
-            "Columns of the late rows, which each commit then stores.",
+            "Columns of the late rows, which are then an asset of their own.",
             "account string, amount bigint",
         ),
     ] = None

@@ -111,7 +111,11 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
         shown("How changes are uploaded.", {"kind": "batching", "options": {"num_threads": 5}}),
     ] = None
     outputs: Annotated[
-        list[str], shown("Operators of the `job` whose output is an asset.", ["totals"])
+        list[str],
+        shown(
+            "Operators of the `job` whose output is an asset; `<uid>.late` for late rows.",
+            ["totals"],
+        ),
     ] = field(default_factory=list)
     show_keys: Annotated[bool, shown("Whether metadata may show keys and values.", True)] = False
     rewrite: Annotated[

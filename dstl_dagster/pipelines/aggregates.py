@@ -116,8 +116,8 @@ class EventTimeWindows:
         out_of_orderness_ms: How far the watermark stays behind the largest time of a batch:
             milliseconds, text such as ``"5 min"``, or a ``timedelta``.
         allowed_lateness: How long a window is kept after its end, in the same forms.
-        side_output_late_data: Columns of late rows, as a schema in any form. With it each commit
-            stores them as the output ``<uid>.late`` of the job.
+        side_output_late_data: Columns of late rows, as a schema in any form. With it they are the
+            output ``<uid>.late``, and an asset of its own.
     """
 
     window: WindowAssigner
@@ -156,6 +156,13 @@ class AggregatingJob:
             output=self.output,
             **windows,
         )
+
+    @property
+    def outputs(self) -> list[str]:
+        """The names of what the operator gives."""
+        from dstl_core.spark.task.operators import output_names_of
+
+        return output_names_of(self.operator)
 
     def __call__(self, session: SparkSession, base_path: str) -> StatefulJob:
         from dstl_core.spark.job.stateful_job import StatefulJob
@@ -231,7 +238,7 @@ def aggregating_pipeline(
         materialize_at_ratio=materialize_at_ratio,
         small_log_bytes=small_log_bytes,
         uploads=uploads,
-        outputs=[] if job.operator.output_schema is None else [uid],
+        outputs=job.outputs,
         show_keys=show_keys,
         num_retained=num_retained,
         retain=retain,

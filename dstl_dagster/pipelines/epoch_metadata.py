@@ -116,11 +116,11 @@ class EpochMetadata:
 
     def _of_output(self, commit: CompletedCheckpoint, uid: str) -> dict[str, Any]:
         """Rows, columns and, where that is allowed, the first rows of what an operator gave."""
-        facts = commit.facts.operators.get(uid)
+        rows, _ = commit.facts.output_of(uid)
         found: dict[str, Any] = {
             "dstl/checkpoint_id": commit.checkpoint_id,
             "dstl/run": dg.MetadataValue.dagster_run(self.run_id),
-            "dagster/partition_row_count": 0 if facts is None else facts.output_rows,
+            "dagster/partition_row_count": rows,
             "dagster/uri": str(self.store.layout.output(commit.checkpoint_id)),
         }
         first = next(kept(output_files(self.store, commit, uid)), None)

@@ -16,10 +16,10 @@ from dstl_core.storage.location import Location
 
 
 def output_files(store: PipelineStore, commit: CompletedCheckpoint, uid: str) -> list[Location]:
-    """The files with what an operator gave in one epoch."""
-    facts = commit.facts.operators.get(uid)
+    """The files with what an operator gave in one epoch, or with its late rows: ``<uid>.late``."""
     folder = store.layout.output(commit.checkpoint_id)
-    return [] if facts is None else [folder.child(name) for name in facts.output_files]
+    _, names = commit.facts.output_of(uid)
+    return [folder.child(name) for name in names]
 
 
 def kept(files: Iterable[Location]) -> Iterator[Location]:

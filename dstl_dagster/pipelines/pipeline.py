@@ -55,7 +55,8 @@ class StatefulPipeline:
         retain: A duration as Flink writes it, e.g. ``"14 days"``: checkpoints that were committed
             less than this time before the latest one are kept as well.
         uploads: How changes are uploaded; by default the job's own options apply.
-        outputs: Uids of the operators whose output is an asset of its own.
+        outputs: Uids of the operators whose output is an asset of its own; ``<uid>.late`` is the
+            output with the late rows of an operator's windows.
         show_keys: Whether metadata may show keys and values: the first rows of output, and the
             keys with the largest state.
         lineage: State to the columns of the events that it is made of.
@@ -139,13 +140,15 @@ class StatefulPipeline:
             ConfigError: The job has another name or operator than the pipeline, or an operator of
                 ``outputs`` gives none.
         """
+        from dstl_core.spark.task.operators import output_names_of
+
         job = self._factory()(session, storage.jobs)
         if (job.name, job.operator.uid) != (self.name, self.uid):
             raise ConfigError(
                 f"The pipeline and its job do not agree: expected name {self.name!r} and uid "
                 f"{self.uid!r}, got {job.name!r} and {job.operator.uid!r}."
             )
-        giving = [each.uid for each in job.operators if each.output_schema is not None]
+        giving = [name for each in job.operators for name in output_names_of(each)]
         silent = [uid for uid in self.outputs if uid not in giving]
         if silent:
             raise ConfigError(

@@ -120,6 +120,8 @@ class OperatorFacts(WorkFacts):
     retries: int = 0
 
 
+LATE_SUFFIX = ".late"
+"""Ends the name of the output with the late rows of an operator."""
 _WORK = (
     "seconds",
     "restored_from",
@@ -201,6 +203,16 @@ class EpochFacts:
     implied: bool = False
     notes: Mapping[str, Any] = field(default_factory=dict)
     keys: Mapping[str, KeyFacts] = field(default_factory=dict)
+
+    def output_of(self, name: str) -> tuple[int, tuple[str, ...]]:
+        """Number of rows and names of the files of an output: the uid of an operator, or
+        ``<uid>.late`` for the late rows of its windows.
+        """
+        facts = self.operators.get(name)
+        if facts is not None:
+            return facts.output_rows, facts.output_files
+        late = self.operators.get(name.removesuffix(LATE_SUFFIX))
+        return (0, ()) if late is None else (late.late_rows, late.late_files)
 
     def to_json(self) -> dict[str, Any]:
         """The JSON object of the record."""

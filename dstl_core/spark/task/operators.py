@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from dstl_core.aggregates import Aggregate
+from dstl_core.checkpoint.store.epoch_facts import LATE_SUFFIX
 from dstl_core.codec.columnar.types.declared_schema import schema_of
 from dstl_core.codec.columnar.types.type_layouts import layout_of
 from dstl_core.codec.declared_type import SchemaLike, TypeLike, declared_type
@@ -405,7 +406,16 @@ def late_schema_of(operator: Operator) -> pa.Schema | None:
 
 def late_name(uid: str) -> str:
     """The name of an operator's late rows among the outputs."""
-    return f"{uid}.late"
+    return uid + LATE_SUFFIX
+
+
+def output_names_of(operator: Operator) -> list[str]:
+    """The names of an operator's outputs: its uid, and that of its late rows."""
+    named = (
+        (operator.uid, operator.output_schema),
+        (late_name(operator.uid), late_schema_of(operator)),
+    )
+    return [name for name, schema in named if schema is not None]
 
 
 def check_operators(operators: Sequence[Operator]) -> None:

@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import dagster as dg
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -11,6 +12,7 @@ from dstl_core.codec.serializers import Types
 from dstl_core.errors import ConfigError
 from dstl_dagster import (
     Aggregate,
+    DstlIOManager,
     DstlSparkResource,
     DstlStorageResource,
     EventTimeWindows,
@@ -119,6 +121,11 @@ def test_a_pipeline_of_windows_keeps_their_contents_and_gives_those_that_fire():
     assert (operator.window, operator.allowed_lateness) == (hours, 60_000)
     assert operator.out_of_orderness_ms == 5000
     assert list(pipeline.outputs) == ["hourly"]
+    kept = EventTimeWindows(hours, "paid_at", side_output_late_data="account string")
+    states = {"n": Aggregate("count")}
+    given = {"uid": "hourly", "key_by": "account", "states": states, "windows": kept}
+    assert aggregating_pipeline("p", **given).outputs == ["hourly", "hourly.late"]
+    assert aggregating_pipeline("p", output=False, **given).outputs == ["hourly.late"]
     assert operator.output_schema.names == [
         "account",
         "window_start",
@@ -181,3 +188,25 @@ def test_a_pipeline_of_windows_runs_day_by_day_and_its_output_is_loaded(storage,
         [("ada", HOUR, 2 * HOUR, 2, 4)],
     ]
     assert outputs["hourly.late"].collect() == [("bob", 9)]
+    # Late rows are an asset: counted where it is materialized, and loaded as other output is.
+    late = pipeline.key("output", operator="hourly.late")
+    [event] = [
+        each.materialization
+        for each in done.get_asset_materialization_events()
+        if each.asset_key == late
+    ]
+    assert event.metadata["dagster/partition_row_count"].value == 1
+
+    seen = []
+
+    @dg.asset(ins={"rows": dg.AssetIn(late, input_manager_key="dstl")})
+    def behind(rows: pa.Table) -> None:
+        seen.extend(rows.to_pylist())
+
+    resources = {
+        "storage": storage,
+        "spark": SPARK,
+        "dstl": DstlIOManager(storage=storage, spark=SPARK),
+    }
+    dg.materialize([behind, epochs], selection=[behind], instance=instance, resources=resources)
+    assert seen == [{"account": "bob", "amount": 9}]

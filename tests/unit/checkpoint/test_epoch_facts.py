@@ -231,6 +231,18 @@ def described(part: type) -> dict[str, str]:
     return {name: re.sub(r"\s+", " ", text).replace("``", "`") for name, text in found}
 
 
+def test_the_output_of_an_operator_and_its_late_rows_are_found_by_name() -> None:
+    first = OperatorFacts(
+        output_rows=3, output_files=("a", "b"), late_rows=1, late_files=("c",), rows=9
+    )
+    facts = EpochFacts(operators={"u": first, "v.late": replace(first, output_files=("d",))})
+    assert facts.output_of("u") == (3, ("a", "b"))
+    assert facts.output_of("u.late") == (1, ("c",))
+    assert facts.output_of("v.late") == (3, ("d",))
+    assert facts.output_of("v.late.late") == (1, ("c",))
+    assert facts.output_of("v") == facts.output_of("late") == (0, ())
+
+
 @pytest.mark.parametrize("part", PARTS)
 def test_every_field_is_documented(part: Any) -> None:
     own = SCHEMA["$defs"][part.__name__]
