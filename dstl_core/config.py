@@ -99,7 +99,7 @@ class Options(pydantic.BaseModel):
             ConfigError: An option is wrong. The sentence names each one.
         """
         if isinstance(options, cls):
-            options = options.model_dump(exclude_unset=True)
+            options = plain(options)
         if options is not None and not isinstance(options, Mapping):
             raise ConfigError(
                 f"Options are wrong: expected a mapping of names to values, got {_shown(options)}."
@@ -164,6 +164,11 @@ class Options(pydantic.BaseModel):
                 accepted.setdefault(key, accepted.pop(deprecated))
                 accepted.pop(deprecated, None)
         return accepted
+
+
+def plain(options: Mapping[str, Any] | Options) -> Mapping[str, Any]:
+    """Options as a mapping; of options as an object, those that were given."""
+    return options.model_dump(exclude_unset=True) if isinstance(options, Options) else options
 
 
 _DSTL = "state.changelog.dstl.dfs."

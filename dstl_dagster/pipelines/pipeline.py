@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
+from dstl_core.config import plain
 from dstl_core.errors import ConfigError
 from dstl_core.flink_text import parse_duration_ms
 from dstl_dagster.resources.storage_resource import DstlStorageResource
@@ -158,7 +159,11 @@ class StatefulPipeline:
             job,
             num_retained=max(job.num_retained, self.num_retained),
             retain=max(job.retain, self.retain, key=_duration_ms),
-            changelog_options={**job.changelog_options, **uploads, **(changelog_options or {})},
+            changelog_options={
+                **plain(job.changelog_options),
+                **uploads,
+                **(changelog_options or {}),
+            },
         )
 
     def _factory(self) -> JobFactory:

@@ -18,6 +18,7 @@ from dstl_core.spark.task.reduction import check_columns
 
 RESERVED = "__dstl_"
 """Prefix of the columns that a job adds to its batch."""
+_CASE_SENSITIVE = "spark.sql.caseSensitive"
 _NOT_HASHED = (T.VariantType, T.CalendarIntervalType, T.YearMonthIntervalType)
 _NOT_ORDERED = (T.MapType, T.VariantType, T.CalendarIntervalType)
 
@@ -52,11 +53,9 @@ def check_batch(rows: Any, what: str = "The batch") -> None:
             f"{what} is a stream; give each of its micro-batches to the job: "
             f"writeStream.foreachBatch(job.foreach_batch(..))."
         )
-    names = rows.columns
-    for name in names:
-        if names.count(name) > 1:
-            raise ConfigError(f"{what} has two columns {name!r}; rename one of them.")
-        if name.startswith(RESERVED):
+    _check_distinct(rows, what)
+    for name in rows.columns:
+        if name.lower().startswith(RESERVED):
             raise ConfigError(
                 f"{what} has a column {name!r}; names that begin with {RESERVED!r} are reserved "
                 f"for the job: rename it."
@@ -66,6 +65,22 @@ def check_batch(rows: Any, what: str = "The batch") -> None:
             raise ConfigError(
                 f"{what} has a column {each.name!r} of type {each.dataType.simpleString()}, which "
                 f"Spark cannot hash or pass to Python; cast it, for example to a string."
+            )
+
+
+def _check_distinct(rows: DataFrame, what: str) -> None:
+    """Raises ConfigError if Spark cannot tell two columns apart."""
+    names = rows.columns
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"{what} has two columns {name!r}; rename one of them.")
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault(name.lower(), name)
+        if other != name and rows.sparkSession.conf.get(_CASE_SENSITIVE, "false") != "true":
+            raise ConfigError(
+                f"{what} has the columns {other!r} and {name!r}, which Spark cannot tell apart; "
+                f"rename one of them, or set {_CASE_SENSITIVE} to true."
             )
 
 
@@ -135,11 +150,16 @@ def _check_key(rows: DataFrame, column: str, key_type: AnySerializer, uid: str) 
         return
     kind = rows.schema[column].dataType
     found = _kind_of_spark(kind)
-    if wanted is not None and found is not None and wanted != found:
+    if wanted is not None and found is not None and wanted != found and not _casts(found, wanted):
         raise ConfigError(
             f"The key column {column!r} is {kind.simpleString()}, and the key type of {uid!r} is "
             f"{key_type.type_name}; cast the column, or declare its type."
         )
+
+
+def _casts(found: str, wanted: str) -> bool:
+    """Whether keys of one kind are cast to the other one: a date is its first moment."""
+    return found == "date" and wanted == "time"
 
 
 def _check_time(rows: DataFrame, column: str) -> None:
@@ -176,6 +196,9 @@ def _kind_of_arrow(kind: pa.DataType) -> str | None:
         "float": pa.types.is_floating,
         "text": lambda each: pa.types.is_string(each) or pa.types.is_large_string(each),
         "boolean": pa.types.is_boolean,
+        "bytes": pa.types.is_binary,
+        "date": pa.types.is_date,
+        "time": pa.types.is_timestamp,
     }
     return next((name for name, test in tests.items() if test(kind)), None)
 
@@ -186,5 +209,9 @@ def _kind_of_spark(kind: T.DataType) -> str | None:
         "float": (T.FloatType, T.DoubleType),
         "text": T.StringType,
         "boolean": T.BooleanType,
+        "bytes": T.BinaryType,
+        "date": T.DateType,
+        "time": (T.TimestampType, T.TimestampNTZType),
+        "decimal": T.DecimalType,
     }
     return next((name for name, each in kinds.items() if isinstance(kind, each)), None)

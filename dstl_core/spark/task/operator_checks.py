@@ -120,6 +120,22 @@ def check_aggregates(uid: str, aggregates: Any, output: Any) -> None:
         raise _wrong(uid, "output", "True, False, or a list of names of aggregates", output)
 
 
+def check_output_names(uid: str, names: list[str]) -> None:
+    """Raises ConfigError if Spark cannot read an output with these columns."""
+    if not names:
+        raise ConfigError(
+            f"The output of operator {uid!r} has no column; give it some, or None for no output."
+        )
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault(name.lower(), name)
+        if other != name:
+            raise ConfigError(
+                f"The output of operator {uid!r} has the columns {other!r} and {name!r}, which "
+                f"Spark cannot tell apart; rename one of them."
+            )
+
+
 def check_column_type(where: str, aggregate: Aggregate, kind: pa.DataType) -> None:
     """Raises ConfigError if an aggregate cannot be computed of a column of this type."""
     how = aggregate.how

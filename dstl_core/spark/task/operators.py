@@ -36,6 +36,7 @@ from dstl_core.spark.task.operator_checks import (
     check_function,
     check_key_column,
     check_key_type,
+    check_output_names,
     check_uid,
 )
 from dstl_core.state.windows.windowing import WindowAssigner
@@ -130,6 +131,7 @@ def _output(uid: str, given: SchemaLike | None) -> pa.Schema | None:
     if given is None:
         return None
     schema = schema_of(given, f"The output_schema of operator {uid!r}")
+    check_output_names(uid, schema.names)
     for each in schema:
         try:
             spark_type_of(each.type)

@@ -75,6 +75,15 @@ def test_a_key_is_stored_as_flinks_and_seen_as_pythons_in_tasks_too() -> None:
             ("u", "k", "string", Same(), pa.schema([("o", pa.float16())])),
             r"The output of 'u' has a column 'o' that cannot be read back",
         ),
+        (
+            ("u", "k", "string", Same(), "o string, O int"),
+            "The output of operator 'u' has the columns 'o' and 'O', which Spark cannot tell apart",
+        ),
+        (("u", "k", "string", Same(), pa.schema([])), "The output of operator 'u' has no column"),
+        (
+            ("u", "k", "string", Same(), pa.schema([("o", pa.int8()), ("o", pa.int8())])),
+            "The output_schema of operator 'u' is wrong: two columns are called 'o'",
+        ),
         ((None, "k", "string", Same()), "The uid of an operator is wrong: expected a name, got No"),
         (("u", ["a", "b"], "string", Same()), "The key_by of .* name of one column, got .*'a', 'b"),
         (
