@@ -210,3 +210,21 @@ def test_columns_of_every_sql_type() -> None:
 def test_what_are_no_columns_is_one_sentence_at_once(given: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=f"^output_schema.*{said}"):
         schema_of(given, "output_schema")
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Types.LIST("long"), "A part of Types.LIST is wrong: .* got 'long'; write all of"),  # type: ignore[arg-type]
+        (
+            lambda: Types.MAP(Types.STRING, int),
+            "A part of Types.MAP is wrong: .* got <class 'int'>",
+        ),  # type: ignore[arg-type]
+        (lambda: Types.ROW("a", Types.LONG), "A part of Types.ROW is wrong: .* got 'a'"),  # type: ignore[arg-type]
+        (lambda: Types.TUPLE(None), "A part of Types.TUPLE is wrong: .* got None"),  # type: ignore[arg-type]
+        (lambda: Types.NULLABLE(str), "A part of Types.NULLABLE is wrong"),  # type: ignore[arg-type]
+    ],
+)
+def test_forms_are_not_mixed_in_a_type_of_flink(make: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        make()
