@@ -144,9 +144,7 @@ def test_a_time_to_live_that_is_no_number_is_refused(wrong):
 
 
 def test_a_descriptor_takes_a_time_to_live_and_a_function_only():
-    with pytest.raises(
-        ConfigError, match=r"time to live of state 'n' .* expected a StateTtlConfig"
-    ):
+    with pytest.raises(ConfigError, match=r"state 'n' is wrong: expected a StateTtlConfig"):
         ValueStateDescriptor("n", "bigint", ttl=5)
     with pytest.raises(
         ConfigError, match=r"The reduce_function of state 'n' is wrong: .* got 'max'"
