@@ -17,7 +17,6 @@ from dstl_core.storage.file_io import FileIO
 from dstl_core.storage.location import Location
 
 OUTPUT_ROWS_PER_FILE = 1_000_000
-_MOST_SHOWN = 100
 
 
 @dataclass
@@ -125,8 +124,8 @@ def _misfit(rows: Sequence[Row], schema: pa.Schema, error: Exception) -> str:
             try:
                 pa.array([value], each.type)
             except (pa.ArrowException, OverflowError):
-                shown = repr(value)[:_MOST_SHOWN]
-                return f"column {each.name!r} is {each.type}, got {shown}"
+                kind = type(value).__name__
+                return f"column {each.name!r} is {each.type}, got a value of type {kind}"
     return str(error)
 
 
