@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dstl_core.config import ChangelogOptions
 from dstl_core.errors import ConfigError
@@ -17,14 +17,15 @@ from dstl_core.spark.task.operators import (
 )
 from dstl_core.state.backends.state_backend import StateBackend
 
-if TYPE_CHECKING:
-    from dstl_core.spark.job.stateful_job import StatefulJob
-
 _OPERATORS = (KeyedOperator, ProcessOperator, AggregateOperator)
 
 
-def check_job(job: StatefulJob) -> None:
-    """Raises ConfigError if an argument of a job is of another kind than it should be."""
+def check_job(job: Any) -> None:
+    """Raises ConfigError if an argument of a job is of another kind than it should be.
+
+    Args:
+        job: A ``StatefulJob``, which imports this module.
+    """
     if not isinstance(job.name, str) or not job.name:
         raise ConfigError(f"The name of a job is wrong: expected text, got {job.name!r}.")
     what = f"the job {job.name!r}"
