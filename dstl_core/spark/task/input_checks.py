@@ -119,6 +119,7 @@ def check_input(rows: DataFrame, operator: Operator, order_by: Sequence[str] | N
     if operator.event_time is not None:
         _check_time(rows, operator.event_time)
     if isinstance(operator, AggregateOperator):
+        _check_collations(rows, operator)
         check_columns(rows, operator)
         return
     if is_columnar(operator) and KEY_INDEX in rows.columns:
@@ -126,6 +127,28 @@ def check_input(rows: DataFrame, operator: Operator, order_by: Sequence[str] | N
             f"The input of {operator.uid!r} has a column {KEY_INDEX!r}, a name that is reserved in "
             f"the input of functions on columns; rename it."
         )
+
+
+def _check_collations(rows: DataFrame, operator: AggregateOperator) -> None:
+    """Raises ConfigError if Spark compares texts of an aggregate in another way than state does."""
+    for column in operator.columns:
+        if column in rows.columns and _has_collation(rows.schema[column].dataType):
+            raise ConfigError(
+                f"The column {column!r} of operator {operator.uid!r} has the type "
+                f"{rows.schema[column].dataType.simpleString()}, and state compares texts by their "
+                f"bytes; cast it to string, for example after lower(..)."
+            )
+
+
+def _has_collation(kind: T.DataType) -> bool:
+    """Whether a type is, or contains, a text that is not compared by its bytes."""
+    if isinstance(kind, T.StringType):
+        return not kind.isUTF8BinaryCollation()
+    if isinstance(kind, T.StructType):
+        return any(_has_collation(each.dataType) for each in kind.fields)
+    if isinstance(kind, T.ArrayType):
+        return _has_collation(kind.elementType)
+    return False
 
 
 def needed_columns(operator: Operator, order_by: Sequence[str]) -> set[str] | None:
