@@ -214,6 +214,11 @@ def aggregating_pipeline(
         ConfigError: There is no state, a type is unknown, or an order is missing.
     """
     _check(name, states, key_type, order_by)
+    if windows is not None and not isinstance(windows, EventTimeWindows):
+        raise ConfigError(
+            f"The windows of pipeline {name!r} are wrong: expected EventTimeWindows(..), got "
+            f"{windows!r}."
+        )
     job = AggregatingJob(
         name, uid, key_by, key_type, states, parallelism, max_parallelism, order_by, output, windows
     )
@@ -240,6 +245,17 @@ def _check(
 ) -> None:
     if not states:
         raise ConfigError(f"The pipeline {name!r} has no state; give it at least one aggregate.")
+    if not isinstance(states, Mapping):
+        raise ConfigError(
+            f"The states of pipeline {name!r} are wrong: expected a mapping of names to "
+            f"aggregates, got a {type(states).__name__}."
+        )
+    for state, each in states.items():
+        if not isinstance(each, Aggregate):
+            raise ConfigError(
+                f"The state {state!r} of pipeline {name!r} is wrong: expected an "
+                f"Aggregate of dstl_dagster, such as Aggregate('count'), got {each!r}."
+            )
     if not order_by and any(each.is_in_order_of_pipeline for each in states.values()):
         raise ConfigError(f"The pipeline {name!r} takes the first or last value; give an order_by.")
     declared_type(key_type, f"The key of pipeline {name!r}")

@@ -106,8 +106,14 @@ def dstl_assets(
         retain: As ``num_retained``.
 
     Raises:
-        ConfigError: The partitions are static or have several dimensions, or a retention is wrong.
+        ConfigError: The partitions are static or have several dimensions, a retention is wrong, or
+            this is no pipeline.
     """
+    if not isinstance(pipeline, StatefulPipeline):
+        raise ConfigError(
+            f"The pipeline of dstl_assets is wrong: expected a StatefulPipeline, as "
+            f"aggregating_pipeline(..) returns it, got {pipeline!r}."
+        )
     is_windows = _are_windows(partitions_def)
     specs = build_dstl_asset_specs(
         pipeline,

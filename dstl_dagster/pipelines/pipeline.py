@@ -79,15 +79,16 @@ class StatefulPipeline:
     translator: DagsterDstlTranslator = field(default_factory=DagsterDstlTranslator)
 
     def __post_init__(self) -> None:
-        if _NAME.fullmatch(self.name) is None:
+        if not isinstance(self.name, str) or _NAME.fullmatch(self.name) is None:
             raise ConfigError(
                 f"A pipeline's name has letters, digits, '_', '.' and '-', at most 63 of them; got "
                 f"{self.name!r}."
             )
-        if self.num_retained < 1:
+        retained: Any = self.num_retained
+        if not isinstance(retained, int) or isinstance(retained, bool) or retained < 1:
             raise ConfigError(
                 f"The pipeline {self.name!r} keeps at least one checkpoint: expected num_retained "
-                f">= 1, got {self.num_retained}."
+                f">= 1, got {retained!r}."
             )
         if self.retain is not None:
             parse_duration_ms(self.retain)
