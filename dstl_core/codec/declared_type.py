@@ -144,7 +144,11 @@ def _declared(given: Any, depth: int) -> DeclaredType:
     if isinstance(given, str):
         return parse_type_text(given)
     if hasattr(given, "jsonValue") and not isinstance(given, type):
-        return _spark(given.jsonValue(), depth)
+        try:
+            json = given.jsonValue()
+        except NotImplementedError:  # a type of the user
+            raise ConfigError(f"there is no Flink type for Spark's {given!r}.") from None
+        return _spark(json, depth)
     if isinstance(given, type) and hasattr(given, "jsonValue"):
         return _declared(_made(given), depth)
     if _is_arrow(given) and hasattr(given, "num_fields"):

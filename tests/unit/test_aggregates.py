@@ -65,7 +65,7 @@ def test_a_type_that_cannot_hold_an_aggregate_is_refused(wanted, message):
         AggregateOperator("u", "k", {"x": wanted}, "bigint")
 
 
-SCHEMA = "k string, v bigint, s string, t boolean, a array<int>"
+SCHEMA = "k string, v bigint, s string, t boolean, a array<int>, d double, c decimal(9, 2)"
 
 
 @pytest.mark.parametrize(
@@ -82,6 +82,9 @@ SCHEMA = "k string, v bigint, s string, t boolean, a array<int>"
         ({"n": aggregates.histogram("s", [1])}, "histogram, takes numbers, and the schema"),
         ({"n": aggregates.quantiles("s", [0.5])}, "quantiles, takes numbers, and the schema"),
         ({"n": aggregates.bool_and("v")}, "bool_and, takes booleans, and the schema has int64"),
+        ({"n": aggregates.sum("c", "int")}, "has the type Integer, and the schema has decimal128"),
+        ({"n": aggregates.avg("d", "bigint")}, "has the type Long, and the schema has double for"),
+        ({"n": aggregates.sum("d", "decimal(38, 2)")}, "has the type BigDecimal, and the schema"),
         ({"n": aggregates.approx_count_distinct("a")}, "takes values that are no lists, maps or"),
     ],
 )
@@ -108,3 +111,9 @@ def test_a_wrong_argument_is_refused_when_it_is_declared(options, message):
     window = windows.TumblingEventTimeWindows.of(1000)
     with pytest.raises(ConfigError, match=message):
         AggregateOperator(**{**given, "window": window, "event_time": "v", **options})
+
+
+@pytest.mark.parametrize("column, type", [("v", "decimal(38, 0)"), ("c", "double"), ("v", "float")])
+def test_sums_of_narrower_numbers_have_wider_states(column, type):
+    wanted = {"n": aggregates.sum(column, type), "m": aggregates.avg(column, type)}
+    assert AggregateOperator("u", "k", wanted, schema=SCHEMA).items

@@ -17,6 +17,7 @@ from dstl_core.functions import (
     RichMapFunction,
     WindowFunction,
 )
+from dstl_core.operators.aggregate_merge import FLOATING, WHOLE
 
 FOR_KEYS = (KeyedProcessFunction, RichMapFunction, WindowFunction, KeyedColumnFunction)
 FOR_ROWS = (KeyedProcessFunction, RichMapFunction)
@@ -152,6 +153,19 @@ def check_column_type(where: str, aggregate: Aggregate, kind: pa.DataType) -> No
         raise ConfigError(
             f"{where}, {how}, takes {expected}, and the schema has {kind} for the column "
             f"{aggregate.column!r}; use another aggregate, or cast the column."
+        )
+
+
+def check_sum_type(
+    where: str, aggregate: Aggregate, kind: pa.DataType, state: AnySerializer
+) -> None:
+    """Raises ConfigError if a sum of numbers of a type cannot be a state of its type."""
+    if aggregate.how not in ("sum", "avg") or state in FLOATING or kinds.is_integer(kind):
+        return
+    if state in WHOLE or not kinds.is_decimal(kind):
+        raise ConfigError(
+            f"{where} has the type {state.type_name}, and the schema has {kind} for the column "
+            f"{aggregate.column!r}; declare another type, or cast the column."
         )
 
 

@@ -37,6 +37,7 @@ from dstl_core.spark.task.operator_checks import (
     check_key_column,
     check_key_type,
     check_output_names,
+    check_sum_type,
     check_uid,
 )
 from dstl_core.state.windows.windowing import WindowAssigner
@@ -324,12 +325,16 @@ class DeclaredTypes:
         if aggregate.how in ("count", "count_null"):
             return Types.LONG, Types.LONG
         assert aggregate.column is not None
-        if aggregate.column in self.schema.names:
-            found = self.schema.field(aggregate.column).type
-            check_column_type(f"{what} of operator {self.uid!r}", aggregate, found)
+        where = f"{what} of operator {self.uid!r}"
+        in_schema = aggregate.column in self.schema.names
+        found = self.schema.field(aggregate.column).type if in_schema else None
+        if found is not None:
+            check_column_type(where, aggregate, found)
         kind = self.of(
             aggregate.column, aggregate.type, what, "type", widest=aggregate.how == "sum"
         )
+        if found is not None:
+            check_sum_type(where, aggregate, found, kind)
         if not aggregate.order_by or not aggregate.keeps_order:
             return kind, Types.LONG
         [order_by] = aggregate.order_by

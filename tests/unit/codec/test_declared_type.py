@@ -228,3 +228,10 @@ def test_what_are_no_columns_is_one_sentence_at_once(given: Any, said: str) -> N
 def test_forms_are_not_mixed_in_a_type_of_flink(make: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         make()
+
+
+def test_a_type_of_the_user_is_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^x has a wrong type: there is no Flink type for Spark's"
+    ):
+        declared_type(T.UserDefinedType, "x")
