@@ -271,7 +271,10 @@ def test_windows_that_cannot_be_declared_are_refused():
         ({"event_time": None}, "give event_time"),
         ({"allowed_lateness": -1}, "expected milliseconds, 0 or more, got -1"),
         ({"allowed_lateness": "1h"}, "The allowed lateness .*, got '1h'"),
-        ({"out_of_orderness_ms": -5}, "The out-of-orderness .*, got -5"),
+        (
+            {"out_of_orderness_ms": -5},
+            "The out_of_orderness_ms of .* is wrong: .* got -5",
+        ),
         ({"window": None}, "has no windows"),
     ):
         with pytest.raises(ConfigError, match=message):
