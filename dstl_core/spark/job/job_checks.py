@@ -59,7 +59,8 @@ def check_job(job: Any) -> None:
         )
     if not isinstance(job.local_copies, LocalCopies):
         raise _wrong(what, "local_copies", "LocalCopies(..)", job.local_copies)
-    if not hasattr(job.spark, "createDataFrame"):
+    # Without a session, a job shows what it is, and runs nothing.
+    if job.spark is not None and not hasattr(job.spark, "createDataFrame"):
         raise _wrong(what, "spark", "a SparkSession, as getOrCreate() returns it", job.spark)
 
 
