@@ -146,7 +146,7 @@ def _declared(given: Any, depth: int) -> DeclaredType:
     if hasattr(given, "jsonValue") and not isinstance(given, type):
         try:
             json = given.jsonValue()
-        except NotImplementedError:  # a type of the user
+        except RuntimeError:  # a type of the user, which has no JSON
             raise ConfigError(f"there is no Flink type for Spark's {given!r}.") from None
         return _spark(json, depth)
     if isinstance(given, type) and hasattr(given, "jsonValue"):
