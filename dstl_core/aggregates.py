@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import inf
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from dstl_core.codec.declared_type import TypeLike
 from dstl_core.errors import ConfigError
@@ -107,10 +107,24 @@ class Aggregate:
         check_how(self.how)
         if self.column is None and self.how != "count":
             raise ConfigError(f"The aggregate {self.how} needs a column.")
+        if self.column is not None and not isinstance(self.column, str):
+            raise ConfigError(
+                f"The column of the aggregate {self.how} is wrong: expected the name of a column, "
+                f"got {self.column!r}."
+            )
         self._check_size()
         self._check_points()
         if self.how not in ORDERED:
             return
+        self._check_order()
+
+    def _check_order(self) -> None:
+        wrong = [each for each in self.order_by if not isinstance(each, str)]
+        if wrong:
+            raise ConfigError(
+                f"The order_by of the aggregate {self.how} of {self.column!r} is wrong: expected "
+                f"names of columns, got {wrong[0]!r}."
+            )
         if not self.order_by:
             raise ConfigError(
                 f"The aggregate {self.how} of {self.column!r} needs an order; give order_by."
@@ -407,5 +421,5 @@ def decayed_sum(
     return Aggregate("decayed_sum", column, fixed, (event_time,), time_type, points=points)
 
 
-def _names(order_by: str | Sequence[str]) -> tuple[str, ...]:
-    return (order_by,) if isinstance(order_by, str) else tuple(order_by)
+def _names(order_by: Any) -> tuple[str, ...]:
+    return tuple(order_by) if isinstance(order_by, list | tuple) else (order_by,)

@@ -17,6 +17,9 @@ from dstl_core.errors import ConfigError
 from dstl_core.flink_text import parse_duration_ms, parse_memory_size
 
 _MEGABYTE = 1 << 20
+_MAX_INT, _MAX_LONG = (1 << 31) - 1, (1 << 63) - 1
+"""The largest numbers that Flink's options hold."""
+_MOST_SHOWN = 100
 
 
 def _duration_ms(value: Any) -> Any:
@@ -28,14 +31,14 @@ def _duration_ms(value: Any) -> Any:
 MemorySize = Annotated[
     int,
     pydantic.BeforeValidator(lambda v: parse_memory_size(v) if isinstance(v, str) else v),
-    pydantic.Field(ge=0),
+    pydantic.Field(ge=0, le=_MAX_LONG),
 ]
 """Bytes; also accepts Flink's text."""
 
 DurationMs = Annotated[
     int,
     pydantic.BeforeValidator(lambda v: _duration_ms(v)),
-    pydantic.Field(ge=0),
+    pydantic.Field(ge=0, le=_MAX_LONG),
 ]
 """Milliseconds; also accepts Flink's text, and a ``timedelta``."""
 
@@ -61,6 +64,14 @@ def _one_of(*names: str) -> Any:
     return pydantic.BeforeValidator(checked)
 
 
+def _shown(value: Any) -> str:
+    """A value for an error, in at most 100 characters."""
+    if isinstance(value, int) and abs(value) > _MAX_LONG:
+        return "a number of more than 64 bits"
+    text = repr(value)
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}.."
+
+
 class Options(pydantic.BaseModel):
     """Base of all option sets. They are frozen, refuse unknown keys and accept Flink's keys."""
 
@@ -70,15 +81,16 @@ class Options(pydantic.BaseModel):
     deprecated_keys: ClassVar[Mapping[str, str]] = {}
     """Keys of older releases, by their new names. They are accepted with a warning."""
 
-    def __init__(self, **values: Any) -> None:
+    def __init__(self, /, **values: Any) -> None:
         try:
             super().__init__(**values)
         except pydantic.ValidationError as error:
             raise self._wrong(error, values) from None
 
     @classmethod
-    def of(cls, options: Mapping[str, Any] | None = None, /, **values: Any) -> Self:
+    def of(cls, options: Mapping[str, Any] | Self | None = None, /, **values: Any) -> Self:
         """Makes options from a mapping with Flink's keys, from keyword arguments, or from both.
+        The mapping may also be such options.
 
         Example:
             ``ChangelogOptions.of({"state.changelog.enabled": "true"}, base_path="/data/log")``
@@ -86,6 +98,15 @@ class Options(pydantic.BaseModel):
         Raises:
             ConfigError: An option is wrong. The sentence names each one.
         """
+        if isinstance(options, cls):
+            options = plain(options)
+        if options is not None and not isinstance(options, Mapping):
+            raise ConfigError(
+                f"Options are wrong: expected a mapping of names to values, got {_shown(options)}."
+            )
+        for key in options or {}:
+            if not isinstance(key, str):
+                raise ConfigError(f"The name of an option is wrong: expected text, got {key!r}.")
         return cls(**{**(options or {}), **values})
 
     @classmethod
@@ -111,17 +132,21 @@ class Options(pydantic.BaseModel):
             "greater_than_equal": f"{bound}{context.get('ge')}",
             "less_than_equal": f"{bound}{context.get('le')}",
         }.get(kind) or _EXPECTED.get(kind.partition("_")[0], "another value")
-        return f"{key}: expected {expected}, got {problem['input']!r}"
+        return f"{key}: expected {expected}, got {_shown(problem['input'])}"
 
     @classmethod
     def _unknown(cls, key: str, values: Mapping[str, Any]) -> str:
         for name, field in cls.model_fields.items():
-            if key == name and field.alias in values:
-                return f"{key} and {field.alias} are the same option; give one"
+            former = [old for old, new in cls.deprecated_keys.items() if new == field.alias]
+            for other in (field.alias, *former):
+                if key == name and other in values:
+                    return f"{key} and {other} are the same option; give one"
         known = [*cls.model_fields, *(field.alias or "" for field in cls.model_fields.values())]
         close = difflib.get_close_matches(key, known, n=1)
         hint = f"; did you mean {close[0]}" if close else ""
-        return f"{cls.__name__} has no option {key}{hint}"
+        return (
+            f"{cls.__name__} has no option {key if key.strip() == key != '' else repr(key)}{hint}"
+        )
 
     @pydantic.model_validator(mode="before")
     @classmethod
@@ -139,6 +164,11 @@ class Options(pydantic.BaseModel):
                 accepted.setdefault(key, accepted.pop(deprecated))
                 accepted.pop(deprecated, None)
         return accepted
+
+
+def plain(options: Mapping[str, Any] | Options) -> Mapping[str, Any]:
+    """Options as a mapping; of options as an object, those that were given."""
+    return options.model_dump(exclude_unset=True) if isinstance(options, Options) else options
 
 
 _DSTL = "state.changelog.dstl.dfs."
@@ -186,12 +216,14 @@ class ChangelogOptions(Options):
     compaction_min_segments: int = pydantic.Field(
         default=64,
         ge=0,
+        le=_MAX_INT,
         alias="dstl.compaction.min-segments",
         description="Small segments of earlier runs that are written together; 0: never.",
     )
     max_failures_allowed: int = pydantic.Field(
         default=3,
         ge=0,
+        le=_MAX_INT,
         alias="state.changelog.max-failures-allowed",
         description="Materializations that may fail in a row.",
     )
@@ -228,12 +260,14 @@ class ChangelogOptions(Options):
     num_upload_threads: int = pydantic.Field(
         default=5,
         ge=1,
+        le=_MAX_INT,
         alias="state.changelog.dstl.dfs.upload.num-threads",
         description="Uploads at once.",
     )
     num_discard_threads: int = pydantic.Field(
         default=1,
         ge=1,
+        le=_MAX_INT,
         alias="state.changelog.dstl.dfs.discard.num-threads",
         description="Deletions of unused files at once.",
     )
@@ -255,6 +289,7 @@ class ChangelogOptions(Options):
     max_attempts: int = pydantic.Field(
         default=3,
         ge=1,
+        le=_MAX_INT,
         alias="state.changelog.dstl.dfs.upload.max-attempts",
         description="Attempts of one upload, the first included.",
     )
@@ -292,8 +327,8 @@ class ChangelogOptions(Options):
             raise ValueError("upload.max-in-flight leaves no room for any change: 0")
         if self.persist_size_threshold > self.max_in_flight:
             raise ValueError(
-                f"sizeThresholdBytes ({self.persist_size_threshold}) must not exceed "
-                f"maxBytesInFlight ({self.max_in_flight})"
+                f"batch.persist-size-threshold ({self.persist_size_threshold}) must not exceed "
+                f"upload.max-in-flight ({self.max_in_flight})"
             )
         if self.upload_buffer_size >= 1 << 31:
             raise ValueError(f"upload.buffer-size is over 2 GiB: {self.upload_buffer_size}")

@@ -308,6 +308,7 @@ class WindowFunction(RichFunction):
     order_insensitive: bool = False
 
     def __post_init__(self) -> None:
+        self._check()
         declared = declared_type(self.type, "The element of a window")
         object.__setattr__(self, "type", function_type(declared))
         if self.side_output_late_data is not None:
@@ -324,6 +325,25 @@ class WindowFunction(RichFunction):
     def lateness_ms(self) -> int:
         """Milliseconds for which a window is kept after its end."""
         return duration_ms(self.allowed_lateness, "The allowed lateness of windows", least=0)
+
+    def _check(self) -> None:
+        """Raises ConfigError if an argument is of another kind than it should be."""
+        for name, kind in (
+            ("assigner", WindowAssigner),
+            ("process", ProcessWindowFunction),
+            ("trigger", Trigger),
+            ("evictor", Evictor),
+        ):
+            given = getattr(self, name)
+            if not isinstance(given, kind) and (given is not None or name == "assigner"):
+                raise _wrong_window(name, f"an object of the class {kind.__name__}", given)
+        if self.reduce is not None and not callable(self.reduce):
+            raise _wrong_window("reduce", "a function of two elements", self.reduce)
+        if self.aggregate is not None and not hasattr(self.aggregate, "create_accumulator"):
+            raise _wrong_window("aggregate", "an AggregateFunction", self.aggregate)
+        element = self.element
+        if element is not None and not isinstance(element, str) and not callable(element):
+            raise _wrong_window("element", "the name of a column, or a function", element)
 
     def contents(self) -> StateDescriptor:
         """Descriptor of the state that holds the contents of windows."""
@@ -354,6 +374,10 @@ class WindowFunction(RichFunction):
                 accumulator = self.aggregate.add(each, accumulator)
             return [self.aggregate.get_result(accumulator)]
         return elements
+
+
+def _wrong_window(argument: str, expected: str, got: Any) -> ConfigError:
+    return ConfigError(f"The {argument} of a window is wrong: expected {expected}, got {got!r}.")
 
 
 @dataclass(frozen=True, slots=True)

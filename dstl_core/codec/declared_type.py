@@ -96,14 +96,19 @@ def declared_columns(given: Any, where: str) -> DeclaredType:
     """
     try:
         found = _columns(given)
-        twice = {name for name in found.names if found.names.count(name) > 1}
-        if twice:
-            raise ConfigError(
-                f"two columns are called {min(twice)!r}; give each a name of its own."
-            )
-        return found
     except ConfigError as error:
         raise ConfigError(f"{where} is wrong: {error.message}") from None
+    check_twice(found.names, where)
+    return found
+
+
+def check_twice(names: Sequence[str], where: str) -> None:
+    """Raises ConfigError if two columns have the same name."""
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise ConfigError(
+            f"{where} is wrong: two columns are called {min(twice)!r}; give each a name of its own."
+        )
 
 
 def _columns(given: Any) -> DeclaredType:
@@ -113,13 +118,22 @@ def _columns(given: Any) -> DeclaredType:
         return _struct([(each.name, _arrow(each.type, 1)) for each in given])
     if isinstance(given, Mapping):
         return _struct([(str(name), _declared(each, 1)) for name, each in given.items()])
-    found = _declared(given, 0) if given is not None else None
+    found = _declared(given, 0) if _may_be_columns(given) else None
     if found is None or found.name != "struct":
         raise ConfigError(
             f"expected columns, as text such as 'id string, n bigint', a Spark or Arrow schema, a "
             f"mapping of names to types, or a dataclass, got {_shown(given)}."
         )
     return found
+
+
+def _may_be_columns(given: Any) -> bool:
+    """Whether a value is a dataclass, or a type that may have fields."""
+    if isinstance(given, type):
+        return dataclasses.is_dataclass(given)
+    if hasattr(given, "jsonValue"):
+        return not hasattr(given, "dataType")  # a single field of a Spark schema has one
+    return isinstance(given, TypeSerializer) or (_is_arrow(given) and hasattr(given, "num_fields"))
 
 
 def _declared(given: Any, depth: int) -> DeclaredType:
@@ -130,7 +144,11 @@ def _declared(given: Any, depth: int) -> DeclaredType:
     if isinstance(given, str):
         return parse_type_text(given)
     if hasattr(given, "jsonValue") and not isinstance(given, type):
-        return _spark(given.jsonValue(), depth)
+        try:
+            json = given.jsonValue()
+        except RuntimeError:  # a type of the user, which has no JSON
+            raise ConfigError(f"there is no Flink type for Spark's {given!r}.") from None
+        return _spark(json, depth)
     if isinstance(given, type) and hasattr(given, "jsonValue"):
         return _declared(_made(given), depth)
     if _is_arrow(given) and hasattr(given, "num_fields"):

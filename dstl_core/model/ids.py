@@ -45,7 +45,8 @@ def is_id_hex(text: str) -> bool:
 
 def _parse_hex(text: str, what: str) -> bytes:
     if not is_id_hex(text):
-        raise ConfigError(f"Not a {what}: expected 32 hex digits, got {text!r}.")
+        article = "an" if what[0] in "aeiou" else "a"
+        raise ConfigError(f"Not {article} {what}: expected 32 hex digits, got {text!r}.")
     return bytes.fromhex(text)
 
 

@@ -75,16 +75,19 @@ class Merge(ABC):
 
     def _comparable(self, held: pa.Array, part: pa.Array) -> tuple[pa.Array, pa.Array]:
         """State and part, cast to one type that has an order."""
-        if pa.types.is_struct(held.type):
-            scale = part.type.scale
-            return decimals_of(held, scale), part.cast(pa.decimal128(DIGITS, scale))
         try:
-            return held, part.cast(held.type)
+            if pa.types.is_struct(held.type):
+                scale = max(part.type.scale, largest_scale(held))
+                return decimals_of(held, scale), part.cast(pa.decimal128(DIGITS, scale))
+            found = part.cast(held.type)
         except pa.ArrowInvalid:
             raise self._does_not_fit("A value", "") from None
+        if _became_infinite(part, found):
+            raise self._does_not_fit("A value", ", for example 'double'")
+        return held, found
 
-    def _overflow(self) -> ConfigError:
-        return self._does_not_fit("The sum", ", for example 'decimal(38, 0)'")
+    def _overflow(self, wider: str = "decimal(38, 0)") -> ConfigError:
+        return self._does_not_fit("The sum", f", for example {wider!r}")
 
     def _does_not_fit(self, what: str, example: str) -> ConfigError:
         return ConfigError(
@@ -147,7 +150,10 @@ class FloatSum(Merge):
     def merge(self, held: Columns, parts: Columns) -> Columns:
         old, new = held[0].cast(pa.float64()), parts[0]
         both = pc.coalesce(pc.add(old, new), old, new)
-        return [both.cast(self.types[0])]
+        found = both.cast(self.types[0])
+        if _became_infinite(both, found):
+            raise self._overflow("double")
+        return [found]
 
 
 class DecimalSum(Merge):
@@ -161,8 +167,8 @@ class DecimalSum(Merge):
     def merge(self, held: Columns, parts: Columns) -> Columns:
         new, counts = parts
         if pc.any(pc.and_(new.is_null(), pc.greater(counts, 0))).as_py():
-            raise self._overflow()
-        scale = new.type.scale
+            raise self._overflow("double")
+        scale = max(new.type.scale, largest_scale(held[0]))
         try:
             old = decimals_of(held[0], scale)
             wide = pa.decimal256(DIGITS + 1, scale)
@@ -171,7 +177,7 @@ class DecimalSum(Merge):
             )
             return [total.cast(pa.decimal128(DIGITS, scale))]
         except pa.ArrowInvalid:
-            raise self._overflow() from None
+            raise self._overflow("double") from None
 
     def parts_of(self, held: Columns) -> Columns:
         return [held[0], held[0].is_valid().cast(pa.int64())]
@@ -440,6 +446,14 @@ def beyond(one: pa.Array, other: pa.Array, *, largest: bool) -> pa.Array:
     if pa.types.is_floating(one.type):
         larger = pc.or_(larger, pc.and_not(pc.is_nan(one), pc.is_nan(other)))
     return pc.fill_null(larger, False)
+
+
+def _became_infinite(numbers: pa.Array, narrow: pa.Array) -> bool:
+    """Whether a cast to floats of less range made a number infinite."""
+    if numbers.type == narrow.type or not pa.types.is_floating(numbers.type):
+        return False
+    lost = pc.and_(pc.is_finite(numbers), pc.invert(pc.is_finite(narrow)))
+    return bool(pc.any(lost).as_py())
 
 
 def largest_scale(column: pa.Array) -> int:

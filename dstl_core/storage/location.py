@@ -33,10 +33,13 @@ class Location:
         """Parses a path or URL; a plain path is local and made absolute.
 
         Raises:
+            ConfigError: It is neither text nor a path.
             PathNotAllowedError: The text is a chained URL (``a::b``), has characters that file
                 names cannot have, or is a URL with a password or signature.
         """
-        raw = os.fspath(text)
+        raw = os.fspath(text) if isinstance(text, os.PathLike) else text
+        if not isinstance(raw, str):
+            raise ConfigError(f"A path is wrong: expected text or a Path, got {text!r}.")
         _check_characters(raw)
         if not raw:
             raise ConfigError("A path is empty; give a folder or a file.")

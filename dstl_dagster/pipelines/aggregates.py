@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dstl_core.aggregates import DEFAULT_SIZES, FIXED_TYPES, How, check_how
 from dstl_core.aggregates import Aggregate as DeclaredAggregate
@@ -226,6 +226,7 @@ def aggregating_pipeline(
         ConfigError: There is no state, a type is unknown, or an order is missing.
     """
     _check(name, states, key_type, order_by)
+    _check_windows(name, windows)
     job = AggregatingJob(
         name, uid, key_by, key_type, states, parallelism, max_parallelism, order_by, output, windows
     )
@@ -252,9 +253,28 @@ def _check(
 ) -> None:
     if not states:
         raise ConfigError(f"The pipeline {name!r} has no state; give it at least one aggregate.")
+    if not isinstance(states, Mapping):
+        raise ConfigError(
+            f"The states of pipeline {name!r} are wrong: expected a mapping of names to "
+            f"aggregates, got a {type(states).__name__}."
+        )
+    for state, each in states.items():
+        if not isinstance(each, Aggregate):
+            raise ConfigError(
+                f"The state {state!r} of pipeline {name!r} is wrong: expected an "
+                f"Aggregate of dstl_dagster, such as Aggregate('count'), got {each!r}."
+            )
     if not order_by and any(each.is_in_order_of_pipeline for each in states.values()):
         raise ConfigError(f"The pipeline {name!r} takes the first or last value; give an order_by.")
     declared_type(key_type, f"The key of pipeline {name!r}")
+
+
+def _check_windows(name: str, windows: Any) -> None:
+    if windows is not None and not isinstance(windows, EventTimeWindows):
+        raise ConfigError(
+            f"The windows of pipeline {name!r} are wrong: expected EventTimeWindows(..), got "
+            f"{windows!r}."
+        )
 
 
 def _lineage(operator: AggregateOperator, key_by: str) -> dict[str, list[str]]:

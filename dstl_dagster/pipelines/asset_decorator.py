@@ -60,6 +60,14 @@ def build_dstl_asset_specs(
     ]
 
 
+def _check_pipeline(pipeline: Any) -> None:
+    if not isinstance(pipeline, StatefulPipeline):
+        raise ConfigError(
+            f"The pipeline of dstl_assets is wrong: expected a StatefulPipeline, as "
+            f"aggregating_pipeline(..) returns it, got {pipeline!r}."
+        )
+
+
 def dstl_assets(
     *,
     pipeline: StatefulPipeline,
@@ -106,8 +114,9 @@ def dstl_assets(
         retain: As ``num_retained``.
 
     Raises:
-        ConfigError: The partitions are static or have several dimensions, or a retention is wrong.
+        ConfigError: The partitions are static or of several dimensions, or an argument is wrong.
     """
+    _check_pipeline(pipeline)
     is_windows = _are_windows(partitions_def)
     specs = build_dstl_asset_specs(
         pipeline,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
+from dstl_core.config import plain
 from dstl_core.errors import ConfigError
 from dstl_core.flink_text import parse_duration_ms
 from dstl_dagster.resources.storage_resource import DstlStorageResource
@@ -79,15 +80,16 @@ class StatefulPipeline:
     translator: DagsterDstlTranslator = field(default_factory=DagsterDstlTranslator)
 
     def __post_init__(self) -> None:
-        if _NAME.fullmatch(self.name) is None:
+        if not isinstance(self.name, str) or _NAME.fullmatch(self.name) is None:
             raise ConfigError(
                 f"A pipeline's name has letters, digits, '_', '.' and '-', at most 63 of them; got "
                 f"{self.name!r}."
             )
-        if self.num_retained < 1:
+        retained: Any = self.num_retained
+        if not isinstance(retained, int) or isinstance(retained, bool) or retained < 1:
             raise ConfigError(
                 f"The pipeline {self.name!r} keeps at least one checkpoint: expected num_retained "
-                f">= 1, got {self.num_retained}."
+                f">= 1, got {retained!r}."
             )
         if self.retain is not None:
             parse_duration_ms(self.retain)
@@ -161,7 +163,11 @@ class StatefulPipeline:
             job,
             num_retained=max(job.num_retained, self.num_retained),
             retain=max(job.retain, self.retain, key=_duration_ms),
-            changelog_options={**job.changelog_options, **uploads, **(changelog_options or {})},
+            changelog_options={
+                **plain(job.changelog_options),
+                **uploads,
+                **(changelog_options or {}),
+            },
         )
 
     def _factory(self) -> JobFactory:

@@ -121,6 +121,56 @@ def test_a_sum_of_decimals_is_exact(held: Decimal | None, batch: Decimal | None)
     assert found.to_pylist() == [sum(there, Decimal(0)) if there else None]
 
 
+@pytest.mark.parametrize("scales", [(4, 2), (2, 4), (0, 10)])
+@pytest.mark.parametrize(
+    ("merge", "expected"),
+    [
+        (DecimalSum("u", "s", Types.BIG_DEC), [Decimal("3")]),
+        (Extreme("u", "s", Types.BIG_DEC, largest=True), [Decimal("2")]),
+        (ByBatch("u", "s", Types.BIG_DEC, last=False), [Decimal("1")]),
+        (ByOrder("u", "s", Types.BIG_DEC, Types.BIG_DEC, largest=True), [Decimal("2")] * 2),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_a_batch_may_have_other_digits_after_the_point_than_the_state(
+    scales: tuple[int, int], merge: Merge, expected: list[Decimal]
+) -> None:
+    of_state, of_batch = scales
+    held = [big_decimals([Decimal(1).quantize(Decimal(1).scaleb(-of_state))])] * len(expected)
+    values = pa.array([Decimal(2)], pa.decimal128(20, of_batch))
+    parts = [values, pa.array([1], pa.int64()) if isinstance(merge, DecimalSum) else values]
+    found = merge.merge(held, parts[: len(merge.parts)])
+    assert [each[0].as_py() for each in found] == expected
+    assert {each.type for each in found} == {pa.decimal128(38, max(scales))}
+
+
+@pytest.mark.parametrize("largest", [True, False])
+def test_a_decimal_that_loses_digits_in_the_scale_of_the_state_is_refused(largest: bool) -> None:
+    held = [big_decimals([Decimal(1).scaleb(-10)])]
+    batch = [pa.array([Decimal(10**37)], pa.decimal128(38, 0))]
+    with pytest.raises(ConfigError, match=r"^A value of state 's' of operator 'u' does not fit"):
+        Extreme("u", "s", Types.BIG_DEC, largest=largest).merge(held, batch)
+
+
+@pytest.mark.parametrize(
+    ("merge", "what"),
+    [
+        (FloatSum("u", "s", Types.FLOAT), "The sum"),
+        (Extreme("u", "s", Types.FLOAT, largest=True), "A value"),
+        (ByBatch("u", "s", Types.FLOAT, last=True), "A value"),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_a_number_beyond_a_float_is_refused_and_an_infinite_one_is_not(
+    merge: Merge, what: str
+) -> None:
+    held = [pa.array([1.0, None], pa.float32())]
+    with pytest.raises(ConfigError, match=f"^{what} of state 's' .* its type, Float, .* 'double'"):
+        merge.merge(held, [pa.array([None, 1e300], pa.float64())])
+    [found] = merge.merge(held, [pa.array([None, float("inf")], pa.float64())])
+    assert found.to_pylist() == [1.0, float("inf")]
+
+
 ROWS = st.lists(
     st.tuples(st.none() | st.integers(0, 3), st.none() | st.sampled_from("abc")), max_size=6
 )

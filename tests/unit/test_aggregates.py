@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from dstl_core import AggregateOperator, aggregates
+from dstl_core import AggregateOperator, aggregates, windows
 from dstl_core.aggregates import Aggregate
 from dstl_core.errors import ConfigError
 
@@ -35,6 +35,10 @@ from dstl_core.errors import ConfigError
             "needs a half-life: .* above 0, got \\[0.0\\]",
         ),
         (lambda: aggregates.decayed_sum("v", math.inf, "t"), "needs a half-life"),
+        (lambda: aggregates.sum(5), "The column of the aggregate sum is wrong: .* got 5"),
+        (lambda: aggregates.count(["v"]), "The column of the aggregate count is .* got \\['v'\\]"),
+        (lambda: aggregates.last("v", None), "The order_by of the aggregate last of 'v' is wrong"),
+        (lambda: aggregates.max_by("v", 5), "expected names of columns, got 5"),
     ],
 )
 def test_an_aggregate_that_cannot_be_is_refused(declare, message):
@@ -59,3 +63,57 @@ def test_an_aggregate_that_cannot_be_is_refused(declare, message):
 def test_a_type_that_cannot_hold_an_aggregate_is_refused(wanted, message):
     with pytest.raises(ConfigError, match=message):
         AggregateOperator("u", "k", {"x": wanted}, "bigint")
+
+
+SCHEMA = "k string, v bigint, s string, t boolean, a array<int>, d double, c decimal(9, 2)"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ([aggregates.count()], "expected a mapping of names to aggregates, got"),
+        ({}, "has no aggregate; give it at least one"),
+        ({5: aggregates.count()}, "The name of an aggregate .* expected text, got 5"),
+        ({"n": "count"}, "expected one of dstl_core.aggregates, .*, got 'count'"),
+        ({"n": aggregates.count}, "got the function count"),
+        ({"n": aggregates.sum("s")}, "sum, takes numbers, and the schema has string for the co"),
+        ({"n": aggregates.avg("s")}, "avg, takes numbers, and the schema has string for the co"),
+        ({"n": aggregates.variance("t")}, "variance, takes numbers, and the schema has bool"),
+        ({"n": aggregates.histogram("s", [1])}, "histogram, takes numbers, and the schema"),
+        ({"n": aggregates.quantiles("s", [0.5])}, "quantiles, takes numbers, and the schema"),
+        ({"n": aggregates.bool_and("v")}, "bool_and, takes booleans, and the schema has int64"),
+        ({"n": aggregates.sum("c", "int")}, "has the type Integer, and the schema has decimal128"),
+        ({"n": aggregates.avg("d", "bigint")}, "has the type Long, and the schema has double for"),
+        ({"n": aggregates.sum("d", "decimal(38, 2)")}, "has the type BigDecimal, and the schema"),
+        ({"n": aggregates.approx_count_distinct("a")}, "takes values that are no lists, maps or"),
+    ],
+)
+def test_what_an_operator_cannot_aggregate_is_refused_when_it_is_declared(wanted, message):
+    with pytest.raises(ConfigError, match=message):
+        AggregateOperator("u", "k", wanted, schema=SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"uid": 5}, "The uid of an operator is wrong: expected a name, got 5"),
+        ({"key_by": ["k", "v"]}, "expected the name of one column, got \\['k', 'v'\\]"),
+        ({"key_type": "map<string, int>"}, "is a Map<String, Integer>, which cannot be a key"),
+        ({"output": "n"}, "The output of .* expected True, False, or a list of names .* got 'n'"),
+        ({"source": 5}, "The source of operator 'u' is wrong"),
+        ({"out_of_orderness_ms": True}, "expected a duration of at least 0 ms .*, got True"),
+        ({"event_time": "s"}, "expected a timestamp, or milliseconds .* has string for the col"),
+        ({"event_time": "v", "allowed_lateness": True}, "The allowed lateness .*, got True"),
+    ],
+)
+def test_a_wrong_argument_is_refused_when_it_is_declared(options, message):
+    given = {"uid": "u", "key_by": "k", "schema": SCHEMA, "aggregates": {"n": aggregates.count()}}
+    window = windows.TumblingEventTimeWindows.of(1000)
+    with pytest.raises(ConfigError, match=message):
+        AggregateOperator(**{**given, "window": window, "event_time": "v", **options})
+
+
+@pytest.mark.parametrize("column, type", [("v", "decimal(38, 0)"), ("c", "double"), ("v", "float")])
+def test_sums_of_narrower_numbers_have_wider_states(column, type):
+    wanted = {"n": aggregates.sum(column, type), "m": aggregates.avg(column, type)}
+    assert AggregateOperator("u", "k", wanted, schema=SCHEMA).items

@@ -226,7 +226,7 @@ def test_options_beside_flinks_do_not_look_like_flinks() -> None:
     [
         (
             {"persist_size_threshold": 101, "max_in_flight": 100},
-            r"sizeThresholdBytes \(101\) must not exceed maxBytesInFlight \(100\)",
+            r"persist-size-threshold \(101\) must not exceed upload.max-in-flight \(100\)",
         ),
         ({"upload_buffer_size": "2 gb"}, "upload.buffer-size is over 2 GiB: 2147483648"),
         ({"retry_policy": "Fixed"}, "Unknown retry policy: Fixed"),
@@ -293,9 +293,21 @@ ATTEMPTS = "state.changelog.dstl.dfs.upload.max-attempts"
             "has no option state.changelog.dstl.dfs.upload.attempts; did you mean state",
         ),
         ({"execution.mode": "x"}, "ChangelogOptions has no option execution.mode$"),
+        ({"": 1}, "ChangelogOptions has no option ''$"),
+        ({" enabled": 1}, "has no option ' enabled'; did you mean enabled$"),
+        ({"self": 1}, "ChangelogOptions has no option self"),
+        (
+            {"state.backend.changelog.enabled": True, "enabled": False},
+            "enabled and state.backend.changelog.enabled are the same option; give one$",
+        ),
+        ({ATTEMPTS: 10**5000}, f"{ATTEMPTS}: expected at most 2147483647, got a number of more th"),
+        ({ATTEMPTS: "9" * 5000}, f"{ATTEMPTS}: expected a whole number, got '9{{99}}$"),
+        ({"max_in_flight": 1 << 63}, "max_in_flight: expected at most 9223372036854775807, got a"),
+        ({"upload_timeout_ms": 1 << 70}, "upload_timeout_ms: expected at most 9223372036854775807"),
     ],
-    ids=str,
+    ids=lambda each: str(each)[:60] if isinstance(each, str) else "_".join(each),
 )
+@pytest.mark.filterwarnings("ignore:The option")
 def test_a_wrong_option_is_named_in_words_of_our_own(options: dict[str, Any], said: str) -> None:
     for make in (ChangelogOptions.of, lambda given: ChangelogOptions(**given)):
         with pytest.raises(ConfigError) as caught:
@@ -304,3 +316,28 @@ def test_a_wrong_option_is_named_in_words_of_our_own(options: dict[str, Any], sa
         assert re.search(said, text), text
         assert "nput should" not in text
         assert "pydantic" not in text
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("state.changelog.enabled", "expected a mapping of names to values, got 'state.changelog."),
+        (
+            [("enabled", True)],
+            r"expected a mapping of names to values, got \[\('enabled', True\)\]",
+        ),
+        ({5: True}, "The name of an option is wrong: expected text, got 5"),
+        ({b"enabled": True}, "expected text, got b'enabled'"),
+    ],
+)
+def test_options_that_are_no_mapping_of_names_are_refused(options: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        ChangelogOptions.of(options)
+
+
+def test_options_are_taken_as_options_too() -> None:
+    given = ChangelogOptions.of({"state.changelog.enabled": "true"}, base_path="/a")
+    assert ChangelogOptions.of(given) == given
+    assert ChangelogOptions.of(given, base_path="/b") == ChangelogOptions.of(
+        enabled=True, base_path="/b"
+    )

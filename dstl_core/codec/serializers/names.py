@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from dstl_core.codec.data_io import DataOutput
 from dstl_core.codec.serializers.arrays import (
     BytePrimitiveArraySerializer,
     GenericArraySerializer,
     StringArraySerializer,
 )
-from dstl_core.codec.serializers.base import AnySerializer
+from dstl_core.codec.serializers.base import AnySerializer, TypeSerializer
 from dstl_core.codec.serializers.collections import (
     ListSerializer,
     MapSerializer,
@@ -48,6 +50,7 @@ from dstl_core.codec.serializers.structs import (
     Tuple0Serializer,
 )
 from dstl_core.codec.serializers.table_types import RowDataSerializer, row_data_of
+from dstl_core.errors import ConfigError
 
 
 class Types:
@@ -78,26 +81,32 @@ class Types:
 
     @staticmethod
     def LIST(element: AnySerializer) -> ListSerializer:
+        _check_parts("LIST", element)
         return ListSerializer(element)
 
     @staticmethod
     def SET(element: AnySerializer) -> SetSerializer:
+        _check_parts("SET", element)
         return SetSerializer(element)
 
     @staticmethod
     def MAP(key: AnySerializer, value: AnySerializer) -> MapSerializer:
+        _check_parts("MAP", key, value)
         return MapSerializer(key, value)
 
     @staticmethod
     def TUPLE(*fields: AnySerializer) -> TupleSerializer | Tuple0Serializer:
+        _check_parts("TUPLE", *fields)
         return TupleSerializer(fields) if fields else Tuple0Serializer()
 
     @staticmethod
     def ROW(*fields: AnySerializer) -> RowSerializer:
+        _check_parts("ROW", *fields)
         return RowSerializer(fields)
 
     @staticmethod
     def EITHER(left: AnySerializer, right: AnySerializer) -> EitherSerializer:
+        _check_parts("EITHER", left, right)
         return EitherSerializer(left, right)
 
     @staticmethod
@@ -106,6 +115,7 @@ class Types:
 
     @staticmethod
     def NULLABLE(inner: AnySerializer) -> NullableSerializer:
+        _check_parts("NULLABLE", inner)
         return NullableSerializer(inner)
 
     @staticmethod
@@ -136,6 +146,17 @@ class Types:
     @staticmethod
     def OBJECT_ARRAY(component_class: str, component: AnySerializer) -> GenericArraySerializer:
         return GenericArraySerializer(component_class, component)
+
+
+def _check_parts(name: str, *parts: Any) -> None:
+    """Raises ConfigError if a part of a type is no Flink type."""
+    for each in parts:
+        if not isinstance(each, TypeSerializer):
+            raise ConfigError(
+                f"A part of Types.{name} is wrong: expected a Flink type such as Types.LONG, got "
+                f"{each!r}; write all of the type as text, such as 'array<bigint>', or all of it "
+                f"with Types."
+            )
 
 
 def _field_key(pojo_class: str, name: str) -> bytes:

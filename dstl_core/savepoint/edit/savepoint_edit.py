@@ -94,8 +94,20 @@ class SavepointEdit:
         """Adds an operator.
 
         Raises:
+            ConfigError: The identifier or the transformation is of another kind.
             SavepointError: The savepoint has the operator; call ``remove_operator`` first.
         """
+        if not isinstance(identifier, OperatorIdentifier):
+            raise ConfigError(
+                f"The identifier of an operator is wrong: expected one such as "
+                f"OperatorIdentifier.for_uid('accounts'), got {identifier!r}."
+            )
+        if not hasattr(transformation, "write_operator"):
+            raise ConfigError(
+                f"The state of {identifier} is wrong: expected a transformation, got "
+                f"{type(transformation).__name__}; end it with transform(..) or "
+                f"transform_columns(..)."
+            )
         if identifier in self.operators or identifier.operator_id in self._kept_ids():
             known = [str(each) for each in self.operators if each == identifier]
             raise SavepointError(

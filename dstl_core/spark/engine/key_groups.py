@@ -13,6 +13,7 @@ from pyspark.sql import types as T
 
 from dstl_core.codec.columnar.keyed.key_group_columns import key_groups_of
 from dstl_core.codec.serializers import AnySerializer, Types
+from dstl_core.errors import ConfigError
 from dstl_core.savepoint.columns.arrow_values import column_type
 from dstl_core.savepoint.write.column_fit import fit
 from dstl_core.spark.engine.schema import quoted
@@ -44,7 +45,7 @@ def partition_by_subtask(
     """
     java_hash = _java_hash(key_column, rows.schema[key_column].dataType, key_type)
     if java_hash is None:
-        group = _key_group_in_python(F.col(quoted(key_column)), key_type, max_parallelism)
+        group = _key_group_in_python(key_column, key_type, max_parallelism)
         owner = F.floor(group * F.lit(parallelism) / F.lit(max_parallelism)).cast("int")
     else:
         placed = f"({_key_group(java_hash, max_parallelism)}) * {parallelism} / {max_parallelism}"
@@ -54,12 +55,17 @@ def partition_by_subtask(
     )
 
 
-def _key_group_in_python(key: Column, key_type: AnySerializer, max_parallelism: int) -> Column:
+def _key_group_in_python(column: str, key_type: AnySerializer, max_parallelism: int) -> Column:
     def key_group(keys: pa.Array) -> pa.Array:
+        if keys.null_count:
+            raise ConfigError(
+                f"A key is null, in the column {column!r}; keyed state needs a key: drop or fill "
+                f"such rows."
+            )
         fitted = fit(keys, column_type(key_type), "The key")
         return pa.array(key_groups_of(fitted, key_type, max_parallelism), pa.int32())
 
-    group: Column = F.arrow_udf(key_group, "int")(key)  # type: ignore[attr-defined]  # not in stub
+    group: Column = F.arrow_udf(key_group, "int")(F.col(quoted(column)))  # type: ignore[attr-defined]  # not in stub
     return group
 
 

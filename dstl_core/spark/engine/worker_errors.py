@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -13,7 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 from pyspark.errors import PySparkException
 
 from dstl_core import errors
-from dstl_core.errors import DstlError
+from dstl_core.errors import ConfigError, DstlError
 
 _SIMPLIFIED = "SPARK_SIMPLIFIED_TRACEBACK"
 """Set in the workers unless ``spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled`` is
@@ -21,6 +22,7 @@ false.
 """
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+_MISSING = re.compile(r"^ModuleNotFoundError: No module named '(dstl_core)", re.MULTILINE)
 _LINE = re.compile(r"^dstl_core\.errors\.(\w+): (.+)$", re.MULTILINE)
 
 
@@ -40,6 +42,13 @@ def errors_of_workers() -> Iterator[None]:
             raised = kind.__new__(kind)
             DstlError.__init__(raised, found[-1][1])
             raise raised from error
+        missing = _MISSING.search(str(error))
+        if missing is not None:
+            raise ConfigError(
+                f"The Python of Spark's workers has no package {missing[1]}; install dagster-dstl "
+                f"there, or select this Python with the environment variable "
+                f"PYSPARK_PYTHON={sys.executable} before the session is started."
+            ) from error
         raise
 
 

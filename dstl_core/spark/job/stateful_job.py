@@ -14,6 +14,7 @@ from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.epoch_facts import NO_FACTS, EpochFacts
 from dstl_core.clock import Clock, SystemClock
 from dstl_core.closing import Closing
+from dstl_core.config import ChangelogOptions, plain
 from dstl_core.errors import ConfigError
 from dstl_core.flink_text import parse_duration_ms
 from dstl_core.model.checkpoint import OperatorState
@@ -22,6 +23,7 @@ from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.savepoint.report.snapshot_report import SnapshotReport, report_snapshot
 from dstl_core.spark.job.epoch import EpochRun, InputEpoch
 from dstl_core.spark.job.history import JobHistory
+from dstl_core.spark.job.job_checks import check_job, check_run
 from dstl_core.spark.job.job_coordinator import JobCoordinator, PersistedCheckpoint
 from dstl_core.spark.job.key_counts import keys_before, no_keys
 from dstl_core.spark.job.materialize import (
@@ -74,8 +76,8 @@ class StatefulJob(Closing):
             less than this time before the latest one are kept as well.
         num_retained_outputs: Epochs whose stored output is kept; by default all.
         compress_log: Whether changelog segments are compressed.
-        changelog_options: Further options of the changelog, by name or Flink's key. An upload has a
-            time-out of 30 seconds unless they say otherwise.
+        changelog_options: Further options of the changelog, by name or Flink's key, or as
+            ``ChangelogOptions``. An upload has a time-out of 30 seconds unless they say otherwise.
         checkpoint_timeout_s: Seconds after which a pending checkpoint is aborted.
         clock: The clock; the system's by default.
         downstream: Further operators, in the order in which they run.
@@ -95,7 +97,7 @@ class StatefulJob(Closing):
     max_parallelism: int = 128
     num_retained: int = 1
     compress_log: bool = False
-    changelog_options: Mapping[str, Any] = field(default_factory=dict)
+    changelog_options: Mapping[str, Any] | ChangelogOptions = field(default_factory=dict)
     checkpoint_timeout_s: float = 600.0
     clock: Clock = field(default_factory=SystemClock)
     downstream: Sequence[Operator] = ()
@@ -108,6 +110,7 @@ class StatefulJob(Closing):
     retain: str | None = None
 
     def __post_init__(self) -> None:
+        check_job(self)
         self._spec = JobSpec(
             name=self.name,
             base_path=self.base_path,
@@ -117,7 +120,7 @@ class StatefulJob(Closing):
             changelog=self.changelog,
             changelog_options=task_changelog_options(
                 str(Location.parse(self.base_path)),
-                self.changelog_options,
+                plain(self.changelog_options),
                 compress=self.compress_log,
             ),
             state_backend=self.state_backend,
@@ -340,6 +343,7 @@ class StatefulJob(Closing):
         """The epoch of an input, ready to run, or its commit."""
         started = time.monotonic()
         check_named_batch(rows, input_id)
+        check_run(self.name, order_by, watermark_ms)
         if self.latest() is None:
             self._epoch_run(self._tasks.root_specs(), {}, rows, order_by, watermark_ms).check()
         self._start_for_input()

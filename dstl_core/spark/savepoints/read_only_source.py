@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from pyspark.sql import datasource as ds
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from dstl_core.errors import ConfigError
 from dstl_core.spark.engine.worker_errors import short_traceback
@@ -48,8 +48,11 @@ def columns_asked_for(asked: StructType, there: StructType, what: str) -> tuple[
     """The columns of ``.schema(..)``, in their order; None if it is the table's own schema.
 
     Raises:
-        ConfigError: A column does not exist, or has another type.
+        ConfigError: A column does not exist, has another type, or is declared NOT NULL; or there
+            is no column.
     """
+    if not asked.names:
+        raise ConfigError(f".schema(..) has no column; {what} has: {', '.join(there.names)}.")
     types = {each.name: each.dataType.simpleString() for each in there}
     for each in asked:
         if each.name not in types:
@@ -63,7 +66,25 @@ def columns_asked_for(asked: StructType, there: StructType, what: str) -> tuple[
                 f"but {what} stores {types[each.name]}; leave .schema out, and cast the column "
                 f"after load()."
             )
+        stored = there[each.name]
+        if each.nullable < stored.nullable or _shape(each) != _shape(stored):
+            raise ConfigError(
+                f".schema(..) declares column {each.name!r}, or a part of it, NOT NULL, but Spark "
+                f"expects nulls there from {what}; leave NOT NULL (nullable=False, "
+                f"containsNull=False) out."
+            )
     return None if asked.names == there.names else tuple(asked.names)
+
+
+def _shape(field: StructField) -> Any:
+    """The type of a column with what may be null, without comments."""
+
+    def plain(json: Any) -> Any:
+        if isinstance(json, dict):
+            return {name: plain(each) for name, each in json.items() if name != "metadata"}
+        return [plain(each) for each in json] if isinstance(json, list) else json
+
+    return plain(field.dataType.jsonValue())
 
 
 def check_names(names: list[str], what: str) -> None:

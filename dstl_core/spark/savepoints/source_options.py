@@ -65,6 +65,8 @@ def spec_of(options: Mapping[str, str]) -> TableSpec:
             "A savepoint cannot be a table of a catalog; use CREATE TEMP VIEW name USING savepoint "
             "OPTIONS (path '..'), or register(spark, path), which makes a view for every state."
         )
+    if "paths" in given:  # Spark makes it of a list
+        raise ConfigError("The savepoint source reads one snapshot: expected load(path) of one.")
     unknown = sorted(set(given) - set(SOURCE_OPTIONS))
     if unknown:
         raise ConfigError(
@@ -73,7 +75,10 @@ def spec_of(options: Mapping[str, str]) -> TableSpec:
             f"workers or into the file system's own configuration."
         )
     if "path" not in given:
-        raise ConfigError("The savepoint source needs a path: use load(path).")
+        raise ConfigError(
+            "The savepoint source needs a path: use load(path), or CREATE TEMP VIEW name USING "
+            "savepoint OPTIONS (path '..'); a savepoint cannot be a table of a catalog."
+        )
     named = [f"{form}:{given[each]}" for each, form in _OPERATOR_OPTIONS.items() if each in given]
     if len(named) > 1:
         raise ConfigError(f"Give one of {', '.join(_OPERATOR_OPTIONS)}, not several.")
@@ -205,7 +210,7 @@ def _moves(text: str | None) -> dict[str, str]:
 
 
 def _number(name: str, text: str) -> int:
-    if not text.isdigit() or int(text) == 0:
+    if not (text.isascii() and text.isdigit()) or int(text) == 0:
         raise ConfigError(f"{name} is wrong: expected a number of bytes, got {text!r}.")
     return int(text)
 

@@ -71,7 +71,17 @@ class OperatorTransformation:
 
     @staticmethod
     def bootstrap_with(rows: DataFrame) -> OneInputStateTransformation:
-        """Starts from the rows of a DataFrame."""
+        """Starts from the rows of a DataFrame.
+
+        Raises:
+            ConfigError: It is not a DataFrame of Spark, or it is a stream.
+        """
+        if not isinstance(rows, DataFrame) or rows.isStreaming:
+            got = f"a {type(rows).__module__.partition('.')[0]} {type(rows).__name__}"
+            raise ConfigError(
+                f"A bootstrap starts from a Spark DataFrame of a batch, got "
+                f"{'a stream' if isinstance(rows, DataFrame) else got}."
+            )
         return OneInputStateTransformation(rows)
 
     @staticmethod
@@ -256,7 +266,10 @@ class KeyedStateTransformation:
             )
         has_timers = any(timers.values())
         if not names and not has_timers:
-            raise ConfigError(f"There is no column beside the key {self.key_column!r}.")
+            raise ConfigError(
+                f"There is no column beside the key {self.key_column!r}, so there is no state; "
+                f"add a column for each state, or timers."
+            )
         key_type = self.key_type
         if template is not None and template.key_type is not None:
             key_type = template.key_type.serializer

@@ -24,6 +24,7 @@ from dstl_core.spark.task.reduction import check_columns
 
 RESERVED = "__dstl_"
 """Prefix of the columns that a job adds to its batch."""
+_CASE_SENSITIVE = "spark.sql.caseSensitive"
 _NOT_HASHED = (T.VariantType, T.CalendarIntervalType, T.YearMonthIntervalType)
 _NOT_ORDERED = (T.MapType, T.VariantType, T.CalendarIntervalType)
 
@@ -58,11 +59,9 @@ def check_batch(rows: Any, what: str = "The batch") -> None:
             f"{what} is a stream; give each of its micro-batches to the job: "
             f"writeStream.foreachBatch(job.foreach_batch(..))."
         )
-    names = rows.columns
-    for name in names:
-        if names.count(name) > 1:
-            raise ConfigError(f"{what} has two columns {name!r}; rename one of them.")
-        if name.startswith(RESERVED):
+    _check_distinct(rows, what)
+    for name in rows.columns:
+        if name.lower().startswith(RESERVED):
             raise ConfigError(
                 f"{what} has a column {name!r}; names that begin with {RESERVED!r} are reserved "
                 f"for the job: rename it."
@@ -72,6 +71,22 @@ def check_batch(rows: Any, what: str = "The batch") -> None:
             raise ConfigError(
                 f"{what} has a column {each.name!r} of type {each.dataType.simpleString()}, which "
                 f"Spark cannot hash or pass to Python; cast it, for example to a string."
+            )
+
+
+def _check_distinct(rows: DataFrame, what: str) -> None:
+    """Raises ConfigError if Spark cannot tell two columns apart."""
+    names = rows.columns
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"{what} has two columns {name!r}; rename one of them.")
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault(name.lower(), name)
+        if other != name and rows.sparkSession.conf.get(_CASE_SENSITIVE, "false") != "true":
+            raise ConfigError(
+                f"{what} has the columns {other!r} and {name!r}, which Spark cannot tell apart; "
+                f"rename one of them, or set {_CASE_SENSITIVE} to true."
             )
 
 
@@ -110,6 +125,7 @@ def check_input(rows: DataFrame, operator: Operator, order_by: Sequence[str] | N
     if operator.event_time is not None:
         _check_time(rows, operator.event_time)
     if isinstance(operator, AggregateOperator):
+        _check_collations(rows, operator)
         check_columns(rows, operator)
         _check_late(rows, operator)
         return
@@ -118,6 +134,28 @@ def check_input(rows: DataFrame, operator: Operator, order_by: Sequence[str] | N
             f"The input of {operator.uid!r} has a column {KEY_INDEX!r}, a name that is reserved in "
             f"the input of functions on columns; rename it."
         )
+
+
+def _check_collations(rows: DataFrame, operator: AggregateOperator) -> None:
+    """Raises ConfigError if Spark compares texts of an aggregate in another way than state does."""
+    for column in operator.columns:
+        if column in rows.columns and _has_collation(rows.schema[column].dataType):
+            raise ConfigError(
+                f"The column {column!r} of operator {operator.uid!r} has the type "
+                f"{rows.schema[column].dataType.simpleString()}, and state compares texts by their "
+                f"bytes; cast it to string, for example after lower(..)."
+            )
+
+
+def _has_collation(kind: T.DataType) -> bool:
+    """Whether a type is, or contains, a text that is not compared by its bytes."""
+    if isinstance(kind, T.StringType):
+        return not kind.isUTF8BinaryCollation()
+    if isinstance(kind, T.StructType):
+        return any(_has_collation(each.dataType) for each in kind.fields)
+    if isinstance(kind, T.ArrayType):
+        return _has_collation(kind.elementType)
+    return False
 
 
 def needed_columns(operator: Operator, order_by: Sequence[str]) -> set[str] | None:
@@ -143,11 +181,16 @@ def _check_key(rows: DataFrame, column: str, key_type: AnySerializer, uid: str) 
         return
     kind = rows.schema[column].dataType
     found = _kind_of_spark(kind)
-    if wanted is not None and found is not None and wanted != found:
+    if wanted is not None and found is not None and wanted != found and not _casts(found, wanted):
         raise ConfigError(
             f"The key column {column!r} is {kind.simpleString()}, and the key type of {uid!r} is "
             f"{key_type.type_name}; cast the column, or declare its type."
         )
+
+
+def _casts(found: str, wanted: str) -> bool:
+    """Whether keys of one kind are cast to the other one: a date is its first moment."""
+    return found == "date" and wanted == "time"
 
 
 def _check_time(rows: DataFrame, column: str) -> None:
@@ -215,6 +258,9 @@ def _kind_of_arrow(kind: pa.DataType) -> str | None:
         "float": pa.types.is_floating,
         "text": lambda each: pa.types.is_string(each) or pa.types.is_large_string(each),
         "boolean": pa.types.is_boolean,
+        "bytes": pa.types.is_binary,
+        "date": pa.types.is_date,
+        "time": pa.types.is_timestamp,
     }
     return next((name for name, test in tests.items() if test(kind)), None)
 
@@ -225,5 +271,9 @@ def _kind_of_spark(kind: T.DataType) -> str | None:
         "float": (T.FloatType, T.DoubleType),
         "text": T.StringType,
         "boolean": T.BooleanType,
+        "bytes": T.BinaryType,
+        "date": T.DateType,
+        "time": (T.TimestampType, T.TimestampNTZType),
+        "decimal": T.DecimalType,
     }
     return next((name for name, each in kinds.items() if isinstance(kind, each)), None)

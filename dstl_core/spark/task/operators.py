@@ -29,6 +29,19 @@ from dstl_core.operators.aggregated_windows import (
 from dstl_core.operators.merge_choice import merge_of
 from dstl_core.savepoint.write.column_fit import fit
 from dstl_core.spark.engine.schema import spark_type_of
+from dstl_core.spark.task.operator_checks import (
+    FOR_KEYS,
+    FOR_ROWS,
+    check_aggregates,
+    check_arguments,
+    check_column_type,
+    check_function,
+    check_key_column,
+    check_key_type,
+    check_output_names,
+    check_sum_type,
+    check_uid,
+)
 from dstl_core.state.windows.windowing import WindowAssigner
 
 Frames: TypeAlias = Mapping[str, DataFrame]
@@ -95,7 +108,7 @@ class KeyedOperator(_Keyed):
         key_form: The form in which functions get the key; ``key_type`` sets it.
 
     Raises:
-        ConfigError: A type or a column is invalid, or Spark cannot read it back.
+        ConfigError: An argument, a type or a column is invalid, or Spark cannot read it back.
     """
 
     uid: str
@@ -111,11 +124,16 @@ class KeyedOperator(_Keyed):
     key_form: Form | None = field(default=None, kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
+        check_uid(self.uid)
+        check_key_column(self.uid, self.key_by)
         declared = declared_type(self.key_type, f"The key of operator {self.uid!r}")
         key_type = function_type(declared)
         if isinstance(key_type, AsPython):
             object.__setattr__(self, "key_form", key_type.form)
         object.__setattr__(self, "key_type", stored_type(key_type))
+        check_key_type(self.uid, self.key_type)
+        check_function(self.uid, self.function, FOR_KEYS)
+        check_arguments(self)
         object.__setattr__(self, "out_of_orderness_ms", self.lag_ms)
         object.__setattr__(self, "output_schema", _output(self.uid, self.output_schema))
 
@@ -125,6 +143,7 @@ def _output(uid: str, given: SchemaLike | None) -> pa.Schema | None:
     if given is None:
         return None
     schema = schema_of(given, f"The output_schema of operator {uid!r}")
+    check_output_names(uid, schema.names)
     for each in schema:
         try:
             spark_type_of(each.type)
@@ -160,6 +179,9 @@ class ProcessOperator(_Named):
     function_key_type = None
 
     def __post_init__(self) -> None:
+        check_uid(self.uid)
+        check_function(self.uid, self.function, FOR_ROWS)
+        check_arguments(self)
         object.__setattr__(self, "out_of_orderness_ms", self.lag_ms)
         object.__setattr__(self, "output_schema", _output(self.uid, self.output_schema))
 
@@ -222,6 +244,9 @@ class AggregateOperator(_Keyed):
     broadcast = None
 
     def __post_init__(self) -> None:
+        check_uid(self.uid)
+        check_key_column(self.uid, self.key_by)
+        check_aggregates(self.uid, self.aggregates, self.output)
         where = f"The schema of operator {self.uid!r}"
         schema = pa.schema([]) if self.schema is None else schema_of(self.schema, where)
         types = DeclaredTypes(self.uid, schema)
@@ -230,8 +255,8 @@ class AggregateOperator(_Keyed):
         object.__setattr__(self, "allowed_lateness", self.lateness_ms)
         key_type = types.of(self.key_by, self.key_type, "The key", "key_type")
         object.__setattr__(self, "key_type", key_type)
-        if not self.aggregates:
-            raise ConfigError(f"The operator {self.uid!r} has no aggregate; give it at least one.")
+        check_key_type(self.uid, key_type)
+        check_arguments(self)
         merges = [
             merge_of(self.uid, name, each, *types.of_states(name, each))
             for name, each in self.items
@@ -334,9 +359,16 @@ class DeclaredTypes:
         if aggregate.how in ("count", "count_null"):
             return Types.LONG, Types.LONG
         assert aggregate.column is not None
+        where = f"{what} of operator {self.uid!r}"
+        in_schema = aggregate.column in self.schema.names
+        found = self.schema.field(aggregate.column).type if in_schema else None
+        if found is not None:
+            check_column_type(where, aggregate, found)
         kind = self.of(
             aggregate.column, aggregate.type, what, "type", widest=aggregate.how == "sum"
         )
+        if found is not None:
+            check_sum_type(where, aggregate, found, kind)
         if not aggregate.order_by or not aggregate.keeps_order:
             return kind, Types.LONG
         [order_by] = aggregate.order_by
@@ -345,6 +377,12 @@ class DeclaredTypes:
     def of_time(self, column: str) -> pa.DataType:
         """The type of times: that of a column of timestamps, else milliseconds."""
         kind = self.schema.field(column).type if column in self.schema.names else pa.int64()
+        if not (pa.types.is_timestamp(kind) or pa.types.is_integer(kind)):
+            raise ConfigError(
+                f"The event_time of operator {self.uid!r} is wrong: expected a timestamp, or "
+                f"milliseconds as a whole number, and the schema has {kind} for the column "
+                f"{column!r}."
+            )
         return kind if pa.types.is_timestamp(kind) else pa.int64()
 
     def scale_of(self, aggregate: Aggregate) -> int | None:

@@ -24,15 +24,27 @@ class OutputFiles:
     """The files of one attempt of a subtask.
 
     Their names are random, so the files of a failed attempt are unreferenced.
+
+    Args:
+        file_io: The file system.
+        folder: The folder of the output.
+        schema: The columns of the output; None if there is none.
+        subtask: The index of the subtask.
+        operator: The uid of the operator, for errors.
     """
 
     file_io: FileIO
     folder: Location
     schema: pa.Schema | None
     subtask: int
+    operator: str = ""
     names: list[str] = field(default_factory=list)
     rows: int = 0
     buffer: list[Row] = field(default_factory=list)
+
+    @property
+    def _what(self) -> str:
+        return f"The output of operator {self.operator!r}" if self.operator else "The output"
 
     def add(self, rows: Iterable[Row]) -> None:
         if self.schema is None:
@@ -57,8 +69,8 @@ class OutputFiles:
             return
         if not isinstance(rows, pa.RecordBatch | pa.Table):
             raise UserFunctionError(
-                f"The output of a function on columns has to be a record batch or a table, got "
-                f"{type(rows).__name__}."
+                f"{self._what} has to be a record batch or a table, as its function works on "
+                f"columns, got {type(rows).__name__}."
             )
         if not rows.num_rows:
             return
@@ -67,7 +79,7 @@ class OutputFiles:
             table = pa.Table.from_arrays(arrays, schema=self.schema)
         except (KeyError, pa.ArrowException) as error:
             raise UserFunctionError(
-                f"The output of a function does not fit its schema ({error}): expected "
+                f"{self._what} does not fit its schema ({error}): expected "
                 f"{', '.join(self.schema.names)}, got {', '.join(rows.schema.names)}."
             ) from error
         self._write(table)
@@ -80,12 +92,12 @@ class OutputFiles:
         """
         if not self.buffer or self.schema is None:
             return
-        _check_rows(self.buffer, self.schema)
+        _check_rows(self.buffer, self.schema, self._what)
         try:
             table = pa.Table.from_pylist([dict(row) for row in self.buffer], schema=self.schema)
         except (pa.ArrowException, OverflowError) as error:
             raise UserFunctionError(
-                f"The output of a function does not fit its schema ({error})."
+                f"{self._what} does not fit its schema: {_misfit(self.buffer, self.schema, error)}."
             ) from error
         self._write(table)
         self.buffer = []
@@ -96,8 +108,7 @@ class OutputFiles:
             pq.write_table(for_spark(table, spark_arrow_schema(table.schema)), raw)
         except pa.ArrowException as error:  # e.g. a time between two microseconds
             raise UserFunctionError(
-                f"The output of a function has a value that Spark cannot store ({error}); round or "
-                f"cast it."
+                f"{self._what} has a value that Spark cannot store ({error}); round or cast it."
             ) from error
         name = f"part-{self.subtask:05d}-{uuid4().hex}.parquet"
         self.file_io.write_new(self.folder.child(name), raw.getvalue())
@@ -105,18 +116,31 @@ class OutputFiles:
         self.rows += table.num_rows
 
 
-def _check_rows(rows: Sequence[Row], schema: pa.Schema) -> None:
+def _misfit(rows: Sequence[Row], schema: pa.Schema, error: Exception) -> str:
+    """The first column that has a value of another type."""
+    for each in schema:
+        for row in rows:
+            value = row.get(each.name)
+            try:
+                pa.array([value], each.type)
+            except (pa.ArrowException, OverflowError):
+                kind = type(value).__name__
+                return f"column {each.name!r} is {each.type}, got a value of type {kind}"
+    return str(error)
+
+
+def _check_rows(rows: Sequence[Row], schema: pa.Schema, what: str) -> None:
     """Raises UserFunctionError for values that Arrow would drop silently."""
     names = set(schema.names)
     for row in rows:
         if not isinstance(row, Mapping):
             raise UserFunctionError(
-                f"The output of a function has to be rows, each a dictionary with a value per "
+                f"{what} has to be rows, each a dictionary with a value per "
                 f"column, got {type(row).__name__}."
             )
         if not row.keys() <= names:
             raise UserFunctionError(
-                f"The output of a function does not fit its schema: expected "
+                f"{what} does not fit its schema: expected "
                 f"{', '.join(schema.names)}, got {', '.join(row)}."
             )
     for each in schema:
@@ -125,6 +149,6 @@ def _check_rows(rows: Sequence[Row], schema: pa.Schema) -> None:
                 value = row.get(each.name)
                 if isinstance(value, float) and not value.is_integer():
                     raise UserFunctionError(
-                        f"The output of a function does not fit its schema: column {each.name!r} "
+                        f"{what} does not fit its schema: column {each.name!r} "
                         f"is {each.type}, got {value}."
                     )

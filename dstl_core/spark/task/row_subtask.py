@@ -123,7 +123,10 @@ class RowSubtask:
             return None
         keys = rows.column(self._operator.key_by)
         if keys.null_count:
-            raise ConfigError("A key is null; keyed state needs a key.")
+            raise ConfigError(
+                f"A key is null, in the column {self._operator.key_by!r} of operator "
+                f"{self._operator.uid!r}; keyed state needs a key: drop or fill such rows."
+            )
         return fit(keys, column_type(key_type), "The key")
 
     def _process_rows(

@@ -26,7 +26,7 @@ from dstl_core.spark.task.columns.column_subtask import ColumnSubtask
 from dstl_core.spark.task.columns.rows_in_columns import may_be_in_columns, open_rows
 from dstl_core.spark.task.inputs import OWN_COLUMNS, Fingerprint
 from dstl_core.spark.task.job_spec import EpochSpec, TaskSpec
-from dstl_core.spark.task.operators import is_columnar, late_schema_of
+from dstl_core.spark.task.operators import is_columnar, late_name, late_schema_of
 from dstl_core.spark.task.output_files import OutputFiles
 from dstl_core.spark.task.reports import SubtaskMetrics, SubtaskReport, encode_state
 from dstl_core.spark.task.restore import Assigned
@@ -116,8 +116,9 @@ def run_epoch_subtask(
     """Runs one epoch of a subtask: restores, applies rows in order, fires timers, persists."""
     file_io = open_file_io(task.job.layout.root)
     folder = task.job.layout.output(epoch.checkpoint_id)
-    output = OutputFiles(file_io, folder, task.operator.output_schema, subtask)
-    late = OutputFiles(file_io, folder, late_schema_of(task.operator), subtask)
+    uid = task.operator.uid
+    output = OutputFiles(file_io, folder, task.operator.output_schema, subtask, uid)
+    late = OutputFiles(file_io, folder, late_schema_of(task.operator), subtask, late_name(uid))
     started = time.monotonic()
     running = open_subtask(task, subtask)
     restored = time.monotonic()

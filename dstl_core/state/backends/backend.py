@@ -70,7 +70,8 @@ class KeyedStateBackend:
         elif state.key_serializer != key_serializer:
             raise RestoreError(
                 f"The key has another type: expected {state.key_serializer.type_name} (from the "
-                f"restored state), got {key_serializer.type_name}."
+                f"restored state), got {key_serializer.type_name}; declare the stored type as "
+                f"key_type, or start a job of another name."
             )
         self.state = state
         self.key_serializer = key_serializer

@@ -59,6 +59,11 @@ class StateDescriptor(ABC):
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise ConfigError(f"A state needs a name, got {self.name!r}.")
+        if self.ttl is not None and not isinstance(self.ttl, StateTtlConfig):
+            raise ConfigError(
+                f"The time to live of state {self.name!r} is wrong: expected a StateTtlConfig, got "
+                f"{self.ttl!r}."
+            )
         for field_name in self.type_fields:
             declared = declared_type(getattr(self, field_name), f"The state {self.name!r}")
             object.__setattr__(self, field_name, function_type(declared))
@@ -137,6 +142,14 @@ class ReducingStateDescriptor(StateDescriptor):
     type: TypeLike
 
     kind = KeyedStateType.REDUCING
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not callable(self.reduce_function):
+            raise ConfigError(
+                f"The reduce_function of state {self.name!r} is wrong: expected a function of two "
+                f"values, got {self.reduce_function!r}."
+            )
 
     @property
     def serializer(self) -> AnySerializer:

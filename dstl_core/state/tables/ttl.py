@@ -52,6 +52,12 @@ class StateTtlConfig:
     cleanup_incrementally: int = 5
 
     def __post_init__(self) -> None:
+        for number in (self.ttl_ms, self.cleanup_incrementally):
+            if not isinstance(number, int) or isinstance(number, bool):
+                raise ConfigError(
+                    f"A time to live is wrong: expected whole milliseconds, and a whole number of "
+                    f"entries, got {number!r}."
+                )
         if self.ttl_ms <= 0:
             raise ConfigError(f"A time to live must be more than 0 ms, got {self.ttl_ms} ms.")
         if self.cleanup_incrementally < 0:

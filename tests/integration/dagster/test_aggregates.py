@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from dstl_core import windows
+from dstl_core import aggregates, windows
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import ConfigError
 from dstl_dagster import (
@@ -45,6 +45,29 @@ from tests.integration.dagster.small_pipeline import SPARK
 def test_an_aggregate_that_cannot_be_kept_is_refused(arguments, message):
     with pytest.raises(ConfigError, match=message):
         Aggregate(*arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"name": None}, "A pipeline's name has letters, .* got None"),
+        ({"states": {}}, "The pipeline 'p' has no state; give it at least one aggregate"),
+        ({"states": [Aggregate("count")]}, "expected a mapping of names to aggregates, got a list"),
+        ({"states": {"n": "count"}}, "The state 'n' of pipeline 'p' is wrong: .* got 'count'"),
+        ({"states": {"n": aggregates.count()}}, "expected an Aggregate of dstl_dagster, such as"),
+        ({"windows": "1 h"}, r"expected EventTimeWindows\(..\), got '1 h'"),
+        ({"num_retained": "3"}, "expected num_retained >= 1, got '3'"),
+    ],
+)
+def test_a_pipeline_that_cannot_be_is_refused(arguments, message):
+    given = {"name": "p", "uid": "u", "key_by": "k", "states": {"n": Aggregate("count")}}
+    with pytest.raises(ConfigError, match=message):
+        aggregating_pipeline(**{**given, **arguments})
+
+
+def test_assets_are_made_of_a_pipeline():
+    with pytest.raises(ConfigError, match=r"expected a StatefulPipeline, .* got 'payments'"):
+        dstl_assets(pipeline="payments")
 
 
 def test_a_type_is_long_unless_the_aggregate_has_another():

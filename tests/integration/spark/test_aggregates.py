@@ -552,6 +552,21 @@ def test_rows_of_a_subtask_stay_together_where_spark_moves_rows_before_each_grou
     assert found == expected
 
 
+@pytest.mark.parametrize(
+    ("sql", "column"),
+    [
+        ("'a' COLLATE UTF8_LCASE AS k, 'x' AS v", "k"),
+        ("'a' AS k, 'x' COLLATE UNICODE_CI AS v", "v"),
+    ],
+)
+def test_texts_that_spark_compares_in_another_way_are_refused(spark, tmp_path, sql, column):
+    rows = spark.sql(f"SELECT {sql}")
+    job = job_of(spark, tmp_path, "job", {"top": aggregates.max("v")}, "k string, v string")
+    with pytest.raises(ConfigError, match=f"^The column '{column}' .* compares texts by their byt"):
+        job.run(rows, 1)
+    assert job.latest() is None
+
+
 def test_a_null_key_is_refused(spark, tmp_path):
     job = job_of(spark, tmp_path, "job", {"n": aggregates.count()}, "k bigint")
     with pytest.raises(ConfigError, match="A key is null"):

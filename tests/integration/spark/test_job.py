@@ -313,7 +313,7 @@ def test_retention_drops_old_checkpoints_and_their_log(spark, tmp_path):
 def test_rows_without_a_key_or_order_are_refused(spark, tmp_path):
     job = job_on(spark, tmp_path)
     rows = batch(spark, [("a", 1), (None, 2)])
-    with pytest.raises(ConfigError, match="A key is null"):
+    with pytest.raises(ConfigError, match=r"^A key is null, in the column 'k'.* fill such rows\.$"):
         job.run(rows, 1, order_by=["v"])
     with pytest.raises(ConfigError, match="The order of rows is not given"):
         job.run(rows, 1)

@@ -129,6 +129,15 @@ def test_maps_in_columns_are_no_obstacle_and_rows_that_differ_in_them_have_an_or
         ("'a' AS k, parse_json('1') AS v", "has a column 'v' of type variant, which Spark cannot"),
         ("'a' AS k, interval 1 month AS v", "has a column 'v' of type interval month"),
         ("1 AS k", "The key column 'k' is int, and the key type of 'u' is String; cast"),
+        (
+            "'a' AS k, 1 AS v, 2 AS V",
+            "The batch has the columns 'v' and 'V', which Spark cannot tell",
+        ),
+        ("'a' AS k, 1 AS __DSTL_row_hash", "names that begin with '__dstl_' are reserved"),
+        ("current_date() AS k", "The key column 'k' is date, and the key type of 'u' is String"),
+        ("now() AS k", "The key column 'k' is timestamp, and the key type of 'u' is String"),
+        ("X'00' AS k", "The key column 'k' is binary, and the key type of 'u' is String"),
+        ("1.5 AS k", "The key column 'k' is decimal(2,1), and the key type of 'u' is String"),
         ("'a' AS K", "There is no column 'k' in the input of 'u'; it has: K"),
     ],
 )
@@ -137,6 +146,15 @@ def test_a_batch_that_cannot_be_applied_is_refused(spark, job_of, sql, message):
     with pytest.raises(ConfigError, match=re.escape(message)):
         job.run(spark.sql(f"SELECT {sql}"), 1)
     assert job.latest() is None
+
+
+def test_columns_that_differ_in_case_are_two_where_spark_says_so(spark, job_of):
+    rows = spark.sql("SELECT 'a' AS k, 1 AS v, 2 AS V")
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        assert job_of().run(rows, 1).facts.input.rows == 1
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
 
 
 @pytest.mark.parametrize("kind", ["date", "string", "double"])

@@ -195,7 +195,12 @@ def test_columns_of_every_sql_type() -> None:
         ("a int, a string", "two columns are called 'a'"),
         ("a strng", "got 'strng'"),
         ("a int NOT", "expected NULL"),
-        (5, "got 5"),
+        (5, "expected columns, as text such as 'id string, n bigint', .* got 5"),
+        (["a"], r"expected columns, .* got \['a'\]"),
+        (T.StructField("a", T.LongType()), "expected columns, .* got StructField"),
+        (T.StructType, "expected columns, .* got StructType"),
+        (pa.field("a", pa.int64()), "expected columns, .* got pyarrow.Field"),
+        (pa.schema([("a", pa.int8()), ("a", pa.int8())]), "two columns are called 'a'"),
         (Types.LONG, "expected columns, as text such as 'id string, n bigint'"),
         ({"a": Decimal}, "the column 'a' is a decimal without its digits; write decimal"),
         (None, "expected columns, .* got None"),
@@ -205,3 +210,28 @@ def test_columns_of_every_sql_type() -> None:
 def test_what_are_no_columns_is_one_sentence_at_once(given: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=f"^output_schema.*{said}"):
         schema_of(given, "output_schema")
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Types.LIST("long"), "A part of Types.LIST is wrong: .* got 'long'; write all of"),  # type: ignore[arg-type]
+        (
+            lambda: Types.MAP(Types.STRING, int),
+            "A part of Types.MAP is wrong: .* got <class 'int'>",
+        ),  # type: ignore[arg-type]
+        (lambda: Types.ROW("a", Types.LONG), "A part of Types.ROW is wrong: .* got 'a'"),  # type: ignore[arg-type]
+        (lambda: Types.TUPLE(None), "A part of Types.TUPLE is wrong: .* got None"),  # type: ignore[arg-type]
+        (lambda: Types.NULLABLE(str), "A part of Types.NULLABLE is wrong"),  # type: ignore[arg-type]
+    ],
+)
+def test_forms_are_not_mixed_in_a_type_of_flink(make: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        make()
+
+
+def test_a_type_of_the_user_is_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^x has a wrong type: there is no Flink type for Spark's"
+    ):
+        declared_type(T.UserDefinedType, "x")

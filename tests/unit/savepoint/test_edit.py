@@ -204,3 +204,11 @@ def test_rescaling_to_and_fro_keeps_every_entry(tmp_path: Path, name: str) -> No
         found = Snapshot.load(edit.write(tmp_path / str(count)))
         assert found["a-keyed"].max_parallelism == count
     assert as_lines(found["a-keyed"].dump()) == as_lines(source["a-keyed"].dump())
+
+
+def test_an_operator_that_is_none_is_refused() -> None:
+    edit = SavepointEdit(128)
+    with pytest.raises(ConfigError, match=r"such as OperatorIdentifier.for_uid.*, got 'accounts'"):
+        edit.with_operator("accounts", object())  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"expected a transformation, got int; end it with tran"):
+        edit.with_operator(UID("accounts"), 5)  # type: ignore[arg-type]

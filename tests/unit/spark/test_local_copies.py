@@ -1,7 +1,7 @@
 import os
 
 from dstl_core.codec.serializers import Types
-from dstl_core.functions import KeyedProcessFunction
+from dstl_core.functions import RichMapFunction
 from dstl_core.model.handle import (
     ByteStreamStateHandle,
     ChangelogStateBackendHandle,
@@ -33,8 +33,13 @@ def parts(*names):
     return Parts.of([ChangelogStateBackendHandle((BASE,), logs, RANGE, 1, 1, 0, "id")])
 
 
+class Same(RichMapFunction):
+    def map(self, value):
+        return value
+
+
 def folder(tmp_path, max_bytes=1 << 20, subtask=0, parallelism=1):
-    operator = KeyedOperator("u", "k", Types.STRING, KeyedProcessFunction)
+    operator = KeyedOperator("u", "k", Types.STRING, Same())
     job = JobSpec(
         name="j",
         base_path="file:/x",

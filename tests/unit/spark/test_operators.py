@@ -120,12 +120,46 @@ def test_a_key_is_stored_as_flinks_and_seen_as_pythons_in_tasks_too() -> None:
             ("u", "k", "string", Same(), pa.schema([("o", pa.float16())])),
             r"The output of 'u' has a column 'o' that cannot be read back",
         ),
+        (
+            ("u", "k", "string", Same(), "o string, O int"),
+            "The output of operator 'u' has the columns 'o' and 'O', which Spark cannot tell apart",
+        ),
+        (("u", "k", "string", Same(), pa.schema([])), "The output of operator 'u' has no column"),
+        (
+            ("u", "k", "string", Same(), pa.schema([("o", pa.int8()), ("o", pa.int8())])),
+            "The output_schema of operator 'u' is wrong: two columns are called 'o'",
+        ),
+        ((None, "k", "string", Same()), "The uid of an operator is wrong: expected a name, got No"),
+        (("u", ["a", "b"], "string", Same()), "The key_by of .* name of one column, got .*'a', 'b"),
+        (
+            ("u", "k", "map<string, int>", Same()),
+            "The key of operator 'u' is a Map<String, Integer",
+        ),
+        (
+            ("u", "k", "string", Same),
+            "The function of operator 'u' is the class Same; make an obje",
+        ),
+        (("u", "k", "string", "Same"), "The function of operator 'u' is wrong: .* got 'Same'"),
+        (("u", "k", "string", Same(), None, 5), "The source of .*: expected the uid .* got 5"),
+        (
+            ("u", "k", "string", Same(), None, "input", ["ts", 5]),
+            r"The order_by of .*: expected a list of names of columns, got \['ts', 5\]",
+        ),
+        (("u", "k", "string", Same(), None, "input", None, 5), "The event_time of .*, got 5"),
+        (
+            ("u", "k", "string", Same(), None, "input", None, "ts", "5 x"),
+            "The out-of-orderness of operator 'u' is wrong: expected a duration .*got '5 x'",
+        ),
     ],
-    ids=["key", "swapped", "output", "unreadable output"],
 )
 def test_a_wrong_operator_is_one_sentence_at_once(arguments: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=f"^{said}"):
         KeyedOperator(*arguments)
+
+
+def test_an_operator_without_a_key_needs_a_function_for_rows() -> None:
+    with pytest.raises(ConfigError, match=r"^The function of operator 'u' is the class Same"):
+        ProcessOperator("u", Same)  # type: ignore[arg-type]
 
 
 def test_a_column_takes_a_type_in_every_form() -> None:

@@ -1,5 +1,7 @@
 """Errors of tasks come back as what they were, those of Python's own kinds, too."""
 
+import re
+import sys
 import traceback
 
 import pytest
@@ -26,6 +28,15 @@ def test_every_error_of_ours_comes_back_as_itself(kind):
 def test_other_errors_stay_as_they_are():
     with pytest.raises(PySparkException), errors_of_workers():
         raise PySparkException("Traceback\nValueError: no\n")
+
+
+def test_workers_without_dstl_are_told_which_python_has_it():
+    text = "Traceback\n  File x\nModuleNotFoundError: No module named 'dstl_core'\n"
+    said = f"has no package dstl_core; .* PYSPARK_PYTHON={re.escape(sys.executable)} before"
+    with pytest.raises(errors.ConfigError, match=said), errors_of_workers():
+        raise PySparkException(text)
+    with pytest.raises(PySparkException), errors_of_workers():
+        raise PySparkException(text.replace("dstl_core", "mine"))
 
 
 def fails(found):

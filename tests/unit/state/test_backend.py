@@ -371,3 +371,11 @@ def test_a_log_without_a_base_does_not_know_its_key_type(job: Job) -> None:
     handle = changelog.snapshot(1)
     with pytest.raises(RestoreError, match="The type of the key is unknown"):
         job.restore(handle)
+
+
+def test_a_key_of_another_type_is_refused_with_what_to_do() -> None:
+    state = KeyedState(KeyGroupRange(0, 127), 128)
+    HashMapKeyedStateBackend(state, Types.STRING)
+    said = r"expected String \(from the restored state\), got Long; declare the stored type as key_"
+    with pytest.raises(RestoreError, match=said):
+        HashMapKeyedStateBackend(state, Types.LONG)

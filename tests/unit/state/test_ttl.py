@@ -135,3 +135,18 @@ def test_full_snapshots_leave_out_what_has_expired() -> None:
 def test_a_time_to_live_is_positive() -> None:
     with pytest.raises(ConfigError, match="must be more than 0 ms, got 0"):
         StateTtlConfig(0)
+
+
+@pytest.mark.parametrize("wrong", [{"ttl_ms": "1 day"}, {"ttl_ms": 1.5}, {"ttl_ms": True}])
+def test_a_time_to_live_that_is_no_number_is_refused(wrong):
+    with pytest.raises(ConfigError, match="A time to live is wrong: expected whole milliseconds"):
+        StateTtlConfig(**wrong)
+
+
+def test_a_descriptor_takes_a_time_to_live_and_a_function_only():
+    with pytest.raises(ConfigError, match=r"state 'n' is wrong: expected a StateTtlConfig"):
+        ValueStateDescriptor("n", "bigint", ttl=5)
+    with pytest.raises(
+        ConfigError, match=r"The reduce_function of state 'n' is wrong: .* got 'max'"
+    ):
+        ReducingStateDescriptor("n", "max", "bigint")

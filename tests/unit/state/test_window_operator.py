@@ -353,3 +353,22 @@ def test_a_window_before_time_zero_and_with_an_offset():
     windows = Windows(TumblingEventTimeWindows.of(10, 3), reduce=add)
     windows.add(("a", 1, -8), ("a", 2, 2), ("a", 4, 3))
     assert windows.kept() == {("a", (-17, -7)): 1, ("a", (-7, 3)): 2, ("a", (3, 13)): 4}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"assigner": "1 h"}, "The assigner of a window is wrong: .* WindowAssigner, got '1 h'"),
+        ({"assigner": TumblingEventTimeWindows}, "The assigner of a window is wrong"),
+        ({"trigger": CountTrigger}, "The trigger of a window is wrong: .* Trigger, got <class"),
+        ({"process": Show}, "expected an object of the class ProcessWindowFunction, got <class"),
+        ({"evictor": 5}, "The evictor of a window is wrong: expected an object of the class Ev"),
+        ({"reduce": "add"}, "expected a function of two elements, got 'add'"),
+        ({"aggregate": max}, "The aggregate of a window is wrong: expected an AggregateFunction"),
+        ({"element": 5}, "expected the name of a column, or a function, got 5"),
+        ({"allowed_lateness": -1}, "expected a duration of at least 0 ms .*, got -1"),
+    ],
+)
+def test_an_argument_of_another_kind_is_refused_when_a_window_is_declared(arguments, said):
+    with pytest.raises(ConfigError, match=said):
+        WindowFunction(**{"assigner": TUMBLING, "type": "bigint", **arguments})

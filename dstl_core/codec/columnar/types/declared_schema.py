@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from dstl_core.codec.columnar.types.type_layouts import layout_of
-from dstl_core.codec.declared_type import declared_columns, flink_type
+from dstl_core.codec.declared_type import check_twice, declared_columns, flink_type
 from dstl_core.codec.type_text import DeclaredType
 from dstl_core.errors import ConfigError, NotInColumnsError
 
@@ -41,6 +41,7 @@ def schema_of(given: Any, where: str) -> pa.Schema:
             has ``where`` and the column.
     """
     if isinstance(given, pa.Schema):
+        check_twice(given.names, where)
         return given
     declared = declared_columns(given, where)
     return pa.schema(
