@@ -374,8 +374,11 @@ def _best(
 
 
 def _one_zero(value: Column, kind: T.DataType) -> Column:
-    """0.0 and -0.0 are the same number, so only one of them is kept."""
-    return value + F.lit(0).cast(kind) if isinstance(kind, T.FractionalType) else value
+    """0.0 and -0.0 are the same number, so only one of them is kept. Decimals have one zero, and
+    an addition would take their last digit.
+    """
+    is_floating = isinstance(kind, T.FloatType | T.DoubleType)
+    return value + F.lit(0).cast(kind) if is_floating else value
 
 
 def _hashable(value: Column, kind: T.DataType) -> Column:

@@ -603,3 +603,21 @@ def test_what_an_aggregate_cannot_keep_is_refused_before_anything_runs(
     with pytest.raises(ConfigError, match=message):
         job.run(spark.createDataFrame([], f"{SCHEMA}, a array<int>"), 1)
     assert job.latest() is None
+
+
+def test_decimals_of_38_digits_keep_all_of_them(spark, tmp_path):
+    large, small = Decimal("1234567890123456789012345678.0123456789"), Decimal("-0.0000000001")
+    schema = "k string, d decimal(38, 10), t int"
+    wanted = {
+        "most": aggregates.max("d"),
+        "least": aggregates.min("d"),
+        "all": aggregates.collect_set("d", 5),
+        "newest": aggregates.last("d", order_by="t"),
+    }
+    operator = AggregateOperator("u", "k", wanted, schema=schema, output=True)
+    with StatefulJob(spark, "digits", str(tmp_path), operator) as job:
+        for day, rows in enumerate(([("a", small, 1)], [("a", large, 2), ("a", small, 1)])):
+            job.run(spark.createDataFrame(rows, schema), day)
+        [found] = job.current_output()["u"].filter("newest > 0").collect()
+    assert (found["most"], found["least"], found["newest"]) == (large, small, large)
+    assert sorted(found["all"]) == [small, large]

@@ -81,7 +81,7 @@ class ColumnRestore:
                 raise RestoreError(
                     f"The key has another type: expected "
                     f"{stored.header.key_serializer.type_name} (from the restored state), got "
-                    f"{self._key_type.type_name}."
+                    f"{self._key_type.type_name}; declare the type of the restored state."
                 )
             with stored.context():
                 parts = self._decoded(stored)

@@ -231,7 +231,10 @@ class StateInColumns(ABC):
     def _number_keys(self, column: pa.Array) -> tuple[Keys, npt.NDArray[np.int64]]:
         """The distinct keys of a column, and the number of the key of each row."""
         if column.null_count:
-            raise ConfigError("A key is null; keyed state needs a key.")
+            raise ConfigError(
+                f"A key is null, in the column {self._key_by!r} of operator "
+                f"{self._operator.uid!r}; keyed state needs a key: drop or fill such rows."
+            )
         return self._store.keys(fit(column, self._store.key_type, "The key"))
 
     # ---------------------------------------------------------------------------------- log
