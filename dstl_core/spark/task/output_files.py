@@ -69,8 +69,8 @@ class OutputFiles:
             return
         if not isinstance(rows, pa.RecordBatch | pa.Table):
             raise UserFunctionError(
-                f"{self._what} has to be a record batch or a table, as its function works on "
-                f"columns, got {type(rows).__name__}."
+                f"{self._what}, whose function works on columns, has to be a record batch or a "
+                f"table, got {type(rows).__name__}."
             )
         if not rows.num_rows:
             return
