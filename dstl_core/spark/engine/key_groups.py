@@ -107,7 +107,7 @@ def _java_hash(column: str, kind: T.DataType, key_type: AnySerializer) -> str | 
 
 
 def _place_of(kind: T.DataType) -> int:
-    """The position of a type in ``_WHOLE``; its length if it is not a whole-number type."""
+    """The position of a type in ``_WIDER``; its length if it is not a whole-number type."""
     return next((at for at, (spark, _) in enumerate(_WIDER) if spark == kind), len(_WIDER))
 
 

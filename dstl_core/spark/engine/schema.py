@@ -7,6 +7,7 @@ as a long.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -171,6 +172,16 @@ def flink_type_of(spark_type: T.DataType) -> AnySerializer:
     """
     arrow_type_from_spark(spark_type)  # raises for an unsupported type
     return flink_type(declared_type(spark_type, "A column"))
+
+
+def twins_of(names: Sequence[str]) -> tuple[str, str] | None:
+    """Two names that differ in case only, which Spark treats as equal; None if there are none."""
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault(name.lower(), name)
+        if other != name:
+            return other, name
+    return None
 
 
 def quoted(column: str) -> str:

@@ -8,6 +8,7 @@ from pyspark.sql import datasource as ds
 from pyspark.sql.types import StructField, StructType
 
 from dstl_core.errors import ConfigError
+from dstl_core.spark.engine.schema import twins_of
 from dstl_core.spark.engine.worker_errors import short_traceback
 
 
@@ -93,12 +94,10 @@ def check_names(names: list[str], what: str) -> None:
     Raises:
         ConfigError: Two names differ only in case.
     """
-    seen: dict[str, str] = {}
-    for name in names:
-        other = seen.setdefault(name.lower(), name)
-        if other != name:
-            raise ConfigError(
-                f"The columns {other!r} and {name!r} of {what} differ in case only, which Spark "
-                f"treats as equal; read one of them with the option columns, or one state with "
-                f"the option state."
-            )
+    twins = twins_of(names)
+    if twins is not None:
+        raise ConfigError(
+            f"The columns {twins[0]!r} and {twins[1]!r} of {what} differ in case only, which Spark "
+            f"treats as equal; read one of them with the option columns, or one state with the "
+            f"option state."
+        )

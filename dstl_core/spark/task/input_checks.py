@@ -13,7 +13,7 @@ from dstl_core.codec.columnar.types.type_layouts import layout_of
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.errors import ConfigError, NotInColumnsError
 from dstl_core.functions import KEY_INDEX, WindowFunction
-from dstl_core.spark.engine.schema import arrow_type_from_spark, spark_type_of
+from dstl_core.spark.engine.schema import arrow_type_from_spark, spark_type_of, twins_of
 from dstl_core.spark.task.operators import (
     AggregateOperator,
     Operator,
@@ -80,14 +80,12 @@ def _check_distinct(rows: DataFrame, what: str) -> None:
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(f"{what} has two columns {name!r}; rename one of them.")
-    seen: dict[str, str] = {}
-    for name in names:
-        other = seen.setdefault(name.lower(), name)
-        if other != name and rows.sparkSession.conf.get(_CASE_SENSITIVE, "false") != "true":
-            raise ConfigError(
-                f"{what} has the columns {other!r} and {name!r}, which Spark cannot tell apart; "
-                f"rename one of them, or set {_CASE_SENSITIVE} to true."
-            )
+    twins = twins_of(names)
+    if twins is not None and rows.sparkSession.conf.get(_CASE_SENSITIVE, "false") != "true":
+        raise ConfigError(
+            f"{what} has the columns {twins[0]!r} and {twins[1]!r}, which Spark cannot tell apart; "
+            f"rename one of them, or set {_CASE_SENSITIVE} to true."
+        )
 
 
 def check_input(rows: DataFrame, operator: Operator, order_by: Sequence[str] | None) -> None:

@@ -18,6 +18,7 @@ from dstl_core.functions import (
     WindowFunction,
 )
 from dstl_core.operators.aggregate_merge import FLOATING, WHOLE
+from dstl_core.spark.engine.schema import twins_of
 
 FOR_KEYS = (KeyedProcessFunction, RichMapFunction, WindowFunction, KeyedColumnFunction)
 FOR_ROWS = (KeyedProcessFunction, RichMapFunction)
@@ -124,14 +125,12 @@ def check_output_names(uid: str, names: list[str]) -> None:
         raise ConfigError(
             f"The output of operator {uid!r} has no column; give it some, or None for no output."
         )
-    seen: dict[str, str] = {}
-    for name in names:
-        other = seen.setdefault(name.lower(), name)
-        if other != name:
-            raise ConfigError(
-                f"The output of operator {uid!r} has the columns {other!r} and {name!r}, which "
-                f"Spark cannot tell apart; rename one of them."
-            )
+    twins = twins_of(names)
+    if twins is not None:
+        raise ConfigError(
+            f"The output of operator {uid!r} has the columns {twins[0]!r} and {twins[1]!r}, which "
+            f"Spark cannot tell apart; rename one of them."
+        )
 
 
 def check_column_type(where: str, aggregate: Aggregate, kind: pa.DataType) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-import pickle
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql import types as T
 
 from dstl_core.aggregates import count
@@ -82,7 +82,7 @@ def test_late_rows_of_declared_windows_in_every_form(form: Any) -> None:
 
     operator = declared(form)
     assert late_schema_of(operator) == late_schema_of(declared(True, form)) == COLUMNS
-    assert late_schema_of(pickle.loads(pickle.dumps(as_shipped(operator)))) == COLUMNS
+    assert late_schema_of(cloudpickle.loads(cloudpickle.dumps(as_shipped(operator)))) == COLUMNS
     assert operator.columns == ["k", "t"] and needed_columns(operator, ()) == {"k", "t", "o"}
     for nothing in (None, False):
         assert late_schema_of(declared(nothing, form)) is None
@@ -100,7 +100,7 @@ def test_a_key_in_every_form(form: Any) -> None:
 
 def test_a_key_is_stored_as_flinks_and_seen_as_pythons_in_tasks_too() -> None:
     operator = KeyedOperator("u", "k", dt.date, Same())
-    shipped = pickle.loads(pickle.dumps(as_shipped(replace(operator, order_by=["k"]))))
+    shipped = cloudpickle.loads(cloudpickle.dumps(as_shipped(replace(operator, order_by=["k"]))))
     assert shipped.key_type == Types.LOCAL_DATE
     assert isinstance(shipped.function_key_type, AsPython)
     exact = KeyedOperator("u", "k", Types.LOCAL_DATE, Same())
