@@ -18,6 +18,7 @@ import pytest
 
 from dstl_core.storage.location import Location
 from tests.other_process import OtherProcess, other_process
+from tests.progress import ProgressPlugin
 from tests.s3_server import S3Server, s3_server
 from tests.sharing import SessionsApart, in_order
 
@@ -40,6 +41,12 @@ hypothesis.settings.register_profile("soak", deadline=None, database=None, max_e
 hypothesis.settings.load_profile(
     "soak" if "DSTL_SOAK_SECONDS" in os.environ else os.environ.get("DSTL_PROFILE", "ci")
 )
+
+
+@pytest.hookimpl(trylast=True)  # the reporter comes first
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # what xdist gives to the processes that run tests
+        config.pluginmanager.register(ProgressPlugin(config))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SessionsApart:

