@@ -69,8 +69,16 @@ class CheckpointsCleaner:
 
     def checkpoint_folders(self) -> set[int]:
         """The numbers of all ``chk-<n>`` folders of the pipeline, committed or not."""
-        statuses = self._file_io.list_folder(self._layout.root)
-        numbers = (checkpoint_id_of(status.location.name) for status in statuses)
+        return self._numbered_in(self._layout.root)
+
+    def output_folders(self) -> set[int]:
+        """The numbers of all folders of stored output, of commits or not."""
+        return self._numbered_in(self._layout.output(0).parent)
+
+    def _numbered_in(self, folder: Location) -> set[int]:
+        numbers = (
+            checkpoint_id_of(each.location.name) for each in self._file_io.list_folder(folder)
+        )
         return {number for number in numbers if number is not None}
 
     def retire(

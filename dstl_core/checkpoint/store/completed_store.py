@@ -8,9 +8,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import islice, takewhile
 from typing import Any
 
 from dstl_core.checkpoint.store.cleaner import CheckpointsCleaner
+from dstl_core.checkpoint.store.commit_lineage import lineage
 from dstl_core.checkpoint.store.completed_checkpoint import (
     CHECKPOINT_ID,
     FIRST_ID,
@@ -514,9 +516,36 @@ class CompletedCheckpointStore:
         if self.commit_of(checkpoint_id) is None:
             self._cleaner.delete_folder(self.layout.output(checkpoint_id))
 
-    def retire_output(self, checkpoint_id: int) -> None:
-        """Deletes the output of a commit that is not the latest."""
-        self._cleaner.delete_folder(self.layout.output(checkpoint_id))
+    def retire_outputs(self, num_retained: int) -> list[int]:
+        """Deletes the stored output of commits beyond the last epochs of the latest state.
+
+        An epoch counts if it is committed, has output, and no rewind has undone it. Output of no
+        commit stays: its driver may still run, and ``dstl gc`` finds it.
+
+        Only the owner retires. Errors of files are logged, not raised; a later call tries again.
+
+        Args:
+            num_retained: Number of epochs whose output is kept.
+
+        Returns:
+            The ids of the commits whose output was to be deleted, oldest first.
+        """
+        try:
+            self._require_owner()
+            self.check_claim()
+            there = self._cleaner.output_folders()
+            stored = [each.checkpoint_id for each in self._read().commits_among(there)]
+            oldest = min(stored, default=self.next_checkpoint_id())
+            line = takewhile(lambda each: each.checkpoint_id >= oldest, lineage(self.commits()))
+            epochs = (each.checkpoint_id for each in line if each.facts.output_files)
+            kept = set(islice(epochs, num_retained))
+        except DstlError as error:
+            _LOG.warning("no stored output was deleted; a later epoch does it: %s", error)
+            return []
+        leaving = [each for each in stored if each not in kept]
+        for each in leaving:
+            self._cleaner.delete_folder(self.layout.output(each))
+        return leaving
 
     def _cleaner_on(self, file_io: FileIO) -> CheckpointsCleaner:
         return CheckpointsCleaner(file_io, self.layout, self.references.latest)

@@ -239,14 +239,25 @@ class RecordedCheckpoints:
         Args:
             there: Ids whose folders the pipeline has.
         """
-        numbers = {record.number for record in self._restored}
+        return self._in_order(
+            {record.number for record in self._restored}.union(self._places_of(there))
+        )
+
+    def commits_among(self, ids: Collection[int]) -> list[CompletedCheckpoint]:
+        """The held commits of the pipeline that have one of the given ids, oldest first."""
+        return [each for each in self._in_order(self._places_of(ids)) if each.location is None]
+
+    def _places_of(self, ids: Collection[int]) -> set[int]:
+        """The record numbers of the held checkpoints that have one of the given ids."""
         known = {each.checkpoint_id: each.number for each in self._held}
         oldest = min(known, default=self.next_id)
-        unknown = {each for each in there if each < oldest} - self._left.keys()
+        unknown = {each for each in ids if each < oldest} - self._left.keys()
         if unknown and not self._is_all:
             self._look_for(unknown, min(known.values(), default=self._log.count + 1))
-        places = [known.get(id_, self._left.get(id_)) for id_ in there]
-        numbers |= {number for number in places if number is not None}
+        places = [known.get(id_, self._left.get(id_)) for id_ in ids]
+        return {number for number in places if number is not None}
+
+    def _in_order(self, numbers: Collection[int]) -> list[CompletedCheckpoint]:
         return [self._checkpoint(number) for number in sorted(numbers)]
 
     def commits(self) -> Iterator[CompletedCheckpoint]:

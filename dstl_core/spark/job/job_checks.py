@@ -46,6 +46,11 @@ def check_job(job: Any) -> None:
         number = getattr(job, name)
         if not _is_whole(number) and not (number is None and name == "num_retained_outputs"):
             raise _wrong(what, name, "a whole number", number)
+    if job.num_retained_outputs is not None and job.num_retained_outputs < 1:
+        raise ConfigError(
+            f"The output of at least one epoch has to be kept: expected num_retained_outputs "
+            f">= 1 or None, got {job.num_retained_outputs}."
+        )
     if job.retain is not None and not isinstance(job.retain, str):
         raise _wrong(what, "retain", "a duration as text, such as '14 days'", job.retain)
     timeout: Any = job.checkpoint_timeout_s

@@ -428,10 +428,10 @@ class JobCoordinator:
                 location=str(self._layout.root),
             )
 
-    def retire_output(self, checkpoint_id: int) -> None:
-        """Deletes the output of a commit that is not the latest."""
+    def retire_outputs(self, num_retained: int) -> None:
+        """Deletes stored output, except that of the last epochs of the latest state."""
         with self._lock:
-            self._store.retire_output(checkpoint_id)
+            self._store.retire_outputs(num_retained)
 
     def _delete_output(self, checkpoint_id: int) -> None:
         with self._lock:

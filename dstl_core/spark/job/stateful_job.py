@@ -10,6 +10,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from dstl_core.checkpoint.store.commit_lineage import lineage
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.epoch_facts import NO_FACTS, EpochFacts
 from dstl_core.clock import Clock, SystemClock
@@ -40,7 +41,7 @@ from dstl_core.spark.job.tasks import JobTasks
 from dstl_core.spark.task.input_checks import check_named_batch
 from dstl_core.spark.task.inputs import committed_before
 from dstl_core.spark.task.job_spec import JobSpec, TaskSpec, task_changelog_options
-from dstl_core.spark.task.lineage import before_input, check_order_of_inputs, find_input, lineage
+from dstl_core.spark.task.lineage import before_input, check_order_of_inputs, find_input
 from dstl_core.spark.task.operators import LocalCopies, Operator
 from dstl_core.spark.task.reports import SubtaskReport, epoch_facts
 from dstl_core.spark.task.session import SparkTasks
@@ -74,7 +75,8 @@ class StatefulJob(Closing):
         num_retained: Committed checkpoints that are kept at least.
         retain: A duration as Flink writes it, e.g. ``"14 days"``. Checkpoints that were committed
             less than this time before the latest one are kept as well.
-        num_retained_outputs: Epochs whose stored output is kept; by default all.
+        num_retained_outputs: Epochs of the latest state whose stored output is kept; by default
+            all. Epochs without output, or that a rewind undid, do not count.
         compress_log: Whether changelog segments are compressed.
         changelog_options: Further options of the changelog, by name or Flink's key, or as
             ``ChangelogOptions``. An upload has a time-out of 30 seconds unless they say otherwise.
@@ -131,7 +133,7 @@ class StatefulJob(Closing):
         self.base_path, self.job_id = self._spec.base_path, self._spec.job_id
         self._one_at_a_time = OneAtATime(f"The job {self.name!r}")
         self._implied_start: CompletedCheckpoint | None = None
-        self._output = StoredOutput(self.spark, self._spec, self.num_retained_outputs)
+        self._output = StoredOutput(self.spark, self._spec)
         self._coordinator = JobCoordinator(
             self._spec.layout,
             num_retained=self.num_retained,
@@ -411,9 +413,8 @@ class StatefulJob(Closing):
         self, checkpoint: CompletedCheckpoint, started: float, *, committed_before: bool = False
     ) -> EpochResult:
         retired = committed_before and self._output.is_retired(checkpoint)
-        if not committed_before:
-            for each in self._output.too_many(before=checkpoint.checkpoint_id):
-                self._coordinator.retire_output(each)
+        if self.num_retained_outputs is not None and not committed_before:
+            self._coordinator.retire_outputs(self.num_retained_outputs)
         outputs = {} if retired else self._output.frames(checkpoint)
         last = next((outputs[e.uid] for e in self.operators[::-1] if e.uid in outputs), None)
         seconds = time.monotonic() - started

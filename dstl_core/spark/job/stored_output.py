@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -10,37 +9,26 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
-from dstl_core.errors import ConfigError, StateFileNotFoundError, StorageError
+from dstl_core.errors import StateFileNotFoundError
 from dstl_core.spark.engine.parquet_rows import ParquetRows
 from dstl_core.spark.engine.schema import spark_arrow_schema
 from dstl_core.spark.task.job_spec import JobSpec
 from dstl_core.spark.task.operators import late_name, late_schema_of
 from dstl_core.storage.file_io import open_file_io
-from dstl_core.storage.location import JobLayout, checkpoint_id_of
-
-_LOG = logging.getLogger(__name__)
+from dstl_core.storage.location import JobLayout
 
 
 @dataclass(frozen=True)
 class StoredOutput:
-    """Reads the stored output of epochs, and selects the output that is too old.
+    """Reads the stored output of epochs.
 
     Args:
         spark: The session.
         job: The job.
-        num_retained: Number of epochs whose output is kept; None: all.
     """
 
     spark: SparkSession
     job: JobSpec
-    num_retained: int | None
-
-    def __post_init__(self) -> None:
-        if self.num_retained is not None and self.num_retained < 1:
-            raise ConfigError(
-                f"The output of at least one epoch has to be kept: expected num_retained_outputs "
-                f">= 1 or None, got {self.num_retained}."
-            )
 
     def of(self, checkpoint: CompletedCheckpoint) -> dict[str, DataFrame]:
         """The output of a commit, by uid of the operator; late rows by ``late_name``.
@@ -65,24 +53,6 @@ class StoredOutput:
         folder = self.job.layout.output(checkpoint.checkpoint_id)
         there = open_file_io(folder).list_folder(folder)
         return not {each.location.name for each in there}.issuperset(names)
-
-    def too_many(self, *, before: int) -> list[int]:
-        """The checkpoint ids whose output is to be deleted. Errors are logged, and retried later.
-
-        Args:
-            before: Id of a commit; its output and the output of later ones stays.
-        """
-        if self.num_retained is None:
-            return []
-        folder = self.job.layout.output(0).parent
-        try:
-            there = open_file_io(folder).list_folder(folder)
-        except StorageError as error:
-            _LOG.warning("old output was not deleted; a later epoch does it: %s", error)
-            return []
-        found = (checkpoint_id_of(each.location.name) for each in there)
-        ids = sorted(each for each in found if each is not None)
-        return [each for each in ids[: -self.num_retained] if each < before]
 
     def frames(self, checkpoint: CompletedCheckpoint) -> dict[str, DataFrame]:
         """As ``of``, for a commit whose output exists."""

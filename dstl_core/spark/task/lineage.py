@@ -1,33 +1,17 @@
 """Finds the inputs that led to the latest state.
 
-Every commit has the id of the commit that it was restored from. After a rewind some commits are in
-the log, but not in the lineage. Along a lineage the ids of commits and of inputs ascend. So a
-search reads the commits newest first and stops early; it reads old commits only for an old input.
+Along a lineage the ids of commits and of inputs ascend. So a search reads the commits newest first
+and stops early; it reads old commits only for an old input.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.errors import ConfigError
-
-
-def lineage(commits: Iterable[CompletedCheckpoint]) -> Iterator[CompletedCheckpoint]:
-    """The commits that led to the latest one; arguments and results are newest first."""
-    wanted: int | None = None
-    for each in commits:
-        if wanted is not None and each.checkpoint_id > wanted:
-            continue
-        if wanted is not None and each.checkpoint_id < wanted:
-            return  # it was restored from a snapshot that is not a commit
-        yield each
-        restored_from = each.facts.restored_from
-        wanted = each.parent if restored_from is None else restored_from
-        if wanted is None:
-            return
 
 
 @dataclass(frozen=True, slots=True)

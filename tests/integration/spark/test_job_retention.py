@@ -88,3 +88,32 @@ def test_the_current_output_is_that_of_the_epochs_that_the_state_stands_on(spark
         ("a", 1),
         ("a", 11),
     ]
+
+
+def test_output_of_drivers_that_were_killed_takes_no_place(spark, tmp_path):
+    job = job_at(spark, tmp_path, num_retained_outputs=2)
+    first, second = (job.run(batch(spark, number), number, order_by=["v"]) for number in (1, 2))
+    killed = [
+        job_at(spark, tmp_path, num_retained_outputs=2).persist(batch(spark, 3), 3, order_by=["v"])
+        for _ in range(3)
+    ]
+    job = job_at(spark, tmp_path, num_retained_outputs=2)
+    third = job.run(batch(spark, 3), 3, order_by=["v"])
+    assert [tuple(row) for row in job.output_of(second.checkpoint)["totals"].collect()] == [
+        ("a", 3)
+    ]
+    kept = [second.checkpoint.checkpoint_id, third.checkpoint.checkpoint_id]
+    kept += [each.checkpoint_id for each in killed]
+    assert outputs_in(job) == sorted(f"chk-{each}" for each in kept)
+    with pytest.raises(StateFileNotFoundError):
+        job.output_of(first.checkpoint)
+    assert [row.total for row in job.current_output()["totals"].collect()] == [3, 6]
+
+
+def test_output_that_a_rewind_undid_takes_no_place(spark, tmp_path):
+    job = job_at(spark, tmp_path, num_retained_outputs=2, num_retained=9)
+    results = [job.run(batch(spark, number), number, order_by=["v"]) for number in (1, 2, 3, 4)]
+    again = job.run(batch(spark, 40), 4, order_by=["v"], rewind=True)
+    kept = [results[2].checkpoint.checkpoint_id, again.checkpoint.checkpoint_id]
+    assert outputs_in(job) == [f"chk-{each}" for each in kept]
+    assert [row.total for row in job.current_output()["totals"].collect()] == [6, 46]

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from pyspark import cloudpickle
 
 from dstl_core import Snapshot
+from dstl_core.checkpoint.store.commit_lineage import lineage
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.completed_store import CompletedCheckpointStore
 from dstl_core.checkpoint.store.epoch_facts import EpochFacts
@@ -29,7 +30,7 @@ from dstl_core.spark.job.job_coordinator import JobCoordinator
 from dstl_core.spark.job.tasks import JobTasks
 from dstl_core.spark.task.inputs import FINGERPRINT_COLUMN, Fingerprint
 from dstl_core.spark.task.job_spec import EpochSpec, JobSpec, task_changelog_options
-from dstl_core.spark.task.lineage import find_input, lineage
+from dstl_core.spark.task.lineage import find_input
 from dstl_core.spark.task.operators import KeyedOperator
 from dstl_core.spark.task.reports import SubtaskReport, epoch_facts
 from dstl_core.spark.task.subtask import run_epoch_subtask

@@ -1,9 +1,10 @@
 import pytest
 
+from dstl_core.checkpoint.store.commit_lineage import lineage
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.epoch_facts import EpochFacts, InputFacts
 from dstl_core.errors import ConfigError
-from dstl_core.spark.task.lineage import before_input, check_order_of_inputs, find_input, lineage
+from dstl_core.spark.task.lineage import before_input, check_order_of_inputs, find_input
 
 
 def commit(number, parent, input_id=None, restored_from=None):

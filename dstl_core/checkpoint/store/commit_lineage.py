@@ -1,0 +1,26 @@
+"""Finds the commits that led to the latest state.
+
+Every commit has the id of the commit that it was restored from. After a rewind some commits are in
+the log, but not in the lineage. Along a lineage the ids of commits ascend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
+
+
+def lineage(commits: Iterable[CompletedCheckpoint]) -> Iterator[CompletedCheckpoint]:
+    """The commits that led to the latest one; arguments and results are newest first."""
+    wanted: int | None = None
+    for each in commits:
+        if wanted is not None and each.checkpoint_id > wanted:
+            continue
+        if wanted is not None and each.checkpoint_id < wanted:
+            return  # it was restored from a snapshot that is not a commit
+        yield each
+        restored_from = each.facts.restored_from
+        wanted = each.parent if restored_from is None else restored_from
+        if wanted is None:
+            return
