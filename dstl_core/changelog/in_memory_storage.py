@@ -12,6 +12,7 @@ from uuid import uuid4
 
 from dstl_core.changelog.change_buffer import check_key_group, check_payload
 from dstl_core.changelog.inbox import Mailbox
+from dstl_core.changelog.owning_thread import check_owning_thread
 from dstl_core.changelog.persist import PersistFuture, SnapshotResult
 from dstl_core.changelog.reader import StateChangelogHandleReader
 from dstl_core.changelog.upload.throttle import ALWAYS_AVAILABLE, AvailabilityProvider
@@ -77,6 +78,7 @@ class InMemoryStateChangelogWriter(Closing):
             self._changes.extend(zip(part.key_groups.tolist(), cut, strict=True))
 
     def initial_sequence_number(self) -> SequenceNumber:
+        check_owning_thread(self._owner)
         return SequenceNumber(0)
 
     def next_sequence_number(self) -> SequenceNumber:
@@ -149,27 +151,31 @@ class InMemoryStateChangelogWriter(Closing):
         self._lowest = number
 
     def truncate_and_close(self, from_: SequenceNumber) -> None:
+        if self._closed:
+            return
+        check_owning_thread(self._owner)
         number_of(from_)
         self.close()
 
     def drain(self) -> None:
-        """Does nothing: there are no uploads."""
+        """Checks the thread only: there are no uploads."""
+        if not self._closed:
+            check_owning_thread(self._owner)
 
     def wait_for(self, done: threading.Event, timeout_s: float | None) -> None:
         """Does nothing: every future is complete."""
 
     def close(self) -> None:
+        if self._closed:
+            return
+        check_owning_thread(self._owner)
         self._closed = True
         self._changes.clear()
 
     def _check_usable(self, verb: str) -> None:
         if self._closed:
             raise WriterClosedError(f"Cannot {verb} a changelog writer that is closed.")
-        if threading.get_ident() != self._owner:
-            raise ChangelogError(
-                "A changelog writer was used by a thread that does not own it; every method "
-                "belongs to the thread that made the writer."
-            )
+        check_owning_thread(self._owner)
 
 
 class InMemoryStateChangelogStorage(Closing):

@@ -5,7 +5,9 @@ Source: ``LocalRecoveryConfig`` and ``LocalRecoveryDirectoryProviderImpl`` of Fl
 
 from __future__ import annotations
 
+import os
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dstl_core.errors import ConfigError
@@ -13,34 +15,56 @@ from dstl_core.model.ids import JobID
 from dstl_core.storage.file_io import FileIO, FsspecFileIO
 from dstl_core.storage.location import TASK_OWNED_DIR, Location
 
+Folder = Location | str | os.PathLike[str]
+
 
 @dataclass(frozen=True, slots=True)
 class LocalRecoveryConfig:
     """Configures copies of segments on the machine that wrote them.
 
-    ``base_dirs`` are folders of the allocation, usually one per disk. Without them there are no
-    copies. A job uses one of them.
+    Args:
+        base_dirs: A folder or folders of the allocation, usually one per disk. Without them there
+            are no copies. A job uses one of them.
+        file_io: Writes the copies.
+
+    Raises:
+        ConfigError: ``base_dirs`` are not local folders.
     """
 
-    base_dirs: tuple[Location, ...] = ()
+    base_dirs: Folder | Sequence[Folder] = field(default=(), repr=False, compare=False)
     file_io: FileIO = field(default_factory=lambda: FsspecFileIO("file", fsync=False))
     """Writes the copies. They need not survive a power loss: the remote file is authoritative."""
 
+    folders: tuple[Location, ...] = field(init=False)
+    """``base_dirs`` as locations."""
+
     def __post_init__(self) -> None:
-        for each in self.base_dirs:
-            if each.scheme != "file":
+        dirs = self.base_dirs
+        if isinstance(dirs, Location | str | os.PathLike):
+            dirs = [dirs]
+        elif not isinstance(dirs, Sequence):
+            raise ConfigError(
+                f"The folders for local recovery are wrong: expected a folder or a list of "
+                f"folders, got {dirs!r}."
+            )
+        folders = tuple(
+            folder if isinstance(folder, Location) else Location.parse(folder) for folder in dirs
+        )
+        for folder in folders:
+            if not folder.is_local:
                 raise ConfigError(
                     f"Copies for local recovery lie on this machine: expected a local folder, got "
-                    f"{each}."
+                    f"{folder}."
                 )
+        object.__setattr__(self, "folders", folders)
 
     @property
     def is_local_backup_enabled(self) -> bool:
-        return bool(self.base_dirs)
+        return bool(self.folders)
 
     def task_owned_dir(self, job_id: JobID) -> Location:
         """``<base dir>/jid_<job id>/taskowned``, where Flink puts a job's local segments."""
-        base = self.base_dirs[(java_hash(job_id) & 0x7FFFFFFF) % len(self.base_dirs)]
+        base = self.folders[(java_hash(job_id) & 0x7FFFFFFF) % len(self.folders)]
         return base.child(f"jid_{job_id.hex}", TASK_OWNED_DIR)
 
 

@@ -78,7 +78,7 @@ class FsStateChangelogStorage(Closing):
         base = base_location(options)
         remote = file_io if file_io is not None else open_file_io(base, fsync=options.fsync)
         self._file_ios = {"file": local_recovery.file_io, base.scheme: remote}
-        self._roots = [base, *local_recovery.base_dirs]
+        self._roots = [base, *local_recovery.folders]
         self._options = options
         self._log_ids = itertools.count()
         self._owns_threads = threads is None

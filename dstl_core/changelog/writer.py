@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from threading import get_ident
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -19,6 +20,7 @@ from dstl_core.changelog.change_buffer import ChangeBuffer, check_key_group, che
 from dstl_core.changelog.change_set import StateChangeSet
 from dstl_core.changelog.inbox import Mailbox, UploadInbox
 from dstl_core.changelog.ledger import ChangeSetLedger, FsSnapshotResult, Sets, UploadOutcome
+from dstl_core.changelog.owning_thread import check_owning_thread
 from dstl_core.changelog.persist import PersistFuture
 from dstl_core.changelog.registry import LocalChangelogRegistry, TaskChangelogRegistry
 from dstl_core.changelog.upload.scheduler import StateChangeUploadScheduler
@@ -97,7 +99,7 @@ class FsStateChangelogWriter(Closing):
         self._ledger = ChangeSetLedger(
             key_group_range, registry, local_registry, scheduler.open_account()
         )
-        self._owner = threading.get_ident()
+        self._owner = get_ident()
         self._inbox = UploadInbox(
             threads if threads is not None else ThreadScheduler(),
             arrived=self._leave_fast_path,
@@ -124,11 +126,15 @@ class FsStateChangelogWriter(Closing):
         """Appends one change. It starts an upload, without waiting, at the threshold.
 
         Raises:
-            ChangelogError: The key group is not in the writer's range.
+            ChangelogError: The key group is not in the writer's range, or the thread is not the
+                writer's.
             BackpressureTimeoutError: Uploads did not catch up. The change was not appended;
                 earlier changes are kept. Append it again later.
             WriterClosedError: The writer is closed.
         """
+        # Compared here, because one more call costs more than the comparison.
+        if get_ident() != self._owner:
+            check_owning_thread(self._owner)
         if value.__class__ is not bytes:
             value = check_payload(value)
         # One look-up finds the group's list and checks the range; nothing is packed here.
@@ -240,6 +246,7 @@ class FsStateChangelogWriter(Closing):
     # -------------------------------------------------------------------- sequence numbers
 
     def initial_sequence_number(self) -> SequenceNumber:
+        check_owning_thread(self._owner)
         return SequenceNumber(0)
 
     def next_sequence_number(self) -> SequenceNumber:
@@ -353,7 +360,7 @@ class FsStateChangelogWriter(Closing):
         """Handles finished uploads: completes futures and runs their callbacks."""
         if self._closed:
             return
-        self._check_thread()
+        check_owning_thread(self._owner)
         self._take_all()
         self._run_ended()
 
@@ -370,7 +377,7 @@ class FsStateChangelogWriter(Closing):
 
     def wait_for(self, done: threading.Event, timeout_s: float | None) -> None:
         """Waits for an event; on the owner's thread by draining until it is set."""
-        own = threading.get_ident() == self._owner
+        own = get_ident() == self._owner
         if not (self._inbox.wait_for(done, timeout_s) if own else done.wait(timeout_s)):
             raise TimeoutError(f"A persist is not done after {timeout_s} s.")
 
@@ -463,7 +470,7 @@ class FsStateChangelogWriter(Closing):
         """Releases the files of all changes from ``from_`` on, then closes the writer."""
         if self._closed:
             return
-        self._check_thread()
+        check_owning_thread(self._owner)
         number = number_of(from_)
         self.drain()
         self._ledger.release_from(number)
@@ -475,7 +482,7 @@ class FsStateChangelogWriter(Closing):
         """
         if self._closed:
             return
-        self._check_thread()
+        check_owning_thread(self._owner)
         self.drain()
         self._closed = True
         for outcome in self._inbox.close():
@@ -493,11 +500,4 @@ class FsStateChangelogWriter(Closing):
     def _check_usable(self, verb: str) -> None:
         if self._closed:
             raise WriterClosedError(f"Cannot {verb} a changelog writer that is closed.")
-        self._check_thread()
-
-    def _check_thread(self) -> None:
-        if threading.get_ident() != self._owner:
-            raise ChangelogError(
-                "A changelog writer was used by a thread that does not own it; every method "
-                "belongs to the thread that made the writer."
-            )
+        check_owning_thread(self._owner)

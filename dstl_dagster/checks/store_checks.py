@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import dagster as dg
 
-from dstl_core.errors import ConfigError, DstlError
+from dstl_core.errors import ConfigError, DstlError, FormatError, StateFileNotFoundError
 from dstl_core.savepoint.check.verify import verify_snapshot
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_dagster.pipelines.drift import CHECKED_COMMITS, Drift
@@ -164,21 +164,23 @@ def build_verify_check(
 ) -> dg.AssetChecksDefinition:
     """Checks that every file of a snapshot is there and decodes, and that each key is in its key
     group.
+
+    It fails, too, if there is no snapshot or its metadata is damaged. If the storage cannot be
+    read, it is not run.
     """
 
     @dg.asset_check(asset=asset, name=name, blocking=blocking)
     def verified(storage: DstlStorageResource) -> dg.AssetCheckResult:
         storage.connect()
         path = source(storage)
-        report = verify_snapshot(Snapshot.load(path))
+        try:
+            findings = [str(finding) for finding in verify_snapshot(Snapshot.load(path)).findings]
+        except (FormatError, StateFileNotFoundError) as error:
+            findings = [str(error)]
         return dg.AssetCheckResult(
-            passed=not report.findings,
+            passed=not findings,
             severity=ERROR,
-            metadata={
-                "path": path,
-                "findings": len(report.findings),
-                "shown": lines_of([str(finding) for finding in report.findings]),
-            },
+            metadata={"path": path, "findings": len(findings), "shown": lines_of(findings)},
         )
 
     return verified

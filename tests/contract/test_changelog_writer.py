@@ -351,13 +351,34 @@ def test_a_closed_writer_says_so(
         use(subject.writer)
 
 
-@pytest.mark.parametrize("use", USES)
+OWNERS_USES: list[Callable[[StateChangelogWriter], object]] = [
+    *USES,
+    lambda writer: writer.append(np.int64(2), b"x"),  # type: ignore[arg-type]  # as users do
+    lambda writer: writer.append(2, bytearray(b"x")),  # type: ignore[arg-type]  # as users do
+    lambda writer: writer.initial_sequence_number(),
+    lambda writer: writer.drain(),
+    lambda writer: writer.truncate_and_close(ZERO),
+    lambda writer: writer.close(),
+]
+
+
+@pytest.mark.parametrize("use", OWNERS_USES)
+@pytest.mark.parametrize("before", [{}, {2: [b"a"]}, {2: [b"a", b"b"], 5: [b"c"]}])
 def test_a_writer_belongs_to_one_thread(
-    subject: Subject, use: Callable[[StateChangelogWriter], object]
+    subject: Subject, use: Callable[[StateChangelogWriter], object], before: dict[int, list[bytes]]
 ) -> None:
+    for key_group, values in before.items():
+        for value in values:
+            subject.writer.append(key_group, value)
     with ThreadPoolExecutor(1) as pool, pytest.raises(ChangelogError, match="does not own it"):
         pool.submit(use, subject.writer).result()
-    assert subject.changes() == {}
+    assert subject.changes() == before
+
+
+def test_every_method_of_a_writer_is_used_in_these_tests() -> None:
+    methods = {name for name in vars(StateChangelogWriter) if not name.startswith("_")}
+    used = {name for use in OWNERS_USES for name in use.__code__.co_names}
+    assert methods <= used
 
 
 def test_a_done_future_tells_its_result_to_anybody(subject: Subject) -> None:

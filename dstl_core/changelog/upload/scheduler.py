@@ -149,6 +149,7 @@ class BatchingStateChangeUploadScheduler(StateChangeUploadScheduler):
         uploader: Writes the batches. The scheduler closes it.
         threads: Run batches, timers and callbacks.
         backpressure_timeout_ms: Longest wait of ``upload`` for room.
+        promised_size: Size of a task, in bytes, for which availability promises room.
         owns_threads: Whether ``close`` also ends the threads.
     """
 
@@ -163,6 +164,7 @@ class BatchingStateChangeUploadScheduler(StateChangeUploadScheduler):
         retry_policy: RetryPolicy = RetryPolicy.NONE,
         num_upload_threads: int = 1,
         backpressure_timeout_ms: int = 60_000,
+        promised_size: int = 1,
         metrics: ChangelogStorageMetricGroup | None = None,
         owns_threads: bool = False,
     ) -> None:
@@ -180,7 +182,9 @@ class BatchingStateChangeUploadScheduler(StateChangeUploadScheduler):
         self._policy = retry_policy
         self._metrics = metrics if metrics is not None else ChangelogStorageMetricGroup()
         self._lanes = CallbackLanes(threads)
-        self._throttle = UploadThrottle(max_bytes_in_flight, threads, self._notify)
+        self._throttle = UploadThrottle(
+            max_bytes_in_flight, threads, self._notify, promised=promised_size
+        )
         self._retrying = RetryingExecutor(
             threads,
             num_upload_threads,
@@ -214,6 +218,8 @@ class BatchingStateChangeUploadScheduler(StateChangeUploadScheduler):
             retry_policy=RetryPolicy.from_config(options),
             num_upload_threads=options.num_upload_threads,
             backpressure_timeout_ms=options.backpressure_timeout_ms,
+            # The change that reaches the threshold may be as large as the threshold itself.
+            promised_size=max(1, 2 * options.preemptive_persist_threshold),
             metrics=metrics,
             owns_threads=owns_threads,
         )

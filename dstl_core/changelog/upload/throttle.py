@@ -32,7 +32,8 @@ class InFlightAccount:
 class AvailabilityProvider:
     """Says whether uploads have room. Callers that must not block append only then.
 
-    Thread-safe.
+    There is room for a task of the size that its throttle promises. While a larger task waits, or
+    after it was refused, there is room only when that task fits. Thread-safe.
     """
 
     def __init__(self) -> None:
@@ -83,6 +84,14 @@ class UploadThrottle:
            twice the limit plus one task for each writer.
         2. Bytes that one writer holds make the other writers wait for each other, never for that
            writer.
+        3. While ``availability`` says that there is room, ``seize`` of ``promised`` bytes or fewer
+           does not wait, and no other ``seize`` waits.
+
+    Args:
+        max_bytes_in_flight: The limit.
+        threads: Let ``seize`` wait.
+        notify: Completes the futures of ``availability``.
+        promised: Size of a task, in bytes, for which ``availability`` promises room.
     """
 
     def __init__(
@@ -90,8 +99,13 @@ class UploadThrottle:
         max_bytes_in_flight: int,
         threads: Scheduler,
         notify: Callable[[Future[None]], None] = lambda future: future.set_result(None),
+        *,
+        promised: int = 1,
     ) -> None:
         self._max = max_bytes_in_flight
+        self._promised = promised
+        self._refused = 0
+        """Size of the largest task that found no room, until there is room for it."""
         self._threads = threads
         self._notify = notify
         self._changed = threading.Condition(threading.Lock())
@@ -126,7 +140,7 @@ class UploadThrottle:
         with self._changed:
             self._threads.wait_for(
                 self._changed,
-                lambda: self._closed or self._has_room(size, account, kept),
+                lambda: self._closed or self._admits(size, account, kept),
                 timeout_ms,
             )
             if self._closed:
@@ -196,6 +210,15 @@ class UploadThrottle:
             future = self.availability.set_available()
         self._complete(future)
 
+    def _admits(self, size: int, account: InFlightAccount | None, kept: bool) -> bool:
+        if self._has_room(size, account, kept):
+            return True
+        if not kept:
+            self._refused = max(self._refused, size)
+        if not self._closed:
+            self.availability.set_unavailable()
+        return False
+
     def _has_room(self, size: int, account: InFlightAccount | None, kept: bool) -> bool:
         if kept:
             return self._hanging == 0 or self._hanging + size <= self._max
@@ -209,9 +232,11 @@ class UploadThrottle:
         if min(self._fresh, self._held, self._hanging) < 0:
             raise InvariantViolation("more bytes were released than were in flight")
         self._changed.notify_all()
-        if self._total >= self._max and not self._closed:
+        room = self._max - max(self._promised, self._refused)
+        if self._total > max(0, room) and not self._closed:
             self.availability.set_unavailable()
             return None
+        self._refused = 0
         return self.availability.set_available()
 
     def _complete(self, future: Future[None] | None) -> None:

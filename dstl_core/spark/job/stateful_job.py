@@ -297,8 +297,9 @@ class StatefulJob(Closing):
         rewind: bool = False,
         notes: Mapping[str, Any] | None = None,
     ) -> PersistedCheckpoint:
-        """Does the first half of ``run``: applies a batch and writes all files, without a commit.
+        """Does the first half of ``run``: applies a batch and writes all files, without its commit.
 
+        As in ``run``, the first epoch of a pipeline begins with the commit of an empty checkpoint.
         If it is never confirmed, the next run starts from the last commit, and ``dstl gc`` finds
         the files. Arguments and errors are those of ``run``.
         """
@@ -310,14 +311,20 @@ class StatefulJob(Closing):
                 self.job_id, self._tasks.plans(), epoch.run, epoch.facts, after=epoch.after
             )
 
-    def confirm(self, persisted: PersistedCheckpoint) -> EpochResult:
+    def confirm(self, persisted: PersistedCheckpoint | Mapping[str, Any]) -> EpochResult:
         """Does the second half of ``run``, in this or another process: commits.
 
+        Args:
+            persisted: The result of ``persist``, or of its ``to_json``.
+
         Raises:
+            FormatError: ``persisted`` is neither.
             FencedError: Another driver has taken the pipeline over.
             CheckpointError: Another checkpoint was committed in between.
         """
         started = time.monotonic()
+        if not isinstance(persisted, PersistedCheckpoint):
+            persisted = PersistedCheckpoint.from_json(persisted)
         with self._one_at_a_time("confirm"):
             committed = self._committed_as(persisted)
             if committed is not None:

@@ -42,7 +42,13 @@ from dstl_core.spark.engine.table_frames import (
     split_numbers,
 )
 from dstl_core.spark.savepoints.comparisons import diff_frame, history_frame
-from dstl_core.spark.savepoints.reading import Identifier, batches_of_rows, check_type, name_of
+from dstl_core.spark.savepoints.reading import (
+    Identifier,
+    batches_of_rows,
+    check_no_backend,
+    check_type,
+    name_of,
+)
 from dstl_core.spark.savepoints.snapshot_frames import SnapshotFrames
 from dstl_core.spark.savepoints.source_options import key_of
 from dstl_core.spark.savepoints.window_reader import WindowSavepointReader
@@ -61,7 +67,7 @@ class SavepointReader(SnapshotFrames):
         cls,
         spark: SparkSession,
         path: str,
-        *,
+        *backend: object,
         allow_roots: Sequence[str] = (),
         relocate: Mapping[str, str] | None = None,
         changelog_base: str | None = None,
@@ -75,6 +81,7 @@ class SavepointReader(SnapshotFrames):
         Args:
             spark: The session.
             path: The folder of the snapshot, or the ``_metadata`` in it.
+            backend: Nothing. Flink's method takes a backend here, which is not needed.
             allow_roots: Further folders from which files may be read.
             relocate: Old root to new root, for files that were moved.
             changelog_base: Folder of the changelog, if it is outside the checkpoints' folder.
@@ -86,7 +93,9 @@ class SavepointReader(SnapshotFrames):
         Raises:
             StateFileNotFoundError: There is no snapshot.
             SavepointError: The snapshot has no operators.
+            ConfigError: A state backend, or another further argument, is given.
         """
+        check_no_backend("SavepointReader.read", *backend)
         place = SnapshotPlace(
             path,
             tuple(allow_roots),

@@ -20,6 +20,8 @@ from dstl_core.savepoint.edit.savepoint_edit import (
     largest_max_parallelism,
 )
 from dstl_core.savepoint.read.snapshot import Snapshot
+from dstl_core.spark.savepoints.reading import check_no_backend
+from dstl_core.state.backends.state_backend import StateBackend
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,11 @@ class SavepointWriter(SavepointEdit):
             spark: The session of the DataFrames.
             max_parallelism: Key groups, 1..32768.
             parallelism: Subtasks of the operators; by default one per core.
+
+        Raises:
+            ConfigError: A state backend is given, as Flink's method takes it.
         """
+        _check("new_savepoint", max_parallelism, parallelism)
         return cls(max_parallelism, parallelism=parallelism)
 
     @classmethod
@@ -51,11 +57,19 @@ class SavepointWriter(SavepointEdit):
     ) -> SavepointWriter:
         """Starts with the operators of a snapshot. New operators get its largest max parallelism.
 
-
         Args:
             spark: The session of the DataFrames.
             source: A snapshot, or its path.
             parallelism: Subtasks of new operators; by default one per core.
+
+        Raises:
+            ConfigError: A state backend is given, as Flink's method takes it.
         """
+        _check("from_existing_savepoint", parallelism)
         found = source if isinstance(source, Snapshot) else Snapshot.load(source)
         return cls(largest_max_parallelism(found), found, parallelism=parallelism)
+
+
+def _check(method: str, *arguments: object) -> None:
+    backends = [argument for argument in arguments if isinstance(argument, StateBackend)]
+    check_no_backend(f"SavepointWriter.{method}", *backends)

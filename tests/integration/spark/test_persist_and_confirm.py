@@ -46,6 +46,24 @@ def test_what_is_persisted_is_seen_only_when_another_process_has_confirmed_it(sp
     assert again.checkpoint == result.checkpoint
 
 
+def test_the_first_epoch_begins_with_an_empty_commit_that_binds_to_nothing(spark, tmp_path):
+    fresh = job_on(spark, tmp_path)
+    fresh.persist(batch(spark, [("a", 1)]), 1, ["v"])
+    assert [commit.facts.kind for commit in fresh.history()] == ["start"]
+    assert totals(fresh) == {}
+    # Another process, which knows the JSON only, commits.
+    carried = json.loads(json.dumps(fresh.persist(batch(spark, [("b", 2)]), 1, ["v"]).to_json()))
+    job_on(spark, tmp_path).confirm(carried)
+    assert [commit.facts.kind for commit in fresh.history()] == ["start", "epoch"]
+    assert totals(fresh) == {"b": 2}
+
+
+@pytest.mark.parametrize("wrong", [{}, {"checkpoint_id": 1}, {"checkpoint_id": "x"}])
+def test_what_was_never_persisted_is_not_confirmed(job, wrong):
+    with pytest.raises(FormatError, match=r"give the result of persist\(\)"):
+        job.confirm(wrong)
+
+
 def test_an_input_that_was_committed_is_not_persisted_again(spark, tmp_path, job):
     persisted = persist(job, [("a", 1), ("b", 2)], 1)
     assert persisted.is_committed

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -238,6 +240,38 @@ def test_no_copy_is_made_of_what_failed() -> None:
 def test_copies_lie_on_this_machine() -> None:
     with pytest.raises(ConfigError, match="expected a local folder, got s3://bucket/copies"):
         LocalRecoveryConfig((Location.parse("/disk"), Location.parse("s3://bucket/copies")))
+
+
+@pytest.mark.parametrize(
+    "folders",
+    [
+        "/disk",
+        Path("/disk"),
+        Location.parse("/disk"),
+        ["/disk"],
+        (Path("/disk"),),
+        [Location.parse("file:///disk")],
+    ],
+)
+def test_a_folder_for_copies_is_a_text_a_path_or_a_location(folders: Any) -> None:
+    config = LocalRecoveryConfig(folders)
+    assert [str(folder) for folder in config.folders] == ["file:/disk"]
+    assert config == LocalRecoveryConfig("/disk", config.file_io)
+
+
+@pytest.mark.parametrize(
+    ("folders", "message"),
+    [
+        (7, "expected a folder or a list of folders, got 7"),
+        (None, "expected a folder or a list of folders, got None"),
+        ([7], "expected text or a Path, got 7"),
+        ([""], "A path is empty"),
+        ("s3://bucket/copies", "expected a local folder, got s3://bucket/copies"),
+    ],
+)
+def test_what_is_no_folder_for_copies_is_explained(folders: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        LocalRecoveryConfig(folders)
 
 
 def test_where_copies_go() -> None:
