@@ -206,11 +206,6 @@ def key_group_chart(metadata: CheckpointMetadata, operator: OperatorID) -> dict[
 
 def _sizes_of(handle: KeyGroupsSavepointStateHandle) -> Mapping[int, int]:
     """Bytes of each key group's section; sections follow each other in the file."""
-    there = sorted(
-        (offset, group)
-        for group, offset in zip(handle.key_group_range, handle.offsets.offsets, strict=True)
-        if offset >= 0
-    )
-    ends = [offset for offset, _ in there[1:]] + [handle.state_size]
     found = dict.fromkeys(handle.key_group_range, 0)
-    return found | {group: end - at for (at, group), end in zip(there, ends, strict=True)}
+    sections = handle.offsets.sections(handle.stream.state_size)
+    return found | {group: end - start for group, start, end in sections}

@@ -80,13 +80,20 @@ CHANGED_CLASSES = GOLDEN / "changed-classes"
 """Small changed jobs: the savepoint of version 1, jars, and what Flink did with version 2."""
 PLANTED = GOLDEN / "planted-state"
 """One plan of hot key, skew, expiry, timers and growth, in each form of Flink."""
+COMPRESSED_OPERATOR_STATE = GOLDEN / "compressed-operator-state"
+"""List state of Flink 1.18 with compression: six elements of a subtask behind one offset."""
+LEGACY_FILE_SOURCE = GOLDEN / "legacy-file-source"
+"""A job that reads files by ``env.readFile``."""
+UNION_GROWTH = GOLDEN / "union-growth"
+"""A union state that multiplies: ``first`` has 4 equal elements, ``restored`` has 16."""
+ALL_SNAPSHOTS = sorted(path.parent for path in GOLDEN.rglob("_metadata"))
+"""The folders of all snapshots, also those without a truth."""
 SNAPSHOTS = [
     fixture
     for fixture in map(Fixture, sorted(GOLDEN.iterdir()))
-    if fixture.metadata_files
-    and fixture.folder
-    not in (PIPELINE, UPGRADE_JOBS, JDK_JOBS, CONNECTORS, CHANGED_JOBS, CHANGED_CLASSES, PLANTED)
+    if (fixture.folder / "descriptor.json").is_file()
 ]
+"""Those with one snapshot and its truth."""
 
 
 def snapshot(name: str) -> Path:

@@ -53,6 +53,14 @@ def rewrite(
         list[str] | None,
         typer.Option("--merge", metavar="OP=INTO", help="Move all states of an operator to INTO."),
     ] = None,
+    distinct: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--distinct",
+            metavar="OP/STATE",
+            help="Keep one of equal elements of a union state, which multiplies with restores.",
+        ),
+    ] = None,
     relocate: RelocateOption = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check and show the plan; write nothing.")
@@ -66,8 +74,8 @@ def rewrite(
 ) -> None:
     """Copy a snapshot into a new savepoint, with edits.
 
-    Edits rename, remove, rescale, split and merge operators. The copy is canonical and needs no
-    file of the original.
+    Edits rename, remove, rescale, split and merge operators, and shrink union states. The copy is
+    canonical and needs no file of the original.
     """
     from dstl_core.savepoint.edit.savepoint_edit import edit_by_names
 
@@ -79,6 +87,7 @@ def rewrite(
         max_parallelism=max_parallelism,
         split=_splits(snapshot, split or []),
         merge=pairs("--merge", merge, "OP=INTO"),
+        distinct=[_distinct(snapshot, place) for place in distinct or []],
     )
     plan = edit.plan()
     written = None
@@ -103,6 +112,12 @@ def _splits(snapshot: Snapshot, given: list[str]) -> dict[tuple[str, str], list[
     return found
 
 
+def _distinct(snapshot: Snapshot, place: str) -> tuple[str, str]:
+    if "/" not in place:
+        raise ConfigError(f"--distinct is wrong: expected OP/STATE, got {place!r}.")
+    return _operator_and_state(snapshot, place)
+
+
 def _operator_and_state(snapshot: Snapshot, place: str) -> tuple[str, str]:
     """Splits ``OPERATOR/STATE``; both names may hold slashes. If no cut fits, it uses the first
     one, and the edit reports the missing name.
@@ -123,6 +138,9 @@ def _sentence(line: dict[str, Any]) -> str:
         parts.append(f"{_PREPOSITIONS.get(line['action'], 'as')} {line['new_operator']}")
     if line.get("states"):
         parts.append(f"states {', '.join(line['states'])}")
+    if "elements" in line:
+        before, after = line["elements"]
+        parts.append(f"elements {before:,} -> {after:,}")
     if line["bytes"] is not None:
         parts.append(f"({size_text(line['bytes'])})")
     if "max_parallelism" in line:

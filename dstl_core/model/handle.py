@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import pairwise
 
+from dstl_core.errors import FormatError
 from dstl_core.model.key_group import KeyGroupRange
 
 # --------------------------------------------------------------------------------- streams
@@ -96,6 +98,41 @@ class KeyGroupRangeOffsets:
 
     def items(self) -> list[tuple[int, int]]:
         return list(zip(self.key_group_range, self.offsets, strict=True))
+
+    def sections(
+        self, size: int, key_groups: KeyGroupRange | None = None, *, zero_is_empty: bool = True
+    ) -> list[tuple[int, int, int]]:
+        """``(key group, start, end)`` of every stored section, in the order of the stream.
+
+        There is nothing between sections, so each one ends where the next one starts. A stream
+        with a header and no entries has no section.
+
+        Args:
+            size: Bytes of the stream.
+            key_groups: The wanted key groups; None for all.
+            zero_is_empty: Whether offset 0 means that a key group has no section, as in all but
+                raw state.
+
+        Raises:
+            FormatError: A section starts after the end of the stream.
+        """
+        first = 1 if zero_is_empty else 0
+        used = sorted({offset for offset in self.offsets if offset >= first})
+        if used and used[-1] >= size:
+            raise FormatError(
+                "A key group is outside its stream",
+                field="key-group offset",
+                expected=f"< {size}",
+                got=used[-1],
+            )
+        ends = dict(pairwise([*used, size]))
+        wanted = self.key_group_range if key_groups is None else key_groups
+        stored = (
+            (key_group, start, ends[start])
+            for key_group, start in self.items()
+            if start >= first and wanted.contains(key_group)
+        )
+        return sorted(stored, key=lambda section: section[1])
 
     def get_intersection(self, other: KeyGroupRange) -> KeyGroupRangeOffsets:
         common = self.key_group_range.get_intersection(other)

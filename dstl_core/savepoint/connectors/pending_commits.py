@@ -18,7 +18,7 @@ from dstl_core.codec.serializers.operators.two_phase_commit import (
     TwoPhaseCommitSerializer,
 )
 from dstl_core.errors import SavepointError
-from dstl_core.savepoint.connectors.state_copy import with_elements, with_operators
+from dstl_core.savepoint.edit.changed_elements import with_elements, with_operators
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.shown import moment_text
 

@@ -22,7 +22,7 @@ from dstl_core.savepoint.connectors.source_positions import (
     SourceState,
     sources_of,
 )
-from dstl_core.savepoint.connectors.state_copy import with_elements, with_operators
+from dstl_core.savepoint.edit.changed_elements import with_elements, with_operators
 from dstl_core.savepoint.read.snapshot import Snapshot
 
 _POSITION_AT = {

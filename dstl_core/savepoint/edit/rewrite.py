@@ -19,6 +19,7 @@ def rewrite_savepoint(
     max_parallelism: int | None = None,
     split: Mapping[tuple[str, str], Sequence[str]] | None = None,
     merge: Mapping[str, str] | None = None,
+    distinct: Sequence[tuple[str, str]] = (),
     mode: Mode = "error",
 ) -> str:
     """Writes an edited copy of a snapshot.
@@ -31,6 +32,7 @@ def rewrite_savepoint(
         max_parallelism: New number of key groups of all keyed operators.
         split: (Operator, uid of a new operator) to the states that move there.
         merge: Operator to the operator that gets its states, except for states that are split off.
+        distinct: Union states, as (operator, state), that keep one of equal elements.
         mode: ``error`` refuses a folder that holds a snapshot; ``overwrite`` replaces it.
 
     Returns:
@@ -38,7 +40,7 @@ def rewrite_savepoint(
 
     Raises:
         NoSuchOperatorError: The snapshot lacks an operator to edit.
-        NoSuchStateError: An operator lacks a state to move.
+        NoSuchStateError: An operator lacks a state to edit.
         SavepointError: Two operators would get the same uid, no operator is left, or states of
             two operators cannot be merged.
     """
@@ -49,5 +51,6 @@ def rewrite_savepoint(
         max_parallelism=max_parallelism,
         split=split,
         merge=merge,
+        distinct=distinct,
     )
     return edit.write(out, mode)

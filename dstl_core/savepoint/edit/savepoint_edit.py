@@ -17,6 +17,7 @@ from dstl_core.errors import ConfigError, SavepointError
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
 from dstl_core.model.ids import OperatorID, OperatorIdentifier
 from dstl_core.model.key_group import check_max_parallelism
+from dstl_core.savepoint.edit.distinct_elements import DistinctElements, with_distinct_elements
 from dstl_core.savepoint.edit.operator_copy import (
     check_writable,
     compose_operator,
@@ -72,6 +73,7 @@ class SavepointEdit:
         renamed: Identifiers that change, after all other edits.
         moved: States that move to another operator.
         parallelism: Subtasks of new operators without a parallelism; None is one per core.
+        distinct: Union states of the source that have lost equal elements, for the plan.
     """
 
     max_parallelism: int = DEFAULT_MAX_PARALLELISM
@@ -84,6 +86,7 @@ class SavepointEdit:
     renamed: Mapping[OperatorIdentifier, OperatorIdentifier] = field(default_factory=dict)
     parallelism: int | None = None
     moved: tuple[StateMove, ...] = ()
+    distinct: tuple[DistinctElements, ...] = ()
 
     def __post_init__(self) -> None:
         check_max_parallelism(self.max_parallelism)
@@ -280,6 +283,7 @@ class SavepointEdit:
             }
             for move in self.moved
         ]
+        lines += [each.plan_line() for each in self.distinct]
         lines += [
             {"operator": str(identifier), "action": "add", "bytes": None}
             for identifier in self.operators
@@ -456,6 +460,7 @@ def edit_by_names(
     max_parallelism: int | None = None,
     split: Mapping[tuple[str, str], Sequence[str]] | None = None,
     merge: Mapping[str, str] | None = None,
+    distinct: Sequence[tuple[str, str]] = (),
 ) -> SavepointEdit:
     """Starts an edit by names of operators (uid, hash or name).
 
@@ -467,12 +472,13 @@ def edit_by_names(
         NoSuchStateError: An operator lacks a state to move.
         ConfigError: A new uid is empty.
     """
+    snapshot, changes = with_distinct_elements(snapshot, distinct)
 
     def known(name: str) -> OperatorIdentifier:
         found = snapshot[name]
         return OperatorIdentifier(found.operator_id, found.uid or None)
 
-    edit = edit_savepoint(snapshot)
+    edit = replace(edit_savepoint(snapshot), distinct=changes)
     for (name, new), states in (split or {}).items():
         edit = edit.split_operator(known(name), _new_uid(new), states)
     for name, into in (merge or {}).items():

@@ -19,7 +19,7 @@ from dstl_core.errors import DstlError, NotInColumnsError
 from dstl_core.model.handle import KeyedStateHandle
 from dstl_core.model.key_group import KeyGroupRange, compute_key_group_range_for_operator_index
 from dstl_core.savepoint.progress import Advance, Portion, no_progress
-from dstl_core.savepoint.read.entries import OP_BROADCAST
+from dstl_core.savepoint.read.entries import OP_BROADCAST, OP_UNION
 from dstl_core.savepoint.read.entry_reader import BYTES_AT_ONCE
 from dstl_core.savepoint.read.operator_catalog import OPERATOR_KINDS, OperatorCatalog
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
@@ -28,6 +28,7 @@ from dstl_core.savepoint.read.timer_queues import with_timer_services, with_time
 from dstl_core.savepoint.report.count_options import CountOptions
 from dstl_core.savepoint.report.spread import Spread
 from dstl_core.savepoint.report.state_counts import COUNT_OPTIONS, StateCounts
+from dstl_core.savepoint.report.union_counts import UnionCounts
 from dstl_core.state.backends.timers import MIN_WATERMARK
 
 WATERMARK = "watermark"
@@ -171,9 +172,14 @@ def _with_spreads(operator: OperatorSnapshot, counts: StateCounts) -> dict[str, 
 def _operator_states(operator: OperatorSnapshot) -> Iterator[dict[str, Any]]:
     """The elements of list and union state, and the pairs of broadcast state."""
     counts: Counter[tuple[str, str]] = Counter()
-    for _, handle, _reader in operator.operator_state_readers():
+    unions: dict[str, UnionCounts] = {}
+    for _, handle, reader in operator.operator_state_readers():
         for info in handle.states:
-            counts[info.name, OPERATOR_KINDS[info.mode]] += len(info.offsets)
+            kind = OPERATOR_KINDS[info.mode]
+            counts[info.name, kind] += len(info.offsets)
+            if kind == OP_UNION:
+                known = unions.setdefault(info.name, UnionCounts(operator.parallelism))
+                known.add_subtask(reader.raw_elements(info))
     for state in operator.operator_states:
         elements: int | None = counts[state.name, state.kind]
         if state.kind == OP_BROADCAST:  # every subtask has all pairs, behind one offset
@@ -181,4 +187,11 @@ def _operator_states(operator: OperatorSnapshot) -> Iterator[dict[str, Any]]:
                 elements = len(operator.broadcast(state.name))
             except DstlError:
                 elements = None
-        yield {"name": state.name, "kind": state.kind, "entries": elements}
+        union = unions.get(state.name) if state.kind == OP_UNION else None
+        yield {
+            "name": state.name,
+            "kind": state.kind,
+            "entries": elements,
+            "distinct": None if union is None else union.distinct,
+            "copies": None if union is None else union.copies,
+        }

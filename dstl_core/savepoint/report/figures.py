@@ -181,15 +181,9 @@ def key_group_bytes(operator: OperatorSnapshot) -> list[int] | None:
         if not isinstance(handle, KeyGroupsSavepointStateHandle | KeyGroupsStateHandle):
             return None
         is_canonical = isinstance(handle, KeyGroupsSavepointStateHandle)
-        stored = [
-            (offset, group)
-            for group, offset in handle.offsets.items()
-            if offset > 0 or not is_canonical
-        ]
-        stored.sort()
-        ends = [offset for offset, _ in stored[1:]] + [handle.stream.state_size]
-        for (offset, group), end in zip(stored, ends, strict=True):
-            found[group] += end - offset
+        size = handle.stream.state_size
+        for key_group, start, end in handle.offsets.sections(size, zero_is_empty=is_canonical):
+            found[key_group] += end - start
     return found if handles else None
 
 
@@ -249,6 +243,8 @@ def _operator_attention(path: str, operator: dict[str, Any]) -> Iterator[Attenti
             yield Attention(label, what, f"dstl dump {path} --op {selected}")
     if operator["contents"] is not None:
         yield from _contents_attention(path, label, operator["contents"])
+        for each in operator["contents"]["operator_states"]:
+            yield from _union_attention(path, label, operator["parallelism"], each)
     log = operator["bytes_by_kind"].get("changelog", 0)
     if log > operator["bytes_by_kind"].get("keyed state", 0):
         what = "the changelog is larger than its base, so that a restore replays more than it reads"
@@ -284,6 +280,28 @@ def _contents_attention(path: str, label: str, contents: dict[str, Any]) -> Iter
             if late:
                 what = f"{late:,} processing timers of {name} are overdue by more than a day"
                 yield Attention(label, what, f"dstl dump {path} --op {quote(label)}")
+
+
+def _union_attention(
+    path: str, label: str, parallelism: int, state: dict[str, Any]
+) -> Iterator[Attention]:
+    """A union state of which every subtask has stored several copies: it was not cleared after a
+    restore, which gives every subtask all of it.
+    """
+    if parallelism < 2 or (state["copies"] or 0) < 2:
+        return
+    held = f"{state['entries']:,} equal elements"
+    if state["distinct"] != 1:
+        different = (
+            "" if state["distinct"] is None else f", {state['distinct']:,} of them different"
+        )
+        held = f"{state['entries']:,} elements{different}"
+    what = (
+        f"union state {state['name']} holds {held}, at parallelism {parallelism}: it multiplies "
+        f"with each restore, unless the job clears it"
+    )
+    place = quote(f"{label}/{state['name']}")
+    yield Attention(label, what, f"dstl rewrite {path} OUT --distinct {place}")
 
 
 def _compared(snapshot: Snapshot, older: Snapshot) -> dict[str, Any]:

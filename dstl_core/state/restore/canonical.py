@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 
 from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.keyed_canonical import read_section
@@ -59,29 +58,14 @@ def read_key_groups(
     An offset of 0 means an empty key group, unless ``zero_is_empty`` is false. In raw keyed state
     -1 means an empty key group, and 0 is a valid offset.
     """
-    size = stream.state_size
-    first = 1 if zero_is_empty else 0
-    used = sorted({offset for offset in offsets.offsets if offset >= first})
-    ends = dict(pairwise([*used, size]))
-    wanted = [
-        (key_group, offset)
-        for key_group, offset in offsets.items()
-        if offset >= first and key_groups.contains(key_group)
-    ]
+    wanted = sorted(offsets.sections(stream.state_size, key_groups, zero_is_empty=zero_is_empty))
     if not wanted:
         return
-    start = min(offset for _, offset in wanted)
-    stop = max(ends[offset] for _, offset in wanted)
-    if stop > size or start >= stop:
-        raise FormatError(
-            "A key group is outside its stream",
-            field="key-group offset",
-            expected=f"< {size}",
-            got=start,
-        )
+    start = min(first for _, first, _ in wanted)
+    stop = max(last for _, _, last in wanted)
     raw = resolver.read(stream, start, stop)
-    for key_group, offset in wanted:
-        yield key_group, DataInput(raw, offset - start, ends[offset] - start)
+    for key_group, first, last in wanted:
+        yield key_group, DataInput(raw, first - start, last - start)
 
 
 def load_canonical(

@@ -34,7 +34,6 @@ from dstl_core.state.restore.stored_key_groups import (
     StoredKeyGroups,
     StoredRecords,
     in_memory,
-    placed_sections,
 )
 from dstl_core.storage.handle_resolver import HandleResolver
 
@@ -96,7 +95,7 @@ class KeyGroupsOpener:
                     read_stream_header(handle, resolver, registry),
                     prefix_bytes,
                     resolver.describe(handle.stream),
-                    placed_sections(handle.offsets, handle.stream.state_size, own),
+                    handle.offsets.sections(handle.stream.state_size, own),
                     partial(resolver.read, handle.stream),
                 )
             case ChangelogStateBackendHandle():

@@ -37,7 +37,6 @@ from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.state.restore.canonical import KeyGroupsHandle, read_stream_header
 from dstl_core.state.restore.heap import is_canonical
 from dstl_core.state.restore.rocksdb_columns import open_table_records
-from dstl_core.state.restore.stored_key_groups import placed_sections
 from dstl_core.state.tables.keyed_tables import KeyedTables
 from dstl_core.state.tables.state_table import StateTable
 from dstl_core.state.tables.store import Shape
@@ -79,7 +78,7 @@ def _load_canonical(
 ) -> None:
     header = read_stream_header(handle, resolver, registry)
     with error_context(location=resolver.describe(handle.stream)):
-        sections = placed_sections(handle.offsets, handle.stream.state_size, state.key_groups)
+        sections = handle.offsets.sections(handle.stream.state_size, state.key_groups)
         chunks = compressed_chunks if header.compressed else plain_chunks
         _load(
             _tables(state, header), state, chunks(partial(resolver.read, handle.stream), sections)

@@ -16,7 +16,7 @@ from dstl_core.codec.columnar.keyed.sections import (
 )
 from dstl_core.codec.columnar.keyed.spans import SectionScanner, SpanBatch
 from dstl_core.codec.state_meta import KeyedBackendHeader
-from dstl_core.errors import FormatError, error_context
+from dstl_core.errors import error_context
 from dstl_core.model.handle import KeyGroupRangeOffsets
 from dstl_core.model.key_group import KeyGroupRange
 
@@ -84,7 +84,7 @@ def in_memory(
     prefix_bytes: int,
 ) -> StoredKeyGroups:
     """The sections of some key groups, from bytes in memory."""
-    sections = placed_sections(offsets, len(raw), key_groups)
+    sections = offsets.sections(len(raw), key_groups)
     return StoredKeyGroups(
         header, prefix_bytes, "restored state", sections, lambda start, end: raw[start:end]
     )
@@ -98,7 +98,7 @@ def in_parts(
     firsts = [0]
     for raw, offsets in parts:
         first = firsts[-1]
-        placed = placed_sections(offsets, len(raw), offsets.key_group_range)
+        placed = offsets.sections(len(raw))
         sections += [(group, first + start, first + end) for group, start, end in placed]
         firsts.append(first + len(raw) + 1)  # a gap, so that nothing is read across two parts
 
@@ -107,28 +107,3 @@ def in_parts(
         return parts[at][0][start - firsts[at] : end - firsts[at]]
 
     return StoredKeyGroups(header, prefix_bytes, "restored state", sections, read)
-
-
-def placed_sections(offsets: KeyGroupRangeOffsets, size: int, key_groups: KeyGroupRange) -> Placed:
-    """The places of the sections of some key groups in a stream of ``size`` bytes.
-
-    Raises:
-        FormatError: A section begins after the end of the stream.
-    """
-    used = sorted({offset for offset in offsets.offsets if offset})
-    if not used:
-        return []
-    if used[-1] >= size:
-        raise FormatError(
-            "A key group is outside its stream",
-            field="key-group offset",
-            expected=f"< {size}",
-            got=used[-1],
-        )
-    ends = dict(zip(used, [*used[1:], size][: len(used)], strict=True))
-    wanted = (
-        (key_group, offset, ends[offset])
-        for key_group, offset in offsets.items()
-        if offset and key_groups.contains(key_group)
-    )
-    return sorted(wanted, key=lambda section: section[1])

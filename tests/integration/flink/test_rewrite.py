@@ -9,6 +9,7 @@ import pytest
 
 from dstl_core import Snapshot, edit_savepoint, rewrite_savepoint
 from dstl_core.model.ids import OperatorIdentifier
+from tests.golden_files import UNION_GROWTH
 from tests.integration.flink.checker import (
     Entry,
     FlinkChecker,
@@ -60,6 +61,28 @@ def test_renamed_and_rescaled_restores_under_the_new_uid(
 
     assert texts(restored.entries, "kg") == expected("new")
     assert max(entry["kg"] for entry in restored.entries) > 127
+
+
+@pytest.mark.parametrize("parallelism", [1, 4])
+def test_a_union_state_that_multiplied_restores_with_one_of_equal_elements(
+    flink: FlinkChecker, tmp_path: Path, parallelism: int
+) -> None:
+    source = Snapshot.load(UNION_GROWTH / "restored")
+    out = rewrite_savepoint(source, tmp_path / "out", distinct=[("writer", "commit_user_state")])
+    state = State("commit_user_state", "op-union", "string")
+    declared = [Operator("writer", operator_states=[state])]
+
+    counts = [
+        [
+            len(entry["value"])
+            for entry in flink.restore(
+                path, declared, strict=False, parallelism=parallelism
+            ).entries
+        ]
+        for path in (UNION_GROWTH / "restored", out)
+    ]
+
+    assert counts == [[16], [1]]
 
 
 def test_the_old_uid_is_refused_when_strict(flink: FlinkChecker, renamed: str) -> None:

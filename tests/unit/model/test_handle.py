@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from dstl_core.errors import FormatError
 from dstl_core.model.checkpoint import (
     OperatorState,
     OperatorSubtaskState,
     keyed_state_streams,
 )
 from dstl_core.model.handle import (
+    NO_OFFSET,
     ByteStreamStateHandle,
     ChangelogStateBackendHandle,
     ChangelogStateHandleStream,
@@ -48,6 +50,22 @@ LOG = ChangelogStateHandleStream(((SEGMENT, 0), (SEGMENT, 50)), RANGE, 70, 20, "
 IN_MEMORY = InMemoryChangelogStateHandle(((-1, b"meta"), (5, b"xy")), RANGE, 0, 1, "id")
 BOTH = ChangelogStateBackendHandle((CANONICAL,), (LOG, IN_MEMORY), RANGE, 3, 9, 20, "id")
 ALL: list[KeyedStateHandle] = [CANONICAL, HEAP, ROCKSDB, LOG, IN_MEMORY, BOTH]
+
+
+def test_sections_end_where_the_next_one_starts() -> None:
+    assert OFFSETS.sections(100) == [(4, 10, 30), (6, 30, 40), (7, 40, 100)]
+    assert OFFSETS.sections(100, KeyGroupRange(6, 9)) == [(6, 30, 40), (7, 40, 100)]
+    raw = KeyGroupRangeOffsets(RANGE, (NO_OFFSET, 30, 0, NO_OFFSET))
+    assert raw.sections(40, zero_is_empty=False) == [(6, 0, 30), (5, 30, 40)]
+
+
+def test_a_stream_of_a_header_has_no_sections() -> None:
+    assert KeyGroupRangeOffsets(RANGE, (0, 0, 0, 0)).sections(50) == []
+
+
+def test_a_section_after_the_end_of_its_stream_is_damage() -> None:
+    with pytest.raises(FormatError, match="A key group is outside its stream: expected < 40, got"):
+        OFFSETS.sections(40)
 
 
 @pytest.mark.parametrize("handle", ALL, ids=lambda handle: type(handle).__name__)

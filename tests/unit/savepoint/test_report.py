@@ -25,12 +25,13 @@ from dstl_core.model.handle import (
 )
 from dstl_core.model.ids import OperatorID, OperatorIdentifier
 from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.savepoint.report.count_options import CountOptions
 from dstl_core.savepoint.report.figures import key_group_bytes, report_figures
 from dstl_core.savepoint.report.html_page import report_page
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
 from tests.command_line import is_one_sentence, run
-from tests.golden_files import CONNECTORS, snapshot
+from tests.golden_files import CHANGED_JOBS, CONNECTORS, snapshot
 
 __all__ = ["run"]
 
@@ -70,6 +71,22 @@ def test_planted_skew_and_empty_key_groups(tmp_path: Path) -> None:
     assert found["subtasks"]["skew"] == 1.81
     texts = [each["what"] for each in report_figures(loaded)["attention"]]
     assert "the largest key group has 60 times the bytes of the median" in texts
+
+
+def test_a_stream_without_records_has_no_bytes_in_any_key_group(tmp_path: Path) -> None:
+    subtasks = (keyed(0, 0, (0, 0, 0, 0), 50), keyed(1, 4, (0, 50, 0, 0), 60))
+    loaded = written(tmp_path / "empty", operator("new", *subtasks))
+    assert key_group_bytes(loaded.operators[0]) == [0, 0, 0, 0, 0, 10, 0, 0]
+
+
+def test_a_job_that_has_read_nothing_has_a_report() -> None:
+    # MAX with retraction, started and stopped: a header and no record.
+    started = Snapshot.load(CHANGED_JOBS / "agg-retract" / "new")
+    figures = report_figures(started, contents=CountOptions(at_ms=0))
+    for found in figures["operators"]:
+        assert found["contents"]["problem"] is None
+        if found["key_groups"] is not None:
+            assert found["key_groups"]["empty"] == found["max_parallelism"]
 
 
 def test_a_command_is_safe_to_paste_whatever_the_uid(tmp_path: Path) -> None:

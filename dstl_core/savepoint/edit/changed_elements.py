@@ -46,4 +46,9 @@ def with_operators(snapshot: Snapshot, states: Mapping[OperatorID, OperatorState
     operators = tuple(states.get(each.operator_id, each) for each in snapshot.metadata.operators)
     metadata = replace(snapshot.metadata, operators=operators)
     file = replace(snapshot.file, metadata=metadata)
-    return Snapshot(file, snapshot.file_io, snapshot.resolver, snapshot.registry)
+    changed = Snapshot(file, snapshot.file_io, snapshot.resolver, snapshot.registry)
+    changed.kryo = snapshot.kryo
+    for old, new in zip(snapshot.operators, changed.operators, strict=True):
+        if "key_type" in vars(old):  # it may be one that a person gave
+            new.key_type = old.key_type
+    return changed
