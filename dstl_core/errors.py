@@ -295,6 +295,14 @@ class InvariantViolation(AssertionError):
     """A bug in dstl: an invariant of its own code does not hold."""
 
 
+UNREADABLE = (FormatError, RestoreError, SavepointError, ColumnValueError, NotInColumnsError)
+"""Errors whose cause is stored bytes or their types, so every attempt raises them again.
+
+Code that has another way to read state, or goes on without it, catches these. An error of the
+store, e.g. of its network, is not among them: it says nothing about the state.
+"""
+
+
 @contextmanager
 def error_context(**context: object) -> Iterator[None]:
     """Adds values to the context of every ``DstlError`` that leaves the block; overwrites none."""

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
-from dstl_core.errors import DstlError
+from dstl_core.errors import UNREADABLE
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_dagster import metadata as show
@@ -54,7 +54,7 @@ class StateSample:
             columns: The columns; by default all.
 
         Raises:
-            DstlError: The state has no columnar form.
+            NotInColumnsError: The state has no columnar form.
         """
         operator = snapshot[f"uid:{uid}"]
         reader = operator.keyed() if columns is None else operator.keyed(columns=tuple(columns))
@@ -114,7 +114,7 @@ def key_count(snapshot: Snapshot, commit: CompletedCheckpoint, uid: str) -> dict
         return counted
     try:
         return StateSample.of(snapshot, uid, columns=["state_key"]).count()
-    except DstlError:
+    except UNREADABLE:
         return {}
 
 

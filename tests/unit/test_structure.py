@@ -81,3 +81,63 @@ def test_a_module_of_dstl_core_has_a_name_of_its_own() -> None:
     stems = Counter(path.stem for path in paths if path.stem not in ("__init__", "__main__"))
     assert {stem for stem, count in stems.items() if count > 1} == set(SAME_STEMS)
     assert len(SAME_STEMS) <= 3
+
+
+WIDE = {"DstlError", "Exception", "BaseException"}
+SILENT = {
+    "dstl_core.spark.task.columns.column_state": "a local copy: the restore reads the store itself",
+    "dstl_core.spark.task.warm_backend": "a local copy: the restore reads the store itself",
+    "dstl_core.state.backends.rocksdb_store": "the database that is closed is deleted",
+    "dstl_core.storage.file_io": "a second error, while the first one is raised",
+    "dstl_core.testing.simulation": "the simulation makes the errors",
+    "dstl_dagster.resources.spark_resource": "the question is whether the session answers",
+}
+"""Modules that catch any error and do not pass it on, and why it is no answer to a question."""
+
+
+def names_in(node: ast.AST | None) -> set[str]:
+    return set() if node is None else {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+
+
+def is_silent(node: ast.AST) -> bool:
+    """Whether code catches any error of dstl and loses it: the error is neither raised again, nor
+    used as a value, nor logged with its traceback.
+    """
+    if isinstance(node, ast.Call) and names_in(node.func) == {"suppress"}:
+        return any(names_in(argument) & WIDE for argument in node.args)
+    if not isinstance(node, ast.ExceptHandler):
+        return False
+    if node.type is not None and not names_in(node.type) & WIDE:
+        return False
+    body = [below for part in node.body for below in ast.walk(part)]
+    logs = any(isinstance(each, ast.Attribute) and each.attr == "exception" for each in body)
+    used = any(isinstance(each, ast.Name) and each.id == node.name for each in body)
+    return not (logs or used or isinstance(node.body[-1], ast.Raise))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("with suppress(DstlError): pass", True),
+        ("with suppress(NotInColumnsError): pass", False),
+        ("try: pass\nexcept DstlError: x = None", True),
+        ("try: pass\nexcept (OSError, Exception): pass", True),
+        ("try: pass\nexcept: pass", True),
+        ("try: pass\nexcept DstlError as e: x = None", True),
+        ("try: pass\nexcept DstlError as e: x = str(e)", False),
+        ("try: pass\nexcept DstlError: raise", False),
+        ("try: pass\nexcept FormatError: pass", False),
+    ],
+)
+def test_a_silent_catch_is_recognized(text: str, expected: bool) -> None:
+    assert any(map(is_silent, ast.walk(ast.parse(text)))) is expected
+
+
+def test_no_error_of_a_store_is_lost_in_a_wide_catch() -> None:
+    """Whoever has another way names the errors that lead there (``errors.UNREADABLE``)."""
+    silent = {
+        name
+        for name, path in MODULES.items()
+        if any(map(is_silent, ast.walk(ast.parse(path.read_text()))))
+    }
+    assert silent == set(SILENT)

@@ -6,7 +6,7 @@ import posixpath
 from contextlib import suppress
 
 from dstl_core.checkpoint.store.metadata_file import MetadataFile
-from dstl_core.errors import DstlError
+from dstl_core.errors import ConfigError, PathNotAllowedError
 from dstl_core.model.checkpoint import CheckpointMetadata
 from dstl_core.model.handle import (
     FileStateHandle,
@@ -19,6 +19,8 @@ from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import METADATA_FILE_NAME, SIDECAR_FILE_NAME, Location
 
 FileHandle = FileStateHandle | SegmentFileStateHandle | RelativeFileStateHandle
+_NO_PLACE = (PathNotAllowedError, ConfigError)
+"""A path that is no location; no file is looked at to say so."""
 
 
 def references_of(file_io: FileIO, file: MetadataFile) -> FileSet:
@@ -32,14 +34,14 @@ def references_of(file_io: FileIO, file: MetadataFile) -> FileSet:
     for handle in file_handles(file.metadata):
         try:
             places += resolver.places(handle)
-        except DstlError:
+        except _NO_PLACE:
             # dstl does not open such a path, but Flink may; so the file's name stays referenced.
             if isinstance(handle, RelativeFileStateHandle):
                 path = f"{file.folder}/{handle.relative_path}"
             else:
                 path = handle.path
             found.add_name(posixpath.basename(path.rstrip("/")))
-            with suppress(DstlError):
+            with suppress(*_NO_PLACE):
                 places.append(Location.parse(path))
     found.add_all(places)
     return found

@@ -42,7 +42,7 @@ from dstl_core.codec.serializers.primitives import (
 from dstl_core.codec.serializers.strings import StringSerializer
 from dstl_core.codec.serializers.window_types import TimeWindowSerializer
 from dstl_core.codec.state_meta import KeyedStateType
-from dstl_core.errors import DstlError
+from dstl_core.errors import UNREADABLE
 from dstl_core.model.handle import KeyedStateHandle
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.read.entries import EVENT_TIMER, PROC_TIMER
@@ -90,7 +90,7 @@ class ColumnLines:
                         at = int(state)
                         states[at].add(stored.decoders[at].decode(part, _EVERY, check_all=True))
             return found + self._finish(states, group)
-        except DstlError:
+        except UNREADABLE:
             return None
 
     def _finish(self, states: list[_State], key_group: int) -> Texts:

@@ -10,7 +10,7 @@ from dstl_core.codec.metadata.checkpoint_kind import checkpoint_kind
 from dstl_core.codec.serializers import AnySerializer, UnknownSerializer
 from dstl_core.codec.serializers.opaque import KryoSerializer, ValueClassSerializer
 from dstl_core.codec.state_meta import BackendStateType
-from dstl_core.errors import DstlError
+from dstl_core.errors import DstlError, PathNotAllowedError
 from dstl_core.model.handle import StreamStateHandle
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
@@ -52,7 +52,7 @@ def _files(snapshot: Snapshot) -> list[dict[str, Any]]:
         for stream in streams_of(operator):
             try:
                 place = snapshot.resolver.resolve(stream)
-            except DstlError:
+            except PathNotAllowedError:
                 path = getattr(stream, "path", getattr(stream, "relative_path", "?"))
                 found.setdefault(str(path), stream.state_size)
                 continue

@@ -15,7 +15,14 @@ from dstl_core.checkpoint.store.metadata_file import read_sidecar
 from dstl_core.codec.metadata.checkpoint_kind import checkpoint_kind
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.codec.serializers.runtime import Timer
-from dstl_core.errors import ConfigError, DstlError, UnreadableValueError
+from dstl_core.errors import (
+    UNREADABLE,
+    ConfigError,
+    DstlError,
+    PathNotAllowedError,
+    StateFileNotFoundError,
+    UnreadableValueError,
+)
 from dstl_core.model.checkpoint import OperatorSubtaskState, keyed_state_streams
 from dstl_core.model.handle import (
     ChangelogStateBackendHandle,
@@ -159,8 +166,12 @@ def _sha256(file_io: FileIO, location: Location) -> str:
     return digest.hexdigest()
 
 
+_FINDINGS = (*UNREADABLE, PathNotAllowedError, StateFileNotFoundError)
+"""Faults of the snapshot. Any other error of the store ends the check: it is no finding."""
+
+
 class _reported:
-    """Converts an error of dstl to a finding."""
+    """Converts a fault of the snapshot to a finding."""
 
     def __init__(self, report: Report, where: Finding) -> None:
         self._report = report
@@ -170,7 +181,7 @@ class _reported:
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if not isinstance(error, DstlError):
+        if not isinstance(error, _FINDINGS):
             return False
         where = self._where
         self._report.findings.append(
@@ -346,7 +357,7 @@ class _OperatorCheck:
                 continue
             try:
                 self._entries(subtask, self._restore(handle, key_groups), key_groups)
-            except DstlError:
+            except _FINDINGS:
                 # The range has a problem; checking one key group after the other locates it.
                 for key_group in key_groups:
                     self._one_key_group(subtask, handle, KeyGroupRange(key_group, key_group))
@@ -363,7 +374,7 @@ class _OperatorCheck:
         except UnreadableValueError as error:
             self._note_unreadable(None, error)
             return
-        except DstlError as error:
+        except _FINDINGS as error:
             self._found("unreadable key group", str(error), subtask)
             return
         self._entries(subtask, state, key_group)
@@ -388,7 +399,7 @@ class _OperatorCheck:
         except UnreadableValueError as error:
             self._note_unreadable(table.meta.name, error)
             return
-        except DstlError as error:
+        except UNREADABLE as error:
             self._found("damaged entry", str(error), subtask, table.meta.name)
             return
         self._report.entries += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dstl_core.errors import DstlError
+from dstl_core.errors import UNREADABLE
 from dstl_core.savepoint.connectors.source_positions import READER_STATE
 from dstl_core.savepoint.migrate.migration_plan import Plan
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
@@ -85,5 +85,5 @@ def _has_rows(operator: OperatorSnapshot, name: str) -> bool:
     """Whether a state has an entry, as far as columns tell."""
     try:
         return any(batch.num_rows for batch in operator.flat(name).read())
-    except DstlError:
+    except UNREADABLE:
         return False  # a type without columns, or text that Arrow does not have

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from dstl_core.errors import DstlError
+from dstl_core.errors import UNREADABLE
 from dstl_core.model.ids import OperatorID
 from dstl_core.savepoint.columns.state_columns import KEY_COLUMN
 from dstl_core.savepoint.migrate.expression import Empty, Expression, Literal
@@ -179,7 +179,7 @@ def keys_of(plan: OperatorPlan) -> str:
         return ""
     try:
         return f"{sum(_keys(each) for each in plan.sources if each.keyed_handles)} keys"
-    except DstlError:
+    except UNREADABLE:
         return ""
 
 

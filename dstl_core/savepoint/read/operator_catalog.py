@@ -21,6 +21,7 @@ from dstl_core.codec.state_meta import (
     StateMetaInfoSnapshot,
 )
 from dstl_core.errors import (
+    UNREADABLE,
     ConfigError,
     DstlError,
     NoSuchStateError,
@@ -154,7 +155,7 @@ class OperatorCatalog:
             fits = recorded is not None or keys_fit(
                 given, self._logged_changes(), self.snapshot.registry, self.max_parallelism
             )
-        except DstlError:
+        except UNREADABLE:
             recorded, fits = None, True  # the reader of the state says what is wrong
         if recorded is not None and recorded.serializer != given:
             raise ConfigError(

@@ -18,7 +18,7 @@ from dstl_core.codec.columnar.keyed.spans import SectionScanner, SpanBatch
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS, ColumnOptions
 from dstl_core.codec.keyed_records import RecordFormat
-from dstl_core.errors import DstlError
+from dstl_core.errors import UNREADABLE
 from dstl_core.model.handle import KeyedStateHandle
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
@@ -35,7 +35,7 @@ class StoredRange:
         options: Representation of types as columns.
 
     Raises:
-        DstlError, NotInColumnsError: Use the record-wise code.
+        NotInColumnsError, FormatError: Use the record-wise code.
     """
 
     def __init__(
@@ -84,8 +84,8 @@ def check_range(
                     return None
                 parts[int(state)].append(ranges)
         return _count(parts)
-    except DstlError:
-        return None
+    except UNREADABLE:
+        return None  # the record-wise code locates the damage, and names it
 
 
 def _checked(

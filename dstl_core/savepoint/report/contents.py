@@ -15,7 +15,7 @@ import numpy as np
 from dstl_core.codec.columnar.keyed.decoder import StateDecoder
 from dstl_core.codec.columnar.keyed.spans import SectionScanner, SpanBatch
 from dstl_core.codec.keyed_records import RecordFormat
-from dstl_core.errors import DstlError, NotInColumnsError
+from dstl_core.errors import UNREADABLE, NotInColumnsError
 from dstl_core.model.handle import KeyedStateHandle
 from dstl_core.model.key_group import KeyGroupRange, compute_key_group_range_for_operator_index
 from dstl_core.savepoint.progress import Advance, Portion, no_progress
@@ -185,7 +185,7 @@ def _operator_states(operator: OperatorSnapshot) -> Iterator[dict[str, Any]]:
         if state.kind == OP_BROADCAST:  # every subtask has all pairs, behind one offset
             try:
                 elements = len(operator.broadcast(state.name))
-            except DstlError:
+            except UNREADABLE:
                 elements = None
         union = unions.get(state.name) if state.kind == OP_UNION else None
         yield {

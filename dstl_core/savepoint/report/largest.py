@@ -19,7 +19,7 @@ from dstl_core.codec.columnar.keyed.places import concatenated, joined_parts, ta
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.serializers import AnySerializer, value_text
-from dstl_core.errors import DstlError
+from dstl_core.errors import UNREADABLE
 
 LARGEST = 10
 """Keys and values that are named."""
@@ -58,7 +58,7 @@ class KeyNames:
         try:
             value = value_text(self._key_type, self._key_type.deserialize(DataInput(raw)))
             text = json.dumps(value, ensure_ascii=False)
-        except DstlError:
+        except UNREADABLE:
             text = raw.hex()
         if self._show:
             return text

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dstl_core.clock import SystemClock
-from dstl_core.errors import ConfigError, DstlError
+from dstl_core.errors import UNREADABLE, ConfigError
 from dstl_core.savepoint.progress import Advance, no_progress
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.savepoint.report.count_options import CountOptions
@@ -104,7 +104,7 @@ def _check_ttls(snapshot: Snapshot, ttls: Mapping[str, int], *, headers_only: bo
     for operator in snapshot.operators:
         try:
             known.update(each.name for each in operator.states)
-        except DstlError:
+        except UNREADABLE:
             return  # the report says what is damaged; its states have no known names
     for name in ttls:
         if name and name not in known:

@@ -21,7 +21,7 @@ from dstl_core.codec.serializers.primitives import LongSerializer
 from dstl_core.codec.serializers.runtime import TtlAwareSerializer, TtlSerializer
 from dstl_core.codec.serializers.window_types import TimeWindowSerializer
 from dstl_core.codec.state_meta import KeyedStateType
-from dstl_core.errors import DstlError, FormatError, NotInColumnsError
+from dstl_core.errors import ColumnValueError, DstlError, NotInColumnsError
 from dstl_core.savepoint.columns.state_columns import namespace_type
 from dstl_core.savepoint.read.operator_catalog import kind_of
 from dstl_core.savepoint.report.count_options import CountOptions
@@ -108,9 +108,7 @@ class StateCounts:
                 raise NotInColumnsError
             self._add_keys(batch, keys + values, values, decoder)
             self._add_columns(batch, keys + values, decoder)
-        except FormatError:
-            raise
-        except DstlError as error:
+        except (NotInColumnsError, ColumnValueError) as error:
             self._give_up(error)
 
     def _give_up(self, error: DstlError) -> None:

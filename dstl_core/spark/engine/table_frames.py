@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry
-from dstl_core.errors import DstlError, NoSuchOperatorError, error_context
+from dstl_core.errors import UNREADABLE, NoSuchOperatorError, error_context
 from dstl_core.savepoint.connectors.position_table import PositionTable
 from dstl_core.savepoint.read.operator_tables import MetadataTable
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
@@ -131,7 +131,7 @@ class TableSpec:
 def _has_state(operator: OperatorSnapshot, name: str) -> bool:
     try:
         states = operator.states + operator.operator_states
-    except DstlError:
+    except UNREADABLE:
         return False  # only Java classes of the job could read it
     return any(each.name == name for each in states)
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from dstl_core.codec.columnar.types.type_layouts import ColumnOptions
 from dstl_core.codec.serializers import AnySerializer, TupleSerializer, Types, serialize_to_bytes
-from dstl_core.errors import ConfigError, DstlError
+from dstl_core.errors import UNREADABLE, ConfigError
 from dstl_core.savepoint.columns.arrow_values import column_type
 from dstl_core.savepoint.read.keyed_reader import KEYED
 from dstl_core.savepoint.read.table_base import KINDS, SPLIT_BYTES, TableOptions
@@ -155,7 +155,7 @@ def key_of(serializer: AnySerializer, value: Any) -> Any:
     try:
         serialize_to_bytes(serializer, value)
         serializer.java_hash(value)
-    except (DstlError, TypeError, ValueError, AttributeError):
+    except (*UNREADABLE, TypeError, ValueError, AttributeError):
         return _key_of_column(serializer, value)
     return value
 
@@ -168,7 +168,7 @@ def _key_of_column(serializer: AnySerializer, value: Any) -> Any:
         elif pa.types.is_struct(wanted) and isinstance(value, list | tuple):
             value = dict(zip(wanted.names, value, strict=True))
         [key] = values_of_column(serializer, pa.array([value]), "The key")
-    except (DstlError, ArithmeticError, ValueError, TypeError) as error:
+    except (*UNREADABLE, ArithmeticError, ValueError, TypeError) as error:
         raise ConfigError(
             f"key is wrong: expected a {serializer.type_name}, got {value!r}."
         ) from error

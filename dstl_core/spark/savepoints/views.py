@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from dstl_core.codec.serializers import VoidNamespaceSerializer
 from dstl_core.codec.state_meta import BackendStateType
-from dstl_core.errors import DstlError
+from dstl_core.errors import UNREADABLE
 from dstl_core.savepoint.read.entries import OP_BROADCAST, OP_LIST, OP_UNION
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
 from dstl_core.spark.savepoints.source_options import spec_of
@@ -51,7 +51,7 @@ def _tables(operator: OperatorSnapshot) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     try:
         states, operator_states = operator.states, operator.operator_states
-    except DstlError:
+    except UNREADABLE:
         return found  # only Java classes of the job could read it
     for info in operator_states:
         kind = _OPERATOR_KINDS[info.kind]

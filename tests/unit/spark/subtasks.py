@@ -63,12 +63,8 @@ class Subtask:
         self.changelog_options = {}
         self.value_logging = ValueLogging.LAST_PER_CHECKPOINT
 
-    def run(self, *values, kind=CheckpointType.CHECKPOINT, at_snapshot=None, at_close=None):
-        """An epoch with one row for each key. Gives warmth, changes, and the values before.
-
-        ``at_snapshot`` and ``at_close`` are contexts for what is written then.
-        """
-        self.count += 1
+    def task(self):
+        """What the next epoch sends to its task."""
         job = JobSpec(
             name="j",
             base_path=f"file:{self.folder}",
@@ -80,13 +76,21 @@ class Subtask:
             local_copies=LocalCopies(str(self.local), max_entries=self.max_entries),
             value_logging=self.value_logging,
         )
-        task = TaskSpec(
+        return TaskSpec(
             job=job,
             parent=job.base_path,
             assigned=(
                 encode_assigned(PrioritizedOperatorSubtaskState(managed_keyed_state=self.handles)),
             ),
         )
+
+    def run(self, *values, kind=CheckpointType.CHECKPOINT, at_snapshot=None, at_close=None):
+        """An epoch with one row for each key. Gives warmth, changes, and the values before.
+
+        ``at_snapshot`` and ``at_close`` are contexts for what is written then.
+        """
+        self.count += 1
+        task = self.task()
         file_io = open_file_io(task.job.layout.root)
         output = OutputFiles(file_io, task.job.layout.output(self.count), OUTPUT, 0)
         rows = [{"k": f"key {at}", "d": value} for at, value in enumerate(values)]

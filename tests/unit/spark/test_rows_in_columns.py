@@ -1,12 +1,16 @@
 """Which functions by row have their state in columns, and that they do not notice it."""
 
+from itertools import count
+
 import pytest
 
-from dstl_core.errors import RestoreError, StateMigrationError, UserFunctionError
+from dstl_core.errors import RestoreError, StateMigrationError, StorageError, UserFunctionError
 from dstl_core.functions import KeyedProcessFunction, RichMapFunction
 from dstl_core.model.snapshot_type import CheckpointType
 from dstl_core.spark.task import subtask as subtasks_module
-from dstl_core.spark.task.columns.rows_in_columns import RowsInColumns
+from dstl_core.spark.task.assigned_state import decode_assigned
+from dstl_core.spark.task.columns.rows_in_columns import RowsInColumns, open_rows
+from dstl_core.spark.task.restore import Assigned
 from dstl_core.state.backends.changelog_backend import ValueLogging
 from dstl_core.state.backends.state_backend import EmbeddedRocksDBStateBackend
 from dstl_core.state.tables.descriptor import (
@@ -15,6 +19,11 @@ from dstl_core.state.tables.descriptor import (
     ValueStateDescriptor,
 )
 from dstl_core.state.tables.ttl import StateTtlConfig
+from dstl_core.storage.file_io import open_file_io
+from dstl_core.storage.handle_resolver import HandleResolver
+from dstl_core.storage.location import Location
+from dstl_core.testing import FaultyFileIO
+from dstl_core.testing.faulty_file_io import Fault
 from tests.unit.spark.subtasks import LAST, ByColumn, ByRow, ByRowInTables, Subtask
 
 IN_COLUMNS, IN_TABLES = True, False
@@ -199,6 +208,21 @@ def test_damaged_state_is_an_error_of_the_restore(tmp_path):
         with pytest.raises((RestoreError, FileNotFoundError)) as found:
             subtask.run(2.0)
         assert "open raised" not in str(found.value)
+
+
+def test_a_store_that_fails_once_is_an_error_and_not_state_for_tables(tmp_path):
+    subtask = Subtask(tmp_path, ByRow())
+    subtask.run(1.0)
+    subtask.local = tmp_path / "another machine"
+    task, file_io = subtask.task(), open_file_io(Location.parse(tmp_path))
+    reads = count()
+    failing = FaultyFileIO(
+        file_io, lambda: Fault.NONE, pause=lambda ms: None, read_fails=lambda: next(reads) == 0
+    )
+    resolver = HandleResolver(failing, task.job.layout.root)
+    with pytest.raises(StorageError, match="no answer"):
+        open_rows(task, 0, Assigned(decode_assigned(task.assigned[0]), resolver))
+    assert next(reads) == 1
 
 
 @pytest.mark.parametrize("late", ["late", "last"])

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from dstl_core.codec.python_values import AsPython
 from dstl_core.codec.serializers import Types
-from dstl_core.errors import ConfigError, DstlError, InvariantViolation, UserFunctionError
+from dstl_core.errors import UNREADABLE, ConfigError, InvariantViolation, UserFunctionError
 from dstl_core.functions import (
     BroadcastFunction,
     CheckpointedFunction,
@@ -180,7 +180,7 @@ def open_rows(task: TaskSpec, subtask: int, given: Assigned) -> RowSubtask | Row
         with user_code(function, "open"):
             function.open(RuntimeContext(states, subtask, task.job.parallelism))
         if states.failure is None and states.opened():
-            with suppress(DstlError):  # tables take what columns do not, or say why not
+            with suppress(*UNREADABLE):  # tables take what columns do not, or say why not
                 return RowsInColumns(task, subtask, given, states)
         with user_code(function, "open"):
             states.in_tables()
