@@ -44,6 +44,7 @@ from dstl_core.state.backends.raw_streams import raw_keyed_inputs, raw_operator_
 from dstl_core.state.backends.state_backend import KeyedStateBackendParameters
 from dstl_core.state.backends.timers import MAX_WATERMARK, InternalTimerService
 from dstl_core.state.restore.carry_over import CarriedState
+from dstl_core.state.tables.readable_types import check_readable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,7 +99,7 @@ class OperatorSubtask:
         self._last_snapshot = -1
         self._snapshots: KeyedSnapshots[ChangelogKeyedStateBackend] | None = None
         self.operator_state = environment.state_backend.create_operator_state_backend(
-            restored.managed_operator_state, environment.resolver
+            restored.managed_operator_state, environment.resolver, environment.registry
         )
         self.keyed: KeyedStateBackend | None = None
         if setup.key_type is not None:
@@ -343,6 +344,7 @@ class OperatorSubtask:
             with user_code(function, "snapshot_state"):
                 function.snapshot_state(context)
         snapshots = self._snapshots
+        self._check_types()
         keyed = None if snapshots is None else snapshots.start(checkpoint_id, options, streams)
         operator = self.operator_state.snapshot()
 
@@ -366,6 +368,13 @@ class OperatorSubtask:
             )
 
         return finish
+
+    def _check_types(self) -> None:
+        """Raises ConfigError for state that no later process could restore."""
+        metas = self.operator_state.metas()
+        if self.keyed is not None:
+            metas += [table.meta for table in self.keyed.state.tables.values()]
+        check_readable(self.setup.uid, self.setup.key_type, metas, self._environment.registry)
 
     # --------------------------------------------------------------------------------- notes
 

@@ -117,6 +117,12 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
             ["totals"],
         ),
     ] = field(default_factory=list)
+    serializers: Annotated[
+        str | None,
+        shown(
+            "Registry of types with the serializers of the `job`.", "my_project.types:serializers"
+        ),
+    ] = None
     show_keys: Annotated[bool, shown("Whether metadata may show keys and values.", True)] = False
     rewrite: Annotated[
         RewriteModel | None,
@@ -199,7 +205,19 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
                     f"The pipeline {self.name!r} has a window, which belongs to states; the "
                     f"function of its job declares its own windows."
                 )
-            return StatefulPipeline(self.name, self.uid, self.job, outputs=self.outputs, **shared)
+            return StatefulPipeline(
+                self.name,
+                self.uid,
+                self.job,
+                outputs=self.outputs,
+                serializers=self.serializers,
+                **shared,
+            )
+        if self.serializers is not None:
+            raise ConfigError(
+                f"The pipeline {self.name!r} has serializers, which belong to a job; states have "
+                f"built-in types."
+            )
         if self.outputs:
             raise ConfigError(
                 f"The pipeline {self.name!r} has outputs, which belong to a job; states have "

@@ -135,7 +135,7 @@ class EpochMetadata:
     ) -> dict[DstlAssetKind, dict[str, Any]]:
         """Schema and sizes; nothing for a checkpoint that is no longer retained."""
         try:
-            snapshot = Snapshot.load(self.store.path_of(commit))
+            snapshot = Snapshot.load(self.store.path_of(commit), serializers=self.pipeline.registry)
         except FileNotFoundError:
             return {}
         if snapshot.file.sha256 != commit.metadata_sha256:

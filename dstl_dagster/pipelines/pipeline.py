@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
+from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry
 from dstl_core.config import plain
 from dstl_core.errors import ConfigError
 from dstl_core.flink_text import parse_duration_ms
@@ -61,6 +62,8 @@ class StatefulPipeline:
         show_keys: Whether metadata may show keys and values: the first rows of output, and the
             keys with the largest state.
         lineage: State to the columns of the events that it is made of.
+        serializers: The registry of types, with readers of your own serializers; or
+            ``package.module:name``. By default the job's own applies.
         translator: Names of the assets.
     """
 
@@ -77,6 +80,7 @@ class StatefulPipeline:
     outputs: Sequence[str] = ()
     show_keys: bool = False
     lineage: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    serializers: SerializerRegistry | str | None = None
     translator: DagsterDstlTranslator = field(default_factory=DagsterDstlTranslator)
 
     def __post_init__(self) -> None:
@@ -168,7 +172,24 @@ class StatefulPipeline:
                 **uploads,
                 **(changelog_options or {}),
             },
+            serializers=job.serializers if self.serializers is None else self.registry,
         )
+
+    @property
+    def registry(self) -> SerializerRegistry:
+        """Reads the types of the state, for code that has no job.
+
+        Raises:
+            ConfigError: ``serializers`` names no registry.
+        """
+        named = self.serializers
+        registry = load_object(named) if isinstance(named, str) else named or BUILT_IN
+        if not isinstance(registry, SerializerRegistry):
+            raise ConfigError(
+                f"The serializers of pipeline {self.name!r} are wrong: expected a "
+                f"SerializerRegistry, e.g. BUILT_IN.copy(), got {registry!r}."
+            )
+        return registry
 
     def _factory(self) -> JobFactory:
         return load_object(self.job) if isinstance(self.job, str) else self.job

@@ -65,7 +65,7 @@ def build_materialization_asset(
             size = store.size()
         metadata = show.checkpoint_metadata(latest, store.path_of(latest), size)
         metadata["dstl/log_bytes_cut"] = before.log - size.log
-        snapshot = Snapshot.load(store.path_of(latest))
+        snapshot = Snapshot.load(store.path_of(latest), serializers=pipeline.registry)
         metadata |= show.state_columns(snapshot, pipeline.uid, pipeline.key("state"))
         metadata |= key_count(snapshot, latest, pipeline.uid)
         yield dg.AssetObservation(
@@ -102,7 +102,7 @@ def build_savepoint_asset(
             latest = pipeline.store(storage).require_latest()
             path = job.savepoint(storage.savepoint(savepoint_name(pipeline, latest.checkpoint_id)))
         context.instance.add_run_tags(run_id, {**pipeline.run_tags, "dstl/savepoint": path[-250:]})
-        snapshot = Snapshot.load(path)
+        snapshot = Snapshot.load(path, serializers=pipeline.registry)
         return dg.MaterializeResult(
             spec.key,
             metadata={

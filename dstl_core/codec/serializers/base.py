@@ -116,6 +116,10 @@ class SerializerRegistry:
     def copy(self) -> SerializerRegistry:
         return SerializerRegistry(self._readers)
 
+    def beyond(self, other: SerializerRegistry) -> dict[str, SnapshotReader]:
+        """The readers that another registry does not have, by snapshot class."""
+        return {name: each for name, each in self._readers.items() if other.get(name) is not each}
+
     def get(self, snapshot_class: str) -> SnapshotReader | None:
         return self._readers.get(snapshot_class)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from numbers import Integral
 from typing import Any
 
+from dstl_core.codec.serializers import SerializerRegistry
 from dstl_core.config import ChangelogOptions
 from dstl_core.errors import ConfigError
 from dstl_core.spark.task.operator_checks import check_order
@@ -64,6 +65,10 @@ def check_job(job: Any) -> None:
         )
     if not isinstance(job.local_copies, LocalCopies):
         raise _wrong(what, "local_copies", "LocalCopies(..)", job.local_copies)
+    if not isinstance(job.serializers, SerializerRegistry):
+        raise _wrong(
+            what, "serializers", "a SerializerRegistry, e.g. BUILT_IN.copy()", job.serializers
+        )
     # Without a session, a job shows what it is, and runs nothing.
     if job.spark is not None and not hasattr(job.spark, "createDataFrame"):
         raise _wrong(what, "spark", "a SparkSession, as getOrCreate() returns it", job.spark)

@@ -31,7 +31,7 @@ def start_from_savepoint(
     Raises:
         RestoreError: The savepoint has another max parallelism or other types.
     """
-    snapshot = Snapshot.load(savepoint)
+    snapshot = Snapshot.load(savepoint, serializers=tasks.job.registry)
     old_ids = {}
     for operator in tasks.job.operators:
         found = snapshot[f"uid:{names.get(operator.uid, operator.uid)}"]

@@ -15,6 +15,7 @@ from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.epoch_facts import NO_FACTS, EpochFacts
 from dstl_core.clock import Clock, SystemClock
 from dstl_core.closing import Closing
+from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry
 from dstl_core.config import ChangelogOptions, plain
 from dstl_core.errors import ConfigError
 from dstl_core.flink_text import parse_duration_ms
@@ -89,6 +90,8 @@ class StatefulJob(Closing):
         value_logging: The updates of value state that are logged.
         allow_non_restored_state: Whether to leave out state of operators that the job lacks.
             Otherwise such state is an error.
+        serializers: The registry of types. Register the readers of your own serializers there: a
+            copy of ``BUILT_IN`` with a reader for each of your snapshot classes.
     """
 
     spark: SparkSession
@@ -110,6 +113,7 @@ class StatefulJob(Closing):
     allow_non_restored_state: bool = False
     num_retained_outputs: int | None = None
     retain: str | None = None
+    serializers: SerializerRegistry = BUILT_IN
 
     def __post_init__(self) -> None:
         check_job(self)
@@ -129,6 +133,7 @@ class StatefulJob(Closing):
             local_copies=self.local_copies,
             value_logging=self.value_logging,
             allow_non_restored_state=self.allow_non_restored_state,
+            readers=self.serializers.beyond(BUILT_IN),
         )
         self.base_path, self.job_id = self._spec.base_path, self._spec.job_id
         self._one_at_a_time = OneAtATime(f"The job {self.name!r}")
@@ -183,7 +188,7 @@ class StatefulJob(Closing):
 
     def snapshot(self) -> Snapshot:
         """The last committed checkpoint as a catalog."""
-        return Snapshot.load(self.latest_path())
+        return Snapshot.load(self.latest_path(), serializers=self._spec.registry)
 
     def report(self, **options: Any) -> SnapshotReport:
         """Reports on the last committed checkpoint: sizes, skew, hot keys, expiry, timers.

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry, SnapshotReader
 from dstl_core.config import ChangelogOptions
 from dstl_core.model.ids import JobID
 from dstl_core.model.key_group import (
@@ -43,6 +44,7 @@ class JobSpec:
         value_logging: The updates of value state that are logged.
         allow_non_restored_state: Whether state of operators that the job lacks is left out.
             Otherwise such state is an error.
+        readers: Readers of the snapshots of the job's own serializers, by snapshot class.
 
     Raises:
         ConfigError: A value is out of its range, or two operators have the same name.
@@ -59,6 +61,7 @@ class JobSpec:
     local_copies: LocalCopies = field(default_factory=LocalCopies)
     value_logging: ValueLogging = ValueLogging.LAST_PER_CHECKPOINT
     allow_non_restored_state: bool = False
+    readers: Mapping[str, SnapshotReader] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_parallelism(self.parallelism, self.max_parallelism)
@@ -74,6 +77,16 @@ class JobSpec:
     def layout(self) -> JobLayout:
         """The folders of the pipeline."""
         return JobLayout.of(Location.parse(self.base_path), self.job_id.hex)
+
+    @property
+    def registry(self) -> SerializerRegistry:
+        """Reads the types in the files of the job: the built-in ones, and its own."""
+        if not self.readers:
+            return BUILT_IN
+        registry = BUILT_IN.copy()
+        for name, reader in self.readers.items():
+            registry.register(name, reader)
+        return registry
 
     def key_groups(self, subtask: int) -> KeyGroupRange:
         """The key groups that a subtask owns."""

@@ -67,6 +67,7 @@ class SubtaskFiles:
             file_system_streams(task.job.layout, self._file_io, inline_threshold=INLINE_BYTES),
             FixedClock(task.now_ms),
             task.job.changelog_options,
+            registry=task.job.registry,
             value_logging=task.job.value_logging,
         )
 

@@ -18,7 +18,6 @@ from dstl_core.codec.operator_state import (
     mode_of,
     write_operator_stream,
 )
-from dstl_core.codec.python_values import stored_type
 from dstl_core.codec.serializers import (
     BUILT_IN,
     AnySerializer,
@@ -177,7 +176,7 @@ class DefaultOperatorStateBackend:
         return self._list(descriptor, OperatorStateMode.UNION)
 
     def _list(self, descriptor: ListStateDescriptor, mode: OperatorStateMode) -> OperatorListState:
-        name, element = descriptor.name, stored_type(descriptor.element_type)
+        name, element = descriptor.name, descriptor.stored("element_type")
         _refuse_ttl(descriptor)
         meta = list_state_meta(name, mode, element)
         state = self._lists.setdefault(name, _List(meta))
@@ -197,7 +196,7 @@ class DefaultOperatorStateBackend:
     def get_broadcast_state(self, descriptor: MapStateDescriptor) -> BroadcastState:
         """A map with the same content on every subtask. Raises as above."""
         name = descriptor.name
-        key, value = stored_type(descriptor.key_type), stored_type(descriptor.value_type)
+        key, value = descriptor.stored("key_type"), descriptor.stored("value_type")
         _refuse_ttl(descriptor)
         meta = broadcast_state_meta(name, key, value)
         state = self._maps.setdefault(name, _Map(meta))
@@ -219,6 +218,11 @@ class DefaultOperatorStateBackend:
     def get_registered_broadcast_state_names(self) -> set[str]:
         """The names of the broadcast states, including restored ones."""
         return set(self._maps)
+
+    def metas(self) -> list[StateMetaInfoSnapshot]:
+        """The descriptions of all states, including restored ones."""
+        lists = [state.meta for state in self._lists.values()]
+        return lists + [state.meta for state in self._maps.values()]
 
     # ----------------------------------------------------------------------------- snapshot
 

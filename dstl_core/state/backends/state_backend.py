@@ -75,10 +75,13 @@ class StateBackend(ABC):
         """
 
     def create_operator_state_backend(
-        self, handles: Sequence[OperatorStreamStateHandle], resolver: HandleResolver
+        self,
+        handles: Sequence[OperatorStreamStateHandle],
+        resolver: HandleResolver,
+        registry: SerializerRegistry = BUILT_IN,
     ) -> DefaultOperatorStateBackend:
         """Restores the operator state of a subtask. Every backend keeps it in memory."""
-        return DefaultOperatorStateBackend.restore(handles, resolver)
+        return DefaultOperatorStateBackend.restore(handles, resolver, registry)
 
 
 class StateBackendFactory(Protocol):

@@ -65,8 +65,9 @@ class StateDescriptor(ABC):
                 f"{self.ttl!r}."
             )
         for field_name in self.type_fields:
-            declared = declared_type(getattr(self, field_name), f"The state {self.name!r}")
-            object.__setattr__(self, field_name, function_type(declared))
+            if getattr(self, field_name) is not None:
+                declared = declared_type(getattr(self, field_name), f"The state {self.name!r}")
+                object.__setattr__(self, field_name, function_type(declared))
 
     @property
     @abstractmethod
@@ -80,6 +81,42 @@ class StateDescriptor(ABC):
     def enable_time_to_live(self, config: StateTtlConfig) -> Self:
         """Returns a copy of the descriptor with a time to live."""
         return replace(self, ttl=config)
+
+    @property
+    def is_serializer_initialized(self) -> bool:
+        """Whether the state has its types."""
+        return all(getattr(self, each) is not None for each in self.type_fields)
+
+    def initialize_serializer_unless_set(self, *types: TypeLike) -> Self:
+        """Returns a copy whose missing types are these, in the order of its fields.
+
+        Types that are set stay. A library declares a state with the type None, and the job that
+        uses it gives the type.
+
+        Raises:
+            ConfigError: The number of types differs from that of the fields.
+        """
+        if len(types) != len(self.type_fields):
+            raise ConfigError(
+                f"The types of state {self.name!r} are wrong: expected {len(self.type_fields)} "
+                f"({', '.join(self.type_fields)}), got {len(types)}."
+            )
+        named = zip(self.type_fields, types, strict=True)
+        return replace(self, **{name: t for name, t in named if getattr(self, name) is None})
+
+    def stored(self, field_name: str) -> AnySerializer:
+        """The serializer of one of its types.
+
+        Raises:
+            ConfigError: The type is not set.
+        """
+        serializer = getattr(self, field_name)
+        if serializer is None:
+            raise ConfigError(
+                f"The state {self.name!r} has no {field_name}; give it with "
+                f"initialize_serializer_unless_set()."
+            )
+        return stored_type(serializer)
 
     def _with_ttl(self, serializer: AnySerializer) -> AnySerializer:
         return serializer if self.ttl is None else TtlSerializer(serializer)
@@ -100,7 +137,7 @@ class ValueStateDescriptor(StateDescriptor):
 
     @property
     def serializer(self) -> AnySerializer:
-        return self._with_ttl(stored_type(self.type))
+        return self._with_ttl(self.stored("type"))
 
 
 @dataclass(frozen=True)
@@ -114,7 +151,7 @@ class ListStateDescriptor(StateDescriptor):
 
     @property
     def serializer(self) -> AnySerializer:
-        return ListSerializer(self._with_ttl(stored_type(self.element_type)))
+        return ListSerializer(self._with_ttl(self.stored("element_type")))
 
 
 @dataclass(frozen=True)
@@ -129,9 +166,7 @@ class MapStateDescriptor(StateDescriptor):
 
     @property
     def serializer(self) -> AnySerializer:
-        return MapSerializer(
-            stored_type(self.key_type), self._with_ttl(stored_type(self.value_type))
-        )
+        return MapSerializer(self.stored("key_type"), self._with_ttl(self.stored("value_type")))
 
 
 @dataclass(frozen=True)
@@ -153,7 +188,7 @@ class ReducingStateDescriptor(StateDescriptor):
 
     @property
     def serializer(self) -> AnySerializer:
-        return self._with_ttl(stored_type(self.type))
+        return self._with_ttl(self.stored("type"))
 
 
 @dataclass(frozen=True)
@@ -168,7 +203,7 @@ class AggregatingStateDescriptor(StateDescriptor):
 
     @property
     def serializer(self) -> AnySerializer:
-        return self._with_ttl(stored_type(self.accumulator_type))
+        return self._with_ttl(self.stored("accumulator_type"))
 
 
 @dataclass(frozen=True)
@@ -186,4 +221,4 @@ class FoldingStateDescriptor(StateDescriptor):
 
     @property
     def serializer(self) -> AnySerializer:
-        return self._with_ttl(stored_type(self.type))
+        return self._with_ttl(self.stored("type"))

@@ -16,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dstl_core import Snapshot
+from dstl_core.codec.serializers import BUILT_IN
 from dstl_core.errors import ConfigError
 from dstl_core.windows import (
     EventTimeSessionWindows,
@@ -290,6 +291,21 @@ def test_a_component_takes_what_a_pipeline_takes_and_leaves_out_what_it_should()
     assert counts(materialization_cron=None, verify_cron="0 1 * * *") == [6, 4, 1]
     assert counts(with_sensors=False) == [6, 0, 2]
     assert counts(with_jobs=False) == [0, 0, 0]
+
+
+def test_a_component_names_the_serializers_of_its_job():
+    def component(**options):
+        attributes = {**MINIMAL, "key_by": None, "states": {}, "job": "a:b", **options}
+        return StatefulPipelineComponent.from_attributes_dict(attributes=attributes).pipeline
+
+    assert component().registry is BUILT_IN
+    assert component(serializers="dstl_core.codec.serializers:BUILT_IN").registry is BUILT_IN
+    with pytest.raises(ConfigError, match=r"expected a SerializerRegistry, .* got <class"):
+        _ = component(serializers="dstl_core.codec.serializers:Types").registry
+    with pytest.raises(ConfigError, match="Cannot import 'dstl_core:nothing'"):
+        _ = component(serializers="dstl_core:nothing").registry
+    with pytest.raises(ConfigError, match="has serializers, which belong to a job"):
+        component(job=None, key_by="k", states=MINIMAL["states"], serializers="a:b")
 
 
 MINIMAL = {

@@ -53,11 +53,13 @@ class ByColumn(KeyedColumnFunction):
 class Subtask:
     """One subtask, from checkpoint to checkpoint."""
 
-    def __init__(self, folder, function, backend=None, local=None):
+    def __init__(self, folder, function, backend=None, local=None, readers=None):
         self.folder, self.function = folder, function
         self.backend = backend or HashMapStateBackend()
         self.local = local or folder / "local"
         self.handles = ()
+        self.readers = readers or {}
+        self.operator_handles = ()
         self.count = 0
         self.max_entries = 5_000_000
         self.changelog_options = {}
@@ -75,12 +77,18 @@ class Subtask:
             state_backend=self.backend,
             local_copies=LocalCopies(str(self.local), max_entries=self.max_entries),
             value_logging=self.value_logging,
+            readers=self.readers,
         )
         return TaskSpec(
             job=job,
             parent=job.base_path,
             assigned=(
-                encode_assigned(PrioritizedOperatorSubtaskState(managed_keyed_state=self.handles)),
+                encode_assigned(
+                    PrioritizedOperatorSubtaskState(
+                        managed_keyed_state=self.handles,
+                        managed_operator_state=self.operator_handles,
+                    )
+                ),
             ),
         )
 
@@ -108,6 +116,8 @@ class Subtask:
         with at_close or nullcontext():
             running.close(state)
         self.handles = (state.managed_keyed_state,)
+        operator_state = state.managed_operator_state
+        self.operator_handles = () if operator_state is None else (operator_state,)
         stored = [pa.parquet.read_table(output.folder.child(name).path) for name in output.names]
         before = pa.concat_tables(stored)["was"].to_pylist()
         return running.warmth, running.metrics.changes, before

@@ -24,7 +24,7 @@ from dstl_core.codec.columnar.types.output_columns import ArrowAllocator
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.columnar.types.type_layouts import DEFAULT_OPTIONS
 from dstl_core.codec.keyed_records import RecordFormat
-from dstl_core.codec.serializers import BUILT_IN, AnySerializer
+from dstl_core.codec.serializers import BUILT_IN, AnySerializer, SerializerRegistry
 from dstl_core.codec.state_meta import StateMetaInfoSnapshot
 from dstl_core.errors import FormatError, RestoreError, StateMigrationError
 from dstl_core.model.handle import ChangelogStateHandle, KeyedStateHandle
@@ -50,6 +50,7 @@ class ColumnRestore:
         key_groups: The key groups of the subtask.
         max_parallelism: The max parallelism of the operator.
         resolver: Reads the files of handles.
+        registry: Reads the types in the files.
     """
 
     def __init__(
@@ -60,13 +61,15 @@ class ColumnRestore:
         key_groups: KeyGroupRange,
         max_parallelism: int,
         resolver: HandleResolver,
+        registry: SerializerRegistry = BUILT_IN,
     ) -> None:
+        self._registry = registry
         self._store = store
         self._key_type = key_type
         self._states = {meta.name: meta for meta in states}
         self._key_groups = key_groups
         self._resolver = resolver
-        self._opener = KeyGroupsOpener(max_parallelism, resolver, BUILT_IN, key_type)
+        self._opener = KeyGroupsOpener(max_parallelism, resolver, registry, key_type)
 
     def base(self, handles: Sequence[KeyedStateHandle]) -> None:
         """Restores the full state. Each key is in only one handle."""
@@ -150,7 +153,7 @@ class ColumnRestore:
                 self._apply(part, metas)
                 continue
             # A description is valid for the changes after it.
-            parsed = read_change(part, BUILT_IN)
+            parsed = read_change(part, self._registry)
             if not isinstance(parsed, MetadataChange):
                 raise FormatError("A change has no key group", expected="a description of a state")
             # A state that is not declared may be described, but not have changes.

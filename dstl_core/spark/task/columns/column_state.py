@@ -34,6 +34,7 @@ from dstl_core.spark.task.subtask_files import SubtaskFiles
 from dstl_core.spark.task.warm_backend import CAUGHT_UP, COLD, WARM
 from dstl_core.state.restore.carry_over import CarriedState
 from dstl_core.state.tables.descriptor import ValueStateDescriptor
+from dstl_core.state.tables.readable_types import check_readable
 from dstl_core.storage.written_files import WrittenFile
 
 _VOID = VoidNamespaceSerializer()
@@ -178,6 +179,7 @@ class StateInColumns(ABC):
             self._own,
             self._task.job.max_parallelism,
             self._resolver,
+            self._task.job.registry,
         )
 
     def _open_log(self, writer: StateChangelogWriter, above: CarriedState) -> ColumnChangelog:
@@ -284,6 +286,9 @@ class StateInColumns(ABC):
     ) -> OperatorSubtaskState:
         checkpoint_id = checkpoint.checkpoint_id
         streams = self._environment.streams(checkpoint_id, options)
+        check_readable(
+            self._operator.uid, self._operator.key_type, self._metas, self._environment.registry
+        )
         written = self._snapshots.start(checkpoint_id, options, streams)
         return OperatorSubtaskState(self._subtask, managed_keyed_state=written())
 
