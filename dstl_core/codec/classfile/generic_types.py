@@ -35,15 +35,17 @@ class JavaType:
     Args:
         name: As ``Class.getName()`` gives it: ``int``, ``java.util.List``, ``[Ljava.util.List;``.
         arguments: Type arguments; of an array, those of its elements. None is a wildcard without
-            an upper bound.
+            a bound.
         variable: The type variable, whose bound ``name`` is.
-        is_bound: Whether it is the upper bound of a wildcard.
+        is_bound: Whether it is the bound of a wildcard.
+        is_lower: Whether that is a lower bound.
     """
 
     name: str
     arguments: tuple[JavaType | None, ...] = ()
     variable: str | None = None
     is_bound: bool = False
+    is_lower: bool = False
 
     @property
     def is_primitive(self) -> bool:
@@ -164,7 +166,7 @@ class _Parser:
         self._at += 1
         if sign in ("+", "-", "*"):
             bound = None if sign == "*" else self.type(depth + 1)
-            return None if bound is None or sign == "-" else replace(bound, is_bound=True)
+            return bound and replace(bound, is_bound=True, is_lower=sign == "-")
         if sign == "T":
             name = self._until(";")
             self._at += 1

@@ -8,6 +8,12 @@ from typing import Any
 from dstl_core.codec.classfile.class_file import OBJECT, ClassFile, Flag
 from dstl_core.codec.classfile.generic_types import PRIMITIVE_NAMES, JavaType, component_name
 from dstl_core.codec.classfile.job_jar import JobClasses
+from dstl_core.codec.kryo.generics import (
+    GenericType,
+    Hierarchy,
+    generic_type,
+    parameters_of,
+)
 from dstl_core.codec.kryo.jdk_bodies import (
     SCALARS,
     AsListBody,
@@ -26,6 +32,7 @@ from dstl_core.codec.kryo.object_bodies import (
     ObjectArrayBody,
     PrimitiveArrayBody,
     Slot,
+    slot,
 )
 from dstl_core.errors import UnreadableValueError
 
@@ -139,19 +146,25 @@ _FINAL_JDK = frozenset(
 _JDK = ("java.", "javax.", "jdk.", "sun.", "com.sun.")
 _TUPLE = "org.apache.flink.api.java.tuple.Tuple"
 _MAX_TUPLE = 25
+_ROW = "org.apache.flink.types.Row"
 _SERIALIZES_ITSELF = "com.esotericsoftware.kryo.KryoSerializable"
 
 
 def _tuple_body(count: int) -> FieldsBody:
-    names = sorted(f"f{at}" for at in range(count))
-    slots = tuple(
-        Slot(name, name, f"{_TUPLE}{count}", JavaType(OBJECT, (), f"T{name[1:]}")) for name in names
+    tuple_class = f"{_TUPLE}{count}"
+    variables = [(tuple_class, f"T{at}") for at in range(count)]
+    slots = [
+        Slot(f"f{at}", f"f{at}", JavaType(OBJECT, (), name), GenericType((declaring, name)))
+        for at, (declaring, name) in enumerate(variables)
+    ]
+    return FieldsBody(
+        tuple_class,
+        tuple(sorted(slots, key=lambda each: each.name)),
+        Hierarchy(count, tuple((each,) for each in variables)),
     )
-    return FieldsBody(f"{_TUPLE}{count}", slots, tuple(f"T{at}" for at in range(count)))
 
 
 def _row_body() -> FieldsBody:
-    row = "org.apache.flink.types.Row"
     text, anything = JavaType("java.lang.String"), JavaType(OBJECT)
     types = {
         "fieldByName": JavaType("java.util.Map", (text, anything)),
@@ -161,18 +174,18 @@ def _row_body() -> FieldsBody:
             "java.util.LinkedHashMap", (text, JavaType("java.lang.Integer"))
         ),
     }
-    return FieldsBody(row, tuple(Slot(name, name, row, each) for name, each in types.items()))
+    return FieldsBody(_ROW, tuple(slot(name, declared) for name, declared in types.items()))
 
 
 def _comparators() -> dict[str, FieldsBody]:
     """Comparators of the JDK, which sorted collections store."""
     other = "java.util.Collections$ReverseComparator2"
-    slot = Slot("cmp", "cmp", other, JavaType("java.util.Comparator"))
     plain = (
         "java.util.Collections$ReverseComparator",
         "java.lang.String$CaseInsensitiveComparator",
     )
-    return {name: FieldsBody(name, ()) for name in plain} | {other: FieldsBody(other, (slot,))}
+    inner = slot("cmp", JavaType("java.util.Comparator"))
+    return {name: FieldsBody(name, ()) for name in plain} | {other: FieldsBody(other, (inner,))}
 
 
 _KNOWN: dict[str, Any] = (
@@ -184,7 +197,7 @@ _KNOWN: dict[str, Any] = (
     | {f"{_TUPLE}{count}": _tuple_body(count) for count in range(1, _MAX_TUPLE + 1)}
     | {
         "java.util.Optional": OptionalBody(),
-        "org.apache.flink.types.Row": _row_body(),
+        _ROW: _row_body(),
     }
 )
 
@@ -290,52 +303,17 @@ class ClassLayouts:
             raise _unknown(str(top), f", a superclass of {found.name},")
         slots: list[Slot] = []
         taken: set[str] = set()
-        for each in chain:
+        for owner, each in enumerate(chain):
             for member in each.fields:
                 if member.has(Flag.STATIC) or member.has(Flag.TRANSIENT):
                     continue
                 key = f"{each.name}.{member.name}" if member.name in taken else member.name
                 taken.add(member.name)
-                slots.append(
-                    Slot(
-                        key,
-                        member.name,
-                        each.name,
-                        each.type_of(member),
-                        member.has(Flag.SYNTHETIC),
-                    )
-                )
+                declared = each.type_of(member)
+                generic = generic_type(chain, owner, declared)
+                slots.append(Slot(key, member.name, declared, generic, member.has(Flag.SYNTHETIC)))
         slots.sort(key=lambda slot: slot.name.encode("utf-16-be"))
-        return FieldsBody(
-            found.name,
-            tuple(slots),
-            found.generic.parameters,
-            _inherited(found, parents),
-            is_record=found.is_record,
-        )
-
-
-def _inherited(
-    found: ClassFile, parents: list[ClassFile]
-) -> dict[tuple[str, str], JavaType | None]:
-    """The types that a class gives to the type parameters of its superclasses, by the superclass
-    and the name of the parameter; a type may be a type variable of the class.
-    """
-    result: dict[tuple[str, str], JavaType | None] = {}
-    known: dict[str, JavaType | None] = {
-        each: JavaType(OBJECT, (), each) for each in found.generic.parameters
-    }
-    child = found
-    for parent in parents:
-        superclass = child.generic.superclass
-        arguments = superclass.arguments if superclass is not None else ()
-        own: dict[str, JavaType | None] = {}
-        for name, argument in zip(parent.generic.parameters, arguments, strict=False):
-            variable = None if argument is None else argument.variable
-            own[name] = argument if variable is None else known.get(variable)
-        result |= {(parent.name, name): given for name, given in own.items()}
-        known, child = own, parent
-    return result
+        return FieldsBody(found.name, tuple(slots), parameters_of(chain), is_record=found.is_record)
 
 
 def _specific_first(name: str) -> tuple[bool, str]:

@@ -182,14 +182,12 @@ class FlinkTypes:
             inner = self.of(JavaType(component, declared.arguments))
             return arrays.GenericArraySerializer(component, inner)
         if name.startswith(_TUPLE) and declared.arguments:
-            return TupleSerializer(
-                tuple(self.of(each or JavaType(OBJECT)) for each in declared.arguments)
-            )
+            return TupleSerializer(tuple(self.of(_upper(each)) for each in declared.arguments))
         found = self._collection(declared) or self._pojo_or_enum(name)
         return self.kryo(name) if found is None else found
 
     def _of_flink(self, declared: JavaType) -> AnySerializer:
-        parts = [self.of(each or JavaType(OBJECT)) for each in declared.arguments]
+        parts = [self.of(_upper(each)) for each in declared.arguments]
         match declared.name, parts:
             case "Types.LIST", [element]:
                 return ListSerializer(element)
@@ -288,6 +286,11 @@ class FlinkTypes:
             for each in sorted(members)
         )
         return JobPojoSerializer(name, fields, find_subclass=self.pojo)
+
+
+def _upper(argument: JavaType | None) -> JavaType:
+    """What is known of the values of a type argument."""
+    return JavaType(OBJECT) if argument is None or argument.is_lower else argument
 
 
 def _is_class(declared: JavaType | None) -> bool:

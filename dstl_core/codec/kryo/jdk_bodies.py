@@ -254,7 +254,7 @@ class _Composed:
             found.append(part.value)
         return tuple(reversed(found) if self._is_reversed else found)
 
-    def write(self, writer: KryoValueWriter, value: Any, arguments: Arguments) -> None:
+    def write(self, writer: KryoValueWriter, value: Any) -> None:
         self._put(writer.output, value)
 
 
@@ -310,7 +310,7 @@ class ClassBody:
         is_primitive = reader.input.boolean() if has_flag else False
         return PRIMITIVE_OF[name] if is_primitive and name in PRIMITIVE_OF else name
 
-    def write(self, writer: KryoValueWriter, value: Any, arguments: Arguments) -> None:
+    def write(self, writer: KryoValueWriter, value: Any) -> None:
         if value is None:
             writer.output.u8(0)
             return
@@ -339,7 +339,7 @@ class JavaSerialized:
         source.position = data.position
         return found
 
-    def write(self, writer: KryoValueWriter, value: Any, arguments: Arguments) -> None:
+    def write(self, writer: KryoValueWriter, value: Any) -> None:
         writer.output.bytes(value)
 
 
@@ -361,7 +361,7 @@ class LocaleBody(JavaSerialized):
             )
         return str(parts[0]), str(parts[1]), str(parts[2])
 
-    def write(self, writer: KryoValueWriter, value: Any, arguments: Arguments) -> None:
+    def write(self, writer: KryoValueWriter, value: Any) -> None:
         for part in value:
             writer.output.string(part)
 
@@ -383,7 +383,7 @@ class EnumSetBody:
         count = reader.input.count("EnumSet size")
         return name, [enum.read(reader, ()) for _ in range(count)]
 
-    def write(self, writer: KryoValueWriter, value: Any, arguments: Arguments) -> None:
+    def write(self, writer: KryoValueWriter, value: Any) -> None:
         name, ordinals = value
         writer.class_name(name)
         writer.output.varint(len(ordinals))
@@ -406,7 +406,7 @@ class RegionBody:
             raise FormatError("A zone of Kryo has no id", offset=at)
         return found.value
 
-    def write(self, writer: KryoValueWriter, value: Any, arguments: Arguments) -> None:
+    def write(self, writer: KryoValueWriter, value: Any) -> None:
         writer.output.string(value)
 
 
@@ -426,8 +426,8 @@ class AsListBody:
         reader.class_name()
         return [reader.class_and_object() for _ in range(count)]
 
-    def write(self, writer: KryoValueWriter, value: Any, arguments: Arguments) -> None:
-        self._collection.write(writer, value, arguments)
+    def write(self, writer: KryoValueWriter, value: Any) -> None:
+        self._collection.write(writer, value)
 
 
 class Fixed:
@@ -443,7 +443,7 @@ class Fixed:
         found = [reader.class_and_object() for _ in range(self.elements)]
         return [(found[0], found[1])] if self.is_map and found else found
 
-    def write(self, writer: KryoValueWriter, value: Any, arguments: Arguments) -> None:
+    def write(self, writer: KryoValueWriter, value: Any) -> None:
         for each in value[0] if self.is_map and value else value:
             writer.class_and_object(each)
 
@@ -462,7 +462,7 @@ class OptionalBody:
             found = reader.class_and_object()
         return [] if found is None else [found]
 
-    def write(self, writer: KryoValueWriter, value: Any, arguments: Arguments) -> None:
+    def write(self, writer: KryoValueWriter, value: Any) -> None:
         writer.class_and_object(value[0] if value else None)
 
 

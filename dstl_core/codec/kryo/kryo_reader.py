@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from dstl_core.codec.classfile.generic_types import JavaType
+from dstl_core.codec.classfile.generic_types import JavaType, array_name
+from dstl_core.codec.kryo.generics import Generics, GenericType
 from dstl_core.codec.kryo.kryo_input import KryoInput, KryoOutput
 from dstl_core.codec.kryo.kryo_objects import (
     READABLE_IN_KRYO_5,
@@ -43,10 +44,15 @@ class Body(Protocol):
     def is_enum(self) -> bool: ...
 
     def read(self, reader: KryoValueReader, arguments: Arguments) -> Any:
-        """The value of an object; ``arguments`` are the type arguments that its field declares."""
+        """The value of an object.
+
+        Args:
+            reader: Of the whole value; it knows the type arguments in Kryo 5.
+            arguments: The type arguments that its field declares, in Kryo 2.24.
+        """
         ...
 
-    def write(self, writer: KryoValueWriter, value: Any, arguments: Arguments) -> None:
+    def write(self, writer: KryoValueWriter, value: Any) -> None:
         """Appends a value as Kryo 5 stores it."""
         ...
 
@@ -83,13 +89,13 @@ class KryoValueReader:
         self.dialect = source.dialect
         self.synthetic = synthetic
         self.met_synthetic = False
+        self.generics = Generics()
         self._layouts = layouts
         self._registered = registered
         self._names: list[str] = []
         self._objects: list[KryoObject] = []
         self._sizes: list[int] = []
         self._count = 0
-        self._depth = 0
 
     @property
     def is_old(self) -> bool:
@@ -132,6 +138,30 @@ class KryoValueReader:
             return self.object_or_null(declared.name, declared.arguments)
         return self.class_and_object(declared.arguments)
 
+    def field(self, declared: GenericType, erased: str) -> KryoObject | None:
+        """The value of a field in Kryo 5.
+
+        Args:
+            declared: Its type.
+            erased: The class that the field has in the class file.
+        """
+        name = final_class_of_field(self._layouts, self.generics, declared, erased)
+        if name is None:
+            name = self.class_name()
+            if name is None:
+                return None
+            self.generics.push(declared)
+            found = self.object(name)
+        else:
+            self.generics.push(declared)
+            found = self.object_or_null(name)
+        self.generics.pop()
+        return found
+
+    def final_class(self, declared: GenericType) -> str | None:
+        """The class of a type, if it is known and final."""
+        return final_class(self._layouts, self.generics, declared)
+
     def object_or_null(self, name: str, arguments: Arguments = ()) -> KryoObject | None:
         body = self._layouts.body(name)
         if not self._has_reference(body) and not self.input.boolean():
@@ -145,8 +175,8 @@ class KryoValueReader:
         """How objects of a class are stored."""
         return self._layouts.body(name)
 
-    def is_known_final(self, declared: JavaType | None) -> bool:
-        return declared is not None and self._layouts.is_final(declared.name)
+    def is_final(self, name: str) -> bool:
+        return self._layouts.is_final(name)
 
     def _has_reference(self, body: Body) -> bool:
         return not body.is_plain and (self.is_old or not body.is_enum)
@@ -166,13 +196,13 @@ class KryoValueReader:
         self._objects.append(found)
         self._sizes.append(0)
         before = self._count
-        self._depth += 1
-        if self._depth > MAX_DEPTH:
+        self.generics.depth += 1
+        if self.generics.depth > MAX_DEPTH:
             raise UnreadableValueError(
                 f"A Kryo value nests deeper than {MAX_DEPTH} levels", offset=at
             )
         found.value = body.read(self, arguments)
-        self._depth -= 1
+        self.generics.depth -= 1
         self._sizes[number] = self._count - before
         return found
 
@@ -201,6 +231,25 @@ class KryoValueReader:
             raise UnreadableValueError(f"A Kryo value has more than {MAX_OBJECTS} objects")
 
 
+def final_class(layouts: Layouts, generics: Generics, declared: GenericType) -> str | None:
+    """The class of a type in Kryo 5, if it is known and final."""
+    name = generics.resolve(declared)
+    return name if name is not None and layouts.is_final(name) else None
+
+
+def final_class_of_field(
+    layouts: Layouts, generics: Generics, declared: GenericType, erased: str
+) -> str | None:
+    """The class of the values of a field in Kryo 5, if it is known and final."""
+    if isinstance(declared.type, str):
+        return declared.type if layouts.is_final(declared.type) else None
+    if layouts.is_final(erased):
+        return erased
+    name = final_class(layouts, generics, declared)
+    # A type parameter stands for the elements of an array of it, of one dimension.
+    return array_name(name) if name is not None and erased.startswith("[") else name
+
+
 class KryoValueWriter:
     """One value on its way out, as Kryo 5 stores it.
 
@@ -211,6 +260,7 @@ class KryoValueWriter:
 
     def __init__(self, layouts: Layouts, ids: Mapping[str, int]) -> None:
         self.output = KryoOutput()
+        self.generics = Generics()
         self._layouts = layouts
         self._ids = ids
         self._names: dict[str, int] = {}
@@ -237,33 +287,62 @@ class KryoValueWriter:
         else:
             self.output.string(name)
 
-    def class_and_object(self, value: KryoObject | None, arguments: Arguments = ()) -> None:
+    def class_and_object(self, value: KryoObject | None) -> None:
         if value is None:
             self.output.u8(0)
             return
         self.class_name(value.class_name)
-        self.object(value, arguments)
+        self.object(value)
 
-    def typed(self, declared: JavaType, value: KryoObject | None) -> None:
-        if self._layouts.is_final(declared.name):
-            self.object_or_null(value, declared.arguments)
+    def field(self, declared: GenericType, erased: str, value: KryoObject | None) -> None:
+        """The value of a field; see ``KryoValueReader.field``."""
+        name = final_class_of_field(self._layouts, self.generics, declared, erased)
+        if name is None:
+            if value is None:
+                self.output.u8(0)
+                return
+            self.class_name(value.class_name)
+            self.generics.push(declared)
+            self.object(value)
         else:
-            self.class_and_object(value, declared.arguments)
+            self.generics.push(declared)
+            self.object_or_null(value, name)
+        self.generics.pop()
 
-    def is_known_final(self, declared: JavaType | None) -> bool:
-        return declared is not None and self._layouts.is_final(declared.name)
+    def final_class(self, declared: GenericType) -> str | None:
+        """The class of a type, if it is known and final."""
+        return final_class(self._layouts, self.generics, declared)
 
-    def object_or_null(self, value: KryoObject | None, arguments: Arguments = ()) -> None:
+    def is_final(self, name: str) -> bool:
+        return self._layouts.is_final(name)
+
+    def object_or_null(self, value: KryoObject | None, name: str) -> None:
+        """An object of a class that is not stored; without references a flag says if it is null."""
         if value is None:
             self.output.u8(0)
             return
-        body = self._layouts.body(value.class_name)
+        body = self._body(value, name)
         if body.is_plain or body.is_enum:
             self.output.u8(1)
-        self.object(value, arguments)
+        self._object(value, body)
 
-    def object(self, value: KryoObject, arguments: Arguments = ()) -> None:
-        body = self._layouts.body(value.class_name)
+    def object(self, value: KryoObject, name: str | None = None) -> None:
+        """An object that is not null; ``name`` is the class that Kryo takes it for, its own if that
+        is stored.
+        """
+        self._object(value, self._body(value, name or value.class_name))
+
+    def _body(self, value: KryoObject, name: str) -> Body:
+        own = value.class_name
+        # Kryo writes the elements of an array as those of the array that it takes it for.
+        if own != name and not (is_object_array(own) and is_object_array(name)):
+            raise UnreadableValueError(
+                f"An object of class {own} stands where Kryo of Flink 2.x takes only {name}, by "
+                f"the type arguments of the classes around it"
+            )
+        return self._layouts.body(name)
+
+    def _object(self, value: KryoObject, body: Body) -> None:
         if not body.is_plain and not body.is_enum:
             known = self._objects.get(id(value))
             if known is not None:
@@ -271,4 +350,11 @@ class KryoValueWriter:
                 return
             self._objects[id(value)] = len(self._objects)
             self.output.u8(1)
-        body.write(self, value.value, arguments)
+        self.generics.depth += 1
+        body.write(self, value.value)
+        self.generics.depth -= 1
+
+
+def is_object_array(name: str) -> bool:
+    """Whether a class is an array of objects."""
+    return name.startswith(("[[", "[L"))

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from dstl_core.codec.classfile.generic_types import JavaType, component_name
+from dstl_core.codec.kryo.generics import NO_PARAMETERS, GenericType, Hierarchy
 from dstl_core.codec.kryo.kryo_input import KryoInput, KryoOutput
-from dstl_core.codec.kryo.kryo_objects import Dialect, KryoObject
+from dstl_core.codec.kryo.kryo_objects import KryoObject
 from dstl_core.codec.kryo.kryo_reader import Arguments, KryoValueReader, KryoValueWriter
-from dstl_core.errors import FormatError
+from dstl_core.errors import FormatError, UnreadableValueError
 
 MAX_NULLS = 1 << 16
 """Elements of a list of nothing but nulls, which takes no bytes for them."""
@@ -37,7 +38,7 @@ class Scalar:
         get = self.get if reader.is_old or self.get_new is None else self.get_new
         return get(reader.input)
 
-    def write(self, writer: KryoValueWriter, value: Any, arguments: Arguments) -> None:
+    def write(self, writer: KryoValueWriter, value: Any) -> None:
         self.put(writer.output, value)
 
 
@@ -84,7 +85,7 @@ class EnumBody:
             )
         return ordinal
 
-    def write(self, writer: KryoValueWriter, value: int, arguments: Arguments) -> None:
+    def write(self, writer: KryoValueWriter, value: int) -> None:
         writer.output.varint(value + 1)
 
 
@@ -112,7 +113,7 @@ class PrimitiveArrayBody:
         item = PRIMITIVES[component_name(self.class_name)]
         return [item.get(source) for _ in range(count)]
 
-    def write(self, writer: KryoValueWriter, value: Any, arguments: Arguments) -> None:
+    def write(self, writer: KryoValueWriter, value: Any) -> None:
         out = writer.output
         out.varint(len(value) + 1)
         if self.class_name == "[B":
@@ -125,23 +126,42 @@ class PrimitiveArrayBody:
 
 @dataclass(frozen=True)
 class ObjectArrayBody:
-    """A count plus 1, then the elements; the class stands with each unless it is final."""
+    """A count plus 1, then the elements; the class stands with each unless it is final.
+
+    An array class is final to both versions here, whatever its elements are, but nowhere else.
+    Source: ``DefaultArraySerializers.ObjectArraySerializer``.
+    """
 
     class_name: str
     is_plain: ClassVar[bool] = False
     is_enum: ClassVar[bool] = False
 
+    @property
+    def component(self) -> str:
+        """The class of the elements."""
+        return component_name(self.class_name)
+
+    @property
+    def has_arrays(self) -> bool:
+        """Whether the elements are arrays."""
+        return self.component.startswith("[")
+
     def read(self, reader: KryoValueReader, arguments: Arguments) -> list[KryoObject | None]:
-        # Kryo 5 forgets type arguments here.
-        element = JavaType(component_name(self.class_name), arguments if reader.is_old else ())
+        # Kryo 5 forgets type arguments here: its readers get none.
+        element = JavaType(self.component, arguments)
         count = reader.input.count("array length", 1)
+        if self.has_arrays:
+            return [reader.object_or_null(self.component, arguments) for _ in range(count)]
         return [reader.typed(element) for _ in range(count)]
 
-    def write(self, writer: KryoValueWriter, value: Any, arguments: Arguments) -> None:
-        element = JavaType(component_name(self.class_name))
+    def write(self, writer: KryoValueWriter, value: Any) -> None:
         writer.output.varint(len(value) + 1)
-        for each in value:
-            writer.typed(element, each)
+        if self.has_arrays or writer.is_final(self.component):
+            for each in value:
+                writer.object_or_null(each, self.component)
+        else:
+            for each in value:
+                writer.class_and_object(each)
 
 
 # ------------------------------------------------------------------------- collections, maps
@@ -166,7 +186,7 @@ class CollectionBody:
 
     Args:
         has_comparator: Whether a comparator is stored.
-        is_typed: Whether the declared type of the elements counts.
+        is_typed: Whether Kryo 2.24 goes by the declared type of the elements, as Kryo 5 does.
         has_nulls: Whether elements may be null in Kryo 5.
     """
 
@@ -177,25 +197,33 @@ class CollectionBody:
     is_enum: ClassVar[bool] = False
 
     def read(self, reader: KryoValueReader, arguments: Arguments) -> Any:
-        element = arguments[0] if len(arguments) == 1 and self.is_typed else None
-        if reader.is_old:
+        if not reader.is_old:
+            comparator, items = self._read_new(reader)
+        else:
+            [element] = arguments if len(arguments) == 1 and self.is_typed else (None,)
             comparator = reader.class_and_object() if self.has_comparator else None
             count = reader.input.count("collection size")
-            if element is None or not reader.is_known_final(element):
+            if element is None or not reader.is_final(element.name):
                 items = [reader.class_and_object() for _ in range(count)]
             else:
                 items = [reader.object_or_null(element.name) for _ in range(count)]
-        else:
-            comparator, items = self._read_new(reader, element)
         return Sorted(comparator, items) if self.has_comparator else items
 
     def _read_new(
-        self, reader: KryoValueReader, element: JavaType | None
+        self, reader: KryoValueReader
+    ) -> tuple[KryoObject | None, list[KryoObject | None]]:
+        declared = reader.generics.next_arguments()
+        known = None if declared is None else reader.final_class(declared[0])
+        found = self._read_elements(reader, known)
+        reader.generics.pop()
+        return found
+
+    def _read_elements(
+        self, reader: KryoValueReader, known: str | None
     ) -> tuple[KryoObject | None, list[KryoObject | None]]:
         source = reader.input
         at = source.position
-        is_known = element is not None and reader.is_known_final(element)
-        if is_known and not self.has_nulls:
+        if known is not None and not self.has_nulls:
             stored, flag = source.varint("collection size"), False
         else:
             stored, flag = source.flagged_count("collection size")
@@ -203,14 +231,13 @@ class CollectionBody:
         count = stored - 1
         if count == 0:
             return comparator, []
-        arguments = () if element is None else element.arguments
-        if element is not None and is_known:
+        if known is not None:
             source.checked(count, at, "collection size")
             read = reader.object_or_null if flag else reader.object
-            return comparator, [read(element.name, arguments) for _ in range(count)]
+            return comparator, [read(known) for _ in range(count)]
         if not flag:
             source.checked(count, at, "collection size")
-            return comparator, [reader.class_and_object(arguments) for _ in range(count)]
+            return comparator, [reader.class_and_object() for _ in range(count)]
         name = reader.class_name()
         if name is None:
             if not 0 < count <= MAX_NULLS:
@@ -221,42 +248,48 @@ class CollectionBody:
         with_nulls = self.has_nulls and source.boolean()
         read = reader.object_or_null if with_nulls else reader.object
         source.checked(count, at, "collection size")
-        return comparator, [read(name, arguments) for _ in range(count)]
+        return comparator, [read(name) for _ in range(count)]
 
-    def write(self, writer: KryoValueWriter, value: Any, arguments: Arguments) -> None:
-        element = arguments[0] if len(arguments) == 1 and self.is_typed else None
+    def write(self, writer: KryoValueWriter, value: Any) -> None:
         items = items_of(value)
-        out = writer.output
-        present = [each for each in items if each is not None]
-        has_null = len(present) < len(items)
-        is_known = writer.is_known_final(element)
-        inner = () if element is None else element.arguments
-        names = {each.class_name for each in present}
-        flag = bool(items) and (has_null if is_known else len(names) <= 1)
-        if is_known and not self.has_nulls:
+        if not items:
+            writer.output.u8(1)
+            if self.has_comparator:
+                writer.class_and_object(value.comparator)
+            return
+        declared = writer.generics.next_arguments()
+        known = None if declared is None else writer.final_class(declared[0])
+        self._write_elements(writer, value, known)
+        writer.generics.pop()
+
+    def _write_elements(self, writer: KryoValueWriter, value: Any, known: str | None) -> None:
+        items, out = items_of(value), writer.output
+        has_null = any(each is None for each in items)
+        names = {each.class_name for each in items if each is not None}
+        flag = has_null if known is not None else len(names) <= 1
+        if known is not None and not self.has_nulls:
             out.varint(len(items) + 1)
         else:
             out.flagged_count(len(items) + 1, flag)
         if self.has_comparator:
             writer.class_and_object(value.comparator)
-        if not items:
-            return
-        if not is_known:
+        if known is None:
             if not flag:
                 for each in items:
-                    writer.class_and_object(each, inner)
+                    writer.class_and_object(each)
                 return
             if not names:
                 out.u8(0)
                 return
-            writer.class_name(names.pop())
+            [known] = names
+            writer.class_name(known)
             if self.has_nulls:
                 out.boolean(has_null)
         for each in items:
             if has_null:
-                writer.object_or_null(each, inner)
+                writer.object_or_null(each, known)
             else:
-                writer.object(each, inner)
+                writer.object(each, known)
 
 
 @dataclass(frozen=True)
@@ -280,39 +313,86 @@ class MapBody:
         if reader.is_old:
             comparator = reader.class_and_object() if self.has_comparator else None
             count = source.count("map size", item_bytes=2)
+            parts = arguments if len(arguments) == 2 else (None, None)
+            key, item = (None if each is None else each.raw for each in parts)
+            items = [(_old_part(reader, key), _old_part(reader, item)) for _ in range(count)]
         else:
             at = source.position
             stored = source.varint("map size")
             comparator = reader.class_and_object() if self.has_new_comparator else None
             count = source.checked(stored - 1, at, "map size", 2)
-        key, item = arguments if len(arguments) == 2 else (None, None)
-        items = [(self._part(reader, key), self._part(reader, item)) for _ in range(count)]
+            items = self._read_new(reader, count) if count else []
         is_sorted = self.has_comparator or self.has_new_comparator
         return Sorted(comparator, items) if is_sorted else items
 
-    def _part(self, reader: KryoValueReader, declared: JavaType | None) -> KryoObject | None:
-        if declared is None:
-            return reader.class_and_object()
-        if reader.is_old:
-            return reader.typed(declared.raw)
-        if not self.has_nulls and reader.is_known_final(declared):
-            return reader.object(declared.name, declared.arguments)
-        return reader.typed(declared)
+    def _read_new(
+        self, reader: KryoValueReader, count: int
+    ) -> list[tuple[KryoObject | None, KryoObject | None]]:
+        generics = reader.generics
+        declared, keys, values = _map_classes(reader)
 
-    def write(self, writer: KryoValueWriter, value: Any, arguments: Arguments) -> None:
+        def part(known: str | None) -> KryoObject | None:
+            if known is None:
+                return reader.class_and_object()
+            return reader.object_or_null(known) if self.has_nulls else reader.object(known)
+
+        items = []
+        for _ in range(count):
+            if declared is not None:
+                generics.push(declared)
+            key = part(keys)
+            if declared is not None:
+                generics.pop()
+            items.append((key, part(values)))
+        generics.pop()
+        return items
+
+    def write(self, writer: KryoValueWriter, value: Any) -> None:
         items = items_of(value)
         writer.output.varint(len(items) + 1)
         if self.has_new_comparator:
             writer.class_and_object(value.comparator)
-        key, item = arguments if len(arguments) == 2 else (None, None)
-        for pair in items:
-            for declared, each in zip((key, item), pair, strict=True):
-                if declared is None:
-                    writer.class_and_object(each)
-                elif not self.has_nulls and writer.is_known_final(declared):
-                    writer.object(each, declared.arguments)
-                else:
-                    writer.typed(declared, each)
+        if not items:
+            return
+        generics = writer.generics
+        declared, keys, values = _map_classes(writer)
+
+        def part(known: str | None, each: KryoObject | None) -> None:
+            if known is None:
+                writer.class_and_object(each)
+            elif self.has_nulls or each is None:
+                writer.object_or_null(each, known)
+            else:
+                writer.object(each, known)
+
+        for key, item in items:
+            if declared is not None:
+                generics.push(declared)
+            part(keys, key)
+            if declared is not None:
+                generics.pop()
+            part(values, item)
+        generics.pop()
+
+
+def _old_part(reader: KryoValueReader, declared: JavaType | None) -> KryoObject | None:
+    return reader.class_and_object() if declared is None else reader.typed(declared)
+
+
+def _map_classes(
+    state: KryoValueReader | KryoValueWriter,
+) -> tuple[GenericType | None, str | None, str | None]:
+    """The type of the keys of a map in Kryo 5, and the classes of its keys and values, if they are
+    known and final.
+    """
+    declared = state.generics.next_arguments()
+    if declared is None:
+        return None, None, None
+    if len(declared) < 2:
+        raise UnreadableValueError(
+            "A map whose class has one type parameter is stored in a form that Kryo 5 cannot read"
+        )
+    return declared[0], state.final_class(declared[0]), state.final_class(declared[1])
 
 
 # ------------------------------------------------------------------------ objects with fields
@@ -320,16 +400,29 @@ class MapBody:
 
 @dataclass(frozen=True)
 class Slot:
-    """A field. ``key`` is its name, with its class in front if a subclass has one of this name."""
+    """A field. ``key`` is its name, with its class in front if a subclass has one of this name.
+
+    Args:
+        type: Its type as declared.
+        generic: What Kryo 5 makes of that.
+    """
 
     key: str
     name: str
-    declaring: str
     type: JavaType
+    generic: GenericType
     is_synthetic: bool = False
 
+    @property
+    def primitive(self) -> Scalar | None:
+        """How its value is stored, if its type is primitive."""
+        return PRIMITIVES.get(self.type.name)
 
-Variables = dict[str, JavaType | None]
+
+def slot(name: str, declared: JavaType) -> Slot:
+    """A field of a class without type parameters, whose type arguments are plain classes."""
+    arguments = tuple(GenericType(each.name) for each in declared.arguments if each is not None)
+    return Slot(name, name, declared, GenericType(declared.name, arguments or None))
 
 
 @dataclass(frozen=True)
@@ -339,101 +432,101 @@ class FieldsBody:
     Args:
         class_name: For messages.
         slots: In the order in which they are stored.
-        parameters: Type parameters of the class.
-        inherited: Types of the type parameters of superclasses, by the superclass and the name of
-            the parameter. Kryo 5 follows these, Kryo 2.24 goes by the name alone.
-        is_record: Whether type arguments are forgotten.
+        parameters: Type parameters of the class and its superclasses.
+        is_record: Whether Kryo 5 forgets type arguments.
     """
 
     class_name: str
     slots: tuple[Slot, ...]
-    parameters: tuple[str, ...] = ()
-    inherited: dict[tuple[str, str], JavaType | None] = field(default_factory=dict)
+    parameters: Hierarchy = NO_PARAMETERS
     is_record: bool = False
     is_plain: ClassVar[bool] = False
     is_enum: ClassVar[bool] = False
-    _types: dict[tuple[Dialect, Arguments], list[tuple[Slot, JavaType, Scalar | None]]] = field(
+    _types: dict[Arguments, list[tuple[Slot, JavaType]]] = field(
         default_factory=dict, compare=False, repr=False
     )
 
+    @property
+    def new_slots(self) -> tuple[Slot, ...]:
+        """The fields that Kryo 5 stores."""
+        return tuple(each for each in self.slots if not each.is_synthetic)
+
     def read(self, reader: KryoValueReader, arguments: Arguments) -> dict[str, Any]:
+        if not reader.is_old:
+            return self._read_new(reader)
         found: dict[str, Any] = {}
-        source = reader.input
-        for slot, declared, primitive in self.types(reader.dialect, arguments):
-            if slot.is_synthetic:
+        for each, declared in self.old_types(arguments):
+            if each.is_synthetic:
                 reader.met_synthetic = True
                 if not reader.synthetic:
                     continue
-            if primitive is not None:
-                found[slot.key] = primitive.get(source)
-            else:
-                found[slot.key] = reader.typed(declared)
+            primitive = each.primitive
+            found[each.key] = (
+                reader.typed(declared) if primitive is None else primitive.get(reader.input)
+            )
         return found
 
-    def write(self, writer: KryoValueWriter, value: Any, arguments: Arguments) -> None:
-        for slot, declared, primitive in self.types(Dialect.KRYO_5, arguments):
-            each = value[slot.key]
-            if primitive is not None:
-                primitive.put(writer.output, each)
+    def _read_new(self, reader: KryoValueReader) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        bound = 0 if self.is_record else reader.generics.bind(self.parameters)
+        for each in self.new_slots:
+            if each.primitive is not None:
+                found[each.key] = each.primitive.get(reader.input)
+            elif self.is_record:
+                found[each.key] = reader.typed(each.type.raw)
             else:
-                writer.typed(declared, each)
+                found[each.key] = reader.field(each.generic, each.type.name)
+        if not self.is_record:
+            reader.generics.unbind(bound)
+        return found
 
-    def types(
-        self, dialect: Dialect, arguments: Arguments
-    ) -> list[tuple[Slot, JavaType, Scalar | None]]:
-        """The fields with their types, where these are known from the type arguments."""
-        known = self._types.get((dialect, arguments))
-        if known is None:
-            fits = len(arguments) == len(self.parameters)
-            variables: Variables = (
-                dict(zip(self.parameters, arguments, strict=True)) if fits else {}
-            )
-            if dialect is Dialect.KRYO_2:
-                known = [self._typed(each, _old_type(each.type, variables)) for each in self.slots]
+    def write(self, writer: KryoValueWriter, value: Any) -> None:
+        bound = 0 if self.is_record else writer.generics.bind(self.parameters)
+        for each in self.new_slots:
+            part = value[each.key]
+            if each.primitive is not None:
+                each.primitive.put(writer.output, part)
+            elif not self.is_record:
+                writer.field(each.generic, each.type.name, part)
+            elif writer.is_final(each.type.name):
+                writer.object_or_null(part, each.type.name)
             else:
-                slots = [each for each in self.slots if not each.is_synthetic]
-                known = [self._typed(each, self._new_type(each, variables)) for each in slots]
-            self._types[dialect, arguments] = known
+                writer.class_and_object(part)
+        if not self.is_record:
+            writer.generics.unbind(bound)
+
+    def old_types(self, arguments: Arguments) -> list[tuple[Slot, JavaType]]:
+        """The fields with their types in Kryo 2.24, where type arguments are known."""
+        known = self._types.get(arguments)
+        if known is None:
+            names = [group[0][1] for group in self.parameters.groups[: self.parameters.of_class]]
+            fits = len(arguments) == len(names)
+            variables = dict(zip(names, arguments, strict=True)) if fits else {}
+            known = [(each, _old_type(each.type, variables)) for each in self.slots]
+            self._types[arguments] = known
         return known
 
-    @staticmethod
-    def _typed(slot: Slot, declared: JavaType) -> tuple[Slot, JavaType, Scalar | None]:
-        return slot, declared, PRIMITIVES.get(slot.type.name)
 
-    def _new_type(self, slot: Slot, variables: Variables) -> JavaType:
-        if self.is_record:
-            return slot.type.raw
-
-        def lookup(name: str) -> JavaType | None:
-            if slot.declaring == self.class_name:
-                return variables.get(name)
-            given = self.inherited.get((slot.declaring, name))
-            if given is None or given.variable is None:
-                return given
-            return variables.get(given.variable)
-
-        return _resolved(slot.type, lookup) or slot.type.raw
+Variables = dict[str, JavaType | None]
 
 
-Lookup = Callable[[str], JavaType | None]
-
-
-def _resolved(declared: JavaType | None, lookup: Lookup) -> JavaType | None:
+def _resolved(declared: JavaType | None, variables: Variables) -> JavaType | None:
     """A type with its variables replaced; what stands for a variable loses its arguments."""
     if declared is None or declared.name.startswith("["):
         return declared
     if declared.variable is not None:
-        given = lookup(declared.variable)
-        return None if given is None else given.raw
-    return JavaType(declared.name, tuple(_resolved(each, lookup) for each in declared.arguments))
+        known = variables.get(declared.variable)
+        return None if known is None else known.raw
+    arguments = tuple(_resolved(each, variables) for each in declared.arguments)
+    return JavaType(declared.name, arguments)
 
 
 def _old_type(declared: JavaType, variables: Variables) -> JavaType:
     """The type of a field in Kryo 2.24, which knows one level of arguments and no wildcards."""
     if declared.variable is not None:
-        return _resolved(declared, variables.get) or declared.raw
-    found = (
-        None if each is None or each.is_bound else _resolved(each, variables.get)
+        return _resolved(declared, variables) or declared.raw
+    arguments = (
+        None if each is None or each.is_bound else _resolved(each, variables)
         for each in declared.arguments
     )
-    return JavaType(declared.name, tuple(None if each is None else each.raw for each in found))
+    return JavaType(declared.name, tuple(None if each is None else each.raw for each in arguments))

@@ -248,7 +248,7 @@ _OPENED = [
     "java.util.concurrent.locks",
     "sun.nio.ch",
 ]
-_JVM_FLAGS = [
+JVM_FLAGS = [
     "-Xmx1g",
     # Short-lived and small: what starts fast is fast here.
     "-XX:+UseSerialGC",
@@ -327,7 +327,7 @@ class FlinkChecker:
         java = Java.find()
         jars = find_jars() if jars is None else jars
         classpath = os.pathsep.join(map(str, [compile_checker(java, jars), *jars, *job_jars]))
-        self._command = [str(java.java), *_JVM_FLAGS, "-cp", classpath, _MAIN, str(work)]
+        self._command = [str(java.java), *JVM_FLAGS, "-cp", classpath, _MAIN, str(work)]
         self._log = work / "jvm.log"
         self._jvm: _Jvm | None = None
 

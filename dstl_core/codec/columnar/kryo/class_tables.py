@@ -7,22 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from dstl_core.codec.classfile.class_file import OBJECT
 from dstl_core.codec.classfile.generic_types import JavaType, component_name
 from dstl_core.codec.columnar.kernels.kryo import codes as k
 from dstl_core.codec.columnar.kernels.memory import address_of
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.kryo.class_layouts import ClassLayouts
+from dstl_core.codec.kryo.generics import Generics, GenericType
 from dstl_core.codec.kryo.jdk_bodies import SCALARS, AsListBody, Fixed, OptionalBody
 from dstl_core.codec.kryo.kryo_objects import (
     READABLE_IN_KRYO_5,
     UNREADABLE_IN_KRYO_5,
     Dialect,
 )
-from dstl_core.codec.kryo.kryo_reader import Arguments, Body
+from dstl_core.codec.kryo.kryo_reader import Arguments, Body, final_class_of_field
 from dstl_core.codec.kryo.object_bodies import (
     PRIMITIVES,
     CollectionBody,
@@ -32,6 +35,7 @@ from dstl_core.codec.kryo.object_bodies import (
     ObjectArrayBody,
     PrimitiveArrayBody,
 )
+from dstl_core.codec.kryo.object_bodies import Slot as BodySlot
 from dstl_core.errors import FormatError
 
 _PRIMITIVE_KINDS = {
@@ -80,6 +84,7 @@ _BIT_SET = "java.util.BitSet"
 _REGION = "java.time.ZoneRegion"
 
 Slot = tuple[int, int, int]
+TypeArguments = tuple[JavaType | GenericType | None, ...]
 _NO_BODY = np.array([k.NONE, 0, 0, 0], np.int64)
 
 
@@ -98,9 +103,9 @@ class ClassTable:
 
     words: Int64s = field(default_factory=lambda: np.zeros((k.MAX_CLASSES, 2), np.int64))
     names: list[str] = field(default_factory=list)
-    arguments: list[Arguments] = field(default_factory=lambda: [()])
+    arguments: list[TypeArguments] = field(default_factory=lambda: [()])
     _numbers: dict[str, int] = field(default_factory=dict)
-    _argument_numbers: dict[Arguments, int] = field(default_factory=lambda: {(): 0})
+    _argument_numbers: dict[TypeArguments, int] = field(default_factory=lambda: {(): 0})
     _kept: list[npt.NDArray[np.uint8]] = field(default_factory=list)
 
     def number(self, name: str) -> int:
@@ -123,7 +128,7 @@ class ClassTable:
         self._numbers[name] = number
         return number
 
-    def arguments_number(self, arguments: Arguments) -> int:
+    def arguments_number(self, arguments: TypeArguments) -> int:
         known = self._argument_numbers.get(arguments)
         if known is None:
             known = len(self.arguments)
@@ -146,7 +151,9 @@ class BodyTable:
     def __init__(self, classes: ClassTable, layouts: ClassLayouts, dialect: Dialect) -> None:
         self._classes = classes
         self._layouts = layouts
-        self._dialect = dialect
+        self._is_old = dialect is Dialect.KRYO_2
+        # The arguments of a body are of the kind that the same class made.
+        self._slots: Any = (_OldSlots if self._is_old else _NewSlots)(classes, layouts)
         self._bodies: list[Int64s] = []
         self._words = np.zeros(k.MAX_CLASSES * k.MAX_ARGUMENTS, np.int64)
         self.address = address_of(self._words)
@@ -158,11 +165,7 @@ class BodyTable:
         self._bodies.append(body)
         self._words[number] = address_of(body)
 
-    @property
-    def _is_old(self) -> bool:
-        return self._dialect is Dialect.KRYO_2
-
-    def _body(self, name: str, arguments: Arguments) -> Int64s:
+    def _body(self, name: str, arguments: TypeArguments) -> Int64s:
         if not self._is_old and (name in READABLE_IN_KRYO_5 or name in UNREADABLE_IN_KRYO_5):
             return _NO_BODY  # it is written as another class, or not at all
         try:
@@ -170,7 +173,7 @@ class BodyTable:
         except (FormatError, NotInTablesError):
             return _NO_BODY
 
-    def _known(self, name: str, body: Body, arguments: Arguments) -> Int64s:
+    def _known(self, name: str, body: Body, arguments: TypeArguments) -> Int64s:
         if body is SCALARS.get(name):
             if name in SCALAR_KINDS:
                 flags = k.PLAIN if body.is_plain else 0
@@ -180,9 +183,10 @@ class BodyTable:
             case EnumBody():
                 return _words(k.CONSTANT, k.ENUM, count=len(body.constants))
             case ObjectArrayBody():
-                inner = arguments if self._is_old else ()
-                element = JavaType(component_name(body.class_name), inner)
-                return _words(k.ITEMS, 0, k.PLUS_ONE, 1, [self._typed(element)])
+                slot = self._slots.component(body, arguments)
+                if body.has_arrays:
+                    slot = k.FINAL, self._classes.number(body.component), slot[2]
+                return _words(k.ITEMS, 0, k.PLUS_ONE, 1, [slot])
             case PrimitiveArrayBody():
                 kind = _PRIMITIVE_KINDS[component_name(body.class_name)]
                 return _words(k.PRIMITIVES, 0, k.PLUS_ONE, 1, [(k.PRIMITIVE, kind, 0)])
@@ -198,68 +202,142 @@ class BodyTable:
             case MapBody():
                 return self._map(body, arguments)
             case OptionalBody():
-                [held] = arguments if len(arguments) == 1 else (None,)
-                known = self._is_old and held is not None
-                return _words(
-                    k.OPTIONAL, 0, k.FIXED_COUNT, 1, [self._part(held) if known else _ANY]
-                )
-            case FieldsBody():
-                return self._fields(body, arguments)
+                return _words(k.OPTIONAL, 0, k.FIXED_COUNT, 1, [self._slots.held(arguments)])
+            case FieldsBody() if not any(each.is_synthetic for each in body.slots):
+                slots = self._slots.fields(body, arguments)
+                return _words(k.FIELDS, 0, k.FIXED_COUNT, len(slots), slots)
         return _NO_BODY
 
     def _special(self, name: str) -> Int64s:
         """Classes of the JDK that are neither scalars nor collections."""
         if name in _COMPOSED:
             kind, parts = _COMPOSED[name]
-            slots = [self._typed(JavaType(_TIME + each)) for each in parts]
+            slots = [self._slots.of_class(_TIME + each) for each in parts]
             return _words(kind, 0, k.FIXED_COUNT, len(slots), slots)
         if name == _BIT_SET:
             return _words(k.PRIMITIVES, slots=[(k.PRIMITIVE, k.DOUBLE, 0)])
         if name == _REGION:
-            text = self._typed(JavaType("java.lang.String"))
+            text = self._slots.of_class("java.lang.String")
             return _words(k.REGION, 0, k.FIXED_COUNT, 1, [text])
         return _NO_BODY
 
-    def _collection(self, body: CollectionBody, arguments: Arguments) -> Int64s:
-        element = arguments[0] if len(arguments) == 1 and body.is_typed else None
-        if self._is_old and (element is None or not self._layouts.is_final(element.name)):
-            slot = _ANY
-        else:
-            slot = self._part(element)
+    def _collection(self, body: CollectionBody, arguments: TypeArguments) -> Int64s:
         compared = k.COMPARED if body.has_comparator else 0
+        slot = self._slots.element(body, arguments)
         return _words(k.ITEMS, 0, compared, int(body.has_nulls), [slot])
 
-    def _map(self, body: MapBody, arguments: Arguments) -> Int64s:
-        pair = arguments if len(arguments) == 2 else (None, None)
-        slots: list[Slot] = [self._part(each) for each in pair]
-        if not self._is_old and not body.has_nulls:
-            slots = [_never_null(each) for each in slots]
+    def _map(self, body: MapBody, arguments: TypeArguments) -> Int64s:
+        slots = self._slots.pair(body, arguments)
         has_comparator = body.has_comparator if self._is_old else body.has_new_comparator
         return _words(k.PAIRS, 0, k.COMPARED if has_comparator else 0, 1, slots)
 
-    def _part(self, declared: JavaType | None) -> Slot:
-        """An element, key or value: Kryo 2.24 forgets the type arguments of its type."""
-        if declared is None:
-            return _ANY
-        return self._typed(declared.raw if self._is_old else declared)
-
-    def _fields(self, body: FieldsBody, arguments: Arguments) -> Int64s:
-        if any(slot.is_synthetic for slot in body.slots):
-            return _NO_BODY
-        slots = []
-        for slot, declared, _ in body.types(self._dialect, arguments):
-            kind = primitive_kind(slot.type.name)
-            slots.append(self._typed(declared) if kind is None else (k.PRIMITIVE, kind, 0))
-        return _words(k.FIELDS, 0, k.FIXED_COUNT, len(slots), slots)
-
-    def _typed(self, declared: JavaType) -> Slot:
-        arguments = self._classes.arguments_number(declared.arguments)
-        if self._layouts.is_final(declared.name):
-            return k.FINAL, self._classes.number(declared.name), arguments
-        return k.DYNAMIC, 0, arguments
-
 
 _ANY: Slot = (k.DYNAMIC, 0, 0)
+
+
+class _Slots:
+    """How the parts of objects stand. ``arguments`` are those of the class of the object."""
+
+    def __init__(self, classes: ClassTable, layouts: ClassLayouts) -> None:
+        self._classes = classes
+        self._layouts = layouts
+
+    def of_class(self, name: str, arguments: TypeArguments = ()) -> Slot:
+        """A part of a declared class."""
+        number = self._classes.arguments_number(arguments)
+        if self._layouts.is_final(name):
+            return k.FINAL, self._classes.number(name), number
+        return k.DYNAMIC, 0, number
+
+
+class _OldSlots(_Slots):
+    """Those of Kryo 2.24; type arguments are types as declared."""
+
+    def component(self, body: ObjectArrayBody, arguments: Arguments) -> Slot:
+        return self.of_class(body.component, arguments)
+
+    def element(self, body: CollectionBody, arguments: Arguments) -> Slot:
+        [declared] = arguments if len(arguments) == 1 and body.is_typed else (None,)
+        if declared is None or not self._layouts.is_final(declared.name):
+            return _ANY
+        return self.of_class(declared.name)
+
+    def pair(self, body: MapBody, arguments: Arguments) -> list[Slot]:
+        both = arguments if len(arguments) == 2 else (None, None)
+        return [_ANY if each is None else self.of_class(each.name) for each in both]
+
+    def held(self, arguments: Arguments) -> Slot:
+        [declared] = arguments if len(arguments) == 1 else (None,)
+        return _ANY if declared is None else self.of_class(declared.name)
+
+    def fields(self, body: FieldsBody, arguments: Arguments) -> list[Slot]:
+        return [
+            _primitive(each) or self.of_class(declared.name, declared.arguments)
+            for each, declared in body.old_types(arguments)
+        ]
+
+
+NewArguments = tuple[GenericType, ...]
+
+
+class _NewSlots(_Slots):
+    """Those of Kryo 5; type arguments have no type parameters in them."""
+
+    def component(self, body: ObjectArrayBody, arguments: NewArguments) -> Slot:
+        return self.of_class(body.component)  # Kryo 5 forgets the arguments here
+
+    def element(self, body: CollectionBody, arguments: NewArguments) -> Slot:
+        return self._part(arguments[0], arguments[-1]) if arguments else _ANY
+
+    def pair(self, body: MapBody, arguments: NewArguments) -> list[Slot]:
+        if not arguments:
+            return [_ANY, _ANY]
+        if len(arguments) < 2:
+            raise NotInTablesError
+        key, item = arguments[:2]
+        slots = [self._part(key, key), self._part(item, arguments[-1])]
+        return slots if body.has_nulls else [_never_null(each) for each in slots]
+
+    def held(self, arguments: NewArguments) -> Slot:
+        return _ANY
+
+    def fields(self, body: FieldsBody, arguments: NewArguments) -> list[Slot]:
+        generics = Generics()
+        generics.push(GenericType(body.class_name, arguments or None))
+        generics.depth = 1
+        generics.bind(body.parameters)
+        return [_primitive(each) or self._field(body, each, generics) for each in body.new_slots]
+
+    def _field(self, body: FieldsBody, field_: BodySlot, generics: Generics) -> Slot:
+        name = field_.type.name
+        if body.is_record:
+            return self.of_class(name)
+        declared = _closed(field_.generic, generics)
+        known = final_class_of_field(self._layouts, generics, field_.generic, name)
+        return self.of_class(known or OBJECT, declared.arguments or ())
+
+    def _part(self, declared: GenericType, pushed: GenericType) -> Slot:
+        """A part of a type, whose objects find the arguments of another."""
+        return self.of_class(str(declared.type), pushed.arguments or ())
+
+
+def _closed(declared: GenericType, generics: Generics) -> GenericType:
+    """A type whose type parameters are replaced.
+
+    Raises:
+        NotInTablesError: What it stands for depends on the objects around the value.
+    """
+    name = generics.resolve(declared)
+    if name is None:
+        raise NotInTablesError
+    if declared.arguments is None:
+        return GenericType(name)
+    return GenericType(name, tuple(_closed(each, generics) for each in declared.arguments))
+
+
+def _primitive(field_: BodySlot) -> Slot | None:
+    kind = primitive_kind(field_.type.name)
+    return None if kind is None else (k.PRIMITIVE, kind, 0)
 
 
 def _never_null(slot: Slot) -> Slot:

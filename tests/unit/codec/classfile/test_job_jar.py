@@ -66,7 +66,9 @@ def test_superclasses_enums_records_and_nested_flags() -> None:
 def test_signatures() -> None:
     assert parse_field_type("I", None) == JavaType("int")
     assert parse_field_type("[[Ljava/lang/String;", None) == JavaType("[[Ljava.lang.String;")
-    assert parse_field_type("Ljava/util/List;", "Ljava/util/List<-TT;>;").arguments == (None,)
+    assert parse_field_type("Ljava/util/List;", "Ljava/util/List<*>;").arguments == (None,)
+    [lower] = parse_field_type("Ljava/util/List;", "Ljava/util/List<-TT;>;").arguments
+    assert lower == JavaType("java.lang.Object", (), "T", is_bound=True, is_lower=True)
     assert parse_field_type("Ljava/util/List;", "Ljava/util/List<+La/B;>;").arguments == (
         JavaType("a.B", (), None, True),
     )

