@@ -25,6 +25,14 @@ from dstl_core.shown import printable, size_text
 if TYPE_CHECKING:
     from dstl_core.savepoint.read.snapshot import Snapshot
 
+MaxParallelismOption = Annotated[
+    int | None,
+    typer.Option(
+        "--max-parallelism",
+        metavar="N",
+        help="New max parallelism of all operators. Operators at 1 stay there.",
+    ),
+]
 _PREPOSITIONS = {"split": "to", "merge": "into"}
 
 
@@ -38,9 +46,7 @@ def rewrite(
     remove: Annotated[
         list[str] | None, typer.Option("--remove", metavar="OP", help="Leave an operator out.")
     ] = None,
-    max_parallelism: Annotated[
-        int | None, typer.Option("--max-parallelism", metavar="N", help="New number of key groups.")
-    ] = None,
+    max_parallelism: MaxParallelismOption = None,
     split: Annotated[
         list[str] | None,
         typer.Option(

@@ -56,14 +56,15 @@ def _check_parallelism_bounds(parallelism: int) -> None:
         raise ConfigError(f"Operator parallelism not within bounds: {parallelism}")
 
 
-def check_parallelism(parallelism: int, max_parallelism: int) -> None:
-    """Raises unless 1 <= parallelism <= max_parallelism <= 32768."""
+def check_parallelism(parallelism: int, max_parallelism: int, operator: str = "") -> None:
+    """Raises unless 1 <= parallelism <= max_parallelism <= 32768; ``operator`` is its name."""
     check_max_parallelism(max_parallelism)
     _check_parallelism_bounds(parallelism)
     if parallelism > max_parallelism:
         raise ConfigError(
             f"Maximum parallelism must not be smaller than parallelism: "
-            f"{max_parallelism} < {parallelism}."
+            f"{max_parallelism} < {parallelism}"
+            f"{f' of operator {operator!r}' if operator else ''}."
         )
 
 

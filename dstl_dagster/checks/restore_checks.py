@@ -39,7 +39,9 @@ def build_restore_plan_check(
     """Checks whether a job can restore a snapshot; shows matched, dropped and new operators.
 
     The check fails if Flink would refuse the restore: for state that no operator of the job has
-    (unless ``allow_dropped``), another number of key groups, another key, types that cannot evolve.
+    (unless ``allow_dropped``), another max parallelism, another key, types that cannot evolve. It
+    warns of ``doubts``, which no file can settle: the max parallelism of a snapshot of the job may
+    be one that the job sets.
 
     Args:
         job: The job, ``expected_of`` a snapshot of it, or a function that asks Flink
@@ -69,9 +71,14 @@ def build_restore_plan_check(
             for fate, found in by_fate.items()
         }
         return dg.AssetCheckResult(
-            passed=not problems,
-            severity=ERROR,
-            metadata={**fates, "problems": lines_of(problems), "notes": lines_of(plan.notes)},
+            passed=not problems and not plan.doubts,
+            severity=ERROR if problems else dg.AssetCheckSeverity.WARN,
+            metadata={
+                **fates,
+                "problems": lines_of(problems),
+                "doubts": lines_of(plan.doubts),
+                "notes": lines_of(plan.notes),
+            },
         )
 
     return restore_plan

@@ -24,7 +24,7 @@ from dstl_core.codec.serializers.opaque import KryoSerializer
 from dstl_core.codec.serializers.pojo import PojoSerializer
 from dstl_core.codec.state_meta import NAMESPACE_SERIALIZER, BackendStateType
 from dstl_core.errors import ConfigError, UnreadableValueError
-from dstl_core.model.ids import OperatorID
+from dstl_core.model.ids import OperatorID, OperatorIdentifier
 from dstl_core.savepoint.check.compatibility import (
     FLINK_VERSIONS,
     Compatibility,
@@ -48,7 +48,7 @@ from dstl_core.savepoint.check.restore_check import (
     RestoreLine,
     metadata_lines,
 )
-from dstl_core.savepoint.check.restore_plan import line_of
+from dstl_core.savepoint.check.restore_plan import JobOperator, line_of, mixed_numbers
 from dstl_core.savepoint.read.job_classes import open_job_classes
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
@@ -145,6 +145,8 @@ class _JarCheck:
                 f"savepoint; {_ADVICE.partition(',')[0]}"
             )
             lines.append(RestoreLine("job", Verdict.UNKNOWN, reason))
+        else:
+            lines += self._mixed_numbers()
         for operator in self._snapshot.operators:
             if operator.state.state_size:
                 lines += self._operator(operator)
@@ -160,6 +162,18 @@ class _JarCheck:
         )
 
     # -------------------------------------------------------------------------- operators
+
+    def _mixed_numbers(self) -> Iterator[RestoreLine]:
+        """Lines of a savepoint whose operators cannot share the vertices that they may share."""
+        every = self._snapshot.operators
+        job = {
+            each.operator_id: JobOperator(OperatorIdentifier(each.operator_id)) for each in every
+        }
+        mixed = mixed_numbers(self._snapshot, job)
+        for operator in every:
+            if operator.operator_id in mixed:
+                reason = mixed[operator.operator_id]
+                yield RestoreLine(operator.label, Verdict.UNKNOWN, reason)
 
     def _operator(self, operator: OperatorSnapshot) -> Iterator[RestoreLine]:
         label = operator.label

@@ -31,7 +31,6 @@ from dstl_core.savepoint.check.hidden_changes import (
 )
 from dstl_core.savepoint.check.restore_plan import (
     METADATA_OF_FLINK_2,
-    JobDescription,
     OperatorFate,
     StateFate,
     plan_restore,
@@ -166,10 +165,7 @@ class _Check:
         self._notes: list[str] = []
 
     def run(self) -> RestoreCheck:
-        job = JobDescription.from_snapshot(self._expected)
-        # A savepoint does not record whether the job sets its max parallelism.
-        own = [replace(each, max_parallelism=None) for each in job.operators]
-        plan = plan_restore(self._snapshot, replace(job, operators=own), self._rules)
+        plan = plan_restore(self._snapshot, self._expected, self._rules)
         lines = metadata_lines(self._snapshot, self._flink)
         for fate in plan.operators:
             operator = self._operators.get(fate.operator)
@@ -222,14 +218,6 @@ class _Check:
         for doubt in fate.doubts:
             yield RestoreLine(label, Verdict.UNKNOWN, doubt)
         theirs = self._expected[f"hash:{operator.operator_id.hex}"]
-        if fate.size and operator.max_parallelism != theirs.max_parallelism:
-            yield RestoreLine(
-                label,
-                Verdict.UNKNOWN,
-                f"the max parallelism is {operator.max_parallelism}, and {theirs.max_parallelism} "
-                f"in the new job: Flink refuses it if the job sets it, else takes that of the "
-                f"savepoint",
-            )
         key = operator.key_type
         if key is not None and (kind := self._may_swap(key.serializer)):
             yield RestoreLine(label, Verdict.UNKNOWN, f"key: {_swapped(kind)}")

@@ -17,6 +17,12 @@ from dstl_core.codec.state_meta import (
 )
 from dstl_core.errors import ConfigError
 from dstl_core.model.ids import OperatorID, OperatorIdentifier, is_id_hex
+from dstl_core.model.job_vertex import (
+    VertexMember,
+    advice_for,
+    mixed_vertices,
+    text_of_mixed,
+)
 from dstl_core.savepoint.check.compatibility import (
     FLINK_VERSIONS,
     NEWEST,
@@ -47,13 +53,18 @@ class JobState:
 
 @dataclass(frozen=True)
 class JobOperator:
-    """An operator of a job. A field that is None is not checked."""
+    """An operator of a job. A field that is None is not checked.
+
+    ``max_parallelism_configured`` says whether the job sets the max parallelism, so that Flink
+    refuses another. A snapshot does not record it.
+    """
 
     identifier: OperatorIdentifier
     key_type: AnySerializer | None = None
     states: Sequence[JobState] | None = None
     max_parallelism: int | None = None
     parallelism: int | None = None
+    max_parallelism_configured: bool = True
 
 
 @dataclass(frozen=True)
@@ -104,6 +115,7 @@ def _job_operator(operator: OperatorSnapshot) -> JobOperator:
         [_job_state(info) for info in operator.states + operator.operator_states],
         operator.max_parallelism,
         operator.parallelism,
+        max_parallelism_configured=False,
     )
 
 
@@ -168,6 +180,15 @@ class RestorePlan:
             ]
         return found
 
+    @property
+    def doubts(self) -> list[str]:
+        """Possible reasons for which Flink would refuse the restore or lose state."""
+        return [
+            f"{operator.operator}: {doubt}"
+            for operator in self.operators
+            for doubt in operator.doubts
+        ]
+
     def to_json(self) -> dict[str, Any]:
         return {
             "problems": self.problems,
@@ -213,11 +234,13 @@ def plan_restore(
     by_id: dict[OperatorID, JobOperator] = {
         each.identifier.operator_id: each for each in wanted.operators
     }
+    # A job plan of Flink's REST API names one operator of each vertex.
+    mixed = mixed_numbers(snapshot, by_id) if wanted.is_complete else {}
     fates, unknown = [], []
     for operator in snapshot.operators:
         declared = by_id.pop(operator.operator_id, None)
         if declared is not None:
-            fates.append(_matched(operator, declared, rules))
+            fates.append(_matched(operator, declared, rules, mixed.get(operator.operator_id)))
         elif wanted.is_complete:
             fates.append(OperatorFate(operator.label, "dropped", operator.state.state_size))
         else:
@@ -252,8 +275,39 @@ def line_of(snapshot: Snapshot) -> int | None:
     return 1 if snapshot.file.sidecar is None else None
 
 
-def _matched(operator: OperatorSnapshot, job: JobOperator, rules: Rules) -> OperatorFate:
-    problems, doubts = _problems(operator, job), []
+def mixed_numbers(
+    snapshot: Snapshot, job: Mapping[OperatorID, JobOperator]
+) -> Mapping[OperatorID, str]:
+    """The doubt about keyed operators that may share a vertex with others of other numbers.
+
+    An operator whose parallelism in the job is not known counts with the one in the snapshot.
+    """
+    members = {}
+    for operator in snapshot.operators:
+        declared = job.get(operator.operator_id)
+        if declared is not None:
+            parallelism = declared.parallelism or operator.parallelism
+            members[operator.operator_id] = VertexMember(
+                operator.label,
+                operator.max_parallelism,
+                (declared.max_parallelism, parallelism),
+                bool(operator.keyed_handles),
+            )
+    texts = {
+        id(member): text_of_mixed(group)
+        for group in mixed_vertices(members.values())
+        for member in group
+        if member.is_keyed
+    }
+    return {key: texts[id(each)] for key, each in members.items() if id(each) in texts}
+
+
+def _matched(
+    operator: OperatorSnapshot, job: JobOperator, rules: Rules, mixed: str | None
+) -> OperatorFate:
+    problems, doubts = _problems(operator, job), _doubts(operator, job)
+    if mixed is not None:
+        doubts.append(mixed)
     stored = operator.key_type
     if stored is not None and job.key_type is not None:
         key = compatibility_of(stored.serializer, job.key_type, rules)
@@ -267,12 +321,23 @@ def _matched(operator: OperatorSnapshot, job: JobOperator, rules: Rules) -> Oper
     return OperatorFate(operator.label, "matched", size, states, problems, doubts)
 
 
+def _doubts(operator: OperatorSnapshot, job: JobOperator) -> list[str]:
+    stored, wanted = operator.max_parallelism, job.max_parallelism
+    if wanted in (None, stored) or job.max_parallelism_configured:
+        return []
+    return [
+        f"the max parallelism is {stored}, and {wanted} in the new job: Flink refuses it if the "
+        f"job sets it, else takes that of the savepoint; {advice_for(stored, wanted)}"
+    ]
+
+
 def _problems(operator: OperatorSnapshot, job: JobOperator) -> list[str]:
     found = []
-    if job.max_parallelism not in (None, operator.max_parallelism) and operator.keyed_handles:
+    stored, wanted = operator.max_parallelism, job.max_parallelism
+    if wanted not in (None, stored) and job.max_parallelism_configured:
         found.append(
-            f"max parallelism {operator.max_parallelism} cannot become {job.max_parallelism} on "
-            f"restore; rewrite the snapshot with that max parallelism"
+            f"max parallelism {stored} cannot become {wanted} on restore; "
+            f"{advice_for(stored, wanted)}"
         )
     if job.parallelism is not None and job.parallelism > operator.max_parallelism:
         found.append(

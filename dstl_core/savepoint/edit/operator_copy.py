@@ -37,20 +37,18 @@ if TYPE_CHECKING:
     from dstl_core.savepoint.columns.keyed_sections import KeyedSections
 
 
-def _new_key_groups(operator: OperatorCatalog, max_parallelism: int | None) -> int | None:
-    """The new number of key groups if keyed state must be redistributed; otherwise None.
-
-    None means that each subtask keeps its state.
-    """
-    if not operator.keyed_handles:
-        return None
-    if max_parallelism not in (None, operator.max_parallelism):
-        return max_parallelism
-    return operator.max_parallelism if operator.timer_queues else None
+def _is_redistributed(operator: OperatorCatalog, max_parallelism: int) -> bool:
+    """Whether keyed state moves to other subtasks; otherwise each subtask keeps its state."""
+    is_rescaled = max_parallelism != operator.max_parallelism
+    return bool(operator.keyed_handles) and (is_rescaled or bool(operator.timer_queues))
 
 
-def check_writable(operator: OperatorCatalog, max_parallelism: int | None) -> None:
+def check_writable(operator: OperatorCatalog, max_parallelism: int | None = None) -> None:
     """Checks that an operator can be copied, before the first byte is written.
+
+    Args:
+        operator: The operator to copy.
+        max_parallelism: Its number in the copy; None does not check it.
 
     Raises:
         SavepointError: There is in-flight data, or raw keyed state that is not timers.
@@ -58,29 +56,29 @@ def check_writable(operator: OperatorCatalog, max_parallelism: int | None) -> No
     """
     for subtask in operator.state.subtasks:
         _refuse_unaligned(operator, subtask)
-    key_groups = _new_key_groups(with_timer_queues(operator), max_parallelism)
-    if key_groups is not None:
-        check_parallelism(operator.parallelism, key_groups)
+    with_timer_queues(operator)  # refuses raw keyed state that is not timers
+    if max_parallelism is not None and (
+        operator.keyed_handles or max_parallelism != operator.max_parallelism
+    ):
+        check_parallelism(operator.parallelism, max_parallelism, operator.label)
 
 
 def rewrite_operator(
     operator: OperatorCatalog,
     state: OperatorState,
     target: StateFiles,
-    max_parallelism: int | None,
 ) -> OperatorState:
     """Copies the bytes of an operator's state to ``target``; returns ``state`` with the new
     handles.
 
     Args:
         operator: The operator to copy.
-        state: The operator's entry for the new savepoint, possibly with another id.
+        state: The operator's entry for the new savepoint, possibly with another id and another max
+            parallelism.
         target: Folder of the new files.
-        max_parallelism: New number of key groups; None keeps the number.
     """
-    key_groups = _new_key_groups(operator, max_parallelism)
-    if key_groups is not None:
-        keyed = _rescaled(operator, state.parallelism, target, key_groups)
+    if _is_redistributed(operator, state.max_parallelism):
+        keyed = _rescaled(operator, state.parallelism, target, state.max_parallelism)
         by_index = {subtask.index: subtask for subtask in state.subtasks}
         subtasks = [
             replace(
@@ -89,7 +87,7 @@ def rewrite_operator(
             )
             for index, handle in enumerate(keyed)
         ]
-        return replace(state, max_parallelism=key_groups, subtasks=tuple(subtasks))
+        return replace(state, subtasks=tuple(subtasks))
     canonical = _Canonical(operator, target)
     subtasks = [
         replace(
@@ -105,7 +103,6 @@ def compose_operator(
     parts: Sequence[StatesOf],
     state: OperatorState,
     target: StateFiles,
-    max_parallelism: int | None,
 ) -> OperatorState:
     """Writes the states of several operators, or some states of one, as one operator.
 
@@ -114,13 +111,11 @@ def compose_operator(
             operator itself.
         state: The operator's entry for the new savepoint; its subtasks are replaced.
         target: Folder of the new files.
-        max_parallelism: New number of key groups; None keeps the number.
 
     Raises:
         SavepointError: The parts cannot be combined.
     """
-    count = max_parallelism or state.max_parallelism
-    keyed = _composed(parts, state.parallelism, target, count)
+    keyed = _composed(parts, state.parallelism, target, state.max_parallelism)
     streams = spread_operator_state(parts, state.parallelism)
     lists = (each.managed_operator_state for part in parts for each in part.operator.state.subtasks)
     target.advance(sum(each.state_size for each in lists if each is not None))
@@ -136,7 +131,7 @@ def compose_operator(
         )
         for index in range(state.parallelism)
     )
-    return replace(state, max_parallelism=count, subtasks=subtasks)
+    return replace(state, subtasks=subtasks)
 
 
 def _copy_subtask(

@@ -29,7 +29,7 @@ def rewrite_savepoint(
         out: Folder of the new savepoint.
         rename: Operator (uid, hash or name) to its new uid. Two operators may swap their uids.
         remove: Operators to leave out.
-        max_parallelism: New number of key groups of all keyed operators.
+        max_parallelism: New max parallelism of all operators. Operators at 1 stay there.
         split: (Operator, uid of a new operator) to the states that move there.
         merge: Operator to the operator that gets its states, except for states that are split off.
         distinct: Union states, as (operator, state), that keep one of equal elements.

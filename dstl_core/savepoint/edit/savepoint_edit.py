@@ -16,6 +16,7 @@ from dstl_core.codec.metadata.metadata_format import WRITABLE_VERSIONS
 from dstl_core.errors import ConfigError, SavepointError
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
 from dstl_core.model.ids import OperatorID, OperatorIdentifier
+from dstl_core.model.job_vertex import MaxParallelismChange
 from dstl_core.model.key_group import check_max_parallelism
 from dstl_core.savepoint.edit.distinct_elements import DistinctElements, with_distinct_elements
 from dstl_core.savepoint.edit.operator_copy import (
@@ -67,7 +68,8 @@ class SavepointEdit:
     Args:
         max_parallelism: Key groups of new operators.
         source: The snapshot whose operators are kept; None starts with no operators.
-        new_max_parallelism: Key groups of kept operators; None leaves their number unchanged.
+        new_max_parallelism: Max parallelism of kept operators; None leaves it unchanged. Operators
+            at 1 stay there, as ``MaxParallelismChange`` says.
         operators: New operators.
         removed: Operators of the source that are left out.
         renamed: Identifiers that change, after all other edits.
@@ -203,7 +205,8 @@ class SavepointEdit:
         return replace(self, moved=(*self.moved, move))
 
     def with_max_parallelism(self: Edit, max_parallelism: int) -> Edit:
-        """Changes the number of key groups of all keyed operators, kept and new.
+        """Changes the max parallelism of all operators, kept and new: Flink checks every operator,
+        and operators of one vertex must agree. Operators at 1 are not parallel and stay there.
 
         Raises:
             ConfigError: The number is not within 1..32768.
@@ -235,19 +238,22 @@ class SavepointEdit:
     def _parts(self) -> list[_Parts]:
         """The operators of the source that the result has, with the origin of their states."""
         kept = {each.operator_id: each for each in self._kept()}
+        change = self._max_parallelism_change
         found: dict[OperatorID, _Parts] = {}
         for operator_id, operator in kept.items():
             away = [each for each in self.moved if each.from_ == operator_id]
             if any(each.states is None for each in away):
                 continue
             left = StatesOf(operator.with_timer_queues, without=self._split_from(operator_id))
-            state = replace(operator.state, uid=operator.uid)
+            number = change.new(operator.max_parallelism)
+            state = replace(operator.state, uid=operator.uid, max_parallelism=number)
             found[operator_id] = _Parts(state, [left], is_whole=not away)
         for move in self.moved:
             operator = self._every[move.from_]
             new = replace(
                 operator.state,
                 operator_id=move.to.operator_id,
+                max_parallelism=change.new(operator.max_parallelism),
                 uid=move.to.uid or "",
                 name="",
                 coordinator_state=None,
@@ -258,6 +264,11 @@ class SavepointEdit:
             target.sources.append(states)
             target.is_whole = False
         return list(found.values())
+
+    @property
+    def _max_parallelism_change(self) -> MaxParallelismChange:
+        stored = (operator.max_parallelism for operator in self._every.values())
+        return MaxParallelismChange.of(stored, self.new_max_parallelism)
 
     def _split_from(self, operator_id: OperatorID) -> frozenset[str]:
         """States that are split off an operator."""
@@ -307,8 +318,9 @@ class SavepointEdit:
             line["new_operator"] = str(new)
         if operator.keyed_handles:
             line["keyed_state"] = f"{operator.form()} -> canonical"
-            if self.new_max_parallelism not in (None, operator.max_parallelism):
-                line["max_parallelism"] = [operator.max_parallelism, self.new_max_parallelism]
+        number = self._max_parallelism_change.new(operator.max_parallelism)
+        if number != operator.max_parallelism:
+            line["max_parallelism"] = [operator.max_parallelism, number]
         return line
 
     def _check(self) -> None:
@@ -340,7 +352,8 @@ class SavepointEdit:
         moved = {each.from_ for each in self.moved}
         for key, operator in self._every.items():
             if key in moved or key not in self.removed:
-                check_writable(operator, self.new_max_parallelism)
+                number = self._max_parallelism_change.new(operator.max_parallelism)
+                check_writable(operator, number)
         for parts in self._parts():
             if not parts.is_whole:
                 merged_header(parts.sources)  # says what does not fit together
@@ -393,11 +406,10 @@ class SavepointEdit:
         return target.publish(self._metadata(self._renamed(states)), self._facts())
 
     def _written(self, parts: _Parts, target: StateFiles) -> OperatorState:
-        count = self.new_max_parallelism
         if parts.is_whole:
             [own] = parts.sources
-            return rewrite_operator(own.operator, parts.state, target, count)
-        return compose_operator(parts.sources, parts.state, target, count)
+            return rewrite_operator(own.operator, parts.state, target)
+        return compose_operator(parts.sources, parts.state, target)
 
     def _renamed(self, states: Sequence[OperatorState]) -> tuple[OperatorState, ...]:
         result = []

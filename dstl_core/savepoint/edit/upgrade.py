@@ -252,7 +252,7 @@ class SavepointUpgrade:
                 location=str(self._source.folder),
             )
         for operator in self._source.operators:
-            check_writable(operator, None)
+            check_writable(operator)
         target = SavepointFolder(path, mode=mode, run_key=run_key)
         if target.is_finished:
             return str(target.folder)
@@ -280,7 +280,7 @@ class SavepointUpgrade:
                 conversions[place_of(info.meta)] = conversion
         if not conversions:
             source = operator.with_timer_queues
-            return rewrite_operator(source, replace(operator.state, uid=operator.uid), target, None)
+            return rewrite_operator(source, replace(operator.state, uid=operator.uid), target)
         count = self._counter(operator.label)
         if _is_canonical(operator):
             return convert_operator(operator, conversions, target, count)

@@ -150,7 +150,7 @@ class SavepointMigration:
                 location=str(self.source.folder),
             )
         for operator in self.source.operators:
-            check_writable(operator, None)  # the plan has the parallelism of the result
+            check_writable(operator)  # the plan has the parallelism of the result
         target = SavepointFolder(path, mode=mode, run_key=run_key)
         if target.is_finished:
             return str(target.folder)
@@ -173,10 +173,7 @@ class SavepointMigration:
     def _operator(self, plan: OperatorPlan, target: SavepointFolder) -> OperatorState:
         _LOG.info("%s: operator %s", target.folder, plan.label)
         first = plan.sources[0]
-        keyed_sources = [each for each in plan.sources if each.keyed_handles]
-        max_parallelism = self.migration.max_parallelism or max(
-            each.max_parallelism for each in keyed_sources or plan.sources
-        )
+        max_parallelism = self.plan.max_parallelisms[plan.target.operator_id]
         parallelism = min(max(each.parallelism for each in plan.sources), max_parallelism)
         work = KeyedMigration(plan, target, max_parallelism, parallelism, self._show_keys)
         keyed = work.written()

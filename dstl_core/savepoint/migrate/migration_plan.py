@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from dstl_core.codec.serializers import AnySerializer
+from dstl_core.model.ids import OperatorID
+from dstl_core.model.job_vertex import MaxParallelismChange, VertexMember, numbers_for_job
 from dstl_core.savepoint.migrate.declaration import Migration, OperatorRule, StateRule
 from dstl_core.savepoint.migrate.value_conversion import Conversion, Misfits
 from dstl_core.savepoint.read.operator_catalog import StateInfo
@@ -86,6 +89,12 @@ class OperatorPlan:
     def starts_empty(self) -> bool:
         return not self.sources
 
+    @property
+    def stored_max_parallelism(self) -> int:
+        """The largest of its sources; sources without keyed state count if no other has any."""
+        keyed = [each for each in self.sources if each.keyed_handles]
+        return max(each.max_parallelism for each in keyed or self.sources)
+
 
 @dataclass
 class Plan:
@@ -105,3 +114,21 @@ class Plan:
     dropped: list[OperatorSnapshot] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    @cached_property
+    def max_parallelisms(self) -> Mapping[OperatorID, int]:
+        """The max parallelism of each operator of the result, once all operators are planned."""
+        written = [each for each in self.operators if each.sources]
+        numbers = numbers_for_job([self._member(each) for each in written])
+        change = MaxParallelismChange.of(numbers, self.migration.max_parallelism)
+        return {
+            each.target.operator_id: change.new(number)
+            for each, number in zip(written, numbers, strict=True)
+        }
+
+    def _member(self, operator: OperatorPlan) -> VertexMember:
+        job: tuple[int | None, int | None] = (None, None)
+        if self.template is not None:
+            job = operator.target.max_parallelism, operator.target.parallelism
+        is_keyed = any(each.keyed_handles for each in operator.sources)
+        return VertexMember(operator.label, operator.stored_max_parallelism, job, is_keyed)

@@ -21,7 +21,6 @@ def state_without_a_carrier(plan: Plan) -> list[str]:
 
 
 def _without_a_carrier(plan: Plan) -> Iterator[str]:
-    count = plan.migration.max_parallelism
     for each in plan.operators:
         for source in each.sources[1:]:
             raw = any(subtask.raw_operator_state for subtask in source.state.subtasks)
@@ -31,8 +30,9 @@ def _without_a_carrier(plan: Plan) -> Iterator[str]:
                     f"coordinator, which no other operator can take: name it first in from: of "
                     f"{each.label}"
                 )
+        count = plan.max_parallelisms.get(each.target.operator_id, 0)
         for subtask in each.sources[0].state.subtasks if each.sources else ():
-            if count is not None and subtask.index >= count and subtask.raw_operator_state:
+            if subtask.index >= count and subtask.raw_operator_state:
                 yield (
                     f"operator {each.label} has raw operator state in subtask {subtask.index}, "
                     f"which is gone with max_parallelism {count}: give a larger one"
@@ -60,10 +60,10 @@ def _is_source(operator: OperatorSnapshot) -> bool:
 
 
 def _fewer_subtasks(plan: Plan) -> Iterator[str]:
-    count = plan.migration.max_parallelism
     for each in plan.operators:
         parallelism = max((source.parallelism for source in each.sources), default=1)
-        if count is not None and parallelism > count:
+        count = plan.max_parallelisms.get(each.target.operator_id, parallelism)
+        if parallelism > count:
             yield (
                 f"operator {each.label} had parallelism {parallelism} and has {count} key "
                 f"{'group' if count == 1 else 'groups'} now: start the new job with a parallelism "

@@ -77,6 +77,7 @@ class _Planning:
         rules = self._rules()
         for target in self._targets(rules):
             self._operator(target, rules.get(target.operator_id, OperatorRule()))
+        self._check_max_parallelism()
         self._left_over()
         self._check_names()
         for place in migration.undecided:
@@ -160,17 +161,23 @@ class _Planning:
                     f"operator {label} of the new job has state and no source: add "
                     f"start_empty: [{label}], or from: OLD OPERATOR"
                 )
-        wanted = self._migration.max_parallelism
-        differs = wanted is not None and target.max_parallelism != wanted
-        if self._template is not None and target.states and differs:
-            self._plan.problems.append(
-                f"operator {label} of the template has maxParallelism "
-                f"{target.max_parallelism}, and the declaration says {wanted}"
-            )
         self._plan.operators.append(plan)
         self._check_classes(plan)
         self._key(plan)
         self._states(plan)
+
+    def _check_max_parallelism(self) -> None:
+        """Whether the template has the number that the declaration gives."""
+        wanted = self._migration.max_parallelism
+        if wanted is None or self._template is None:
+            return
+        for operator_id, number in self._plan.max_parallelisms.items():
+            target = self._template[f"hash:{operator_id.hex}"]
+            if target.max_parallelism != number:
+                self._plan.problems.append(
+                    f"operator {target.label} of the template has maxParallelism "
+                    f"{target.max_parallelism}, and the declaration says {wanted}"
+                )
 
     def _check_classes(self, plan: OperatorPlan) -> None:
         """Whether each POJO class that the declaration names is in a type of the operator."""

@@ -109,7 +109,8 @@ class Operator:
     """A declared operator, by uid or else by hash. ``key`` is None if it is not keyed.
 
     Without ``max_parallelism`` Flink takes that of the snapshot. With ``windows`` it needs nothing
-    but its uid, and reports no entries.
+    but its uid, and reports no entries. With ``chained_to`` it stands in the vertex of that
+    operator, and gets no updates. ``source_uid`` is the uid of the source of its updates.
     """
 
     uid: str | None = None
@@ -120,6 +121,8 @@ class Operator:
     hash: str | None = None
     max_parallelism: int | None = None
     windows: Windows | None = None
+    chained_to: str | None = None
+    source_uid: str | None = None
 
 
 @dataclass(frozen=True)
@@ -338,6 +341,7 @@ class FlinkChecker:
         *,
         backend: str = "hashmap",
         parallelism: int = 1,
+        max_parallelism: int | None = None,
         changelog: bool = False,
         strict: bool = True,
         updates: Sequence[Entry] = (),
@@ -355,6 +359,7 @@ class FlinkChecker:
             operators: What the job declares.
             backend: hashmap or rocksdb.
             parallelism: Of every operator, at most 4.
+            max_parallelism: Of operators that set none; None leaves it to Flink.
             changelog: Whether the job runs on the changelog state backend.
             strict: Whether state that no operator claims is refused.
             updates: Applied after the entries were read, each to one state or timer:
@@ -375,6 +380,7 @@ class FlinkChecker:
             "operators": [asdict(operator) for operator in operators],
             "backend": backend,
             "parallelism": parallelism,
+            "max_parallelism": max_parallelism,
             "changelog": changelog,
             "strict": strict,
             "updates": list(updates),

@@ -14,8 +14,10 @@ import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 import org.apache.flink.streaming.api.graph.StreamGraph;
 
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Locale;
+import java.util.Map;
 import java.util.UUID;
 
 /**
@@ -27,6 +29,7 @@ final class RestoreCase {
     private final JsonNode request;
     private final JsonNode operators;
     private final int parallelism;
+    private final Map<String, DataStream<String>> added = new HashMap<>();
     private final String caseId = UUID.randomUUID().toString();
 
     RestoreCase(Cluster cluster, JsonNode request) {
@@ -37,9 +40,12 @@ final class RestoreCase {
     }
 
     ObjectNode run() throws Exception {
-        int sources = operators.size();
+        int sources = 0;
+        for (JsonNode operator : operators) {
+            sources += operator.hasNonNull("chained_to") ? 0 : 1;
+        }
         int fires = request.get("fires").asInt();
-        try (Report report = new Report(caseId, sources, sources * parallelism, fires);
+        try (Report report = new Report(caseId, sources, operators.size() * parallelism, fires);
                 Cluster.Job job = cluster.submit(jobGraph(), request.get("timeout_s").asInt())) {
             job.await("the restore", report.restored.reached);
             job.await("the updates", report.emitted.reached);
@@ -65,6 +71,9 @@ final class RestoreCase {
 
     private JobGraph jobGraph() {
         StreamExecutionEnvironment environment = new StreamExecutionEnvironment(configuration(request));
+        if (request.hasNonNull("max_parallelism")) {
+            environment.setMaxParallelism(request.get("max_parallelism").asInt());
+        }
         for (JsonNode operator : operators) {
             addOperator(environment, operator);
         }
@@ -96,10 +105,18 @@ final class RestoreCase {
 
     private void addOperator(StreamExecutionEnvironment environment, JsonNode spec) {
         String name = CheckOperator.nameOf(spec);
+        if (spec.hasNonNull("chained_to")) {
+            transform(added.get(spec.get("chained_to").asText()), spec);
+            return;
+        }
         Long watermark = request.hasNonNull("watermark") ? request.get("watermark").longValue() : null;
         UpdateSource source = new UpdateSource(caseId, updatesOf(name), watermark);
-        DataStream<String> updates =
+        SingleOutputStreamOperator<String> numbers =
                 environment.addSource(source, "updates of " + name, Types.STRING).setParallelism(1);
+        if (spec.hasNonNull("source_uid")) {
+            numbers.uid(spec.get("source_uid").asText());
+        }
+        DataStream<String> updates = numbers;
         if (spec.hasNonNull("windows")) {
             Windows.add(updates, caseId, spec, parallelism);
             return;
@@ -111,6 +128,11 @@ final class RestoreCase {
         } else {
             updates = updates.broadcast();
         }
+        transform(updates, spec);
+    }
+
+    private void transform(DataStream<String> updates, JsonNode spec) {
+        String name = CheckOperator.nameOf(spec);
         SingleOutputStreamOperator<String> operator =
                 updates.transform(name, Types.STRING, new CheckOperator(caseId, spec)).setParallelism(parallelism);
         if (spec.hasNonNull("max_parallelism")) {
@@ -121,6 +143,7 @@ final class RestoreCase {
         } else {
             operator.setUidHash(spec.get("hash").asText());
         }
+        added.put(name, operator);
     }
 
     private List<String> updatesOf(String operator) {
