@@ -11,6 +11,7 @@ from functools import cached_property
 from dstl_core.codec.classfile.generic_types import (
     ClassSignature,
     JavaType,
+    class_name_of,
     parse_class_signature,
     parse_field_type,
 )
@@ -32,6 +33,8 @@ _CONSTANT_BYTES = {3: 4, 4: 4, 5: 8, 6: 8, 7: 2, 8: 2, 9: 4, 10: 4, 11: 4, 12: 4
 }
 _TWO_SLOTS = (5, 6)
 _STRING = 8
+_ANNOTATIONS = "RuntimeVisibleAnnotations"
+_MAX_ANNOTATION_NESTING = 16
 _MEMBERS = (9, 10, 11)
 
 
@@ -49,6 +52,19 @@ class Flag:
 
 
 @dataclass(frozen=True, slots=True)
+class Annotation:
+    """An annotation that is there at run time.
+
+    Args:
+        name: Of its class.
+        value: Its member ``value`` if that is a class: its name.
+    """
+
+    name: str
+    value: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Member:
     """A field or a method."""
 
@@ -56,6 +72,7 @@ class Member:
     descriptor: str
     flags: int
     signature: str | None = None
+    annotations: tuple[Annotation, ...] = ()
 
     def has(self, flag: int) -> bool:
         return self.flags & flag != 0
@@ -78,6 +95,7 @@ class ClassFile:
     """Whether ``@TypeInfo`` of Flink is on the class or on one of its fields."""
     refers_to: frozenset[str] = frozenset()
     """The classes that its code names."""
+    annotations: tuple[Annotation, ...] = ()
 
     def has(self, flag: int) -> bool:
         return self.flags & flag != 0
@@ -133,15 +151,27 @@ def parse_class_file(raw: bytes) -> ClassFile:
     if name is None:
         raise FormatError("A class file has no class name")
     signature = None
+    annotations: tuple[Annotation, ...] = ()
     for attribute, body in _attributes(data, pool):
         if attribute == "Signature":
             signature = pool.text(body.read_u16("signature"))
         elif attribute == "InnerClasses":
             flags = _nested_flags(body, pool, name, flags)
+        elif attribute == _ANNOTATIONS:
+            annotations = read_annotations(body, pool)
     known = tuple(each for each in interfaces if each is not None)
     has_type_info = _TYPE_INFO in pool.all_texts
     return ClassFile(
-        name, flags, superclass, known, fields, methods, signature, has_type_info, pool.all_classes
+        name,
+        flags,
+        superclass,
+        known,
+        fields,
+        methods,
+        signature,
+        has_type_info,
+        pool.all_classes,
+        annotations,
     )
 
 
@@ -283,12 +313,56 @@ def _member(data: DataInput, pool: ConstantPool) -> Member:
     name = pool.text(data.read_u16("member name"))
     descriptor = pool.text(data.read_u16("member descriptor"))
     signature = None
+    annotations: tuple[Annotation, ...] = ()
     for attribute, body in _attributes(data, pool):
         if attribute == "Signature":
             signature = pool.text(body.read_u16("signature"))
         elif attribute == "Synthetic":
             flags |= Flag.SYNTHETIC
-    return Member(name, descriptor, flags, signature)
+        elif attribute == _ANNOTATIONS:
+            annotations = read_annotations(body, pool)
+    return Member(name, descriptor, flags, signature, annotations)
+
+
+def read_annotations(data: DataInput, pool: ConstantPool) -> tuple[Annotation, ...]:
+    """The annotations of an attribute."""
+    count = _count(data, "annotations", 4)
+    return tuple(_annotation(data, pool, 0) for _ in range(count))
+
+
+def _annotation(data: DataInput, pool: ConstantPool, depth: int) -> Annotation:
+    if depth > _MAX_ANNOTATION_NESTING:
+        raise FormatError("Annotations of a class file are nested too deeply")
+    name = class_name_of(pool.text(data.read_u16("annotation")))
+    value = None
+    for _ in range(_count(data, "annotation members", 5)):
+        member = pool.text(data.read_u16("annotation member"))
+        of_class = _annotation_value(data, pool, depth)
+        if member == "value":
+            value = of_class
+    return Annotation(name, value)
+
+
+def _annotation_value(data: DataInput, pool: ConstantPool, depth: int) -> str | None:
+    """Reads a member; returns the class that it names, if it is one."""
+    at = data.position
+    tag = chr(data.read_u8("annotation tag"))
+    if tag in "BCDFIJSZs":
+        data.read_u16("annotation constant")
+    elif tag == "e":
+        data.read_bytes(4, "annotation enum")
+    elif tag == "c":
+        return class_name_of(pool.text(data.read_u16("annotation class")))
+    elif tag == "@":
+        _annotation(data, pool, depth + 1)
+    elif tag == "[":
+        if depth > _MAX_ANNOTATION_NESTING:
+            raise FormatError("Annotations of a class file are nested too deeply", offset=at)
+        for _ in range(_count(data, "annotation array", 1)):
+            _annotation_value(data, pool, depth + 1)
+    else:
+        raise FormatError("An annotation has an unknown tag", offset=at, got=repr(tag))
+    return None
 
 
 def _nested_flags(body: DataInput, pool: ConstantPool, name: str, flags: int) -> int:

@@ -6,7 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from dstl_core.codec.classfile.class_file import OBJECT, ClassFile, Flag
-from dstl_core.codec.classfile.generic_types import PRIMITIVE_NAMES, JavaType, component_name
+from dstl_core.codec.classfile.generic_types import (
+    PRIMITIVE_NAMES,
+    JavaType,
+    class_name_of,
+    component_name,
+)
 from dstl_core.codec.classfile.job_jar import JobClasses
 from dstl_core.codec.kryo.generics import (
     GenericType,
@@ -147,6 +152,10 @@ _JDK = ("java.", "javax.", "jdk.", "sun.", "com.sun.")
 _TUPLE = "org.apache.flink.api.java.tuple.Tuple"
 _MAX_TUPLE = 25
 _ROW = "org.apache.flink.types.Row"
+_DEFAULT_SERIALIZER = "com.esotericsoftware.kryo.DefaultSerializer"
+_OF_KRYO = "com.esotericsoftware.kryo."
+_HARMLESS_ANNOTATIONS = ("Tag", "Since", "Deprecated")
+"""Only serializers that are named by an annotation of the class look at these."""
 _SERIALIZES_ITSELF = "com.esotericsoftware.kryo.KryoSerializable"
 
 
@@ -278,9 +287,29 @@ class ClassLayouts:
         found = self.classes.get(name)
         if found is None:
             raise _unknown(name)
+        self._check_annotations(name, supertypes)
         if _SERIALIZES_ITSELF in supertypes:
             raise UnreadableValueError(f"Class {name} writes its own Kryo form")
         return self._of_class(found, supertypes)
+
+    def _check_annotations(self, name: str, supertypes: set[str]) -> None:
+        """Raises UnreadableValueError if annotations of Kryo decide the form of a class."""
+        for each in (name, *sorted(supertypes - {name})):
+            found = self.classes.get(each)
+            for annotation in () if found is None else found.annotations:
+                if annotation.name == _DEFAULT_SERIALIZER:
+                    raise UnreadableValueError(
+                        f"Class {name} has a Kryo serializer of its own ({annotation.value}, by "
+                        f"the annotation DefaultSerializer), which only Java can run"
+                    )
+            for member in () if found is None else found.fields:
+                for annotation in member.annotations:
+                    if _decides_form(annotation.name, member.descriptor):
+                        raise UnreadableValueError(
+                            f"Class {name} is stored in a form of its own, by the annotation "
+                            f"{annotation.name.rpartition('.')[2]} of its field {member.name}, "
+                            f"which only Java knows"
+                        )
 
     def _of_class(self, found: ClassFile, supertypes: set[str]) -> Body:
         if found.is_enum:
@@ -314,6 +343,16 @@ class ClassLayouts:
                 slots.append(Slot(key, member.name, declared, generic, member.has(Flag.SYNTHETIC)))
         slots.sort(key=lambda slot: slot.name.encode("utf-16-be"))
         return FieldsBody(found.name, tuple(slots), parameters_of(chain), is_record=found.is_record)
+
+
+def _decides_form(annotation: str, descriptor: str) -> bool:
+    """Whether an annotation of a field changes how Kryo stores it."""
+    if not annotation.startswith(_OF_KRYO):
+        return False
+    simple = annotation.replace("$", ".").rpartition(".")[2]
+    if simple == "NotNull":  # numbers and booleans have a flag for null, others have references
+        return descriptor.startswith("Ljava/lang/") and class_name_of(descriptor) in WRAPPERS
+    return simple not in _HARMLESS_ANNOTATIONS
 
 
 def _specific_first(name: str) -> tuple[bool, str]:

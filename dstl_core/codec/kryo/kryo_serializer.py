@@ -10,7 +10,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from dstl_core.codec.data_io import DataInput, DataOutput
 from dstl_core.codec.kryo.class_layouts import ClassLayouts
@@ -73,6 +73,7 @@ class ReadableKryoSerializer(KryoSerializer):
 
     classes: KryoClasses = field(compare=False, repr=False)
     registered: Mapping[int, str] = field(compare=False, repr=False)
+    ends_by_classes: ClassVar[bool] = True
 
     @property
     def is_readable(self) -> bool:

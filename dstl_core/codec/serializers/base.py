@@ -53,6 +53,9 @@ class TypeSerializer(ABC, Generic[T]):
     packed_class: ClassVar[type] = int
     """The class that ``packed`` takes."""
 
+    ends_by_classes: ClassVar[bool] = False
+    """Whether the end of a value follows from the layout of classes that are not in the file."""
+
     @property
     def nested(self) -> tuple[AnySerializer, ...]:
         """The serializers of the parts of this type, in the order of its snapshot."""
@@ -374,15 +377,31 @@ def _serialize(serializer: TypeSerializer[T], value: T, out: DataOutput) -> byte
 
 
 def deserialize_exactly(serializer: TypeSerializer[T], raw: bytes) -> T:
-    """Reads the value in ``raw``. Raises if bytes are left."""
+    """Reads the value in ``raw``.
+
+    Raises:
+        UnreadableValueError: Bytes are left, and classes of the job say where the value ends: those
+            that were given may be others than the writer's.
+        FormatError: Bytes are left.
+    """
     packed = serializer.packed
     if packed is not None and len(raw) == packed.size:
         number: T = packed.unpack(raw)[0]
         return number
     data = DataInput(raw)
     value = serializer.deserialize(data)
+    if data.remaining and _ends_by_classes(serializer):
+        raise UnreadableValueError(
+            f"A value of type {serializer.type_name} has {data.remaining} bytes more than the "
+            f"layout of its classes; give the jar of the job that wrote it, unless the bytes are "
+            f"damaged"
+        )
     data.expect_end(f"a value of type {serializer.type_name}")
     return value
+
+
+def _ends_by_classes(serializer: AnySerializer) -> bool:
+    return serializer.ends_by_classes or any(map(_ends_by_classes, serializer.nested))
 
 
 def deserialize_bounded(serializer: TypeSerializer[T], raw: bytes) -> T | OpaqueValue:

@@ -8,7 +8,12 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from dstl_core.codec.classfile.class_file import Flag, parse_class_file
+from dstl_core.codec.classfile.class_file import (
+    Annotation,
+    Flag,
+    methods_with_code,
+    parse_class_file,
+)
 from dstl_core.codec.classfile.generic_types import (
     JavaType,
     parse_class_signature,
@@ -139,3 +144,41 @@ def test_a_class_file_with_any_byte_changed_raises_format_errors_only() -> None:
             _ = found.generic, [found.type_of(each) for each in found.fields]
         except FormatError:
             continue
+
+
+def annotated_classes() -> list[bytes]:
+    """Class files with annotations, generics, nested classes and code."""
+    path = GOLDEN / "kryo-own-serializers" / "flink-2.2.1" / "job.jar"
+    with zipfile.ZipFile(path) as packed:
+        names = [each for each in packed.namelist() if each.endswith(".class")]
+        return [packed.read(each) for each in sorted(names)]
+
+
+def test_annotations() -> None:
+    found = {each.name: each for each in map(parse_class_file, annotated_classes())}
+    assert found["kt.Types5$RInts"].annotations == (
+        Annotation("com.esotericsoftware.kryo.DefaultSerializer", "kt.Types5$Rev"),
+    )
+    fields = {each.name: each for each in found["kt.Types5$Opt"].fields}
+    of_kryo = "com.esotericsoftware.kryo.serializers.FieldSerializer"
+    assert fields["n"].annotations == (Annotation(f"{of_kryo}$Optional"),)
+    assert fields["name"].annotations == ()
+
+
+def test_class_files_with_any_bit_flipped_raise_format_errors_only() -> None:
+    flipped = refused = 0
+    for raw in annotated_classes():
+        for at in range(len(raw)):
+            damaged = bytearray(raw)
+            damaged[at] ^= 1 << at % 8
+            flipped += 1
+            try:
+                found = parse_class_file(bytes(damaged))
+                assert found.generic is not None
+                for member in found.fields:
+                    found.type_of(member)
+                methods_with_code(bytes(damaged))
+            except FormatError:
+                refused += 1
+    assert flipped > 10_000
+    assert refused > 1000

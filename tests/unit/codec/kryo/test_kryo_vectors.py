@@ -206,3 +206,13 @@ def test_a_state_of_enum_maps_is_blocked(layouts: ClassLayouts) -> None:
     types = TypeChanges(FlinkTypes(KryoClasses(Dialect.KRYO_5, layouts)))
     with pytest.raises(UnreadableValueError, match=r"values of class java\.util\.EnumMap"):
         types.of(old, None)
+
+
+def test_bytes_behind_the_layout_of_the_classes_are_unreadable_not_damage(
+    layouts: ClassLayouts,
+) -> None:
+    """The jar may have another version of the class than the writer."""
+    line = VECTORS[Dialect.KRYO_2]["leaf", "java.lang.Object"]
+    own = serializer(layouts, Dialect.KRYO_2, "java.lang.Object")
+    with pytest.raises(UnreadableValueError, match="1 bytes more than the layout of its classes"):
+        deserialize_exactly(own, bytes.fromhex(line["hex"]) + b"\0")
