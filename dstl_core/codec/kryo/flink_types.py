@@ -83,6 +83,8 @@ _WRAPPERS = {
     "F": "Ljava/lang/Float;",
     "D": "Ljava/lang/Double;",
 }
+MAX_TYPE_PARTS = 1 << 16
+"""Of a type. A few classes that hold each other twice make a type of any size."""
 _LISTS = ("java.util.List", "java.util.Collection", "java.lang.Iterable")
 _TUPLE = "org.apache.flink.api.java.tuple.Tuple"
 _AVRO = "org.apache.avro.generic.GenericData$Array"
@@ -155,6 +157,8 @@ class FlinkTypes:
         self._template = template
         self._fields = fields or {}
         self._pojos: dict[str, AnySerializer | None] = {}
+        self._sizes: dict[int, int] = {}
+        """Parts of the POJOs above, by id."""
 
     @property
     def classes(self) -> JobClasses:
@@ -285,7 +289,19 @@ class FlinkTypes:
             )
             for each in sorted(members)
         )
-        return JobPojoSerializer(name, fields, find_subclass=self.pojo)
+        made = JobPojoSerializer(name, fields, find_subclass=self.pojo)
+        size = self._sizes[id(made)] = self._size(made)
+        if size > MAX_TYPE_PARTS:
+            raise UnreadableValueError(
+                f"The type of class {name} has too many parts, since Flink repeats a class "
+                f"wherever a field has it: expected at most {MAX_TYPE_PARTS}, got {size}"
+            )
+        return made
+
+    def _size(self, found: AnySerializer) -> int:
+        """Parts of a type. A POJO is counted once, however often it is part of others."""
+        known = self._sizes.get(id(found))
+        return 1 + sum(map(self._size, found.nested)) if known is None else known
 
 
 def _upper(argument: JavaType | None) -> JavaType:
