@@ -19,6 +19,7 @@ from dstl_core.codec.columnar.types.type_layouts import layout_of
 from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.errors import ConfigError, InvariantViolation
 from dstl_core.functions import ColumnResult, KeyedColumnFunction
+from dstl_core.operators.wide_sums import SCALE, added, joined, tiers_of
 from dstl_core.state.tables.descriptor import ValueStateDescriptor
 
 WHOLE = (Types.BYTE, Types.SHORT, Types.INT, Types.LONG)
@@ -87,7 +88,8 @@ class Merge(ABC):
         return held, found
 
     def _overflow(self, wider: str = "decimal(38, 0)") -> ConfigError:
-        return self._does_not_fit("The sum", f", for example {wider!r}")
+        is_widest = self.states[0].serializer == Types.DOUBLE
+        return self._does_not_fit("The sum", "" if is_widest else f", for example {wider!r}")
 
     def _does_not_fit(self, what: str, example: str) -> ConfigError:
         return ConfigError(
@@ -140,20 +142,23 @@ class WholeSum(Merge):
 
 
 class FloatSum(Merge):
-    """A sum of floating-point numbers."""
+    """A sum of floating-point numbers, in the two tiers of ``wide_sums``."""
 
-    parts = ("sum",)
+    parts = ("high", "low")
 
     def __init__(self, uid: str, name: str, kind: AnySerializer) -> None:
         super().__init__(uid, name, {"": kind})
 
     def merge(self, held: Columns, parts: Columns) -> Columns:
-        old, new = held[0].cast(pa.float64()), parts[0]
-        both = pc.coalesce(pc.add(old, new), old, new)
-        found = both.cast(self.types[0])
-        if _became_infinite(both, found):
+        tiers = zip(self.parts_of(held), parts, strict=True)
+        total, overflowed = joined(*(added(old, new) for old, new in tiers))
+        found = total.cast(self.types[0])
+        if overflowed or _became_infinite(total, found):
             raise self._overflow("double")
         return [found]
+
+    def parts_of(self, held: Columns) -> Columns:
+        return list(tiers_of(held[0].cast(pa.float64())))
 
 
 class DecimalSum(Merge):
@@ -272,9 +277,13 @@ class Average(Merge):
 
 
 class Moments(Merge):
-    """Count, mean and the sum of squared distances from it, merged by Chan's rule."""
+    """Count, mean and the sum of squared distances from it, merged by Chan's rule.
 
-    parts = ("count", "mean", "m2")
+    A batch has them for each tier of ``wide_sums``, scaled in the upper one, and the sum of the
+    values that are not finite. With such a value the mean is their sum, and there is no distance.
+    """
+
+    parts = ("count", "mean", "m2", "high_count", "high_mean", "high_m2", "not_finite")
 
     def __init__(self, uid: str, name: str, *, root: bool) -> None:
         states: dict[str, AnySerializer] = {
@@ -286,22 +295,28 @@ class Moments(Merge):
         self._root = root
 
     def merge(self, held: Columns, parts: Columns) -> Columns:
-        n, other = _longs(held[0]), _longs(parts[0])
-        mean, other_mean, m2, other_m2 = (
-            pc.fill_null(each, 0.0).to_numpy(zero_copy_only=False)
-            for each in (held[1], parts[1], held[2], parts[2])
-        )
-        total = n + other
-        some = np.maximum(total, 1)
+        old_count, old_mean, old_m2 = _moments(held)
+        count, mean, m2 = _moments(parts[:3])
+        high_count, high_mean, high_m2 = _moments(parts[3:6])
+        old_is_finite = np.isfinite(old_mean)
+        not_finite = parts[6].is_valid().to_numpy(zero_copy_only=False) | ~old_is_finite
         with np.errstate(invalid="ignore", over="ignore"):
-            delta = other_mean - mean
-            both = (n > 0) & (other > 0)
-            new_mean = np.where(
-                both, mean + delta * (other / some), np.where(n > 0, mean, other_mean)
-            )
-            new_m2 = m2 + other_m2 + np.where(both, delta * delta * (n * (other / some)), 0.0)
-        there = pa.array(total > 0)
-        return [pc.if_else(there, pa.array(each), None) for each in (total, new_mean, new_m2)]
+            extra = np.where(old_is_finite, 0.0, old_mean) + _floats(parts[6])
+            total = (old_count, np.where(old_is_finite, old_mean, 0.0), old_m2)
+            total = _both(total, (count, mean, m2))
+            total = _both(total, (high_count, high_mean * SCALE, high_m2 * SCALE * SCALE))
+        counts = total[0]
+        means = np.where(not_finite, extra, total[1])
+        distances = np.where(not_finite, np.nan, total[2])
+        there = pa.array(counts > 0)
+        return [pc.if_else(there, pa.array(each), None) for each in (counts, means, distances)]
+
+    def parts_of(self, held: Columns) -> Columns:
+        mean = held[1]
+        not_finite = pc.if_else(pc.is_finite(mean), pa.scalar(None, pa.float64()), mean)
+        finite = pc.if_else(pc.is_finite(mean), mean, 0.0)
+        none = [pa.nulls(len(mean), each.type) for each in held]
+        return [held[0], finite, held[2], *none, not_finite]
 
     @property
     def final_type(self) -> pa.DataType:
@@ -429,6 +444,35 @@ def _in_output(value: pa.Array, field: pa.Field, merge: Merge) -> pa.Array:
 
 
 # --------------------------------------------------------------------------------- columns
+
+
+_Moments = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]]
+"""Counts, means and sums of squared distances."""
+
+
+def _moments(columns: Columns) -> _Moments:
+    return _longs(columns[0]), _floats(columns[1]), _floats(columns[2])
+
+
+def _both(one: _Moments, other: _Moments) -> _Moments:
+    """The moments of the values of both, by Chan's rule. A difference of means may overflow."""
+    (n, mean, m2), (new, new_mean, new_m2) = one, other
+    total = n + new
+    some = np.maximum(total, 1)
+    delta = new_mean - mean
+    moved = np.where(
+        np.isfinite(delta),
+        mean + delta * (new / some),
+        mean * (n / some) + new_mean * (new / some),
+    )
+    both = (n > 0) & (new > 0)
+    between = np.where(both, delta * (n * (new / some)) * delta, 0.0)
+    return total, np.where(both, moved, np.where(n > 0, mean, new_mean)), m2 + new_m2 + between
+
+
+def _floats(column: pa.Array) -> npt.NDArray[np.float64]:
+    found: npt.NDArray[np.float64] = pc.fill_null(column, 0.0).to_numpy(zero_copy_only=False)
+    return found
 
 
 def _longs(column: pa.Array) -> npt.NDArray[np.int64]:

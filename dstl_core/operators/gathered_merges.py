@@ -16,6 +16,7 @@ from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.errors import ConfigError
 from dstl_core.operators.aggregate_merge import Columns, Merge, largest_scale, with_scale
 from dstl_core.operators.list_merges import owners_of
+from dstl_core.operators.wide_sums import decayed, joined, tiers_of
 
 _Floats = npt.NDArray[np.float64]
 
@@ -72,7 +73,7 @@ class CountsByValue(Merge):
         )
         table = table.group_by(["owner", "value"]).aggregate([("count", "sum")])
         table = table.sort_by([("owner", "ascending"), ("value", "ascending")]).combine_chunks()
-        sizes = np.bincount(table.column("owner").to_numpy(), minlength=keys)
+        sizes = np.bincount(table.column("owner").to_numpy(zero_copy_only=False), minlength=keys)
         if len(sizes) and sizes.max() > self._size:
             raise ConfigError(
                 f"A key has {sizes.max():,} distinct values in state {self.name!r} of operator "
@@ -115,13 +116,24 @@ class DecayedSum(Merge):
         last = np.full(len(held[0]), np.iinfo(np.int64).min)
         np.maximum.at(last, owners, numbers)
         unit = self._half_life * (1000 if pa.types.is_timestamp(times.type) else 1)
-        # Computed with doubles, because a difference of whole numbers may overflow.
-        age = last[owners].astype(np.float64) - numbers.astype(np.float64)
-        with np.errstate(under="ignore", invalid="ignore", over="ignore"):
-            total = np.bincount(owners, values * np.exp2(-age / unit), minlength=len(last))
+        # A difference of longs may overflow, but not one of unsigned numbers.
+        age = last[owners].view(np.uint64) - numbers.view(np.uint64)
+        tiers = tiers_of(pa.array(decayed(values, age.astype(np.float64) / unit)))
+        with np.errstate(invalid="ignore"):
+            high, low = (
+                np.bincount(
+                    owners,
+                    pc.fill_null(each, 0.0).to_numpy(zero_copy_only=False),
+                    minlength=len(last),
+                )
+                for each in tiers
+            )
+        total, overflowed = joined(pa.array(high), pa.array(low))
+        if overflowed:
+            raise self._overflow()
         some = pa.array(np.bincount(owners, minlength=len(last)) > 0)
         time = pa.array(last).cast(times.type)
-        return [pc.if_else(some, pa.array(total, pa.float64()), None), pc.if_else(some, time, None)]
+        return [pc.if_else(some, total, None), pc.if_else(some, time, None)]
 
     def parts_of(self, held: Columns) -> Columns:
         there = held[1].is_valid()

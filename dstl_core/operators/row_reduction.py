@@ -22,6 +22,7 @@ from dstl_core.operators.aggregate_merge import (
     Merge,
     WholeSum,
 )
+from dstl_core.operators.wide_sums import tiers_of
 
 Numbers = npt.NDArray[np.int64]
 """The number of the key of each row, from 0."""
@@ -74,7 +75,8 @@ def parts_of_rows(
             halves = pa.array(longs >> HALF), pa.array(longs & LOW)
             return [sums(each, numbers, keys) for each in halves]
         case FloatSum():
-            return [sums(values.cast(pa.float64(), safe=False), numbers, keys)]
+            tiers = tiers_of(values.cast(pa.float64(), safe=False))
+            return [sums(each, numbers, keys) for each in tiers]
         case _:
             assert isinstance(merge, Extreme)
             return [extremes(values, numbers, keys, largest=merge.largest)]
@@ -98,7 +100,8 @@ def sums(values: pa.Array, numbers: Numbers, keys: int) -> pa.Array:
     """The sum of the values of each key, of longs or doubles; null for a key without a value."""
     values, numbers = _present(values, numbers)
     found = np.zeros(keys, values.type.to_pandas_dtype())
-    np.add.at(found, numbers, values.to_numpy())
+    with np.errstate(invalid="ignore"):
+        np.add.at(found, numbers, values.to_numpy())
     return pa.array(found, mask=_without(numbers, keys))
 
 

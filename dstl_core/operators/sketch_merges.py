@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import ConfigError, FormatError
 from dstl_core.operators.aggregate_merge import Columns, Merge
+from dstl_core.operators.list_merges import owners_of
 
 _ERRORS = (ValueError, IndexError, RuntimeError)
 """Errors that the library raises for bytes that are not a sketch."""
@@ -123,9 +124,9 @@ class QuantileSketch(SketchMerge):
 
 
 class Histogram(Merge):
-    """The number of values in each bucket."""
+    """The number of values in each bucket. A batch has the buckets that are not empty."""
 
-    parts = ("counts",)
+    parts = ("buckets", "counts")
 
     def __init__(self, uid: str, name: str, bounds: Sequence[float]) -> None:
         super().__init__(uid, name, {"": Types.LIST(Types.LONG)})
@@ -134,17 +135,24 @@ class Histogram(Merge):
     def merge(self, held: Columns, parts: Columns) -> Columns:
         buckets = len(self.bounds) + 1
         total = np.zeros((len(held[0]), buckets), np.int64)
-        for column in (held[0], parts[0]):
-            there = column.is_valid().to_numpy(zero_copy_only=False)
-            sizes = pc.list_value_length(column.drop_null())
-            if not pc.all(pc.equal(sizes, buckets), min_count=0).as_py():
-                raise ConfigError(
-                    f"The state {self.name!r} of operator {self.uid!r} has another number of "
-                    f"buckets than the histogram, {buckets}; keep its bounds, or give the "
-                    f"aggregate another name."
-                )
-            counts = pc.list_flatten(column).to_numpy(zero_copy_only=False)
-            total[there] += counts.reshape(-1, buckets)
+        for numbers, counts in (self.parts_of(held), parts):
+            where, what = (pc.list_flatten(each).to_numpy() for each in (numbers, counts))
+            np.add.at(total, (owners_of(numbers), where), what)
         offsets = np.arange(0, total.size + 1, buckets).astype(np.int32)
         empty = pa.array(~total.any(axis=1))
         return [pa.ListArray.from_arrays(pa.array(offsets), pa.array(total.ravel()), mask=empty)]
+
+    def parts_of(self, held: Columns) -> Columns:
+        buckets, stored = len(self.bounds) + 1, held[0]
+        there = stored.is_valid().to_numpy(zero_copy_only=False)
+        sizes = pc.list_value_length(stored.drop_null())
+        if not pc.all(pc.equal(sizes, buckets), min_count=0).as_py():
+            raise ConfigError(
+                f"The state {self.name!r} of operator {self.uid!r} has another number of "
+                f"buckets than the histogram, {buckets}; keep its bounds, or give the "
+                f"aggregate another name."
+            )
+        bounds = pa.array(np.concatenate([[0], np.cumsum(there * buckets)]), pa.int32())
+        numbers = pa.array(np.tile(np.arange(buckets, dtype=np.int32), int(there.sum())))
+        counts = pc.list_flatten(stored)
+        return [pa.ListArray.from_arrays(bounds, each) for each in (numbers, counts)]

@@ -12,8 +12,9 @@ from unittest import mock
 
 import datasketches
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dstl_core import aggregates
@@ -152,6 +153,14 @@ def test_a_decimal_that_loses_digits_in_the_scale_of_the_state_is_refused(larges
         Extreme("u", "s", Types.BIG_DEC, largest=largest).merge(held, batch)
 
 
+def in_parts(merge: Merge, values: list[float | None]) -> list[pa.Array]:
+    """Values as the parts of a batch; those of a sum are large ones, scaled by 2 ** 600."""
+    column = pa.array(values, pa.float64())
+    if not isinstance(merge, FloatSum):
+        return [column]
+    return [pc.divide(column, 2.0**600), pa.nulls(len(column), pa.float64())]
+
+
 @pytest.mark.parametrize(
     ("merge", "what"),
     [
@@ -166,8 +175,8 @@ def test_a_number_beyond_a_float_is_refused_and_an_infinite_one_is_not(
 ) -> None:
     held = [pa.array([1.0, None], pa.float32())]
     with pytest.raises(ConfigError, match=f"^{what} of state 's' .* its type, Float, .* 'double'"):
-        merge.merge(held, [pa.array([None, 1e300], pa.float64())])
-    [found] = merge.merge(held, [pa.array([None, float("inf")], pa.float64())])
+        merge.merge(held, in_parts(merge, [None, 1e300]))
+    [found] = merge.merge(held, in_parts(merge, [None, float("inf")]))
     assert found.to_pylist() == [1.0, float("inf")]
 
 
@@ -263,6 +272,20 @@ def test_a_set_has_the_smallest_values_once_and_the_top_the_largest_ones(
         assert (None if found is None else [by_size(each) for each in found]) == (expected or None)
 
 
+def sparse(counts: list[list[int]]) -> list[pa.Array]:
+    """Buckets as Spark gives them: without empty ones, in any order, and one of them twice."""
+    pairs = [
+        [(bucket, 1) for bucket, count in enumerate(key) if count]
+        + [(bucket, count - 1) for bucket, count in enumerate(key) if count > 1][::-1]
+        for key in counts
+    ]
+    kinds = pa.list_(pa.int32()), pa.list_(pa.int64())
+    return [
+        pa.array([[pair[at] for pair in key] for key in pairs], kind)
+        for at, kind in enumerate(kinds)
+    ]
+
+
 @given(BATCHES)
 def test_a_histogram_counts_every_value_once(
     batches: list[list[list[tuple[int, float]]]],
@@ -277,14 +300,14 @@ def test_a_histogram_counts_every_value_once(
                 bucket = 0 if value < 0 else 1 if value < 2 else 2
                 counts[key][bucket] += 1
                 expected[key][bucket] += 1
-        held = merge.merge(held, [pa.array(counts, pa.list_(pa.int64()))])
+        held = merge.merge(held, sparse(counts))
     assert held[0].to_pylist() == [each if any(each) else None for each in expected]
 
 
 def test_a_histogram_of_other_bounds_is_refused() -> None:
     held = pa.array([[1, 2, 3]], pa.list_(pa.int64()))
     with pytest.raises(ConfigError, match="state 's' of operator 'u' has another number of buck"):
-        Histogram("u", "s", [0]).merge([held], [pa.array([[1, 2]], pa.list_(pa.int64()))])
+        Histogram("u", "s", [0]).merge([held], sparse([[1, 2]]))
 
 
 @given(st.lists(st.lists(st.integers(0, 40), max_size=20), max_size=4))
@@ -376,6 +399,7 @@ def column(values: Iterable[Any], kind: pa.DataType) -> pa.Array:
 
 
 MONEY = pa.decimal128(38, 2)
+MOMENTS = pa.int64(), pa.float64(), pa.float64()
 COMBINED: dict[str, tuple[Merge, Parts]] = {
     "count": (CountMerge("u", "s"), lambda v, d: [column(map(len, v), pa.int64())]),
     "sum": (
@@ -386,7 +410,10 @@ COMBINED: dict[str, tuple[Merge, Parts]] = {
     ),
     "float sum": (
         FloatSum("u", "s", Types.FLOAT),
-        lambda v, d: [column((sum(each) if each else None for each in v), pa.float64())],
+        lambda v, d: [
+            pa.nulls(len(v), pa.float64()),
+            column((sum(each) if each else None for each in v), pa.float64()),
+        ],
     ),
     "decimal sum": (
         DecimalSum("u", "s", Types.BIG_DEC),
@@ -420,15 +447,13 @@ COMBINED: dict[str, tuple[Merge, Parts]] = {
     "variance": (
         Moments("u", "s", root=False),
         lambda v, d: [
-            column((moments(each)[at] for each in v), kind)
-            for at, kind in enumerate((pa.int64(), pa.float64(), pa.float64()))
+            *(column((moments(each)[at] for each in v), kind) for at, kind in enumerate(MOMENTS)),
+            *(pa.nulls(len(v), each) for each in (*MOMENTS, pa.float64())),
         ],
     ),
     "histogram": (
         Histogram("u", "s", [0]),
-        lambda v, d: [
-            column(([len(each), len(other)] for each, other in zip(v, d, strict=True)), LISTS)
-        ],
+        lambda v, d: [*sparse([[len(each), len(other)] for each, other in zip(v, d, strict=True)])],
     ),
     "top": (
         BoundedList("u", "s", Types.BIG_DEC, Types.INT, size=2, largest=True),
@@ -532,7 +557,7 @@ OF_ROWS: list[tuple[Aggregate, AnySerializer, pa.DataType, int, Callable[[Given]
         Types.DOUBLE,
         pa.float32(),
         9,
-        lambda given: (sum(some(given)) if some(given) else None,),
+        lambda given: (None, sum(some(given)) if some(given) else None),
     ),
     (
         aggregates.avg("v"),
@@ -627,3 +652,32 @@ def test_many_keys_do_not_wait_and_are_whole_in_each_batch() -> None:
         {0: 3, 1: 2, 2: 2, 3: 1, 4: 1, 5: 1, 6: 1, 7: 1},
         {0: 4},
     ]
+
+
+@settings(max_examples=40)
+@given(st.lists(st.tuples(st.integers(4, 12), st.integers(0, 1_500)), min_size=1, max_size=4))
+def test_a_sketch_of_another_size_goes_on_with_the_error_of_the_smallest(
+    epochs: list[tuple[int, int]],
+) -> None:
+    held = [pa.nulls(1, pa.binary())]
+    ranks = [pa.nulls(1, pa.binary())]
+    seen: set[int] = set()
+    for number, (lg_k, rows) in enumerate(epochs):
+        values = range(1_000 * number, 1_000 * number + rows)
+        seen.update(values)
+        distinct, size = DistinctSketch("u", "d", lg_k), 8 << (lg_k - 4)
+        median = QuantileSketch("u", "q", size, [0.0, 1.0])
+        sketch, kll_sketch = datasketches.hll_sketch(lg_k), datasketches.kll_doubles_sketch(size)
+        for each in values:
+            sketch.update(each)
+            kll_sketch.update(float(each))
+        parts = [sketch.serialize_compact() if rows else None]
+        held = distinct.merge(held, [pa.array(parts, pa.binary())])
+        parts = [kll_sketch.serialize() if rows else None]
+        ranks = median.merge(ranks, [pa.array(parts, pa.binary())])
+    smallest = min(lg_k for lg_k, _ in epochs)
+    [estimate] = distinct.final(held).to_pylist()
+    # Five times the standard error of a sketch of that size.
+    assert abs(estimate - len(seen)) <= 5 * 1.04 / 2 ** (smallest / 2) * len(seen) + 0.5
+    expected = [float(min(seen)), float(max(seen))] if seen else None
+    assert median.final(ranks).to_pylist() == [expected]

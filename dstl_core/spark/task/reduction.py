@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -45,6 +44,7 @@ from dstl_core.operators.gathered_merges import CountsByValue, DecayedSum
 from dstl_core.operators.list_merges import BoundedList
 from dstl_core.operators.row_reduction import is_reduced_by_columns
 from dstl_core.operators.sketch_merges import DistinctSketch, Histogram, QuantileSketch
+from dstl_core.operators.wide_sums import LEAST_HIGH, SCALE
 from dstl_core.spark.engine.schema import arrow_type_from_spark, quoted
 from dstl_core.spark.task.operators import AggregateOperator
 from dstl_core.state.backends.timers import MAX_WATERMARK, MIN_WATERMARK
@@ -71,6 +71,7 @@ _OF_FIXED_WIDTH = (
     T.TimestampType,
     T.TimestampNTZType,
 )
+_MOST_BUCKETS = (1 << 31) - 1
 _LAST_START = "__dstl_last_start"
 _PLACE_COLUMN = "__dstl_window_place"
 _TIME_COLUMN = "__dstl_time"
@@ -286,11 +287,9 @@ def _with_windows(rows: DataFrame, time: Column, assigner: AlignedWindows) -> Da
         return rows.select("*", last.alias(START_COLUMN), F.lit(0).alias(_PLACE_COLUMN))
     # Windows of a row: as many as the slide fits into the size, and one more for some rows.
     least, rest = divmod(assigner.size, assigner.slide)
-    starts = [last - slide * F.lit(place) for place in range(least)]
-    found = F.array(*starts)
-    if rest:
-        early = F.when(time - last < F.lit(rest), F.array(last - slide * F.lit(least)))
-        found = F.concat(found, F.coalesce(early, F.array().cast("array<bigint>")))
+    count = F.lit(least) + (time - last < F.lit(rest)).cast("int")
+    starts = F.sequence(last, last - slide * (count - F.lit(1)), -slide)
+    found = F.when(last.isNull(), F.array(last)).otherwise(starts)
     return rows.select("*", F.posexplode(found).alias(_PLACE_COLUMN, START_COLUMN))
 
 
@@ -324,7 +323,7 @@ def _parts(merge: Merge, aggregate: Aggregate, schema: T.StructType) -> list[Col
         case WholeSum():
             return _halves(value.cast("long"))
         case FloatSum():
-            return [F.sum(value.cast("double"))]
+            return [F.sum(each) for each in _tiers(value.cast("double"))]
         case DecimalSum():
             scale = kind.scale if isinstance(kind, T.DecimalType) else 0
             return [F.try_sum(value.cast(T.DecimalType(DIGITS, scale))), F.count(value)]
@@ -335,11 +334,12 @@ def _parts(merge: Merge, aggregate: Aggregate, schema: T.StructType) -> list[Col
             sketch = F.hll_sketch_agg(_hashable(value, kind), merge.lg_k)
             return [F.when(F.count(value) > 0, sketch)]
         case QuantileSketch():
-            numbers = F.when(~F.isnan(value.cast("double")), value.cast("double"))
+            number = _one_zero(value.cast("double"), T.DoubleType())
+            numbers = F.when(~F.isnan(number), number)
             sketch = F.kll_sketch_agg_double(numbers, merge.k)
             return [F.when(F.count(numbers) > 0, sketch)]
         case Histogram():
-            return [_bucket_counts(value.cast("double"), merge.bounds)]
+            return _bucket_counts(value.cast("double"), merge.bounds)
         case CountsByValue():
             return [F.collect_list(value)]
         case DecayedSum():
@@ -348,17 +348,15 @@ def _parts(merge: Merge, aggregate: Aggregate, schema: T.StructType) -> list[Col
             rows = F.collect_list(F.when(value.isNotNull() & time.isNotNull(), row))
             return [rows.getField("value"), rows.getField("time")]
         case BoundedList():
-            return _lists(merge, aggregate, _one_zero(value, kind))
+            return _lists(merge, _orders(aggregate, schema), _one_zero(value, kind))
         case ByOrder():
-            order = F.col(quoted(aggregate.order_by[0]))
-            return _best(aggregate, value, [order], order.isNotNull())
+            [order] = _orders(aggregate, schema)
+            return _best(aggregate, _one_zero(value, kind), [order], order.isNotNull())
         case ByBatch():
-            orders = [F.col(quoted(each)) for each in aggregate.order_by]
-            return _best(aggregate, value, orders, F.lit(True))[:1]
+            orders = _orders(aggregate, schema)
+            return _best(aggregate, _one_zero(value, kind), orders, F.lit(True))[:1]
         case _:
-            number = value.cast("double")
-            counted = F.count(value)
-            return [counted, F.avg(number), F.var_pop(number) * counted]
+            return _moments(value.cast("double"))
 
 
 def _best(
@@ -371,6 +369,35 @@ def _best(
     row = F.when(counts, F.struct(*fields, value.alias("value")))
     best = F.max(row) if aggregate.how in ("last", "max_by") else F.min(row)
     return [best.getField("value"), best.getField("order0")]
+
+
+def _orders(aggregate: Aggregate, schema: T.StructType) -> list[Column]:
+    """The columns of the order."""
+    return [_one_zero(F.col(quoted(each)), schema[each].dataType) for each in aggregate.order_by]
+
+
+def _tiers(value: Column) -> tuple[Column, Column]:
+    """Doubles in the tiers of ``wide_sums``; NaN is larger than any number, in Spark, too."""
+    high = F.abs(value) >= F.lit(LEAST_HIGH)
+    return F.when(high, value / F.lit(SCALE)), F.when(~high, value)
+
+
+def _moments(value: Column) -> list[Column]:
+    """The parts of ``Moments``."""
+    high, low = _tiers(value)
+    is_finite = F.abs(value) < F.lit(float("inf"))
+    counted = F.count(low)
+    high = F.when(is_finite, high)
+    high_counted = F.count(high)
+    return [
+        F.count(value) - high_counted,
+        F.avg(low),
+        F.var_pop(low) * counted,
+        high_counted,
+        F.avg(high),
+        F.var_pop(high) * high_counted,
+        F.sum(F.when(~is_finite, value)),
+    ]
 
 
 def _one_zero(value: Column, kind: T.DataType) -> Column:
@@ -394,22 +421,38 @@ def _hashable(value: Column, kind: T.DataType) -> Column:
     return _one_zero(value, kind).cast("string")
 
 
-def _bucket_counts(value: Column, bounds: Sequence[float]) -> Column:
-    """The number of values of each bucket. NaN is larger than any number, in Spark, too."""
-    ends = [F.lit(float(each)) for each in bounds]
-    among = [
-        value < ends[0],
-        *((value >= low) & (value < high) for low, high in pairwise(ends)),
-        value >= ends[-1],
-    ]
-    return F.array(*(F.count_if(each) for each in among))
+def _bucket_counts(value: Column, bounds: Sequence[float]) -> list[Column]:
+    """The numbers of the buckets that have values, and how many; a bucket may come twice.
+
+    Spark's approximate histogram is exact as long as it need not join buckets. Its plan has the
+    same size for any number of bounds.
+    """
+    found = F.histogram_numeric(_bucket(value, bounds), F.lit(_MOST_BUCKETS))
+    return [found.getField("x"), found.getField("y").cast("array<bigint>")]
 
 
-def _lists(merge: BoundedList, aggregate: Aggregate, value: Column) -> list[Column]:
+def _bucket(value: Column, bounds: Sequence[float]) -> Column:
+    """How many bounds are not above a value. NaN is larger than any number, in Spark, too."""
+    ends = _constants(bounds, "double")
+    steps = [1 << each for each in reversed(range(len(bounds).bit_length()))]
+
+    def search(below: Column, step: Column) -> Column:
+        after = below + step
+        is_below = F.get(ends, after - F.lit(1)) <= value  # null beyond the last bound
+        return F.when(is_below, after).otherwise(below)
+
+    return F.when(value.isNotNull(), F.aggregate(_constants(steps, "int"), F.lit(0), search))
+
+
+def _constants(values: Sequence[float], kind: str) -> Column:
+    """An array of numbers as one constant of the plan."""
+    return F.split(F.lit(",".join(map(repr, values))), ",").cast(f"array<{kind}>")
+
+
+def _lists(merge: BoundedList, orders: list[Column], value: Column) -> list[Column]:
     """The first or last values, and their orders."""
     if merge.distinct:
         return [F.slice(F.array_sort(F.collect_set(value)), 1, merge.size)]
-    orders = [F.col(quoted(each)) for each in aggregate.order_by]
     counts = value.isNotNull()
     for each in orders:
         counts = counts & each.isNotNull()
