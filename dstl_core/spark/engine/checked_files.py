@@ -54,14 +54,20 @@ def write_checked(path: Path, write: Callable[[Any], None]) -> str:
 
 def check_file(path: Path, digest: str) -> None:
     """Raises FormatError if a file does not have this sha256."""
+    found = digest_of(path)
+    if found != digest:
+        raise FormatError("A local copy is damaged", field=path.name, expected=digest, got=found)
+
+
+def digest_of(path: Path, *, again: bool = False) -> str:
+    """The sha256 of a file, which is read if it has changed, or ``again``."""
     identity = _identity(path)
-    found = _CHECKED.get(identity)
+    found = None if again else _CHECKED.get(identity)
     if found is None:
         with path.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
         _remember(identity, found)
-    if found != digest:
-        raise FormatError("A local copy is damaged", field=path.name, expected=digest, got=found)
+    return found
 
 
 def _identity(path: Path) -> _Identity:

@@ -6,6 +6,11 @@
 The name of a copy is a digest of the handles that its task reported. Handles have random file
 names, so no task looks for a copy of a failed epoch. A copy is never a part of a checkpoint. If it
 is missing or damaged, the state is restored from the checkpoint.
+
+The description of a copy has the sha256 of each of its files. They are checked before a task uses
+them; a file that has not changed since this process checked it is not read again. If a task fails
+that used a copy, the files are read again, and damage deletes all copies of these key groups: they
+may share the damaged file.
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -26,15 +31,19 @@ from uuid import uuid4
 
 from dstl_core.codec.data_io import DataOutput
 from dstl_core.codec.metadata.handles import write_keyed_handle
+from dstl_core.errors import StorageError
 from dstl_core.model.handle import (
     ChangelogStateBackendHandle,
     ChangelogStateHandle,
     KeyedStateHandle,
 )
+from dstl_core.spark.engine.checked_files import digest_of
 from dstl_core.spark.task.job_spec import TaskSpec
 
 _LOG = logging.getLogger(__name__)
 MANIFEST = "copy.json"
+_UNUSED = (MANIFEST, "LOG", "LOCK")
+"""Files of a copy that no task reads."""
 KEPT_PER_RANGE = 3
 ABANDONED_S = 24 * 3600
 COUNTED_PARTS = 64
@@ -95,6 +104,7 @@ class CopyFolder:
     def __init__(self, task: TaskSpec, subtask: int) -> None:
         own = task.job.key_groups(subtask)
         self._max_bytes = task.job.local_copies.max_bytes
+        self._used: tuple[Path, Mapping[str, str]] | None = None
         self._root = _root(task.job.local_copies.folder)
         self._folder = (
             self._root
@@ -107,9 +117,9 @@ class CopyFolder:
         """The copy with the fewest logs missing for a state, with its manifest and parts.
 
         Returns:
-            None if no copy leads to the state. Incomplete copies are deleted.
+            None if no copy leads to the state. Incomplete and damaged copies are deleted.
         """
-        best: tuple[int, Path, dict[str, Any], Parts] | None = None
+        leading: list[tuple[int, Path, dict[str, Any], Parts]] = []
         for path in self._copies():
             manifest = _read_manifest(path)
             if manifest is None:
@@ -117,9 +127,35 @@ class CopyFolder:
                 continue
             parts = Parts(tuple(manifest["base"]), tuple(manifest["log"]))
             missing = wanted.since(parts)
-            if missing is not None and (best is None or len(missing) < best[0]):
-                best = len(missing), path, manifest, parts
-        return None if best is None else best[1:]
+            if missing is not None:
+                leading.append((len(missing), path, manifest, parts))
+        for _, path, manifest, parts in sorted(leading, key=lambda each: each[0]):
+            if _damage_of(path, manifest["files"]) is None:
+                self._used = path, manifest["files"]
+                return path, manifest, parts
+            self.drop(path)
+        return None
+
+    def check_used(self) -> None:
+        """Checks again the files of the copy that the task uses.
+
+        Raises:
+            StorageError: They were damaged while the task ran.
+        """
+        damage = None if self._used is None else _damage_of(*self._used)
+        if damage is not None:
+            raise StorageError(
+                f"A local copy of state was damaged while a task used it ({damage}), and nothing "
+                f"is committed; run the input again: the state is then restored from the "
+                f"checkpoint.",
+                location=str(self._folder),
+            )
+
+    def drop_damaged(self) -> None:
+        """Deletes all copies of these key groups if the one that a failed task used is damaged."""
+        if self._used is not None and _damage_of(*self._used, again=True) is not None:
+            for path in self._copies():
+                self.drop(path)
 
     @property
     def path(self) -> Path:
@@ -127,8 +163,15 @@ class CopyFolder:
         self._folder.mkdir(parents=True, exist_ok=True)
         return self._folder
 
-    def build(self, parts: Parts, save: Callable[[Path], dict[str, Any]]) -> None:
+    def build(
+        self,
+        parts: Parts,
+        save: Callable[[Path], dict[str, Any]],
+        digests: Callable[[dict[str, Any]], Mapping[str, str]] = lambda notes: {},
+    ) -> None:
         """Makes a copy: ``save`` writes into a new folder and returns fields for the manifest.
+
+        ``digests`` returns the sha256 of files that are known from these fields.
 
         An error of the disk ends the copy, never the task: for example, the disk is full, or
         another process has deleted the copy that this one shares files with.
@@ -142,13 +185,33 @@ class CopyFolder:
             if built is not None:
                 shutil.rmtree(built, ignore_errors=True)
             return
-        self.publish(built, parts, notes)
+        self.publish(built, parts, notes, digests(notes))
 
-    def publish(self, built: Path, parts: Parts, notes: dict[str, Any]) -> None:
-        """Gives a finished copy its name, and deletes old copies. Errors of the disk are logged."""
+    def publish(
+        self,
+        built: Path,
+        parts: Parts,
+        notes: dict[str, Any],
+        digests: Mapping[str, str] | None = None,
+    ) -> None:
+        """Gives a finished copy its name, and deletes old copies. Errors of the disk are logged.
+
+        Args:
+            built: The folder of the copy.
+            parts: The state that it is a copy of.
+            notes: Fields for the manifest.
+            digests: The sha256 of files, by name. By default files that the task's copy has as
+                well are shared with it, and keep their digest.
+        """
         try:
-            sizes = _sizes(built)
-            text = json.dumps({"base": parts.base, "log": parts.log, "files": sizes, **notes})
+            known = self._shared() if digests is None else digests
+            files = {
+                each.name: known.get(each.name) or digest_of(each)
+                for each in built.iterdir()
+                if each.is_file() and each.name not in _UNUSED
+            }
+            size = sum((built / name).stat().st_size for name in files)
+            text = json.dumps({"base": parts.base, "log": parts.log, "files": files, **notes})
             manifest = {"copy": text, "sha256": _sha256(text)}
             (built / MANIFEST).write_text(json.dumps(manifest))
             target = self._folder / parts.name
@@ -156,7 +219,7 @@ class CopyFolder:
                 shutil.rmtree(built, ignore_errors=True)
                 return
             built.rename(target)
-            self._evict(target, sum(sizes.values()))
+            self._evict(target, size)
         except OSError as error:
             _LOG.warning("a local copy was not kept: %s", error)
             shutil.rmtree(built, ignore_errors=True)
@@ -169,6 +232,11 @@ class CopyFolder:
         except OSError:
             return  # another process was faster
         shutil.rmtree(with_other_name, ignore_errors=True)
+
+    def _shared(self) -> Mapping[str, str]:
+        """The digests of files that never change, by names that are never given again."""
+        files = {} if self._used is None else self._used[1]
+        return {name: digest for name, digest in files.items() if name.endswith(".sst")}
 
     def _copies(self) -> list[Path]:
         """The copies, newest first."""
@@ -225,14 +293,6 @@ def _age(path: Path) -> float:
         return 0
 
 
-def _sizes(folder: Path) -> dict[str, int]:
-    return {
-        each.name: each.stat().st_size
-        for each in folder.iterdir()
-        if each.is_file() and each.name != MANIFEST
-    }
-
-
 def _disk_bytes(folder: Path, seen: set[tuple[int, int]]) -> int:
     """Bytes of files that are not in ``seen``: copies share files by hard links."""
     total = 0
@@ -248,15 +308,24 @@ def _disk_bytes(folder: Path, seen: set[tuple[int, int]]) -> int:
 
 
 def _read_manifest(path: Path) -> dict[str, Any] | None:
-    """The manifest of a complete copy; None for an incomplete one."""
+    """The manifest of a copy; None if it is damaged."""
     try:
         stored = json.loads((path / MANIFEST).read_text())
         if _sha256(stored["copy"]) != stored["sha256"]:
             return None
         manifest: dict[str, Any] = json.loads(stored["copy"])
-        sizes = _sizes(path)
-        whole = all(sizes.get(name) == size for name, size in manifest["files"].items())
-        _ = manifest["base"], manifest["log"]
+        _ = manifest["base"], manifest["log"], manifest["files"].items()
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return manifest if whole else None
+    return manifest
+
+
+def _damage_of(path: Path, files: Mapping[str, str], *, again: bool = False) -> str | None:
+    """The damage of a copy; None if all its files have their digests."""
+    try:
+        for name, digest in files.items():
+            if digest_of(path / name, again=again) != digest:
+                return f"{name} has changed"
+    except OSError as error:
+        return str(error)
+    return None

@@ -53,16 +53,20 @@ class RowSubtask:
         self._files = SubtaskFiles(task)
         self._backend = WarmStateBackend(task, subtask)
         self._waiting = WaitingRows()
-        self._subtask = OperatorSubtask(
-            self._files.setup(operator.key_by or ""),
-            self._files.environment(self._backend, given.resolver),
-            subtask,
-            operator.function,
-            given.state,
-            is_open=is_open,
-        )
         self._watermark = task.watermark
-        self._subtask.advance_watermark(task.watermark)
+        try:
+            self._subtask = OperatorSubtask(
+                self._files.setup(operator.key_by or ""),
+                self._files.environment(self._backend, given.resolver),
+                subtask,
+                operator.function,
+                given.state,
+                is_open=is_open,
+            )
+            self._subtask.advance_watermark(task.watermark)
+        except BaseException:
+            self._backend.abandon()
+            raise
 
     @property
     def keyed(self) -> KeyedStateBackend | None:
@@ -159,6 +163,7 @@ class RowSubtask:
     def abandon(self) -> None:
         self._subtask.abandon()
         self._files.close()
+        self._backend.abandon()
 
 
 class AggregatedWindowSubtask(RowSubtask):

@@ -119,6 +119,10 @@ class WarmStateBackend(StateBackend):
         elif isinstance(self._inner, EmbeddedRocksDBStateBackend):
             self._keep_on_disk(backend.state, parts)
 
+    def abandon(self) -> None:
+        """Deletes the copies that a failed task may have started from, if they are damaged."""
+        self._folder.drop_damaged()
+
     # -------------------------------------------------------------------------------- memory
 
     def _from_memory(

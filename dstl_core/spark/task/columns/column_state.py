@@ -24,7 +24,7 @@ from dstl_core.savepoint.write.column_fit import fit
 from dstl_core.spark.engine.waiting_rows import WaitingRows
 from dstl_core.spark.task.columns.column_changelog import CapturedColumns, ColumnChangelog
 from dstl_core.spark.task.columns.column_restore import ColumnRestore
-from dstl_core.spark.task.columns.column_store import ColumnStore, Keys
+from dstl_core.spark.task.columns.column_store import ColumnStore, Keys, files_of
 from dstl_core.spark.task.job_spec import TaskSpec
 from dstl_core.spark.task.local_copies import CopyFolder, Parts
 from dstl_core.spark.task.output_files import OutputFiles
@@ -290,7 +290,10 @@ class StateInColumns(ABC):
             self._operator.uid, self._operator.key_type, self._metas, self._environment.registry
         )
         written = self._snapshots.start(checkpoint_id, options, streams)
-        return OperatorSubtaskState(self._subtask, managed_keyed_state=written())
+        state = OperatorSubtaskState(self._subtask, managed_keyed_state=written())
+        # Mapped files have no checksums that a read would check.
+        self._folder.check_used()
+        return state
 
     # --------------------------------------------------------------------------------- close
 
@@ -305,11 +308,16 @@ class StateInColumns(ABC):
             return
         store = self._store
         store.tidy()
-        self._folder.build(parts, lambda built: {"levels": store.save(built), "seed": store.seed})
+        self._folder.build(
+            parts,
+            lambda built: {"levels": store.save(built), "seed": store.seed},
+            lambda notes: files_of(notes["levels"]),
+        )
 
     def abandon(self) -> None:
         self._snapshots.abandon()
         self._files.close()
+        self._folder.drop_damaged()
 
 
 def _keys_with_state(table: pa.Table) -> int:

@@ -304,6 +304,15 @@ class ColumnStore:
             self.levels.append(Level(hashes, table, folder / name, tuple(digests)))
 
 
+def files_of(stored: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """The names of the files of stored levels, with their sha256."""
+    return {
+        name + suffix: digest
+        for name, digests in stored.items()
+        for suffix, digest in zip(_SUFFIXES, digests, strict=True)
+    }
+
+
 def _first_rows(hashes: Hashes, identity: pa.Array) -> Places:
     """The first row of each key, sorted by hash. Each level is sorted, so sorting merges them."""
     order = np.argsort(hashes, kind="stable")
