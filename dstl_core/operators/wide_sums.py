@@ -30,6 +30,8 @@ def is_high(values: pa.Array) -> pa.Array:
 def tiers_of(values: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Doubles of the upper tier, scaled, and of the lower one; each has null for the others."""
     high, null = is_high(values), pa.scalar(None, pa.float64())
+    if not pc.any(high, min_count=0).as_py():
+        return pa.nulls(len(values), pa.float64()), values
     return pc.if_else(high, pc.divide(values, SCALE), null), pc.if_else(high, null, values)
 
 

@@ -7,6 +7,8 @@ every epoch, and reading them completely each time would take longer than the ep
 from __future__ import annotations
 
 import hashlib
+import os
+import secrets
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import Any, BinaryIO
 from dstl_core.errors import FormatError
 
 _REMEMBERED = 10_000
+_MARK_NS = 3600 * 10**9
 _Identity = tuple[int, int, int, int]
 _CHECKED: OrderedDict[_Identity, str] = OrderedDict()
 """Digests of checked files, by an identity that changes with the content. Links share it."""
@@ -48,8 +51,19 @@ def write_checked(path: Path, write: Callable[[Any], None]) -> str:
         writer = _DigestWriter(file)
         write(writer)
         digest = writer.hexdigest()
+    set_mark(path)
     _remember(_identity(path), digest)
     return digest
+
+
+def set_mark(path: Path) -> None:
+    """Gives a new file a time in the past, at random, so that every later write changes its time.
+
+    The clock of a file system stands still for some milliseconds. A write shortly after another one
+    would leave the time as it was.
+    """
+    mark = path.stat().st_mtime_ns - _MARK_NS - secrets.randbelow(_MARK_NS)
+    os.utime(path, ns=(mark, mark))
 
 
 def check_file(path: Path, digest: str) -> None:

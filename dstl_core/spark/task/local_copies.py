@@ -37,7 +37,7 @@ from dstl_core.model.handle import (
     ChangelogStateHandle,
     KeyedStateHandle,
 )
-from dstl_core.spark.engine.checked_files import digest_of
+from dstl_core.spark.engine.checked_files import digest_of, set_mark
 from dstl_core.spark.task.job_spec import TaskSpec
 
 _LOG = logging.getLogger(__name__)
@@ -143,7 +143,8 @@ class CopyFolder:
             StorageError: They were damaged while the task ran.
         """
         damage = None if self._used is None else _damage_of(*self._used)
-        if damage is not None:
+        # A task goes on with files that another process has deleted.
+        if damage is not None and not damage.is_gone:
             raise StorageError(
                 f"A local copy of state was damaged while a task used it ({damage}), and nothing "
                 f"is committed; run the input again: the state is then restored from the "
@@ -206,7 +207,7 @@ class CopyFolder:
         try:
             known = self._shared() if digests is None else digests
             files = {
-                each.name: known.get(each.name) or digest_of(each)
+                each.name: known.get(each.name) or _digest_of_new(each)
                 for each in built.iterdir()
                 if each.is_file() and each.name not in _UNUSED
             }
@@ -226,6 +227,8 @@ class CopyFolder:
 
     def drop(self, path: Path) -> None:
         """Deletes an unusable copy."""
+        if self._used is not None and self._used[0] == path:
+            self._used = None
         with_other_name = path.with_name(f".old-{uuid4().hex}")
         try:
             path.rename(with_other_name)
@@ -320,12 +323,28 @@ def _read_manifest(path: Path) -> dict[str, Any] | None:
     return manifest
 
 
-def _damage_of(path: Path, files: Mapping[str, str], *, again: bool = False) -> str | None:
+def _digest_of_new(path: Path) -> str:
+    set_mark(path)
+    return digest_of(path)
+
+
+@dataclass(frozen=True)
+class _Damage:
+    """What is wrong with a copy; ``is_gone`` if a file was deleted."""
+
+    text: str
+    is_gone: bool = False
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def _damage_of(path: Path, files: Mapping[str, str], *, again: bool = False) -> _Damage | None:
     """The damage of a copy; None if all its files have their digests."""
     try:
         for name, digest in files.items():
             if digest_of(path / name, again=again) != digest:
-                return f"{name} has changed"
+                return _Damage(f"{name} has changed")
     except OSError as error:
-        return str(error)
+        return _Damage(str(error), isinstance(error, FileNotFoundError))
     return None
