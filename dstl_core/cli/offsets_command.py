@@ -14,7 +14,6 @@ from dstl_core.cli.options import (
     RelocateOption,
     RootOption,
     load,
-    pairs,
     required_out,
 )
 from dstl_core.cli.output import complain, print_lines, write_json, write_savepoint
@@ -65,11 +64,12 @@ def offsets(
         source_positions,
     )
     from dstl_core.savepoint.edit.savepoint_edit import edit_savepoint
+    from dstl_core.savepoint.read.snapshot_names import cut_pairs, is_last
 
     snapshot = load(path, allow_root, relocate, None, None)
     if set_ or earliest:
         folder = required_out(out, "--set and --earliest need")
-        changes = pairs("--set", set_, "SPLIT=POSITION")
+        changes = cut_pairs("--set", set_, "SPLIT=POSITION", is_last)
         changed, moved = set_positions(snapshot, changes, earliest=earliest)
         edit = edit_savepoint(changed)
         written = write_savepoint(edit, folder, overwrite=overwrite)

@@ -104,23 +104,6 @@ def moment_ms(option: str, text: str) -> int:
     return round(moment.timestamp() * 1000)
 
 
-def pairs(option: str, given: list[str] | None, form: str) -> dict[str, str]:
-    """The values of an option ``LEFT=RIGHT``.
-
-    Raises:
-        ConfigError: One of them has another form.
-    """
-    found = {}
-    for each in given or []:
-        left, equals, right = (
-            each.rpartition("=") if option == "--key-type" else each.partition("=")
-        )
-        if not (left and equals and right):
-            raise ConfigError(f"{option} is wrong: expected {form}, got {each!r}.")
-        found[left] = right
-    return found
-
-
 def required_out(out: str | None, options: str) -> str:
     """The value of ``--out``, which some options need.
 
@@ -177,16 +160,17 @@ def load(
     """
     from dstl_core.codec.declared_type import parse_type
     from dstl_core.savepoint.read.snapshot import Snapshot
+    from dstl_core.savepoint.read.snapshot_names import cut_pairs, is_last, relocations
 
     types = {
         operator: parse_type(text)
-        for operator, text in pairs("--key-type", key_type, "OP=TYPE").items()
+        for operator, text in cut_pairs("--key-type", key_type, "OP=TYPE", is_last).items()
     }
     try:
         return Snapshot.load(
             path,
             allow_roots=allow_root or (),
-            relocate=pairs("--relocate", relocate, "OLD=NEW"),
+            relocate=relocations("--relocate", relocate),
             changelog_base=changelog_base,
             key_types=types,
             jars=jar or (),

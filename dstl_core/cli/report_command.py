@@ -119,8 +119,14 @@ def _check_output(output: str) -> None:
 
 def _ttls(given: list[str] | None) -> dict[str, int]:
     """Times to live in milliseconds by name of the state, for ``CountOptions``."""
-    found = {}
-    for each in given or []:
-        state, _, text = each.rpartition("=")
-        found[state] = duration_ms("--ttl", text)
+    from dstl_core.savepoint.read.snapshot_names import cut_pairs, is_last
+
+    states = [each for each in given or () if "=" in each]
+    found = {
+        state: duration_ms("--ttl", text)
+        for state, text in cut_pairs("--ttl", states, "STATE=TTL", is_last).items()
+    }
+    for each in given or ():
+        if "=" not in each:
+            found[""] = duration_ms("--ttl", each)
     return found

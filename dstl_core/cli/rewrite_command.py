@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -16,14 +16,9 @@ from dstl_core.cli.options import (
     RelocateOption,
     RootOption,
     load,
-    pairs,
 )
 from dstl_core.cli.output import print_lines, write_json, write_savepoint
-from dstl_core.errors import ConfigError, NoSuchOperatorError
 from dstl_core.shown import printable, size_text
-
-if TYPE_CHECKING:
-    from dstl_core.savepoint.read.snapshot import Snapshot
 
 MaxParallelismOption = Annotated[
     int | None,
@@ -84,16 +79,18 @@ def rewrite(
     canonical and needs no file of the original.
     """
     from dstl_core.savepoint.edit.savepoint_edit import edit_by_names
+    from dstl_core.savepoint.read.snapshot_names import SnapshotNames
 
     snapshot = load(path, allow_root, relocate, changelog_base, key_type, jar)
+    names = SnapshotNames(snapshot)
     edit = edit_by_names(
         snapshot,
-        rename=pairs("--rename", rename, "OLD=NEW"),
+        rename=names.renaming("--rename", rename),
         remove=remove or (),
         max_parallelism=max_parallelism,
-        split=_splits(snapshot, split or []),
-        merge=pairs("--merge", merge, "OP=INTO"),
-        distinct=[_distinct(snapshot, place) for place in distinct or []],
+        split=names.splitting("--split", split or ()),
+        merge=names.merging("--merge", merge),
+        distinct=names.places("--distinct", distinct or ()),
     )
     plan = edit.plan()
     written = None
@@ -104,38 +101,6 @@ def rewrite(
         return
     end = "nothing was written" if written is None else f"written: {written}"
     print_lines([*(printable(_sentence(line)) for line in plan), printable(end)])
-
-
-def _splits(snapshot: Snapshot, given: list[str]) -> dict[tuple[str, str], list[str]]:
-    """The states of each operator and new uid."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for each in given:
-        place, equals, new = each.rpartition("=")
-        if not (equals and new and "/" in place):
-            raise ConfigError(f"--split is wrong: expected OP/STATE=NEW, got {each!r}.")
-        operator, state = _operator_and_state(snapshot, place)
-        found.setdefault((operator, new), []).append(state)
-    return found
-
-
-def _distinct(snapshot: Snapshot, place: str) -> tuple[str, str]:
-    if "/" not in place:
-        raise ConfigError(f"--distinct is wrong: expected OP/STATE, got {place!r}.")
-    return _operator_and_state(snapshot, place)
-
-
-def _operator_and_state(snapshot: Snapshot, place: str) -> tuple[str, str]:
-    """Splits ``OPERATOR/STATE``; both names may hold slashes. If no cut fits, it uses the first
-    one, and the edit reports the missing name.
-    """
-    cuts = [at for at, character in enumerate(place) if character == "/"]
-    for at in cuts:
-        try:
-            if snapshot[place[:at]].has_state(place[at + 1 :]):
-                return place[:at], place[at + 1 :]
-        except NoSuchOperatorError:
-            continue
-    return place[: cuts[0]], place[cuts[0] + 1 :]
 
 
 def _sentence(line: dict[str, Any]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -69,11 +68,13 @@ def upgrade(
     byte for byte. With --plan, the exit code is 1 if a state is blocked.
     """
     from dstl_core.savepoint.edit.upgrade import BLOCKED, SavepointUpgrade
+    from dstl_core.savepoint.read.snapshot_names import cut_pairs, is_last
 
     if out is None and not plan:
         raise ConfigError("OUT is missing: give the folder of the new savepoint, or --plan.")
     snapshot = load(path, allow_root, relocate, changelog_base, key_type, jar)
-    found = SavepointUpgrade(snapshot, to, drop or (), _named(types or ()))
+    named = cut_pairs("--type", types, "NAME=TYPE, e.g. 'items=List<shop.Line>'", is_last)
+    found = SavepointUpgrade(snapshot, to, drop or (), named)
     steps = found.plan()
     written = None
     if out is not None and not plan:
@@ -84,19 +85,6 @@ def upgrade(
         _print(found, steps, written)
     if plan and any(step.action == BLOCKED for step in steps):
         raise typer.Exit(1)
-
-
-def _named(given: Sequence[str]) -> dict[str, str]:
-    found = {}
-    for each in given:
-        name, sign, text = each.partition("=")
-        if not sign or not name or name in found:
-            raise ConfigError(
-                f"A type is given wrongly: expected NAME=TYPE, each name once, got {each!r}; "
-                f"write e.g. --type 'items=List<shop.Line>'."
-            )
-        found[name] = text
-    return found
 
 
 def _report(

@@ -52,6 +52,7 @@ from dstl_core.savepoint.check.restore_plan import JobOperator, line_of, mixed_n
 from dstl_core.savepoint.read.job_classes import open_job_classes
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
+from dstl_core.savepoint.read.snapshot_names import SnapshotNames
 
 _TIMERS = ("event-timer", "proc-timer")
 _USER_TIMERS = "_user-timers"
@@ -415,15 +416,14 @@ class _Names:
     def __init__(self, snapshot: Snapshot, names: Sequence[str]) -> None:
         self._places: set[tuple[str, str | None]] = set()
         for name in names:
-            operator, slash, state = name.rpartition("/")
-            found = snapshot[operator if slash else name]
-            known = {info.name for info in found.states + found.operator_states}
-            if slash and state not in known:
+            place = SnapshotNames(snapshot).operator_or_state("unchanged", name)
+            found, state = place.operator, place.state
+            if state is not None and not found.has_state(state):
                 raise ConfigError(
-                    f"State {state!r} of {operator!r} is not in the snapshot; name a state that it "
-                    f"has (unchanged, --unchanged)."
+                    f"State {state!r} of {found.label!r} is not in the snapshot; name a "
+                    f"state that it has (unchanged, --unchanged)."
                 )
-            self._places.add((found.label, state if slash else None))
+            self._places.add((found.label, state))
 
     def has(self, operator: str, state: str | None = None) -> bool:
         return (operator, None) in self._places or (operator, state) in self._places

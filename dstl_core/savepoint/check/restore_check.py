@@ -39,6 +39,7 @@ from dstl_core.savepoint.check.restore_plan import (
 from dstl_core.savepoint.read.job_classes import open_job_classes
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
+from dstl_core.savepoint.read.snapshot_names import SnapshotNames
 
 VERDICT_TEXTS = {
     Verdict.COMPATIBLE_AS_IS: "compatible",
@@ -328,9 +329,8 @@ class DroppedState:
         self._unused = list(dict.fromkeys(names))
         self._places: dict[tuple[str, str | None], str] = {}
         for name in self._unused:
-            operator, slash, state = name.rpartition("/")
-            place = (snapshot[operator].label, state) if slash else (snapshot[name].label, None)
-            self._places[place] = name
+            place = SnapshotNames(snapshot).operator_or_state("drop", name)
+            self._places[place.operator.label, place.state] = name
 
     def takes(self, operator: str, state: str | None = None) -> bool:
         name = self._places.get((operator, state))

@@ -44,6 +44,7 @@ from dstl_core.savepoint.migrate.value_conversion import (
 )
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
+from dstl_core.savepoint.read.snapshot_names import SnapshotNames
 
 _SCALAR_KINDS = ("value", "reducing", "aggregating")
 
@@ -359,8 +360,9 @@ class _Planning:
         if not explicit and name in plan.rule.drop:
             return None
         if explicit and "/" in name and not name.startswith("_timer_state/"):
-            label, _, name = name.partition("/")
-            sources = [self._find(self._source, label, "the old job").with_timer_queues]
+            place = SnapshotNames(self._source).state("from", name)
+            name = place.state or ""
+            sources = [place.operator.with_timer_queues]
             self._used |= {each.operator_id for each in sources}
         keyed = new.kind not in OPERATOR_KINDS
         for operator in sources:

@@ -15,6 +15,7 @@ from dstl_core.codec.serializers import AnySerializer, TupleSerializer, Types, s
 from dstl_core.errors import UNREADABLE, ConfigError
 from dstl_core.savepoint.columns.arrow_values import column_type
 from dstl_core.savepoint.read.keyed_reader import KEYED
+from dstl_core.savepoint.read.snapshot_names import relocations
 from dstl_core.savepoint.read.table_base import KINDS, SPLIT_BYTES, TableOptions
 from dstl_core.savepoint.write.column_fit import values_of_column
 from dstl_core.spark.engine.table_frames import SnapshotPlace, TableSpec
@@ -200,13 +201,7 @@ def _list(text: str | None) -> tuple[str, ...] | None:
 
 
 def _moves(text: str | None) -> dict[str, str]:
-    found = {}
-    for each in _list(text) or ():
-        old, equals, new = each.partition("=")
-        if not (old and equals and new):
-            raise ConfigError(f"relocate is wrong: expected OLD=NEW, got {each!r}.")
-        found[old] = new
-    return found
+    return relocations("relocate", _list(text))
 
 
 def _number(name: str, text: str) -> int:

@@ -1,0 +1,193 @@
+"""The one parser of names that people write: ``OP``, ``OP/STATE``, ``OLD=NEW`` and their like.
+
+A uid may hold ``/`` and ``=``, and so may a state, a file or a path. So a name is cut at every
+sign, and the cut counts whose parts are in the snapshot. If two cuts fit, the name is ambiguous,
+and a hash in place of the operator makes it clear: ``hash:4f4e08edb113719daae8771fa33f994e/count``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from dstl_core.errors import ConfigError, NoSuchOperatorError
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
+
+Fits = Callable[[str, str], bool]
+_ROOT = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
+
+
+def cuts(text: str, sign: str) -> Iterator[tuple[str, str]]:
+    """Every way to cut a text at a sign into two parts that are not empty."""
+    for at, character in enumerate(text):
+        if character == sign and 0 < at < len(text) - 1:
+            yield text[:at], text[at + 1 :]
+
+
+def cut_pair(option: str, text: str, form: str, fits: Fits) -> tuple[str, str]:
+    """Cuts ``LEFT=RIGHT`` where both parts fit. If no cut fits, the first one counts, and what asks
+    for the parts says which of them is missing.
+
+    Args:
+        option: What messages call the value.
+        text: The value.
+        form: Its form, for messages.
+        fits: Whether two parts are what they should be.
+
+    Raises:
+        ConfigError: There is no cut, or several fit.
+    """
+    every = list(cuts(text, "="))
+    if not every:
+        raise ConfigError(f"{option} is wrong: expected {form}, got {text!r}.")
+    fitting = [each for each in every if fits(*each)]
+    if len(fitting) > 1:
+        raise _ambiguous(option, text, [f"{left!r} and {right!r}" for left, right in fitting])
+    return (fitting or every)[0]
+
+
+def cut_pairs(option: str, given: Iterable[str] | None, form: str, fits: Fits) -> dict[str, str]:
+    """Cuts several values ``LEFT=RIGHT``.
+
+    Raises:
+        ConfigError: A value has another form or is ambiguous, or a left part is there twice.
+    """
+    found: dict[str, str] = {}
+    for text in given or ():
+        left, right = cut_pair(option, text, form, fits)
+        if left in found:
+            raise ConfigError(
+                f"{option} is given twice for {left!r}: {found[left]!r} and {right!r}; leave one "
+                f"of them out."
+            )
+        found[left] = right
+    return found
+
+
+def is_last(_: str, right: str) -> bool:
+    """Cuts at the last ``=``: the value is a type, a number or a duration, which holds none."""
+    return "=" not in right
+
+
+def relocations(option: str, given: Iterable[str] | None) -> dict[str, str]:
+    """Old and new places of files. ``=`` may stand in folders, as in ``dt=2026-11-25``; then the
+    new place starts with ``/`` or a scheme.
+
+    Raises:
+        ConfigError: See ``cut_pairs``.
+    """
+    return cut_pairs(option, given, "OLD=NEW", lambda _, new: _ROOT.match(new) is not None)
+
+
+@dataclass(frozen=True)
+class Place:
+    """An operator, or one of its states. ``state`` may be one that the operator lacks."""
+
+    operator: OperatorSnapshot
+    state: str | None = None
+
+    def __str__(self) -> str:
+        label = self.operator.label
+        return f"operator {label!r}" if self.state is None else f"{label!r}, state {self.state!r}"
+
+
+class SnapshotNames:
+    """Finds operators and states of a snapshot by the names that people write.
+
+    An operator is its uid, its hash or its name; the prefixes ``uid:``, ``hash:`` and ``name:``
+    select one of these.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def is_operator(self, name: str) -> bool:
+        return self._operator(name) is not None
+
+    def operator_or_state(self, option: str, name: str) -> Place:
+        """The operator or the state that ``OP`` or ``OP/STATE`` names.
+
+        Raises:
+            ConfigError: The name is ambiguous.
+            NoSuchOperatorError: No operator has such a name.
+        """
+        whole = self._operator(name)
+        fitting = [] if whole is None else [Place(whole)]
+        fitting += self._states(name)
+        return self._only(option, name, fitting) or self._nearest(name)
+
+    def state(self, option: str, name: str) -> Place:
+        """The state that ``OP/STATE`` names. If the operator lacks it, what asks for it says so.
+
+        Raises:
+            ConfigError: The name has another form, or is ambiguous.
+            NoSuchOperatorError: No operator has such a name.
+        """
+        if not list(cuts(name, "/")):
+            raise ConfigError(f"{option} is wrong: expected OP/STATE, got {name!r}.")
+        return self._only(option, name, self._states(name)) or self._nearest(name)
+
+    def places(self, option: str, given: Iterable[str]) -> list[tuple[str, str]]:
+        """The hash of an operator and the state for each ``OP/STATE``."""
+        every = [self.state(option, name) for name in given]
+        return [(f"hash:{each.operator.operator_id.hex}", each.state or "") for each in every]
+
+    def renaming(self, option: str, given: Iterable[str] | None) -> dict[str, str]:
+        """Old and new names of operators: ``OLD=NEW``."""
+        return cut_pairs(option, given, "OLD=NEW", lambda old, _: self.is_operator(old))
+
+    def merging(self, option: str, given: Iterable[str] | None) -> dict[str, str]:
+        """Operators and those that take their states: ``OP=INTO``."""
+
+        def fits(name: str, into: str) -> bool:
+            return self.is_operator(name) and self.is_operator(into)
+
+        return cut_pairs(option, given, "OP=INTO", fits)
+
+    def splitting(self, option: str, given: Iterable[str]) -> dict[tuple[str, str], list[str]]:
+        """States of each operator and new uid: ``OP/STATE=NEW``. Operators are named by hash."""
+        form = "OP/STATE=NEW"
+        found: dict[tuple[str, str], list[str]] = {}
+        for text in given:
+            name, new = cut_pair(option, text, form, lambda name, _: bool(self._states(name)))
+            if not list(cuts(name, "/")):
+                raise ConfigError(f"{option} is wrong: expected {form}, got {text!r}.")
+            [(operator, state)] = self.places(option, [name])
+            found.setdefault((operator, new), []).append(state)
+        return found
+
+    def _operator(self, name: str) -> OperatorSnapshot | None:
+        try:
+            return self._snapshot[name]
+        except NoSuchOperatorError:
+            return None
+
+    def _states(self, name: str) -> list[Place]:
+        """Every reading as an operator and one of its states, each state once."""
+        found: dict[tuple[str, str], Place] = {}
+        for left, right in cuts(name, "/"):
+            operator = self._operator(left)
+            if operator is not None and operator.has_state(right):
+                found[operator.operator_id.hex, right] = Place(operator, right)
+        return list(found.values())
+
+    def _only(self, option: str, name: str, fitting: list[Place]) -> Place | None:
+        if len(fitting) > 1:
+            raise _ambiguous(option, name, [str(each) for each in fitting])
+        return fitting[0] if fitting else None
+
+    def _nearest(self, name: str) -> Place:
+        """The operator with the longest name before a slash, and a state that it lacks."""
+        for left, right in reversed(list(cuts(name, "/"))):
+            operator = self._operator(left)
+            if operator is not None:
+                return Place(operator, right)
+        return Place(self._snapshot[name])
+
+
+def _ambiguous(option: str, text: str, readings: list[str]) -> ConfigError:
+    return ConfigError(
+        f"{option} is ambiguous: {text!r} is {', or '.join(readings)}; name the operator by its "
+        f"hash (hash:.., dstl inspect shows it)."
+    )
