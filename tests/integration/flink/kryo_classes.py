@@ -44,12 +44,14 @@ SCALARS = (
     *BOXED,
     *("String", "CharSequence", "StringBuilder", "Number", "Comparable<?>"),
     *("BigInteger", "BigDecimal", "UUID", "BitSet", "URI", "Pattern", "Class<?>", "Currency"),
-    *("Date", "java.sql.Timestamp", "Locale", "AtomicInteger", "AtomicLong", "AtomicBoolean"),
+    *("Date", "java.sql.Timestamp", "Short", "AtomicInteger", "AtomicLong", "AtomicBoolean"),
     *("OptionalInt", "OptionalLong", "OptionalDouble", "LocalDate", "LocalTime"),
     *("LocalDateTime", "Instant", "Duration", "Period", "Year", "YearMonth", "MonthDay"),
     *("ZoneOffset", "OffsetDateTime", "OffsetTime", "ZonedDateTime"),
     *("Kit.Color", "Kit.Color", "Kit.Shape", "Object", "java.io.Serializable"),
 )
+# No Locale: Java's serialization stores it. A second one in a value goes on with the stream of the
+# first, which is refused as unreadable.
 OBJECTS = ("Kit.Leaf", "Kit.Open", "Kit.Under", "Kit.Named", "Kit.Bound", "Kit.Node")
 LISTS = ("List", "ArrayList", "LinkedList", "Collection", "Vector", "CopyOnWriteArrayList")
 QUEUES = ("Queue", "Deque", "ArrayDeque", "ConcurrentLinkedQueue")
