@@ -69,9 +69,11 @@ class DistinctSketch(SketchMerge):
         self.lg_k = lg_k
 
     def _merged(self, one: bytes, other: bytes) -> bytes:
-        union = datasketches.hll_union(self.lg_k)
-        for each in (one, other):
-            union.update(datasketches.hll_sketch.deserialize(each))
+        sketches = [datasketches.hll_sketch.deserialize(each) for each in (one, other)]
+        # A union that is smaller than one of its sketches may lose all values of that one.
+        union = datasketches.hll_union(max(each.lg_config_k for each in sketches))
+        for each in sketches:
+            union.update(each)
         merged: bytes = union.get_result(datasketches.HLL_8).serialize_compact()
         return merged
 

@@ -14,7 +14,7 @@ import datasketches
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dstl_core import aggregates
@@ -652,3 +652,36 @@ def test_many_keys_do_not_wait_and_are_whole_in_each_batch() -> None:
         {0: 3, 1: 2, 2: 2, 3: 1, 4: 1, 5: 1, 6: 1, 7: 1},
         {0: 4},
     ]
+
+
+@settings(max_examples=40)
+@given(st.lists(st.tuples(st.integers(4, 12), st.integers(0, 1_500)), min_size=1, max_size=4))
+def test_a_sketch_of_another_size_goes_on_with_the_error_of_the_smallest(
+    epochs: list[tuple[int, int]],
+) -> None:
+    held = [pa.nulls(1, pa.binary())]
+    ranks = [pa.nulls(1, pa.binary())]
+    seen: set[int] = set()
+    for number, (lg_k, rows) in enumerate(epochs):
+        values = range(1_000 * number, 1_000 * number + rows)
+        seen.update(values)
+        distinct, size = DistinctSketch("u", "d", lg_k), 8 << (lg_k - 4)
+        median = QuantileSketch("u", "q", size, [0.0, 1.0])
+        sketch, kll_sketch = datasketches.hll_sketch(lg_k), datasketches.kll_doubles_sketch(size)
+        for each in values:
+            sketch.update(each)
+            kll_sketch.update(float(each))
+        parts = [sketch.serialize_compact() if rows else None]
+        held = distinct.merge(held, [pa.array(parts, pa.binary())])
+        parts = [kll_sketch.serialize() if rows else None]
+        ranks = median.merge(ranks, [pa.array(parts, pa.binary())])
+    smallest = min(lg_k for lg_k, _ in epochs)
+    [estimate] = distinct.final(held).to_pylist()
+    # Five times the standard error of a sketch of that size.
+    assert abs(estimate - len(seen)) <= 5 * 1.04 / 2 ** (smallest / 2) * len(seen) + 0.5
+    [raw] = ranks[0].to_pylist()
+    assert (raw is None) == (not seen)
+    if raw is not None:
+        merged = datasketches.kll_doubles_sketch.deserialize(raw)
+        assert merged.n == sum(rows for _, rows in epochs)
+        assert (merged.get_min_value(), merged.get_max_value()) == (min(seen), max(seen))
