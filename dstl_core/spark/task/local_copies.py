@@ -142,15 +142,22 @@ class CopyFolder:
         Raises:
             StorageError: They were damaged while the task ran.
         """
-        damage = None if self._used is None else _damage_of(*self._used)
-        # A task goes on with files that another process has deleted.
-        if damage is not None and not damage.is_gone:
+        damage = self.damage_of_used()
+        if damage is not None:
             raise StorageError(
                 f"A local copy of state was damaged while a task used it ({damage}), and nothing "
                 f"is committed; run the input again: the state is then restored from the "
                 f"checkpoint.",
                 location=str(self._folder),
             )
+
+    def damage_of_used(self) -> str | None:
+        """The damage of the copy that the task uses; None if it has none.
+
+        A task goes on with files that another process has deleted.
+        """
+        damage = None if self._used is None else _damage_of(*self._used)
+        return None if damage is None or damage.is_gone else damage.text
 
     def drop_damaged(self) -> None:
         """Deletes all copies of these key groups if the one that a failed task used is damaged."""
@@ -181,6 +188,9 @@ class CopyFolder:
         try:
             built = Path(tempfile.mkdtemp(prefix=".new-", dir=self.path))
             notes = save(built)
+            damage = self.damage_of_used()
+            if damage is not None:
+                raise OSError(f"the copy that it was made from is damaged: {damage}")
         except OSError as error:
             _LOG.warning("a local copy was not kept: %s", error)
             if built is not None:
@@ -334,9 +344,6 @@ class _Damage:
 
     text: str
     is_gone: bool = False
-
-    def __str__(self) -> str:
-        return self.text
 
 
 def _damage_of(path: Path, files: Mapping[str, str], *, again: bool = False) -> _Damage | None:

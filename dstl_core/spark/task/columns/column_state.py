@@ -306,6 +306,8 @@ class StateInColumns(ABC):
         parts = Parts.of([handle])
         if self.warmth == WARM and parts == Parts.of(self._handles):
             return
+        if self._folder.damage_of_used() is not None:
+            return  # a copy that is made of damaged levels would have valid digests
         store = self._store
         store.tidy()
         self._folder.build(
