@@ -6,8 +6,8 @@ Flink 2.2.1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from dstl_core.model.handle import (
     AnyChannelStateHandle,
@@ -103,6 +103,8 @@ class OperatorState:
 
     ``name`` and ``uid`` are stored in metadata version 5 and later; an empty text means unknown.
     ``fully_finished`` means that all subtasks have ended and the operator has no state.
+    ``decimals`` has the declared digits and scale of Java's decimals by state; the sidecar stores
+    it, since ``_metadata`` has no place for it.
     """
 
     operator_id: OperatorID
@@ -113,6 +115,7 @@ class OperatorState:
     uid: str = ""
     coordinator_state: ByteStreamStateHandle | None = None
     fully_finished: bool = False
+    decimals: Mapping[str, tuple[int, int]] = field(default_factory=dict, compare=False)
 
     @property
     def state_size(self) -> int:

@@ -8,13 +8,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dstl_core.codec.columnar.types.java_decimals import (
+    BIG_DECIMAL,
+    DIGITS,
+    decimals_of,
+    element_of,
+    largest_scale,
+    with_scale,
+)
 from dstl_core.codec.columnar.types.type_layouts import layout_of
 from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.errors import ConfigError, InvariantViolation
@@ -24,11 +32,8 @@ from dstl_core.state.tables.descriptor import ValueStateDescriptor
 
 WHOLE = (Types.BYTE, Types.SHORT, Types.INT, Types.LONG)
 FLOATING = (Types.FLOAT, Types.DOUBLE)
-DIGITS = 38
-_DECIMAL_BYTES = 16
 HALF = 32
 LOW = (1 << HALF) - 1
-_BIG_DECIMAL = layout_of(Types.BIG_DEC).arrow_type
 Columns = list[pa.Array]
 
 
@@ -412,7 +417,7 @@ def output_schema_of(
                 f"The output of operator {uid!r} has two columns {key.name!r}: the key and an "
                 f"aggregate; rename the aggregate."
             )
-        if _BIG_DECIMAL in (kind, _element_of(kind)):
+        if BIG_DECIMAL in (kind, element_of(kind)):
             scale = scales.get(merge.name)
             if scale is None:
                 raise ConfigError(
@@ -421,19 +426,15 @@ def output_schema_of(
                     f"schema."
                 )
             decimals = pa.decimal128(DIGITS, scale)
-            kind = decimals if kind == _BIG_DECIMAL else pa.list_(decimals)
+            kind = decimals if kind == BIG_DECIMAL else pa.list_(decimals)
         fields.append(pa.field(merge.name, kind))
     return pa.schema(fields)
-
-
-def _element_of(kind: pa.DataType) -> pa.DataType | None:
-    return kind.value_type if pa.types.is_list(kind) else None
 
 
 def _in_output(value: pa.Array, field: pa.Field, merge: Merge) -> pa.Array:
     """Casts values to their type in the output."""
     try:
-        kind = _element_of(field.type) or field.type
+        kind = element_of(field.type) or field.type
         return with_scale(value, kind.scale) if pa.types.is_decimal(kind) else value
     except pa.ArrowInvalid:
         raise ConfigError(
@@ -500,66 +501,9 @@ def _became_infinite(numbers: pa.Array, narrow: pa.Array) -> bool:
     return bool(pc.any(lost).as_py())
 
 
-def largest_scale(column: pa.Array) -> int:
-    """The most digits after the point, of Java's decimals or lists of them; 0 for other types."""
-    if _element_of(column.type) == _BIG_DECIMAL:
-        column = pc.list_flatten(column)
-    if column.type != _BIG_DECIMAL:
-        return 0
-    return pc.max(pc.struct_field(column, "scale")).as_py() or 0
-
-
-def with_scale(column: pa.Array, scale: int) -> pa.Array:
-    """Java's decimals, or lists of them, as decimals of a scale; other columns as they are.
-
-    Raises:
-        pa.ArrowInvalid: A number has more digits than a decimal.
-    """
-    if column.type == _BIG_DECIMAL:
-        return decimals_of(column, scale)
-    if _element_of(column.type) == _BIG_DECIMAL:
-        sizes = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
-        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
-        elements = decimals_of(pc.list_flatten(column), scale)
-        return pa.ListArray.from_arrays(pa.array(offsets), elements, mask=column.is_null())
-    return column
-
-
-def decimals_of(stored: pa.Array, scale: int) -> pa.Array:
-    """Converts Java's ``BigDecimal``, a struct of unscaled bytes and scale, to one scale.
-
-    Raises:
-        pa.ArrowInvalid: A number has more digits than a decimal.
-    """
-    kind = pa.decimal128(DIGITS, scale)
-    found = pa.nulls(len(stored), kind)
-    scales = pc.struct_field(stored, "scale")
-    for each in pc.unique(scales.drop_null()).to_pylist():
-        own = pc.fill_null(pc.and_(stored.is_valid(), pc.equal(scales, each)), False)
-        unscaled = pc.struct_field(stored.filter(own), "unscaled")
-        values = _integers(unscaled, each).cast(kind)
-        found = pc.replace_with_mask(found, own, values)
-    return found
-
-
 def _doubles(numbers: pa.Array) -> pa.Array:
     """Converts numbers of any type to doubles."""
-    if numbers.type == _BIG_DECIMAL:
+    if numbers.type == BIG_DECIMAL:
         largest = pc.max(pc.struct_field(numbers, "scale")).as_py()
         numbers = decimals_of(numbers, largest or 0)
     return numbers.cast(pa.float64(), safe=False)
-
-
-def _integers(raw: pa.Array, scale: int) -> pa.Array:
-    """Converts big-endian two's complement bytes to decimals of a scale."""
-    _, offsets, stored = raw.cast(pa.large_binary()).buffers()
-    bounds = np.frombuffer(offsets, np.int64)[raw.offset : raw.offset + len(raw) + 1]
-    sizes = np.diff(bounds)
-    if sizes.max() > _DECIMAL_BYTES:
-        raise pa.ArrowInvalid("a decimal of more than 38 digits")
-    joined = np.frombuffer(stored, np.uint8)[bounds[0] : bounds[-1]]
-    digits = np.zeros((len(sizes), _DECIMAL_BYTES), np.uint8)
-    digits[joined[bounds[:-1] - bounds[0]] & 0x80 != 0] = 0xFF
-    digits[np.arange(_DECIMAL_BYTES) >= _DECIMAL_BYTES - sizes[:, None]] = joined
-    data: Any = np.ascontiguousarray(digits[:, ::-1])
-    return pa.Array.from_buffers(pa.decimal128(DIGITS, scale), len(raw), [None, pa.py_buffer(data)])

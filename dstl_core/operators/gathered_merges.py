@@ -12,9 +12,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dstl_core.codec.columnar.types.java_decimals import largest_scale, with_scale
 from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.errors import ConfigError
-from dstl_core.operators.aggregate_merge import Columns, Merge, largest_scale, with_scale
+from dstl_core.operators.aggregate_merge import Columns, Merge
 from dstl_core.operators.list_merges import owners_of
 from dstl_core.operators.wide_sums import decayed, joined, tiers_of
 

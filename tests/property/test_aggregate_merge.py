@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from dstl_core import aggregates
 from dstl_core.aggregates import Aggregate
+from dstl_core.codec.columnar.types.java_decimals import decimals_of, largest_scale, with_scale
 from dstl_core.codec.columnar.types.type_layouts import layout_of
 from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.errors import ConfigError, FormatError
@@ -33,9 +34,6 @@ from dstl_core.operators.aggregate_merge import (
     Merge,
     Moments,
     WholeSum,
-    decimals_of,
-    largest_scale,
-    with_scale,
 )
 from dstl_core.operators.gathered_merges import CountsByValue, DecayedSum
 from dstl_core.operators.list_merges import BoundedList

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeVar
 
@@ -44,6 +44,8 @@ class OperatorPlan:
     parallelism: int
     max_parallelism: int
     max_parallelism_configured: bool = True
+    decimals: Mapping[str, tuple[int, int]] = field(default_factory=dict, compare=False)
+    """Declared digits and scale of decimals, by state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +222,7 @@ class PendingCheckpoint:
             plan.max_parallelism,
             () if fully_finished else tuple(subtasks[index] for index in sorted(subtasks)),
             uid=plan.uid,
+            decimals=plan.decimals,
             coordinator_state=self._coordinators.get(plan.operator_id),
             fully_finished=fully_finished,
         )

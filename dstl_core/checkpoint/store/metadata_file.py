@@ -47,15 +47,17 @@ class Sidecar:
             ``EpochFacts``, for a savepoint its origin.
         files: Size and sha256 of the files that the snapshot references, by the path in their
             handle: absolute, or relative to the snapshot's folder.
+        decimals: Digits and scale of decimals that the job declared, by operator and state.
     """
 
     metadata_sha256: str
     uids: Mapping[OperatorID, str]
     notes: Mapping[str, Any] = field(default_factory=dict)
     files: Mapping[str, WrittenFile] = field(default_factory=dict)
+    decimals: Mapping[OperatorID, Mapping[str, tuple[int, int]]] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
-        body = {
+        body: dict[str, Any] = {
             "version": SIDECAR_VERSION,
             "metadata_sha256": self.metadata_sha256,
             "uids": {operator_id.hex: uid for operator_id, uid in self.uids.items()},
@@ -65,6 +67,8 @@ class Sidecar:
                 for path, each in self.files.items()
             },
         }
+        if self.decimals:
+            body["decimals"] = {each.hex: dict(of) for each, of in self.decimals.items()}
         return write_json_object(body, _WHAT)
 
     @classmethod
@@ -78,11 +82,22 @@ class Sidecar:
                 path: WrittenFile(path, int(each["bytes"]), str(each["sha256"]))
                 for path, each in body.get("files", {}).items()
             }
-            return cls(str(body["metadata_sha256"]), uids, dict(body["facts"]), files)
+            decimals = {
+                OperatorID.from_hex(key): {name: _decimal(each) for name, each in of.items()}
+                for key, of in body.get("decimals", {}).items()
+            }
+            return cls(str(body["metadata_sha256"]), uids, dict(body["facts"]), files, decimals)
         except CONVERSION_ERRORS as error:
             raise FormatError(
                 f"{_WHAT} is damaged ({error}); delete it to read the snapshot without it"
             ) from error
+
+
+def _decimal(stored: Any) -> tuple[int, int]:
+    digits, scale = map(int, stored)
+    if not 0 <= scale <= digits <= 38 or digits == 0:
+        raise ValueError(f"a decimal of {digits} digits and scale {scale}")
+    return digits, scale
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +248,8 @@ def _to_bytes(
     raw = write_metadata(metadata)
     digest = hashlib.sha256(raw).hexdigest()
     uids = {each.operator_id: each.uid for each in metadata.operators if each.uid}
-    return raw, Sidecar(digest, uids, notes, known_of(folder, metadata, written))
+    decimals = {each.operator_id: each.decimals for each in metadata.operators if each.decimals}
+    return raw, Sidecar(digest, uids, notes, known_of(folder, metadata, written), decimals)
 
 
 def known_of(

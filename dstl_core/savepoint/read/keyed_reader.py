@@ -52,6 +52,7 @@ from dstl_core.errors import (
 )
 from dstl_core.model.handle import KeyedStateHandle
 from dstl_core.model.key_group import KeyGroupRange, assign_to_key_group
+from dstl_core.savepoint.columns.declared_decimals import as_declared, declared_types
 from dstl_core.savepoint.columns.job_columns import TextOf, as_texts, job_text
 from dstl_core.savepoint.columns.state_columns import (
     KEY_COLUMN,
@@ -152,9 +153,15 @@ class KeyedStateReader:
             ) from error
         self._wanted = _select(self._form.columns, options.columns)
         self._texts = {name: text for name, text in self._form.texts.items() if text is not None}
+        self._decimals = declared_types(operator.decimals, state, self._form.columns, options.types)
         self.schema = pa.schema(
             [
-                (name, pa.string() if name in self._texts else self._form.columns[name])
+                (
+                    name,
+                    pa.string()
+                    if name in self._texts
+                    else self._decimals.get(name, self._form.columns[name]),
+                )
                 for name in self._wanted
             ]
         )
@@ -193,6 +200,8 @@ class KeyedStateReader:
             yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _column(self, name: str, found: pa.Array) -> pa.Array:
+        if name in self._decimals:
+            return as_declared(found, self._decimals[name], name)
         return as_texts(found, self._texts[name]) if name in self._texts else found
 
 

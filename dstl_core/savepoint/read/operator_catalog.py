@@ -301,6 +301,12 @@ class OperatorCatalog:
             raise ConfigError(f"State is read in at least one split, got {count}.")
         return divided(KeyGroupRange(0, self.max_parallelism - 1), count)
 
+    @property
+    def decimals(self) -> Mapping[str, tuple[int, int]]:
+        """Digits and scale of Java's decimals that the job declared, by state."""
+        sidecar = self.snapshot.file.sidecar
+        return {} if sidecar is None else sidecar.decimals.get(self.operator_id, {})
+
     def form(self) -> str:
         """The form in which keyed state is stored, as a text."""
         return ", ".join(sorted({form_of(handle) for handle in self.keyed_handles})) or "none"

@@ -14,6 +14,7 @@ from dstl_core.model.snapshot_type import CheckpointOptions
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.savepoint.write.folder import SavepointFolder
 from dstl_core.spark.job.tasks import JobTasks
+from dstl_core.spark.task.operators import declared_decimals
 from dstl_core.spark.task.restore import assign
 from dstl_core.storage.file_io import open_file_io
 
@@ -80,6 +81,7 @@ def write_savepoint(tasks: JobTasks, path: str) -> str:
                 if report.uid == spec.operator.uid
             ),
             uid=spec.operator.uid,
+            decimals=declared_decimals(spec.operator),
         )
         for spec in specs
     )

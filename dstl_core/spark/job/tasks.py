@@ -19,6 +19,7 @@ from dstl_core.spark.job.job_coordinator import JobCoordinator
 from dstl_core.spark.job.key_counts import keys_kept
 from dstl_core.spark.task.assigned_state import encode_assigned
 from dstl_core.spark.task.job_spec import JobSpec, TaskSpec
+from dstl_core.spark.task.operators import declared_decimals
 from dstl_core.spark.task.reports import SubtaskReport, encode_state
 from dstl_core.spark.task.restore import assign, carried
 from dstl_core.spark.task.session import SparkTasks
@@ -55,6 +56,7 @@ class JobTasks:
                 each.uid,
                 there.get(each.operator_id, self.job.parallelism),
                 self.job.max_parallelism,
+                decimals=declared_decimals(each),
             )
             for each in self.job.operators
         ]

@@ -21,7 +21,7 @@ from dstl_core.savepoint.write.column_fit import values_of_column
 from dstl_core.spark.engine.table_frames import SnapshotPlace, TableSpec
 
 _OPERATOR_OPTIONS = {"operator.uid": "uid", "operator.uid.hash": "hash", "operator.name": "name"}
-_TYPE_OPTIONS = ("strings", "maps", "timestamps", "row_kinds", "unreadable")
+_TYPE_OPTIONS = ("strings", "maps", "timestamps", "row_kinds", "unreadable", "decimals")
 SOURCE_OPTIONS: Mapping[str, str] = {
     "path": "The snapshot; the argument of `load`.",
     "operator.uid": "The operator by its uid. Not needed if only one operator has keyed state.",
@@ -40,6 +40,7 @@ SOURCE_OPTIONS: Mapping[str, str] = {
     "maps": "`entries`: maps are lists of `key` and `value`, so that a null key is no error.",
     "timestamps": "`exact`: times are structs of `seconds` and `nanos`, so that a time between two "
     "microseconds is no error.",
+    "decimals": "`exact`: a struct of unscaled bytes and scale, whatever type the job declared.",
     "row_kinds": "`column`: a row has a field `$row_kind`, so that any kind of row is no error.",
     "unreadable": "`null`: a value that only a Java class can read is null, and no error.",
     "split.bytes": "Bytes that a task reads (default 128 MiB).",

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from dstl_core.aggregates import Aggregate
 from dstl_core.checkpoint.store.epoch_facts import LATE_SUFFIX
 from dstl_core.codec.columnar.types.declared_schema import schema_of
+from dstl_core.codec.columnar.types.java_decimals import DIGITS
 from dstl_core.codec.columnar.types.type_layouts import layout_of
 from dstl_core.codec.declared_type import SchemaLike, TypeLike, declared_type
 from dstl_core.codec.python_values import AsPython, Form, function_type, stored_type
@@ -387,13 +388,24 @@ class DeclaredTypes:
 
     def scale_of(self, aggregate: Aggregate) -> int | None:
         """The number of digits after the point of an aggregate's decimals; None if unknown."""
+        found = self.decimal_of(aggregate)
+        return None if found is None else found[1]
+
+    def decimal_of(self, aggregate: Aggregate) -> tuple[int, int] | None:
+        """Digits and scale of an aggregate's decimals; None if unknown.
+
+        A sum has more digits than its column, so it has all of them unless its type is declared.
+        """
         given = aggregate.type
         if given is None and aggregate.column in self.schema.names:
             given = self.schema.field(aggregate.column).type
         if given is None:
             return None
         found = declared_type(given, f"The aggregate of operator {self.uid!r}")
-        return None if found.precision is None else found.scale
+        if found.precision is None:
+            return None
+        is_wider = aggregate.type is None and aggregate.how == "sum"
+        return DIGITS if is_wider else found.precision, found.scale
 
     def of(
         self,
@@ -479,6 +491,19 @@ def as_shipped(operator: Operator) -> Operator:
     if isinstance(operator, AggregateOperator):
         return replace(operator, source=INPUT)
     return replace(operator, source=INPUT, broadcast=None)
+
+
+def declared_decimals(operator: Operator) -> dict[str, tuple[int, int]]:
+    """Digits and scale of the decimals of declared aggregates, by state."""
+    if not isinstance(operator, AggregateOperator):
+        return {}
+    types = DeclaredTypes(operator.uid, operator.schema)
+    found = {
+        name: types.decimal_of(aggregate)
+        for name, aggregate in operator.items
+        if stored_type(types.of_states(name, aggregate)[0]) == Types.BIG_DEC
+    }
+    return {name: each for name, each in found.items() if each is not None}
 
 
 def is_columnar(operator: Operator) -> bool:

@@ -11,11 +11,11 @@ from pyspark.sql import types as T
 from pyspark.sql.window import Window
 
 from dstl_core.aggregates import Aggregate
+from dstl_core.codec.columnar.types.java_decimals import DIGITS
 from dstl_core.codec.columnar.types.type_layouts import layout_of
 from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.errors import ConfigError
 from dstl_core.operators.aggregate_merge import (
-    DIGITS,
     FLOATING,
     HALF,
     LOW,

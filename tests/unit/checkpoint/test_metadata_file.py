@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,18 @@ GOOD: dict[str, Any] = {
 def test_a_sidecar_round_trips() -> None:
     sidecar = Sidecar("0" * 64, {OperatorID(bytes(16)): "日本\ud800"}, {"a": [1, {"b": None}]})
     assert Sidecar.from_bytes(sidecar.to_bytes()) == sidecar
+    assert b"decimals" not in sidecar.to_bytes()
+    declared = replace(
+        sidecar, decimals={OperatorID(bytes(16)): {"total": (18, 2), "日本": (38, 0)}}
+    )
+    assert Sidecar.from_bytes(declared.to_bytes()) == declared
+
+
+@pytest.mark.parametrize("wrong", [[18], [2, 18], [39, 2], [0, 0], [18, -1], "182", ["a", 1], None])
+def test_a_declared_decimal_that_is_none_is_damage(wrong: object) -> None:
+    body = {**GOOD, "decimals": {"00" * 16: {"total": wrong}}}
+    with pytest.raises(FormatError, match="is damaged"):
+        Sidecar.from_bytes(json.dumps(body).encode())
 
 
 @pytest.mark.parametrize(

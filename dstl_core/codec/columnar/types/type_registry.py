@@ -27,6 +27,9 @@ class ColumnOptions:
             field ``$row_kind``.
         unreadable: ``error``: a value that only a Java class can read raises. ``null``: it becomes
             null.
+        decimals: ``declared``: Java's decimals have the type that the job of the snapshot has
+            declared, if the snapshot says so. ``exact``: they are structs of unscaled bytes and
+            scale, as they are stored.
     """
 
     strings: Literal["error", "utf16"] = "error"
@@ -34,6 +37,7 @@ class ColumnOptions:
     timestamps: Literal["micros", "exact"] = "micros"
     row_kinds: Literal["error", "column"] = "error"
     unreadable: Literal["error", "null"] = "error"
+    decimals: Literal["declared", "exact"] = "declared"
 
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(type(self)).items():
@@ -43,7 +47,7 @@ class ColumnOptions:
 
 
 DEFAULT_OPTIONS = ColumnOptions()
-EXACT_OPTIONS = ColumnOptions("utf16", "entries", "exact", "column")
+EXACT_OPTIONS = ColumnOptions("utf16", "entries", "exact", "column", decimals="exact")
 """Columns that hold every value of Flink: reading and writing returns the same bytes."""
 
 
