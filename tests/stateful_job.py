@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from dstl_core.changelog import FsStateChangelogStorage
+from dstl_core.changelog.upload import StateChangeUploadScheduler
 from dstl_core.checkpoint.coordination.assignment import assign_state
 from dstl_core.checkpoint.coordination.pending import OperatorPlan
 from dstl_core.codec.serializers import Types
@@ -317,7 +318,12 @@ class Job:
             self.file_io, folder or self.layout.root, allow_roots=[self.layout.root]
         )
         self._changelog = (
-            FsStateChangelogStorage(self.job_id, self.options, self.file_io, direct=True)
+            FsStateChangelogStorage(
+                self.job_id,
+                self.options,
+                self.file_io,
+                scheduler=StateChangeUploadScheduler.direct_scheduler,
+            )
             if changelog
             else None
         )

@@ -4,6 +4,12 @@ from dstl_core.changelog.in_memory_storage import (
     InMemoryStateChangelogStorage,
     InMemoryStateChangelogWriter,
 )
+from dstl_core.changelog.interfaces import (
+    StateChangelogStorage,
+    StateChangelogStorageFactory,
+    StateChangelogStorageView,
+    StateChangelogWriter,
+)
 from dstl_core.changelog.loader import StateChangelogStorageLoader
 from dstl_core.changelog.local_recovery import LocalRecoveryConfig
 from dstl_core.changelog.persist import PersistFuture, SnapshotResult
@@ -15,11 +21,16 @@ from dstl_core.changelog.storage import (
 )
 from dstl_core.changelog.writer import FsStateChangelogWriter
 from dstl_core.config import ChangelogOptions
+from dstl_core.metrics import MetricGroup
+from dstl_core.model.change import StateChange
+from dstl_core.model.handle import ChangelogStateHandleStream
 from dstl_core.model.ids import JobID
 from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.model.sequence import SequenceNumber
 
 __all__ = [
     "ChangelogOptions",
+    "ChangelogStateHandleStream",
     "FsStateChangelogStorage",
     "FsStateChangelogStorageForRecovery",
     "FsStateChangelogWriter",
@@ -29,9 +40,16 @@ __all__ = [
     "KeyGroupRange",
     "LocalChangelogRegistry",
     "LocalRecoveryConfig",
+    "MetricGroup",
     "PersistFuture",
+    "SequenceNumber",
     "SnapshotResult",
+    "StateChange",
     "StateChangelogHandleReader",
+    "StateChangelogStorage",
+    "StateChangelogStorageFactory",
     "StateChangelogStorageLoader",
+    "StateChangelogStorageView",
+    "StateChangelogWriter",
     "TaskChangelogRegistry",
 ]

@@ -57,7 +57,9 @@ class FsStateChangelogStorage(Closing):
         metrics: The parent group of the storage's metrics.
         local_recovery: Folders for copies of segments on this machine; by default there are none.
         uploader: Replaces the file-system uploader.
-        direct: Uploads at once on the writer's thread, without batches, retries and limits.
+        scheduler: Makes the scheduler of the uploader. By default it is the batching one;
+            ``StateChangeUploadScheduler.direct_scheduler`` uploads at once on the writer's thread,
+            without batches, retries and limits.
         threads: Runs uploads, timers, callbacks and deletions. The storage does not close it.
         new_name: Makes unique file names.
     """
@@ -71,7 +73,7 @@ class FsStateChangelogStorage(Closing):
         metrics: MetricGroup | None = None,
         local_recovery: LocalRecoveryConfig = LOCAL_RECOVERY_DISABLED,
         uploader: StateChangeUploader | None = None,
-        direct: bool = False,
+        scheduler: Callable[[StateChangeUploader], StateChangeUploadScheduler] | None = None,
         threads: Scheduler | None = None,
         new_name: Callable[[], str] = lambda: str(uuid4()),
     ) -> None:
@@ -104,8 +106,8 @@ class FsStateChangelogStorage(Closing):
                 new_name,
             )
         self._scheduler = (
-            StateChangeUploadScheduler.direct_scheduler(uploader)
-            if direct
+            scheduler(uploader)
+            if scheduler is not None
             else BatchingStateChangeUploadScheduler.of_options(
                 uploader, self._threads, options, self.metrics
             )

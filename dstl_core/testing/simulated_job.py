@@ -8,6 +8,7 @@ from random import Random
 from typing import Any, Protocol
 
 from dstl_core.changelog.storage import FsStateChangelogStorage
+from dstl_core.changelog.upload import StateChangeUploadScheduler
 from dstl_core.checkpoint.coordination.events import AcknowledgeCheckpoint, DeclineCheckpoint
 from dstl_core.checkpoint.coordination.failure import CheckpointFailureReason
 from dstl_core.checkpoint.coordination.gateway import CheckpointCoordinatorGateway
@@ -143,7 +144,7 @@ class Owner:
             world.job_id,
             world.options,
             world.io,
-            direct=True,
+            scheduler=StateChangeUploadScheduler.direct_scheduler,
             threads=world.threads,
             new_name=world.new_name,
         )

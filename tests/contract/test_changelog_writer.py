@@ -14,6 +14,7 @@ import pytest
 
 from dstl_core.changelog import FsStateChangelogStorage, InMemoryStateChangelogStorage
 from dstl_core.changelog.interfaces import StateChangelogStorage, StateChangelogWriter
+from dstl_core.changelog.upload import StateChangeUploadScheduler
 from dstl_core.config import ChangelogOptions
 from dstl_core.errors import ChangelogError, ChangesTruncatedError, ConfigError, WriterClosedError
 from dstl_core.model.ids import JobID
@@ -59,7 +60,12 @@ def subject(request: pytest.FixtureRequest) -> Iterator[Subject]:
             preemptive_persist_threshold=30 if "tiny" in request.param else 1_000_000,
         )
         storage = FsStateChangelogStorage(
-            JobID.for_name("job"), options, MemoryFileIO(), direct="direct" in request.param
+            JobID.for_name("job"),
+            options,
+            MemoryFileIO(),
+            scheduler=StateChangeUploadScheduler.direct_scheduler
+            if "direct" in request.param
+            else None,
         )
     writer = storage.create_writer("operator", KEY_GROUPS)
     yield Subject(storage, writer)

@@ -27,7 +27,10 @@ SVG = "{http://www.w3.org/2000/svg}"
 def test_every_public_name_is_in_the_reference(page: str, package: object) -> None:
     text = (DOCS / "reference" / page).read_text()
     name = package.__name__  # type: ignore[attr-defined]
-    documented = re.findall(rf"^::: {name}\.(\w+)$", text, re.MULTILINE)
+    documented = set(re.findall(rf"^::: {name}\.(\w+)$", text, re.MULTILINE))
+    # Packages that are not names of the front door have sections of their own.
+    folders = {path.parent.name for path in Path(package.__path__[0]).glob("*/__init__.py")}  # type: ignore[attr-defined]
+    documented -= folders - set(package.__all__)  # type: ignore[attr-defined]
     assert sorted(documented) == sorted(package.__all__)  # type: ignore[attr-defined]
 
 

@@ -13,6 +13,7 @@ import pytest
 
 import dstl_core
 from dstl_core import functions
+from tests.docs.fences import Block, blocks_of, name_of, pages
 
 ROOT = Path(__file__).parents[2]
 
@@ -73,10 +74,19 @@ NAMES = [
     "testing",
     "windows",
 ]
-PUBLIC = {"dstl_core", "dstl_core.errors", "dstl_core.testing", "dstl_dagster"}
+MODULES = {
+    "dstl_core",
+    "dstl_core.aggregates",
+    "dstl_core.errors",
+    "dstl_core.functions",
+    "dstl_core.windows",
+    "dstl_dagster",
+}
+"""Public modules besides the packages of ``EXPORTED``."""
 EXPORTED = {
     "changelog": [
         "ChangelogOptions",
+        "ChangelogStateHandleStream",
         "FsStateChangelogStorage",
         "FsStateChangelogStorageForRecovery",
         "FsStateChangelogWriter",
@@ -86,29 +96,142 @@ EXPORTED = {
         "KeyGroupRange",
         "LocalChangelogRegistry",
         "LocalRecoveryConfig",
+        "MetricGroup",
         "PersistFuture",
+        "SequenceNumber",
         "SnapshotResult",
+        "StateChange",
         "StateChangelogHandleReader",
+        "StateChangelogStorage",
+        "StateChangelogStorageFactory",
         "StateChangelogStorageLoader",
+        "StateChangelogStorageView",
+        "StateChangelogWriter",
         "TaskChangelogRegistry",
     ],
     "changelog.upload": [
         "AvailabilityProvider",
         "BatchingStateChangeUploadScheduler",
+        "ChangelogStorageMetricGroup",
         "DirectUploadScheduler",
         "DuplicatingStateChangeFsUploader",
+        "FileStateHandle",
         "RetriableAction",
         "RetryPolicy",
         "RetryingExecutor",
+        "Scheduler",
         "StateChangeFsUploader",
+        "StateChangeSet",
         "StateChangeUploadScheduler",
         "StateChangeUploader",
+        "ThreadScheduler",
         "UploadResult",
         "UploadTask",
         "UploadTasksResult",
         "UploadThrottle",
     ],
-    "cli": ["main"],
+    "checkpoint": [
+        "AcknowledgeCheckpoint",
+        "ByteStreamStateHandle",
+        "ChangelogStateBackendHandle",
+        "CheckpointConfig",
+        "CheckpointCoordinator",
+        "CheckpointCoordinatorGateway",
+        "CheckpointFailureManager",
+        "CheckpointFailureReason",
+        "CheckpointIDCounter",
+        "CheckpointMetaData",
+        "CheckpointMetadata",
+        "CheckpointOptions",
+        "CheckpointPlan",
+        "CheckpointProperties",
+        "CheckpointRetentionPolicy",
+        "CheckpointStorage",
+        "CheckpointTask",
+        "CheckpointTasks",
+        "Clock",
+        "CompletedCheckpoint",
+        "CompletedCheckpointStore",
+        "DeclineCheckpoint",
+        "EpochFacts",
+        "FileStateHandle",
+        "FileSystemCheckpointStorage",
+        "JobID",
+        "JobLayout",
+        "JobStatus",
+        "KeyGroupRangeOffsets",
+        "KeyGroupsSavepointStateHandle",
+        "KeyGroupsStateHandle",
+        "MasterTriggerRestoreHook",
+        "OperatorCoordinator",
+        "OperatorID",
+        "OperatorPlan",
+        "OperatorState",
+        "OperatorStreamStateHandle",
+        "OperatorSubtaskState",
+        "PendingCheckpoint",
+        "RestoredState",
+        "SavepointFormatType",
+        "SystemClock",
+        "TaskAcknowledgeResult",
+        "ThreadScheduler",
+        "TimerScheduler",
+    ],
+    "cli": [
+        "main",
+    ],
+    "savepoint": [
+        "FlinkInstallation",
+        "JobDescription",
+        "JobOperator",
+        "JobState",
+        "Migration",
+        "OperatorIdentifier",
+        "OperatorSnapshot",
+        "SavepointEdit",
+        "SavepointMigration",
+        "SavepointUpgrade",
+        "Snapshot",
+        "SnapshotReport",
+        "check_jar",
+        "check_restore",
+        "edit_savepoint",
+        "plan_restore",
+        "propose_file",
+        "report_snapshot",
+        "rewrite_savepoint",
+        "verify_snapshot",
+    ],
+    "state": [
+        "BUILT_IN",
+        "AggregatingStateDescriptor",
+        "DataInput",
+        "DataOutput",
+        "EmbeddedRocksDBStateBackend",
+        "HashMapStateBackend",
+        "KeyedStateBackendParameters",
+        "ListStateDescriptor",
+        "MapStateDescriptor",
+        "ReducingStateDescriptor",
+        "SerializerRegistry",
+        "SnapshotContext",
+        "StateBackend",
+        "StateBackendFactory",
+        "StateTtlConfig",
+        "TypeSerializer",
+        "Types",
+        "ValueStateDescriptor",
+        "load_state_backend",
+        "register_state_backend",
+    ],
+    "storage": [
+        "FileIO",
+        "FileStatus",
+        "FsspecFileIO",
+        "JobLayout",
+        "Location",
+        "open_file_io",
+    ],
     "testing": [
         "CheckpointSimulation",
         "Fault",
@@ -122,6 +245,10 @@ EXPORTED = {
     ],
 }
 """What packages export. The reference shows all of it; ``cli.main`` is the command ``dstl``."""
+PUBLIC = MODULES | {f"dstl_core.{package}" for package in EXPORTED if package != "cli"}
+"""What a page may import from."""
+LAZY = ["checkpoint", "savepoint", "state", "storage"]
+"""Packages that load the module of a name on its first use."""
 BASE_CLASSES = {name for name in NAMES if name.endswith("Function")} | {"RawStateOperator"}
 
 
@@ -200,6 +327,38 @@ def test_a_public_package_exports_these_and_the_reference_shows_it(package: str)
     assert package == "cli" or f"::: dstl_core.{package}\n" in reference
 
 
+@pytest.mark.parametrize("package", sorted(set(EXPORTED) - {"cli"}))
+def test_every_name_of_a_public_package_is_there(package: str) -> None:
+    module = importlib.import_module(f"dstl_core.{package}")
+    assert [name for name in module.__all__ if not hasattr(module, name)] == []
+    assert set(EXPORTED[package]) <= set(dir(module))
+    with pytest.raises(AttributeError, match=f"module 'dstl_core.{package}' has no attribute 'No"):
+        module.NoSuchName  # noqa: B018  # the access is what is tested
+
+
+@pytest.mark.parametrize("package", LAZY)
+def test_a_lazy_package_loads_nothing_of_its_own(package: str) -> None:
+    loaded = loaded_by(f"import dstl_core.{package}")
+    assert {name for name in loaded if name.startswith("dstl_core")} == {
+        "dstl_core",
+        "dstl_core.lazy_names",
+        f"dstl_core.{package}",
+    }
+
+
+@pytest.mark.parametrize("package", LAZY)
+def test_type_checkers_see_the_names_of_a_lazy_package(package: str) -> None:
+    tree = ast.parse(PACKAGES[package].read_text())
+    (block,) = (statement for statement in tree.body if isinstance(statement, ast.If))
+    seen = [
+        alias.name
+        for statement in block.body
+        if isinstance(statement, ast.ImportFrom)
+        for alias in statement.names
+    ]
+    assert sorted(seen) == sorted(EXPORTED[package])
+
+
 PACKAGES = {
     ".".join(path.parent.relative_to(ROOT / "dstl_core").parts): path
     for path in (ROOT / "dstl_core").rglob("__init__.py")
@@ -230,6 +389,105 @@ def test_a_page_imports_only_what_is_public(page: Path) -> None:
     imported = re.findall(r"^[ >.]*from (dstl_\w[\w.]*) import", text, re.MULTILINE)
     imported += re.findall(r"^[ >.]*import (dstl_\w[\w.]*)", text, re.MULTILINE)
     assert set(imported) - PUBLIC == set()
+
+
+Import = tuple[str, str | None]
+"""A module, and the name that is imported from it."""
+
+
+def imports_of(code: str) -> set[Import]:
+    """The imports from our packages in a piece of code, wherever they stand in it."""
+    imports: set[Import] = set()
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import):
+            imports |= {(alias.name, None) for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            imports |= {(node.module, alias.name) for alias in node.names}
+    return {(module, name) for module, name in imports if module.startswith("dstl_")}
+
+
+def code_of(block: Block) -> str:
+    """The Python of a block: all of it, or what a reader types at the prompt."""
+    if block.language != "pycon":
+        return block.text
+    lines = [line for line in block.text.splitlines() if line[:3] in (">>>", "...")]
+    return "".join(line[4:] + "\n" for line in lines)
+
+
+def is_public(module: str, name: str | None) -> bool:
+    if module not in PUBLIC:
+        return False
+    exported = getattr(importlib.import_module(module), "__all__", None)
+    return name is None or exported is None or name in exported or f"{module}.{name}" in PUBLIC
+
+
+CODE = [
+    *(
+        (block.place, code_of(block))
+        for page in pages()
+        for block in blocks_of(name_of(page), page.read_text())
+        if block.language in ("python", "pycon")
+    ),
+    *((str(path.relative_to(ROOT)), path.read_text()) for path in PAGES if path.suffix == ".py"),
+]
+
+
+@pytest.mark.parametrize(("place", "code"), CODE, ids=[place for place, _ in CODE])
+def test_code_that_a_reader_copies_imports_public_names_only(place: str, code: str) -> None:
+    assert [pair for pair in imports_of(code) if not is_public(*pair)] == []
+
+
+ABOUT_INTERNALS = ("docs/internals/", "docs/decisions/", "docs/flink-map.md", "CONTRIBUTING.md")
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in pages() if not name_of(page).startswith(ABOUT_INTERNALS)],
+    ids=name_of,
+)
+def test_a_page_for_users_names_public_modules_only(page: Path) -> None:
+    named = re.findall(r"\bdstl_core(?:\.\w+)+", page.read_text())
+    wrong = [name for name in named if name not in PUBLIC and not is_public(*name.rsplit(".", 1))]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from dstl_core.checkpoint.store.properties import JobStatus",
+        "def f():\n    import dstl_core.changelog.writer as w",
+        "from dstl_core.checkpoint import RecordWriter",
+        "from dstl_core import model",
+        "import dstl_core.model.ids",
+    ],
+)
+def test_internal_imports_are_seen(code: str) -> None:
+    assert not all(is_public(*pair) for pair in imports_of(code))
+
+
+OWN_PARTS = {
+    "changelog.md": [
+        "(StateChangeUploader)",
+        "(StateChangeUploadScheduler)",
+        "(FsspecFileIO)",
+        "LocalRecoveryConfig(",
+        "(TypeSerializer[int])",
+    ],
+    "coordinator.md": [
+        "(CheckpointTasks)",
+        "CheckpointCoordinatorGateway(",
+        "CompletedCheckpointStore(",
+        "CheckpointPlan.of_operators(",
+        "DeclineCheckpoint(",
+    ],
+}
+"""What a user may write instead of the product's own part, by the page that shows it."""
+
+
+@pytest.mark.parametrize("page", OWN_PARTS)
+def test_a_page_shows_each_part_that_a_user_may_write(page: str) -> None:
+    code = "".join(text for place, text in CODE if place.startswith(f"docs/how-to/{page}:"))
+    assert [part for part in OWN_PARTS[page] if part not in code] == []
 
 
 def test_pages_import_something() -> None:

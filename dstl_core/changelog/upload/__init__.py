@@ -1,5 +1,7 @@
 """Uploads change sets: tasks, schedulers, retries, uploaders on file systems."""
 
+from dstl_core.changelog.change_set import StateChangeSet
+from dstl_core.changelog.storage_metrics import ChangelogStorageMetricGroup
 from dstl_core.changelog.upload.retry import RetriableAction, RetryingExecutor, RetryPolicy
 from dstl_core.changelog.upload.scheduler import (
     BatchingStateChangeUploadScheduler,
@@ -13,18 +15,25 @@ from dstl_core.changelog.upload.uploader import (
     StateChangeFsUploader,
     StateChangeUploader,
 )
+from dstl_core.model.handle import FileStateHandle
+from dstl_core.scheduling import Scheduler, ThreadScheduler
 
 __all__ = [
     "AvailabilityProvider",
     "BatchingStateChangeUploadScheduler",
+    "ChangelogStorageMetricGroup",
     "DirectUploadScheduler",
     "DuplicatingStateChangeFsUploader",
+    "FileStateHandle",
     "RetriableAction",
     "RetryPolicy",
     "RetryingExecutor",
+    "Scheduler",
     "StateChangeFsUploader",
+    "StateChangeSet",
     "StateChangeUploadScheduler",
     "StateChangeUploader",
+    "ThreadScheduler",
     "UploadResult",
     "UploadTask",
     "UploadTasksResult",

@@ -24,6 +24,7 @@ from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 from dstl_core.changelog import FsStateChangelogStorage, StateChangelogStorageLoader
 from dstl_core.changelog.ledger import FsSnapshotResult
 from dstl_core.changelog.reader import StateChangelogHandleReader
+from dstl_core.changelog.upload import StateChangeUploadScheduler
 from dstl_core.codec.change_format import write_change_set
 from dstl_core.codec.data_io import DataOutput
 from dstl_core.config import ChangelogOptions
@@ -133,7 +134,10 @@ def test_h1_a_segment_that_was_not_closed_well_is_not_acknowledged(
     badly.bad = [how]
     options = ChangelogOptions.of(base_path="badly://base", retry_policy="none")
     storage = FsStateChangelogStorage(
-        JobID.for_name("job"), options, FsspecFileIO("badly"), direct=True
+        JobID.for_name("job"),
+        options,
+        FsspecFileIO("badly"),
+        scheduler=StateChangeUploadScheduler.direct_scheduler,
     )
     writer = storage.create_writer("operator", KEY_GROUPS)
     writer.append(0, b"precious")

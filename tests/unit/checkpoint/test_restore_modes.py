@@ -12,6 +12,7 @@ from typing import Any, Literal
 import pytest
 
 from dstl_core.changelog import FsStateChangelogStorage
+from dstl_core.changelog.upload import StateChangeUploadScheduler
 from dstl_core.checkpoint.coordination.events import AcknowledgeCheckpoint
 from dstl_core.checkpoint.coordination.failure import CheckpointFailureReason
 from dstl_core.checkpoint.coordination.gateway import CheckpointCoordinatorGateway
@@ -81,7 +82,12 @@ class Job:
             self.clock,
         )
         options = ChangelogOptions.of(base_path=str(pipeline.layout.root.parent))
-        self.changelog = FsStateChangelogStorage(self.job_id, options, pipeline.files, direct=True)
+        self.changelog = FsStateChangelogStorage(
+            self.job_id,
+            options,
+            pipeline.files,
+            scheduler=StateChangeUploadScheduler.direct_scheduler,
+        )
         self.subtasks: list[OperatorSubtask] = []
 
     def start(self, checkpoint: CompletedCheckpoint, parts: Sequence[Any], *roots: Path) -> None:

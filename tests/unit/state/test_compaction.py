@@ -10,6 +10,7 @@ import pytest
 
 from dstl_core.changelog.reader import StateChangelogHandleReader
 from dstl_core.changelog.storage import FsStateChangelogStorage
+from dstl_core.changelog.upload import StateChangeUploadScheduler
 from dstl_core.config import ChangelogOptions
 from dstl_core.model.change import META_KEY_GROUP
 from dstl_core.model.handle import (
@@ -37,7 +38,9 @@ SMALL, LARGE = 1000, LARGE_SEGMENT_BYTES
 @pytest.fixture
 def storage(tmp_path) -> Iterator[FsStateChangelogStorage]:
     options = ChangelogOptions.of(base_path=str(tmp_path), compression_enabled=False)
-    with FsStateChangelogStorage(JobID.from_hex("ab" * 16), options, direct=True) as storage:
+    with FsStateChangelogStorage(
+        JobID.from_hex("ab" * 16), options, scheduler=StateChangeUploadScheduler.direct_scheduler
+    ) as storage:
         yield storage
 
 

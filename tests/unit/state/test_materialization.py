@@ -10,6 +10,7 @@ import pytest
 
 from dstl_core.changelog import FsStateChangelogStorage
 from dstl_core.changelog.reader import StateChangelogHandleReader
+from dstl_core.changelog.upload import StateChangeUploadScheduler
 from dstl_core.codec.serializers import Types
 from dstl_core.config import ChangelogOptions
 from dstl_core.errors import CheckpointError, StorageError
@@ -80,7 +81,10 @@ class Backend:
             **{"materialize_log_size": 0, "materialize_log_ratio": 0, **options},
         )
         self.storage = FsStateChangelogStorage(
-            JobID.from_hex("ab" * 16), self.options, self.disk, direct=True
+            JobID.from_hex("ab" * 16),
+            self.options,
+            self.disk,
+            scheduler=StateChangeUploadScheduler.direct_scheduler,
         )
         self.delegate = HashMapKeyedStateBackend(KeyedState(ALL, 8), Types.STRING)
         self.changelog = ChangelogKeyedStateBackend(
@@ -376,7 +380,12 @@ def test_many_small_segments_become_one_with_the_same_changes(backend: Backend) 
     before = list(reader.get_changes(log))
 
     options = ChangelogOptions.of(base_path="memory://test/base")
-    storage = FsStateChangelogStorage(JobID.from_hex("ab" * 16), options, backend.disk, direct=True)
+    storage = FsStateChangelogStorage(
+        JobID.from_hex("ab" * 16),
+        options,
+        backend.disk,
+        scheduler=StateChangeUploadScheduler.direct_scheduler,
+    )
     [compacted] = compact_log((log,), reader, storage.create_writer("u", ALL), 41)
     assert isinstance(compacted, ChangelogStateHandleStream)
     assert count_segments([compacted]) == 1
@@ -397,7 +406,12 @@ def test_a_log_that_cannot_be_written_together_stays_as_it_is(backend: Backend) 
     files = set(backend.disk.files)
     io = FaultyFileIO(backend.disk, lambda: Fault.TRUNCATED, pause=lambda ms: None)
     options = ChangelogOptions.of(base_path="memory://test/base", retry_policy="none")
-    storage = FsStateChangelogStorage(JobID.from_hex("ab" * 16), options, io, direct=True)
+    storage = FsStateChangelogStorage(
+        JobID.from_hex("ab" * 16),
+        options,
+        io,
+        scheduler=StateChangeUploadScheduler.direct_scheduler,
+    )
     reader = StateChangelogHandleReader(
         HandleResolver(backend.disk, backend.layout.root).read_segment
     )
